@@ -59,7 +59,7 @@ public:
       return read.status();
     recipe = read.take();
     if (options.describeOnly) // other modes are predicted from this one
-      recipe.parallel.mode = "ddp", recipe.parallel.ranks = 0;
+      recipe.parallel.mode = "ddp", recipe.parallel.ranks = recipe.parallel.shardWithinNode = 0;
     if (Status status = chooseTarget(); !status.ok())
       return status;
     if (Status status = importModel(); !status.ok())
@@ -132,6 +132,8 @@ private:
       return error("{}[[phase]] and [adapter] do not go together yet; train adapters with one [optimizer]",
                    whole.at("adapter.targets"));
     OwningOpRef<ModuleOp> imported = std::move(model.module);
+    if (Status status = train::markPhaseParameters(*imported, whole, model.initializers); !status.ok())
+      return status;
     std::vector<OwningOpRef<ModuleOp>> parts;
     for (const Recipe &phase : whole.phases) {
       recipe = phase;
@@ -243,20 +245,8 @@ private:
     bool hasOutputs = false;
     for (unsigned i = 0; i < forward.getNumResults(); ++i)
       hasOutputs |= !forward.getResultAttr(i, train::names::kInner);
-    if (recipe.parallel.shardsParameters()) {
-      for (const std::string &entry : entries)
-        if (entry != entries::kTrain)
-          return error(
-              "--entry {}: no rank has all parameters (parallel.mode \"full\"), and training alone gathers them; "
-              "compile a plan for {} with --set parallel.mode=none, which reads the run's checkpoints",
-              entry, entry);
-      if (options.entries.empty())
-        model.warnings.push_back(
-            "parallel.mode \"full\": the plan can only train; compile another without [parallel] to "
-            "evaluate or predict with the run's checkpoints");
-      entries = {entries::kTrain};
-      return Status::success();
-    }
+    if (recipe.parallel.shardsParameters())
+      return chooseShardedEntries();
     if (!entries.empty()) {
       if (wants(entries::kPredict) && !hasOutputs && forward.getNumResults() > 0)
         return error("{}: predict has nothing to compute: none of the graph's outputs can be imported (tcc inspect "
@@ -275,6 +265,25 @@ private:
       entries = {entries::kPredict};
       model.warnings.push_back("no loss: there is no recipe and the graph has no scalar output, so the plan can only "
                                "predict; give a recipe with loss.kind, loss.of and loss.target to train");
+    }
+    return Status::success();
+  }
+
+  /// Where no rank has all parameters, what runs is what all ranks run together.
+  Status chooseShardedEntries() {
+    for (const std::string &entry : entries)
+      if ((entry != entries::kTrain && entry != entries::kEvaluate) || !wants(entries::kTrain))
+        return error(
+            "--entry {}: no rank has all parameters (parallel.mode \"{}\"), and training and the evaluations in "
+            "between gather them; compile a plan for {} with --set parallel.mode=none, which reads the run's "
+            "checkpoints",
+            entry, recipe.parallel.mode, entry);
+    if (entries.empty()) {
+      entries = {entries::kTrain, entries::kEvaluate};
+      model.warnings.push_back(
+          fmt::format("parallel.mode \"{}\": the plan trains, and evaluates while it does; compile "
+                      "another without [parallel] to evaluate or predict with the run's checkpoints",
+                      recipe.parallel.mode));
     }
     return Status::success();
   }

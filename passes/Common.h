@@ -42,11 +42,14 @@ inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first
 inline constexpr llvm::StringLiteral kRanks = "train.ranks";       ///< i64: that state is sharded over
+inline constexpr llvm::StringLiteral kPrefetch = "train.prefetch"; ///< i64: parallel.prefetch
+inline constexpr llvm::StringLiteral kRunsBeside = "train.runs_beside"; ///< unit: ranks' collectives run beside others
 inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: kind, subject, text
 // Kinds of notes, and variables.
 inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: its mark
 inline constexpr llvm::StringLiteral kWhole =
     "train.whole"; ///< type, of a variable that is a rank's shard: of all shards
+inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
 inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
 } // namespace names

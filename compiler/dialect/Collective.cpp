@@ -62,6 +62,17 @@ void copyElement(const HostTensor &from, int64_t source, HostTensor &to, int64_t
   std::memcpy(to.data() + destination * bytes, from.data() + source * bytes, size_t(bytes));
 }
 
+/// The ranks that compute together with `rank`: of nodes of `node` those of its node, or those with its number in
+/// theirs; all where there are no nodes.
+llvm::SmallVector<size_t> partnersOf(size_t rank, size_t ranks, int64_t node, bool across) {
+  llvm::SmallVector<size_t> partners;
+  const auto size = size_t(node);
+  for (size_t other = 0; other < ranks; ++other)
+    if (size == 0 || (across ? other % size == rank % size : other / size == rank / size))
+      partners.push_back(other);
+  return partners;
+}
+
 /// Each result is shard `rank` of its whole tensor; a shard ends in zeros where there are no elements left.
 void cutShards(size_t rank, llvm::ArrayRef<HostTensor> wholes, llvm::MutableArrayRef<HostTensor> shards) {
   for (auto [whole, shard] : llvm::zip_equal(wholes, shards)) {
@@ -108,26 +119,38 @@ double treeSum(llvm::ArrayRef<double> numbers, bool wide) {
 }
 } // namespace
 
-LogicalResult AllReduceOp::verify() { return failed(verifyTypes(*this)) ? failure() : verifyOneElementType(*this); }
+LogicalResult AllReduceOp::verify() {
+  if (failed(verifyTypes(*this)))
+    return failure();
+  if (int64_t(getWithin()) < 0 || int64_t(getAcross()) < 0 || (getWithin() != 0 && getAcross() != 0))
+    return emitOpError("needs the ranks of a node for one of `within` and `across`, or for none");
+  return verifyOneElementType(*this);
+}
 
 double AllReduceOp::getFlops() { return elementsOf(*this); }
 
 void AllReduceOp::buildCollective(plan::Instruction &instruction) {
   instruction.mutable_collective()->set_kind(plan::CollectiveCall::ALL_REDUCE);
   instruction.mutable_collective()->set_dtype(toPlan(elementTypeOf(getInputs()[0])));
+  if (getWithin() != 0 || getAcross() != 0)
+    instruction.mutable_collective()->set_reach(getWithin() != 0 ? plan::CollectiveCall::WITHIN_NODE
+                                                                 : plan::CollectiveCall::ACROSS_NODES);
 }
 
 void AllReduceOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands,
                                 llvm::MutableArrayRef<std::vector<HostTensor>> results) {
   const bool wide = elementTypeOf(getInputs()[0]).isF64();
-  for (unsigned operand = 0; operand < getNumOperands(); ++operand)
-    for (int64_t i = 0; i < results[0][operand].size(); ++i) {
-      llvm::SmallVector<double> numbers;
-      for (const std::vector<HostTensor> &rank : operands)
-        numbers.push_back(rank[operand].getDouble(i));
-      for (std::vector<HostTensor> &rank : results)
-        rank[operand].setDouble(i, treeSum(numbers, wide));
-    }
+  const int64_t node = getWithin() ? getWithin() : getAcross();
+  for (auto [rank, sums] : llvm::enumerate(results)) {
+    const llvm::SmallVector<size_t> partners = partnersOf(rank, operands.size(), node, getAcross() != 0);
+    for (auto [operand, sum] : llvm::enumerate(sums))
+      for (int64_t i = 0; i < sum.size(); ++i) {
+        llvm::SmallVector<double> numbers;
+        for (size_t partner : partners)
+          numbers.push_back(operands[partner][operand].getDouble(i));
+        sum.setDouble(i, treeSum(numbers, wide));
+      }
+  }
 }
 
 void AllReduceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
@@ -139,7 +162,7 @@ void AllReduceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
       present.push_back(gradient);
   if (present.empty())
     return;
-  auto sums = AllReduceOp::create(builder, getLoc(), TypeRange(ValueRange(present)), present);
+  auto sums = AllReduceOp::create(builder, getLoc(), TypeRange(ValueRange(present)), present, getWithin(), getAcross());
   unsigned next = 0;
   for (auto [index, gradient] : llvm::enumerate(resultGradients))
     if (gradient)
@@ -175,16 +198,18 @@ void ReduceScatterOp::buildCollective(plan::Instruction &instruction) {
 void ReduceScatterOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands,
                                     llvm::MutableArrayRef<std::vector<HostTensor>> results) {
   const bool wide = elementTypeOf(getInputs()[0]).isF64();
-  std::vector<HostTensor> sums = operands[0];
-  for (auto [operand, sum] : llvm::enumerate(sums))
-    for (int64_t i = 0; i < sum.size(); ++i) {
-      llvm::SmallVector<double> numbers;
-      for (const std::vector<HostTensor> &rank : operands)
-        numbers.push_back(rank[operand].getDouble(i));
-      sum.setDouble(i, treeSum(numbers, wide));
-    }
-  for (auto [rank, own] : llvm::enumerate(results))
-    cutShards(rank, sums, own);
+  for (auto [rank, own] : llvm::enumerate(results)) {
+    const llvm::SmallVector<size_t> partners = partnersOf(rank, operands.size(), getRanks(), /*across=*/false);
+    std::vector<HostTensor> sums = operands[rank];
+    for (auto [operand, sum] : llvm::enumerate(sums))
+      for (int64_t i = 0; i < sum.size(); ++i) {
+        llvm::SmallVector<double> numbers;
+        for (size_t partner : partners)
+          numbers.push_back(operands[partner][operand].getDouble(i));
+        sum.setDouble(i, treeSum(numbers, wide));
+      }
+    cutShards(rank % size_t(getRanks()), sums, own);
+  }
 }
 void ReduceScatterOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                     llvm::SmallVectorImpl<Value> &operandGradients) {
@@ -198,12 +223,14 @@ void AllGatherOp::buildCollective(plan::Instruction &instruction) {
 }
 void AllGatherOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands,
                                 llvm::MutableArrayRef<std::vector<HostTensor>> results) {
-  for (std::vector<HostTensor> &rank : results)
-    for (auto [index, whole] : llvm::enumerate(rank))
+  for (auto [rank, wholes] : llvm::enumerate(results)) {
+    const size_t first = rank - rank % size_t(getRanks());
+    for (auto [index, whole] : llvm::enumerate(wholes))
       for (int64_t i = 0; i < whole.size(); ++i) {
         const int64_t shard = operands[0][index].size();
-        copyElement(operands[size_t(i / shard)][index], i % shard, whole, i);
+        copyElement(operands[first + size_t(i / shard)][index], i % shard, whole, i);
       }
+  }
 }
 void AllGatherOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                 llvm::SmallVectorImpl<Value> &operandGradients) {
@@ -218,7 +245,7 @@ void OwnShardOp::buildCollective(plan::Instruction &instruction) {
 void OwnShardOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands,
                                llvm::MutableArrayRef<std::vector<HostTensor>> results) {
   for (auto [rank, own] : llvm::enumerate(results))
-    cutShards(rank, operands[rank], own);
+    cutShards(rank % size_t(getRanks()), operands[rank], own);
 }
 
 } // namespace tcc::train

@@ -13,13 +13,15 @@ def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", "each operand's sum ove
   let description = [{
     The operands are a bucket: one message moves them all. They have one element type. The sum of ranks [a, b) is that of
     [a, m) plus that of [m, b), m - a the largest power of two below b - a; 16-bit types are added in f32 and rounded once.
-    Its derivative is the sum of the gradients of all ranks.
+    Its derivative is the sum of the gradients of all ranks. With `within` = K these are the K ranks of a node, which
+    follow one another; with `across` = K one rank of each node of K, those with the same number there.
 
     ```mlir
     %sums:2 = train.all_reduce(%dw, %db) : (tensor<4x4xf32>, tensor<4xf32>) -> (tensor<4x4xf32>, tensor<4xf32>)
     ```
   }];
-  let arguments = (ins Variadic<Train_FloatTensor>:$inputs);
+  let arguments = (ins Variadic<Train_FloatTensor>:$inputs, DefaultValuedAttr<I64Attr, "0">:$within,
+                       DefaultValuedAttr<I64Attr, "0">:$across);
   let results = (outs Variadic<Train_FloatTensor>:$results);
   let assemblyFormat = "`(` $inputs `)` attr-dict `:` functional-type($inputs, $results)";
 }
@@ -31,7 +33,8 @@ def Train_RankBroadcastOp : Train_CollectiveOp<"rank_broadcast", "the operands o
 }
 
 // Shards. Of a tensor of E elements in row-major order, rank r of `ranks` owns elements [r·S, min((r + 1)·S, E)) with
-// S = ceil(E / ranks), in a tensor of S elements, whose last ones are zero where fewer are owned.
+// S = ceil(E / ranks), in a tensor of S elements, whose last ones are zero where fewer are owned. If there are more ranks,
+// they form nodes of `ranks` that follow one another, and each node computes alone.
 class Train_ShardOp<string mnemonic, string text, Type type, list<Trait> traits>
     : Train_CollectiveOp<mnemonic, text, traits> {
   let arguments = (ins Variadic<type>:$inputs, I64Attr:$ranks);

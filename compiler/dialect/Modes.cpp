@@ -123,7 +123,8 @@ llvm::SmallVector<Expr> meansOf(BatchNormOp op, llvm::ArrayRef<Expr> own) {
   llvm::SmallVector<Value> values(own.begin(), own.end());
   Type scalar = RankedTensorType::get({}, elementTypeOf(first));
   values.push_back(splat(*first.builder, first.loc, scalar, perChannel(op)));
-  auto sums = AllReduceOp::create(*first.builder, first.loc, TypeRange(ValueRange(values)), values);
+  auto sums =
+      AllReduceOp::create(*first.builder, first.loc, TypeRange(ValueRange(values)), values, uint64_t(0), uint64_t(0));
   for (Value sum : sums->getResults().drop_back())
     means.push_back(first.with(sum) / first.with(sums->getResults().back()));
   return means;

@@ -434,9 +434,9 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     parallel.set_batch_norm(given.batchNorm);
     if (given.virtualRanks) {
       parallel.set_virtual_ranks(uint64_t(given.virtualRanks));
-      parallel.set_least_ranks(uint64_t(given.leastRanks));
+      parallel.set_least_ranks(uint64_t(given.fewestRanks()));
     }
-    parallel.set_ranks(given.sharded() ? uint32_t(given.ranks) : 0);
+    parallel.set_ranks(given.sharded() ? uint32_t(given.shardRanks()) : 0);
   }
   plan::Evaluation &evaluation = *training.mutable_evaluation();
   evaluation.mutable_metrics()->Assign(recipe.evaluate.metrics.begin(), recipe.evaluate.metrics.end());

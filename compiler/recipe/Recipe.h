@@ -164,24 +164,32 @@ struct AdapterSettings {
 
 /// [parallel]: how the ranks of a job share the work.
 struct ParallelSettings {
-  std::string mode = "none";       ///< none, ddp, grad_op, full
+  std::string mode = "none";       ///< none, ddp, grad_op, full, hybrid
   std::string average = "exact";   ///< exact: the global batch's mean; ranks: the mean of the ranks' means
   std::string reduceDtype = "f32"; ///< of gradients on their way between ranks: f32, bf16, f16
   int64_t bucketBytes = 25 << 20;  ///< of gradients that are summed together
   int64_t virtualRanks = 0;        ///< train.virtual_ranks: the job's ranks share so many; 0: each rank is its own
   int64_t leastRanks = 1;          ///< with virtualRanks: fewer ranks find no memory for their partial sums
   std::string batchNorm = "local"; ///< local: statistics of a rank's batch; sync: of all ranks' batches
+  /// With virtualRanks: fewer cannot run the plan.
+  int64_t fewestRanks() const { return leastRanks < shardRanks() ? shardRanks() : leastRanks; }
   /// Levels of the tree that the least number of ranks sum among their own virtual ranks.
   int64_t heldLevels() const {
     int64_t levels = 0;
-    while (leastRanks << levels < virtualRanks)
+    while (fewestRanks() << levels < virtualRanks)
       ++levels;
     return levels;
   }
-  int64_t ranks = 0;               ///< that state is sharded over; 0: it is not, and the plan is for any number
+  int64_t ranks = 0;           ///< of a job with grad_op or full; 0: the plan is for any number
+  int64_t shardWithinNode = 0; ///< with hybrid: ranks of a node, which share the state
+  int64_t prefetch = 1;        ///< buckets of parameters that are gathered ahead
+  /// Ranks that state is sharded over; 0: it is not.
+  int64_t shardRanks() const { return replicates() ? shardWithinNode : ranks; }
   bool distributed() const { return mode != "none"; }
   bool sharded() const { return mode == "grad_op" || shardsParameters(); }
-  bool shardsParameters() const { return mode == "full"; }
+  bool shardsParameters() const { return mode == "full" || replicates(); }
+  /// Each node has all of the state.
+  bool replicates() const { return mode == "hybrid"; }
   bool operator==(const ParallelSettings &) const = default;
 };
 

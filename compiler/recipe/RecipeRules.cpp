@@ -242,26 +242,41 @@ static Status finishVirtualRanks(const Recipe &recipe) {
   return Status::success();
 }
 
-static Status finishParallel(const Recipe &recipe) {
+/// The keys that say who holds what.
+static Status finishShards(const Recipe &recipe) {
   const ParallelSettings &parallel = recipe.parallel;
-  if (parallel.sharded() && parallel.ranks == 0)
+  if (parallel.replicates() && parallel.shardWithinNode == 0)
+    return error(
+        "{}parallel.mode \"hybrid\" needs parallel.shard_within_node, the number of ranks of a node, which share "
+        "the state; \"full\" shares it among all ranks",
+        recipe.at("parallel.mode"));
+  if (parallel.replicates() && parallel.ranks != 0)
+    return error("{}parallel.ranks: a plan with mode \"hybrid\" runs on any number of nodes of "
+                 "parallel.shard_within_node ranks; leave parallel.ranks out",
+                 recipe.at("parallel.ranks"));
+  if (parallel.shardWithinNode != 0 && !parallel.replicates())
+    return error("{}parallel.shard_within_node needs parallel.mode = \"hybrid\"; with \"full\" all ranks share the "
+                 "state: leave the key out",
+                 recipe.at("parallel.shard_within_node"));
+  if (parallel.sharded() && parallel.shardRanks() == 0)
     return error("{}parallel.mode \"{}\" needs parallel.ranks, the number of ranks that share the state; \"ddp\" runs on "
                  "any number",
                  recipe.at("parallel.mode"), parallel.mode);
   if (parallel.ranks != 0 && !parallel.sharded())
     return error("{}parallel.ranks needs parallel.mode = \"grad_op\" or \"full\"; {}", recipe.at("parallel.ranks"),
                  parallel.distributed() ? "a plan with mode \"ddp\" runs on any number of ranks: leave the key out"
-                                               : "without a mode a plan is for one rank");
-  if (parallel.shardsParameters() && recipe.train.ema.decay)
-    return error("{}train.ema.decay: averages of sharded parameters are not there yet; use parallel.mode = \"grad_op\" with "
-                 "train.ema.on = \"host\"",
-                 recipe.at("train.ema.decay"));
-  if (parallel.shardsParameters() && !recipe.phases.empty())
-    return error("{}parallel.mode \"full\" is for one optimizer, the recipe has [[phase]]; use \"grad_op\"",
-                 recipe.at("parallel.mode"));
-  if (parallel.sharded() && recipe.train.ema.decay && recipe.train.ema.on == "device")
-    return error("{}train.ema.on \"device\": averages are not sharded; use \"host\", which keeps them in rank 0's memory",
-                 recipe.at("train.ema.on"));
+                                        : "without a mode a plan is for one rank");
+  if (recipe.where.count("parallel.prefetch") && !parallel.shardsParameters())
+    return error("{}parallel.prefetch: nothing is gathered ahead unless parameters are sharded; use parallel.mode = "
+                 "\"full\" or \"hybrid\", or leave the key out",
+                 recipe.at("parallel.prefetch"));
+  return Status::success();
+}
+
+static Status finishParallel(const Recipe &recipe) {
+  const ParallelSettings &parallel = recipe.parallel;
+  if (Status status = finishShards(recipe); !status.ok())
+    return status;
   for (const char *key : {"parallel.average", "parallel.reduce_dtype", "parallel.bucket_bytes", "parallel.batch_norm",
                           "parallel.least_ranks", "train.virtual_ranks"})
     if (recipe.where.count(key) && !parallel.distributed())

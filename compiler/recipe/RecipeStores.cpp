@@ -308,6 +308,8 @@ std::map<std::string, Store, std::less<>> makeStores() {
 
       {"parallel.mode", to(parallel, &P::mode)},
       {"parallel.ranks", to(parallel, &P::ranks)},
+      {"parallel.shard_within_node", to(parallel, &P::shardWithinNode)},
+      {"parallel.prefetch", to(parallel, &P::prefetch)},
       {"parallel.average", to(parallel, &P::average)},
       {"parallel.reduce_dtype", to(parallel, &P::reduceDtype)},
       {"parallel.bucket_bytes", to(parallel, &P::bucketBytes)},

@@ -166,7 +166,9 @@ private:
   Expr unbiasedOverRanks(const Expr &variance, int64_t count) {
     Type scalar = RankedTensorType::get({}, train::elementTypeOf(variance));
     Value own = train::splat(n.builder, n.loc, scalar, double(count));
-    Expr all = n.expr(train::AllReduceOp::create(n.builder, n.loc, TypeRange(scalar), ValueRange(own))->getResult(0));
+    Expr all = n.expr(
+        train::AllReduceOp::create(n.builder, n.loc, TypeRange(scalar), ValueRange(own), uint64_t(0), uint64_t(0))
+            ->getResult(0));
     return variance * (all / (all - 1.0));
   }
 

@@ -128,9 +128,17 @@ private:
     recordGroups();
     builder.setInsertionPointToEnd(module.getBody());
     if (recipe.parallel.sharded())
-      module->setAttr(names::kRanks, builder.getI64IntegerAttr(recipe.parallel.ranks));
+      module->setAttr(names::kRanks, builder.getI64IntegerAttr(recipe.parallel.shardRanks()));
+    if (recipe.parallel.shardsParameters())
+      module->setAttr(names::kPrefetch, builder.getI64IntegerAttr(recipe.parallel.prefetch));
+    if (recipe.parallel.sharded() && recipe.overlap)
+      module->setAttr(names::kRunsBeside, builder.getUnitAttr());
     for (VariableOp parameter : parameters)
       declareStates(parameter);
+    // What another phase trains is in shards here, too.
+    for (VariableOp variable : others)
+      if (variable->hasAttr(names::kOfPhase) && recipe.parallel.shardsParameters())
+        holdShard(variable);
     warnOfAssumedShapes();
     if (accumulates()) {
       for (const Trained &parameter : trained)
@@ -193,15 +201,20 @@ private:
                               builder.getF64FloatAttr(fill), nullptr, group);
   }
 
+  /// A rank holds its part of the variable alone.
+  void holdShard(VariableOp variable) {
+    const auto type = cast<RankedTensorType>(variable.getType());
+    variable.setType(heldType(recipe.parallel, type));
+    variable->setAttr(names::kWhole, TypeAttr::get(type));
+  }
+
   void declareStates(VariableOp parameter) {
     std::string name = parameter.getSymName().str();
     const auto type = cast<RankedTensorType>(parameter.getType());
     Trained entry{name, type, heldType(recipe.parallel, type), groupOf.lookup(name), {}, {}, torchShape(parameter)};
     parameter.setGroup(entry.group);
-    if (recipe.parallel.shardsParameters()) {
-      parameter.setType(entry.held);
-      parameter->setAttr(names::kWhole, TypeAttr::get(type));
-    }
+    if (recipe.parallel.shardsParameters())
+      holdShard(parameter);
     for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
       entry.states.push_back(name + "/" + state.name);
       VariableOp moment =
@@ -212,7 +225,9 @@ private:
     // The runtime copies the weights into it when a run starts: --init may have replaced them.
     if (recipe.train.ema.decay && recipe.train.ema.on == "device") {
       entry.average = name + std::string(states::kEmaSuffix);
-      declare(entry.average, stateType(entry.type), roles::kEma, 0, entry.group);
+      VariableOp average = declare(entry.average, stateType(type), roles::kEma, 0, entry.group);
+      if (recipe.parallel.shardsParameters())
+        holdShard(average);
     }
     trained.push_back(std::move(entry));
   }
@@ -368,7 +383,7 @@ private:
     }
     squares->loc = NameLoc::get(builder.getStringAttr(kGradNorm));
     if (recipe.parallel.sharded())
-      squares = sumOfRanks(*squares);
+      squares = sumOfShards(*squares, recipe.parallel);
     Expr norm = squares->apply<SqrtOp>() / weight;
     Expr scale = norm.like(1) / weight;
     if (gradientScale) {
@@ -456,7 +471,7 @@ private:
     if (sharded) {
       step.wholeOfShard = [&](const Expr &shard) { return gatherShards(shard, parameter.type, recipe.parallel); };
       step.shardOfWhole = [&](const Expr &value) { return ownShard(value, recipe.parallel); };
-      step.sumOfShards = sumOfRanks;
+      step.sumOfShards = [&](const Expr &number) { return sumOfShards(number, recipe.parallel); };
     }
     std::vector<Expr> old;
     for (const std::string &state : parameter.states) {
@@ -466,10 +481,14 @@ private:
     Expr next = optimizer->update(step).cast(element);
     Expr keep = stored.with(sound);
     Expr updated = keep.select(next, stored);
-    entry.update(parameter.name, replicated ? gatherShards(updated, parameter.type, recipe.parallel) : updated);
+    if (replicated)
+      updated = gatherShards(updated, parameter.type, recipe.parallel);
+    entry.update(parameter.name, updated);
     if (!parameter.average.empty()) {
+      // Of a sound step the updated value is the next one.
+      const Expr moves = (replicated ? updated : next).cast(compute);
       Expr average = stored.with(entry.state(parameter.average));
-      Expr moved = scalar("ema_decay") * average + scalar("ema_rest") * next.cast(compute);
+      Expr moved = scalar("ema_decay") * average + scalar("ema_rest") * moves;
       entry.update(parameter.average, keep.select(moved, average));
     }
     for (size_t i = 0; i < old.size(); ++i) {
@@ -606,7 +625,7 @@ private:
     recipe.optimizer.moments = moments;
     recipe.train.accumulate = accumulate;
     recipe.parallel.mode = mode;
-    recipe.parallel.ranks = ranks;
+    (mode == "hybrid" ? recipe.parallel.shardWithinNode : recipe.parallel.ranks) = ranks;
     recipe.parallel.average = average;
     recipe.parallel.reduceDtype = reduceDtype;
     recipe.parallel.virtualRanks = virtualRanks;

@@ -148,18 +148,22 @@ private:
 
   void joinSums(func::FuncOp function) {
     // A sum stands behind its operand, so that the order of the sums is that in which operands are complete.
-    llvm::MapVector<std::pair<OperationName, Type>, Bucket> byKind;
+    llvm::MapVector<std::tuple<OperationName, Type, int64_t, int64_t>, Bucket> byKind;
     for (Operation &op : function.getBody().front())
-      if (isJoined(op))
-        byKind[{op.getName(), elementTypeOf(op.getOperand(0))}].push_back(&op);
+      if (isJoined(op)) {
+        auto sum = dyn_cast<AllReduceOp>(op);
+        byKind[{op.getName(), elementTypeOf(op.getOperand(0)), sum ? int64_t(sum.getWithin()) : 0, acrossOf(&op)}]
+            .push_back(&op);
+      }
     struct Counts {
       int64_t tensors = 0, bytes = 0, buckets = 0;
     };
-    llvm::MapVector<OperationName, Counts> counted;
+    llvm::MapVector<std::pair<OperationName, int64_t>, Counts> counted;
     for (auto &[kind, all] : byKind) {
       Bucket bucket;
       int64_t bucketed = 0;
-      Counts &counts = counted[kind.first];
+      const int64_t across = std::get<3>(kind);
+      Counts &counts = counted[{std::get<0>(kind), int64_t(across != 0)}];
       auto close = [&] {
         join(bucket);
         counts.buckets += !bucket.empty();
@@ -167,25 +171,35 @@ private:
         bucketed = 0;
       };
       for (Operation *op : all) {
-        const int64_t own = std::max(tensorBytes(op->getOperand(0).getType()), tensorBytes(op->getResult(0).getType()));
+        // Across nodes the shards of one bucket travel together.
+        const int64_t own =
+            std::max(tensorBytes(op->getOperand(0).getType()), tensorBytes(op->getResult(0).getType())) *
+            std::max<int64_t>(across, 1);
         if (!bucket.empty() &&
             (bucketed + own > bucketBytes || waitsForShards(bucket.back(), op) || needsOne(op, bucket)))
           close();
         bucket.push_back(op);
         bucketed += own;
-        counts.bytes += own;
+        counts.bytes += own / std::max<int64_t>(across, 1);
       }
       counts.tensors += int64_t(all.size());
       close();
     }
     for (auto &[kind, counts] : counted)
-      note(function, kind, counts.tensors, counts.bytes, counts.buckets);
+      note(function, kind.first, kind.second != 0, counts.tensors, counts.bytes, counts.buckets);
   }
 
-  void note(func::FuncOp function, OperationName kind, int64_t tensors, int64_t bytes, int64_t buckets) {
-    const char *does = kind.getStringRef() == ReduceScatterOp::getOperationName() ? "ranks sum their shards of "
-                       : kind.getStringRef() == AllGatherOp::getOperationName()   ? "ranks gather "
-                                                                                  : "ranks sum ";
+  /// Ranks of a node whose shards are summed across nodes; else 0.
+  static int64_t acrossOf(Operation *op) {
+    auto sum = dyn_cast<AllReduceOp>(op);
+    return sum ? int64_t(sum.getAcross()) : 0;
+  }
+
+  void note(func::FuncOp function, OperationName kind, bool across, int64_t tensors, int64_t bytes, int64_t buckets) {
+    const char *does = across                                                       ? "nodes sum "
+                       : kind.getStringRef() == ReduceScatterOp::getOperationName() ? "ranks sum their shards of "
+                       : kind.getStringRef() == AllGatherOp::getOperationName()     ? "ranks gather "
+                                                                                    : "ranks sum ";
     addNote(getOperation(), "parallel", function->getAttrOfType<StringAttr>(names::kEntry).getValue(),
             does + std::to_string(tensors) + (tensors == 1 ? " tensor, " : " tensors, ") + bytesText(uint64_t(bytes)) +
                 ", in " + std::to_string(buckets) + (buckets == 1 ? " bucket" : " buckets"));
@@ -194,7 +208,7 @@ private:
   /// True if gradients are scattered between two sums: the loss's own sums, which every update reads, would wait for
   /// the norm of all of them.
   static bool waitsForShards(Operation *first, Operation *second) {
-    if (!isa<AllReduceOp>(second) || !first->isBeforeInBlock(second))
+    if (!isa<AllReduceOp>(second) || acrossOf(second) || !first->isBeforeInBlock(second))
       return false;
     return llvm::any_of(llvm::make_range(first->getIterator(), second->getIterator()),
                         [](Operation &op) { return isa<ReduceScatterOp>(op); });

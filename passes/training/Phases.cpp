@@ -12,6 +12,20 @@ using namespace mlir;
 
 namespace tcc::train {
 
+Status markPhaseParameters(ModuleOp module, const Recipe &recipe,
+                           const std::map<std::string, frontend::Initializer> &initializers) {
+  const std::vector<VariableOp> parameters = trainableParameters(module);
+  for (const Recipe &phase : recipe.phases) {
+    auto own = matchingParameters(parameters, phase.phaseParameters, phase.at("parameters"), "phase.parameters",
+                                  &initializers);
+    if (!own)
+      return own.status();
+    for (VariableOp parameter : *own)
+      parameter->setAttr(names::kOfPhase, UnitAttr::get(module.getContext()));
+  }
+  return Status::success();
+}
+
 Status restrictToPhase(ModuleOp module, const Recipe &phase,
                        const std::map<std::string, frontend::Initializer> &initializers) {
   std::vector<VariableOp> parameters = trainableParameters(module);

@@ -19,6 +19,11 @@
 
 namespace tcc::train {
 
+/// Marks the parameters that some phase trains: where ranks share parameters, those are in shards for all phases.
+/// Error: a glob that matches no parameter.
+Status markPhaseParameters(mlir::ModuleOp module, const Recipe &recipe,
+                           const std::map<std::string, frontend::Initializer> &initializers);
+
 /// Freezes the parameters of `module` that the phase does not name. Error: a glob that matches no parameter.
 Status restrictToPhase(mlir::ModuleOp module, const Recipe &phase,
                        const std::map<std::string, frontend::Initializer> &initializers);

@@ -23,22 +23,26 @@ static bool isBefore(Value first, Value second) {
   return b && (!a || a->isBeforeInBlock(b));
 }
 
-Expr sumOfRanks(const Expr &number) {
-  auto sum =
-      AllReduceOp::create(*number.builder, number.loc, TypeRange(ValueRange(number.value)), ValueRange(number.value));
+static Expr sumOf(const Expr &number, int64_t within, int64_t across) {
+  auto sum = AllReduceOp::create(*number.builder, number.loc, TypeRange(ValueRange(number.value)),
+                                 ValueRange(number.value), uint64_t(within), uint64_t(across));
   return number.with(sum->getResult(0));
+}
+
+Expr sumOfShards(const Expr &number, const ParallelSettings &parallel) {
+  return sumOf(number, parallel.replicates() ? parallel.shardWithinNode : 0, 0);
 }
 
 RankedTensorType heldType(const ParallelSettings &parallel, RankedTensorType whole) {
   if (!parallel.sharded())
     return whole;
-  const int64_t shard = (whole.getNumElements() + parallel.ranks - 1) / parallel.ranks;
+  const int64_t ranks = parallel.shardRanks(), shard = (whole.getNumElements() + ranks - 1) / ranks;
   return RankedTensorType::get({shard}, whole.getElementType());
 }
 
 template <typename Op> static Expr shardOp(const Expr &value, Type result, const ParallelSettings &parallel) {
   auto op = Op::create(*value.builder, value.loc, TypeRange(result), ValueRange(value.value),
-                       value.builder->getI64IntegerAttr(parallel.ranks));
+                       value.builder->getI64IntegerAttr(parallel.shardRanks()));
   return value.with(op->getResult(0));
 }
 
@@ -65,8 +69,8 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
     lossSum = weight.with(lossSum) * weight.with(scale);
     lossWeight = weight.like(1);
   }
-  lossSum = sumOfRanks(at(lossSum));
-  lossWeight = sumOfRanks(at(lossWeight));
+  lossSum = sumOf(at(lossSum), 0, 0);
+  lossWeight = sumOf(at(lossWeight), 0, 0);
   for (Value &gradient : gradients) {
     Location loc = gradient.getLoc();
     Expr value = at(scale && isBefore(gradient, scale) ? scale : gradient).with(gradient);
@@ -80,7 +84,9 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
     if (element.isF32())
       value = value.cast(narrow);
     value = parallel.sharded() ? shardOp<ReduceScatterOp>(value, heldType(parallel, tensorTypeOf(value)), parallel)
-                               : sumOfRanks(value);
+                               : sumOf(value, 0, 0);
+    if (parallel.replicates())
+      value = sumOf(value, 0, parallel.shardWithinNode);
     gradient = value.cast(element);
   }
 }
@@ -112,7 +118,7 @@ void sumVirtualRanks(ModuleOp module, const ParallelSettings &parallel, llvm::Ar
       entry.finish();
     }
   // A join reads two sums and writes one, and what it has read was written once more to be held.
-  const auto most = uint64_t(parallel.virtualRanks / parallel.leastRanks);
+  const auto most = uint64_t(parallel.virtualRanks / parallel.fewestRanks());
   std::string text =
       std::to_string(parallel.virtualRanks) + " virtual ranks, up to " + std::to_string(most) + " on a rank";
   if (most > 1)

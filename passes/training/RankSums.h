@@ -8,19 +8,20 @@
 namespace tcc::train {
 
 /// Replaces one rank's loss numerator, loss denominator and gradients by their sums over all ranks, of gradients by the
-/// own shard where they are sharded, so that what follows is the update of the global batch. With average = "ranks",
-/// numerator and gradients are divided by the rank's own denominator first, and the denominator counts the ranks. Each
-/// sum is a collective of its own, right behind its operand: distribute makes buckets of them.
+/// own shard where they are sharded (in a node first, then across nodes), so that what follows is the update of the
+/// global batch. With average = "ranks", numerator and gradients are divided by the rank's own denominator first, and
+/// the denominator counts the ranks. Each sum is a collective of its own, right behind its operand: distribute makes
+/// buckets of them.
 void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, mlir::Value &lossSum, mlir::Value &lossWeight,
                   llvm::MutableArrayRef<mlir::Value> gradients);
 
 /// The type of a rank's part of a tensor: a vector of its shard, or all of it where nothing is sharded.
 mlir::RankedTensorType heldType(const ParallelSettings &parallel, mlir::RankedTensorType whole);
-/// The own shard of a value that every rank has; the value of `whole` that the ranks' shards are parts of; the sum over
-/// all ranks of a rank's number.
+/// The own shard of a value that every rank has; the value of `whole` that the ranks' shards are parts of; the sum of a
+/// number over the ranks that hold all shards together.
 Expr ownShard(const Expr &value, const ParallelSettings &parallel);
 Expr gatherShards(const Expr &shard, mlir::RankedTensorType whole, const ParallelSettings &parallel);
-Expr sumOfRanks(const Expr &number);
+Expr sumOfShards(const Expr &number, const ParallelSettings &parallel);
 
 /// Next values of state that ranks do not compute alike (running statistics): those of rank 0, on every rank.
 llvm::SmallVector<mlir::Value> ofFirstRank(EntryBuilder &entry, llvm::ArrayRef<mlir::Value> values);

@@ -321,7 +321,7 @@ private:
       step.bytes = plan::movedBytes(entry, instruction);
       break;
     case plan::Instruction::kCollective:
-      step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel().ranks());
+      step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel());
       break;
     case plan::Instruction::CALL_NOT_SET:
       return error("it calls nothing");

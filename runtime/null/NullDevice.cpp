@@ -99,7 +99,7 @@ private:
   /// With a group of ranks that move nothing: it counts and compares.
   Status callRanks(const plan::Entry &entry, const plan::Instruction &instruction) {
     const std::vector<void *> nowhere(static_cast<size_t>(instruction.operands_size()), nullptr);
-    return CollectiveStep(entry, instruction, nowhere, plan().training().parallel().ranks()).finish(*ranks());
+    return CollectiveStep(entry, instruction, nowhere, plan().training().parallel()).finish(*ranks());
   }
 
   Status walk(const plan::Entry &entry, const InstructionObserver &after) {

@@ -8,8 +8,9 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 CollectiveStep::CollectiveStep(const plan::Entry &entry, const plan::Instruction &instruction,
-                               std::span<void *const> pointers, uint64_t ranks)
-    : call(&instruction.collective()) {
+                               std::span<void *const> pointers, const plan::Parallel &parallel)
+    : call(&instruction.collective()), node(plan::replicatesShards(parallel) ? parallel.ranks() : 0),
+      shards(std::max<uint32_t>(parallel.ranks(), 1)) {
   const int half = instruction.operands_size() / 2;
   const bool gathers = call->kind() == plan::CollectiveCall::ALL_GATHER;
   for (int i = 0; i < 2 * half; ++i) {
@@ -17,14 +18,14 @@ CollectiveStep::CollectiveStep(const plan::Entry &entry, const plan::Instruction
     const Piece piece{static_cast<std::byte *>(pointers[static_cast<size_t>(i)]), plan::tensorBytes(type).value_or(0)};
     (i < half ? sources : destinations).push_back(piece);
     if ((i < half) != gathers)
-      wholes.push_back({piece, plan::shardElements(plan::elementCount(type).value_or(0), std::max<uint64_t>(ranks, 1)) *
-                                   plan::dtypeBytes(type.dtype())});
+      wholes.push_back(
+          {piece, plan::shardElements(plan::elementCount(type).value_or(0), shards) * plan::dtypeBytes(type.dtype())});
   }
 }
 
 void CollectiveStep::begin(uint32_t rank) const {
   for (size_t i = 0; i < sources.size(); ++i) {
-    const Piece part = wholes[i].part(rank);
+    const Piece part = wholes[i].part(rank % shards);
     switch (call->kind()) {
     case plan::CollectiveCall::ALL_GATHER:
       if (part.bytes)
@@ -43,7 +44,21 @@ void CollectiveStep::begin(uint32_t rank) const {
   }
 }
 
-Status CollectiveStep::finish(Communicator &communicator) const {
+RankGroup CollectiveStep::groupOf(uint32_t rank, uint32_t size) const {
+  const bool inNode = call->kind() == plan::CollectiveCall::REDUCE_SCATTER ||
+                      call->kind() == plan::CollectiveCall::ALL_GATHER ||
+                      call->reach() == plan::CollectiveCall::WITHIN_NODE;
+  if (node != 0 && inNode)
+    return {rank - rank % node, 1, node};
+  if (node != 0 && call->reach() == plan::CollectiveCall::ACROSS_NODES)
+    return {rank % node, node, size / node};
+  return {0, 1, size};
+}
+
+Status CollectiveStep::finish(Communicator &all) const {
+  if (node != 0 && all.size() % node != 0)
+    return error("a plan for nodes of {} ranks on {} ranks", node, all.size());
+  Communicator &communicator = all.group(groupOf(all.rank(), all.size()));
   switch (call->kind()) {
   case plan::CollectiveCall::ALL_REDUCE:
     return communicator.allReduce(destinations, call->dtype());

@@ -9,9 +9,9 @@ namespace tcc::runtime {
 /// One collective of a plan, with the addresses of its operands. Its instruction has passed the verifier.
 class CollectiveStep {
 public:
-  /// `pointers`: of the operands; the step holds no more than them. `ranks`: Parallel.ranks.
+  /// `pointers`: of the operands; the step holds no more than them.
   CollectiveStep(const plan::Entry &entry, const plan::Instruction &instruction, std::span<void *const> pointers,
-                 uint64_t ranks);
+                 const plan::Parallel &parallel);
 
   /// Copies what belongs to `rank` from sources to destinations. Then sources are free, but those of a reduce-scatter.
   void begin(uint32_t rank) const;
@@ -21,7 +21,12 @@ public:
   Status finish(Communicator &communicator) const;
 
 private:
+  /// The ranks that compute together.
+  RankGroup groupOf(uint32_t rank, uint32_t size) const;
+
   const plan::CollectiveCall *call;
+  uint32_t node; ///< ranks of a node that holds all shards; 0: all ranks together hold them
+  uint32_t shards;
   std::vector<Piece> sources, destinations;
   std::vector<ShardedPiece> wholes; ///< of the kinds with shards: operands on the side of whole tensors
 };

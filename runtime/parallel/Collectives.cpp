@@ -24,14 +24,17 @@ struct Header {
   uint32_t kind;
   uint32_t dtype;
   uint64_t bytes;
-  uint64_t unused[5];
+  uint32_t group[3]; ///< whose call it is: RankGroup; zeros: all ranks
+  uint32_t unused[7];
   bool operator==(const Header &) const = default;
 };
 
 std::string textOf(const Header &header) {
   if (header.kind >= std::size(kNames))
     return "something unknown";
-  return fmt::format("{} of {} bytes, its call {}", kNames[header.kind], header.bytes, header.number);
+  const auto [first, stride, count] = header.group;
+  return fmt::format("{} of {} bytes, its call {}{}", kNames[header.kind], header.bytes, header.number,
+                     count ? fmt::format(" with {} ranks from {} on", count, first) : "");
 }
 
 /// Bytes [begin, end) of the pieces, one behind the other.
@@ -54,9 +57,40 @@ uint64_t bytesOf(std::span<const Piece> pieces) {
   return bytes;
 }
 
+/// Links among some of the ranks.
+class GroupLinks final : public Links {
+public:
+  GroupLinks(Links &all, const RankGroup &group) : all(all), group(group) {}
+
+  uint32_t rank() const override { return (all.rank() - group.first) / group.stride; }
+  uint32_t size() const override { return group.count; }
+  std::string describe(uint32_t rank) const override { return all.describe(inAll(rank)); }
+  Status exchange(std::span<Transfer> transfers) override {
+    for (Transfer &transfer : transfers)
+      transfer.peer = inAll(transfer.peer);
+    Status status = all.exchange(transfers);
+    for (Transfer &transfer : transfers)
+      transfer.peer = (transfer.peer - group.first) / group.stride;
+    return status;
+  }
+  uint64_t mostLent(uint32_t rank) const override { return all.mostLent(inAll(rank)); }
+  void release() override { all.release(); }
+  void abort(const std::string &text) override { all.abort(text); }
+  std::optional<std::string> failure() override { return all.failure(); }
+  void setStep(uint64_t step) override { all.setStep(step); }
+  void onSlow(std::function<void(const std::string &)> hearer) override { all.onSlow(std::move(hearer)); }
+
+private:
+  uint32_t inAll(uint32_t rank) const { return group.first + rank * group.stride; }
+  Links &all;
+  const RankGroup group;
+};
+
 class LinkedCommunicator final : public Communicator {
 public:
-  LinkedCommunicator(std::unique_ptr<Links> given, uint64_t blockBytes) : links(std::move(given)) {
+  /// `group`: the ranks of the links, if these are not all of a job.
+  LinkedCommunicator(std::unique_ptr<Links> given, uint64_t blockBytes, std::optional<RankGroup> group = std::nullopt)
+      : links(std::move(given)), blockBytes(blockBytes), ofJob(group) {
     uint64_t most = blockBytes ? blockBytes : kStagingBytes / size();
     for (uint32_t peer = 0; peer < size(); ++peer)
       if (const uint64_t lent = peer == rank() ? 0 : links->mostLent(peer); lent > 0)
@@ -72,7 +106,23 @@ public:
   std::optional<std::string> failure() override { return links->failure(); }
   void setStep(uint64_t step) override { links->setStep(step); }
   void onSlow(std::function<void(const std::string &)> hearer) override { links->onSlow(std::move(hearer)); }
-  CollectiveCounts counts() const override { return counted; }
+  CollectiveCounts counts() const override {
+    CollectiveCounts all = counted;
+    for (const auto &[ranks, group] : groups)
+      all = all + group->counts();
+    return all;
+  }
+
+  Communicator &group(const RankGroup &ranks) override {
+    if (ranks.count == size())
+      return *this;
+    for (const auto &[known, group] : groups)
+      if (known == ranks)
+        return *group;
+    groups.emplace_back(
+        ranks, std::make_unique<LinkedCommunicator>(std::make_unique<GroupLinks>(*links, ranks), blockBytes, ranks));
+    return *groups.back().second;
+  }
 
   Status allReduce(std::span<const Piece> pieces, plan::DType dtype) override {
     Scope scope(*this);
@@ -207,7 +257,9 @@ private:
   };
 
   void begin(Kind kind, plan::DType dtype, uint64_t bytes) {
-    current = {++counted.calls, static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype), bytes, {}};
+    current = {++counted.calls, static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype), bytes, {}, {}};
+    if (ofJob)
+      current.group[0] = ofJob->first, current.group[1] = ofJob->stride, current.group[2] = ofJob->count;
     introduced = false;
   }
 
@@ -321,6 +373,9 @@ private:
   }
 
   std::unique_ptr<Links> links;
+  const uint64_t blockBytes;
+  const std::optional<RankGroup> ofJob;
+  std::vector<std::pair<RankGroup, std::unique_ptr<LinkedCommunicator>>> groups;
   uint64_t partBytes = 0; ///< of a rank's part of a block
   Header current{};
   bool introduced = false; ///< the current collective's header has been sent

@@ -45,6 +45,15 @@ struct ShardedPiece {
 struct CollectiveCounts {
   uint64_t calls = 0, sentBytes = 0, receivedBytes = 0;
   double seconds = 0;
+  CollectiveCounts operator+(const CollectiveCounts &more) const {
+    return {calls + more.calls, sentBytes + more.sentBytes, receivedBytes + more.receivedBytes, seconds + more.seconds};
+  }
+};
+
+/// Ranks first, first + stride, … of a job.
+struct RankGroup {
+  uint32_t first = 0, stride = 1, count = 1;
+  bool operator==(const RankGroup &) const = default;
 };
 
 class Communicator {
@@ -97,7 +106,12 @@ public:
   /// Hears of a rank that is alive but has kept this one waiting for long.
   virtual void onSlow(std::function<void(const std::string &)> hearer) = 0;
 
+  /// With those of groups.
   virtual CollectiveCounts counts() const = 0;
+
+  /// Some of the ranks, this one among them, as a communicator in which they are numbered from 0. It belongs to this
+  /// one, and no two calls of both may be under way at a time. A failure is the job's.
+  virtual Communicator &group(const RankGroup &ranks) = 0;
 };
 
 } // namespace tcc::runtime

@@ -69,7 +69,23 @@ public:
   }
   void setStep(uint64_t) override {}
   void onSlow(std::function<void(const std::string &)>) override {}
-  CollectiveCounts counts() const override { return counted; }
+  CollectiveCounts counts() const override {
+    CollectiveCounts all = counted;
+    for (const auto &[ranks, group] : groups)
+      all = all + group->counts();
+    return all;
+  }
+  /// What its other ranks do is not compared.
+  Communicator &group(const RankGroup &group) override {
+    if (group.count == ranks)
+      return *this;
+    for (const auto &[known, made] : groups)
+      if (known == group)
+        return *made;
+    groups.emplace_back(group, std::make_unique<NullCommunicator>((own - group.first) / group.stride, group.count,
+                                                                  std::make_shared<Sequence>()));
+    return *groups.back().second;
+  }
 
 private:
   static uint64_t bytesOf(std::span<const Piece> pieces) {
@@ -105,6 +121,7 @@ private:
   const uint32_t own, ranks;
   std::shared_ptr<Sequence> sequence;
   CollectiveCounts counted;
+  std::vector<std::pair<RankGroup, std::unique_ptr<NullCommunicator>>> groups;
 };
 } // namespace
 

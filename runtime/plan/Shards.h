@@ -1,7 +1,8 @@
 //===- Shards.h - the part of a tensor that a rank owns ------------------===//
 //
 // Of E elements in row-major order, rank r of N owns [r·S, min((r + 1)·S, E)) with S = ceil(E / N), in S elements of
-// its own, of which the last ones may be padding.
+// its own, of which the last ones may be padding. Of more than N ranks (hybrid) each N that follow one another, a node,
+// own all.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_SHARDS_H
@@ -21,9 +22,16 @@ struct ShardRange {
   uint64_t begin = 0, count = 0;
 };
 inline ShardRange shardOf(uint64_t elements, uint64_t ranks, uint64_t rank) {
-  const uint64_t shard = shardElements(elements, ranks), begin = std::min(rank * shard, elements);
+  const uint64_t shard = shardElements(elements, ranks), begin = std::min(rank % ranks * shard, elements);
   return {begin, std::min(shard, elements - begin)};
 }
+
+/// Each rank has parameters in part only: an entry that reads them gathers them first.
+inline bool shardsParameters(const Parallel &parallel) {
+  return parallel.mode() == "full" || parallel.mode() == "hybrid";
+}
+/// Each node of Parallel.ranks ranks has all of the state.
+inline bool replicatesShards(const Parallel &parallel) { return parallel.mode() == "hybrid"; }
 
 /// The type of the values that a variable's name stands for: those of all ranks' parts together.
 inline TensorType wholeType(const Variable &variable) {

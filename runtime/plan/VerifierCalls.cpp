@@ -369,10 +369,12 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
 void verifyCollective(const Context &context, const Call &call, const CollectiveCall &collective) {
   const std::string_view name = entries::baseOf(call.entry.name());
   const bool window = name == entries::kAccumulateFirst || name == entries::kAccumulateNext;
+  const Parallel &parallel = context.plan.training().parallel();
   // Ranks run as many micro-batches each, too, but communicate there only for parameters that none of them has, and for
-  // statistics over the batches of all.
+  // statistics over the batches of all. They evaluate together where no rank has all parameters (Evaluate.cpp).
   const bool together =
-      window && (collective.kind() == CollectiveCall::ALL_GATHER || context.plan.training().parallel().batch_norm() == "sync");
+      (window && (collective.kind() == CollectiveCall::ALL_GATHER || parallel.batch_norm() == "sync")) ||
+      (name == entries::kEvaluate && collective.kind() == CollectiveCall::ALL_GATHER && shardsParameters(parallel));
   if (name != entries::kStep && name != entries::kUpdate && !together)
     call.report("{}: a collective in an entry that ranks do not run together; only '{}' and '{}' may have some",
                 call.where(), entries::kStep, entries::kUpdate);
@@ -380,6 +382,11 @@ void verifyCollective(const Context &context, const Call &call, const Collective
     call.report("{}: a collective in a plan for one rank", call.where());
   if (!CollectiveCall::Kind_IsValid(collective.kind()))
     call.report("{}: unknown kind of collective {}", call.where(), static_cast<int>(collective.kind()));
+  if (collective.reach() != CollectiveCall::ALL &&
+      (!CollectiveCall::Reach_IsValid(collective.reach()) || collective.kind() != CollectiveCall::ALL_REDUCE ||
+       !replicatesShards(parallel)))
+    call.report("{}: only an all-reduce of a plan with mode hybrid is for some of the ranks, not {} with reach {}",
+                call.where(), collectiveName(collective.kind()), static_cast<int>(collective.reach()));
   if (collective.root() != 0)
     call.report("{}: a broadcast of rank {}; a plan for any number of ranks can name rank 0 alone", call.where(),
                 collective.root());
@@ -393,7 +400,7 @@ void verifyCollective(const Context &context, const Call &call, const Collective
   const char *sumName = kind == CollectiveCall::ALL_REDUCE ? "an all-reduce" : "a reduce-scatter";
   const bool cuts = kind == CollectiveCall::REDUCE_SCATTER || kind == CollectiveCall::OWN_SHARD;
   const bool gathers = kind == CollectiveCall::ALL_GATHER;
-  const uint64_t ranks = context.plan.training().parallel().ranks();
+  const uint64_t ranks = parallel.ranks();
   if (sums && !isFloatingPoint(collective.dtype()))
     call.report("{}: {} of {}", call.where(), sumName, dtypeName(collective.dtype()));
   if ((cuts || gathers) && ranks == 0) {

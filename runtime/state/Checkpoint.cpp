@@ -233,25 +233,8 @@ Status tcc::runtime::Checkpoint::stream(const ManifestTensor &tensor, const Byte
   return Status();
 }
 
-std::vector<CheckpointedVariable> tcc::runtime::checkpointedVariables(const plan::Plan &plan) {
-  std::vector<bool> written = writtenVariables(plan);
-  std::vector<CheckpointedVariable> result;
-  for (int i = 0; i < plan.variables_size(); ++i) {
-    plan::VariableRole role = plan.variables(i).role();
-    if (role == plan::PARAMETER)
-      result.push_back({i, TensorRole::Parameter});
-    else if (role == plan::OPTIMIZER)
-      result.push_back({i, TensorRole::Optimizer});
-    else if (role == plan::EMA)
-      result.push_back({i, TensorRole::Ema});
-    else if (role != plan::ACCUMULATOR && written[static_cast<size_t>(i)])
-      result.push_back({i, TensorRole::Buffer});
-  }
-  return result;
-}
-
-/// A tensor that is one slice of the first shard, or one that `ranks` ranks hold in shards of their own.
-static ManifestTensor manifestTensor(const CheckpointTensor &tensor, uint64_t ranks) {
+/// A tensor that is one slice of the first shard, or one that ranks hold in shards of their own.
+static ManifestTensor manifestTensor(const CheckpointTensor &tensor) {
   const plan::TensorType &type = tensor.whole ? *tensor.whole : tensor.type;
   ManifestTensor result{tensor.name, type, tensor.role, {}};
   if (!tensor.whole) {
@@ -259,56 +242,10 @@ static ManifestTensor manifestTensor(const CheckpointTensor &tensor, uint64_t ra
     result.slices.push_back({0, tensor.name, std::vector<uint64_t>(shape.size(), 0), shape});
     return result;
   }
-  for (uint64_t rank = 0; rank < ranks; ++rank)
-    if (auto [begin, count] = plan::shardOf(plan::elementCount(type).value_or(0), ranks, rank); count != 0)
+  for (uint64_t rank = 0; rank < tensor.shards; ++rank)
+    if (auto [begin, count] = plan::shardOf(plan::elementCount(type).value_or(0), tensor.shards, rank); count != 0)
       result.slices.push_back({rank, tensor.name, {begin}, {count}});
   return result;
-}
-
-/// Hands on the first `bytes` of a stream.
-static std::function<Status(const ByteSink &)> clipped(std::function<Status(const ByteSink &)> stream, uint64_t bytes) {
-  return [stream = std::move(stream), bytes](const ByteSink &sink) {
-    uint64_t left = bytes;
-    return stream([&](std::span<const std::byte> piece) {
-      piece = piece.first(std::min<uint64_t>(piece.size(), left));
-      left -= piece.size();
-      return piece.empty() ? Status() : sink(piece);
-    });
-  };
-}
-
-std::vector<CheckpointTensor> tcc::runtime::checkpointTensors(const plan::Plan &plan, Device &device,
-                                                              std::span<const HostState> hostState,
-                                                              std::span<const int> replaced, uint32_t rank) {
-  std::vector<CheckpointTensor> tensors;
-  std::vector<CheckpointedVariable> variables = checkpointedVariables(plan);
-  for (int index : replaced)
-    variables.push_back({index, TensorRole::Buffer});
-  for (auto [index, role] : variables) {
-    const plan::Variable &variable = plan.variables(index);
-    Place place = Place::variable(static_cast<uint32_t>(index));
-    CheckpointTensor tensor{{variable.name(), variable.type(),
-                             [&device, place](const ByteSink &sink) { return device.readPieces(place, sink); }},
-                            role};
-    if (!variable.has_shard() && rank != 0)
-      continue;
-    if (variable.has_shard()) {
-      tensor.whole = plan::wholeType(variable);
-      const uint64_t count =
-          plan::shardOf(plan::elementCount(*tensor.whole).value_or(0), plan.training().parallel().ranks(), rank).count;
-      if (count == 0)
-        continue;
-      tensor.type.set_dims(0, static_cast<int64_t>(count));
-      tensor.stream = clipped(std::move(tensor.stream), plan::tensorBytes(tensor.type).value_or(0));
-    }
-    tensors.push_back(std::move(tensor));
-  }
-  if (rank == 0)
-    for (const HostState &one : hostState)
-      tensors.push_back(
-          {{one.name, one.type, [bytes = one.bytes](const ByteSink &sink) { return sink(bytes); }}, one.role});
-  std::sort(tensors.begin(), tensors.end(), comesBefore);
-  return tensors;
 }
 
 /// Makes a folder of a checkpoint what readers find.
@@ -348,13 +285,13 @@ static Expected<std::vector<std::string>> tellRanks(Communicator *ranks, const S
 Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const RunRecord &record,
                                                  const TrainingPosition &position, std::vector<CheckpointTensor> given,
                                                  Communicator *ranks) {
-  const uint32_t rank = ranks ? ranks->rank() : 0, size = ranks ? ranks->size() : 1;
+  const uint32_t rank = ranks ? ranks->rank() : 0;
   Manifest manifest;
   manifest.run = record;
   manifest.position = position;
   std::vector<StreamedValue> tensors;
   for (CheckpointTensor &tensor : given) {
-    manifest.tensors.push_back(manifestTensor(tensor, size));
+    manifest.tensors.push_back(manifestTensor(tensor));
     tensors.push_back(std::move(tensor));
   }
   uint64_t bytes = 0;
@@ -370,14 +307,20 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
     if (!folder)
       return folder.status();
     const std::string file = rank == 0 ? kState : fmt::format("state.rank-{}.safetensors", rank);
-    auto hash = writeSafetensors(folder->front() + "/" + file, tensors);
+    // A rank with nothing of its own writes no file.
+    const bool writes = rank == 0 || !tensors.empty();
+    Expected<uint64_t> hash = writes ? writeSafetensors(folder->front() + "/" + file, tensors) : Expected<uint64_t>(0);
     // Every file is durable before the manifest that names it.
-    const json own = {file, hash ? fs::file_size(folder->front() + "/" + file, code) : 0, hash ? *hash : 0};
+    json own;
+    if (writes)
+      own = {file, hash ? fs::file_size(folder->front() + "/" + file, code) : 0, hash ? *hash : 0};
     auto files = tellRanks(ranks, hash.status(), own.dump());
     if (!files)
       return files.status();
     for (const std::string &one : *files) {
       const json shard = json::parse(one);
+      if (shard.is_null())
+        continue;
       manifest.shards.push_back({shard[0], shard[1], shard[2]});
       bytes += manifest.shards.back().bytes;
     }

@@ -74,12 +74,14 @@ struct HostState {
   plan::TensorType type;
   TensorRole role;
   std::span<const std::byte> bytes; ///< valid as long as the run's
+  std::optional<plan::TensorType> whole = {}; ///< of a rank's shard: the type of all shards together
 };
 
 /// A tensor of a checkpoint that is to be written.
 struct CheckpointTensor : StreamedValue {
   TensorRole role;
   std::optional<plan::TensorType> whole = {}; ///< of a rank's shard (Shards.h): the type of all shards together
+  uint64_t shards = 0;                        ///< how many these are
 };
 /// All state that `rank` writes, in the order of the file: rank 0 all but the other ranks' shards, which these write.
 /// `replaced`: frozen variables whose values are not the plan's (WeightsFit).

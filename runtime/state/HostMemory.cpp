@@ -1,6 +1,6 @@
 //===- HostMemory.cpp - memory that a training run takes on the host -----===//
 #include "runtime/state/HostMemory.h"
-#include "runtime/plan/DType.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
@@ -33,6 +33,10 @@ std::vector<AveragedParameter> tcc::runtime::averagedParameters(const plan::Plan
     AveragedParameter one{static_cast<uint32_t>(i), std::nullopt, variable.type(),
                           variable.name() + std::string(states::kEmaSuffix)};
     one.type.set_dtype(variable.type().dtype() == plan::F64 ? plan::F64 : plan::F32);
+    if (variable.has_shard()) {
+      one.whole = plan::wholeType(variable);
+      one.whole->set_dtype(one.type.dtype());
+    }
     if (auto found = byName.find(one.name); found != byName.end())
       one.device = found->second;
     result.push_back(std::move(one));

@@ -20,6 +20,7 @@ struct AveragedParameter {
   std::optional<uint32_t> device; ///< the variable of its average; none: the host keeps it
   plan::TensorType type;          ///< of the average: f32, or f64 for a parameter of f64
   std::string name;               ///< of the average: "<parameter>/ema"
+  std::optional<plan::TensorType> whole = {}; ///< of all ranks' shards, where a rank averages one
 };
 
 /// The averaged parameters under these settings; empty without train.ema. `training` may differ from the plan's own by

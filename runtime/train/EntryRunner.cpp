@@ -152,10 +152,10 @@ Status EntryRunner::streamOutput(int index, const ByteSink &sink) const {
   return device->readPieces(outputPlace(index), sink);
 }
 
-std::string EntryRunner::findNonFinite() {
-  std::string firstNan, firstInfinity;
+EntryRunner::NonFinite EntryRunner::findNonFinite() {
+  NonFinite firstNan, firstInfinity;
   auto look = [&](uint32_t index) {
-    if (!firstNan.empty())
+    if (!firstNan.node.empty())
       return;
     const plan::Instruction &instruction = program->instructions(static_cast<int>(index));
     for (const plan::Operand &operand : instruction.operands()) {
@@ -170,12 +170,12 @@ std::string EntryRunner::findNonFinite() {
       });
       std::string node = !instruction.node().empty() ? instruction.node() : buffer.name();
       if (worst == 2)
-        firstNan = node;
-      else if (worst == 1 && firstInfinity.empty())
-        firstInfinity = node;
+        firstNan = {node, index};
+      else if (worst == 1 && firstInfinity.node.empty())
+        firstInfinity = {node, index};
     }
   };
   if (!writeCounters().ok() || !device->runObserved(number, look).ok())
-    return "";
-  return firstNan.empty() ? firstInfinity : firstNan;
+    return {};
+  return firstNan.node.empty() ? firstInfinity : firstNan;
 }

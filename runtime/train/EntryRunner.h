@@ -64,9 +64,13 @@ public:
   Status streamOutput(int index, const ByteSink &sink) const;
   const plan::TensorType &outputType(int index) const;
 
-  /// Runs again, and names the ONNX node of the first instruction that writes a NaN, or else an infinity; empty where
-  /// none does. For diagnosis: it allocates and is slow.
-  std::string findNonFinite();
+  /// The first instruction that writes a NaN, or else an infinity.
+  struct NonFinite {
+    std::string node; ///< the ONNX node; empty: no instruction writes one
+    uint32_t instruction = 0;
+  };
+  /// Runs again, all of the entry, and looks for it. For diagnosis: it allocates and is slow.
+  NonFinite findNonFinite();
 
 private:
   Status stageInputs();

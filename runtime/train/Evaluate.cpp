@@ -23,6 +23,11 @@ using Sums = std::array<double, 4>;
 constexpr std::array<const char *, 4> kSumNames = {outputs::kLossSum, outputs::kLossWeight, outputs::kCorrect,
                                                    outputs::kCounted};
 
+bool hasCollectives(const plan::Entry &entry) {
+  return std::any_of(entry.instructions().begin(), entry.instructions().end(),
+                     [](const plan::Instruction &one) { return one.has_collective(); });
+}
+
 std::vector<uint64_t> indicesOf(uint64_t begin, uint64_t end) {
   std::vector<uint64_t> indices(end - begin);
   std::iota(indices.begin(), indices.end(), begin);
@@ -63,7 +68,8 @@ struct Averaged {
 class Pass {
 public:
   Pass(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options)
-      : runner(runner), reader(reader), options(options), batch(reader.batch()) {}
+      : runner(runner), reader(reader), options(options), batch(reader.batch()),
+        together(options.ranks && options.ranks->size() > 1 && hasCollectives(runner.entry())) {}
 
   Expected<Evaluation> run() {
     for (size_t i = 0; i < outputs.size(); ++i)
@@ -135,6 +141,9 @@ private:
       return complete.status();
     own[0] = *complete ? '\1' : '\0';
     const uint64_t damaged = reader.damagedSamples().size();
+    if (together)
+      if (Status status = runAlong(); !status.ok())
+        return status;
     own.append(reinterpret_cast<const char *>(&damaged), sizeof(damaged));
     auto texts = gatherLongTexts(*options.ranks, own);
     if (!texts)
@@ -160,6 +169,32 @@ private:
       if (Status status = addSums(left[rank]); !status.ok())
         return status;
     return true;
+  }
+
+  /// Joins the calls of other ranks, once this one has no batch left.
+  Status runAlong() {
+    for (;;) {
+      auto others = options.ranks->anyOf(0);
+      if (!others || *others == 0)
+        return others.status();
+      for (uint64_t begin = 0; spare.empty() && begin < reader.samples(); begin += batch)
+        if (Status status =
+                fill(spare = indicesOf(begin, std::min(begin + batch, reader.samples())), reader.maskable());
+            !status.ok())
+          return status;
+      std::vector<uint64_t> again = spare;
+      Status status = fill(again, reader.maskable());
+      if (status.ok())
+        status = runner.run();
+      if (!status.ok())
+        return status;
+    }
+  }
+
+  /// Gives the entry the samples; leaves damaged ones out of `indices`.
+  Status fill(std::vector<uint64_t> &indices, bool mask) {
+    return runner.giveInputs(
+        [&](auto inputs) { return reader.fillSound(indices, BatchReader::Damaged::Drop, mask, inputs); });
   }
 
   /// The sums of the last batch, as bytes; they become 0.
@@ -206,10 +241,13 @@ private:
   Status call(std::vector<uint64_t> &indices, bool mask, Sums &sums) {
     sums = {};
     runner.setCounters(0, indices.front() / batch);
-    Status status = runner.giveInputs(
-        [&](auto inputs) { return reader.fillSound(indices, BatchReader::Damaged::Drop, mask, inputs); });
+    Status status = fill(indices, mask);
     if (status.ok() && indices.empty())
       return status;
+    if (status.ok() && together) {
+      spare = indices;
+      status = options.ranks->anyOf(1).status(); // the others run along
+    }
     if (status.ok())
       status = runner.run();
     for (size_t i = 0; i < sums.size() && status.ok(); ++i)
@@ -279,6 +317,9 @@ private:
   BatchReader &reader;
   const EvaluateOptions &options;
   uint64_t batch, counted = 0;
+  /// The entry gathers parameters: a call is one of all ranks.
+  const bool together;
+  std::vector<uint64_t> spare; ///< samples that can be read, for calls whose numbers nobody wants
   std::array<int, 4> outputs{};
   Numbers numbers; ///< of a batch
   Sums total{};

@@ -2,6 +2,7 @@
 #include "runtime/train/Ranks.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/train/Resume.h"
 
 #include <algorithm>
@@ -35,7 +36,8 @@ std::string tcc::runtime::differencesOf(const std::vector<std::string> &texts,
       auto found = first.find(key);
       const std::string other = found == first.end() ? "nothing" : found->second;
       if (value != other && count++ < kMostTold)
-        told += fmt::format("{}{} has {} {}, rank 0 has {}", told.empty() ? "" : "; ", nameOf(rank), key, value, other);
+        told += fmt::format("{}{} has {} {}, {} has {}", told.empty() ? "" : "; ", nameOf(rank), key, value,
+                            nameOf(0).substr(0, nameOf(0).find(" (")), other);
     }
   }
   return count > kMostTold ? told + fmt::format("; and {} differences more", count - kMostTold) : told;
@@ -75,40 +77,70 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
                              : error("the ranks of the job differ: {}; start all with the same command", differences);
 }
 
-Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session, uint64_t step) {
-  std::string lines;
+namespace {
+/// Checksums of state that several ranks hold alike.
+struct Checksums {
+  std::string lines; ///< by variable
   uint64_t all = 0;
-  auto mix = [](uint64_t hash, uint64_t next) {
-    const uint64_t pair[2] = {hash, next};
-    return plan::hashBytes(pair, sizeof(pair));
-  };
+};
+
+uint64_t mixed(uint64_t hash, uint64_t next) {
+  const uint64_t pair[2] = {hash, next};
+  return plan::hashBytes(pair, sizeof(pair));
+}
+
+/// Of what every rank has, or of shards.
+Expected<Checksums> checksumsOf(const Session &session, bool shards) {
+  Checksums sums;
   for (int i = 0; i < session.plan().variables_size(); ++i) {
     const plan::Variable &variable = session.plan().variables(i);
-    if (variable.role() == plan::ACCUMULATOR || variable.has_shard()) // a rank's own
+    if (variable.role() == plan::ACCUMULATOR || variable.has_shard() != shards) // a rank's own
       continue;
     uint64_t hash = 0;
     Status read =
         session.device->readPieces(Place::variable(static_cast<uint32_t>(i)), [&](std::span<const std::byte> piece) {
-          hash = mix(hash, plan::hashBytes(piece.data(), piece.size()));
+          hash = mixed(hash, plan::hashBytes(piece.data(), piece.size()));
           return Status();
         });
     if (!read.ok())
       return read;
-    lines += fmt::format("'{}'={:016x}\n", variable.name(), hash);
-    all = mix(all, hash);
+    sums.lines += fmt::format("'{}'={:016x}\n", variable.name(), hash);
+    sums.all = mixed(sums.all, hash);
   }
-  auto sums = session.ranks->gatherTexts(fmt::format("{:016x}", all));
+  return sums;
+}
+
+/// How the ranks that should hold the same differ; empty if they do not.
+Expected<std::string> differencesAmong(Communicator &ranks, const Expected<Checksums> &own) {
+  if (!own)
+    return own.status();
+  auto sums = ranks.gatherTexts(fmt::format("{:016x}", own->all));
   if (!sums)
     return sums.status();
   if (std::all_of(sums->begin(), sums->end(), [&](const std::string &sum) { return sum == sums->front(); }))
     return std::string();
-  auto texts = session.ranks->gatherTexts(lines);
+  auto texts = ranks.gatherTexts(own->lines);
   if (!texts)
     return texts.status();
+  return differencesOf(*texts, [&](uint32_t rank) { return ranks.describe(rank); });
+}
+} // namespace
+
+Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session, uint64_t step) {
+  auto differences = differencesAmong(*session.ranks, checksumsOf(session, /*shards=*/false));
+  const plan::Parallel &parallel = session.plan().training().parallel();
+  // The ranks with the same number in their nodes hold the same shards.
+  if (differences && differences->empty() && plan::replicatesShards(parallel)) {
+    const uint32_t node = parallel.ranks(), size = session.worldSize();
+    const RankGroup group{session.rank() % node, node, size / node};
+    differences = differencesAmong(session.ranks->group(group), checksumsOf(session, /*shards=*/true));
+  }
+  if (!differences || differences->empty())
+    return differences;
   return fmt::format(
       "the ranks' state differs after update {}: {}; a rank's memory or arithmetic is at fault, so go on from a "
       "checkpoint that was written before",
-      step, differencesOf(*texts, [&](uint32_t rank) { return session.ranks->describe(rank); }));
+      step, *differences);
 }
 
 Status tcc::runtime::shareParameters(const Session &session) {

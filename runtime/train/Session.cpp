@@ -1,13 +1,14 @@
 //===- Session.cpp - an open plan, its settings and its device -----------===//
 #include "runtime/train/Session.h"
+#include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Variants.h"
-#include "runtime/plan/Parallelism.h"
 #include "runtime/registry/DeviceRegistry.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Settings.h"
-#include "support/PlanNames.h"
 #include "support/MachineMemory.h"
+#include "support/PlanNames.h"
 #include "support/Processors.h"
 
 #include <algorithm>
@@ -129,10 +130,22 @@ static void noteAlgorithms(Session &session, const SessionOptions &options) {
                                         before.machine, now.machine, kBits));
 }
 
+bool tcc::runtime::Session::shardsParameters() const {
+  return worldSize() > 1 && plan::shardsParameters(plan().training().parallel());
+}
+
 Status tcc::runtime::requireRanks(const Session &session) {
   const plan::Parallel &parallel = session.plan().training().parallel();
   if (parallel.ranks() == 0 || parallel.ranks() == session.worldSize())
     return Status();
+  if (plan::replicatesShards(parallel)) {
+    if (session.worldSize() % parallel.ranks() == 0)
+      return Status();
+    return error("{}: the plan's state is sharded over nodes of {} ranks (parallel.mode \"hybrid\"), the job has {}; "
+                 "start it with a multiple of {}, such as --nproc {}, or compile with tcc --set "
+                 "parallel.shard_within_node=K",
+                 session.reader.path(), parallel.ranks(), session.worldSize(), parallel.ranks(), 2 * parallel.ranks());
+  }
   return error(
       "{}: the plan's state is sharded over {} ranks (parallel.mode \"{}\"), the job has {}; start it with --nproc "
       "{}, or compile with tcc --set parallel.ranks={}",

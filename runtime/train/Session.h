@@ -49,6 +49,8 @@ struct Session {
   bool leads() const { return rank() == 0; }
   /// Each rank has a part of the state that no other has.
   bool isSharded() const { return worldSize() > 1 && plan().training().parallel().ranks() != 0; }
+  /// No rank has all parameters: entries that read them run on all ranks at once.
+  bool shardsParameters() const;
   /// False: the device checks entries without running them, so that no number means anything.
   bool computes() const { return device->capabilities().executes; }
 };

@@ -90,7 +90,7 @@ Expected<Evaluation> Trainer::evaluateWith(bool averages) {
 
 Status Trainer::exchangeAverages() {
   Status status = run.averages ? run.averages->exchange() : Status();
-  const bool shares = session.worldSize() > 1 && !session.training.ema().on_device();
+  const bool shares = session.worldSize() > 1 && !session.training.ema().on_device() && !session.shardsParameters();
   return status.ok() && shares ? shareParameters(session) : status;
 }
 

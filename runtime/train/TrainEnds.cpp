@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -50,8 +51,9 @@ std::string Trainer::kept() const {
 }
 
 UpdateRunner::Cause Trainer::causeOnAnyRank(std::string &where) {
-  // Each rank looks at its own part, without the others.
-  session.device->setRanks(nullptr);
+  // Each rank looks at its own part, without the others; what gathers parameters they run again together.
+  if (!session.shardsParameters())
+    session.device->setRanks(nullptr);
   UpdateRunner::Cause own = run.updates->findNonFinite(run.position, *run.batches);
   session.device->setRanks(session.ranks);
   if (session.worldSize() == 1)
@@ -65,13 +67,24 @@ UpdateRunner::Cause Trainer::causeOnAnyRank(std::string &where) {
     for (size_t rank = 0; rank < causes.size(); ++rank)
       causes[rank].*field = (*texts)[rank];
   }
-  for (Field field : {&UpdateRunner::Cause::nanInput, &UpdateRunner::Cause::node, &UpdateRunner::Cause::infiniteInput})
-    for (uint32_t rank = 0; rank < causes.size(); ++rank)
-      if (!(causes[rank].*field).empty()) {
-        where = fmt::format(" on {}", session.ranks->describe(rank));
-        return causes[rank];
-      }
-  return own;
+  auto places = session.ranks->gatherTexts(std::to_string(own.place));
+  if (!places)
+    return own;
+  for (size_t rank = 0; rank < causes.size(); ++rank)
+    causes[rank].place = std::strtoull((*places)[rank].c_str(), nullptr, 10);
+  std::optional<size_t> first;
+  for (Field field :
+       {&UpdateRunner::Cause::nanInput, &UpdateRunner::Cause::node, &UpdateRunner::Cause::infiniteInput}) {
+    for (size_t rank = 0; rank < causes.size(); ++rank)
+      if (!(causes[rank].*field).empty() && (!first || causes[rank].place < causes[*first].place))
+        first = rank;
+    if (first)
+      break;
+  }
+  if (!first)
+    return own;
+  where = fmt::format(" on {}", session.ranks->describe(static_cast<uint32_t>(*first)));
+  return causes[*first];
 }
 
 Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
@@ -133,7 +146,7 @@ Status Trainer::writeTrace() {
 
 Status Trainer::release() {
   // No rank has all parameters; the checkpoint does.
-  if (session.isSharded() && session.plan().training().parallel().mode() == "full") {
+  if (session.shardsParameters()) {
     if (checkpoints.last() != run.position.step)
       return error("{}/model.onnx: not written, since the last checkpoint could not be", run.folder);
     ExportOptions fromRun;

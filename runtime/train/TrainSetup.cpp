@@ -178,13 +178,13 @@ private:
 
   /// Averages start as the weights do, also where a run goes on that kept none.
   Status beginAverages() {
-    // The host's averages are rank 0's; those of the device are state of every rank.
-    if (!session.computes() || (!session.leads() && !session.training.ema().on_device()))
+    // The host's averages of parameters that all ranks have are rank 0's; others are state of every rank.
+    if (!session.computes() || (!session.leads() && !session.training.ema().on_device() && !session.shardsParameters()))
       return Status();
     if (session.training.has_ema())
       result.averages = std::make_unique<WeightAverages>(session.plan(), session.training, *session.device);
     if (result.resumed && result.averages) {
-      auto loaded = result.averages->load(*result.resumed->checkpoint);
+      auto loaded = result.averages->load(*result.resumed->checkpoint, session.rank());
       if (!loaded || *loaded)
         return loaded.status();
       result.notes.push_back(fmt::format("note: the run kept no averaged weights: they start as those of update {}",

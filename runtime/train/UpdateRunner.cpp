@@ -230,19 +230,29 @@ bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
 
 UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
   Cause cause;
-  for (uint64_t n = 0; n < lastWindow * own.count && cause.node.empty() && cause.nanInput.empty(); ++n) {
+  // Where parameters are gathered, all ranks run a micro-batch again, or none does.
+  const bool together = session.shardsParameters();
+  auto onAnyRank = [&](bool own) {
+    auto any = together ? session.ranks->anyOf(own) : Expected<uint64_t>(own);
+    return !any || *any != 0;
+  };
+  for (uint64_t n = 0; n < lastWindow * own.count; ++n) {
     const uint64_t v = n / lastWindow, i = n % lastWindow;
     EntryRunner &runner = entryOf(i).runner;
     (void)giveScalars(runner, position);
     runner.setCounters(position.step, counterOf(v, i));
-    if (!batches.give(runner, position, readOf(position, v, i)).ok())
+    if (onAnyRank(!batches.give(runner, position, readOf(position, v, i)).ok()))
       continue;
     cause.nanInput = batches.describeNonFinite(/*infinities=*/false);
     if (cause.nanInput.empty() && cause.infiniteInput.empty())
       cause.infiniteInput = batches.describeNonFinite(/*infinities=*/true);
-    // No rank can run alone what gathers parameters.
-    if (cause.nanInput.empty() && session.plan().training().parallel().mode() != "full")
-      cause.node = runner.findNonFinite();
+    if (cause.nanInput.empty() || together) {
+      const EntryRunner::NonFinite found = runner.findNonFinite();
+      cause.node = found.node;
+      cause.place = n << 32 | found.instruction;
+    }
+    if (onAnyRank(!cause.node.empty() || !cause.nanInput.empty()))
+      break;
   }
   return cause;
 }

@@ -66,6 +66,7 @@ public:
   /// an infinity of the data beside it, which may be meant (a mask). Runs the window again.
   struct Cause {
     std::string node, nanInput, infiniteInput;
+    uint64_t place = 0; ///< of the node among all instructions of the update: sums carry a NaN to other ranks, later
   };
   virtual Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches);
 

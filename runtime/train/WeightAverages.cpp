@@ -1,5 +1,6 @@
 //===- WeightAverages.cpp - moving averages of the trained parameters ----===//
 #include "runtime/train/WeightAverages.h"
+#include "runtime/plan/Shards.h"
 
 #include <algorithm>
 #include <cstring>
@@ -40,7 +41,7 @@ WeightAverages::WeightAverages(const plan::Plan &plan, const plan::Training &tra
       continue;
     made.host = std::span(memory).subspan(used, bytes);
     used += bytes;
-    state.push_back({made.name, made.type, TensorRole::Ema, made.host});
+    state.push_back({made.name, made.type, TensorRole::Ema, made.host, made.whole});
   }
   piece.resize(kPieceBytes);
   other.resize(kPieceBytes);
@@ -93,7 +94,7 @@ Status WeightAverages::start() {
   return Status();
 }
 
-Expected<bool> WeightAverages::load(const Checkpoint &checkpoint) {
+Expected<bool> WeightAverages::load(Checkpoint &checkpoint, uint32_t rank) {
   const auto &tensors = checkpoint.manifest().tensors;
   if (std::none_of(tensors.begin(), tensors.end(),
                    [](const ManifestTensor &tensor) { return tensor.role == TensorRole::Ema; }))
@@ -103,9 +104,9 @@ Expected<bool> WeightAverages::load(const Checkpoint &checkpoint) {
     const ManifestTensor *tensor = checkpoint.find(one.name);
     if (!tensor || tensor->role != TensorRole::Ema)
       missing.add(one.name);
-    else if (plan::typeName(tensor->type) != plan::typeName(one.type))
-      different.add(one.name, fmt::format("{} there, {} in the plan", plan::typeName(tensor->type),
-                                          plan::typeName(one.type)));
+    else if (const std::string type = plan::typeName(one.whole.value_or(one.type));
+             plan::typeName(tensor->type) != type)
+      different.add(one.name, fmt::format("{} there, {} in the plan", plan::typeName(tensor->type), type));
   }
   if (!missing.empty() || !different.empty())
     return error("{}: its averages are not those of the plan's parameters: {}{}{}; resume with the plan that the run was "
@@ -113,16 +114,18 @@ Expected<bool> WeightAverages::load(const Checkpoint &checkpoint) {
                  checkpoint.folder(), missing.empty() ? "" : "missing are " + missing.text(),
                  missing.empty() || different.empty() ? "" : "; ",
                  different.empty() ? "" : "these differ: " + different.text());
-  std::vector<std::byte> whole;
+  std::vector<std::byte> own;
   for (Average &one : averages) {
     const ManifestTensor &tensor = *checkpoint.find(one.name);
-    if (!one.device) {
-      checkpoint.copyTo(tensor, one.host.data());
-      continue;
+    own.assign(plan::tensorBytes(one.type).value_or(0), std::byte(0));
+    if (one.whole) {
+      auto [begin, count] =
+          plan::shardOf(plan::elementCount(tensor.type).value_or(0), plan.training().parallel().ranks(), rank);
+      checkpoint.copyTo(tensor, begin, count, own.data());
+    } else {
+      checkpoint.copyTo(tensor, own.data());
     }
-    whole.resize(plan::tensorBytes(tensor.type).value_or(0));
-    checkpoint.copyTo(tensor, whole.data());
-    if (Status status = write(one, 0, whole); !status.ok())
+    if (Status status = write(one, 0, own); !status.ok())
       return status;
   }
   return true;

@@ -23,7 +23,8 @@ public:
   /// The averages become the present weights. Error, here and below: the device's.
   Status start();
   /// Takes them from a checkpoint. False: it holds none. Error: some are missing, or of another type.
-  Expected<bool> load(const Checkpoint &checkpoint);
+  /// `rank` takes its shards.
+  Expected<bool> load(Checkpoint &checkpoint, uint32_t rank = 0);
 
   /// After the update of that number, from 1, was applied. Allocates nothing.
   Status update(uint64_t update);

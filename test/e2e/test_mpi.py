@@ -85,6 +85,9 @@ class SameBitsAsOverTcp(MpiJobs):
     def test_gradients_in_bf16_with_accumulation(self):
         self.check("resnet-tiny", "parallel.reduce_dtype=bf16", "train.accumulate=2", ranks=(2,), steps=2)
 
+    def test_two_nodes_that_each_have_all_shards(self):
+        self.check("mlp", "parallel.mode=hybrid", "parallel.shard_within_node=2", ranks=(4,))
+
     def test_one_rank_is_no_job(self):
         self.zoo("mlp", plan="plan.tplan")
         self.mpirun(1, "plan.tplan", "--data", ZOO / "mlp" / "data.safetensors", "--out", "run", "--steps", 2)

@@ -52,13 +52,14 @@ class PredictScale(EndToEnd):
         self.cluster()
         for case, more in (("mlp", []), ("nano-gpt", ["--set", "optimizer.kind=adamw"])):
             _, points = self.predict(case, *more)
-            for mode in ("grad_op", "full"):
-                words = [*more, "--set", f"parallel.mode={mode}", "--set", "parallel.ranks=4"]
+            for mode, place, devices in (("grad_op", "parallel.ranks=4", 4), ("full", "parallel.ranks=4", 4),
+                                         ("hybrid", "parallel.shard_within_node=4", 8)):
+                words = [*more, "--set", f"parallel.mode={mode}", "--set", place]
                 with self.subTest(f"{case} {mode}"):
                     self.compile(ZOO / case / "model.onnx", "--recipe", ZOO / case / "recipe.toml", "--entry", "train", "--target",
                                  "cpu:v3", *words)
                     memory = json.loads(self.succeed("tcc", "report", "plan.tplan", "--json").out)["memory"]
-                    self.assertEqual(points[mode, 4]["state_bytes"], memory["resident_bytes"])
+                    self.assertEqual(points[mode, devices]["state_bytes"], memory["resident_bytes"])
                     # A recipe that has the mode already is predicted alike.
                     self.assertEqual(self.predict(case, *words)[1], points)
 

@@ -20,7 +20,7 @@ NEVER_CLIPS = "train.clip_norm=1e6"  # nano-gpt's recipe clips, by a norm whose 
 
 class Sharded(Jobs):
     def shards(self, case, *settings, mode, ranks, plan="plan.tplan", entry="train"):
-        place = ("parallel.mode=ddp",) if mode == "ddp" else (f"parallel.mode={mode}", f"parallel.ranks={ranks}")
+        place = (f"parallel.mode={mode}",) if mode in ("none", "ddp") else (f"parallel.mode={mode}", f"parallel.ranks={ranks}")
         words = [word for setting in (*place, *settings) for word in ("--set", setting)]
         self.compile(ZOO / case / "model.onnx", "--recipe", ZOO / case / "recipe.toml", "--entry", entry, *words, plan=plan)
         return plan
@@ -258,18 +258,15 @@ class Refusals(Sharded):
         for patterns, settings in (
                 (["grad_op", "needs parallel.ranks"], ["parallel.mode=grad_op"]),
                 (["parallel.ranks needs parallel.mode", "any number of ranks"], ["parallel.mode=ddp", "parallel.ranks=2"]),
-                (["train.ema.on", "host"], ["parallel.mode=grad_op", "parallel.ranks=2", "train.ema.decay=0.9",
-                                            "train.ema.on=device"]),
-                (["--entry evaluate", "parallel.mode=none"], ["parallel.mode=full", "parallel.ranks=2"]),
-                (["train.ema.decay", "grad_op"], ["parallel.mode=full", "parallel.ranks=2", "train.ema.decay=0.9"]),
-                (["hybrid"], ["parallel.mode=hybrid", "parallel.ranks=2"])):
-            self.refuse(1, patterns, "tcc", model, "--recipe", recipe, "--entry", "train,evaluate",
+                (["--entry predict", "parallel.mode=none"], ["parallel.mode=full", "parallel.ranks=2"])):
+            self.refuse(1, patterns, "tcc", model, "--recipe", recipe, "--entry", "train,predict",
                         *[word for one in settings for word in ("--set", one)])
+        self.refuse(1, ["--entry evaluate", "parallel.mode=none"], "tcc", model, "--recipe", recipe, "--entry", "evaluate",
+                    "--set", "parallel.mode=full", "--set", "parallel.ranks=2")
         # The ways out.
         self.shards("mlp", mode="grad_op", ranks=1)
         self.train("plan.tplan", self.data("mlp"), "run", "--steps", 2)
-        self.shards("mlp", "train.ema.decay=0.9", "train.ema.on=host", mode="grad_op", ranks=2)
-        self.train("plan.tplan", self.data("mlp"), "averaged", "--steps", 2, nproc=2)
+        self.shards("mlp", mode="none", ranks=1, entry="train,predict")
 
 
 if __name__ == "__main__":

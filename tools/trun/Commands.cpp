@@ -1,5 +1,6 @@
 //===- Commands.cpp - the commands of trun -------------------------------===//
 #include "tools/trun/Commands.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/registry/DeviceRegistry.h"
@@ -85,6 +86,11 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
   auto session = openSession(sessionOptions);
   if (!session)
     return session.status();
+  if (const plan::Parallel &parallel = session->plan().training().parallel(); plan::shardsParameters(parallel))
+    return error(
+        "{}: no process has all parameters (parallel.mode \"{}\"); for '{}' compile a plan with tcc --entry {} "
+        "--set parallel.mode=none, which reads the run's checkpoints",
+        options.session.planPath, parallel.mode(), entryName, entryName);
   const plan::Entry *entry = findEntry(session->plan(), entryName);
   // Weights of a run are run in inference mode, whatever mode the graph was exported in.
   if (entryName == entries::kPredict && !options.from.empty())

@@ -1,6 +1,7 @@
 // RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=grad_op ranks=3 clip-norm=1" | FileCheck %s --check-prefix=GRADOP
 // RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=full ranks=3" | FileCheck %s --check-prefix=FULL
 // RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=full ranks=3" --distribute=bucket-bytes=64 | FileCheck %s --check-prefix=NEAR
+// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=hybrid ranks=3 clip-norm=1" | FileCheck %s --check-prefix=HYBRID
 
 train.variable @w : tensor<2x4xf32> {role = "parameter"}
 train.variable @v : tensor<4x8xf32> {role = "parameter"}
@@ -25,6 +26,14 @@ train.variable @v : tensor<4x8xf32> {role = "parameter"}
 // FULL: train.all_gather(%[[W]]) ranks = 3 : (tensor<3xf32>) -> tensor<2x4xf32>
 // FULL-NOT: train.own_shard
 // FULL: train.select %{{.*}}, %{{.*}}, %[[W]] : tensor<3xi1>, tensor<3xf32>
+
+// A gradient is summed in the node, and its shard across nodes. The norm is that of a node's shards, the loss of all ranks.
+// HYBRID: train.variable @w : tensor<3xf32> {{{.*}}train.whole = tensor<2x4xf32>}
+// HYBRID: func.func @step(
+// HYBRID: %[[NODE:.*]] = train.reduce_scatter(%{{.*}}) ranks = 3 : (tensor<2x4xf32>) -> tensor<3xf32>
+// HYBRID-NEXT: train.all_reduce(%[[NODE]]) {across = 3 : i64} : (tensor<3xf32>) -> tensor<3xf32>
+// HYBRID: %[[SQUARES:.*]] = train.all_reduce(%{{.*}}) {within = 3 : i64} : (tensor<f32>) -> tensor<f32>
+// HYBRID-NEXT: train.sqrt %[[SQUARES]]
 
 // Between the readers of w, v is read, which is more than a bucket: w is gathered twice, v once for its two readers.
 // NEAR: func.func @step(

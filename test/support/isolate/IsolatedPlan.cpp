@@ -192,7 +192,7 @@ struct IsolatedPlan::State {
       return Status::success();
     }
     if (instruction.has_collective()) { // of a job of one rank
-      CollectiveStep(entry, instruction, pointers, plan.training().parallel().ranks()).begin(0);
+      CollectiveStep(entry, instruction, pointers, plan.training().parallel()).begin(0);
       return Status::success();
     }
     if (instruction.has_kernel()) {

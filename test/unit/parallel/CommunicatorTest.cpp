@@ -103,6 +103,38 @@ TEST(Communicator, SumsAreTheTreeOfTheRanksToTheBit) {
   }
 }
 
+TEST(Communicator, GroupsComputeAlone) {
+  constexpr size_t kCount = 1001;
+  std::vector<std::vector<float>> all;
+  for (uint32_t rank = 0; rank < 6; ++rank)
+    all.push_back(contribution<float>(rank, kCount));
+  asRanks(6, [&](Communicator &ranks) {
+    const uint32_t rank = ranks.rank();
+    const RankGroup node{rank - rank % 2, 1, 2}, across{rank % 2, 2, 3}, everyone{0, 1, 6};
+    EXPECT_EQ(&ranks.group(everyone), &ranks);
+    EXPECT_EQ(&ranks.group(node), &ranks.group(node));
+    Communicator &own = ranks.group(node), &others = ranks.group(across);
+    EXPECT_EQ(own.rank(), rank % 2);
+    EXPECT_EQ(others.rank(), rank / 2);
+    EXPECT_EQ(others.describe(2), ranks.describe(rank % 2 + 4));
+    std::vector<float> values = all[rank];
+    const Piece piece = pieceOf(values, 0, kCount);
+    // In a node, then across nodes: the tree of all ranks.
+    ASSERT_TRUE(own.allReduce({&piece, 1}, plan::F32).ok());
+    for (size_t i = 0; i < kCount; ++i)
+      ASSERT_EQ(values[i], all[rank - rank % 2][i] + all[rank - rank % 2 + 1][i]);
+    ASSERT_TRUE(others.allReduce({&piece, 1}, plan::F32).ok());
+    for (size_t i = 0; i < kCount; ++i)
+      ASSERT_EQ(values[i], treeSum(all, i, 0, 6));
+    auto bits = others.anyOf(uint64_t(1) << rank);
+    ASSERT_TRUE(bits.ok());
+    EXPECT_EQ(*bits, rank % 2 ? 0b101010u : 0b010101u);
+    EXPECT_EQ(ranks.counts().calls, 3u);
+    // The ranks meet as one job afterwards.
+    ASSERT_TRUE(ranks.barrier().ok());
+  });
+}
+
 TEST(Communicator, RanksOfAMachineReadEachOthersMemory) {
   for (uint32_t localSize : {1u, 3u})
     asRanksOf(3, localSize, [&](std::unique_ptr<Links> links) {

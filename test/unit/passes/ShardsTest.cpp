@@ -64,7 +64,8 @@ public:
   ShardedJob(unsigned seed, const Recipe &recipe, size_t ranks, int64_t bucketBytes)
       : ranks(ranks),
         program(shardedModel(seed, recipe.parallel.distributed() ? kRankBatch : kRankBatch * int64_t(ranks))),
-        own(recipe.parallel.distributed() ? ranks : 1) {
+        own(recipe.parallel.distributed() ? ranks : 1),
+        holders(recipe.parallel.sharded() ? size_t(recipe.parallel.shardRanks()) : ranks) {
     EXPECT_TRUE(program.run([&](PassManager &manager) {
       manager.addPass(train::createAttachLossPass(recipe));
       manager.addPass(train::createElideUnusedPass());
@@ -128,14 +129,16 @@ public:
           size_t(cast<RankedTensorType>(whole ? whole.getValue() : variable.getType()).getNumElements());
       for (size_t rank = 0; rank < own; ++rank) {
         const Numbers held = values(state[rank].at(name));
-        if (whole)
+        if (whole && rank >= holders) // another node has the same
+          EXPECT_EQ(held, values(state[rank % holders].at(name))) << name << " on rank " << rank;
+        else if (whole)
           numbers.insert(numbers.end(), held.begin(), held.end());
         else if (rank == 0)
           numbers = held;
         else
           EXPECT_EQ(held, numbers) << name << " on rank " << rank;
         if (whole) {
-          EXPECT_EQ(held.size(), (elements + ranks - 1) / ranks) << name;
+          EXPECT_EQ(held.size(), (elements + holders - 1) / holders) << name;
           shards += rank == 0;
         }
       }
@@ -169,7 +172,7 @@ private:
     auto whole = variable->getAttrOfType<TypeAttr>("train.whole");
     const int64_t elements = whole ? cast<RankedTensorType>(whole.getValue()).getNumElements() : value.size();
     for (int64_t i = 0; i < value.size(); ++i) {
-      const int64_t element = whole ? int64_t(rank) * value.size() + i : i;
+      const int64_t element = whole ? int64_t(rank % holders) * value.size() + i : i;
       value.setDouble(i, variable.getFill()   ? variable.getFill()->convertToDouble()
                          : element < elements ? randomNumber(variable.getSymName().str(), size_t(element))
                                               : 0);
@@ -180,6 +183,7 @@ private:
   const size_t ranks;
   Program program;
   const size_t own; ///< ranks of this job
+  const size_t holders; ///< that have all shards together
   std::map<size_t, std::map<std::string, HostTensor>> state;
 };
 
@@ -200,11 +204,11 @@ void expectSame(const State &found, const State &expected, bool bits, const std:
 TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
   constexpr unsigned kSeed = 23;
   std::mt19937 random(kSeed);
-  int shards = 0;
+  int shards = 0, hybrids = 0;
   for (int round = 0; round < 40; ++round) {
     SCOPED_TRACE("seed " + std::to_string(kSeed) + ", round " + std::to_string(round));
     const unsigned model = unsigned(random());
-    const size_t ranks = 2 + random() % 4;
+    const size_t ranks = 2 + random() % 5;
     const int64_t bucketBytes = int64_t(1) << random() % 10;
     Recipe recipe;
     recipe.loss.kind = "mse";
@@ -217,10 +221,14 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
       recipe.train.clipNorm = 0.05;
     SCOPED_TRACE(recipe.optimizer.kind + (recipe.train.clipNorm ? " with clipping, " : ", ") + std::to_string(ranks) +
                  " ranks, buckets of " + std::to_string(bucketBytes));
+    const int64_t nodes = ranks % 3 == 0 && random() % 2 ? 3 : 2;
     auto run = [&](const std::string &mode, std::vector<double> *norms) {
       Recipe own = recipe;
       own.parallel.mode = mode;
-      own.parallel.ranks = own.parallel.sharded() ? int64_t(ranks) : 0;
+      if (own.parallel.replicates())
+        own.parallel.shardWithinNode = int64_t(ranks) / nodes;
+      else
+        own.parallel.ranks = own.parallel.sharded() ? int64_t(ranks) : 0;
       ShardedJob job(model, own, ranks, bucketBytes);
       for (int step = 0; step < 3; ++step)
         job.update(step);
@@ -241,10 +249,18 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
     for (const char *mode : {"grad_op", "full"})
       if (bits || recipe.optimizer.kind != "muon")
         expectSame(run(mode, nullptr), ddp, bits, std::string(mode) + " beside ddp");
+    // The tree over nodes of 2 or 4 ranks is that over all ranks.
+    if (const size_t node = ranks / size_t(nodes); node > 1 && ranks % size_t(nodes) == 0) {
+      const bool same = bits && node % 3 != 0;
+      if (same || recipe.optimizer.kind != "muon")
+        expectSame(run("hybrid", nullptr), ddp, same, "hybrid beside ddp");
+      ++hybrids;
+    }
     if (HasFatalFailure())
       return;
   }
   EXPECT_GT(shards, 200);
+  EXPECT_GT(hybrids, 8);
 }
 
 } // namespace

@@ -87,6 +87,40 @@ TEST(VerifierRanks, TypesAndRoots) {
   expectProblem(plan, {"a broadcast of rank 3"});
 }
 
+TEST(VerifierRanks, SomeRanksOnlyInPlansForNodes) {
+  for (auto reach : {plan::CollectiveCall::WITHIN_NODE, plan::CollectiveCall::ACROSS_NODES}) {
+    plan::Plan plan = makeRankPlan();
+    step(plan).mutable_instructions(2)->mutable_collective()->set_reach(reach);
+    expectProblem(plan, {"only an all-reduce of a plan with mode hybrid is for some of the ranks"});
+    plan.mutable_training()->mutable_parallel()->set_mode("hybrid");
+    plan.mutable_training()->mutable_parallel()->set_ranks(2);
+    EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
+    step(plan).mutable_instructions(2)->mutable_collective()->set_kind(plan::CollectiveCall::BROADCAST);
+    expectProblem(plan, {"not broadcast with reach"});
+  }
+  plan::Plan plan = makeRankPlan();
+  plan.mutable_training()->mutable_parallel()->set_mode("hybrid");
+  step(plan).mutable_instructions(2)->mutable_collective()->set_reach(static_cast<plan::CollectiveCall::Reach>(7));
+  expectProblem(plan, {"with reach 7"});
+}
+
+/// Where no rank has all parameters, all ranks evaluate at once.
+TEST(VerifierRanks, GathersInEvaluationsOfShardedParameters) {
+  for (auto [mode, good] : {std::pair("full", true), {"hybrid", true}, {"grad_op", false}}) {
+    plan::Plan plan = makeRankPlan();
+    step(plan).set_name("evaluate");
+    step(plan).mutable_instructions(2)->clear_collective();
+    *step(plan).mutable_instructions(2) = makeTestPlan().entries(0).instructions(2);
+    step(plan).mutable_instructions(0)->mutable_collective()->set_kind(plan::CollectiveCall::ALL_GATHER);
+    plan.mutable_training()->mutable_parallel()->set_mode(mode);
+    plan.mutable_training()->mutable_parallel()->set_ranks(1);
+    if (good)
+      EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>()) << mode;
+    else
+      expectProblem(plan, {"instruction 0", "a collective in an entry that ranks do not run together"});
+  }
+}
+
 TEST(VerifierRanks, PairsOfOperands) {
   plan::Plan plan = makeRankPlan();
   step(plan).mutable_instructions(2)->mutable_operands()->RemoveLast();
