@@ -76,6 +76,9 @@ struct OverlapMemory : impl::OverlapMemoryPassBase<OverlapMemory> {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry))
       return;
+    // Another order would need other live ranges of the sources of reduce-scatters.
+    if (llvm::any_of(function.getBody().front(), [](Operation &op) { return op.hasAttr(names::kBeside); }))
+      return;
     Standing standing(function);
     planning::OverlapSolution solution = planning::overlap(standing.problem);
     if (solution.hiddenNs == 0)

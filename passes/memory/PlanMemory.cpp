@@ -1,8 +1,9 @@
 //===- PlanMemory.cpp - offsets of all buffers in the arena ---------------===//
 #include "compiler/planning/Packing.h"
-#include "passes/memory/Buffers.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
+#include "passes/memory/Buffers.h"
+#include "passes/memory/CollectiveOrder.h"
 
 using namespace mlir;
 
@@ -18,6 +19,9 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry))
       return;
+    // The ladder reckoned with other lives.
+    if (function->getParentOfType<ModuleOp>()->hasAttr(names::kRunsBeside) && !function->hasAttr(names::kPackedOffsets))
+      keepScatteredSources(function);
     EntryBuffers entry(function);
     std::vector<int> packed;
     planning::PackingProblem problem = planning::packingOf(entry.blocks, packed);
