@@ -3,12 +3,13 @@
 // Keys are a contract (docs/guide/report.md). A value that this version cannot know is 0, an empty list or null, never left out.
 //
 //===----------------------------------------------------------------------===//
+#include "runtime/plan/Spaces.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
 #include "tools/tcc/ReportCard.h"
+#include "tools/tcc/ReportCommunication.h"
 #include "tools/tcc/ReportStops.h"
 #include "tools/tcc/ReportWorkers.h"
-#include "runtime/plan/Spaces.h"
 
 #include <set>
 
@@ -234,6 +235,8 @@ Json reportJson(const Report &report, bool details) {
     result["entries"].push_back(entry.name);
   result["memory"] = memoryOf(report, details);
   result["workers"] = workersJson(report);
+  if (Json communication = communicationJson(report); !communication.is_null())
+    result["communication"] = std::move(communication);
   result["recompute"] = recomputeOf(report.recomputation);
   result["attention"] = attentionJson(plan);
   result["stop_gradient"] = stopsJson(plan);

@@ -2,6 +2,7 @@
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
 #include "tools/tcc/ReportCard.h"
+#include "tools/tcc/ReportCommunication.h"
 #include "tools/tcc/ReportStops.h"
 #include "tools/tcc/ReportWorkers.h"
 
@@ -419,8 +420,9 @@ std::string reportText(const Report &report) {
   for (const plan::Decisions::Note &note : plan.decisions().notes())
     if (isGeneralNote(note))
       text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
-  return text + memoryText(report) + (isForCard ? cardText(report) : workersText(report)) + buffersText(report) + recomputeText(report) + frontierText(report) +
-         parametersText(plan) + stopsText(plan) + attentionText(plan) + zeroFillText(plan) + kernelsText(report);
+  return text + memoryText(report) + (isForCard ? cardText(report) : workersText(report)) + communicationText(report) +
+         buffersText(report) + recomputeText(report) + frontierText(report) + parametersText(plan) + stopsText(plan) +
+         attentionText(plan) + zeroFillText(plan) + kernelsText(report);
 }
 
 } // namespace tcc::report

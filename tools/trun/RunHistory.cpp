@@ -94,6 +94,8 @@ private:
     update.samples = numberOf(line, "samples_per_s") * update.seconds;
     update.tokens = numberOf(line, "tokens_per_s") * update.seconds;
     update.lossScale = numberOf(line, "loss_scale");
+    update.communicationSeconds = numberOf(line, "communication_seconds");
+    update.exposedSeconds = numberOf(line, "exposed_seconds");
     if (double skipped = numberOf(line, "skipped_updates"); skipped > 0)
       history.skipped = static_cast<uint64_t>(skipped);
     update.resumed = line.value("resumed", json()) == true;
@@ -200,8 +202,10 @@ RunHistory::Times RunHistory::times() const {
       to += value;
   };
   for (const PastUpdate &update : updates) {
-    add(sum.compute, update.seconds - (std::isfinite(update.dataSeconds) ? update.dataSeconds : 0));
+    add(sum.compute, update.seconds - (std::isfinite(update.dataSeconds) ? update.dataSeconds : 0) -
+                         (std::isfinite(update.exposedSeconds) ? update.exposedSeconds : 0));
     add(sum.data, update.dataSeconds);
+    add(sum.ranks, update.exposedSeconds);
   }
   for (const PastCheckpoint &checkpoint : checkpoints)
     add(sum.checkpoints, checkpoint.waitedSeconds);

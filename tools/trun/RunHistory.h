@@ -21,6 +21,7 @@ namespace tcc::tools {
 struct PastUpdate {
   uint64_t step = 0, epoch = 0;
   double loss, learningRate, gradientNorm, seconds, dataSeconds, samples, tokens, lossScale;
+  double communicationSeconds, exposedSeconds; ///< of several ranks
   bool resumed = false;
 };
 struct PastEvaluation {
@@ -56,10 +57,10 @@ struct RunHistory {
   const char *state() const;
   /// The same for a person, with the reason.
   std::string stateText() const;
-  /// Seconds in updates but for their data; waiting for data, for checkpoints; in evaluations.
+  /// Seconds in updates but for their waits; waiting for data, for other ranks, for checkpoints; in evaluations.
   struct Times {
-    double compute = 0, data = 0, checkpoints = 0, evaluations = 0;
-    double total() const { return compute + data + checkpoints + evaluations; }
+    double compute = 0, data = 0, ranks = 0, checkpoints = 0, evaluations = 0;
+    double total() const { return compute + data + ranks + checkpoints + evaluations; }
   };
   Times times() const;
 };

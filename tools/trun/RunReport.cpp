@@ -45,17 +45,20 @@ Json updatesOf(const RunHistory &history, size_t most) {
   const std::vector<PastUpdate> &all = history.updates;
   const size_t each = std::max<size_t>(1, (all.size() + most - 1) / most);
   Json columns = Json::object();
-  for (const char *name : {"first", "step", "epoch", "loss", "loss_least", "loss_greatest", "lr", "grad_norm", "loss_scale",
-                           "seconds", "data_seconds", "samples", "tokens"})
+  for (const char *name :
+       {"first", "step", "epoch", "loss", "loss_least", "loss_greatest", "lr", "grad_norm", "loss_scale", "seconds",
+        "data_seconds", "communication_seconds", "exposed_seconds", "samples", "tokens"})
     columns[name] = Json::array();
   for (size_t begin = 0; begin < all.size(); begin += each) {
     const size_t end = std::min(all.size(), begin + each);
-    Sum loss, norm, seconds, data, samples, tokens;
+    Sum loss, norm, seconds, data, communication, exposed, samples, tokens;
     for (size_t i = begin; i < end; ++i) {
       loss.add(all[i].loss);
       norm.add(all[i].gradientNorm);
       seconds.add(all[i].seconds);
       data.add(all[i].dataSeconds);
+      communication.add(all[i].communicationSeconds);
+      exposed.add(all[i].exposedSeconds);
       samples.add(all[i].samples);
       tokens.add(all[i].tokens);
     }
@@ -71,6 +74,8 @@ Json updatesOf(const RunHistory &history, size_t most) {
     columns["loss_scale"].push_back(numberOrNull(last.lossScale));
     columns["seconds"].push_back(numberOrNull(seconds.total()));
     columns["data_seconds"].push_back(numberOrNull(data.total()));
+    columns["communication_seconds"].push_back(numberOrNull(communication.total()));
+    columns["exposed_seconds"].push_back(numberOrNull(exposed.total()));
     columns["samples"].push_back(numberOrNull(samples.total()));
     columns["tokens"].push_back(numberOrNull(tokens.total()));
   }
@@ -162,6 +167,7 @@ Json tcc::tools::runReportJson(const RunHistory &history, size_t most) {
   const RunHistory::Times times = history.times();
   json["times"] = {{"compute", times.compute},
                    {"data", times.data},
+                   {"ranks", times.ranks},
                    {"checkpoints", times.checkpoints},
                    {"evaluations", times.evaluations}};
   json["best"] = nullptr;
@@ -204,8 +210,10 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
     report::Table table("<>>", {"time", "", "share"});
     for (auto [name, seconds] :
          {std::pair("compute", times.compute), std::pair("waiting for data", times.data),
-          std::pair("waiting for checkpoints", times.checkpoints), std::pair("evaluations", times.evaluations)})
-      table.add({name, secondsText(seconds), fmt::format("{:.1f} %", 100 * seconds / times.total())});
+          std::pair("waiting for other ranks", times.ranks), std::pair("waiting for checkpoints", times.checkpoints),
+          std::pair("evaluations", times.evaluations)})
+      if (seconds > 0 || times.ranks > 0 || name != std::string_view("waiting for other ranks"))
+        table.add({name, secondsText(seconds), fmt::format("{:.1f} %", 100 * seconds / times.total())});
     text += table.text();
   }
   if (!history.checkpoints.empty()) {

@@ -114,6 +114,37 @@ function overlap() {
     }).element);
 }
 
+// What ranks tell each other in the program that is shown, and what of it they wait for.
+function communication() {
+  if (!report.communication) return null;
+  const all = report.communication, part = section("communication", "Communication", "");
+  const table = new Table({
+    rows: [], noun: "collective", shown: 20, sort: { column: 0, down: false }, columns: [
+      { label: "instruction", kind: "number", value: row => row.step, text: row => `#${row.step}` },
+      { label: "collective", value: row => row.collective },
+      { label: "tensors", kind: "number", value: row => row.tensors, hide: "small" },
+      { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
+      { label: "a rank sends", kind: "number", value: row => row.sent_bytes, text: row => bytesText(row.sent_bytes), hide: "middle" },
+      { label: "runs beside", kind: "number", value: row => row.beside_ns, text: row => row.beside ? `${countText(row.beside, "instruction")}, ${timeText(row.beside_ns)}` : "nothing" },
+      { label: "exposed", kind: "number", value: row => row.exposed_ns, text: row => row.exposed_ns ? timeText(row.exposed_ns) : "0" },
+      { label: "node", kind: "name", value: row => row.node, hide: "small" }]
+  });
+  const sums = el("div", { style: "margin-top: 10px" }), none = el("p", { class: "note" }, "Ranks tell each other nothing in this program.");
+  part.append(sums, table.element, none, el("p", { class: "help" }, `Times are nominal: the planner's costs, and a link of ${bytesText(all.link_bytes_per_second)}/s for each rank. `, el("code", {}, "trun profile --nproc N --all"), " measures them."));
+  onProgram.push(program => {
+    const entry = all.programs.find(one => one.program === program.name);
+    none.hidden = !!entry;
+    sums.hidden = table.element.hidden = !entry;
+    table.setRows(entry ? entry.collectives : []);
+    part.querySelector("h2").replaceChildren("Communication", el("small", {}, `${program.name}, mode ${all.mode}${all.ranks ? `, state sharded over ${countText(all.ranks, "rank")}` : ""}`));
+    if (entry) sums.replaceChildren(figures([
+      figure("a rank sends", bytesText(entry.sent_bytes), `in ${countText(entry.collectives.length, "collective")}`),
+      figure("computing", timeText(entry.compute_ns), "by the planner's costs"),
+      figure("exposed", timeText(entry.exposed_ns), `${percentText(entry.exposed_ns / Math.max(1, entry.compute_ns + entry.exposed_ns))} of the program on that link`)]));
+  });
+  return part;
+}
+
 // Memory and parallel efficiency by the number of workers, for the program that is shown.
 function workers() {
   if (!report.workers.programs.length) return null;

@@ -14,7 +14,7 @@ const evaluationPoints = key => data.evaluations.map(row => [row.step, row[key] 
 const bestMark = key => data.best && data.best.metric === key && data.best.value !== null ? [[data.best.step, data.best.value]] : [];
 
 function overviewSection() {
-  const times = data.times, all = times.compute + times.data + times.checkpoints + times.evaluations;
+  const times = data.times, all = total(TIMES.map(([key]) => times[key]));
   const seconds = total(updates.seconds), samples = total(updates.samples), tokens = total(updates.tokens);
   const rows = [
     figure("state", el("span", { class: `state ${data.state.split(" ")[0]}` }, data.state), data.state_text),
@@ -32,7 +32,7 @@ function overviewSection() {
   return el("section", { id: "overview", "aria-label": "Overview", style: "margin-top: 0" }, figures(rows), timeBar(all), warnings.map(text => el("p", { class: "note" }, text)));
 }
 
-const TIMES = [["compute", "compute", "saved"], ["data", "waiting for data", "gradient"], ["checkpoints", "waiting for checkpoints", "recomputed"], ["evaluations", "evaluations", "input"]];
+const TIMES = [["compute", "compute", "saved"], ["data", "waiting for data", "gradient"], ["ranks", "waiting for other ranks", "output"], ["checkpoints", "waiting for checkpoints", "recomputed"], ["evaluations", "evaluations", "input"]];
 function timeBar(all) {
   if (!all) return null;
   const parts = TIMES.filter(([key]) => data.times[key] > 0);
@@ -90,9 +90,13 @@ function timeSection() {
   if (busy) speed.unshift({ name: "raw", color: "saved", points: rates, faint: true, hidden: true });
   const seconds = [{ name: "an update", color: "saved", points: each("seconds") }];
   if (known(updates.data_seconds)) seconds.push({ name: "of it, waiting for data", color: "gradient", points: each("data_seconds") });
+  const inSeconds = { zero: true, format: (value, step) => step ? axisSeconds(value, step) : secondsText(value) };
+  const ranks = known(updates.communication_seconds) ? curveFigure(new Curve("communication", "Communication of an update", [
+    { name: "collectives", color: "output", points: each("communication_seconds") },
+    { name: "of it exposed: rank 0 waits", color: "gradient", points: each("exposed_seconds") }], inSeconds), "Communication", "seconds of an update on rank 0") : null;
   return section("time", "Throughput and time", "",
     el("div", { class: "curves" }, curveFigure(new Curve("throughput", "Throughput by update", speed, { zero: true }), key === "tokens" ? "Tokens a second" : "Samples a second", busy ? "smoothed" : ""),
-      curveFigure(new Curve("seconds", "Seconds of an update", seconds, { zero: true, format: (value, step) => step ? axisSeconds(value, step) : secondsText(value) }), "Seconds", "")));
+      curveFigure(new Curve("seconds", "Seconds of an update", seconds, inSeconds), "Seconds", ""), ranks));
 }
 // Ticks of one axis in one unit.
 function axisSeconds(value, step) {
