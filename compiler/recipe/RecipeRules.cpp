@@ -200,6 +200,31 @@ static Status finishAdapter(const Recipe &recipe) {
 
 static bool isPowerOfTwo(int64_t number) { return number > 0 && (number & (number - 1)) == 0; }
 
+/// Of shards, whatever is computed from all of them.
+static Status finishVirtualShards(const Recipe &recipe) {
+  const ParallelSettings &parallel = recipe.parallel;
+  const std::string at = recipe.at("train.virtual_ranks");
+  const int64_t ranks = parallel.shardRanks();
+  if (!isPowerOfTwo(ranks) || ranks > parallel.virtualRanks)
+    return error(
+        "{}train.virtual_ranks: {} virtual ranks are divided among 1, 2, 4 … {} ranks, and the state is sharded over "
+        "{}; use one of these numbers for {}",
+        at, parallel.virtualRanks, parallel.virtualRanks, ranks,
+        parallel.replicates() ? "parallel.shard_within_node" : "parallel.ranks");
+  const char *norm = recipe.train.clipNorm             ? "train.clip_norm"
+                     : recipe.optimizer.kind == "lamb" ? "optimizer.kind \"lamb\""
+                                                       : nullptr;
+  if (norm)
+    return error("{}train.virtual_ranks: {} needs a norm, and that of shards is summed in an order that depends on the "
+                 "number of ranks; use parallel.mode = \"ddp\"",
+                 at, norm);
+  if (recipe.optimizer.moments == "bf16")
+    return error("{}train.virtual_ranks: optimizer.moments \"bf16\" rounds shards at random, by rank; use \"f32\", or "
+                 "parallel.mode = \"ddp\"",
+                 at);
+  return Status::success();
+}
+
 /// What would depend on the number of ranks is refused.
 static Status finishVirtualRanks(const Recipe &recipe) {
   const ParallelSettings &parallel = recipe.parallel;
@@ -221,9 +246,8 @@ static Status finishVirtualRanks(const Recipe &recipe) {
                  "numbers",
                  recipe.at("parallel.least_ranks"), parallel.leastRanks, parallel.virtualRanks, parallel.virtualRanks);
   if (parallel.sharded())
-    return error("{}train.virtual_ranks: parallel.mode \"{}\" is for one number of ranks, and virtual ranks are for any; use "
-                 "mode \"ddp\"",
-                 at, parallel.mode);
+    if (Status status = finishVirtualShards(recipe); !status.ok())
+      return status;
   if (parallel.average == "ranks")
     return error(
         "{}train.virtual_ranks: parallel.average = \"ranks\" divides by each rank's own denominator, so it depends "

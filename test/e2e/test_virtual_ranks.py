@@ -136,6 +136,29 @@ class Runs(Jobs):
             self.succeed("trun", "export", name, "-o", f"{name}.safetensors")
         self.assertEqual((self.folder / "moved.safetensors").read_bytes(), (self.folder / "whole.safetensors").read_bytes())
 
+    def test_shards_of_any_number_of_ranks_have_the_bits_of_one(self):
+        """Losses and weights; a norm of shards is summed in another order. The job moves from one mode to the next in mid-run."""
+        places = {"one": ("ddp", (), 1), "two": ("grad_op", ("parallel.ranks=2",), 2), "four": ("full", ("parallel.ranks=4",), 4),
+                  "nodes": ("hybrid", ("parallel.shard_within_node=2",), 4)}
+        found = {}
+        for name, (mode, place, ranks) in places.items():
+            settings = (f"parallel.mode={mode}", *place, "train.virtual_ranks=4", "optimizer.kind=adamw", "optimizer.lr=0.01")
+            self.compile(ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--entry", "train",
+                         *(word for setting in settings for word in ("--set", setting)), plan=f"{name}.tplan")
+            self.succeed("trun", f"{name}.tplan", "--data", self.data, "--out", name, "--steps", 6, "--seed", 5, "--no-release", "--nproc",
+                         ranks, "--set", "checkpoint.keep=0", "--checkpoint-every", 2)
+            self.succeed("trun", "export", name, "-o", f"{name}.safetensors")
+            found[name] = losses(self.folder / name), (self.folder / f"{name}.safetensors").read_bytes()
+            self.assertEqual(len(found[name][0]), 6)
+            self.assertEqual(found[name], found["one"], name)
+        before = "one@2"
+        for steps, name in ((4, "four"), (6, "two")):
+            self.succeed("trun", f"{name}.tplan", "--data", self.data, "--resume", before, "--out", f"moved{steps}", "--steps", steps, "--nproc",
+                         places[name][2], "--no-release")
+            before = f"moved{steps}"
+        self.succeed("trun", "export", "moved6", "-o", "moved.safetensors")
+        self.assertEqual((self.folder / "moved.safetensors").read_bytes(), found["one"][1])
+
     def test_a_nan_is_found_in_the_data_of_a_virtual_rank(self):
         data = {key: value.copy() for key, value in safetensors.numpy.load_file(self.data).items()}
         data["x"][2 * 32 + 7, 3] = np.nan
@@ -176,6 +199,9 @@ class Runs(Jobs):
         self.succeed("trun", "export", "two", "-o", "w.safetensors")  # one process, whatever least_ranks says
         words = ["tcc", ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--set", "parallel.mode=ddp"]
         for settings, pattern in ((["train.virtual_ranks=6"], "no power of two.*use 4 or 8"),
+                                  (["train.virtual_ranks=4", "parallel.mode=full", "parallel.ranks=3"], "sharded over 3"),
+                                  (["train.virtual_ranks=4", "parallel.mode=full", "parallel.ranks=2", "train.clip_norm=1"],
+                                   "clip_norm.*use parallel.mode = .ddp"),
                                   (["train.virtual_ranks=4", "parallel.average=ranks"], "leave parallel.average out"),
                                   (["train.virtual_ranks=4", "parallel.reduce_dtype=bf16"], "leave parallel.reduce_dtype out"),
                                   (["train.virtual_ranks=4", "parallel.least_ranks=3"], "1, 2, 4 … 4"),
