@@ -111,6 +111,15 @@ class Runs(Sharded):
                 self.assertIn("of it exposed", browser.run("document.getElementById('time').innerText"))
                 self.assertEqual(browser.errors, [])
 
+    def test_the_parameters_are_those_of_all_ranks(self):
+        counts = []
+        for mode in ("ddp", "full"):
+            self.shards("mlp", mode=mode, ranks=2)
+            self.train("plan.tplan", self.data("mlp"), mode, "--steps", 1, nproc=2)
+            counts.append(json.loads(self.succeed("trun", "report", mode, "--json").out)["parameters"])
+        self.assertGreater(counts[0], 100)
+        self.assertEqual(counts[1], counts[0])
+
     def test_a_run_of_one_rank_says_nothing_of_others(self):
         self.shards("mlp", mode="none", ranks=1)
         self.train("plan.tplan", self.data("mlp"), "run", "--steps", 2)

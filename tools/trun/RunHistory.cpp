@@ -1,6 +1,7 @@
 //===- RunHistory.cpp - what a run folder tells of its training ------------===//
 #include "tools/trun/RunHistory.h"
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/state/RunLock.h"
 #include "support/MappedFile.h"
@@ -149,7 +150,7 @@ private:
     const plan::Plan one = plan::targetOf(reader->plan(), found == names.end() ? 0 : uint32_t(found - names.begin()));
     for (const plan::Variable &variable : one.variables())
       if (variable.role() == plan::PARAMETER)
-        history.parameters += plan::elementCount(variable.type()).value_or(0);
+        history.parameters += plan::elementCount(plan::wholeType(variable)).value_or(0);
   }
 
   void readLog() {

@@ -130,7 +130,7 @@ function communication() {
       { label: "node", kind: "name", value: row => row.node, hide: "small" }]
   });
   const sums = el("div", { style: "margin-top: 10px" }), none = el("p", { class: "note" }, "Ranks tell each other nothing in this program.");
-  part.append(sums, table.element, none, el("p", { class: "help" }, `Times are nominal: the planner's costs, and a link of ${bytesText(all.link_bytes_per_second)}/s for each rank. `, el("code", {}, "trun profile --nproc N --all"), " measures them."));
+  part.append(sums, table.element, none, el("p", { class: "help" }, `Times are nominal: the planner's costs, and a link of ${all.link_bytes_per_second / 1e9} GB/s for each rank. `, el("code", {}, "trun profile --nproc N --all"), " measures them."));
   onProgram.push(program => {
     const entry = all.programs.find(one => one.program === program.name);
     none.hidden = !!entry;
