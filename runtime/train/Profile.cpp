@@ -70,8 +70,9 @@ private:
   Status findEntries() {
     const plan::Plan &plan = session.plan();
     if (session.worldSize() > 1)
-      if (Status status = checkVirtualRanks(session); !status.ok())
-        return status;
+      for (const Status &status : {requireRanks(session), checkVirtualRanks(session)})
+        if (!status.ok())
+          return status;
     uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
     if (!session.training.phases().empty() && options.entry.empty())
       return Status(fmt::format("{}: the plan has several optimizers ([[phase]]); give one of its entries: --entry {}",

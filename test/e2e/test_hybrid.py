@@ -1,7 +1,10 @@
 """State that is sharded inside a node of ranks, and that each node has: the losses of ddp, checkpoints for every mode."""
 import json
+import os
 import re
 import shutil
+import signal
+import time
 import unittest
 from pathlib import Path
 
@@ -9,7 +12,7 @@ import numpy as np
 import safetensors.numpy
 
 from common import ZOO
-from test_ranks import children_of, losses
+from test_ranks import FAILURE_SECONDS, alive, children_of, losses
 from test_shards import NEVER_CLIPS, Sharded
 
 
@@ -18,7 +21,7 @@ class Hybrid(Sharded):
         words = [word for setting in ("parallel.mode=hybrid", f"parallel.shard_within_node={node}", *settings) for word in ("--set", setting)]
         return self.compile(ZOO / case / "model.onnx", "--recipe", ZOO / case / "recipe.toml", "--entry", entry, *words, plan=plan)
 
-    def check(self, case, *settings, node=2, ranks=4, bits=True, steps=4):
+    def check(self, case, *settings, node=2, ranks=4, bits=True, steps=4, weights=True):
         self.shards(case, *settings, mode="ddp", ranks=ranks, plan="ddp.tplan")
         self.nodes(case, *settings, node=node)
         data = {key: np.tile(value, (2,) + (1,) * (value.ndim - 1)) for key, value in safetensors.numpy.load_file(self.data(case)).items()}
@@ -29,7 +32,7 @@ class Hybrid(Sharded):
         expected, found = losses(self.folder / "ddp"), losses(self.folder / "hybrid")
         self.assertEqual(len(expected), steps)
         self.assertGreater(np.ptp(expected), 0)
-        first, second = self.weights("ddp"), self.weights("hybrid")
+        first, second = (self.weights(run) if weights else {} for run in ("ddp", "hybrid"))
         if bits:
             self.assertEqual(found, expected)
             for name, value in first.items():
@@ -63,6 +66,27 @@ class Hybrid(Sharded):
 
     def test_batch_norm_of_each_rank(self):
         self.check("cnn-bn", "optimizer.kind=adamw")
+
+    @unittest.skipUnless(os.environ.get("TCC_RANKS_ALL"), "some minutes; TCC_RANKS_ALL=1 runs it")
+    def test_every_case_of_the_zoo(self):
+        for case in sorted(path.parent.name for path in ZOO.glob("*/model.onnx")):
+            with self.subTest(case):
+                self.check(case, bits=False, steps=3, weights=False)
+
+    def test_a_killed_rank_of_another_node(self):
+        """Its node waits for it in the node, the other one across nodes."""
+        self.nodes("mlp", node=2)
+        process = self.start("hybrid.tplan", "--data", self.data("mlp"), "--out", "run", "--steps", 10**7, "--nproc", 4,
+                             "--checkpoint-every", 2)
+        self.wait_for_updates("run")
+        ranks, begun = children_of(process.pid), time.monotonic()
+        os.kill(ranks[3], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, err)
+        self.assertRegex(err.decode(), r"trun: error: step \d+: .*rank 3 \(host .*, process \d+\) has ended")
+        self.assertLess(time.monotonic() - begun, FAILURE_SECONDS)
+        self.assertFalse([rank for rank in ranks if alive(rank)])
+        self.succeed("trun", "--resume", "run", "--steps", 1)
 
     def test_each_rank_holds_the_part_of_its_node(self):
         self.nodes("nano-gpt", NEVER_CLIPS, node=2)
@@ -137,8 +161,12 @@ class Hybrid(Sharded):
         self.nodes("mlp", node=2)
         self.refuse(1, ["nodes of 2 ranks", "the job has 3", "--nproc 4"], "trun", "hybrid.tplan", "--data", self.data("mlp"), "--out", "run",
                     "--nproc", 3)
+        self.refuse(1, ["nodes of 2 ranks", "--nproc 4"], "trun", "profile", "hybrid.tplan", "--data", self.data("mlp"), "--nproc", 3)
         self.assertFalse((self.folder / "run").exists())
         self.train("hybrid.tplan", self.data("mlp"), "run", "--steps", 1, nproc=4)
+        said = self.succeed("trun", "profile", "hybrid.tplan", "--data", self.data("mlp"), "--nproc", 4, "--no-roofline", "--steps", 2,
+                            "--all").out
+        self.assertRegex(said, r"all-reduce of \d+ tensors of f32 across nodes")
 
 
 if __name__ == "__main__":

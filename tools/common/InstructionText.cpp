@@ -170,7 +170,12 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
     switch (call.kind()) {
     case plan::CollectiveCall::ALL_REDUCE:
     case plan::CollectiveCall::REDUCE_SCATTER:
-      return what + fmt::format(" of {} over the ranks", plan::dtypeName(call.dtype())) + beside;
+      return what +
+             fmt::format(" of {} {}", plan::dtypeName(call.dtype()),
+                         call.reach() == plan::CollectiveCall::ACROSS_NODES  ? "across nodes"
+                         : call.reach() == plan::CollectiveCall::WITHIN_NODE ? "over the ranks of a node"
+                                                                             : "over the ranks") +
+             beside;
     case plan::CollectiveCall::BROADCAST:
       return what + fmt::format(" from rank {}", call.root()) + beside;
     default:
