@@ -323,7 +323,8 @@ def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
     soon as that frees large gradients, and values that are needed late are computed late.
 
     With several ranks each all_reduce then moves up to the instruction that completes its operands, and what depends on it
-    moves down behind the next one, so that something runs while ranks wait for each other.
+    moves down behind the next one, so that something runs while ranks wait for each other. An all_gather of parameters
+    moves up to the first reader of the gather that is `train.prefetch` (on the module; 1) gathers before it.
 
     ```mlir
     %a = train.fused(%x) ...     // only needed at the end
@@ -392,7 +393,9 @@ def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
   let description = [{
     Computes live ranges from the order, merges in-place pairs, then packs (compiler/planning/Packing). A rung of the
     ladder of budgets brings its own packing; it is an internal error if its buffers and cost are not the function's.
-    Offsets are bytes from the start of the transient arena; −1 stands for state, which is in the resident one.
+    Offsets are bytes from the start of the transient arena; −1 stands for state, which is in the resident one. With
+    `train.runs_beside` on the module the sources of a reduce_scatter live until its result is read or the next one begins,
+    which `train.beside` counts.
 
     ```mlir
     %b = train.fused(%a) : ...

@@ -464,7 +464,8 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     With `mode=grad_op` each of `ranks` ranks owns a shard of every parameter (dialect, Collective.td), and the optimizer's
     state has a shard's size (`train.whole` of its variable has the parameter's type). Gradients go through
     `train.reduce_scatter`, the update computes the own shard of the next value, and `train.all_gather` makes the parameter
-    of the shards of all ranks.
+    of the shards of all ranks. With `mode=full` the parameter itself is a shard, which entries gather where they read it.
+    With `mode=hybrid` the same holds in each node of `ranks` ranks, and a `train.all_reduce` across nodes sums the shards.
 
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
@@ -492,8 +493,8 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     Option<"accumulate", "accumulate", "int64_t", "1", "micro-batches per update">,
     Option<"clipNorm", "clip-norm", "double", "0", "largest global gradient norm; 0: no clipping">,
     Option<"moments", "moments", "std::string", "\"f32\"", "type that optimizer state is stored in: f32 or bf16">,
-    Option<"mode", "mode", "std::string", "\"none\"", "how ranks share the work: none, ddp or grad_op">,
-    Option<"ranks", "ranks", "int64_t", "0", "that state is sharded over">,
+    Option<"mode", "mode", "std::string", "\"none\"", "how ranks share the work: none, ddp, grad_op, full or hybrid">,
+    Option<"ranks", "ranks", "int64_t", "0", "that state is sharded over, with hybrid those of a node">,
     Option<"average", "average", "std::string", "\"exact\"", "of the ranks' gradients: exact or ranks">,
     Option<"reduceDtype", "reduce-dtype", "std::string", "\"f32\"", "of gradients on their way: f32, bf16 or f16">,
     Option<"virtualRanks", "virtual-ranks", "int64_t", "0", "virtual ranks of the job; 0: the ranks themselves">,

@@ -22,6 +22,7 @@ public:
 
   planning::Sequence run(int64_t prefetch) {
     beginSums();
+    sumAcrossNodesLater();
     gatherAhead(prefetch);
     moveReaders();
     return std::move(order);
@@ -41,7 +42,7 @@ private:
   /// Every collective but gathers, to where its last operand is complete; they keep their order.
   void beginSums() {
     for (size_t i = 0; i < collectives.size(); ++i) {
-      if (isa<AllGatherOp>(entry.instructions[size_t(collectives[i])]))
+      if (isGather(collectives[i]))
         continue;
       auto own = llvm::find(order, collectives[i]), place = own;
       auto mustStay = [&](int before) {
@@ -51,6 +52,35 @@ private:
       while (place != order.begin() && !mustStay(*std::prev(place)))
         --place;
       std::rotate(place, own, std::next(own));
+    }
+  }
+
+  bool isGather(int id) const { return isa<AllGatherOp>(entry.instructions[size_t(id)]); }
+
+  /// Moves what depends on the instruction at `begin`, itself included, to the end of the range, unless the one at
+  /// `end` depends on it.
+  void moveDependents(planning::Sequence::iterator begin, planning::Sequence::iterator end) {
+    llvm::DenseSet<int> dependent{*begin};
+    auto depends = [&](int id) { return follows(id, [&](int other) { return dependent.contains(other); }); };
+    for (auto it = std::next(begin); it != end; ++it)
+      if (depends(*it))
+        dependent.insert(*it);
+    if (!depends(*end))
+      std::stable_partition(begin, end, [&](int id) { return !dependent.contains(id); });
+  }
+
+  /// A sum of shards across nodes needs the shard: it begins just before the next bucket, so that the scatter in the
+  /// node runs beside that bucket's gradients.
+  void sumAcrossNodesLater() {
+    for (size_t i = 1; i + 1 < collectives.size(); ++i) {
+      auto sum = dyn_cast<AllReduceOp>(entry.instructions[size_t(collectives[i])]);
+      if (!sum || sum.getAcross() == 0)
+        continue;
+      size_t next = i + 1;
+      while (next < collectives.size() && isGather(collectives[next]))
+        ++next;
+      if (next < collectives.size())
+        moveDependents(llvm::find(order, collectives[i]), llvm::find(order, collectives[next]));
     }
   }
 
@@ -73,10 +103,7 @@ private:
   }
 
   /// Gathers of parameters: no collective is needed for them.
-  bool isGatherOfState(int id) {
-    return isa<AllGatherOp>(entry.instructions[size_t(id)]) &&
-           neededSince(order.begin(), llvm::find(order, id)).has_value();
-  }
+  bool isGatherOfState(int id) { return isGather(id) && neededSince(order.begin(), llvm::find(order, id)).has_value(); }
 
   void gatherAhead(int64_t prefetch) {
     for (int id : collectives)

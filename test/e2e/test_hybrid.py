@@ -94,6 +94,17 @@ class Hybrid(Sharded):
         hybrid, full = (self.report(plan)["memory"] for plan in ("hybrid.tplan", "full.tplan"))
         self.assertEqual(hybrid["resident_bytes"], full["resident_bytes"])
 
+    def test_what_runs_beside_sums_in_and_across_nodes(self):
+        self.nodes("nano-gpt", NEVER_CLIPS, "parallel.bucket_bytes=40000", node=2)
+        program = self.report("hybrid.tplan")["communication"]["programs"][0]
+        for kind in ("reduce-scatter", "all-reduce across nodes"):
+            rows = [row for row in program["collectives"] if row["collective"] == kind]
+            self.assertGreater(len(rows), 4)
+            self.assertGreater(sum(row["beside_ns"] > 0 for row in rows), len(rows) / 2, kind)
+        sizes = {kind: sum(row["bytes"] for row in program["collectives"] if row["collective"] == kind)
+                 for kind in ("reduce-scatter", "all-reduce across nodes")}
+        self.assertAlmostEqual(sizes["all-reduce across nodes"], sizes["reduce-scatter"] / 2, delta=200)
+
     def test_checkpoints_evaluations_and_averages(self):
         settings = ("optimizer.kind=adamw", "optimizer.lr=0.01", "train.ema.decay=0.5")
         self.nodes("mlp", *settings, node=2, entry="train,evaluate")
