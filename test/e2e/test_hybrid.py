@@ -61,6 +61,12 @@ class Hybrid(Sharded):
     def test_clipping_and_the_norms_of_lamb(self):
         self.check("mlp", "train.clip_norm=0.5", "optimizer.kind=lamb", "optimizer.lr=0.01", bits=False)
 
+    def test_moments_are_rounded_alike_in_every_node(self):
+        """At the end ranks compare the shards that they hold alike."""
+        self.nodes("mlp", "optimizer.kind=adamw", "optimizer.moments=bf16", node=2)
+        self.train("hybrid.tplan", self.data("mlp"), "run", "--steps", 5, nproc=4)
+        self.assertEqual(len(losses(self.folder / "run")), 5)
+
     def test_matrices_that_muon_makes_orthogonal(self):
         self.check("mlp", "optimizer.kind=muon", "optimizer.lr=0.01")
 
