@@ -106,7 +106,7 @@ public:
     if (Status status = openLibraries(); !status.ok())
       return status;
     for (const plan::Entry &entry : plan().entries())
-      programs.push_back({&entry, {}});
+      programs.emplace_back().entry = &entry;
     if (Status status = joinRanks(reader); !status.ok())
       return status;
     for (auto stage : {&CudaDevice::resolveAll, &CudaDevice::connectRanks})

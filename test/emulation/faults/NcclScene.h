@@ -49,7 +49,7 @@ inline std::string runRanks(uint32_t size, uint64_t seed, bool wrong, const Rank
       std::string said;
       {
         Scene scene(seed, static_cast<int>(number) % devices);
-        Rank rank{scene, number, size};
+        Rank rank{scene, number, size, nullptr, false, {}};
         rank.wrong = wrong;
         if (ncclCommInitRank(&rank.communicator, static_cast<int>(size), id, static_cast<int>(number)) == ncclSuccess)
           program(rank);
