@@ -430,6 +430,9 @@ private:
       break;
     }
     case plan::Instruction::kCollective:
+      if (plan().training().parallel().mode() == "hybrid")
+        return error("the plan shards inside nodes (parallel.mode \"hybrid\"), and cards sum over all ranks alone; compile "
+                     "it with \"full\" or \"ddp\"");
       step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel().ranks());
       break;
     default:

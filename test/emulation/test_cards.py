@@ -284,6 +284,11 @@ class Failures(CardJobs):
         self.assertRegex(texts[0], r"rank 1 .*: the run's products were computed by cuBLASLt 13\.1\.0, this machine has cuBLASLt 13\.0\.0"
                                    r".*give all ranks the same libraries and cards")
 
+    def test_nodes_are_for_cpus(self):
+        self.refuse(1, ["parallel.mode", "hybrid", "cuda:sm_90", "use \"full\"", "--target cpu"], "tcc", ZOO / "mlp" / "model.onnx",
+                    "--recipe", ZOO / "mlp" / "recipe.toml", "--target", "cuda:sm_90", "--set", "parallel.mode=hybrid", "--set",
+                    "parallel.shard_within_node=2")
+
     def test_virtual_ranks_are_for_cpus(self):
         self.refuse(1, ["train.virtual_ranks", "cuda:sm_90", "NCCL", "--target cpu"], "tcc", ZOO / "mlp" / "model.onnx", "--recipe",
                     ZOO / "mlp" / "recipe.toml", "--target", "cuda:sm_90", "--set", "parallel.mode=ddp", "--set", "train.virtual_ranks=2")
