@@ -505,8 +505,7 @@ private:
     auto type = RankedTensorType::get(shapeOf(like), word);
     auto constant = [&](int64_t value) { return like.with(splatInt(*like.builder, like.loc, type, value)); };
     // Ranks that hold the same state round it alike; a shard is one rank's, or one of each node's.
-    const bool alike =
-        recipe.parallel.distributed() && (!recipe.parallel.sharded() || recipe.parallel.replicates());
+    const bool alike = recipe.parallel.distributed() && (!recipe.parallel.sharded() || recipe.parallel.replicates());
     Value key = alike ? sharedRandomKey(entry, like.loc) : entry.randomKey();
     Value drawn = RandomOp::create(entry.builder, like.loc, type, RandomKind::bits, key,
                                    randomId(parameter + "/moments", index / 2));

@@ -50,7 +50,8 @@ class PredictScale(EndToEnd):
 
     def test_shards_of_state_are_those_of_sharded_plans(self):
         self.cluster()
-        for case, more in (("mlp", []), ("nano-gpt", ["--set", "optimizer.kind=adamw"])):
+        for case, more in (("mlp", []), ("nano-gpt", ["--set", "optimizer.kind=adamw"]),
+                           ("mlp", ["--set", "train.ema.decay=0.9", "--set", "train.ema.on=device"])):
             _, points = self.predict(case, *more)
             for mode, place, devices in (("grad_op", "parallel.ranks=4", 4), ("full", "parallel.ranks=4", 4),
                                          ("hybrid", "parallel.shard_within_node=4", 8)):

@@ -211,8 +211,9 @@ private:
   void setMemory(ScalePoint &point, double shards, bool gathers) const {
     point.stateBytes = plan::spaceBytes(plan, plan::RESIDENT);
     for (const plan::Variable &variable : plan.variables()) {
-      const bool sharded = variable.role() == plan::OPTIMIZER || variable.role() == plan::EMA ||
-                           (gathers && variable.role() == plan::PARAMETER);
+      // Averages are where their parameters are.
+      const bool sharded = variable.role() == plan::OPTIMIZER ||
+                           (gathers && (variable.role() == plan::PARAMETER || variable.role() == plan::EMA));
       const uint64_t elements = elementsOf(variable), width = plan::dtypeBytes(variable.type().dtype());
       if (sharded && shards > 1)
         point.stateBytes -= padded(elements * width) - padded(plan::shardElements(elements, uint64_t(shards)) * width);
