@@ -375,9 +375,6 @@ private:
     std::optional<Expr> squares;
     for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients)) {
       Expr value = place(entry, gradient, parameter.name);
-      // A filter's taps are few, and a kernel's lanes run along the last dimension.
-      if (llvm::ArrayRef<int64_t> shape = shapeOf(value); shape.size() > 2)
-        value = value.reshape({shape[0], tensorTypeOf(value).getNumElements() / std::max<int64_t>(1, shape[0])});
       Expr square = sumAll(value * value).cast(elementTypeOf(sum));
       squares = squares ? *squares + square : square;
     }
