@@ -31,7 +31,7 @@ struct Algorithms {
   std::map<std::string, Algorithm> calls; ///< by the call's description: equal calls share an algorithm
   std::string source;                     ///< the file that they were read from, or kFirstRank, for messages
 
-  /// The source of what all ranks of a job take.
+  /// As `source`: rank 0 chose, and sent its choice to all ranks of the job.
   static constexpr const char *kFirstRank = "rank 0";
 
   static constexpr const char *kSeparator = ", ";

@@ -117,6 +117,18 @@ double treeSum(llvm::ArrayRef<double> numbers, bool wide) {
   const size_t half = llvm::bit_floor(numbers.size() - 1);
   return sumOf(treeSum(numbers.take_front(half), wide), treeSum(numbers.drop_front(half), wide), wide);
 }
+/// Each element of `sums` becomes the sum of the partners' elements.
+void sumPartners(llvm::ArrayRef<std::vector<HostTensor>> operands, llvm::ArrayRef<size_t> partners, bool wide,
+                 std::vector<HostTensor> &sums) {
+  for (auto [operand, sum] : llvm::enumerate(sums))
+    for (int64_t i = 0; i < sum.size(); ++i) {
+      llvm::SmallVector<double> numbers;
+      for (size_t partner : partners)
+        numbers.push_back(operands[partner][operand].getDouble(i));
+      sum.setDouble(i, treeSum(numbers, wide));
+    }
+}
+
 } // namespace
 
 LogicalResult AllReduceOp::verify() {
@@ -143,13 +155,7 @@ void AllReduceOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> operands
   const int64_t node = getWithin() ? getWithin() : getAcross();
   for (auto [rank, sums] : llvm::enumerate(results)) {
     const llvm::SmallVector<size_t> partners = partnersOf(rank, operands.size(), node, getAcross() != 0);
-    for (auto [operand, sum] : llvm::enumerate(sums))
-      for (int64_t i = 0; i < sum.size(); ++i) {
-        llvm::SmallVector<double> numbers;
-        for (size_t partner : partners)
-          numbers.push_back(operands[partner][operand].getDouble(i));
-        sum.setDouble(i, treeSum(numbers, wide));
-      }
+    sumPartners(operands, partners, wide, sums);
   }
 }
 
@@ -201,13 +207,7 @@ void ReduceScatterOp::evaluateRanks(llvm::ArrayRef<std::vector<HostTensor>> oper
   for (auto [rank, own] : llvm::enumerate(results)) {
     const llvm::SmallVector<size_t> partners = partnersOf(rank, operands.size(), getRanks(), /*across=*/false);
     std::vector<HostTensor> sums = operands[rank];
-    for (auto [operand, sum] : llvm::enumerate(sums))
-      for (int64_t i = 0; i < sum.size(); ++i) {
-        llvm::SmallVector<double> numbers;
-        for (size_t partner : partners)
-          numbers.push_back(operands[partner][operand].getDouble(i));
-        sum.setDouble(i, treeSum(numbers, wide));
-      }
+    sumPartners(operands, partners, wide, sums);
     cutShards(rank % size_t(getRanks()), sums, own);
   }
 }

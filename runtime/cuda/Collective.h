@@ -24,8 +24,8 @@ public:
   Collective(const plan::Entry &entry, const plan::Instruction &instruction, std::span<const api::CUdeviceptr> pointers,
              uint64_t ranks);
 
-  /// Submits copies of what belongs to `rank` from sources to destinations. Then sources are free, but those of a
-  /// reduce-scatter.
+  /// Submits the copies that need no other rank: of the part of `rank`, or of whole tensors, from sources to
+  /// destinations. Afterwards a source may be overwritten, except that of a reduce-scatter.
   Status begin(const DriverLibrary &driver, api::CUstream stream, uint32_t rank) const;
   /// True if there is nothing more to do: no rank needs another.
   bool isLocal() const { return call->kind() == plan::CollectiveCall::OWN_SHARD; }

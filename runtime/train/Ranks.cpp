@@ -89,7 +89,7 @@ uint64_t mixed(uint64_t hash, uint64_t next) {
   return plan::hashBytes(pair, sizeof(pair));
 }
 
-/// Of what every rank has, or of shards.
+/// Checksums of the variables that every rank holds whole, or (`shards`) of those that are divided among ranks.
 Expected<Checksums> checksumsOf(const Session &session, bool shards) {
   Checksums sums;
   for (int i = 0; i < session.plan().variables_size(); ++i) {

@@ -73,7 +73,7 @@ def torch_rank(number, ranks):
         for parameter in model.parameters():
             parameter.normal_(std=0.02)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    ctypes.CDLL(None).malloc_trim(0)  # of what making the model took
+    ctypes.CDLL(None).malloc_trim(0)  # gives the memory back that making the model took
     peak = Peak()
     peak.start()
     batch, length = int(os.environ.get("SAMPLES", 4)), int(os.environ.get("SEQ", 64))

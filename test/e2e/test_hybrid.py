@@ -6,13 +6,12 @@ import shutil
 import signal
 import time
 import unittest
-from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 
 from common import ZOO
-from test_ranks import FAILURE_SECONDS, alive, children_of, losses
+from test_ranks import FAILURE_SECONDS, alive, children_of, flip_a_bit, losses
 from test_shards import NEVER_CLIPS, Sharded
 
 
@@ -147,19 +146,7 @@ class Hybrid(Sharded):
         process = self.start("hybrid.tplan", "--data", self.data("mlp"), "--out", "run", "--steps", 10**7, "--nproc", 4)
         self.wait_for_updates("run")
         rank = children_of(process.pid)[3]
-        flipped = 0
-        with open(f"/proc/{rank}/mem", "r+b", buffering=0) as memory:
-            for line in Path(f"/proc/{rank}/maps").read_text().splitlines():
-                span, rights = line.split()[:2]
-                begin, end = (int(word, 16) for word in span.split("-"))
-                if not rights.startswith("rw") or "[v" in line:
-                    continue
-                memory.seek(begin)
-                at = memory.read(end - begin).find(weight.tobytes())
-                if at >= 0:
-                    memory.seek(begin + at)
-                    memory.write(bytes([weight.tobytes()[0] ^ 1]))
-                    flipped += 1
+        flipped = flip_a_bit(rank, weight)
         self.assertGreater(flipped, 0)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 1, err)

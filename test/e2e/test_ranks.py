@@ -36,6 +36,24 @@ def alive(process):
         return False
 
 
+def flip_a_bit(process, weight):
+    """Flips the lowest bit of an array's first byte wherever the process's memory holds the array; how many it found."""
+    flipped = 0
+    with open(f"/proc/{process}/mem", "r+b", buffering=0) as memory:
+        for line in Path(f"/proc/{process}/maps").read_text().splitlines():
+            span, rights = line.split()[:2]
+            begin, end = (int(word, 16) for word in span.split("-"))
+            if not rights.startswith("rw") or "[v" in line:
+                continue
+            memory.seek(begin)
+            at = memory.read(end - begin).find(weight.tobytes())
+            if at >= 0:
+                memory.seek(begin + at)
+                memory.write(bytes([weight.tobytes()[0] ^ 1]))
+                flipped += 1
+    return flipped
+
+
 def children_of(process):
     """Rank → process number, as the launcher's children were started."""
     found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
@@ -380,19 +398,7 @@ class Failures(Jobs):
         process = self.start("still.tplan", "--data", self.data, "--out", "run", "--steps", 10**7, "--nproc", 2)
         self.wait_for_updates("run")
         rank = children_of(process.pid)[1]
-        flipped = 0
-        with open(f"/proc/{rank}/mem", "r+b", buffering=0) as memory:
-            for line in Path(f"/proc/{rank}/maps").read_text().splitlines():
-                span, rights = line.split()[:2]
-                begin, end = (int(word, 16) for word in span.split("-"))
-                if not rights.startswith("rw") or "[v" in line:
-                    continue
-                memory.seek(begin)
-                at = memory.read(end - begin).find(weight.tobytes())
-                if at >= 0:
-                    memory.seek(begin + at)
-                    memory.write(bytes([weight.tobytes()[0] ^ 1]))
-                    flipped += 1
+        flipped = flip_a_bit(rank, weight)
         self.assertGreater(flipped, 0)
         begun = time.monotonic()
         _, err = process.communicate(timeout=60)

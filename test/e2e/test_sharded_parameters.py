@@ -147,7 +147,7 @@ class NonFinite(Sharded):
 
 class Phases(Sharded):
     def test_alternating_optimizers(self):
-        """Each rank has a part of what either phase trains; the losses are those of ddp, bit for bit."""
+        """Each rank holds a part of the parameters of both phases; the losses are those of ddp, bit for bit."""
         for name in ("gan", "actor-critic"):
             (self.folder / "phases.toml").write_text(test_phases.RECIPES[name])
             found, exports = [], []

@@ -33,7 +33,8 @@ RESUMED_AT = 8
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a loss may be from f32's; None: the case's own tolerance
 IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny", "vit-tiny")
-# What compute-sanitizer watches, where it is: two updates of a model whose kernels use shared memory, copies and tensor cores.
+# compute-sanitizer, where it is on the path, watches two updates of this model. Its kernels use shared memory, asynchronous copies
+# and tensor cores.
 SANITIZED = ("vit-tiny", "bf16")
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
 MOST_KIT_BYTES = 64 << 20
