@@ -11,10 +11,11 @@ namespace tcc::target {
 
 /// Rates of the nominal machine that recomputation and order are weighed by. They depend on no host.
 struct CostModel {
-  double callFlopsPerNs = 150;   ///< of calls
-  double kernelFlopsPerNs = 12;  ///< of generated kernels
-  double bytesPerNs = 16;        ///< of memory
-  double launchNs = 2000;        ///< of an instruction
+  double callFlopsPerNs = 150;  ///< of calls
+  double kernelFlopsPerNs = 60; ///< of generated kernels
+  double bytesPerNs = 32;       ///< of what instructions hand to one another, part of it through caches
+  double stateBytesPerNs = 16;  ///< of what an update reads and writes, which comes from memory
+  double launchNs = 2000;       ///< of an instruction
 };
 
 } // namespace tcc::target

@@ -19,9 +19,6 @@ namespace tcc::train {
 namespace {
 
 constexpr double kLeastHiddenBytes = 1 << 20; // less lies in cache, where it waits for nothing
-/// Of the nominal time of generated kernels, which is that of exponentials: updates are comparisons, products and a root,
-/// AdamW with 25 operations an element waits for memory still.
-constexpr double kUpdateShare = 0.5;
 
 /// An entry as it stands, as a problem.
 struct Standing {
@@ -46,8 +43,10 @@ planning::OverlapInstruction describe(const EntryBuffers &entry, ArrayRef<int> p
   // Updates: all that they read and write comes from memory. What passes between layers is half in cache, and beside a
   // convolution took longer than before it. Loops of an op's own may touch little of their operands (a scatter).
   else if (auto fused = dyn_cast<FusedOp>(op);
-           fused && !fused.getLoopKernel() && bytesOf(op) >= kLeastHiddenBytes && writesState(entry, op))
-    result.memoryNs = time.memoryNs > kUpdateShare * time.arithmeticNs ? uint64_t(time.memoryNs) : 0;
+           fused && !fused.getLoopKernel() && bytesOf(op) >= kLeastHiddenBytes && writesState(entry, op)) {
+    const double memoryNs = bytesOf(op) / target::costsOf(op).stateBytesPerNs;
+    result.memoryNs = memoryNs > time.arithmeticNs ? uint64_t(memoryNs) : 0;
+  }
   auto memoryOf = [&](unsigned id) {
     int block = entry.buffers[id].block;
     return block < 0 ? int(transient + id) : packed[size_t(block)];

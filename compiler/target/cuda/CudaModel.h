@@ -28,22 +28,26 @@ inline constexpr std::array<Architecture, 6> kArchitectures = {
 struct CudaModel {
   /// Blocks of four warps; 2048 of them occupy the 132 processors of an H200, which hold 64 warps each.
   GridModel grid;
-  /// Each chunk of logits reads and writes the weights' gradient once more. With chunks of 64 MiB, GPT-2's took a quarter
-  /// of a step of 65,536 tokens on an H200.
+  /// Each chunk of logits reads and writes the weights' gradient once more. With chunks of 64 MiB, GPT-2's took a
+  /// quarter of a step of 65,536 tokens on an H200.
   int64_t chunkBytes = int64_t(512) << 20;
   /// Warps that reduce at a time: half of those.
   int64_t reductionUnits = 4096;
-  /// What cuBLASLt may take for sums over parts of K: results in f32, one for each part of this length, so many at most,
-  /// and no more than NVIDIA's own default on an H100 (cuBLAS, "cublasSetWorkspace"). Not measured.
+  /// What cuBLASLt may take for sums over parts of K: results in f32, one for each part of this length, so many at
+  /// most, and no more than NVIDIA's own default on an H100 (cuBLAS, "cublasSetWorkspace"). Not measured.
   int64_t partLength = 512, mostParts = 16;
   uint64_t mostWorkspaceBytes = uint64_t(32) << 20;
-  /// What cuDNN may take beside copies of operands: sums of a weight's gradient, one for each part of so many pixels, at
-  /// most so many; and a share of the operands' bytes, between two bounds.
+  /// What cuDNN may take beside copies of operands: sums of a weight's gradient, one for each part of so many pixels,
+  /// at most so many; and a share of the operands' bytes, between two bounds.
   int64_t partPixels = 1024, depthwisePartPixels = 32, mostPixelParts = 512;
   uint64_t slackShare = 8, leastSlackBytes = uint64_t(64) << 10, mostSlackBytes = uint64_t(1) << 20;
   /// A nominal card that recomputation and order are weighed by: the bandwidth of an H100 and what generated kernels
   /// reach of its arithmetic. All rates are the same for every architecture, so that plans differ in code alone.
-  CostModel nominal{.callFlopsPerNs = 60000, .kernelFlopsPerNs = 10000, .bytesPerNs = 2500, .launchNs = 2000};
+  CostModel nominal{.callFlopsPerNs = 60000,
+                    .kernelFlopsPerNs = 10000,
+                    .bytesPerNs = 2500,
+                    .stateBytesPerNs = 2500,
+                    .launchNs = 2000};
 };
 
 /// The code model of an architecture.
