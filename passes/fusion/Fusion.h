@@ -60,6 +60,8 @@ public:
   /// pass reads of the forward pass stays as minimize-saved decided it, and it repeats nothing that starts at what
   /// ranks gather: that would have to be in memory all the time, where a parameter is in any case.
   void repeat();
+  /// True if every reader of `value` in a kernel of its own computes it again, so that it is in no memory.
+  static bool isChain(mlir::Value value);
   /// The op that `op` is a copy of, or null if it is none.
   mlir::Operation *originalOf(mlir::Operation *op) const { return originals.lookup(op); }
   bool isForward(mlir::Operation *op) const { return forward.contains(op); }
@@ -68,8 +70,8 @@ public:
   void giveUpAll();
 
 private:
-  std::optional<mlir::Value> singleLeaf(mlir::Operation *op);
-  unsigned chainLength(mlir::Value value);
+  static std::optional<mlir::Value> singleLeaf(mlir::Operation *op);
+  static unsigned chainLength(mlir::Value value);
   unsigned treeSize(mlir::Operation *op);
   bool isTrivial(mlir::Operation *op);
   bool startsAtCollective(mlir::Value value);

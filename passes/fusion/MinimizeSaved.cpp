@@ -129,7 +129,8 @@ private:
         readers.push_back(&use);
       } else if (!loss.contains(user)) {
         continue; // made at once only if that is what is kept
-      } else if (!isFusable(user) || stage.lookup(user) > stage.lookup(producer) + !isFusable(producer)) {
+      } else if (!isFusable(user) || (stage.lookup(user) > stage.lookup(producer) + !isFusable(producer) &&
+                                      !RepeatedChains::isChain(root))) {
         candidate.inMemory = true;
       }
     }

@@ -164,6 +164,12 @@ unsigned RepeatedChains::chainLength(Value value) {
   return length;
 }
 
+bool RepeatedChains::isChain(Value value) {
+  Operation *op = value.getDefiningOp();
+  return op && isCheapElement(op) && elementsOf(value) > 1 && singleLeaf(op) &&
+         chainLength(value) <= kLongestRepeatedChain;
+}
+
 /// True if computing the value again would read the result of a collective, at any distance.
 bool RepeatedChains::startsAtCollective(Value value) {
   for (unsigned length = 0; length <= kLongestRepeatedChain; ++length) {
@@ -213,8 +219,7 @@ void RepeatedChains::repeat() {
     Value result = op->getResult(0);
     bool trivial = isTrivial(op);
     bool wider = !trivial && elementsOf(result) > 1 && widens(op);
-    if (!trivial && !wider &&
-        (elementsOf(result) == 1 || !singleLeaf(op) || chainLength(result) > kLongestRepeatedChain))
+    if (!trivial && !wider && !isChain(result))
       continue;
     SmallVector<OpOperand *> uses;
     const bool gathered = !trivial && forward.contains(op) && startsAtCollective(result);
