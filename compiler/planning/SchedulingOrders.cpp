@@ -7,6 +7,7 @@
 #include "compiler/planning/SchedulingOrders.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 
 namespace tcc::planning {
@@ -15,20 +16,87 @@ namespace tcc::planning {
 /// make each step look at all of them.
 static constexpr size_t kMostCompared = 1024;
 
-Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t limit) {
-  std::vector<int> positionOf(graph.size());
-  for (size_t at = 0; at < order.size(); ++at)
-    positionOf[size_t(order[at])] = int(at);
-  LiveBytes memory(graph);
-  Sequence result;
-  // Ready, and frees more than it makes: looked at again when an operand gets one reader fewer.
-  std::set<int> frees; // positions
-  auto look = [&](int id) {
-    if (!memory.done(id) && memory.ready(id) && memory.afterwards(id) < memory.live())
+namespace {
+
+/// Most instructions that run early for the sake of one that frees memory.
+constexpr size_t kMostHelpers = 16;
+
+/// One walk of freeEarly.
+class EarlyFrees {
+public:
+  EarlyFrees(const SchedulingGraph &graph, const Sequence &order, int64_t limit)
+      : graph(graph), order(order), limit(limit), memory(graph), positionOf(graph.size()) {
+    for (size_t at = 0; at < order.size(); ++at)
+      positionOf[size_t(order[at])] = int(at);
+  }
+
+  Sequence walk() {
+    for (size_t id = 0; id < graph.size(); ++id)
+      look(int(id));
+    for (int id : order) {
+      while (!memory.done(id) && runOneThatFrees()) {
+      }
+      if (!memory.done(id))
+        run(id);
+    }
+    return std::move(result);
+  }
+
+private:
+  /// Puts what has to run before `id` in front of it, in order. False if that is too much.
+  bool addMissing(int id, Sequence &group) {
+    if (!memory.ready(id))
+      for (int earlier : graph.nodes[size_t(id)].before)
+        if (!memory.done(earlier) && std::find(group.begin(), group.end(), earlier) == group.end() &&
+            (group.size() > kMostHelpers || !addMissing(earlier, group)))
+          return false;
+    group.push_back(id);
+    return group.size() <= kMostHelpers + 1;
+  }
+
+  /// Runs `id` with what it waits for, if less lives then and no step takes more than `most`; `keep`: leaves it so.
+  bool tryGroup(int id, int64_t most, bool keep) {
+    group.clear();
+    if (memory.freedBy(id) == 0 || !addMissing(id, group))
+      return false;
+    const int64_t before = memory.live();
+    size_t ran = 0;
+    bool fits = true;
+    for (; ran < group.size() && fits; ++ran) {
+      fits = memory.during(group[ran]) <= most;
+      memory.run(group[ran]);
+    }
+    fits = fits && memory.live() < before;
+    if (fits && keep)
+      return true;
+    while (ran > 0)
+      memory.takeBack(group[--ran]);
+    return fits;
+  }
+
+  /// Frees more than it makes: looked at again when a predecessor has run or an operand gets one reader fewer.
+  void look(int id) {
+    if (!memory.done(id) && tryGroup(id, std::numeric_limits<int64_t>::max(), /*keep=*/false))
       frees.insert(positionOf[size_t(id)]);
-  };
-  auto run = [&](int id) {
+  }
+
+  bool runOneThatFrees() {
+    for (int at : frees)
+      if (tryGroup(order[size_t(at)], limit, /*keep=*/true)) {
+        const Sequence ran = group;
+        for (int id : ran)
+          record(id);
+        return true;
+      }
+    return false;
+  }
+
+  void run(int id) {
     memory.run(id);
+    record(id);
+  }
+
+  void record(int id) {
     result.push_back(id);
     frees.erase(positionOf[size_t(id)]);
     for (int later : graph.nodes[size_t(id)].after)
@@ -37,23 +105,21 @@ Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t 
       if (memory.readersLeft(v) == 1)
         for (int reader : graph.values[size_t(v)].readers)
           look(reader);
-  };
-  for (size_t id = 0; id < graph.size(); ++id)
-    look(int(id));
-  for (int id : order) {
-    for (bool found = true; found && !memory.done(id);) {
-      found = false;
-      for (int at : frees)
-        if (memory.during(order[size_t(at)]) <= limit) {
-          run(order[size_t(at)]);
-          found = true;
-          break;
-        }
-    }
-    if (!memory.done(id))
-      run(id);
   }
-  return result;
+
+  const SchedulingGraph &graph;
+  const Sequence &order;
+  const int64_t limit;
+  LiveBytes memory;
+  std::vector<int> positionOf;
+  std::set<int> frees; ///< positions
+  Sequence group, result;
+};
+
+} // namespace
+
+Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t limit) {
+  return EarlyFrees(graph, order, limit).walk();
 }
 
 Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order) {

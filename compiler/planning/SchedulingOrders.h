@@ -7,7 +7,8 @@
 namespace tcc::planning {
 
 /// The same order, but an instruction that frees memory runs as soon as its operands are there, if its step keeps within
-/// `limit`. No other step takes more than before: more has run, less lives.
+/// `limit`. A few instructions that it still waits for run with it, if less lives afterwards all the same: an update
+/// reads what was cut out of the table of rates. No other step takes more than before: more has run, less lives.
 Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t limit);
 
 /// The same order, but an instruction that takes memory runs as late as its readers allow.

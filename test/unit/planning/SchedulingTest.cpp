@@ -200,6 +200,24 @@ TEST(Scheduling, UpdatesTakeGradientsAway) {
   EXPECT_EQ(solution.peak, 64u + 6400u);
 }
 
+TEST(Scheduling, AnUpdateTakesAlongWhatItWaitsFor) {
+  // The peak is that of the first instruction, in every order. Both updates read a rate that is cut out of a table after
+  // the backward pass: with the rate they free an activation each, as soon as that has its gradient.
+  Program program;
+  int table = addValue(program, 64, -1);
+  int first = addValue(program, 6400, -1), second = addValue(program, 6400, -1);
+  int big = addValue(program, 64000, addInstruction(program, {}));
+  int g = addValue(program, 640, addInstruction(program, {big, second}));
+  int h = addValue(program, 640, addInstruction(program, {g, first}));
+  int rate = addValue(program, 64, addInstruction(program, {table}));
+  addInstruction(program, {h, first, rate});
+  addInstruction(program, {g, second, rate});
+  SchedulingSolution solution = schedule(program);
+  EXPECT_EQ(solution.peak, solution.lowerBound);
+  auto place = [&](int id) { return std::find(solution.order.begin(), solution.order.end(), id) - solution.order.begin(); };
+  EXPECT_LT(place(5), place(2));
+}
+
 TEST(Scheduling, ACircleHasNoOrder) {
   Program program;
   int g = addValue(program, 64, addInstruction(program, {}));
