@@ -236,7 +236,7 @@ struct Recipe {
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
   std::string epilogues = "exact";                 ///< compiler.epilogues
-  double recomputeTime = 0;                        ///< compiler.recompute_time
+  double recomputeTime = 0.015;                    ///< compiler.recompute_time
   /// [[phase]]: each a recipe of its own, with the members below; none: one optimizer.
   std::vector<Recipe> phases;
   std::string phase;                        ///< its name

@@ -411,7 +411,7 @@ std::vector<Key> makeKeys() {
       {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
        "on CUDA, what computes convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; `\"kernels\"`: "
        "generated kernels, which are far slower"},
-      {"compiler.recompute_time", number({0, 1}), "0", Recompile,
+      {"compiler.recompute_time", number({0, 1}), "0.015", Recompile,
        "without a memory budget: recompute values instead of keeping them while the step's planned time grows by at most "
        "this share; 0: nothing is executed twice"},
       {"compiler.winograd", flag(), "true", Recompile,

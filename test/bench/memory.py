@@ -1,8 +1,8 @@
 """Memory of training beside PyTorch: `memory.py --bin BUILD/bin [--workload NAME]... [--budget FRACTION]... [--write FILE.md]`.
 
 Needs torch, torchvision, onnx, onnxscript and safetensors in this Python. Each workload is exported once by torch_step.py and
-compiled without a budget, with each `--budget` (a fraction of what it takes without), and with the smallest that is feasible. Then
-PyTorch (eager, with activation checkpointing block by block, compiled) and trun run in turn, from the same weights on the same batch.
+compiled as it is, with nothing recomputed (`compiler.recompute_time = 0`), with each `--budget` (a fraction of what that takes), and
+with the smallest budget that is feasible. Then PyTorch (eager, with activation checkpointing block by block, compiled) and trun run in turn, from the same weights on the same batch.
 
 Memory is resident bytes above the process before the model is there: PyTorch after its imports, trun before it opens the plan (which
 `tcc report --json` measures). PyTorch's is the peak of the steps after warm-up, which leaves out what compiling took; trun's is the
@@ -44,10 +44,10 @@ def torch_step(options, workload, *more):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def compile_plan(options, folder, plan, budget=None):
+def compile_plan(options, folder, plan, budget=None, *more):
     """None, or the smallest budget that would do."""
     words = [options.bin / "tcc", folder / "model.onnx", "--recipe", folder / "recipe.toml", "--entry", "train", "--threads",
-             options.threads, "-o", plan, "--quiet"] + (["--memory-budget", budget] if budget else [])
+             options.threads, "-o", plan, "--quiet", *more] + (["--memory-budget", budget] if budget else [])
     start = time.perf_counter()
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
     if done.returncode == 3:
@@ -98,16 +98,17 @@ def measure(options, workload, kept):
     print(workload, flush=True)
     if not (folder / "model.onnx").is_file():
         torch_step(options, workload, "--onnx", folder)
-    plan = folder / "all.tplan"
+    plan, once = folder / "all.tplan", folder / "once.tplan"
     compile_plan(options, folder, plan)
+    compile_plan(options, folder, once, None, "--set", "compiler.recompute_time=0")
 
     def memory_of(path):
         report = subprocess.run([options.bin / "tcc", "report", path, "--json"], capture_output=True, text=True, check=True).stdout
         return json.loads(report)["memory"] | {"library": json.loads(report)["library"]}
 
-    plans = {"tcc": plan}
-    memory = {"tcc": memory_of(plan)}
-    whole = memory["tcc"]["arena_bytes"] + memory["tcc"]["resident_bytes"]
+    plans = {"tcc": plan, "tcc, nothing recomputed": once}
+    memory = {name: memory_of(path) for name, path in plans.items()}
+    whole = memory["tcc, nothing recomputed"]["arena_bytes"] + memory["tcc"]["resident_bytes"]
     if options.budget:
         least = compile_plan(options, folder, folder / "none.tplan", 1 << 20)
         budgets = sorted({int(whole * fraction) for fraction in options.budget if whole * fraction > least} | {least}, reverse=True)

@@ -140,15 +140,17 @@ class Budget(BudgetChecks):
         small = models.swish_tower(self.folder / "small.onnx", batch=4, channels=32, size=64, layers=6)
         share = lambda value: ["--set", f"compiler.recompute_time={value}"]
         plans = {name: self.compile(graph, "--recipe", recipe, "--entry", "train", *words, plan=f"{name}.tplan")
-                 for name, graph, words in (("none", model, []), ("some", model, share(0.025)), ("more", model, share(0.2)),
-                                            ("small", small, share(0.2)))}
+                 for name, graph, words in (("none", model, share(0)), ("default", model, []), ("some", model, share(0.025)),
+                                            ("more", model, share(0.2)), ("small", small, share(0.2)))}
         reports = {name: self.report(plan) for name, plan in plans.items()}
         arena = {name: report["memory"]["arena_bytes"] for name, report in reports.items()}
         time = {name: report["recompute"]["extra_cost_fraction"] for name, report in reports.items()}
         self.assertGreater(arena["none"], 64 << 20)
+        self.assertLess(arena["default"], 0.95 * arena["none"])
         self.assertLess(arena["some"], 0.9 * arena["none"])
         self.assertLess(arena["more"], arena["some"])
         self.assertEqual((time["none"], time["small"]), (0, 0))
+        self.assertTrue(0 < time["default"] <= 0.015, time)
         self.assertTrue(0 < time["some"] <= 0.025 < time["more"] <= 0.2, time)
         self.assertIn("compiler.recompute_time = 0 recomputes nothing", self.succeed("tcc", "report", plans["some"]).out)
         losses, weights = self.results(plans["none"], data, "none")
