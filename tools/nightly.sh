@@ -9,7 +9,8 @@
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
 #             budgets of eight of them
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
-#   ranks     every model of the zoo on several ranks, in every mode; ranks in two network namespaces whose link goes down
+#   ranks     every model of the zoo on several ranks, in every mode; ranks in two network namespaces whose link goes down;
+#             ranks that Slurm starts (slurm-wlm, munge)
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
 set -uo pipefail
@@ -118,7 +119,7 @@ stage_levels() {
 stage_ranks() {
   tools/build.sh || return 1
   local suite failed=0
-  for suite in ranks shards hybrid virtual_ranks two_machines; do
+  for suite in ranks shards hybrid virtual_ranks two_machines slurm; do
     TCC_RANKS_ALL=1 TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_$suite.py || failed=1
   done
   return $failed

@@ -225,6 +225,11 @@ void endAtExit() {
 }
 } // namespace
 
+/// A step of Slurm's in which no MPI can find its ranks: MPI would end the process with words of its own.
+static bool isBareSlurm(const MpiStart &start) {
+  return start.variable.starts_with("SLURM_") && !std::getenv("PMIX_RANK") && !std::getenv("PMI_FD");
+}
+
 std::optional<MpiStart> tcc::runtime::mpiFromEnvironment() {
   // Each is set in ranks alone, unlike SLURM_PROCID, which scripts of sbatch have too.
   struct Sign {
@@ -239,6 +244,8 @@ std::optional<MpiStart> tcc::runtime::mpiFromEnvironment() {
     uint64_t number = 0;
     if (count && std::from_chars(count, count + std::strlen(count), number).ec == std::errc())
       start.size = number;
+    if (isBareSlurm(start) && start.size == 1)
+      continue; // `srun trun …` of one process
     return start;
   }
   return std::nullopt;
@@ -249,6 +256,10 @@ Expected<MpiJob> tcc::runtime::joinMpi(const MpiStart &start, double seconds) {
   if (!opened)
     return opened.status();
   const TrunMpi &mpi = **opened;
+  if (isBareSlurm(start))
+    return error("{}: srun started this rank without PMIx, by which ranks find each other: start with srun --mpi=pmix "
+                 "(srun --mpi=list names what this Slurm has), or with mpirun",
+                 start.variable);
   TrunMpiPlace given{0, 1, 0, 1};
   if (const char *failed = mpi.start(&given))
     return error("MPI does not start: {}", failed);

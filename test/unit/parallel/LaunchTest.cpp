@@ -65,8 +65,8 @@ TEST(Launch, VariablesThatMakeNoPlaceAreNamed) {
 
 TEST(Launch, LaunchersOfMpiAreKnownByTheirVariables) {
   auto startOf = [](const std::map<std::string, std::string> &variables) {
-    for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS",
-                             "SLURM_PROCID", "SLURM_NTASKS"})
+    for (const char *name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMI_FD",
+                             "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS"})
       ::unsetenv(name);
     for (const auto &[name, value] : variables)
       ::setenv(name.c_str(), value.c_str(), 1);
@@ -77,6 +77,8 @@ TEST(Launch, LaunchersOfMpiAreKnownByTheirVariables) {
   EXPECT_EQ(startOf({{"OMPI_COMM_WORLD_SIZE", "4"}})->size, 4u);
   EXPECT_EQ(startOf({{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}})->size, 2u);
   EXPECT_EQ(startOf({{"SLURM_STEP_NUM_TASKS", "16"}})->variable, "SLURM_STEP_NUM_TASKS=16");
+  EXPECT_FALSE(startOf({{"SLURM_STEP_NUM_TASKS", "1"}})) << "srun of one process, without MPI";
+  EXPECT_TRUE(startOf({{"SLURM_STEP_NUM_TASKS", "1"}, {"PMIX_RANK", "0"}}));
   auto unknown = startOf({{"PMIX_RANK", "0"}});
   ASSERT_TRUE(unknown);
   EXPECT_FALSE(unknown->size) << "MPI itself knows";
