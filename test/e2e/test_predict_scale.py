@@ -3,8 +3,10 @@ import json
 import shutil
 import unittest
 
+import numpy as np
 import onnx
 
+import test_phases
 from common import ROOT, ZOO, EndToEnd
 
 CLUSTERS = ROOT / "examples" / "clusters"
@@ -97,6 +99,24 @@ class PredictScale(EndToEnd):
             self.assertEqual(points["hybrid", devices]["state_bytes"], points["full", 4]["state_bytes"])
             self.assertLess(points["hybrid", devices]["message_seconds"], points["full", devices]["message_seconds"])
         self.assertNotIn(("hybrid", 4), points)
+
+    def test_phases_send_what_they_update_when_they_run(self):
+        self.cluster()
+        model, recipe = test_phases.FILES / "gan.onnx", self.write("gan.toml", test_phases.RECIPES["gan"])
+        sizes = {name: 0 for name in ("discriminator", "generator")}
+        for value in onnx.load(model).graph.initializer:
+            for name in sizes:
+                if value.name.startswith(name) and "running" not in value.name:
+                    sizes[name] += 4 * int(np.prod(value.dims))
+        document = json.loads(self.succeed("tcc", "predict-scale", model, "--recipe", recipe, "--cluster", "c.toml", "--json").out)
+        points = {(point["mode"], point["devices"]): point for point in document["points"]}
+        # The generator is updated by every other step.
+        for mode in ("ddp", "grad_op"):
+            self.assertAlmostEqual(points[mode, 4]["sent_bytes"], 2 * 3 / 4 * (sizes["discriminator"] + sizes["generator"] / 2 + 8), delta=1)
+        self.compile(model, "--recipe", recipe, "--entry", "train", "--target", "cpu:v3", "--set", "parallel.mode=ddp")
+        memory = json.loads(self.succeed("tcc", "report", "plan.tplan", "--json").out)["memory"]
+        self.assertEqual(points["ddp", 4]["state_bytes"], memory["resident_bytes"])
+        self.assertEqual(points["ddp", 4]["arena_bytes"], memory["arena_bytes"])
 
     def test_faster_links_never_cost_time(self):
         found = []

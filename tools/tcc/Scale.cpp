@@ -151,14 +151,14 @@ public:
       const double update = program.updateSeconds / shards;
       // A norm needs all sums; else parameters of earlier buckets are updated while the last one travels.
       double time = std::max(clock, channel) + update;
-      if (!plan.training().has_clip_norm() && mode == ScaleMode::Ddp)
+      if (!program.clips && mode == ScaleMode::Ddp)
         time = std::max(clock + update, channel + update * lastShare);
       if (mode == ScaleMode::GradOp && program.updateSeconds > 0) {
-        const Cost gathered = messages.half(double(elements()) * 4, all);
+        const Cost gathered = messages.half(double(program.updatedElements) * 4, all);
         sent = sent + gathered;
         time += gathered.seconds;
       }
-      const double runs = double(program.runs);
+      const double runs = program.runs;
       seconds += runs * time;
       compute += runs * (program.passSeconds + update);
       point.sentBytes += runs * sent.bytes;
@@ -283,9 +283,6 @@ const ScalePoint *ScalePrediction::smallest() const {
 }
 
 Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cluster, uint64_t mostDevices) {
-  if (plan.training().phases_size() > 0)
-    return error(
-        "the recipe has several optimizers ([[phase]]); a prediction for one is what there is: compile with one");
   std::vector<ScaleProgram> programs = profileScale(plan, cluster);
   if (programs.empty())
     return error("the model does not train: a prediction needs a loss; give a recipe with [loss]");

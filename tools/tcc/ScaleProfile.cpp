@@ -39,7 +39,10 @@ class Profiler {
 public:
   Profiler(const plan::Plan &plan, const Cluster &cluster, const ProgramMemory &memory)
       : plan(plan), cluster(cluster), entry(*memory.planned), lives(emit::analyzeLives(plan, entry)) {
-    result.runs = entries::runsPerUpdate(entry.name(), std::max<int64_t>(plan.training().accumulate(), 1));
+    const plan::Phase *phase = phaseOf(entry.name());
+    result.runs = double(entries::runsPerUpdate(entry.name(), std::max<int64_t>(plan.training().accumulate(), 1))) /
+                  double(phase ? std::max<uint64_t>(phase->every(), 1) : 1);
+    result.clips = (phase ? phase->training() : plan.training()).has_clip_norm();
     result.arenaBytes = memory.arenaBytes;
     const uint64_t resident = plan::spaceBytes(plan, plan::RESIDENT);
     for (const TimelineRow &row : memory.timeline)
@@ -66,6 +69,15 @@ public:
   }
 
 private:
+  /// Null: the plan has one optimizer.
+  const plan::Phase *phaseOf(std::string_view name) const {
+    const size_t dot = name.find('.');
+    for (const plan::Phase &phase : plan.training().phases())
+      if (dot != name.npos && name.substr(dot + 1) == phase.name())
+        return &phase;
+    return nullptr;
+  }
+
   bool isUpdate(int32_t i) const { return lives.phases[size_t(i)] == emit::Phase::Update; }
 
   /// The last instruction before `at` that writes the buffer; −1: none.
@@ -91,6 +103,7 @@ private:
       updated = std::max(updated, writer);
     if (updated < 0)
       return;
+    result.updatedElements += elements;
     std::set<int32_t> visited;
     const double ready = readyOf(updated, elements, visited);
     const plan::DType dtype = plan.training().parallel().reduce_dtype() == "f32" ? plan::F32 : plan::BF16;

@@ -25,7 +25,9 @@ struct ScaleProgram {
     uint64_t bytes = 0;
   };
 
-  uint64_t runs = 1; ///< in an update
+  double runs = 1;     ///< in an update; of a phase that not every step has, less
+  bool clips = false;  ///< its update waits for the norm of all gradients
+  uint64_t updatedElements = 0; ///< of parameters
   double passSeconds = 0, updateSeconds = 0;
   std::vector<Gradient> gradients;   ///< by time; only where they are summed
   std::vector<Parameter> parameters; ///< by first use
