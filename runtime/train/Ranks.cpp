@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <unistd.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -75,6 +76,25 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
   std::string differences = differencesOf(*texts, [&](uint32_t rank) { return session.ranks->describe(rank); });
   return differences.empty() ? Status()
                              : error("the ranks of the job differ: {}; start all with the same command", differences);
+}
+
+std::string tcc::runtime::dividedNode(const std::vector<std::string> &hosts, uint32_t node) {
+  for (size_t rank = 0; rank < hosts.size(); ++rank)
+    if (const size_t first = rank - rank % node; hosts[rank] != hosts[first])
+      return fmt::format("parallel.shard_within_node is {}, and of such a node rank {} is on {}, rank {} on {}: each "
+                         "gather of parameters goes over the network; start a multiple of {} ranks on each machine",
+                         node, first, hosts[first], rank, hosts[rank], node);
+  return "";
+}
+
+Expected<std::string> tcc::runtime::warningOfPlaces(const Session &session) {
+  const plan::Parallel &parallel = session.plan().training().parallel();
+  if (!plan::replicatesShards(parallel))
+    return std::string();
+  char host[256] = "";
+  (void)::gethostname(host, sizeof(host) - 1);
+  auto hosts = session.ranks->gatherTexts(host);
+  return hosts ? Expected<std::string>(dividedNode(*hosts, parallel.ranks())) : hosts.status();
 }
 
 namespace {

@@ -17,6 +17,12 @@ std::string rankLog(const std::string &run, uint32_t rank);
 /// length. Error, the same on every rank: what differs from rank 0, with the ranks' names.
 Status compareRanks(const Session &session, const TrainOptions &options, const PreparedRun &run);
 
+/// In words, the first of the nodes of `node` ranks whose ranks are on several machines; empty: there is none.
+std::string dividedNode(const std::vector<std::string> &hosts, uint32_t node);
+
+/// What people should know of the ranks' places before the first step, the same on every rank; empty: nothing.
+Expected<std::string> warningOfPlaces(const Session &session);
+
 /// Updates between comparisons of the ranks' state. Reading it takes as long as a few percent of an update's own
 /// traffic.
 constexpr uint64_t kReplicaCheckUpdates = 64;

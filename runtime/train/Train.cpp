@@ -373,14 +373,21 @@ Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *
   auto prepared = prepareRun(session, options);
   if (!prepared)
     return refused(prepared.status());
-  if (session.worldSize() > 1)
+  Expected<std::string> places = std::string();
+  if (session.worldSize() > 1) {
     if (Status status = compareRanks(session, options, *prepared); !status.ok())
       return refused(status);
+    places = warningOfPlaces(session);
+    if (!places)
+      return refused(places.status());
+  }
   SignalWatch signals(fileno(options.messages));
   if (Status status = openRunFolder(session, options, *prepared); !status.ok())
     return refused(status);
   Progress progress(prepared->totalSteps, prepared->position.step, options.logEvery.value_or(0), options.terminal,
                     options.messages);
+  if (session.leads() && !places->empty())
+    progress.note("warning: " + *places);
   auto recorder = session.leads() ? Recorder::open(prepared->folder, std::move(progress))
                                   : Recorder::openLog(rankLog(prepared->folder, session.rank()), std::move(progress));
   if (!recorder)

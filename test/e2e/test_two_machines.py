@@ -37,7 +37,8 @@ class TwoMachines(Jobs):
         place = {"WORLD_SIZE": "2", "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": PORT}
         words = [BIN / "trun", "plan.tplan", "--data", ZOO / "mlp" / "data.safetensors", "--out", "run", "--no-shuffle", *more]
         for rank, space in enumerate(self.spaces):
-            process = subprocess.Popen(["ip", "netns", "exec", space, *map(str, words)], cwd=self.folder,
+            named = ["unshare", "--uts", "sh", "-c", f"hostname machine{rank}; exec \"$@\"", "sh"]
+            process = subprocess.Popen([*named, "ip", "netns", "exec", space, *map(str, words)], cwd=self.folder,
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                        env=os.environ | place | {"RANK": str(rank)}, start_new_session=True)
             self.addCleanup(self.end, process)
@@ -49,6 +50,12 @@ class TwoMachines(Jobs):
             self.assertEqual(process.returncode, 0, text)
         self.train("plan.tplan", ZOO / "mlp" / "data.safetensors", "one", "--steps", 6, nproc=2)
         self.assertEqual(losses(self.folder / "run"), losses(self.folder / "one"))
+
+    def test_a_node_of_two_machines_is_named(self):
+        self.zoo("mlp", "parallel.mode=hybrid", "parallel.shard_within_node=2", plan="plan.tplan")
+        texts = [process.communicate(timeout=60)[1].decode() for process in list(self.ranks("--steps", 2))]
+        self.assertRegex(texts[0], r"warning: parallel\.shard_within_node is 2.*rank 0 is on machine0, rank 1 on machine1")
+        self.assertNotIn("warning", texts[1])
 
     def test_a_link_that_goes_down(self):
         first, second = self.ranks("--steps", 10**7)
