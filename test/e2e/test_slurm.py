@@ -72,7 +72,8 @@ class Slurm(Jobs):
     def daemon(self, *words):
         process = subprocess.Popen(words, env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                    stderr=subprocess.DEVNULL, start_new_session=True)
-        self.addCleanup(self.end, process)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
 
     def wait(self, holds):
         deadline = time.monotonic() + 60

@@ -2,9 +2,9 @@
 // RUN: tcc-opt %s --rematerialize="budget-bytes=20480" | FileCheck %s --check-prefix=PLENTY
 // RUN: not tcc-opt %s --rematerialize="budget-bytes=16383" 2>&1 | FileCheck %s --check-prefix=LITTLE
 // RUN: tcc-opt %s --rematerialize="variants=2" | FileCheck %s --check-prefix=VARIANTS
-// RUN: tcc-opt %s --rematerialize="extra-time=0.214 least-bytes=16384" | FileCheck %s --check-prefix=TIME
-// RUN: tcc-opt %s --rematerialize="extra-time=0.213 least-bytes=16384" | FileCheck %s --check-prefix=PLENTY
-// RUN: tcc-opt %s --rematerialize="extra-time=0.214 least-bytes=16385" | FileCheck %s --check-prefix=SMALL
+// RUN: tcc-opt %s --rematerialize="extra-time=0.187 least-bytes=16384" | FileCheck %s --check-prefix=TIME
+// RUN: tcc-opt %s --rematerialize="extra-time=0.186 least-bytes=16384" | FileCheck %s --check-prefix=PLENTY
+// RUN: tcc-opt %s --rematerialize="extra-time=0.187 least-bytes=16385" | FileCheck %s --check-prefix=SMALL
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(rematerialize{budget-bytes=16384},func.func(plan-memory))" | FileCheck %s --check-prefix=PACKED
 
 // Every tensor has 4096 bytes, and so has the state. With %a held from its first reader to its last, four are live where %e
