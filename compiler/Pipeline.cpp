@@ -189,15 +189,6 @@ private:
       return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
                    "[parallel] out",
                    recipe.at("parallel.mode"), recipe.parallel.mode, targetName);
-    if (recipe.parallel.mode == "hybrid" && !target->capabilities().collectivesOfNodes && !options.describeOnly)
-      return error("{}parallel.mode \"hybrid\": {} sums over all ranks alone; use \"full\" or \"ddp\", or compile for a "
-                   "CPU (--target cpu)",
-                   recipe.at("parallel.mode"), targetName);
-    if (recipe.parallel.virtualRanks && !target->capabilities().sumsInOneTree && !options.describeOnly)
-      return error(
-          "{}train.virtual_ranks: {} adds up ranks in an order that depends on their number (NCCL's), so their "
-          "bits would differ; compile for a CPU (--target cpu), or leave it out",
-          recipe.at("train.virtual_ranks"), targetName);
     if (options.forceF64)
       recipe.parallel = {}; // derivatives are checked by one process
     if (precision == "auto")

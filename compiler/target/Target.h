@@ -41,8 +41,7 @@ struct Capabilities {
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
   bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
   bool collectives = false;    ///< its device runs all-reduces and broadcasts between ranks
-  bool sumsInOneTree = false;  ///< and adds in the tree of Communicator.h, on any number of ranks
-  bool collectivesOfNodes = false; ///< and between the ranks of a node, and those of one number in all nodes
+  bool scattersInOneTree = false; ///< a reduce-scatter adds in the tree of Communicator.h, as an all-reduce does where it must
   bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
   bool attentionTiles = false; ///< attention of bf16 has kernels of its own where heads suit them (suitsTiles)

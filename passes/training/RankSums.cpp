@@ -1,6 +1,7 @@
 //===- RankSums.cpp - what the ranks of a job sum for an update --*- C++ -*-===//
 #include "passes/training/RankSums.h"
 
+#include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "support/BytesText.h"
 #include "support/PlanNames.h"
@@ -62,6 +63,8 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
     setBehind(builder, body, value);
     return Expr(builder, value.getLoc(), value);
   };
+  const target::Target *target = target::targetOf(body->getParentOp());
+  const bool scattersInOneTree = !target || target->capabilities().scattersInOneTree;
   Value scale;
   if (parallel.average == "ranks") {
     Expr weight = at(isBefore(lossSum, lossWeight) ? lossWeight : lossSum).with(lossWeight);
@@ -83,8 +86,12 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
                                                   : element;
     if (element.isF32())
       value = value.cast(narrow);
-    value = parallel.sharded() ? shardOp<ReduceScatterOp>(value, heldType(parallel, tensorTypeOf(value)), parallel)
-                               : sumOf(value, 0, 0);
+    if (!parallel.sharded())
+      value = sumOf(value, 0, 0);
+    else if (parallel.virtualRanks && !scattersInOneTree)
+      value = ownShard(sumOf(value, 0, 0), parallel);
+    else
+      value = shardOp<ReduceScatterOp>(value, heldType(parallel, tensorTypeOf(value)), parallel);
     if (parallel.replicates())
       value = sumOf(value, 0, parallel.shardWithinNode);
     gradient = value.cast(element);

@@ -1,6 +1,7 @@
 //===- CardRanks.cpp - the cards of a job's ranks ------------------------===//
 #include "runtime/cuda/CardRanks.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <unistd.h>
@@ -41,10 +42,10 @@ std::optional<std::vector<std::string>> unpacked(const std::string &text) {
 /// What a rank tells the others before they join.
 struct Introduction {
   std::string problem, plan, version, card; ///< the card: its number and host
-  std::string id;                           ///< rank 0's: NCCL's
+  std::string ids;                          ///< NCCL's, one for each group: a rank makes those of groups that it begins
 
   static constexpr char kMark[] = "cards of CUDA";
-  std::string text() const { return packed({kMark, problem, plan, version, card, id}); }
+  std::string text() const { return packed({kMark, problem, plan, version, card, ids}); }
   /// Nothing: the rank said something else.
   static std::optional<Introduction> read(const std::string &text) {
     std::optional<std::vector<std::string>> fields = unpacked(text);
@@ -99,17 +100,23 @@ struct CardRanks::Ending {
 };
 
 Expected<std::unique_ptr<CardRanks>> CardRanks::join(const Card &card, runtime::Communicator &ranks,
-                                                     const std::string &plan) {
+                                                     const std::string &plan,
+                                                     const std::vector<runtime::RankGroup> &groups) {
+  std::vector<CardGroup> wanted{{{0, 1, ranks.size()}}};
+  for (const runtime::RankGroup &members : groups)
+    wanted.push_back({members});
   Introduction own;
   own.plan = plan;
   own.card = fmt::format("{} of {}", card.uuid(), hostName());
   Expected<NcclLibrary> opened = NcclLibrary::open();
   if (opened) {
     own.version = opened->version();
-    if (api::ncclUniqueId id{}; ranks.rank() == 0) {
-      if (Status status = opened->check((*opened)->getUniqueId(&id), "making NCCL's id"); !status.ok())
-        own.problem = status.message();
-      own.id.assign(id.internal, sizeof id.internal);
+    for (const CardGroup &group : wanted) {
+      api::ncclUniqueId id{};
+      if (group.members.first == ranks.rank())
+        if (Status status = opened->check((*opened)->getUniqueId(&id), "making NCCL's id"); !status.ok())
+          own.problem = status.message();
+      own.ids.append(id.internal, sizeof id.internal);
     }
   } else {
     own.problem = opened.message();
@@ -120,12 +127,17 @@ Expected<std::unique_ptr<CardRanks>> CardRanks::join(const Card &card, runtime::
   std::vector<Introduction> all;
   if (Status status = compare(*texts, ranks, all); !status.ok())
     return status;
-  api::ncclUniqueId id{};
-  if (all[0].id.size() != sizeof id.internal)
-    return error("internal error: NCCL's id has {} bytes", all[0].id.size());
-  std::memcpy(id.internal, all[0].id.data(), sizeof id.internal);
+  std::vector<api::ncclUniqueId> ids(wanted.size());
+  constexpr size_t kIdBytes = sizeof ids.front().internal;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const std::string &made = all[wanted[i].members.first].ids;
+    if (made.size() != wanted.size() * kIdBytes)
+      return error("internal error: NCCL's ids have {} bytes", made.size());
+    std::memcpy(ids[i].internal, made.data() + i * kIdBytes, kIdBytes);
+  }
   std::unique_ptr<CardRanks> joined(new CardRanks(*opened, ranks));
-  if (Status status = joined->connect(card, id); !status.ok())
+  joined->groups = std::move(wanted);
+  if (Status status = joined->connect(card, ids); !status.ok())
     return status;
   joined->ending = std::make_shared<Ending>();
   joined->thread = std::thread([made = joined.get()] { made->watch(made->ending); });
@@ -134,25 +146,28 @@ Expected<std::unique_ptr<CardRanks>> CardRanks::join(const Card &card, runtime::
 
 /// NCCL waits until all ranks have come, and cannot be told to stop waiting: so it waits on a thread, which is left
 /// behind if a rank ends meanwhile. The process ends then, too.
-Status CardRanks::connect(const Card &card, const api::ncclUniqueId &id) {
+Status CardRanks::connect(const Card &card, const std::vector<api::ncclUniqueId> &ids) {
   struct Call {
     std::mutex mutex;
     std::condition_variable done;
     bool returned = false;
     Status status;
-    api::ncclComm_t handle = nullptr;
+    std::vector<CardGroup> groups;
   };
   auto call = std::make_shared<Call>();
-  std::thread waiting([call, id, nccl = nccl, driver = card.driver(), context = card.handle(), rank = int(rank()),
-                       count = int(size())] {
+  call->groups = groups;
+  std::thread waiting([call, ids, nccl = nccl, driver = card.driver(), context = card.handle(), rank = rank()] {
     // NCCL takes the card of the thread's context.
     Status status = driver.check(driver->ctxSetCurrent(context), "selecting the card's context");
-    api::ncclComm_t made = nullptr;
-    if (status.ok())
-      status = nccl.check(nccl->commInitRank(&made, count, id, rank), "joining the ranks' cards");
+    // All ranks join in the same order.
+    for (size_t i = 0; i < ids.size() && status.ok(); ++i) {
+      CardGroup &group = call->groups[i];
+      status = nccl.check(nccl->commInitRank(&group.communicator, static_cast<int>(group.members.count), ids[i],
+                                             static_cast<int>(group.numberOf(rank))),
+                          "joining the ranks' cards");
+    }
     std::lock_guard lock(call->mutex);
     call->status = status;
-    call->handle = made;
     call->returned = true;
     call->done.notify_all();
   });
@@ -163,7 +178,7 @@ Status CardRanks::connect(const Card &card, const api::ncclUniqueId &id) {
       return Status(*failed);
     }
   waiting.join();
-  handle = call->handle;
+  groups = call->groups;
   if (call->status.ok())
     return Status();
   if (std::string failed = failureOfJob(); !failed.empty())
@@ -181,6 +196,20 @@ std::string CardRanks::failureOfJob() {
   }
 }
 
+api::ncclResult_t CardRanks::errorOfNccl() const {
+  for (const CardGroup &group : groups)
+    if (api::ncclResult_t state = api::ncclSuccess;
+        nccl->commGetAsyncError(group.communicator, &state) == api::ncclSuccess && state != api::ncclSuccess &&
+        state != api::ncclInProgress)
+      return state;
+  return api::ncclSuccess;
+}
+
+const CardGroup *CardRanks::group(const runtime::RankGroup &members) const {
+  auto found = std::find_if(groups.begin(), groups.end(), [&](const CardGroup &one) { return one.members == members; });
+  return found == groups.end() ? nullptr : &*found;
+}
+
 void CardRanks::waitForFailure() {
   std::unique_lock lock(mutex);
   while (!ends.wait_for(lock, kPollTime, [&] { return stopping; })) {
@@ -188,9 +217,8 @@ void CardRanks::waitForFailure() {
       continue;
     lock.unlock();
     std::optional<std::string> failed = ranks.failure();
-    api::ncclResult_t state = api::ncclSuccess;
-    if (!failed && nccl->commGetAsyncError(handle, &state) == api::ncclSuccess && state != api::ncclSuccess &&
-        state != api::ncclInProgress) {
+    const api::ncclResult_t state = failed ? api::ncclSuccess : errorOfNccl();
+    if (state != api::ncclSuccess) {
       const Status status = nccl.check(state, "a collective");
       failed = failureOfJob();
       if (failed->empty()) {
@@ -211,7 +239,13 @@ void CardRanks::waitForFailure() {
 void CardRanks::watch(std::shared_ptr<Ending> ends) {
   waitForFailure();
   const NcclLibrary library = nccl;
-  (void)library->commAbort(handle); // returns when no graph needs the communicator: the object may be gone by then
+  // Each returns when no graph needs the communicator, and graphs end when all are aborted. The object may be gone
+  // then.
+  std::vector<std::thread> aborts;
+  for (const CardGroup &group : groups)
+    aborts.emplace_back([library, handle = group.communicator] { (void)library->commAbort(handle); });
+  for (std::thread &one : aborts)
+    one.join();
   std::lock_guard lock(ends->mutex);
   ends->done = true;
   ends->changed.notify_all();

@@ -1,5 +1,6 @@
 //===- Collective.cpp - a plan's collective as NCCL's operations ---------===//
 #include "runtime/cuda/Collective.h"
+#include "runtime/parallel/CollectiveStep.h"
 #include "runtime/plan/Shards.h"
 
 namespace tcc::cuda {
@@ -62,8 +63,8 @@ private:
 };
 
 Collective::Collective(const plan::Entry &entry, const plan::Instruction &instruction,
-                       std::span<const api::CUdeviceptr> pointers, uint64_t ranks)
-    : call(&instruction.collective()) {
+                       std::span<const api::CUdeviceptr> pointers, const plan::Parallel &parallel)
+    : call(&instruction.collective()), parallel(&parallel) {
   const int half = instruction.operands_size() / 2;
   const bool gathers = call->kind() == plan::CollectiveCall::ALL_GATHER;
   for (int i = 0; i < half; ++i) {
@@ -71,7 +72,8 @@ Collective::Collective(const plan::Entry &entry, const plan::Instruction &instru
     const plan::TensorType &type = entry.buffers(static_cast<int>(instruction.operands(whole).buffer())).type();
     const uint64_t elements = plan::elementCount(type).value_or(0);
     tensors.push_back({pointers[static_cast<size_t>(i)], pointers[static_cast<size_t>(half + i)], elements,
-                       plan::shardElements(elements, std::max<uint64_t>(ranks, 1)), plan::dtypeBytes(type.dtype())});
+                       plan::shardElements(elements, std::max<uint32_t>(parallel.ranks(), 1)),
+                       plan::dtypeBytes(type.dtype())});
   }
 }
 
@@ -81,7 +83,8 @@ Status Collective::begin(const DriverLibrary &driver, api::CUstream stream, uint
                                     : driver.check(driver->memcpyDtoDAsync(to, from, bytes, stream), "copying memory");
   };
   for (const Tensor &tensor : tensors) {
-    const uint64_t bytes = tensor.elementBytes, first = rank * tensor.shardElements;
+    const uint64_t bytes = tensor.elementBytes,
+                   first = rank % std::max<uint32_t>(parallel->ranks(), 1) * tensor.shardElements;
     const uint64_t begin = std::min(first, tensor.elements),
                    count = std::min(tensor.shardElements, tensor.elements - begin);
     Status status;
@@ -105,10 +108,47 @@ Status Collective::begin(const DriverLibrary &driver, api::CUstream stream, uint
   return Status();
 }
 
+/// The ranks whose numbers differ in one binary digit: step is 1, 2, 4, …
+static runtime::RankGroup pairOf(uint32_t rank, uint32_t step) { return {rank & ~step, step, 2}; }
+
+std::vector<runtime::RankGroup> Collective::groupsOf(const plan::Parallel &parallel, uint32_t rank, uint32_t size) {
+  std::vector<runtime::RankGroup> groups;
+  auto add = [&](const runtime::RankGroup &group) {
+    if (group.count > 1 && !(group == runtime::RankGroup{0, 1, size}))
+      groups.push_back(group);
+  };
+  if (plan::replicatesShards(parallel)) {
+    plan::CollectiveCall call;
+    for (plan::CollectiveCall::Reach reach : {plan::CollectiveCall::WITHIN_NODE, plan::CollectiveCall::ACROSS_NODES}) {
+      call.set_reach(reach);
+      add(runtime::groupOf(call, parallel, rank, size));
+    }
+  }
+  if (parallel.virtual_ranks())
+    for (uint32_t step = 1; step < size; step *= 2)
+      add(pairOf(rank, step));
+  return groups;
+}
+
 Status Collective::submit(const CardRanks &ranks, api::CUstream stream) const {
+  if (call->kind() != plan::CollectiveCall::ALL_REDUCE || !parallel->virtual_ranks())
+    return submitTo(ranks, runtime::groupOf(*call, *parallel, ranks.rank(), ranks.size()), stream);
+  Status status;
+  for (uint32_t step = 1; step < ranks.size() && status.ok(); step *= 2)
+    status = submitTo(ranks, pairOf(ranks.rank(), step), stream);
+  return status;
+}
+
+Status Collective::submitTo(const CardRanks &ranks, const runtime::RankGroup &members, api::CUstream stream) const {
+  if (members.count == 1)
+    return Status();
+  const CardGroup *together = ranks.group(members);
+  if (!together)
+    return error("internal error: ranks {}, {}, … have no communicator of their own", members.first,
+                 members.first + members.stride);
   const NcclLibrary &nccl = ranks.library();
-  const api::ncclComm_t communicator = ranks.communicator();
-  const uint64_t size = ranks.size();
+  const api::ncclComm_t communicator = together->communicator;
+  const uint64_t size = members.count, own = together->numberOf(ranks.rank());
   const api::ncclDataType_t type = typeOf(call->dtype());
   Group group(nccl);
   /// For each rank's part of an unequally divided tensor: where it begins, in elements, and how many there are.
@@ -140,9 +180,8 @@ Status Collective::submit(const CardRanks &ranks, api::CUstream stream) const {
     case plan::CollectiveCall::ALL_GATHER:
       if (equal) {
         group([&] {
-          return nccl->allGather(at(tensor.destination + ranks.rank() * tensor.shardElements * bytes),
-                                 at(tensor.destination), tensor.shardElements * bytes, api::ncclInt8, communicator,
-                                 stream);
+          return nccl->allGather(at(tensor.destination + own * tensor.shardElements * bytes), at(tensor.destination),
+                                 tensor.shardElements * bytes, api::ncclInt8, communicator, stream);
         });
         break;
       }

@@ -5,6 +5,10 @@
 // reduced as a whole; NCCL has no operation for unequal ones, so they become one broadcast or one reduction for each
 // rank. All operations of a bucket are one group, which NCCL launches together.
 //
+// NCCL documents no order of sums. Where their bits must not depend on the number of ranks (virtual ranks, which are
+// powers of two), two ranks add up, then two such pairs, and so on: a sum of two has no order. That is the tree of
+// runtime/parallel/Communicator.h.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_COLLECTIVE_H
 #define TCC_RUNTIME_CUDA_COLLECTIVE_H
@@ -19,10 +23,12 @@ namespace tcc::cuda {
 
 class Collective {
 public:
-  /// `pointers`: of the operands. `ranks`: Parallel.ranks. The instruction has passed the verifier and outlives the
-  /// object.
+  /// `pointers`: of the operands. The instruction has passed the verifier; it and `parallel` outlive the object.
   Collective(const plan::Entry &entry, const plan::Instruction &instruction, std::span<const api::CUdeviceptr> pointers,
-             uint64_t ranks);
+             const plan::Parallel &parallel);
+
+  /// The groups of ranks, beside that of all, that a plan's collectives need: as CardRanks::join wants them.
+  static std::vector<runtime::RankGroup> groupsOf(const plan::Parallel &parallel, uint32_t rank, uint32_t size);
 
   /// Submits the copies that need no other rank: of the part of `rank`, or of whole tensors, from sources to
   /// destinations. Afterwards a source may be overwritten, except that of a reduce-scatter.
@@ -41,7 +47,10 @@ private:
   };
   class Group;
 
+  Status submitTo(const CardRanks &ranks, const runtime::RankGroup &members, api::CUstream stream) const;
+
   const plan::CollectiveCall *call;
+  const plan::Parallel *parallel;
   std::vector<Tensor> tensors;
 };
 

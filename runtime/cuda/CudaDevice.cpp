@@ -302,7 +302,8 @@ private:
         std::none_of(programs.begin(), programs.end(), [](const Program &program) { return program.collectives; }))
       return Status();
     Expected<std::unique_ptr<cuda::CardRanks>> joined = cuda::CardRanks::join(
-        *card, *job, fmt::format("{:016x} ({}, {})", reader.checksum(), reader.plan().model(), reader.plan().target()));
+        *card, *job, fmt::format("{:016x} ({}, {})", reader.checksum(), reader.plan().model(), reader.plan().target()),
+        cuda::Collective::groupsOf(plan().training().parallel(), job->rank(), job->size()));
     if (!joined)
       return joined.status();
     cards = joined.take();
@@ -430,10 +431,7 @@ private:
       break;
     }
     case plan::Instruction::kCollective:
-      if (plan().training().parallel().mode() == "hybrid")
-        return error("the plan shards inside nodes (parallel.mode \"hybrid\"), and cards sum over all ranks alone; compile "
-                     "it with \"full\" or \"ddp\"");
-      step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel().ranks());
+      step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel());
       break;
     default:
       return error("internal error: no call of this device passed the verifier");

@@ -7,10 +7,22 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
+RankGroup tcc::runtime::groupOf(const plan::CollectiveCall &call, const plan::Parallel &parallel, uint32_t rank,
+                                uint32_t size) {
+  const uint32_t node = parallel.ranks();
+  if (!plan::replicatesShards(parallel) || node == 0)
+    return {0, 1, size};
+  if (call.kind() == plan::CollectiveCall::REDUCE_SCATTER || call.kind() == plan::CollectiveCall::ALL_GATHER ||
+      call.reach() == plan::CollectiveCall::WITHIN_NODE)
+    return {rank - rank % node, 1, node};
+  if (call.reach() == plan::CollectiveCall::ACROSS_NODES)
+    return {rank % node, node, size / node};
+  return {0, 1, size};
+}
+
 CollectiveStep::CollectiveStep(const plan::Entry &entry, const plan::Instruction &instruction,
                                std::span<void *const> pointers, const plan::Parallel &parallel)
-    : call(&instruction.collective()), node(plan::replicatesShards(parallel) ? parallel.ranks() : 0),
-      shards(std::max<uint32_t>(parallel.ranks(), 1)) {
+    : call(&instruction.collective()), parallel(&parallel), shards(std::max<uint32_t>(parallel.ranks(), 1)) {
   const int half = instruction.operands_size() / 2;
   const bool gathers = call->kind() == plan::CollectiveCall::ALL_GATHER;
   for (int i = 0; i < 2 * half; ++i) {
@@ -44,21 +56,10 @@ void CollectiveStep::begin(uint32_t rank) const {
   }
 }
 
-RankGroup CollectiveStep::groupOf(uint32_t rank, uint32_t size) const {
-  const bool inNode = call->kind() == plan::CollectiveCall::REDUCE_SCATTER ||
-                      call->kind() == plan::CollectiveCall::ALL_GATHER ||
-                      call->reach() == plan::CollectiveCall::WITHIN_NODE;
-  if (node != 0 && inNode)
-    return {rank - rank % node, 1, node};
-  if (node != 0 && call->reach() == plan::CollectiveCall::ACROSS_NODES)
-    return {rank % node, node, size / node};
-  return {0, 1, size};
-}
-
 Status CollectiveStep::finish(Communicator &all) const {
-  if (node != 0 && all.size() % node != 0)
-    return error("a plan for nodes of {} ranks on {} ranks", node, all.size());
-  Communicator &communicator = all.group(groupOf(all.rank(), all.size()));
+  if (plan::replicatesShards(*parallel) && all.size() % shards != 0)
+    return error("a plan for nodes of {} ranks on {} ranks", shards, all.size());
+  Communicator &communicator = all.group(groupOf(*call, *parallel, all.rank(), all.size()));
   switch (call->kind()) {
   case plan::CollectiveCall::ALL_REDUCE:
     return communicator.allReduce(destinations, call->dtype());

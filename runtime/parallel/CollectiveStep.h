@@ -6,6 +6,9 @@
 
 namespace tcc::runtime {
 
+/// The ranks that compute a collective together, of a job of `size`.
+RankGroup groupOf(const plan::CollectiveCall &call, const plan::Parallel &parallel, uint32_t rank, uint32_t size);
+
 /// One collective of a plan, with the addresses of its operands. Its instruction has passed the verifier.
 class CollectiveStep {
 public:
@@ -21,11 +24,8 @@ public:
   Status finish(Communicator &communicator) const;
 
 private:
-  /// The ranks that compute together.
-  RankGroup groupOf(uint32_t rank, uint32_t size) const;
-
   const plan::CollectiveCall *call;
-  uint32_t node; ///< ranks of a node that holds all shards; 0: all ranks together hold them
+  const plan::Parallel *parallel;
   uint32_t shards;
   std::vector<Piece> sources, destinations;
   std::vector<ShardedPiece> wholes; ///< of the kinds with shards: operands on the side of whole tensors

@@ -68,7 +68,7 @@ protected:
     for (const plan::Operand &operand : source.operands())
       step.pointers.push_back(at(operand.buffer()));
     if (source.has_collective())
-      step.collective.emplace(entry, source, step.pointers, 1);
+      step.collective.emplace(entry, source, step.pointers, parallel);
     else
       step.bytes = kBytes;
     return step;
@@ -98,6 +98,7 @@ protected:
   api::CUstream stream = nullptr, communication = nullptr;
   api::CUdeviceptr memory = 0;
   plan::Entry entry;
+  plan::Parallel parallel;
   std::vector<std::unique_ptr<runtime::Communicator>> group = runtime::makeNullGroup(1);
   std::unique_ptr<CardRanks> ranks;
   std::vector<api::CUgraphExec> graphs;

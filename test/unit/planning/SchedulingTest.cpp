@@ -201,8 +201,8 @@ TEST(Scheduling, UpdatesTakeGradientsAway) {
 }
 
 TEST(Scheduling, AnUpdateTakesAlongWhatItWaitsFor) {
-  // The peak is that of the first instruction, in every order. Both updates read a rate that is cut out of a table after
-  // the backward pass: with the rate they free an activation each, as soon as that has its gradient.
+  // The peak is that of the first instruction, in every order. Both updates read a rate that is cut out of a table
+  // after the backward pass: with the rate they free an activation each, as soon as that has its gradient.
   Program program;
   int table = addValue(program, 64, -1);
   int first = addValue(program, 6400, -1), second = addValue(program, 6400, -1);
@@ -214,7 +214,9 @@ TEST(Scheduling, AnUpdateTakesAlongWhatItWaitsFor) {
   addInstruction(program, {g, second, rate});
   SchedulingSolution solution = schedule(program);
   EXPECT_EQ(solution.peak, solution.lowerBound);
-  auto place = [&](int id) { return std::find(solution.order.begin(), solution.order.end(), id) - solution.order.begin(); };
+  auto place = [&](int id) {
+    return std::find(solution.order.begin(), solution.order.end(), id) - solution.order.begin();
+  };
   EXPECT_LT(place(5), place(2));
 }
 
