@@ -40,7 +40,7 @@ inline constexpr llvm::StringLiteral kGroups =
 inline constexpr llvm::StringLiteral kPhases = "train.phases"; ///< dictionaries: groups, scalars; none: one optimizer
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
-inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first
+inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first, not_peft
 inline constexpr llvm::StringLiteral kRanks = "train.ranks";       ///< i64: that state is sharded over
 inline constexpr llvm::StringLiteral kPrefetch = "train.prefetch"; ///< i64: parallel.prefetch
 inline constexpr llvm::StringLiteral kRunsBeside = "train.runs_beside"; ///< unit: ranks' collectives run beside others
@@ -49,6 +49,7 @@ inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: 
 inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: its mark
 inline constexpr llvm::StringLiteral kWhole =
     "train.whole"; ///< type, of a variable that is a rank's shard: of all shards
+inline constexpr llvm::StringLiteral kScale = "train.scale"; ///< string, of an i8 variable: the variable of its scales
 inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
 inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay

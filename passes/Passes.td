@@ -63,8 +63,10 @@ def AddAdaptersPass : Pass<"add-adapters", "::mlir::ModuleOp"> {
     For each chosen matrix W (`targets`), of which every reader is a product, @forward computes x·W + scale·(x·Aᵀ)·Bᵀ with
     two new parameters A, [rank, features of x], and B, [features of the result, rank] (Hu et al., arXiv:2106.09685). W may
     be read transposed, cast, reshaped, and on either side. A starts with uniform numbers in ±1/√(features of x), drawn by
-    `seed` and its name, and B with zeros, as in peft. All parameters but A, B and those of `train` become frozen; `base`
-    "bf16" keeps frozen matrices in that type. The module attribute `train.adapters` lists the adapters for exports and
+    `seed` and its name, and B with zeros, as in peft. A filter that only convolutions read gets a convolution to `rank`
+    channels and a 1x1 one; a table that only lookups read gets a lookup in Aᵀ and a product, where A starts with zeros and
+    B with normal numbers. All parameters but A, B and those of `train` become frozen; `base` "bf16" keeps frozen matrices
+    in that type, "int8" as integers (i8) and an f32 for each output channel. The module attribute `train.adapters` lists the adapters for exports and
     reports. Runs before attach-loss, so that @loss is a copy.
 
     ```mlir
@@ -102,7 +104,7 @@ def AddAdaptersPass : Pass<"add-adapters", "::mlir::ModuleOp"> {
     Option<"alpha", "alpha", "double", "8", "scale times rank">,
     Option<"dropout", "dropout", "double", "0", "probability that an element of an adapter's input is dropped">,
     ListOption<"train", "train", "std::string", "globs of parameters that are trained besides">,
-    Option<"base", "base", "std::string", "\"f32\"", "how frozen matrices are kept: f32 or bf16">
+    Option<"base", "base", "std::string", "\"f32\"", "how frozen matrices are kept: f32, bf16 or int8">
   ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }

@@ -6,12 +6,14 @@
 #include "compiler/emit/ExternalPath.h"
 #include "passes/Common.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Int8.h"
 #include "runtime/plan/Roles.h"
 
 #include "mlir/IR/Threading.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <cstring>
+#include <span>
 
 using namespace mlir;
 
@@ -45,11 +47,31 @@ std::string convert(const char *data, const frontend::Initializer &initializer, 
   return std::string(target.data(), target.sizeBytes());
 }
 
+/// Rounds stored floats to the integers of an i8 variable, and writes its scales.
+Status emitInt8(const char *data, const frontend::Initializer &initializer, train::VariableOp scale,
+                plan::PlanWriter &writer, plan::Variable &variable, std::map<std::string, uint32_t> &scalePayloads) {
+  plan::TensorType from = variable.type(), scaleType;
+  from.set_dtype(initializer.type.dtype());
+  scaleType.set_dtype(plan::F32);
+  for (int64_t extent : cast<RankedTensorType>(scale.getType()).getShape())
+    scaleType.add_dims(extent);
+  auto rounded = plan::roundToInt8(std::as_bytes(std::span(data, initializer.bytes)), from, scaleType);
+  if (!rounded)
+    return error("adapter.base \"int8\": `{}` holds a value that is infinite or NaN, which 8 bits do not have; leave "
+                 "adapter.base out",
+                 initializer.name);
+  variable.set_scale(scale.getSymName().str());
+  variable.set_payload(writer.addPayload(rounded->values.data(), rounded->values.size()));
+  scalePayloads[variable.scale()] = writer.addPayload(rounded->scales.data(), rounded->scales.size() * sizeof(float));
+  return Status();
+}
+
 } // namespace
 
 Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::PlanWriter &writer,
                                                               const EmitOptions &options, plan::Plan &plan) {
   std::map<std::string, uint32_t> indices;
+  std::map<std::string, uint32_t> scalePayloads; // of the variables with scales
   std::vector<std::pair<plan::ExternalBytes *, std::unique_ptr<llvm::MemoryBuffer>>> outside; // still to be hashed
   uint64_t total = 0, offset = 0;
   for (const auto &[name, initializer] : options.model->initializers)
@@ -81,6 +103,8 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
     } else if (op.getValue()) {
       train::HostTensor value = train::HostTensor::fromAttribute(*op.getValue());
       variable.set_payload(writer.addPayload(value.data(), value.sizeBytes()));
+    } else if (auto scales = scalePayloads.find(name); scales != scalePayloads.end()) {
+      variable.set_payload(scales->second);
     } else if (found == options.model->initializers.end()) {
       return error("internal error: variable `{}` has no first value", name);
     } else {
@@ -98,9 +122,21 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
       bool sameType = initializer.type.dtype() == variable.type().dtype();
       if (plan::dtypeBytes(variable.type().dtype()) < plan::dtypeBytes(initializer.type.dtype()))
         variable.set_model_dtype(initializer.type.dtype());
+      auto scale = op->getAttrOfType<StringAttr>(train::names::kScale);
+      auto store = [&](const char *data) -> Status {
+        if (scale)
+          return emitInt8(data, initializer, module.lookupSymbol<train::VariableOp>(scale), writer, variable,
+                          scalePayloads);
+        variable.set_payload(writer.addPayload(convert(data, initializer, stored)));
+        return Status();
+      };
+      if (initializer.data && !sameType) {
+        if (Status status = store(initializer.data); !status.ok())
+          return status;
+        continue;
+      }
       if (initializer.data) {
-        variable.set_payload(sameType ? writer.addPayloadView(initializer.data, initializer.bytes)
-                                      : writer.addPayload(convert(initializer.data, initializer, stored)));
+        variable.set_payload(writer.addPayloadView(initializer.data, initializer.bytes));
         continue;
       }
       Expected<std::unique_ptr<llvm::MemoryBuffer>> file = mapWeights(initializer);
@@ -108,7 +144,8 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
         return file.status();
       const char *data = (*file)->getBufferStart();
       if (!sameType) {
-        variable.set_payload(writer.addPayload(convert(data, initializer, stored)));
+        if (Status status = store(data); !status.ok())
+          return status;
       } else if (inside) {
         variable.set_payload(writer.addPayload(data, initializer.bytes));
       } else {

@@ -156,7 +156,7 @@ struct AdapterSettings {
   bool rankStabilized = false;      ///< by alpha / √rank
   double dropout = 0;               ///< of the adapter's input, in training
   std::vector<std::string> train;   ///< globs of parameters that are trained beside the adapters
-  std::string base = "f32";         ///< how frozen matrices are kept: "f32" (as the file has them), "bf16"
+  std::string base = "f32";         ///< how frozen matrices are kept: "f32" (as the file has them), "bf16", "int8"
   bool operator==(const AdapterSettings &) const = default;
   /// The factor of the adapter's product before it is added.
   double scale() const { return alpha / (rankStabilized ? std::sqrt(double(rank)) : double(rank)); }

@@ -11,8 +11,9 @@
 // that the narrow type has, such as a gradient behind a mask, is made in the narrow type where several ops read it, and
 // may lie in memory. A widening and a narrowing that meet are nothing.
 //
-// State that is kept in a narrow type (the frozen base of adapters) is widened once for each reader: one wide copy for all
-// of them would live from the first to the last, from the forward pass to its gradient.
+// State that is kept in a narrow type (the frozen base of adapters) is widened once for each reader: one wide copy for
+// all of them would live from the first to the last, from the forward pass to its gradient. So are integers of 8 bits,
+// with the multiplication by their scales.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
@@ -146,6 +147,67 @@ void widenForEachReader(CastOp widening) {
   }
 }
 
+/// Values that are made element by element of state alone, integers of 8 bits among it: each reader gets its own.
+class WidenedIntegers {
+public:
+  explicit WidenedIntegers(func::FuncOp function) : function(function) {}
+
+  void run() {
+    llvm::SmallVector<Operation *> readers;
+    for (Operation &op : function.getBody().front().without_terminator())
+      if (!note(&op) && llvm::any_of(op.getOperands(), [&](Value operand) { return wide.contains(operand); }))
+        readers.push_back(&op);
+    for (Operation *reader : readers) {
+      llvm::DenseMap<Value, Value> copies;
+      for (OpOperand &use : reader->getOpOperands())
+        if (wide.contains(use.get()))
+          use.set(copyFor(reader, use.get(), copies));
+    }
+    eraseDeadOps(function);
+  }
+
+private:
+  bool isState(Value value) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    return argument ? function.getArgAttr(argument.getArgNumber(), names::kVariable) != nullptr : made.contains(value);
+  }
+
+  /// True for an op on the way from the integers to a reader.
+  bool note(Operation *op) {
+    const bool moves = op->hasTrait<View>() || op->hasTrait<Pointwise>() || isa<BroadcastOp>(op);
+    if (isa<ConstantOp>(op))
+      made.insert(op->getResult(0));
+    if (!moves || op->getNumResults() != 1 ||
+        !llvm::all_of(op->getOperands(), [&](Value operand) { return isState(operand); }))
+      return false;
+    made.insert(op->getResult(0));
+    auto cast = dyn_cast<CastOp>(op);
+    if (cast && elementTypeOf(cast.getInput()).isInteger(8) && isFloatTensor(cast.getResult()))
+      wide.insert(cast.getResult());
+    else if (llvm::any_of(op->getOperands(), [&](Value operand) { return wide.contains(operand); }))
+      wide.insert(op->getResult(0));
+    return wide.contains(op->getResult(0));
+  }
+
+  Value copyFor(Operation *reader, Value value, llvm::DenseMap<Value, Value> &copies) {
+    Operation *op = value.getDefiningOp();
+    if (!op || !made.contains(value) || isa<ConstantOp>(op))
+      return value;
+    if (Value known = copies.lookup(value))
+      return known;
+    llvm::SmallVector<Value> operands;
+    for (Value operand : op->getOperands())
+      operands.push_back(copyFor(reader, operand, copies));
+    OpBuilder builder(reader);
+    Operation *copy = builder.clone(*op);
+    copy->setOperands(operands);
+    return copies[value] = copy->getResult(0);
+  }
+
+  func::FuncOp function;
+  llvm::DenseSet<Value> made, wide; // asked, never iterated
+};
+
 struct NarrowValues : impl::NarrowValuesPassBase<NarrowValues> {
   void runOnOperation() override {
     func::FuncOp function = getOperation();
@@ -163,6 +225,7 @@ struct NarrowValues : impl::NarrowValuesPassBase<NarrowValues> {
     eraseDeadOps(function);
     for (CastOp widening : llvm::make_early_inc_range(block.getOps<CastOp>()))
       widenForEachReader(widening);
+    WidenedIntegers(function).run();
   }
 };
 

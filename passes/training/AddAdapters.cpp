@@ -3,19 +3,23 @@
 // Hu et al., "LoRA: low-rank adaptation of large language models", arXiv:2106.09685; initial values and scales as peft
 // has them. What is added to a product is computed from its input, x·Aᵀ and then ·Bᵀ: W + B·A is never made, so that
 // memory and arithmetic are those of two small products. Every reader of an adapted matrix is a product, so that an
-// export may add B·A to it.
+// export may add B·A to it. Likewise a convolution gets one to `rank` channels and a 1x1 one behind it, and a lookup
+// one in a table of `rank` columns, and a product.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Philox.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
+#include "passes/training/FrozenBase.h"
 #include "passes/training/ParameterGroups.h"
+#include "passes/training/WeightReads.h"
 #include "support/NearestName.h"
 #include "support/PlanNames.h"
 
 #include "llvm/ADT/StringMap.h"
 
 #include <cmath>
+#include <numbers>
 
 using namespace mlir;
 
@@ -24,88 +28,6 @@ namespace tcc::train {
 #include "passes/Passes.h.inc"
 
 namespace {
-
-/// A product with the matrix.
-struct AdaptedProduct {
-  MatMulOp op;
-  bool onRight; ///< the matrix is the right operand
-};
-
-/// How @forward reads a variable.
-struct MatrixReads {
-  ReadOp read;
-  llvm::SmallVector<AdaptedProduct> products;
-  bool inputFirst = false; ///< the matrix is [features of the input, features of the result]
-  std::string obstacle;    ///< why it cannot be adapted; empty: it can
-};
-
-/// Follows a matrix through ops that move no element, or exchange its two axes, to the products.
-class MatrixTrace {
-public:
-  explicit MatrixTrace(ReadOp read) {
-    found.read = read;
-    if (shapeOf(read.getResult()).size() != 2 || !isFloatTensor(read.getResult()))
-      found.obstacle = "is no matrix";
-    else
-      follow(read.getResult(), false);
-    if (found.obstacle.empty() && found.products.empty())
-      found.obstacle = "is read by no product";
-  }
-
-  MatrixReads take() { return std::move(found); }
-
-private:
-  void follow(Value value, bool swapped) {
-    for (OpOperand &use : value.getUses())
-      follow(use, swapped);
-  }
-
-  void follow(OpOperand &use, bool swapped) {
-    Operation *op = use.getOwner();
-    if (auto product = dyn_cast<MatMulOp>(op); product && use.getOperandNumber() < 2 && !product.getAddend())
-      return note(product, use.getOperandNumber() == 1, swapped);
-    if (isa<CastOp>(op) && isFloatTensor(op->getResult(0)))
-      return follow(op->getResult(0), swapped);
-    llvm::ArrayRef<int64_t> from = shapeOf(use.get());
-    if (auto reshape = dyn_cast<ReshapeOp>(op)) {
-      llvm::ArrayRef<int64_t> to = shapeOf(reshape.getResult());
-      if (to.size() >= 2 && to.take_back(2) == from.take_back(2))
-        return follow(reshape.getResult(), swapped);
-    }
-    if (auto transpose = dyn_cast<TransposeOp>(op)) {
-      auto permutation = transpose.getPermutation();
-      const int64_t rank = int64_t(permutation.size());
-      bool leading = true;
-      for (int64_t i = 0; i + 2 < rank; ++i)
-        leading &= permutation[size_t(i)] == i;
-      if (leading)
-        return follow(transpose.getResult(), swapped != (permutation[size_t(rank - 1)] == rank - 2));
-    }
-    refuse(op);
-  }
-
-  void note(MatMulOp product, bool onRight, bool swapped) {
-    if (product.getLhs() == product.getRhs() || shapeOf(product.getResult())[0] != 1)
-      return refuse(product);
-    const bool inputFirst = (onRight ? !product.getTransB() : product.getTransA()) != swapped;
-    if (!found.products.empty() && found.inputFirst != inputFirst) {
-      found.obstacle = "is multiplied by both as it is and transposed";
-      return;
-    }
-    found.inputFirst = inputFirst;
-    found.products.push_back({product, onRight});
-  }
-
-  void refuse(Operation *op) {
-    if (!found.obstacle.empty())
-      return;
-    llvm::StringRef node = nodeName(op->getLoc());
-    found.obstacle =
-        "is read by " + op->getName().stripDialect().str() + (node.empty() ? "" : " of node " + node.str());
-  }
-
-  MatrixReads found;
-};
 
 class AdapterBuilder {
 public:
@@ -129,8 +51,11 @@ public:
       if (failed(adapt(target)))
         return failure();
     module->setAttr(names::kAdapters, builder.getArrayAttr(list));
-    if (settings.base == "bf16")
-      narrow();
+    for (VariableOp variable : frozen)
+      if (settings.base == "bf16")
+        keepInBf16(variable, reads[variable.getSymName()]);
+      else if (settings.base == "int8")
+        keepInInt8(module, variable, reads[variable.getSymName()]);
     return success();
   }
 
@@ -166,30 +91,14 @@ private:
     });
   }
 
-  MatrixReads readsOf(VariableOp variable) {
-    llvm::ArrayRef<ReadOp> all = reads[variable.getSymName()];
-    MatrixReads joined;
-    if (all.empty())
-      joined.obstacle = "is not read";
-    for (ReadOp read : all) {
-      MatrixReads one = MatrixTrace(read).take();
-      if (joined.obstacle.empty() && !joined.products.empty() && one.inputFirst != joined.inputFirst)
-        one.obstacle = "is multiplied by both as it is and transposed";
-      if (!one.obstacle.empty())
-        joined.obstacle = one.obstacle;
-      joined.read = joined.read ? joined.read : one.read;
-      joined.inputFirst = one.inputFirst;
-      joined.products.append(one.products);
-    }
-    return joined;
-  }
+  WeightReads readsOf(VariableOp variable) { return readsOfWeight(reads[variable.getSymName()]); }
 
   FailureOr<std::vector<VariableOp>> choose() {
     std::vector<VariableOp> chosen;
     std::vector<std::string> adaptable;
     llvm::StringMap<std::string> obstacles;
     for (VariableOp variable : variables) {
-      MatrixReads found = readsOf(variable);
+      WeightReads found = readsOf(variable);
       obstacles[variable.getSymName()] = found.obstacle;
       if (found.obstacle.empty())
         adaptable.push_back(moduleOf(bestName(variable)));
@@ -213,9 +122,10 @@ private:
       InFlightDiagnostic message = fail(targetsKey()) << "\"" << pattern << "\" matches ";
       if (obstructed)
         message << "`" << bestName(obstructed) << "`, which " << obstacles[obstructed.getSymName()]
-                << ": only a matrix that products alone read can be adapted";
+                << ": only a matrix that products alone read, a filter that convolutions alone read, or a table that "
+                   "lookups alone read can be adapted";
       else
-        message << "no matrix that products read";
+        message << "no matrix, filter or table that can be adapted";
       message << "; " << nearestOrSome(pattern, adaptable);
       return failure();
     }
@@ -243,62 +153,96 @@ private:
     return success();
   }
 
-  /// Uniform in ±1/√inputs: Kaiming's bound with a = √5. Depends on the seed, the name and the position alone.
-  DenseElementsAttr initialValues(llvm::StringRef name, RankedTensorType type) {
+  /// make(own uniform number in [0, 1), its pair's other one, is it the first of the pair) for each element. Depends on
+  /// the seed, the name and the position alone.
+  template <typename Make> DenseElementsAttr initialValues(llvm::StringRef name, RankedTensorType type, Make make) {
     const auto id = uint64_t(randomId(name, 0)), key = recipe.train.seed ^ id;
-    const double bound = 1 / std::sqrt(double(type.getShape()[1]));
     HostTensor values(type);
     for (int64_t i = 0; i < values.size(); i += 4) {
       const auto block = uint64_t(i / 4);
       std::array<uint32_t, 4> bits =
           philox({uint32_t(block), uint32_t(block >> 32), 0, 0}, {uint32_t(key), uint32_t(key >> 32)});
+      auto unit = [&](size_t k) { return std::ldexp(double(bits[k] >> 8), -24); };
       for (int64_t k = i; k < std::min(i + 4, values.size()); ++k)
-        values.setDouble(k, (2 * std::ldexp(double(bits[size_t(k - i)] >> 8), -24) - 1) * bound);
+        values.setDouble(k, make(unit(size_t(k - i)), unit(size_t(k - i) ^ 1), (k - i) % 2 == 0));
     }
     return values.toAttribute();
   }
+  /// Uniform in ±1/√inputs: Kaiming's bound with a = √5.
+  DenseElementsAttr uniformValues(llvm::StringRef name, RankedTensorType type) {
+    const double bound = 1 / std::sqrt(double(type.getNumElements() / type.getShape()[0]));
+    return initialValues(name, type, [&](double unit, double, bool) { return (2 * unit - 1) * bound; });
+  }
+  /// Standard normal, by Box and Muller: two of two uniform numbers.
+  DenseElementsAttr normalValues(llvm::StringRef name, RankedTensorType type) {
+    return initialValues(name, type, [](double own, double other, bool first) {
+      const double u = first ? own : other, v = first ? other : own;
+      const double radius = std::sqrt(-2 * std::log(u + std::ldexp(1.0, -25))), angle = 2 * std::numbers::pi * v;
+      return radius * (first ? std::cos(angle) : std::sin(angle));
+    });
+  }
 
   LogicalResult adapt(VariableOp target) {
-    MatrixReads found = readsOf(target);
-    auto matrix = cast<RankedTensorType>(target.getType());
-    const int64_t inputs = matrix.getShape()[found.inputFirst ? 0 : 1],
-                  outputs = matrix.getShape()[found.inputFirst ? 1 : 0];
+    WeightReads found = readsOf(target);
+    auto weight = cast<RankedTensorType>(target.getType());
+    llvm::ArrayRef<int64_t> shape = weight.getShape();
+    const int64_t outputs = shape[found.inputFirst ? 1 : 0], inputs = weight.getNumElements() / outputs;
     if (settings.rank > std::min(inputs, outputs))
-      return fail("adapter.rank") << settings.rank << " is more than `" << bestName(target) << "`, a matrix of "
-                                  << inputs << " inputs and " << outputs << " results, has; give a smaller rank";
+      return fail("adapter.rank") << settings.rank << " is more than `" << bestName(target) << "`, a "
+                                  << (found.convolutions.empty() ? "matrix" : "filter") << " of " << inputs
+                                  << " inputs and " << outputs << " results, has; give a smaller rank";
     // Adapters are trained in f32 beside a base of 16 bits.
-    Type element = matrix.getElementType().isF64() ? matrix.getElementType() : Type(builder.getF32Type());
-    const std::string path = moduleOf(bestName(target)), first = path + ".lora_A.weight",
-                      second = path + ".lora_B.weight";
-    auto firstType = RankedTensorType::get({settings.rank, inputs}, element),
-         secondType = RankedTensorType::get({outputs, settings.rank}, element);
+    Type element = weight.getElementType().isF64() ? weight.getElementType() : Type(builder.getF32Type());
+    const bool table = !found.lookups.empty();
+    const std::string path = moduleOf(bestName(target)),
+                      first = path + (table ? ".lora_embedding_A" : ".lora_A.weight"),
+                      second = path + (table ? ".lora_embedding_B" : ".lora_B.weight");
+    llvm::SmallVector<int64_t> firstShape{settings.rank, inputs}, secondShape(shape.size(), 1);
+    if (!found.convolutions.empty())
+      firstShape.assign(shape.begin(), shape.end());
+    firstShape[0] = settings.rank;
+    secondShape[0] = outputs;
+    secondShape[1] = settings.rank;
+    auto firstType = RankedTensorType::get(firstShape, element),
+         secondType = RankedTensorType::get(secondShape, element);
     for (const std::string &name : {first, second})
       if (module.lookupSymbol(name))
         return fail(targetsKey()) << "the model has an initializer `" << name << "` already; rename it";
     builder.setInsertionPoint(forward);
-    auto declare = [&](const std::string &name, Type type, FloatAttr fill, ElementsAttr value) {
-      VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, roles::kParameter, fill, value,
-                         -1);
+    auto declare = [&](const std::string &name, Type type, ElementsAttr value) {
+      VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, roles::kParameter,
+                         value ? FloatAttr() : builder.getF64FloatAttr(0), value, -1);
     };
-    declare(first, firstType, nullptr, initialValues(first, firstType));
-    declare(second, secondType, builder.getF64FloatAttr(0), nullptr);
+    // As peft, an embedding's A is zero at first, not its B.
+    declare(first, firstType, table ? ElementsAttr() : uniformValues(first, firstType));
+    declare(second, secondType, table ? normalValues(second, secondType) : ElementsAttr());
     builder.setInsertionPoint(found.read);
     Value a = ReadOp::create(builder, found.read.getLoc(), firstType, first);
     Value b = ReadOp::create(builder, found.read.getLoc(), secondType, second);
-    // The first read need not come before all products of the others.
-    for (const AdaptedProduct &product : found.products) {
-      MatMulOp op = product.op;
+    llvm::SmallVector<Operation *> readers;
+    for (const AdaptedProduct &product : found.products)
+      readers.push_back(product.op);
+    readers.append(found.convolutions.begin(), found.convolutions.end());
+    readers.append(found.lookups.begin(), found.lookups.end());
+    // The first read need not come before all readers of the others.
+    for (Operation *op : readers) {
       if (!op->isBeforeInBlock(a.getDefiningOp()))
         continue;
       a.getDefiningOp()->moveBefore(op);
       b.getDefiningOp()->moveBefore(op);
     }
-    for (auto [ordinal, product] : llvm::enumerate(found.products))
-      add(product, a, b, first, ordinal);
+    uint64_t ordinal = 0;
+    for (const AdaptedProduct &product : found.products)
+      add(product, a, b, first, ordinal++);
+    for (ConvOp convolution : found.convolutions)
+      add(convolution, a, b, first, ordinal++);
+    for (GatherOp lookup : found.lookups)
+      add(lookup, a, b);
     list.push_back(builder.getDictionaryAttr(
         {builder.getNamedAttr("of", target.getSymNameAttr()), builder.getNamedAttr("a", builder.getStringAttr(first)),
          builder.getNamedAttr("b", builder.getStringAttr(second)),
-         builder.getNamedAttr("input_first", builder.getBoolAttr(found.inputFirst))}));
+         builder.getNamedAttr("input_first", builder.getBoolAttr(found.inputFirst)),
+         builder.getNamedAttr("not_peft", builder.getStringAttr(found.notPeft))}));
     return success();
   }
 
@@ -322,12 +266,51 @@ private:
       Value inner = MatMulOp::create(builder, loc, typeOf(rank, columns), down, x, false, op.getTransB());
       added = MatMulOp::create(builder, loc, typeOf(outputs, columns), up, inner, false, false);
     }
-    Expr base(builder, loc, op.getResult());
-    Value first = base.cast(element).value;
+    addTo(op.getResult(), added);
+  }
+
+  /// A is the filter of a convolution like the adapted one, B that of a 1x1 convolution.
+  void add(ConvOp op, Value a, Value b, llvm::StringRef name, uint64_t ordinal) {
+    builder.setInsertionPointAfter(op);
+    Location loc = op.getLoc();
+    Type element = elementTypeOf(a);
+    llvm::SmallVector<int64_t> shape(shapeOf(op.getResult()));
+    Value x = dropped(cast(builder, loc, op.getInput(), element), name, ordinal);
+    shape[1] = shapeOf(a)[0];
+    Value inner = ConvOp::create(builder, loc, RankedTensorType::get(shape, element), x, a, op.getStrides(),
+                                 op.getDilations(), op.getPadsBegin(), op.getPadsEnd(), uint64_t(1));
+    const llvm::SmallVector<int64_t> ones(shape.size() - 2, 1), zeros(shape.size() - 2, 0);
+    shape[1] = shapeOf(b)[0];
+    Value added = ConvOp::create(builder, loc, RankedTensorType::get(shape, element), inner, b, ones, ones, zeros,
+                                 zeros, uint64_t(1));
+    addTo(op.getResult(), added);
+  }
+
+  /// Columns of A are looked up as rows of the table are.
+  void add(GatherOp op, Value a, Value b) {
+    builder.setInsertionPointAfter(op);
+    Location loc = op.getLoc();
+    Type element = elementTypeOf(a);
+    const int64_t rank = shapeOf(a)[0], outputs = shapeOf(b)[0];
+    const int64_t count = tensorTypeOf(op.getResult()).getNumElements() / outputs;
+    llvm::SmallVector<int64_t> shape(shapeOf(op.getResult()));
+    shape.back() = rank;
+    Value columns = transpose(builder, loc, a, {1, 0});
+    Value inner = GatherOp::create(builder, loc, RankedTensorType::get(shape, element), columns, op.getIndices(), 0);
+    Value added = MatMulOp::create(builder, loc, RankedTensorType::get({1, count, outputs}, element),
+                                   reshape(builder, loc, inner, {1, count, rank}),
+                                   reshape(builder, loc, b, {1, outputs, rank}), false, true);
+    addTo(op.getResult(), reshape(builder, loc, added, shapeOf(op.getResult())));
+  }
+
+  /// Readers of `result` read result + scale · added.
+  void addTo(Value result, Value added) {
+    Expr base(builder, result.getLoc(), result);
+    Value first = base.cast(elementTypeOf(added)).value;
     Expr sum = base.with(first) + base.with(added) * settings.scale();
-    Value result = sum.cast(elementTypeOf(op.getResult())).value;
-    Operation *reader = first == op.getResult() ? sum.value.getDefiningOp() : first.getDefiningOp();
-    op.getResult().replaceUsesWithIf(result, [&](OpOperand &use) { return use.getOwner() != reader; });
+    Value next = sum.cast(elementTypeOf(result)).value;
+    Operation *reader = first == result ? sum.value.getDefiningOp() : first.getDefiningOp();
+    result.replaceUsesWithIf(next, [&](OpOperand &use) { return use.getOwner() != reader; });
   }
 
   Value dropped(Value x, llvm::StringRef name, uint64_t ordinal) {
@@ -339,23 +322,6 @@ private:
     return DropoutOp::create(builder, x.getLoc(), x.getType(), mask, x, counters, randomId(name, ordinal + 1),
                              llvm::APFloat(settings.dropout))
         .getResult();
-  }
-
-  /// Frozen matrices, and filters of convolutions, are kept in bf16 and widened where they are read.
-  void narrow() {
-    for (VariableOp variable : frozen) {
-      auto type = cast<RankedTensorType>(variable.getType());
-      if (type.getRank() < 2 || !type.getElementType().isF32())
-        continue;
-      auto narrow = RankedTensorType::get(type.getShape(), builder.getBF16Type());
-      variable.setType(narrow);
-      for (ReadOp read : reads[variable.getSymName()]) {
-        read.getResult().setType(narrow);
-        builder.setInsertionPointAfter(read);
-        Value wide = cast(builder, read.getLoc(), read.getResult(), type.getElementType());
-        read.getResult().replaceAllUsesExcept(wide, wide.getDefiningOp());
-      }
-    }
   }
 
   ModuleOp module;

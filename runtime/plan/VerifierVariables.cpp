@@ -1,4 +1,5 @@
 //===- VerifierVariables.cpp - state and its copies -----------------------===//
+#include "runtime/plan/Int8.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/VerifierImpl.h"
@@ -105,8 +106,10 @@ void verifyExports(const Plan &plan, Reporter &report) {
     names.insert(variable.name());
   for (const Variable &variable : plan.variables()) {
     const TensorType &type = variable.type();
-    if (variable.model_dtype() != DTYPE_NONE && !(isFloatingPoint(variable.model_dtype()) && isFloatingPoint(type.dtype())))
-      report("variable '{}': {} holds no values of type {}", variable.name(), typeName(type), int(variable.model_dtype()));
+    const bool holdsFloats = isFloatingPoint(type.dtype()) || !variable.scale().empty();
+    if (variable.model_dtype() != DTYPE_NONE && !(isFloatingPoint(variable.model_dtype()) && holdsFloats))
+      report("variable '{}': {} holds no values of type {}", variable.name(), typeName(type),
+             int(variable.model_dtype()));
     if (!variable.has_torch())
       continue;
     const TorchParameter &torch = variable.torch();
@@ -119,6 +122,28 @@ void verifyExports(const Plan &plan, Reporter &report) {
              typeName(shape));
     if (torch.name().empty() || hasControlCharacters(torch.name()) || !names.insert(torch.name()).second)
       report("variable '{}': it cannot be exported as '{}'", variable.name(), torch.name());
+  }
+}
+
+/// What is kept in 8 bits is not trained, and each scale belongs to one variable.
+void verifyScales(const Plan &plan, Reporter &report) {
+  std::map<std::string_view, const Variable *> variables;
+  for (const Variable &variable : plan.variables())
+    variables.emplace(variable.name(), &variable);
+  std::set<std::string_view> used;
+  for (const Variable &variable : plan.variables()) {
+    if (variable.scale().empty())
+      continue;
+    if (variable.type().dtype() != I8 || variable.role() != FROZEN || !isFloatingPoint(variable.model_dtype()))
+      report("variable '{}': {} of role {} has no scale", variable.name(), typeName(variable.type()),
+             int(variable.role()));
+    auto scale = variables.find(variable.scale());
+    if (scale == variables.end() || !used.insert(variable.scale()).second)
+      report("variable '{}': its scale '{}' is no variable, or another's", variable.name(), variable.scale());
+    else if (scale->second->role() != CONSTANT || scale->second->type().dtype() != F32 ||
+             !scaleStrides(variable.type(), scale->second->type()))
+      report("variable '{}': {} is no scale of {}", variable.name(), typeName(scale->second->type()),
+             typeName(variable.type()));
   }
 }
 
@@ -141,16 +166,24 @@ void verifyAdapters(const Plan &plan, Reporter &report) {
       auto found = variables.find(*name);
       if (found == variables.end() || !used.insert(*name).second)
         report("adapter of '{}': '{}' is no variable, or another adapter has it", adapter.of(), *name);
-      else if (found->second->type().dims_size() != 2 || !isFloatingPoint(found->second->type().dtype()))
+      else if (found->second->type().dims_size() < 2 ||
+               !(isFloatingPoint(found->second->type().dtype()) || (part == 0 && !found->second->scale().empty())))
         report("adapter of '{}': '{}' is {}, no matrix", adapter.of(), *name, typeName(found->second->type()));
       else
         parts[part] = found->second;
     }
     if (!parts[0] || !parts[1] || !parts[2])
       continue;
-    auto dim = [&](int part, int axis) { return parts[part]->type().dims(axis); };
-    const int in = adapter.input_first() ? 0 : 1;
-    if (dim(1, 0) != adapters.rank() || dim(2, 1) != adapters.rank() || dim(1, 1) != dim(0, in) || dim(2, 0) != dim(0, 1 - in))
+    const TensorType &whole = parts[0]->type(), &first = parts[1]->type(), &second = parts[2]->type();
+    const bool filter = whole.dims_size() > 2;
+    bool fits = first.dims_size() == whole.dims_size() && second.dims_size() == whole.dims_size() &&
+                first.dims(0) == adapters.rank() && second.dims(1) == adapters.rank() &&
+                second.dims(0) == whole.dims(adapter.input_first() ? 1 : 0) && !(filter && adapter.input_first());
+    if (fits && !filter)
+      fits = first.dims(1) == whole.dims(adapter.input_first() ? 0 : 1);
+    for (int d = 1; fits && filter && d < whole.dims_size(); ++d)
+      fits = first.dims(d) == whole.dims(d) && (d == 1 || second.dims(d) == 1);
+    if (!fits)
       report("adapter of '{}': {} and {} do not make {}", adapter.of(), typeName(parts[2]->type()),
              typeName(parts[1]->type()), typeName(parts[0]->type()));
   }
@@ -192,7 +225,8 @@ void verifyTies(const Plan &plan, Reporter &report) {
 
 bool isQuantizedType(DType type) { return type == I8 || type == U8 || type == I16 || type == U16 || type == I32; }
 
-/// What an export reads to write integers: f32 variables, as many scales as an axis asks for, scalars as ends of ranges.
+/// What an export reads to write integers: f32 variables, as many scales as an axis asks for, scalars as ends of
+/// ranges.
 void verifyQuantized(const Plan &plan, Reporter &report) {
   std::map<std::string_view, const Variable *> variables;
   for (const Variable &variable : plan.variables())
@@ -224,8 +258,8 @@ void verifyQuantized(const Plan &plan, Reporter &report) {
     if (!isQuantizedType(range.type()))
       report("scale '{}': {} is no type of quantised values", range.scale_name(), int(range.type()));
     for (const std::string &end : {range.low(), range.high()})
-      if (auto of = variables.find(end);
-          !end.empty() && (of == variables.end() || of->second->type().dtype() != F32 || of->second->type().dims_size() != 0))
+      if (auto of = variables.find(end); !end.empty() && (of == variables.end() || of->second->type().dtype() != F32 ||
+                                                          of->second->type().dims_size() != 0))
         report("scale '{}': '{}' is no scalar variable", range.scale_name(), end);
   }
 }
@@ -239,6 +273,7 @@ void verifyVariables(const Context &context) {
   const Plan &whole = joined ? *joined : context.plan;
   verifyTies(whole, context.report);
   verifyExports(whole, context.report);
+  verifyScales(whole, context.report);
   verifyAdapters(whole, context.report);
   verifyQuantized(whole, context.report);
 }

@@ -455,9 +455,10 @@ static Status copyToDevice(Checkpoint &checkpoint, const plan::Plan &plan,
 /// the plan's.
 static std::vector<CheckpointedVariable> replacedVariables(const Checkpoint &checkpoint, const plan::Plan &plan) {
   std::vector<bool> written = writtenVariables(plan);
+  const std::set<std::string> scales = scaleNames(plan);
   std::vector<CheckpointedVariable> result;
   for (int i = 0; i < plan.variables_size(); ++i)
-    if (plan.variables(i).role() == plan::FROZEN && !written[static_cast<size_t>(i)])
+    if ((plan.variables(i).role() == plan::FROZEN || scales.count(plan.variables(i).name())) && !written[static_cast<size_t>(i)])
       if (const ManifestTensor *tensor = checkpoint.find(plan.variables(i).name());
           tensor && tensor->role == TensorRole::Buffer)
         result.push_back({i, TensorRole::Buffer});
@@ -513,13 +514,14 @@ Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &p
     if (Status status = requireAverages(checkpoint); !status.ok())
       return status;
   std::vector<bool> written = writtenVariables(plan);
+  const std::set<std::string> scales = scaleNames(plan);
   NameList missing;
   std::vector<std::pair<int, const ManifestTensor *>> found;
   std::set<std::string> known;
   for (int i = 0; i < plan.variables_size(); ++i) {
     const plan::Variable &variable = plan.variables(i);
     known.insert(variable.name());
-    if (!isModelValue(variable))
+    if (!isModelValue(variable) && !scales.count(variable.name()))
       continue;
     const ManifestTensor *tensor = findValue(checkpoint, variable.name(), set);
     // A plan without training entries has no parameters: what the run did not train keeps its initial value.

@@ -2,7 +2,8 @@
 //
 // The layout is that of peft 0.21 (https://github.com/huggingface/peft, utils/save_and_load.py, tuners/lora/config.py):
 // base_model.model.MODULE.lora_A.weight is [rank, inputs] and lora_B.weight [outputs, rank], whatever the orientation
-// of the module's own weight.
+// of the module's own weight; of a convolution [rank, channels, kernel] and [channels, rank, 1, …]; an embedding has
+// parameters lora_embedding_A and lora_embedding_B.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/ExportAdapter.h"
@@ -92,9 +93,16 @@ private:
       return error("'{}' is adapted, and is not the weight of a module: peft has no name for its adapter; export the "
                    "whole model, in which the adapter is merged: -o model.onnx",
                    *name);
+    if (!adapter.not_peft().empty())
+      return error("'{}' is adapted, and peft computes its adapter otherwise: {}; export the whole model, in which the "
+                   "adapter is merged: -o model.onnx",
+                   *name, adapter.not_peft());
     targets.push_back(moduleOf(*name));
-    // nn.Linear keeps [outputs, inputs], transformers' Conv1D the transpose.
-    inputFirst += adapter.input_first() != base.torch().transposed();
+    // nn.Linear keeps [outputs, inputs], transformers' Conv1D the transpose; filters and tables have one orientation.
+    if (base.type().dims_size() == 2 && adapter.a().ends_with(".lora_A.weight")) {
+      ++matrices;
+      inputFirst += adapter.input_first() != base.torch().transposed();
+    }
     return Status();
   }
 
@@ -134,7 +142,7 @@ private:
     config["use_rslora"] = adapters.rank_stabilized();
     config["target_modules"] = targets;
     config["modules_to_save"] = modules.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(modules);
-    config["fan_in_fan_out"] = inputFirst == targets.size();
+    config["fan_in_fan_out"] = matrices != 0 && inputFirst == matrices;
     config["bias"] = "none";
     config["init_lora_weights"] = true;
     return config;
@@ -145,7 +153,7 @@ private:
   const std::string &root;
   std::vector<StreamedValue> tensors;
   std::vector<std::string> targets, modules;
-  size_t inputFirst = 0;
+  size_t matrices = 0, inputFirst = 0;
 };
 } // namespace
 

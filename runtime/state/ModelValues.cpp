@@ -1,7 +1,9 @@
 //===- ModelValues.cpp - a model's values after training, as exports write them -===//
 #include "runtime/state/ModelValues.h"
+#include "runtime/plan/Int8.h"
 #include "support/NearestName.h"
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
@@ -48,7 +50,7 @@ plan::TensorType ModelValues::typeOf(const plan::Variable &variable) const {
   return type;
 }
 
-Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variable) {
+Expected<std::vector<std::byte>> ModelValues::bytesOf(const plan::Variable &variable) {
   std::vector<std::byte> bytes;
   bytes.reserve(plan::tensorBytes(variable.type()).value_or(0));
   auto take = [&](std::span<const std::byte> piece) {
@@ -61,17 +63,31 @@ Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variabl
   return bytes;
 }
 
-/// W + scale · B·A in the model's type. Sums are made in f64, and the result is rounded once.
+Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variable) {
+  auto bytes = bytesOf(variable);
+  if (!bytes || variable.scale().empty())
+    return bytes;
+  const plan::Variable &scale = this->variable(variable.scale());
+  auto factors = bytesOf(scale);
+  if (!factors)
+    return factors.status();
+  return plan::widenInt8(*bytes, variable.type(), *factors, scale.type(), plan::F32);
+}
+
+/// W + scale · B·A in the model's type, a filter as the matrix [channels of the result, all else]. Sums are made in
+/// f64, and the result is rounded once.
 Expected<std::vector<std::byte>> ModelValues::merged(const plan::Variable &variable, const plan::Adapter &adapter) {
   const plan::Variable &first = this->variable(adapter.a()), &second = this->variable(adapter.b());
   auto base = held(variable), a = held(first), b = held(second);
   for (const auto *part : {&base, &a, &b})
     if (!*part)
       return part->status();
-  const plan::DType from = variable.type().dtype(), to = typeOf(variable).dtype();
-  const auto rows = static_cast<uint64_t>(variable.type().dims(0)),
-             columns = static_cast<uint64_t>(variable.type().dims(1));
-  const auto rank = static_cast<uint64_t>(first.type().dims(0)), inputs = static_cast<uint64_t>(first.type().dims(1));
+  const plan::DType from = variable.scale().empty() ? variable.type().dtype() : plan::F32,
+                    to = typeOf(variable).dtype();
+  const uint64_t rows = static_cast<uint64_t>(variable.type().dims(0)),
+                 columns = plan::elementCount(variable.type()).value_or(0) / std::max<uint64_t>(rows, 1);
+  const uint64_t rank = static_cast<uint64_t>(first.type().dims(0)),
+                 inputs = plan::elementCount(first.type()).value_or(0) / std::max<uint64_t>(rank, 1);
   std::vector<double> down(rank * inputs), up(static_cast<uint64_t>(second.type().dims(0)) * rank);
   for (size_t i = 0; i < down.size(); ++i)
     down[i] = plan::floatElement(a->data(), first.type().dtype(), i);
@@ -97,8 +113,9 @@ Status ModelValues::stream(const plan::Variable &variable, const ByteSink &sink)
     auto bytes = merged(variable, *adapter->second);
     return bytes ? sink(*bytes) : bytes.status();
   }
-  const plan::DType from = variable.type().dtype(), to = typeOf(variable).dtype();
-  if (from == to)
+  const plan::DType from = variable.scale().empty() ? variable.type().dtype() : plan::F32,
+                    to = typeOf(variable).dtype();
+  if (from == to && variable.scale().empty())
     return trained.has(variable) ? trained.stream(variable, sink) : initial.stream(variable, sink);
   auto narrow = held(variable);
   if (!narrow)

@@ -42,13 +42,14 @@ public:
   Status stream(const plan::Variable &variable, const ByteSink &sink);
   /// The same as torch has it.
   Status streamTorch(const plan::Variable &variable, const ByteSink &sink);
-  /// The value as training has it: of a part of an adapter, say.
+  /// The value as training has it: of a part of an adapter, say. Integers of 8 bits with scales are widened to f32.
   Expected<std::vector<std::byte>> held(const plan::Variable &variable);
   Expected<std::vector<std::byte>> ofTie(const plan::Tie &tie);
 
   const plan::Variable &variable(const std::string &name) const { return *byName.at(name); }
 
 private:
+  Expected<std::vector<std::byte>> bytesOf(const plan::Variable &variable);
   Expected<std::vector<std::byte>> merged(const plan::Variable &variable, const plan::Adapter &adapter);
 
   const plan::Plan &plan;

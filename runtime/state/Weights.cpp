@@ -1,5 +1,6 @@
 //===- Weights.cpp - values of a plan's variables, from files and to the device -===//
 #include "runtime/state/Weights.h"
+#include "runtime/plan/Int8.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/state/Checkpoint.h"
 #include "support/NearestName.h"
@@ -23,6 +24,14 @@ std::vector<bool> tcc::runtime::writtenVariables(const plan::Plan &plan) {
           written[static_cast<size_t>(variable)] = true;
       }
   return written;
+}
+
+std::set<std::string> tcc::runtime::scaleNames(const plan::Plan &plan) {
+  std::set<std::string> names;
+  for (const plan::Variable &variable : plan.variables())
+    if (!variable.scale().empty())
+      names.insert(variable.scale());
+  return names;
 }
 
 static Status otherBytes(const MappedFile &file, const plan::Variable &variable) {
@@ -102,13 +111,25 @@ Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable 
   return std::span<const std::byte>(values);
 }
 
-uint64_t tcc::runtime::initialIdentity(const plan::Plan &plan, const plan::Variable &variable) {
+/// Of a value that is bytes and scales.
+static uint64_t identityWith(uint64_t bytes, uint64_t scales) {
+  const uint64_t both[] = {bytes, scales};
+  return plan::hashBytes(both, sizeof(both));
+}
+
+static uint64_t identityAlone(const plan::Plan &plan, const plan::Variable &variable) {
   if (variable.has_external())
     return variable.external().xxh3();
   if (variable.has_payload() && variable.payload() < static_cast<uint32_t>(plan.payloads_size()))
     return plan.payloads(static_cast<int>(variable.payload())).xxh3();
   std::string value = fmt::format("fill {}", variable.fill());
   return plan::hashBytes(value.data(), value.size());
+}
+
+uint64_t tcc::runtime::initialIdentity(const plan::Plan &plan, const plan::Variable &variable) {
+  const plan::Variable *scale = plan::scaleOf(plan, variable);
+  const uint64_t alone = identityAlone(plan, variable);
+  return scale ? identityWith(alone, identityAlone(plan, *scale)) : alone;
 }
 
 namespace {
@@ -161,11 +182,16 @@ namespace {
 /// Finds the variable that a tensor of a file is meant for: by the graph's name, by torch's, or by peft's.
 class Destinations {
 public:
-  explicit Destinations(const plan::Plan &plan) : plan(plan) {
+  /// `scales`: those of integers have names, too, as in a run.
+  Destinations(const plan::Plan &plan, bool scales) : plan(plan) {
+    for (int i = 0; i < plan.variables_size(); ++i)
+      byAnyName[plan.variables(i).name()] = i;
     for (int i = 0; i < plan.variables_size(); ++i) {
       const plan::Variable &variable = plan.variables(i);
       if (!isModelValue(variable))
         continue;
+      if (const int scale = scaleIndex(variable); scales && scale >= 0)
+        byName[variable.scale()] = scale;
       byName[variable.name()] = i;
       names.push_back(variable.name());
       if (variable.has_torch()) {
@@ -184,6 +210,12 @@ public:
     return name.starts_with(kPeftPrefix) ? findBehind(name.substr(kPeftPrefix.size())) : -1;
   }
 
+  /// Of a variable that is integers and scales: the index of the scales; else -1.
+  int scaleIndex(const plan::Variable &variable) const {
+    auto found = variable.scale().empty() ? byAnyName.end() : byAnyName.find(variable.scale());
+    return found == byAnyName.end() ? -1 : found->second;
+  }
+
   /// Has a tensor of the file the variable's shape, under this name?
   bool fits(const Tensor &tensor, const plan::Variable &variable) const {
     plan::TensorType type = byName.count(tensor.name) ? variable.type() : torchType(variable, variable.type());
@@ -193,7 +225,7 @@ public:
     return variable.model_dtype() != plan::DTYPE_NONE && plan::typeName(tensor.type) == plan::typeName(type);
   }
 
-  /// The tensor's bytes as the variable holds them; `room` keeps them where they differ.
+  /// The tensor's bytes as the variable holds them, but for the rounding to 8 bits; `room` keeps them where they differ.
   std::span<const std::byte> bytesFor(const Tensor &tensor, const plan::Variable &variable,
                                       std::vector<std::byte> &room) const {
     std::span<const std::byte> bytes = tensor.bytes;
@@ -202,7 +234,8 @@ public:
                               static_cast<uint64_t>(variable.type().dims(0)));
       bytes = room;
     }
-    if (const plan::DType from = tensor.type.dtype(), to = variable.type().dtype(); from != to) {
+    if (const plan::DType from = tensor.type.dtype(), to = variable.type().dtype();
+        from != to && variable.scale().empty()) {
       const uint64_t count = plan::elementCount(variable.type()).value_or(0), size = plan::dtypeBytes(to);
       std::vector<std::byte> rounded(count * size);
       for (uint64_t i = 0; i < count; ++i)
@@ -218,6 +251,10 @@ public:
 private:
   /// peft's module may be a submodule of the exported one.
   int findBehind(std::string_view name) const {
+    // peft keeps an adapted module inside its own, and may store its weight, too.
+    constexpr std::string_view kBase = ".base_layer.";
+    if (const size_t at = name.rfind(kBase); at != name.npos)
+      return findBehind(std::string(name.substr(0, at + 1)).append(name.substr(at + kBase.size())));
     if (int index = find(name); index >= 0)
       return index;
     const std::string end = "." + std::string(name);
@@ -230,7 +267,7 @@ private:
   }
 
   const plan::Plan &plan;
-  std::map<std::string, int, std::less<>> byName, byTorch;
+  std::map<std::string, int, std::less<>> byName, byTorch, byAnyName;
   std::vector<std::string> names;
 };
 } // namespace
@@ -246,6 +283,30 @@ plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const p
   return torch;
 }
 
+/// Writes a variable of integers and its scales: `bytes` are integers, with `factors`, or numbers that are rounded here.
+/// True if the plan starts with others.
+static Expected<bool> writeInt8(const plan::Plan &plan, Device &device, int index, int scale,
+                                std::span<const std::byte> bytes, plan::DType dtype, const Tensor *factors) {
+  const plan::Variable &variable = plan.variables(index);
+  std::optional<plan::RoundedTensor> rounded;
+  if (!factors) {
+    plan::TensorType type = variable.type();
+    type.set_dtype(dtype);
+    rounded = plan::roundToInt8(bytes, type, plan.variables(scale).type());
+    if (!rounded)
+      return error("'{}' holds a value that is infinite or NaN, which 8 bits do not have; compile without adapter.base",
+                   variable.name());
+    bytes = std::as_bytes(std::span(rounded->values));
+  }
+  const std::span<const std::byte> scales = factors ? factors->bytes : std::as_bytes(std::span(rounded->scales));
+  if (Status status = device.write(Place::variable(static_cast<uint32_t>(index)), 0, bytes); !status.ok())
+    return status;
+  if (Status status = device.write(Place::variable(static_cast<uint32_t>(scale)), 0, scales); !status.ok())
+    return status;
+  return identityWith(plan::hashBytes(bytes.data(), bytes.size()), plan::hashBytes(scales.data(), scales.size())) !=
+         initialIdentity(plan, variable);
+}
+
 Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &device, const std::string &from,
                                                WeightsRule rule, uint32_t rank) {
   const std::optional<plan::Plan> joined =
@@ -255,7 +316,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
   if (!given)
     return given.status();
   std::vector<bool> written = writtenVariables(plan);
-  const Destinations destinations(plan);
+  const Destinations destinations(plan, given->ofRun());
   std::set<std::string> present, copies; // variables that the weights name; ties that go without saying
   for (const Tensor &tensor : given->tensors)
     if (int index = destinations.find(tensor.name); index >= 0)
@@ -282,6 +343,11 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     else if (!found.emplace(index, &tensor).second)
       fit.different.add(tensor.name, fmt::format("the weights hold '{}' under another name, too", variable.name()));
   }
+  // Integers mean nothing without their scales.
+  for (auto [index, tensor] : found)
+    if (const int scale = destinations.scaleIndex(plan.variables(index));
+        scale >= 0 && (tensor->type.dtype() == plan::I8) != (found.count(scale) != 0))
+      fit.different.add(tensor->name, fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
   // A file of the base alone leaves the adapter as it starts.
   std::set<std::string> adapters;
   bool holdsAdapter = given->ofRun();
@@ -305,8 +371,8 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
       if (auto value = frozen.find(variable.name());
           value != frozen.end() && value->second != initialIdentity(plan, variable))
         fit.different.add(variable.name(), "its frozen value is another than the run's");
-    } else if (variable.role() == plan::FROZEN && plan::isFloatingPoint(variable.type().dtype()) &&
-               variable.type().dims_size() != 0) {
+    } else if (variable.role() == plan::FROZEN && variable.type().dims_size() != 0 &&
+               (plan::isFloatingPoint(variable.type().dtype()) || !variable.scale().empty())) {
       fit.kept.add(variable.name());
     }
   }
@@ -322,6 +388,17 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     const plan::Variable &variable = plan.variables(index);
     std::vector<std::byte> room;
     std::span<const std::byte> bytes = destinations.bytesFor(*tensor, variable, room);
+    if (const int scale = destinations.scaleIndex(variable); scale >= 0) {
+      const Tensor *factors = found.count(scale) ? found.at(scale) : nullptr;
+      auto changed = writeInt8(plan, device, index, scale, bytes, tensor->type.dtype(), factors);
+      if (!changed)
+        return changed.status().withContext(from);
+      if (*changed)
+        fit.replaced.insert(fit.replaced.end(), {index, scale});
+      continue;
+    }
+    if (variable.role() == plan::CONSTANT)
+      continue; // written with its integers
     if (variable.role() == plan::FROZEN && !written[static_cast<size_t>(index)] &&
         plan::hashBytes(bytes.data(), bytes.size()) != initialIdentity(plan, variable))
       fit.replaced.push_back(index);

@@ -8,6 +8,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 
 namespace tcc::runtime {
 
@@ -26,6 +27,9 @@ std::vector<bool> writtenVariables(const plan::Plan &plan);
 inline bool isModelValue(const plan::Variable &variable) {
   return variable.role() == plan::PARAMETER || variable.role() == plan::FROZEN;
 }
+
+/// The variables that hold scales of others' integers.
+std::set<std::string> scaleNames(const plan::Plan &plan);
 
 /// The variables' values before training, read from the plan's payloads and external files. These are in `folder`, the
 /// one of the plan as it was compiled.
@@ -50,7 +54,8 @@ private:
   std::map<std::string, std::vector<std::byte>> filled;
 };
 
-/// Identity of a value as the plan starts with it: the same whether the plan holds the bytes or refers to a file.
+/// Identity of a value as the plan starts with it, its scales included: the same whether the plan holds the bytes or
+/// refers to a file.
 uint64_t initialIdentity(const plan::Plan &plan, const plan::Variable &variable);
 
 /// How weights that are given compare with the model's values, by name.

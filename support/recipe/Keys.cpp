@@ -288,10 +288,11 @@ std::vector<Key> makeKeys() {
        "globs of parameters that are trained beside the adapters",
        {"modules_to_save", "adapter.modules_to_save"}},
       {"adapter.base",
-       choice({"f32", "bf16"}, {"int8"}),
+       choice({"f32", "bf16", "int8"}),
        "\"f32\"",
        Recompile,
-       "how frozen matrices are kept: as the file has them, or rounded to bf16, in half the memory",
+       "how frozen matrices are kept: as the file has them, rounded to bf16, in half the memory, or to 8 bits and a scale "
+       "for each output channel, in a quarter",
        {"adapter.dtype", "adapter.base_dtype"}},
 
       {"parallel.mode",

@@ -23,6 +23,12 @@ def checksum(tensor):
     return float(flat @ np.cos(0.37 * np.arange(flat.size)))
 
 
+def rounded(weight, axes):
+    """To 8 bits and a scale for the elements along `axes` together."""
+    scale = np.maximum(np.abs(weight).max(axes, keepdims=True) / np.float32(127), np.finfo(np.float32).tiny)
+    return (np.clip(np.rint(weight / scale), -127, 127) * scale).astype(np.float32)
+
+
 class Adapters(EndToEnd):
     def adapt(self, export="dynamo", *settings, steps=50, init=INIT, out="run", plan="plan.tplan", more=()):
         self.compile(HERE / f"{export}.onnx", *LOSS, *ADAPTER, *settings, plan=plan)
@@ -129,7 +135,75 @@ class Adapters(EndToEnd):
         # An export has the model's own type again.
         model = onnx.load(run / "model.onnx").graph
         self.assertEqual({i.data_type for i in model.initializer if i.name == "wte.weight"}, {onnx.TensorProto.FLOAT})
-        self.refuse(1, ["int8"], "tcc", HERE / "dynamo.onnx", *LOSS, *ADAPTER, "--set", 'adapter.base="int8"', "-o", "p.tplan")
+
+    def test_a_base_in_8_bits_takes_a_quarter_of_the_memory(self):
+        whole = self.report(self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER))["memory"]["resident"]
+        run = self.adapt("dynamo", "--set", 'adapter.base="int8"')
+        for ours, torchs in zip([line["loss"] for line in metrics(run)[0]], EXPECTED["int8"], strict=True):
+            self.assertLess(abs(ours - torchs), 1e-6 * torchs)
+        report = self.report(self.folder / "plan.tplan")
+        old = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(HERE / "dynamo.onnx").graph.initializer}
+        # All matrices but the positions and a mask, which are added; scales of the rows of a table and of the features of a result.
+        matrices = {n: v for n, v in old.items() if v.ndim == 2 and n != "wpe" and v.shape != (12, 12) and v.dtype == np.float32}
+        elements = sum(v.size for v in matrices.values())
+        base = report["adapters"]["base"]
+        self.assertEqual((base["tensors"], base["bytes"], base["model_bytes"]), (len(matrices), elements, 4 * elements))
+        memory = report["memory"]["resident"]
+        self.assertEqual(whole["frozen"] - memory["frozen"], 3 * elements)
+        self.assertEqual(memory["constants"] - whole["constants"], base["scale_bytes"])
+        self.assertLess(base["scale_bytes"] * 5, elements)
+        # What is widened lives beside its reader: from the kernel before it, in both directions.
+        self.assertEqual({p["name"] for p in base["widened"]}, {"step", "evaluate", "predict"})
+        step = next(p for p in base["widened"] if p["name"] == "step")
+        times = {}
+        for copy in step["copies"]:
+            times[copy["name"]] = times.get(copy["name"], 0) + 1
+        self.assertEqual(max(times.values()), 2, "once for the forward pass, once for the gradient of the input")
+        self.assertLessEqual(max(c["last"] - c["first"] for c in step["copies"]), 2)
+        self.assertLessEqual(step["most_bytes"], 2 * max(c["bytes"] for c in step["copies"]))
+        self.assertRegex(self.succeed("tcc", "report", "plan.tplan").out, rf"base in 8 bits: {len(matrices)} tensors, .* in place of")
+        # Exports have the model's own type again, with the rounded values; what is not rounded keeps its bits.
+        new = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(run / "model.onnx").graph.initializer}
+        np.testing.assert_array_equal(new["wpe"], old["wpe"])
+        np.testing.assert_array_equal(new["wte.weight"], rounded(old["wte.weight"], 1))
+        self.assertEqual(new["wte.weight"].dtype, np.float32)
+
+    def test_a_base_in_8_bits_resumes_and_starts_from_another_base(self):
+        eight = ("--set", 'adapter.base="int8"')
+        self.adapt("dynamo", *eight, steps=6, out="whole")
+        self.train(self.folder / "plan.tplan", HERE / "data.safetensors", *INIT, steps=3, out="part")
+        self.succeed("trun", "--resume", "part", "--steps", "6")
+        states = [next((self.folder / run / "checkpoints" / "step-6").glob("*.safetensors")).read_bytes() for run in ("whole", "part")]
+        self.assertEqual(*states)
+        # A file of floating-point weights is rounded, and its rounded values belong to the run.
+        self.compile(HERE / "dynamo.onnx", *LOSS, plan="base.tplan")
+        base = self.train(self.folder / "base.tplan", HERE / "data.safetensors", steps=3, out="base")
+        self.succeed("trun", "export", base, "-o", "base.safetensors", "--names", "torch")
+        for source, out in (("base.safetensors", "other"), ("other", "again")):
+            run = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--init", source, steps=0, out=out)
+            self.succeed("trun", "export", run, "-o", f"{out}.safetensors", "--names", "torch")
+            self.succeed("trun", "eval", "plan.tplan", "--data", HERE / "data.safetensors", "--from", run)
+            held = self.read(f"{out}.safetensors")
+            np.testing.assert_array_equal(held["wte.weight"], rounded(self.read("base.safetensors")["wte.weight"], 1))
+            np.testing.assert_array_equal(held["h.0.up.weight"], rounded(self.read("base.safetensors")["h.0.up.weight"], 1))
+            state = safetensors.numpy.load_file(next((run / "checkpoints" / "step-0").glob("*.safetensors")))
+            self.assertEqual((state["wte.weight"].dtype, state["wte.weight/scale"].shape), (np.int8, (40, 1)))
+        self.succeed("trun", "--resume", "other", "--steps", "2")
+        # With bf16 products; without fusion.
+        for more in (("--precision", "bf16"), ("--set", "compiler.fuse=false")):
+            run = self.adapt("dynamo", *eight, *more, steps=8, out=more[-1], plan="more.tplan")
+            for line, torchs in zip(metrics(run)[0], EXPECTED["int8"]):
+                self.assertLess(abs(line["loss"] - torchs), (2e-2 if "bf16" in more else 1e-6) * torchs)
+
+    def test_no_8_bits_hold_infinity(self):
+        model = onnx.load(HERE / "dynamo.onnx")
+        table = next(i for i in model.graph.initializer if i.name == "wte.weight")
+        values = onnx.numpy_helper.to_array(table).copy()
+        values[3, 4] = np.inf
+        table.CopyFrom(onnx.numpy_helper.from_array(values, "wte.weight"))
+        onnx.save(model, self.folder / "infinite.onnx")
+        self.refuse(1, ["adapter.base", "`wte.weight`", "infinite or NaN", "leave adapter.base out"], "tcc", "infinite.onnx", *LOSS, *ADAPTER,
+                    "--set", 'adapter.base="int8"', "-o", "p.tplan")
 
     def test_nothing_is_kept_for_a_frozen_base(self):
         adapted = self.report(self.compile(HERE / "dynamo.onnx", *LOSS, *ADAPTER))
@@ -179,9 +253,9 @@ class Adapters(EndToEnd):
 
     def test_messages_of_the_recipe(self):
         for settings, patterns in (
-                (['adapter.targets=["wte"]'], ["adapter.targets", "`wte.weight`, which is read by gather", "h.0.c_attn"]),
+                (['adapter.targets=["wpe"]'], ["adapter.targets", "`wpe`, which is read by broadcast", "nearest is wte"]),
                 (['adapter.targets=["h.0.up.bias"]'], ["`h.0.up.bias`, which is no matrix"]),
-                (['adapter.targets=["q_proj"]'], ['"q_proj" matches no matrix that products read']),
+                (['adapter.targets=["q_proj"]'], ['"q_proj" matches no matrix, filter or table that can be adapted']),
                 (['adapter.targets=["up"]', "adapter.rank=25"], ["adapter.rank", "24 inputs and 48 results"]),
                 (["adapter.rank=4"], ["adapter.rank needs adapter.targets"]),
                 (["adapter.lora_alpha=4"], ["nearest known one is adapter.alpha"]),
@@ -191,10 +265,6 @@ class Adapters(EndToEnd):
             with self.subTest(settings):
                 self.refuse(1, patterns, "tcc", HERE / "dynamo.onnx", *LOSS, "-o", "p.tplan",
                             *(word for setting in settings for word in ("--set", setting)))
-        model, recipe, _, _ = case("small-cnn")
-        convolution = next(n.input[1] for n in onnx.load(model).graph.node if n.op_type == "Conv")
-        self.refuse(1, [f"`{convolution}`, which is no matrix"], "tcc", model, "--recipe", recipe, "-o", "p.tplan",
-                    "--set", f'adapter.match=["{convolution}"]')
 
     def test_messages_of_the_export(self):
         run = self.adapt(steps=1)
@@ -267,6 +337,91 @@ class Names(EndToEnd):
                 np.testing.assert_array_equal(written["model.model.layers.0.self_attn.k_proj.weight"], file["val_117"].T)
             else:
                 np.testing.assert_array_equal(written["down1.1.weight"], file["val_20"].ravel())
+
+
+CONVS = HERE / "convs"
+CONV_LOSS = ("--set", 'loss.kind="cross_entropy"', "--set", 'loss.target="labels"', "--set", "optimizer.lr=5e-3", "--set",
+             "optimizer.weight_decay=0.1", "--set", "adapter.rank=4", "--set", "adapter.alpha=8")
+ALL = ("--set", 'adapter.targets=["first", "tall", "point", "line", "words", "head"]')
+
+
+class Convolutions(EndToEnd):
+    """Adapters of filters and of a table of embeddings, against peft (adapters/make_convs.py)."""
+
+    def adapt(self, *settings, steps=30, init=("--init", CONVS / "initial" / "adapter_model.safetensors"), out="run", plan="plan.tplan"):
+        self.compile(CONVS / "model.onnx", *CONV_LOSS, *settings, plan=plan)
+        return self.train(self.folder / plan, CONVS / "data.safetensors", *init, steps=steps, out=out)
+
+    def test_losses_adapters_and_merged_weights_are_those_of_peft(self):
+        expected = json.loads((CONVS / "expected.json").read_text())
+        wanted = safetensors.numpy.load_file(CONVS / "final" / "adapter_model.safetensors")
+        run = self.adapt(*ALL)
+        for ours, torchs in zip([line["loss"] for line in metrics(run)[0]], expected["losses"], strict=True):
+            self.assertLess(abs(ours - torchs), 1e-6 * torchs)
+        self.succeed("trun", "export", run, "-o", "adapter", "--adapter")
+        written = safetensors.numpy.load_file(self.folder / "adapter" / "adapter_model.safetensors")
+        self.assertEqual({k: v.shape for k, v in written.items()}, {k: v.shape for k, v in wanted.items()})
+        for name, tensor in wanted.items():
+            np.testing.assert_allclose(written[name], tensor, rtol=0, atol=2e-5, err_msg=name)
+        config = json.loads((CONVS / "final" / "adapter_config.json").read_text())
+        ours = json.loads((self.folder / "adapter" / "adapter_config.json").read_text())
+        self.assertEqual({key: ours[key] for key in KEYS}, {key: config[key] for key in KEYS})
+        self.assertEqual(set(ours["target_modules"]), set(config["target_modules"]))
+        self.succeed("trun", "export", run, "-o", "merged.safetensors", "--merge", "--names", "torch")
+        merged = safetensors.numpy.load_file(self.folder / "merged.safetensors")
+        self.assertEqual(merged.keys(), expected["merged"].keys())
+        for name, tensor in merged.items():
+            self.assertLess(abs(checksum(tensor) - expected["merged"][name]), 1e-4, name)
+        # The merged model computes what the adapted one does.
+        data = safetensors.numpy.load_file(CONVS / "data.safetensors")
+        inputs = self.save("in.safetensors", image=data["image"][:4], ids=data["ids"][:4])
+        self.compile(run / "model.onnx", plan="merged.tplan")
+        results = []
+        for plan, more in (("merged.tplan", ()), ("plan.tplan", ("--from", run))):
+            self.succeed("trun", "predict", plan, "--inputs", inputs, "--outputs", "out.safetensors", *more)
+            results.append(safetensors.numpy.load_file(self.folder / "out.safetensors")["logits"])
+        np.testing.assert_allclose(*results, atol=2e-5)
+
+    def test_they_start_as_peft_starts_them(self):
+        run = self.adapt(*ALL, init=(), steps=0)
+        self.succeed("trun", "export", run, "-o", "a.safetensors", "--adapter")
+        start = safetensors.numpy.load_file(self.folder / "a.safetensors")
+        names = {name.removeprefix("base_model.model."): tensor for name, tensor in start.items()}
+        for name in ("first.lora_B.weight", "line.lora_B.weight", "words.lora_embedding_A"):
+            self.assertFalse(names[name].any(), name)
+        for name, inputs in (("first.lora_A.weight", 27), ("line.lora_A.weight", 40)):
+            self.assertLessEqual(np.abs(names[name]).max(), inputs ** -0.5)
+            self.assertGreater(np.abs(names[name]).max(), 0.8 * inputs ** -0.5)
+        table = names["words.lora_embedding_B"]
+        self.assertLess(abs(table.std() - 1), 0.4)
+        self.assertGreater(np.abs(table).max(), 1.2)
+
+    def test_a_base_in_8_bits_has_a_scale_for_each_channel(self):
+        run = self.adapt(*ALL, "--set", 'adapter.base="int8"', init=(), steps=4)
+        self.assertEqual(self.report(self.folder / "plan.tplan")["adapters"]["base"]["tensors"], 8)
+        self.succeed("trun", "export", run, "-o", "w.safetensors", "--names", "torch")
+        held = safetensors.numpy.load_file(self.folder / "w.safetensors")
+        old = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(CONVS / "model.onnx").graph.initializer}
+        for name in ("depthwise.weight", "dilated.weight"):
+            np.testing.assert_array_equal(held[name], rounded(old[name], (1, 2, 3)), name)
+
+    def test_dilated_filters_are_merged_and_groups_refused(self):
+        run = self.adapt("--set", 'adapter.targets=["dilated"]', init=(), steps=5)
+        losses = [line["loss"] for line in metrics(run)[0]]
+        self.assertNotEqual(losses[0], losses[4])
+        self.refuse(1, ["'dilated.weight'", "no dilation", "-o model.onnx"], "trun", "export", run, "-o", "x", "--adapter")
+        data = safetensors.numpy.load_file(CONVS / "data.safetensors")
+        inputs = self.save("in.safetensors", image=data["image"][:4], ids=data["ids"][:4])
+        self.compile(run / "model.onnx", plan="merged.tplan")
+        results = []
+        for plan, more in (("merged.tplan", ()), ("plan.tplan", ("--from", run))):
+            self.succeed("trun", "predict", plan, "--inputs", inputs, "--outputs", "out.safetensors", *more)
+            results.append(safetensors.numpy.load_file(self.folder / "out.safetensors")["logits"])
+        np.testing.assert_allclose(*results, atol=2e-5)
+        self.refuse(1, ["adapter.targets", "`depthwise.weight`, which is the filter of a convolution in 8 groups", "first"], "tcc",
+                    CONVS / "model.onnx", *CONV_LOSS, "--set", 'adapter.targets=["depthwise"]', "-o", "p.tplan")
+        self.refuse(1, ["adapter.rank", "`first.weight`, a filter of 27 inputs and 8 results"], "tcc", CONVS / "model.onnx", *CONV_LOSS,
+                    "--set", 'adapter.targets=["first"]', "--set", "adapter.rank=9", "-o", "p.tplan")
 
 
 if __name__ == "__main__":

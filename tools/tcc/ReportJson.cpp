@@ -6,6 +6,7 @@
 #include "runtime/plan/Spaces.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportBase.h"
 #include "tools/tcc/ReportCard.h"
 #include "tools/tcc/ReportCommunication.h"
 #include "tools/tcc/ReportStops.h"
@@ -204,7 +205,8 @@ Json parameters(const plan::Plan &plan) {
 }
 
 /// Null without adapters.
-Json adaptersOf(const plan::Plan &plan) {
+Json adaptersOf(const Report &report) {
+  const plan::Plan &plan = *report.plan;
   if (!plan.has_adapters())
     return nullptr;
   const plan::Adapters &adapters = plan.adapters();
@@ -215,7 +217,8 @@ Json adaptersOf(const plan::Plan &plan) {
           {"alpha", adapters.alpha()},
           {"scale", adapters.scale()},
           {"dropout", adapters.dropout()},
-          {"list", std::move(list)}};
+          {"list", std::move(list)},
+          {"base", integerBaseJson(report)}};
 }
 
 } // namespace
@@ -242,7 +245,7 @@ Json reportJson(const Report &report, bool details) {
   result["stop_gradient"] = stopsJson(plan);
   result["zero_fill"] = zeroFill(plan);
   result["parameters"] = parameters(plan);
-  result["adapters"] = adaptersOf(plan);
+  result["adapters"] = adaptersOf(report);
   result["kernels"] = Json::array();
   for (const KernelUse &kernel : report.kernels) {
     Json beside = Json::array();

@@ -1,6 +1,7 @@
 //===- ReportText.cpp - the report for people -----------------------------===//
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportBase.h"
 #include "tools/tcc/ReportCard.h"
 #include "tools/tcc/ReportCommunication.h"
 #include "tools/tcc/ReportStops.h"
@@ -208,7 +209,8 @@ std::string buffersText(const Report &report) {
 
 std::string decisionsText(const plan::Plan &plan);
 
-std::string parametersText(const plan::Plan &plan) {
+std::string parametersText(const Report &report) {
+  const plan::Plan &plan = *report.plan;
   struct Sum {
     uint64_t tensors = 0, elements = 0, bytes = 0;
     std::vector<std::string> names;
@@ -265,6 +267,7 @@ std::string parametersText(const plan::Plan &plan) {
                         adapters.dropout() ? fmt::format(", dropout {:g}", adapters.dropout()) : "",
                         counted(added.elements, "element"), counted(adapted.elements, "element"),
                         listText(adapted.names, kNamesShown, 4));
+    text += integerBaseText(report);
   }
   if (plan.decisions().unused_parameters_size()) {
     text += "  without a gradient, and not trained:\n";
@@ -421,7 +424,7 @@ std::string reportText(const Report &report) {
     if (isGeneralNote(note))
       text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
   return text + memoryText(report) + (isForCard ? cardText(report) : workersText(report)) + communicationText(report) +
-         buffersText(report) + recomputeText(report) + frontierText(report) + parametersText(plan) + stopsText(plan) +
+         buffersText(report) + recomputeText(report) + frontierText(report) + parametersText(report) + stopsText(plan) +
          attentionText(plan) + zeroFillText(plan) + kernelsText(report);
 }
 

@@ -94,9 +94,18 @@ def train(model, data):
     return losses
 
 
+def checksum(t):
+    return float((t.double() * torch.cos(0.37 * torch.arange(t.numel(), dtype=torch.double)).view(t.shape)).sum())
+
+
 def export(model, ids, name, **options):
     path = HERE / f"{name}.onnx"
     torch.onnx.export(model, (ids[:BATCH],), str(path), input_names=["ids"], output_names=["logits"], **options)
+    strip(path)
+
+
+def strip(path):
+    """Notes that hold paths leave, and the data joins the file."""
     graph = onnx.load(path)
     for holder in (graph, graph.graph, *graph.graph.node, *graph.graph.value_info, *graph.graph.input, *graph.graph.output,
                    *graph.graph.initializer):
@@ -105,7 +114,7 @@ def export(model, ids, name, **options):
         kept = [p for p in holder.metadata_props if any(p.key.endswith(k) for k in KEPT)]
         del holder.metadata_props[:]
         holder.metadata_props.extend(kept)
-    (HERE / f"{name}.onnx.data").unlink(missing_ok=True)
+    path.with_name(path.name + ".data").unlink(missing_ok=True)
     onnx.save(graph, path)
 
 
@@ -113,6 +122,17 @@ def keep_adapter(model, folder):
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     (folder / "README.md").unlink(missing_ok=True)
+
+
+def round_to_int8(model):
+    """Each matrix and table, not the positions, which are added: 8 bits and a scale for each output channel or row."""
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding, Conv1D)):
+                w = module.weight
+                scale = w.abs().amax(0 if isinstance(module, Conv1D) else 1, keepdim=True) / 127
+                w.copy_(torch.round(w / scale).clamp(-127, 127) * scale)
+    return model
 
 
 def main():
@@ -130,8 +150,7 @@ def main():
     expected = {"f32": train(peft, data)}
     keep_adapter(peft, HERE / "final")
     merged = copy.deepcopy(peft).merge_and_unload().state_dict()
-    expected["merged"] = {name: float((t.double() * torch.cos(0.37 * torch.arange(t.numel(), dtype=torch.double)).view(t.shape)).sum())
-                          for name, t in merged.items()}
+    expected["merged"] = {name: checksum(t) for name, t in merged.items()}
     # Torch's own spread: the same in f64, and with products of other blocks.
     double = adapted(copy.deepcopy(model)).double()
     expected["f64"] = train(double, data)
@@ -141,6 +160,7 @@ def main():
             if p.ndim > 1:
                 p.copy_(p.bfloat16())
     expected["bf16"] = train(adapted(rounded), data)
+    expected["int8"] = train(adapted(round_to_int8(copy.deepcopy(model))), data)
     (HERE / "expected.json").write_text(json.dumps(expected, indent=1) + "\n")
 
 

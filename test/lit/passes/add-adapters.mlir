@@ -1,18 +1,19 @@
 // RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4" --split-input-file | FileCheck %s
 // RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4 train=norm base=bf16" --split-input-file | FileCheck %s --check-prefix=BF16
 // RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4 dropout=0.25" --split-input-file | FileCheck %s --check-prefix=DROP
-// RUN: not tcc-opt %s --add-adapters="targets=table rank=2" --split-input-file 2>&1 | FileCheck %s --check-prefix=TABLE
+// RUN: tcc-opt %s --add-adapters="targets=fc,table rank=2 base=int8" --split-input-file | FileCheck %s --check-prefix=INT8
+// RUN: not tcc-opt %s --add-adapters="targets=norm rank=2" --split-input-file 2>&1 | FileCheck %s --check-prefix=VECTOR
 // RUN: not tcc-opt %s --add-adapters="targets=fd rank=2" --split-input-file 2>&1 | FileCheck %s --check-prefix=NONE
 // RUN: not tcc-opt %s --add-adapters="targets=fc rank=4" --split-input-file 2>&1 | FileCheck %s --check-prefix=RANK
 // RUN: not tcc-opt %s --add-adapters="targets=fc rank=2 train=fc.weight" --split-input-file 2>&1 | FileCheck %s --check-prefix=BOTH
 
-// TABLE: adapter.targets: "table" matches `table`, which is read by gather of node look: only a matrix that products alone read can be adapted; there is fc
-// NONE: adapter.targets: "fd" matches no matrix that products read; there is fc
+// VECTOR: adapter.targets: "norm" matches `norm`, which is read by broadcast: only a matrix that products alone read, a filter that convolutions alone read, or a table that lookups alone read can be adapted; there are table, fc
+// NONE: adapter.targets: "fd" matches no matrix, filter or table that can be adapted; there are table, fc
 // RANK: adapter.rank: 4 is more than `fc.weight`, a matrix of 3 inputs and 4 results, has; give a smaller rank
 // BOTH: adapter.train: `fc.weight` is adapted, so that it is frozen itself
 
 // x·Aᵀ, then ·Bᵀ, scaled by 4/2; the whole base is frozen.
-// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = false, of = "fc.weight"}]
+// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = false, not_peft = "", of = "fc.weight"}]
 // CHECK: train.variable @fc.weight : tensor<4x3xf32> {role = "frozen"}
 // CHECK: train.variable @norm : tensor<1x1x4xf32> {role = "frozen"}
 // CHECK: train.variable @fc.lora_A.weight : tensor<2x3xf32> {role = "parameter", value = dense<{{.*}}> : tensor<2x3xf32>}
@@ -39,6 +40,28 @@
 // BF16: %[[W:.*]] = train.read @fc.weight : tensor<4x3xbf16>
 // BF16: train.cast %[[W]] : tensor<4x3xbf16> -> tensor<4x3xf32>
 
+// Integers of 8 bits, and a scale for each row of a table and for each feature of a product's result. A lookup takes rows of
+// both, and of a table of `rank` columns; other readers read the product of both.
+// INT8: train.variable @table : tensor<5x3xi8> {role = "frozen", train.scale = "table/scale"}
+// INT8: train.variable @"table/scale" : tensor<5x1xf32> {role = "constant"}
+// INT8: train.variable @fc.weight : tensor<4x3xi8> {role = "frozen", train.scale = "fc.weight/scale"}
+// INT8: train.variable @"fc.weight/scale" : tensor<4x1xf32> {role = "constant"}
+// INT8: train.variable @norm : tensor<1x1x4xf32> {role = "frozen"}
+// INT8: train.variable @table.lora_embedding_A : tensor<2x5xf32> {fill = 0.000000e+00 : f64, role = "parameter"}
+// INT8: train.variable @table.lora_embedding_B : tensor<3x2xf32> {role = "parameter", value = dense<{{.*}}> : tensor<3x2xf32>}
+// INT8: %[[T:.*]] = train.read @table : tensor<5x3xi8>
+// INT8: %[[R:.*]] = train.gather %[[T]], %arg1 axis = 0 : (tensor<5x3xi8>, tensor<8xi64>) -> tensor<8x3xi8>
+// INT8: %[[RF:.*]] = train.cast %[[R]]
+// INT8: %[[RS:.*]] = train.gather %{{.*}}, %arg1 axis = 0 : (tensor<5x1xf32>, tensor<8xi64>) -> tensor<8x1xf32>
+// INT8: %[[RB:.*]] = train.broadcast %[[RS]]
+// INT8: %[[ROWS:.*]] = train.mul %[[RF]], %[[RB]]
+// INT8: %[[EA:.*]] = train.gather %{{.*}}, %arg1 axis = 0 : (tensor<5x2xf32>, tensor<8xi64>) -> tensor<8x2xf32>
+// INT8: train.matmul {{.*}} {transB = true} : (tensor<1x8x2xf32>, tensor<1x3x2xf32>) -> tensor<1x8x3xf32>
+// INT8: %[[W:.*]] = train.read @fc.weight : tensor<4x3xi8>
+// INT8: %[[S:.*]] = train.read @"fc.weight/scale"
+// INT8: %[[F:.*]] = train.cast %[[W]] : tensor<4x3xi8> -> tensor<4x3xf32>
+// INT8: train.mul %[[F]]
+
 // DROP: %[[K:.*]] = train.random_key
 // DROP: %[[D:[a-z0-9]*]], %{{.*}} = train.dropout %arg0, %[[K]]
 // DROP: train.matmul %[[D]]
@@ -60,7 +83,7 @@ func.func @forward(%x: tensor<1x8x3xf32>, %ids: tensor<8xi64>) -> (tensor<1x8x4x
 // -----
 
 // Read transposed, on the left, in 16 bits, and by two products: one adapter, in f32, beside both.
-// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = true, of = "fc.weight"}]
+// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = true, not_peft = "", of = "fc.weight"}]
 // CHECK: train.variable @fc.lora_A.weight : tensor<2x3xf32>
 // CHECK: train.variable @fc.lora_B.weight : tensor<4x2xf32>
 // CHECK: train.matmul {{.*}} -> tensor<1x4x8xf16>
@@ -73,12 +96,38 @@ func.func @forward(%x: tensor<1x8x3xf32>, %ids: tensor<8xi64>) -> (tensor<1x8x4x
 // CHECK-COUNT-2: train.matmul {{.*}}f32
 train.variable @norm : tensor<4xf32> {role = "parameter"}
 train.variable @fc.weight : tensor<3x4xf16> {role = "parameter"}
-func.func @forward(%x: tensor<1x3x8xf16>) -> tensor<1x4x8xf16> {
+train.variable @table : tensor<4x4xf32> {role = "parameter"}
+func.func @forward(%x: tensor<1x3x8xf16>, %i: tensor<2xi64>) -> (tensor<1x4x8xf16>, tensor<2x4xf32>) {
+  %t = train.read @table : tensor<4x4xf32>
+  %e = train.gather %t, %i axis = 0 : (tensor<4x4xf32>, tensor<2xi64>) -> tensor<2x4xf32>
   %w = train.read @fc.weight : tensor<3x4xf16>
   %0 = train.transpose %w [1, 0] : tensor<3x4xf16> -> tensor<4x3xf16>
   %1 = train.reshape %0 : tensor<4x3xf16> -> tensor<1x4x3xf16>
   %y = train.matmul %1, %x : (tensor<1x4x3xf16>, tensor<1x3x8xf16>) -> tensor<1x4x8xf16>
   %z = train.matmul %1, %x : (tensor<1x4x3xf16>, tensor<1x3x8xf16>) -> tensor<1x4x8xf16>
   %s = train.add %y, %z : tensor<1x4x8xf16>
-  return %s : tensor<1x4x8xf16>
+  return %s, %e : tensor<1x4x8xf16>, tensor<2x4xf32>
+}
+
+// -----
+
+// A filter's adapter: a convolution like the filter's to `rank` channels, and a 1x1 convolution.
+// CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = false, not_peft = "its lora_A has no dilation", of = "fc.weight"}]
+// CHECK: train.variable @fc.lora_A.weight : tensor<2x3x3x3xf32> {role = "parameter", value = dense<{{.*}}> : tensor<2x3x3x3xf32>}
+// CHECK: train.variable @fc.lora_B.weight : tensor<4x2x1x1xf32> {fill = 0.000000e+00 : f64, role = "parameter"}
+// CHECK: %[[Y:.*]] = train.conv %arg0, %{{.*}} {dilations = array<i64: 2, 2>, padsBegin = array<i64: 2, 1>
+// CHECK: %[[U:.*]] = train.conv %arg0, %{{.*}} {dilations = array<i64: 2, 2>, padsBegin = array<i64: 2, 1>, padsEnd = array<i64: 2, 1>, strides = array<i64: 2, 1>} : (tensor<1x3x8x8xf32>, tensor<2x3x3x3xf32>) -> tensor<1x2x4x6xf32>
+// CHECK: %[[V:.*]] = train.conv %[[U]], %{{.*}} : (tensor<1x2x4x6xf32>, tensor<4x2x1x1xf32>) -> tensor<1x4x4x6xf32>
+// CHECK: train.mul %[[V]]
+// CHECK: train.add %[[Y]]
+// INT8: train.variable @"fc.weight/scale" : tensor<4x1x1x1xf32> {role = "constant"}
+train.variable @norm : tensor<4xf32> {role = "parameter"}
+train.variable @table : tensor<4x4xf32> {role = "parameter"}
+train.variable @fc.weight : tensor<4x3x3x3xf32> {role = "parameter"}
+func.func @forward(%x: tensor<1x3x8x8xf32>, %i: tensor<2xi64>) -> (tensor<1x4x4x6xf32>, tensor<2x4xf32>) {
+  %w = train.read @fc.weight : tensor<4x3x3x3xf32>
+  %y = train.conv %x, %w {dilations = array<i64: 2, 2>, padsBegin = array<i64: 2, 1>, padsEnd = array<i64: 2, 1>, strides = array<i64: 2, 1>} : (tensor<1x3x8x8xf32>, tensor<4x3x3x3xf32>) -> tensor<1x4x4x6xf32>
+  %t = train.read @table : tensor<4x4xf32>
+  %e = train.gather %t, %i axis = 0 : (tensor<4x4xf32>, tensor<2xi64>) -> tensor<2x4xf32>
+  return %y, %e : tensor<1x4x4x6xf32>, tensor<2x4xf32>
 }

@@ -102,3 +102,26 @@ func.func @state(%x: tensor<1x8x8xf32> {train.name = "x"}, %w: tensor<1x8x8xbf16
   %z = train.matmul %k, %vast {train.call = #train.call<"">} : (tensor<1x8x8xf32>, tensor<1x8x8xf32>) -> tensor<1x8x8xf32>
   return %y, %z : tensor<1x8x8xf32>, tensor<1x8x8xf32>
 }
+
+// Integers of 8 bits and their scales are widened once for each product: one copy would live from the first to the last.
+// CHECK-LABEL: func.func @eight
+// CHECK: %[[Q:.*]] = train.cast %arg1 : tensor<4x3xi8> -> tensor<4x3xf32>
+// CHECK: %[[W:.*]] = train.mul %[[Q]]
+// CHECK: %[[V:.*]] = train.reshape %[[W]]
+// CHECK: %[[Y:.*]] = train.matmul %arg0, %[[V]] {
+// CHECK: %[[Q2:.*]] = train.cast %arg1 : tensor<4x3xi8> -> tensor<4x3xf32>
+// CHECK: %[[W2:.*]] = train.mul %[[Q2]]
+// CHECK: %[[V2:.*]] = train.reshape %[[W2]]
+// CHECK: train.matmul %[[Y]], %[[V2]] {
+// CHECK-NOT: train.cast
+func.func @eight(%x: tensor<1x8x3xf32> {train.name = "x"}, %q: tensor<4x3xi8> {train.variable = "w"},
+                 %s: tensor<4x1xf32> {train.variable = "w/scale"})
+    -> (tensor<1x8x3xf32> {train.name = "y"}) attributes {train.entry = "predict"} {
+  %steps = train.cast %q : tensor<4x3xi8> -> tensor<4x3xf32>
+  %scale = train.broadcast %s : tensor<4x1xf32> -> tensor<4x3xf32>
+  %wide = train.mul %steps, %scale : tensor<4x3xf32>
+  %w = train.reshape %wide : tensor<4x3xf32> -> tensor<1x4x3xf32>
+  %y = train.matmul %x, %w {transB = true, train.call = #train.call<"">} : (tensor<1x8x3xf32>, tensor<1x4x3xf32>) -> tensor<1x8x4xf32>
+  %z = train.matmul %y, %w {train.call = #train.call<"">} : (tensor<1x8x4xf32>, tensor<1x4x3xf32>) -> tensor<1x8x3xf32>
+  return %z : tensor<1x8x3xf32>
+}

@@ -136,6 +136,33 @@ TEST(VerifierPromise, NamesAndShapesOfExports) {
   refused([](plan::Plan &plan) { plan.mutable_variables(0)->set_model_dtype(plan::I8); }, {"'w'", "holds no values"});
 }
 
+TEST(VerifierPromise, ScalesOfIntegers) {
+  // w [16, 32] in 8 bits, b [16, 1] its scales.
+  auto scaled = [](plan::Plan &plan) -> plan::Variable & {
+    plan::Variable &w = *plan.mutable_variables(0), &b = *plan.mutable_variables(1);
+    w.mutable_type()->set_dtype(plan::I8);
+    w.set_model_dtype(plan::F32);
+    w.set_role(plan::FROZEN);
+    w.set_scale("b");
+    b.set_role(plan::CONSTANT);
+    b.mutable_type()->clear_dims();
+    b.mutable_type()->add_dims(16);
+    b.mutable_type()->add_dims(1);
+    return w;
+  };
+  plan::Plan good = makeTestPlan();
+  scaled(good);
+  for (const std::string &problem : plan::verifyPlan(good)) // buffers of the old sizes
+    EXPECT_EQ(problem.find("scale"), problem.npos) << problem;
+  refused([&](plan::Plan &plan) { scaled(plan).set_scale("none"); }, {"'w'", "its scale 'none' is no variable"});
+  refused([&](plan::Plan &plan) { scaled(plan).set_role(plan::PARAMETER); }, {"'w'", "i8[16x32] of role 0 has no scale"});
+  refused([&](plan::Plan &plan) { scaled(plan).set_model_dtype(plan::DTYPE_NONE); }, {"'w'", "has no scale"});
+  refused([&](plan::Plan &plan) { scaled(plan), plan.mutable_variables(1)->set_role(plan::FROZEN); },
+          {"'w'", "f32[16x1] is no scale of i8[16x32]"});
+  refused([&](plan::Plan &plan) { scaled(plan), plan.mutable_variables(1)->mutable_type()->set_dims(0, 32); },
+          {"'w'", "f32[32x1] is no scale of i8[16x32]"});
+}
+
 TEST(VerifierPromise, Adapters) {
   // b [64] as A, [4, 16], of w [16, 32]; another variable as B, [32, 4].
   auto adapters = [](plan::Plan &plan) -> plan::Adapters & {

@@ -1,0 +1,44 @@
+//===- WeightReads.h - how the forward pass reads a weight ------*- C++ -*-===//
+//
+// Which ops an adapter could be added to, and along which dimensions a weight has output channels.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_TRAINING_WEIGHTREADS_H
+#define TCC_PASSES_TRAINING_WEIGHTREADS_H
+
+#include "compiler/dialect/TrainDialect.h"
+
+#include "llvm/ADT/SmallVector.h"
+
+#include <optional>
+#include <string>
+
+namespace tcc::train {
+
+/// A product with a matrix.
+struct AdaptedProduct {
+  MatMulOp op;
+  bool onRight; ///< the matrix is the right operand
+};
+
+/// All readers of a weight that adapters can be added to: only products, only convolutions or only lookups.
+struct WeightReads {
+  ReadOp read;
+  llvm::SmallVector<AdaptedProduct> products;
+  llvm::SmallVector<ConvOp> convolutions;
+  llvm::SmallVector<GatherOp> lookups;
+  bool inputFirst = false; ///< a matrix is [features of the input, features of the result]; a table is, too
+  std::string obstacle;    ///< why the weight cannot be adapted, as a predicate: "is no matrix"; empty: it can
+  std::string notPeft;     ///< what peft computes otherwise; empty: nothing
+};
+
+/// Of all reads of one variable.
+WeightReads readsOfWeight(llvm::ArrayRef<ReadOp> reads);
+
+/// The shape of the scales of a weight: its own, with 1 along the dimensions whose elements meet in one sum, or that
+/// one lookup gives together. Nothing for a weight that no product, convolution, lookup or recurrent layer reads.
+std::optional<llvm::SmallVector<int64_t>> scaleShapeOf(llvm::ArrayRef<ReadOp> reads);
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_TRAINING_WEIGHTREADS_H
