@@ -124,13 +124,10 @@ private:
       return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
                    "output = \"{}\"",
                    whole.loss.output.empty() ? "NAME" : whole.loss.output);
-    if (whole.train.scalesLoss())
-      return error("{}[[phase]] and a loss scale do not go together yet; use precision \"bf16\" or \"f32\" without "
-                   "[train.loss_scale]",
-                   whole.at("train.precision"));
+    // A phase's parameters may be adapters'.
     if (!whole.adapter.targets.empty())
-      return error("{}[[phase]] and [adapter] do not go together yet; train adapters with one [optimizer]",
-                   whole.at("adapter.targets"));
+      if (Status status = runPhases("fold", "adapters", messages); !status.ok())
+        return status;
     OwningOpRef<ModuleOp> imported = std::move(model.module);
     if (Status status = train::markPhaseParameters(*imported, whole, model.initializers); !status.ok())
       return status;
@@ -138,6 +135,8 @@ private:
     for (const Recipe &phase : whole.phases) {
       recipe = phase;
       recipe.train.precision = whole.train.precision;
+      recipe.train.lossScale = whole.train.lossScale;
+      recipe.adapter = {}; // they are there
       entries = parts.empty() ? wanted : std::vector<std::string>{entries::kTrain};
       model.module = imported->clone();
       Status status = train::restrictToPhase(*model.module, phase, model.initializers);

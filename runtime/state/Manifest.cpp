@@ -147,6 +147,9 @@ void readPosition(Reader &reader, const json &root, TrainingPosition &position) 
       reader.fail(path + ".scale", fmt::format("is {}", state.scale));
     if (state.skipped > position.step)
       reader.fail(path + ".skipped_updates", fmt::format("is {} of {} updates", state.skipped, position.step));
+    if (scale.contains("phases"))
+      for (const auto &[phase, count] : reader.object(scale, path, "phases").items())
+        state.skippedOf[phase] = reader.count(count, path + ".phases." + phase, position.step);
   }
   const json *best = reader.member(root, "", "best");
   if (!best || best->is_null())
@@ -455,6 +458,8 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
                                       {"growth_tracker", state->growthTracker},
                                       {"skipped_updates", state->skipped},
                                       {"hopeless_updates", state->hopeless}};
+    if (!state->skippedOf.empty())
+      root["position"]["loss_scale"]["phases"] = state->skippedOf;
   }
   const bool flat = std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const ManifestTensor &tensor) {
     return !tensor.slices.empty() &&

@@ -24,12 +24,12 @@ void tcc::runtime::noteApplied(const plan::LossScale &rule, LossScaleState &stat
     state.scale = grown;
 }
 
-bool tcc::runtime::noteSkipped(const plan::LossScale &rule, LossScaleState &state) {
+bool tcc::runtime::noteSkipped(const plan::LossScale &rule, LossScaleState &state, bool wholly) {
   const bool hopeless = !rule.dynamic() || state.scale <= 1;
   if (hopeless && state.hopeless + 1 >= kMostHopelessUpdates)
     return false;
   state.hopeless = hopeless ? state.hopeless + 1 : 0;
-  ++state.skipped;
+  state.skipped += wholly;
   if (rule.dynamic()) {
     state.scale = rounded(state.scale * rule.backoff_factor());
     state.growthTracker = 0;

@@ -24,8 +24,9 @@ LossScaleState firstLossScale(const plan::LossScale &rule);
 /// After an update that was applied.
 void noteApplied(const plan::LossScale &rule, LossScaleState &state);
 
-/// After an update that was skipped since a gradient is not finite. False, and the state stays: the run should end.
-bool noteSkipped(const plan::LossScale &rule, LossScaleState &state);
+/// After an update that was skipped since a gradient is not finite; of several optimizers, after a round in which one
+/// was. `wholly`: no weight changed. False, and the state stays: the run should end.
+bool noteSkipped(const plan::LossScale &rule, LossScaleState &state, bool wholly = true);
 
 /// Updates that changed the weights, of `steps`.
 inline uint64_t appliedUpdates(uint64_t steps, const std::optional<LossScaleState> &state) {

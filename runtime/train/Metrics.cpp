@@ -131,6 +131,8 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
   if (metrics.lossScale > 0) {
     line.number("loss_scale", metrics.lossScale);
     line.add(",\"skipped_updates\":{}", metrics.skippedUpdates);
+    for (const PhaseMetrics &phase : metrics.phases)
+      line.add(",\"skipped_updates.{}\":{}", phase.name, phase.skippedUpdates);
   }
   if (metrics.damaged)
     line.add(",\"damaged_samples\":{}", metrics.damaged);

@@ -46,6 +46,8 @@ struct PhaseMetrics {
   std::string_view name; ///< of the plan
   bool ran = false;      ///< false: it is not due at this step, and has no numbers
   double loss = 0, learningRate = 0, gradientNorm = 0;
+  bool skipped = false;        ///< a gradient was not finite: it changed no weight
+  uint64_t skippedUpdates = 0; ///< of this phase so far, this one included
 };
 
 struct UpdateMetrics {
@@ -57,8 +59,9 @@ struct UpdateMetrics {
   std::optional<double> communicationSeconds, exposedSeconds;
   uint64_t samples = 0, tokens = 0;
   double lossScale = 0;         ///< the factor of the loss in this update; 0: the plan has none
-  uint64_t skippedUpdates = 0;  ///< so far, this one included
+  uint64_t skippedUpdates = 0;  ///< so far, this one included; of several phases the sum
   bool skipped = false;         ///< this update changed no weight
+  bool overflowed = false;      ///< a gradient was not finite: this update was skipped, or one of a phase
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
   std::vector<PhaseMetrics> phases; ///< empty: one optimizer
   bool resumed = false; ///< the first update of a process that goes on with a run

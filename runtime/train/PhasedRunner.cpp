@@ -1,5 +1,6 @@
 //===- PhasedRunner.cpp - one step of several alternating optimizers -----===//
 #include "runtime/train/PhasedRunner.h"
+#include "runtime/train/LossScale.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -71,6 +72,8 @@ Status PhasedRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   failed = phases.size();
   updated = false;
   finite = true;
+  size_t overflow = phases.size();
+  double overflowNorm = 0;
   for (size_t i = 0; i < phases.size(); ++i) {
     const plan::Phase &phase = session.training.phases(static_cast<int>(i));
     PhaseMetrics &part = parts[i];
@@ -83,6 +86,7 @@ Status PhasedRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     part.loss = own.loss;
     part.learningRate = own.learningRate;
     part.gradientNorm = own.gradientNorm;
+    part.skipped = own.skipped;
     const double waited = metrics.dataSeconds + own.dataSeconds;
     if (i == mainPhase || !status.ok() || !finite)
       metrics = own;
@@ -92,10 +96,40 @@ Status PhasedRunner::run(TrainingPosition &position, TrainingBatches &batches, U
       metrics.phases = std::move(parts);
       return status.ok() ? status : status.withContext(fmt::format("phase {}", phase.name()));
     }
-    updated = true;
+    updated |= !own.skipped;
+    if (own.skipped && overflow == phases.size()) {
+      overflow = i;
+      overflowNorm = own.gradientNorm;
+    }
   }
   metrics.phases = std::move(parts);
+  finite = scaleAfterRound(position, metrics, overflow);
+  if (!finite) {
+    failed = overflow;
+    metrics.gradientNorm = overflowNorm;
+  }
   return Status();
+}
+
+bool PhasedRunner::scaleAfterRound(TrainingPosition &position, UpdateMetrics &metrics, size_t overflow) {
+  if (!position.lossScale || !session.training.has_loss_scale())
+    return true;
+  LossScaleState &scale = *position.lossScale;
+  metrics.overflowed = overflow != phases.size();
+  metrics.skipped = !updated;
+  bool goesOn = true;
+  if (metrics.overflowed)
+    goesOn = noteSkipped(session.training.loss_scale(), scale, /*wholly=*/!updated);
+  else
+    noteApplied(session.training.loss_scale(), scale);
+  metrics.skippedUpdates = 0;
+  for (PhaseMetrics &part : metrics.phases) {
+    uint64_t &skipped = scale.skippedOf[std::string(part.name)];
+    skipped += part.ran && part.skipped && goesOn;
+    part.skippedUpdates = skipped;
+    metrics.skippedUpdates += part.skippedUpdates;
+  }
+  return goesOn;
 }
 
 bool PhasedRunner::settle() {

@@ -3,6 +3,9 @@
 // A step of a plan with phases ([[phase]] of the recipe) is one round: each phase that is due updates its parameters,
 // in order, on the same micro-batches. A phase is an UpdateRunner over entries of its own; all share the state.
 //
+// The loss scale is one for all phases, as one GradScaler is of several optimizers: a phase whose gradients are not
+// finite skips its own update alone, and the factor changes once a round, down if any phase skipped.
+//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_PHASEDRUNNER_H
 #define TCC_RUNTIME_TRAIN_PHASEDRUNNER_H
@@ -30,6 +33,9 @@ public:
 
 private:
   explicit PhasedRunner(const Session &session) : UpdateRunner(session, session.training) {}
+  /// The next round's loss scale. False: training should end. `metrics` are of the round; `overflow` is the first phase
+  /// that was skipped, or the number of phases.
+  bool scaleAfterRound(TrainingPosition &position, UpdateMetrics &metrics, size_t overflow);
   /// The first phase that runs at every step: `loss`, `lr` and `grad_norm` of a step are its numbers.
   const UpdateRunner &main() const { return *phases[mainPhase]; }
 

@@ -249,9 +249,9 @@ Status Trainer::steps() {
     if (run.position.step % kReplicaCheckUpdates == 0)
       if (Status status = checkReplicas(); !status.ok())
         return status;
-    if (metrics.skipped)
+    if (metrics.overflowed)
       warnOfScale(metrics);
-    else if (run.averages)
+    if (!metrics.skipped && run.averages)
       if (Status status = run.averages->update(appliedUpdates(run.position.step, run.position.lossScale)); !status.ok())
         return status.withContext(fmt::format("step {}: train.ema", run.position.step));
     double now = monotonicSeconds();

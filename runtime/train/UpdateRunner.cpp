@@ -83,11 +83,13 @@ Status UpdateRunner::setSchedule(LearningSchedule schedule) {
 
 Status UpdateRunner::giveScalars(EntryRunner &runner, const TrainingPosition &position) {
   std::optional<double> scale;
-  if (position.lossScale)
-    scale = position.lossScale->scale;
-  // Phases have no loss scale.
-  const uint64_t update = scale ? appliedUpdates(position.step, position.lossScale) + 1 : updateOf(position);
-  return runner.giveScalars(*scalars, update, countOf(position), scale);
+  uint64_t skipped = 0;
+  if (const auto &state = position.lossScale) {
+    scale = state->scale;
+    auto own = state->skippedOf.find(phase.name);
+    skipped = phase.name.empty() ? state->skipped : own == state->skippedOf.end() ? 0 : own->second;
+  }
+  return runner.giveScalars(*scalars, updateOf(position) - skipped, countOf(position), scale);
 }
 
 Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position,
@@ -154,8 +156,8 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   Sums sums;
   if (session.ranks)
     session.ranks->setStep(metrics.step);
-  if (training.has_loss_scale() && !position.lossScale)
-    position.lossScale = firstLossScale(training.loss_scale());
+  if (session.training.has_loss_scale() && !position.lossScale)
+    position.lossScale = firstLossScale(session.training.loss_scale());
   Status status = runWindows(position, batches, metrics, sums);
   metrics.loss = sums.loss / sums.weight;
   finite = good(metrics.loss);
@@ -202,14 +204,19 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
 bool UpdateRunner::scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm) {
   if (!position.lossScale)
     return finiteNorm;
-  if (!training.has_loss_scale()) { // an earlier plan of the run had one: what it skipped stays skipped
+  if (!session.training.has_loss_scale()) { // an earlier plan of the run had one: what it skipped stays skipped
     metrics.skippedUpdates = position.lossScale->skipped;
     return finiteNorm;
   }
-  const plan::LossScale &rule = training.loss_scale();
+  const plan::LossScale &rule = session.training.loss_scale();
   LossScaleState &scale = *position.lossScale;
   metrics.lossScale = scale.scale;
+  metrics.overflowed = !finiteNorm;
   bool goesOn = true;
+  if (!phase.name.empty()) { // the factor is that of all phases until the round ends
+    metrics.skipped = !finiteNorm;
+    return true;
+  }
   if (finiteNorm)
     noteApplied(rule, scale);
   else
@@ -225,7 +232,8 @@ bool UpdateRunner::settle() {
 }
 
 bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
-  return !std::isfinite(metrics.loss) || training.has_clip_norm() || training.has_loss_scale() || closing.has_value();
+  return !std::isfinite(metrics.loss) || training.has_clip_norm() || session.training.has_loss_scale() ||
+         closing.has_value();
 }
 
 UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {

@@ -101,7 +101,8 @@ private:
   }
   /// The scalars of the update after `position`.
   Status giveScalars(EntryRunner &runner, const TrainingPosition &position);
-  /// What the gradients' norm means for the loss scale. False: training should end.
+  /// What the gradients' norm means for the loss scale. False: training should end. Of a phase it only says whether the
+  /// update was skipped.
   bool scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm);
   uint64_t countOf(const TrainingPosition &position) const {
     return rates->perEpoch() ? position.epoch : updateOf(position) - 1;
@@ -117,11 +118,11 @@ private:
   const UpdatePhase phase;
   uint64_t accumulate = 1, lastWindow = 0;
   plan::VirtualRanks own;
-  std::vector<LossEntry> losses;      ///< `step`; or `accumulate_first` and `accumulate_next`
+  std::vector<LossEntry> losses;         ///< `step`; or `accumulate_first` and `accumulate_next`
   std::vector<EntryRunner> holds, joins; ///< by level
-  std::optional<EntryRunner> closing; ///< `update`, with accumulation
-  std::optional<WindowState> before;  ///< with accumulation
-  std::optional<WindowState> ofFirst; ///< with several virtual ranks: what the first one's forward passes left
+  std::optional<EntryRunner> closing;    ///< `update`, with accumulation
+  std::optional<WindowState> before;     ///< with accumulation
+  std::optional<WindowState> ofFirst;    ///< with several virtual ranks: what the first one's forward passes left
   std::optional<LearningSchedule> rates;
   std::optional<ScalarBlock> scalars;
   Trace::Track *trace = nullptr;
