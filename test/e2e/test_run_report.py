@@ -9,7 +9,7 @@ import unittest
 import numpy as np
 
 from browser import PROGRAM, Browser
-from common import BIN, EndToEnd, case, checkpoints, metrics
+from common import BIN, ROOT, EndToEnd, case, checkpoints, metrics
 from test_report_html import HOSTILE, Tags, data_of
 
 
@@ -146,6 +146,78 @@ class Told(Runs):
             self.assertNotIn("src", attributes, tag)
         told, held = self.told(run), data_of(page)
         self.assertEqual({key: held[key] for key in told}, told)
+
+
+class Phased(Runs):
+    """A run of two optimizers, one at every step and one at every second."""
+
+    def phased(self, steps=30):
+        files = ROOT / "test" / "e2e" / "phases"
+        recipe = self.write("gan.toml", """
+[optimizer]
+kind = "adam"
+[[phase]]
+name = "d"
+loss = "d_loss"
+parameters = ["discriminator.*"]
+optimizer = { lr = 1e-3 }
+[[phase]]
+name = "g"
+loss = "g_loss"
+parameters = ["generator.*"]
+optimizer = { lr = 2e-3 }
+schedule = { kind = "exponential", gamma = 0.98 }
+every = 2
+[train.loss_scale]
+kind = "dynamic"
+""")
+        plan = self.compile(files / "gan.onnx", "--recipe", recipe)
+        return self.train(plan, files / "gan.safetensors", "--eval-data", files / "gan.safetensors", "--eval-every", 10, steps=steps)
+
+    def test_each_phase_has_its_numbers(self):
+        run = self.phased()
+        told, lines = self.told(run), metrics(run)[0]
+        self.assertEqual(told["phases"], ["d", "g"])
+        for phase in ("d", "g"):
+            for key in (f"loss.{phase}", f"lr.{phase}", f"grad_norm.{phase}"):
+                self.assertEqual(told["updates"][key], [line.get(key) for line in lines], key)
+        self.assertEqual([value is None for value in told["updates"]["loss.g"][:4]], [True, False, True, False])
+        text = self.succeed("trun", "report", run).out
+        for phase in ("d", "g"):
+            self.assertRegex(text, rf"phase {phase}: loss {[v for v in told['updates'][f'loss.{phase}'] if v][-1]:.6g}".replace(".", r"\."))
+        # What a loss scale skipped, of each.
+        with open(run / "metrics.jsonl", "a") as file:
+            file.write(json.dumps(lines[-1] | {"step": 31, "loss_scale": 512, "skipped_updates": 3, "skipped_updates.d": 1, "skipped_updates.g": 2}) + "\n")
+        told = self.told(run)
+        self.assertEqual((told["skipped_updates"], told["skipped_by_phase"]), (3, {"d": 1, "g": 2}))
+        self.assertIn("2 skipped", self.succeed("trun", "report", run).out)
+
+    @unittest.skipUnless(PROGRAM, "no Chromium on the PATH: tools/setup.sh installs one")
+    def test_the_page_draws_a_curve_for_each_phase(self):
+        run = self.phased(steps=80)
+        lines = metrics(run)[0]
+        self.page(run)
+        browser = Browser(1280, 900)
+        browser.__enter__()
+        self.addCleanup(browser.__exit__)
+        browser.open(self.folder / "run.html")
+        self.assertEqual(browser.errors, [])
+        series = "charts.find(c => c.canvas.id === %r).series.filter(s => !s.hidden).map(s => [s.name, s.points.length])"
+        for chart in ("rate", "norm"):
+            self.assertEqual(browser.run(series % chart), [["d", 80], ["g", 40]])
+        self.assertEqual(browser.run(series % "loss-curve"), [["d", 80], ["g", 40], ["evaluation", 8]])
+        self.assertEqual(browser.run("new Set(charts.find(c => c.canvas.id === 'norm').series.map(s => s.color)).size"), 2)
+        text = browser.run("document.body.innerText")
+        for part in ("last loss of d", "last loss of g"):
+            self.assertIn(part, text.lower())
+        # At an update in which both ran, the tip has both.
+        spot = "(() => { const c = charts.find(c => c.canvas.id === 'norm'), b = c.canvas.getBoundingClientRect(); return [b.x + c.px(40), b.y + c.height / 2]; })()"
+        browser.run("document.getElementById('norm').scrollIntoView({block: 'center'})")
+        browser.move(*browser.run(spot))
+        tip = browser.run("document.getElementById('tip').innerText")
+        self.assertIn("update 40", tip)
+        for phase in ("d", "g"):
+            self.assertIn(f"{lines[39][f'grad_norm.{phase}']:.5g}".rstrip("0"), tip)
 
 
 @unittest.skipUnless(PROGRAM, "no Chromium on the PATH: tools/setup.sh installs one")

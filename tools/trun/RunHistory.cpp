@@ -20,6 +20,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 static constexpr size_t kLogLines = 80;
+static constexpr size_t kMostPhases = 8; ///< of a plan; a file may say anything
 
 namespace {
 double numberOf(const json &line, const char *key) {
@@ -102,8 +103,30 @@ private:
     update.resumed = line.value("resumed", json()) == true;
     if (double damaged = numberOf(line, "damaged_samples"); damaged > 0)
       history.damaged = static_cast<uint64_t>(damaged);
+    takePhases(line, update);
     history.end.reset(); // what comes after an end goes on
     history.updates.push_back(update);
+  }
+
+  /// "loss.critic" and the like.
+  void takePhases(const json &line, PastUpdate &update) {
+    constexpr std::string_view kLoss = "loss.", kSkipped = "skipped_updates.";
+    for (const auto &[key, value] : line.items()) {
+      if (key.starts_with(kSkipped) && value.is_number_unsigned() && value.get<uint64_t>() > 0)
+        history.skippedOf[key.substr(kSkipped.size())] = value.get<uint64_t>();
+      if (!key.starts_with(kLoss) || key.size() == kLoss.size())
+        continue;
+      const std::string name = key.substr(kLoss.size());
+      auto known = std::find(history.phases.begin(), history.phases.end(), name);
+      const auto at = static_cast<size_t>(known - history.phases.begin());
+      if (known == history.phases.end() && at == kMostPhases)
+        continue;
+      if (known == history.phases.end())
+        history.phases.push_back(name);
+      update.phases.resize(std::max(update.phases.size(), at + 1), PastPhase{NAN, NAN, NAN});
+      update.phases[at] = {numberOf(line, key.c_str()), numberOf(line, ("lr." + name).c_str()),
+                           numberOf(line, ("grad_norm." + name).c_str())};
+    }
   }
 
   void readCheckpoints() {

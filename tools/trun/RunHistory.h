@@ -11,18 +11,24 @@
 #include "runtime/train/Metrics.h"
 #include "runtime/train/RunOptions.h"
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace tcc::tools {
 
+/// Of one of several alternating optimizers ([[phase]]) in an update; NaN: it was not due, or has no such number.
+struct PastPhase {
+  double loss, learningRate, gradientNorm;
+};
 /// NaN: the line does not have the number.
 struct PastUpdate {
   uint64_t step = 0, epoch = 0;
   double loss, learningRate, gradientNorm, seconds, dataSeconds, samples, tokens, lossScale;
   double communicationSeconds, exposedSeconds; ///< of several ranks
   bool resumed = false;
+  std::vector<PastPhase> phases; ///< as RunHistory::phases; fewer where no later one had run yet
 };
 struct PastEvaluation {
   uint64_t step = 0;
@@ -40,11 +46,13 @@ struct RunHistory {
   std::vector<PastUpdate> updates;
   std::vector<PastEvaluation> evaluations;
   std::vector<PastCheckpoint> checkpoints;
-  uint64_t skipped = 0;           ///< updates that the loss scale made overflow
-  uint64_t damaged = 0;           ///< samples that data.max_bad left out
-  uint64_t unreadable = 0;        ///< lines of metrics.jsonl
-  uint64_t superseded = 0;        ///< folders of updates that a resume made anew
-  std::optional<std::string> end; ///< the reason that the last process gave when it ended
+  std::vector<std::string> phases;           ///< names, in the order of their first updates; none: one optimizer
+  uint64_t skipped = 0;                      ///< updates that the loss scale made overflow
+  std::map<std::string, uint64_t> skippedOf; ///< the same of each phase
+  uint64_t damaged = 0;                      ///< samples that data.max_bad left out
+  uint64_t unreadable = 0;                   ///< lines of metrics.jsonl
+  uint64_t superseded = 0;                   ///< folders of updates that a resume made anew
+  std::optional<std::string> end;            ///< the reason that the last process gave when it ended
   bool running = false;
   std::optional<runtime::RunOptions> options;
   std::optional<runtime::Manifest> manifest; ///< of the newest checkpoint

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <span>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -40,6 +41,22 @@ struct Sum {
   double total() const { return count ? sum : NAN; }
   double mean() const { return count ? sum / static_cast<double>(count) : NAN; }
 };
+
+/// Columns of a phase: means of losses and norms over the updates of a point in which it ran, and its last rate.
+void addPhase(Json &columns, const std::string &name, size_t phase, std::span<const PastUpdate> updates) {
+  Sum loss, norm;
+  double rate = NAN;
+  for (const PastUpdate &update : updates)
+    if (phase < update.phases.size()) {
+      loss.add(update.phases[phase].loss);
+      norm.add(update.phases[phase].gradientNorm);
+      if (std::isfinite(update.phases[phase].learningRate))
+        rate = update.phases[phase].learningRate;
+    }
+  columns["loss." + name].push_back(numberOrNull(loss.mean()));
+  columns["lr." + name].push_back(numberOrNull(rate));
+  columns["grad_norm." + name].push_back(numberOrNull(norm.mean()));
+}
 
 Json updatesOf(const RunHistory &history, size_t most) {
   const std::vector<PastUpdate> &all = history.updates;
@@ -78,6 +95,8 @@ Json updatesOf(const RunHistory &history, size_t most) {
     columns["exposed_seconds"].push_back(numberOrNull(exposed.total()));
     columns["samples"].push_back(numberOrNull(samples.total()));
     columns["tokens"].push_back(numberOrNull(tokens.total()));
+    for (size_t phase = 0; phase < history.phases.size(); ++phase)
+      addPhase(columns, history.phases[phase], phase, std::span(all).subspan(begin, end - begin));
   }
   return columns;
 }
@@ -144,6 +163,18 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
+/// Of the last update in which the phase ran.
+std::string phaseText(const RunHistory &history, size_t phase) {
+  for (auto update = history.updates.rbegin(); update != history.updates.rend(); ++update)
+    if (phase < update->phases.size() && !std::isnan(update->phases[phase].loss)) {
+      auto skipped = history.skippedOf.find(history.phases[phase]);
+      return fmt::format("  phase {}: loss {:.6g}, learning rate {:.3g}{}\n", history.phases[phase],
+                         update->phases[phase].loss, update->phases[phase].learningRate,
+                         skipped == history.skippedOf.end() ? "" : fmt::format(", {} skipped", skipped->second));
+    }
+  return "";
+}
+
 std::string secondsText(double seconds) {
   if (seconds >= 3600)
     return fmt::format("{:.1f} h", seconds / 3600);
@@ -175,7 +206,9 @@ Json tcc::tools::runReportJson(const RunHistory &history, size_t most) {
     json["best"] = {
         {"step", history.best->step}, {"metric", history.best->metric}, {"value", numberOrNull(history.best->value)}};
   json["parameters"] = history.parameters;
+  json["phases"] = history.phases;
   json["skipped_updates"] = history.skipped;
+  json["skipped_by_phase"] = history.skippedOf;
   json["damaged_samples"] = history.damaged;
   json["unreadable_lines"] = history.unreadable;
   json["superseded"] = history.superseded;
@@ -198,6 +231,8 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
     const PastUpdate &last = history.updates.back();
     text += fmt::format("update {} of epoch {}: loss {:.6g}, learning rate {:.3g}\n", last.step, last.epoch, last.loss,
                         last.learningRate);
+    for (size_t phase = 0; phase < history.phases.size(); ++phase)
+      text += phaseText(history, phase);
   }
   if (history.skipped)
     text += fmt::format("{} of {} updates skipped, since a gradient in f16 was not finite; the last loss scale is {}\n",

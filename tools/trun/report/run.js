@@ -19,7 +19,8 @@ function overviewSection() {
   const rows = [
     figure("state", el("span", { class: `state ${data.state.split(" ")[0]}` }, data.state), data.state_text),
     figure("updates", data.steps.toLocaleString("en-US"), data.epoch ? `in epoch ${data.epoch}` : ""),
-    count ? figure("last loss", valueText(updates.loss[count - 1]), merged ? `mean of ${updates.step[count - 1] - updates.first[count - 1] + 1} updates` : "of the last update") : null,
+    ...(count && phased ? data.phases.map(name => figure(`last loss of ${shorten(name, 24)}`, valueText(points(`loss.${name}`).findLast(point => point[1] !== null)?.[1] ?? null), "of its last update")) : []),
+    count && !phased ? figure("last loss", valueText(updates.loss[count - 1]), merged ? `mean of ${updates.step[count - 1] - updates.first[count - 1] + 1} updates` : "of the last update") : null,
     data.best ? figure(`best ${metricName(data.best.metric)}`, valueText(data.best.value), `after update ${data.best.step.toLocaleString("en-US")}`) : null,
     seconds ? figure("throughput", `${Number(((tokens || samples) / seconds).toPrecision(4)).toLocaleString("en-US")}/s`, tokens ? "tokens, evaluation and checkpoints left out" : "samples, evaluation and checkpoints left out") : null,
     figure("time recorded", secondsText(all), "updates, evaluations and waits; start-up is not in it"),
@@ -43,20 +44,26 @@ function timeBar(all) {
     known(updates.data_seconds) ? null : el("span", {}, "waits for data were not recorded by the version that trained"))];
 }
 
+// Of each phase a series of the updates in which it ran; of a plan with one optimizer, one series.
+const PHASE_COLORS = ["saved", "output", "input", "scratch"];
+const phased = data.phases.length > 0;
+const phaseSeries = (key, title) => phased
+  ? data.phases.map((name, i) => ({ name, color: PHASE_COLORS[i % PHASE_COLORS.length], dash: i < PHASE_COLORS.length ? [] : [4, 3], points: points(`${key}.${name}`).filter(point => point[1] !== null) }))
+  : [{ name: title, color: "saved", points: points(key) }];
+
 function lossCurve() {
-  const raw = points("loss"), busy = raw.length > 60;
-  const train = { name: "training", color: "saved", points: raw };
-  const series = [train];
-  if (busy) series.unshift({ name: "raw", color: "saved", points: raw, faint: true, hidden: true });
-  if (merged) series[0].band = updates.step.map((step, i) => [updates.first[i], step, updates.loss_least[i], updates.loss_greatest[i]]);
+  const busy = count > 60, lines = phaseSeries("loss", "training").map(line => ({ ...line, raw: line.points }));
+  const series = [...(busy ? lines.map(line => ({ ...line, name: "raw", faint: true, hidden: true })) : []), ...lines];
+  if (merged && !phased) series[0].band = updates.step.map((step, i) => [updates.first[i], step, updates.loss_least[i], updates.loss_greatest[i]]);
   metrics.filter(key => key.endsWith("eval_loss")).forEach(key => series.push({
     name: key.startsWith("ema_") ? "evaluation, averaged weights" : "evaluation", color: key.startsWith("ema_") ? "recomputed" : "gradient", points: evaluationPoints(key), dots: true
   }));
   const best = data.best && data.best.metric.endsWith("eval_loss") ? bestMark(data.best.metric) : [];
   const curve = new Curve("loss-curve", "Loss of training and evaluations by update", series, { marks: best });
-  const weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0.9, oninput: () => { train.points = smooth(raw, Number(weight.value)); redraw(); } });
+  const weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0.9, oninput: () => { smoothAll(Number(weight.value)); redraw(); } });
   weight.setAttribute("aria-label", "Smoothing");
-  if (busy) train.points = smooth(raw, 0.9);
+  const smoothAll = by => lines.forEach(line => { line.points = smooth(line.raw, by); });
+  if (busy) smoothAll(0.9);
   return curveFigure(curve, "Loss", best.length ? "◆ best" : "", { wide: true, logarithm: true, more: busy ? [el("label", { class: "check" }, "smoothing ", weight)] : [] });
 }
 
@@ -72,11 +79,12 @@ function metricCurves() {
 
 function curvesSection() {
   if (!count && !data.evaluations.length) return section("curves", "Curves", "", el("p", { class: "note" }, "No update is recorded yet."));
-  const one = (id, title, key, options = {}) => known(updates[key]) ? curveFigure(new Curve(id, `${title} by update`, [{ name: title, color: "saved", points: points(key) }], options), title, options.note || "", { logarithm: options.logarithm }) : null;
+  const one = (id, title, key, options = {}) => known(updates[key]) ? curveFigure(new Curve(id, `${title} by update`, options.shared ? [{ name: title, color: "saved", points: points(key) }] : phaseSeries(key, title), options), title, options.note || "", { logarithm: options.logarithm }) : null;
+  const skipped = data.skipped_updates ? `${countText(data.skipped_updates, "update")} skipped${phased ? `: ${Object.entries(data.skipped_by_phase).map(([name, number]) => `${name} ${number}`).join(", ")}` : ""}` : "";
   return section("curves", "Curves", merged ? `by update; ${countText(data.steps, "update")} in ${countText(count, "point")}` : "by update",
     el("div", { class: "curves" }, lossCurve(), metricCurves(),
       one("rate", "Learning rate", "lr", { zero: true, logarithm: true }), one("norm", "Gradient norm", "grad_norm", { note: "before clipping", zero: true, logarithm: true }),
-      one("scale", "Loss scale", "loss_scale", { note: data.skipped_updates ? `${countText(data.skipped_updates, "update")} skipped` : "", logarithm: true })),
+      one("scale", "Loss scale", "loss_scale", { note: skipped, logarithm: true, shared: true })),
     el("p", { class: "help" }, "drag to zoom, double click or ", el("kbd", {}, "0"), " to see all, ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " from update to update with a chart in focus",
       data.resumed_after.length ? "; a dashed line is where a process went on with the run" : ""));
 }
