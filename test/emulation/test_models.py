@@ -12,6 +12,7 @@ import unittest
 from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
 import models
 import numpy as np
+import safetensors.numpy
 from common import BIN, ROOT, ZOO, EndToEnd
 
 SOME = ["mlp", "lstm-lm"]
@@ -74,6 +75,73 @@ class Models(EndToEnd):
         for tiles, products, wanted in zip(losses["auto"], losses["unfused"], exact, strict=True):
             self.assertLess(abs(tiles - products), 2e-3 * products)
             self.assertLess(abs(tiles - wanted), 5e-3 * wanted)
+
+    def trained(self, target, model, recipe, data, *words, steps, mode="checked"):
+        """The lines of a run, and its folder."""
+        device = target.split(":")[0]
+        plan = self.compile(model, "--recipe", recipe, "--target", target, plan=f"{device}.tplan")
+        env = stand_in(mode=mode) if device == "cuda" else None
+        run = self.train(plan, data, "--device", device, *words, steps=steps, out=f"run-{device}", env=env)
+        return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line], run
+
+    def test_alternating_optimizers(self):
+        """A GAN's two phases, one at every second step: an entry each over one state, in turn; losses, weights and averages of the CPU."""
+        files = ROOT / "test" / "e2e" / "phases"
+        recipe = self.write("gan.toml", """
+[optimizer]
+kind = "adam"
+betas = [0.5, 0.999]
+[[phase]]
+name = "d"
+loss = "d_loss"
+parameters = ["discriminator.*"]
+optimizer = { lr = 1e-3 }
+[[phase]]
+name = "g"
+loss = "g_loss"
+parameters = ["generator.*"]
+optimizer = { lr = 2e-3 }
+clip_norm = 0.5
+every = 2
+[train]
+ema = { decay = 0.8 }
+""")
+        lines, weights = {}, {}
+        for target in ("cpu", "cuda:sm_90"):
+            words = ("--eval-data", files / "gan.safetensors", "--eval-every", 4)
+            lines[target], run = self.trained(target, files / "gan.onnx", recipe, files / "gan.safetensors", *words, steps=8)
+            for which in ((), ("--ema",)):
+                self.succeed("trun", "export", run, "-o", "weights.safetensors", *which)
+                weights[target, which] = safetensors.numpy.load_file(self.folder / "weights.safetensors")
+        self.assertEqual(["loss.g" in line for line in lines["cuda:sm_90"]], [False, True] * 4)
+        for card, exact in zip(lines["cuda:sm_90"], lines["cpu"], strict=True):
+            self.assertEqual(card.keys(), exact.keys())
+            for key in exact:
+                if key.startswith(("loss", "grad_norm", "lr")):
+                    self.assertLessEqual(abs(card[key] - exact[key]), 1e-5 * abs(exact[key]), key)
+        for which in ((), ("--ema",)):
+            for name, exact in weights["cpu", which].items():
+                np.testing.assert_allclose(weights["cuda:sm_90", which][name], exact, rtol=1e-5, atol=1e-6, err_msg=f"{which}: {name}")
+        self.assertNotEqual(weights["cpu", ()]["generator.0.weight"].tobytes(), weights["cpu", ("--ema",)]["generator.0.weight"].tobytes())
+
+    def test_adapters_beside_a_base_in_8_bits(self):
+        """Of filters, a table and a matrix: kernels widen what cuDNN and cuBLASLt read, and lookups take rows of integers."""
+        files = ROOT / "test" / "e2e" / "adapters" / "convs"
+        recipe = self.write("convs.toml", """
+[loss]
+kind = "cross_entropy"
+target = "labels"
+[optimizer]
+lr = 5e-3
+[adapter]
+targets = ["first", "tall", "point", "line", "words", "head"]
+rank = 4
+base = "int8"
+""")
+        losses = {target: [line["loss"] for line in self.trained(target, files / "model.onnx", recipe, files / "data.safetensors", steps=4)[0]]
+                  for target in ("cpu", "cuda:sm_90")}
+        for card, exact in zip(losses["cuda:sm_90"], losses["cpu"], strict=True):
+            self.assertLess(abs(card - exact), 1e-5 * exact)
 
     def test_products_in_other_types(self):
         data = ZOO / "mlp/data.safetensors"
