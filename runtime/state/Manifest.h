@@ -29,7 +29,7 @@ struct LossScaleState {
   uint64_t growthTracker = 0; ///< updates applied since it last changed or an update was skipped
   uint64_t skipped = 0;       ///< steps so far that changed no weight, since a gradient was not finite
   uint64_t hopeless = 0;      ///< updates skipped in a row at a factor that can be made no smaller with effect
-  std::map<std::string, uint64_t> skippedOf; ///< of several alternating optimizers: each one's skipped updates
+  std::map<std::string, uint64_t, std::less<>> skippedOf; ///< of several alternating optimizers: each one's skipped updates
 };
 
 /// The position of training between two updates.

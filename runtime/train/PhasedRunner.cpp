@@ -124,7 +124,10 @@ bool PhasedRunner::scaleAfterRound(TrainingPosition &position, UpdateMetrics &me
     noteApplied(session.training.loss_scale(), scale);
   metrics.skippedUpdates = 0;
   for (PhaseMetrics &part : metrics.phases) {
-    uint64_t &skipped = scale.skippedOf[std::string(part.name)];
+    auto own = scale.skippedOf.find(part.name);
+    if (own == scale.skippedOf.end()) // the first round
+      own = scale.skippedOf.emplace(part.name, 0).first;
+    uint64_t &skipped = own->second;
     skipped += part.ran && part.skipped && goesOn;
     part.skippedUpdates = skipped;
     metrics.skippedUpdates += part.skippedUpdates;
