@@ -84,6 +84,14 @@ Status Device::checkRange(Place place, uint64_t offset, uint64_t bytes, const ch
   return error("{}: cannot {} {} bytes at offset {}: it has {}", textOf(place), what, bytes, offset, *size);
 }
 
+void Device::announce(Place place) const {
+  if (!guard)
+    return;
+  const int variable = place.entry ? bufferAt(place).variable() : static_cast<int>(place.index);
+  if (variable >= 0)
+    guard->beforeWrite(static_cast<uint32_t>(variable));
+}
+
 Status Device::read(Place place, uint64_t offset, std::span<std::byte> to) {
   Status status = checkRange(place, offset, to.size(), "read");
   return !status.ok() || to.empty() ? status : readBytes(place, offset, to);
@@ -113,7 +121,10 @@ Status Device::readAll(Place place, uint64_t bytes, const ByteSink &sink) {
 
 Status Device::write(Place place, uint64_t offset, std::span<const std::byte> from) {
   Status status = checkRange(place, offset, from.size(), "write");
-  return !status.ok() || from.empty() ? status : writeBytes(place, offset, from);
+  if (!status.ok() || from.empty())
+    return status;
+  announce(place);
+  return writeBytes(place, offset, from);
 }
 
 Expected<Staging> Device::stage(Place place) {
@@ -122,6 +133,7 @@ Expected<Staging> Device::stage(Place place) {
     return unknown(place);
   if (*size == 0)
     return Staging{place, {}};
+  announce(place);
   Expected<std::span<std::byte>> memory = stageBytes(place, *size);
   return memory ? Expected<Staging>(Staging{place, *memory}) : memory.status();
 }
@@ -132,7 +144,10 @@ Status Device::fill(Place place, std::byte value) {
   const uint64_t *size = sizeOf(place);
   if (!size)
     return unknown(place);
-  return *size == 0 ? Status() : fillBytes(place, *size, value);
+  if (*size == 0)
+    return Status();
+  announce(place);
+  return fillBytes(place, *size, value);
 }
 
 Status Device::copy(Place from, Place to) {
@@ -141,7 +156,10 @@ Status Device::copy(Place from, Place to) {
     return unknown(given ? to : from);
   if (*given != *taken)
     return error("cannot copy {} of {} bytes to {} of {}", textOf(from), *given, textOf(to), *taken);
-  return *given == 0 ? Status() : copyBytes(from, to, *given);
+  if (*given == 0)
+    return Status();
+  announce(to);
+  return copyBytes(from, to, *given);
 }
 
 Event Device::record() {

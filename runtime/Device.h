@@ -11,12 +11,16 @@
 // Host memory. No address of the device's memory leaves it, except for the time between stage and commit, and during a
 // call of a ByteSink. The caller may reuse the bytes given to write when write returns.
 //
+// Guarded state. While a StateGuard is set, a device that guards state (DeviceCapabilities::guardsState) announces
+// every variable before its bytes change, and readPieces of a variable that was not announced yet may run on any
+// thread, beside all other calls. So a copy of the state can be made while the next update computes.
+//
 // Arguments are checked here, once for all devices, against the plan. A device implements the protected functions,
 // whose arguments are valid. test/unit/runtime/DeviceConformanceTest.cpp holds every registered device to this
 // contract.
 //
-// Ranks. A device that is one of a job's runs the plan's collectives with the others: an entry returns an error when one of
-// them has failed.
+// Ranks. A device that is one of a job's runs the plan's collectives with the others: an entry returns an error when
+// one of them has failed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DEVICE_H
@@ -58,10 +62,11 @@ enum class DeviceMemory {
 struct DeviceCapabilities {
   std::string name; ///< as registered (runtime/registry/DeviceRegistry.h)
   DeviceMemory memory = DeviceMemory::Host;
-  bool executes = true;      ///< false: run checks the entry and computes nothing
-  bool asynchronous = false; ///< submitted work may still be under way when the call returns
+  bool executes = true;           ///< false: run checks the entry and computes nothing
+  bool asynchronous = false;      ///< submitted work may still be under way when the call returns
   bool choosesAlgorithms = false; ///< of a library, within the plan's bounds: see algorithms()
-  unsigned threads = 1;      ///< workers of the host that run kernels
+  bool guardsState = false;       ///< setGuard has an effect
+  unsigned threads = 1;           ///< workers of the host that run kernels
 };
 
 /// Runs of a collective, since the device was made: what the ranks took for it, and how long instructions of this rank
@@ -85,6 +90,14 @@ struct Place {
 struct Staging {
   Place place;
   std::span<std::byte> bytes; ///< all of the place; empty on a device without memory
+};
+
+/// Hears of variables whose bytes are about to change; called on the thread that calls the device.
+class StateGuard {
+public:
+  virtual ~StateGuard() = default;
+  /// The bytes change when this returns. A variable may be announced again, and without being changed.
+  virtual void beforeWrite(uint32_t variable) = 0;
 };
 
 /// A point in the order of submission.
@@ -156,6 +169,9 @@ public:
   /// alone, whose collectives copy their sources. `ranks` outlives the device, or the next call.
   void setRanks(Communicator *ranks) { communicator = ranks; }
 
+  /// Who is asked before a variable changes, from now on; null: nobody.
+  void setGuard(StateGuard *next) { guard = next; }
+
   /// Of a collective of the plan with other ranks, or of all.
   virtual CollectiveTimes collectiveTimes(uint32_t /*entry*/, uint32_t /*instruction*/) const { return {}; }
   virtual CollectiveTimes collectiveTimes() const { return {}; }
@@ -189,6 +205,9 @@ protected:
   /// Null: this rank alone.
   Communicator *ranks() const { return communicator; }
 
+  /// Null: nobody is asked.
+  StateGuard *stateGuard() const { return guard; }
+
   const plan::Buffer &bufferAt(Place place) const {
     return shared->entries(static_cast<int>(*place.entry)).buffers(static_cast<int>(place.index));
   }
@@ -198,11 +217,13 @@ private:
   /// The bytes of a place; null where the plan has none.
   const uint64_t *sizeOf(Place place) const;
   Status unknown(Place place) const;
+  void announce(Place place) const;
   Status checkRange(Place place, uint64_t offset, uint64_t bytes, const char *what) const;
   std::string textOf(Place place) const;
 
   std::shared_ptr<const plan::Plan> shared;
   Communicator *communicator = nullptr;
+  StateGuard *guard = nullptr;
   std::vector<uint64_t> variableBytes;
   std::vector<std::vector<uint64_t>> bufferBytes; ///< by entry
   uint64_t recorded = 0;
@@ -213,10 +234,10 @@ Status checkPlan(const plan::PlanReader &reader);
 
 /// How a device is made.
 struct DeviceOptions {
-  std::string name;          ///< a registered name, "cpu"; empty: the one of the plan's target
-  unsigned threads = 0;      ///< 0: as many as this process may use; the count changes the transient arena, no result
-  uint32_t rank = 0;         ///< whose shards the variables are
-  uint32_t localRank = 0;    ///< among the ranks of this machine: which of its cards
+  std::string name;       ///< a registered name, "cpu"; empty: the one of the plan's target
+  unsigned threads = 0;   ///< 0: as many as this process may use; the count changes the transient arena, no result
+  uint32_t rank = 0;      ///< whose shards the variables are
+  uint32_t localRank = 0; ///< among the ranks of this machine: which of its cards
   Communicator *ranks = nullptr; ///< that setRanks will give; null: this process is alone
   bool initialValues = true; ///< false: to measure what a device takes beside the plan's memory, which stays untouched
   Algorithms recorded = {};  ///< of the run that goes on, which a device that chooses takes again; empty: none

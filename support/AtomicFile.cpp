@@ -9,12 +9,13 @@
 #include <cstring>
 #include <dirent.h>
 #include <fcntl.h>
-#include <linux/fs.h>
 #include <filesystem>
+#include <linux/fs.h>
 #include <sys/file.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 #include <xxhash.h>
 
@@ -25,6 +26,14 @@ namespace {
 constexpr int kMostLinks = 40;
 /// Longest part of a file's name that its temporary name repeats: names have at most 255 bytes.
 constexpr size_t kMostNameBytes = 200;
+/// Of memory, and the most that writes past the cache ask of addresses and places.
+constexpr uint64_t kPageBytes = 4096;
+/// Of small writes that go past the cache together.
+constexpr uint64_t kBufferBytes = 256 << 10;
+/// Hashed, and then written.
+constexpr uint64_t kBlockBytes = 4 << 20;
+/// The system cuts writes off at 2 GiB.
+constexpr uint64_t kMostAtOnce = 1 << 30;
 
 std::string folderOf(const std::string &path) {
   std::string folder = std::filesystem::path(path).parent_path().string();
@@ -33,7 +42,7 @@ std::string folderOf(const std::string &path) {
 
 Status cannotWrite(const std::string &path, int reason) {
   return error("{}: cannot write: {}{}", path, std::strerror(reason),
-                     reason == ENOSPC || reason == EDQUOT ? "; free some space or write to another disk" : "");
+               reason == ENOSPC || reason == EDQUOT ? "; free some space or write to another disk" : "");
 }
 
 /// The part of a temporary name before the process.
@@ -113,7 +122,8 @@ void removeIfAbandoned(int folder, const std::string &name) {
   if (file < 0)
     return;
   // Process numbers are of one container, the lock is of the file: a writer elsewhere still holds it.
-  struct stat status {}, now {};
+  struct stat status {
+  }, now{};
   if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && status.st_nlink == 1 &&
       ::flock(file, LOCK_EX | LOCK_NB) == 0 && ::fstatat(folder, name.c_str(), &now, AT_SYMLINK_NOFOLLOW) == 0 &&
       now.st_ino == status.st_ino && now.st_dev == status.st_dev)
@@ -158,7 +168,7 @@ int openTemporary(int folder, const std::string &name, mode_t mode, std::string 
   return -1;
 }
 
-Expected<AtomicFile> AtomicFile::create(const std::string &path) {
+Expected<AtomicFile> AtomicFile::create(const std::string &path, Through through) {
   AtomicFile file;
   file.path = path;
   std::string name = std::filesystem::path(path).filename().string();
@@ -203,12 +213,18 @@ Expected<AtomicFile> AtomicFile::create(const std::string &path) {
   if (!file.state)
     return cannotWrite(path, ENOMEM);
   XXH3_64bits_reset(file.state);
+  if (through == Through::Disk && !file.temporary.empty()) {
+    file.buffer.reset(static_cast<char *>(std::aligned_alloc(kPageBytes, kBufferBytes)));
+    const int flags = ::fcntl(file.descriptor, F_GETFL);
+    file.direct = file.buffer && flags >= 0 && ::fcntl(file.descriptor, F_SETFL, flags | O_DIRECT) == 0;
+  }
   return file;
 }
 
 AtomicFile::AtomicFile(AtomicFile &&other) noexcept
     : path(std::move(other.path)), place(std::move(other.place)), temporary(std::move(other.temporary)),
-      descriptor(other.descriptor), written(other.written), state(other.state) {
+      descriptor(other.descriptor), written(other.written), direct(other.direct), buffer(std::move(other.buffer)),
+      buffered(other.buffered), state(other.state) {
   other.descriptor = -1;
   other.state = nullptr;
   other.temporary.clear();
@@ -224,19 +240,71 @@ AtomicFile::~AtomicFile() {
     XXH3_freeState(state);
 }
 
-Status AtomicFile::write(const void *data, uint64_t bytes) {
-  const char *next = static_cast<const char *>(data);
-  constexpr uint64_t kBlock = 64ull << 20;
+bool AtomicFile::leaveDisk() {
+  if (!direct)
+    return false;
+  direct = false;
+  return ::fcntl(descriptor, F_SETFL, ::fcntl(descriptor, F_GETFL) & ~O_DIRECT) == 0;
+}
+
+Status AtomicFile::put(const char *next, uint64_t bytes) {
   while (bytes != 0) {
-    ssize_t count = ::write(descriptor, next, static_cast<size_t>(std::min(bytes, kBlock)));
-    if (count < 0 && errno == EINTR)
+    ssize_t count = ::write(descriptor, next, static_cast<size_t>(std::min(bytes, kMostAtOnce)));
+    // Some file systems refuse only the write, or a place in the file after one that was cut short.
+    if (count < 0 && (errno == EINTR || (errno == EINVAL && leaveDisk())))
       continue;
     if (count <= 0)
       return cannotWrite(path, count < 0 ? errno : ENOSPC);
-    XXH3_64bits_update(state, next, static_cast<size_t>(count));
     next += count;
     bytes -= static_cast<uint64_t>(count);
-    written += static_cast<uint64_t>(count);
+  }
+  return Status();
+}
+
+Status AtomicFile::flush() {
+  if (buffered % kPageBytes != 0)
+    leaveDisk();
+  return put(buffer.get(), std::exchange(buffered, 0));
+}
+
+Status AtomicFile::writeDirectly(const char *next, uint64_t bytes) {
+  while (bytes != 0) {
+    const uint64_t inPage = buffered % kPageBytes;
+    const bool alike = bytes >= kBufferBytes && reinterpret_cast<uintptr_t>(next) % kPageBytes == inPage;
+    if (alike && inPage == 0) {
+      if (Status status = flush(); !status.ok())
+        return status;
+      const uint64_t pages = bytes / kPageBytes * kPageBytes;
+      if (Status status = put(next, pages); !status.ok())
+        return status;
+      next += pages;
+      bytes -= pages;
+      continue;
+    }
+    const uint64_t count = std::min(bytes, alike ? kPageBytes - inPage : kBufferBytes - buffered);
+    std::memcpy(buffer.get() + buffered, next, count);
+    buffered += count;
+    next += count;
+    bytes -= count;
+    if (buffered == kBufferBytes)
+      if (Status status = flush(); !status.ok())
+        return status;
+  }
+  return Status();
+}
+
+Status AtomicFile::write(const void *data, uint64_t bytes) {
+  const char *next = static_cast<const char *>(data);
+  while (bytes != 0) {
+    // What was just hashed is in a cache when the system reads it.
+    const uint64_t count = std::min(bytes, kBlockBytes - buffered % kPageBytes);
+    XXH3_64bits_update(state, next, static_cast<size_t>(count));
+    Status status = direct || buffered != 0 ? writeDirectly(next, count) : put(next, count);
+    if (!status.ok())
+      return status;
+    next += count;
+    bytes -= count;
+    written += count;
   }
   return Status();
 }
@@ -261,6 +329,8 @@ bool AtomicFile::cloneFrom(int source, uint64_t bytes) {
 }
 
 Status AtomicFile::commit() {
+  if (Status status = flush(); !status.ok())
+    return status;
   // Devices and pipes have nothing to flush, and say so.
   if (::fsync(descriptor) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
     return cannotWrite(path, errno);

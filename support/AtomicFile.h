@@ -19,6 +19,7 @@
 #include "support/Status.h"
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,9 +33,14 @@ namespace tcc {
 
 class AtomicFile {
 public:
+  /// Disk: for large files. Where the file system can (O_DIRECT), bytes go to the disk past the system's cache:
+  /// straight from the caller's memory where address and place in the file are alike in a page, else by way of a small
+  /// buffer.
+  enum class Through { Cache, Disk };
+
   /// Opens the temporary file beside `path`, or `path` itself if it is not a regular file. Opening a FIFO waits for its
   /// reader. Error: the folder is missing or unwritable, or `path` is a folder or may not be written.
-  static Expected<AtomicFile> create(const std::string &path);
+  static Expected<AtomicFile> create(const std::string &path, Through through = Through::Cache);
 
   AtomicFile(AtomicFile &&other) noexcept;
   AtomicFile &operator=(AtomicFile &&) = delete;
@@ -59,12 +65,20 @@ public:
 
 private:
   AtomicFile() = default;
+  Status put(const char *data, uint64_t bytes);
+  Status flush();
+  Status writeDirectly(const char *data, uint64_t bytes);
+  /// The cache takes what follows. False if it does already.
+  bool leaveDisk();
 
   std::string path;      ///< as the caller named it, for messages
   std::string place;     ///< the file that takes the bytes: `path` with its links followed
   std::string temporary; ///< empty: `place` is written directly
   int descriptor = -1;
   uint64_t written = 0;
+  bool direct = false;                                               ///< past the cache
+  std::unique_ptr<char[], void (*)(void *)> buffer{nullptr, ::free}; ///< pages that are next in the file
+  uint64_t buffered = 0;                                             ///< bytes of it; those before are whole pages
   XXH3_state_s *state = nullptr;
 };
 

@@ -16,6 +16,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/StateWrites.h"
 #include "runtime/plan/Verifier.h"
 #include "support/MachineMemory.h"
 #include "support/Processors.h"
@@ -50,10 +51,10 @@ struct Step {
   int stages() const { return library ? library->stages() : 1; }
 
   int64_t tiles(int stage) const {
-    return library                   ? library->tiles(stage)
-           : kernel                  ? kernelTiles
+    return library                    ? library->tiles(stage)
+           : kernel                   ? kernelTiles
            : source->has_collective() ? 1
-                    : static_cast<int64_t>((bytes + plan::kPieceBytes - 1) / plan::kPieceBytes);
+                                      : static_cast<int64_t>((bytes + plan::kPieceBytes - 1) / plan::kPieceBytes);
   }
 
   /// Runs tiles of a stage on this thread. False: the library failed.
@@ -84,6 +85,7 @@ struct Program {
   const plan::Entry *entry = nullptr;
   std::vector<Step> steps;
   std::vector<Launch> launches;
+  std::vector<std::vector<uint32_t>> changed; ///< for each launch, the variables that it writes
   std::vector<uint64_t> finished; ///< for each launch, how many of the entry's collectives are done before it begins
   bool collectives = false;
   std::vector<CollectiveTimes> times; ///< by instruction; empty without collectives
@@ -122,6 +124,7 @@ public:
       : Device(std::move(sharedPlan)), pool(threads) {
     abilities.name = "cpu";
     abilities.threads = pool.size();
+    abilities.guardsState = true;
   }
 
   Status load(const plan::PlanReader &reader, bool withValues, uint32_t rank) {
@@ -208,8 +211,10 @@ protected:
     WorkerScope scope;
     if (program.collectives && ranks() && ranks()->size() > 1)
       return runWithRanks(programs[entry]);
-    for (const Launch &launch : program.launches) {
+    for (size_t i = 0; i < program.launches.size(); ++i) {
+      const Launch &launch = program.launches[i];
       const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
+      announce(program, i);
       if (first.collective)
         first.collective->begin(0);
       else if (int failed = runLaunch(program, launch); failed >= 0)
@@ -223,6 +228,9 @@ protected:
     WorkerScope scope;
     for (int i = 0; i < program.entry->instructions_size(); ++i) {
       const Step &step = program.steps[static_cast<size_t>(i)];
+      if (stateGuard())
+        for (uint32_t variable : plan::changedVariables(*program.entry, *step.source))
+          stateGuard()->beforeWrite(variable);
       if (step.collective)
         if (Status status = runCollective(program, step); !status.ok())
           return status;
@@ -242,8 +250,10 @@ protected:
     std::vector<LaunchPart> parts;
     if (program.collectives && ranks() && ranks()->size() > 1)
       return runWithRanks(programs[entry], &after);
-    for (const Launch &launch : program.launches) {
+    for (size_t i = 0; i < program.launches.size(); ++i) {
+      const Launch &launch = program.launches[i];
       seconds.assign(launch.shares.size(), 0);
+      announce(program, i);
       const Step &first = program.steps[static_cast<size_t>(launch.shares.front().instruction)];
       if (first.collective) {
         if (Status status = runCollective(program, first); !status.ok())
@@ -291,8 +301,7 @@ private:
       step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
     if (plan::hasScratch(instruction)) {
       step.scratch = transient.data() + instruction.scratch_offset();
-      step.scratchShape = {instruction.scratch_slot_bytes(),
-                           static_cast<uint64_t>(plan::tilesOf(entry, instruction)),
+      step.scratchShape = {instruction.scratch_slot_bytes(), static_cast<uint64_t>(plan::tilesOf(entry, instruction)),
                            instruction.scratch_shared_bytes()};
     }
     switch (instruction.call_case()) {
@@ -375,8 +384,13 @@ private:
     std::vector<int> until;
     for (const Launch &launch : program.launches) {
       int last = 0;
-      for (const Share &share : launch.shares)
+      std::vector<uint32_t> &changed = program.changed.emplace_back();
+      for (const Share &share : launch.shares) {
         last = std::max(last, share.instruction);
+        for (uint32_t variable : plan::changedVariables(*program.entry, program.entry->instructions(share.instruction)))
+          if (std::find(changed.begin(), changed.end(), variable) == changed.end())
+            changed.push_back(variable);
+      }
       uint64_t &count = program.finished.emplace_back(0);
       for (size_t i = 0; i < until.size(); ++i)
         if (until[i] < last)
@@ -433,6 +447,7 @@ private:
       }
       if (!status.ok())
         break;
+      announce(program, i);
       if (first.collective) {
         first.collective->begin(ranks()->rank());
         if (!first.collective->isLocal()) {
@@ -471,14 +486,19 @@ private:
   Status carryOut(const Program &program, const Step &step) {
     Status status = step.collective->finish(*ranks());
     return status.ok() ? status
-                       : status.withContext(fmt::format(
-                             "entry '{}', instruction {} (node '{}')", program.entry->name(),
-                             &step - program.steps.data(), step.source->node()));
+                       : status.withContext(fmt::format("entry '{}', instruction {} (node '{}')", program.entry->name(),
+                                                        &step - program.steps.data(), step.source->node()));
+  }
+
+  void announce(const Program &program, size_t launch) const {
+    if (StateGuard *guard = stateGuard())
+      for (uint32_t variable : program.changed[launch])
+        guard->beforeWrite(variable);
   }
 
   Status failure(const Program &program, int index) const {
     return error("entry '{}', instruction {} (node '{}'): the library failed", program.entry->name(), index,
-                       program.steps[static_cast<size_t>(index)].source->node());
+                 program.steps[static_cast<size_t>(index)].source->node());
   }
 
   /// The instruction that failed, or -1. With `seconds`, what each share took its worker; a single one: 1.
@@ -545,24 +565,23 @@ Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader
     return status;
   if (!plan.library().empty() && plan.library() != libraryName())
     return error("{}: the plan was made for {}, this program has {}; recompile the model with tcc", reader.path(),
-                       plan.library(), libraryName());
+                 plan.library(), libraryName());
   if (Status status = selectLevel(plan.target()); !status.ok())
     return status.withContext(reader.path());
   unsigned threads = options.threads ? options.threads : usableProcessors();
   // A process that asks for more than its control group has is killed without a word, during its first step.
   if (options.initialValues)
-    if (Status status =
-            checkMemory(plan::spaceBytes(plan, plan::RESIDENT) + plan::transientBytes(plan, threads), freeMemory(/*swap=*/true), threads);
+    if (Status status = checkMemory(plan::spaceBytes(plan, plan::RESIDENT) + plan::transientBytes(plan, threads),
+                                    freeMemory(/*swap=*/true), threads);
         !status.ok())
       return status.withContext(reader.path());
   std::unique_ptr<CpuDevice> device;
   try {
     device = std::make_unique<CpuDevice>(reader.sharedPlan(), threads);
   } catch (const std::system_error &problem) {
-    return error(
-        "{}: cannot start {} threads ({}); use fewer (--threads), or raise the limits of processes and memory "
-        "(ulimit -u, -v)",
-        reader.path(), threads, problem.code().message());
+    return error("{}: cannot start {} threads ({}); use fewer (--threads), or raise the limits of processes and memory "
+                 "(ulimit -u, -v)",
+                 reader.path(), threads, problem.code().message());
   }
   if (Status status = device->load(reader, options.initialValues, options.rank); !status.ok())
     return status.withContext(reader.path());

@@ -1,7 +1,8 @@
 //===- Checkpoint.h - read and write the checkpoints of a run -------------===//
 //
 // A run folder holds `checkpoints/step-N/` with a manifest (Manifest.h) and the shards that it names. A checkpoint is
-// written beside its place and renamed: it is there whole, or not at all. docs/guide/checkpoints.md describes the files.
+// written beside its place and renamed: it is there whole, or not at all. docs/guide/checkpoints.md describes the
+// files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_CHECKPOINT_H
@@ -73,7 +74,7 @@ struct HostState {
   std::string name;
   plan::TensorType type;
   TensorRole role;
-  std::span<const std::byte> bytes; ///< valid as long as the run's
+  std::span<const std::byte> bytes;           ///< valid as long as the run's
   std::optional<plan::TensorType> whole = {}; ///< of a rank's shard: the type of all shards together
 };
 
@@ -82,6 +83,7 @@ struct CheckpointTensor : StreamedValue {
   TensorRole role;
   std::optional<plan::TensorType> whole = {}; ///< of a rank's shard (Shards.h): the type of all shards together
   uint64_t shards = 0;                        ///< how many these are
+  std::optional<uint32_t> variable = {};      ///< of the plan; none: the host has it
 };
 /// All state that `rank` writes, in the order of the file: rank 0 all but the other ranks' shards, which these write.
 /// `replaced`: frozen variables whose values are not the plan's (WeightsFit).
@@ -138,8 +140,8 @@ std::vector<std::byte> roundedBytes(const Checkpoint &checkpoint, const Manifest
 Status requireAverages(const Checkpoint &checkpoint);
 
 /// Copies the model's values (parameters, running statistics) into variables of the same names. Error: a parameter of
-/// the plan is missing, another type; no averages where they are asked for. `unused` gets the values that the plan has no
-/// variable for.
+/// the plan is missing, another type; no averages where they are asked for. `unused` gets the values that the plan has
+/// no variable for.
 Status loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, NameList &unused,
                        WeightSet set = WeightSet::Last);
 

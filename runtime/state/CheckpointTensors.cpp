@@ -65,6 +65,7 @@ std::vector<CheckpointTensor> tcc::runtime::checkpointTensors(const plan::Plan &
     CheckpointTensor tensor{{variable.name(), variable.type(),
                              [&device, place](const ByteSink &sink) { return device.readPieces(place, sink); }},
                             role};
+    tensor.variable = static_cast<uint32_t>(index);
     if (variable.has_shard())
       tensor.whole = plan::wholeType(variable);
     add(std::move(tensor));

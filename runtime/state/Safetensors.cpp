@@ -193,13 +193,13 @@ private:
 
 /// One entry of the header. `data` are the bytes after the header.
 Expected<Tensor> makeTensor(const std::string &path, const HeaderReader::Entry &entry,
-                                  std::span<const std::byte> data) {
+                            std::span<const std::byte> data) {
   Tensor tensor;
   tensor.name = entry.name;
   auto dtype = dtypeOf(entry.dtype);
   if (!dtype)
     return error("{}: tensor '{}': element type {} is not supported; convert it, e.g. to F32", path, entry.name,
-                       entry.dtype);
+                 entry.dtype);
   tensor.type.set_dtype(*dtype);
   for (uint64_t size : entry.dims) {
     if (size > (1ull << 62))
@@ -211,8 +211,8 @@ Expected<Tensor> makeTensor(const std::string &path, const HeaderReader::Entry &
   if (!bytes || begin > end || end - begin != *bytes)
     return error("{}: tensor '{}': data_offsets do not match {}", path, entry.name, plan::typeName(tensor.type));
   if (end > data.size())
-    return error("{}: truncated: tensor '{}' ends at byte {} of the data, the file holds {}", path, entry.name,
-                       end, data.size());
+    return error("{}: truncated: tensor '{}' ends at byte {} of the data, the file holds {}", path, entry.name, end,
+                 data.size());
   tensor.bytes = data.subspan(begin, *bytes);
   return tensor;
 }
@@ -230,10 +230,10 @@ Status checkCover(const std::string &path, const std::vector<Tensor> &tensors, s
     const Tensor &tensor = *order[i];
     if (tensor.bytes.data() < at)
       return error("{}: damaged: tensors '{}' and '{}' share bytes, at offset {} of the data", path, order[i - 1]->name,
-                         tensor.name, tensor.bytes.data() - data.data());
+                   tensor.name, tensor.bytes.data() - data.data());
     if (tensor.bytes.data() > at)
       return error("{}: damaged: no tensor has the {} bytes at offset {} of the data", path, tensor.bytes.data() - at,
-                         at - data.data());
+                   at - data.data());
     at += tensor.bytes.size();
   }
   uint64_t covered = static_cast<uint64_t>(at - data.data());
@@ -262,15 +262,13 @@ Expected<SafetensorsFile> SafetensorsFile::parse(std::shared_ptr<const MappedFil
   const char *text = reinterpret_cast<const char *>(bytes.data()) + 8;
   if (headerBytes > kMostHeaderBytes || headerBytes < 2 || (bytes.size() > 8 && text[0] != '{'))
     return error("{}: not a safetensors file: it does not start with a JSON header of at most {} bytes", path,
-                       kMostHeaderBytes);
+                 kMostHeaderBytes);
   if (headerBytes > bytes.size() - 8)
-    return error("{}: truncated: the header takes {} bytes, the file holds {}", path, headerBytes,
-                       bytes.size() - 8);
+    return error("{}: truncated: the header takes {} bytes, the file holds {}", path, headerBytes, bytes.size() - 8);
   HeaderReader header;
   if (!json::sax_parse(text, text + headerBytes, &header) || !header.problem.empty())
     return error("{}: {}", path,
-                       header.problem.empty() ? "not a safetensors file: its header is no JSON object"
-                                              : header.problem);
+                 header.problem.empty() ? "not a safetensors file: its header is no JSON object" : header.problem);
   file.notes = std::move(header.notes);
   std::span<const std::byte> data = bytes.subspan(8 + headerBytes);
   file.all.reserve(header.entries.size());
@@ -297,13 +295,13 @@ bool tcc::runtime::comesBefore(const StreamedValue &a, const StreamedValue &b) {
   return widthA != widthB ? widthA > widthB : a.name < b.name;
 }
 
-Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::vector<StreamedValue> tensors,
-                                                  const std::map<std::string, std::string> &metadata) {
-  std::sort(tensors.begin(), tensors.end(), comesBefore);
+/// The header's text, of tensors in the order of the file; adds up their bytes.
+static Expected<std::string> headerOf(const std::string &path, const std::vector<StreamedValue> &tensors,
+                                      const std::map<std::string, std::string> &metadata, uint64_t &total) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
   if (!metadata.empty())
     header["__metadata__"] = metadata;
-  uint64_t offset = 0;
+  total = 0;
   for (const StreamedValue &tensor : tensors) {
     auto bytes = plan::tensorBytes(tensor.type);
     if (!bytes || nameOf(tensor.type.dtype()).empty())
@@ -312,13 +310,33 @@ Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::
       return error("{}: two tensors are called '{}'", path, tensor.name);
     std::vector<int64_t> dims(tensor.type.dims().begin(), tensor.type.dims().end());
     header[tensor.name] = {
-        {"dtype", nameOf(tensor.type.dtype())}, {"shape", dims}, {"data_offsets", {offset, offset + *bytes}}};
-    offset += *bytes;
+        {"dtype", nameOf(tensor.type.dtype())}, {"shape", dims}, {"data_offsets", {total, total + *bytes}}};
+    total += *bytes;
   }
   std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
   text.append((8 - text.size() % 8) % 8, ' ');
+  return text;
+}
+
+uint64_t tcc::runtime::safetensorsDataOffset(std::vector<StreamedValue> tensors) {
+  std::sort(tensors.begin(), tensors.end(), comesBefore);
+  uint64_t total = 0;
+  auto text = headerOf("", tensors, {}, total);
+  return text ? 8 + text->size() : 8;
+}
+
+Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::vector<StreamedValue> tensors,
+                                                  const std::map<std::string, std::string> &metadata) {
+  std::sort(tensors.begin(), tensors.end(), comesBefore);
+  uint64_t total = 0;
+  auto made = headerOf(path, tensors, metadata, total);
+  if (!made)
+    return made.status();
+  const std::string text = made.take();
   uint64_t headerBytes = text.size();
-  auto file = AtomicFile::create(path);
+  // Copying gigabytes into the system's cache takes processor time, and memory that others use.
+  constexpr uint64_t kLargeBytes = uint64_t(1) << 20;
+  auto file = AtomicFile::create(path, total < kLargeBytes ? AtomicFile::Through::Cache : AtomicFile::Through::Disk);
   if (!file)
     return file.status();
   Status status = file->write(&headerBytes, 8);

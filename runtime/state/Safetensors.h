@@ -53,6 +53,9 @@ struct StreamedValue {
 /// The order of tensors in a file: wide elements come first so that every tensor stays aligned, then by name.
 bool comesBefore(const StreamedValue &a, const StreamedValue &b);
 
+/// Bytes before the first tensor's in the file that writeSafetensors makes of these; their streams are not asked.
+uint64_t safetensorsDataOffset(std::vector<StreamedValue> tensors);
+
 /// Writes the file atomically, tensors in their order (comesBefore). The order and
 /// bytes follow from the content alone. Returns the XXH3-64 of the file.
 Expected<uint64_t> writeSafetensors(const std::string &path, std::vector<StreamedValue> tensors,

@@ -2,6 +2,7 @@
 #include "runtime/state/Weights.h"
 #include "runtime/plan/Int8.h"
 #include "runtime/plan/Shards.h"
+#include "runtime/plan/StateWrites.h"
 #include "runtime/state/Checkpoint.h"
 #include "support/NearestName.h"
 
@@ -18,11 +19,8 @@ std::vector<bool> tcc::runtime::writtenVariables(const plan::Plan &plan) {
   std::vector<bool> written(static_cast<size_t>(plan.variables_size()), false);
   for (const plan::Entry &entry : plan.entries())
     for (const plan::Instruction &instruction : entry.instructions())
-      for (const plan::Operand &operand : instruction.operands()) {
-        int variable = entry.buffers(static_cast<int>(operand.buffer())).variable();
-        if (operand.write() && variable >= 0)
-          written[static_cast<size_t>(variable)] = true;
-      }
+      for (uint32_t variable : plan::changedVariables(entry, instruction))
+        written[variable] = true;
   return written;
 }
 
@@ -36,7 +34,7 @@ std::set<std::string> tcc::runtime::scaleNames(const plan::Plan &plan) {
 
 static Status otherBytes(const MappedFile &file, const plan::Variable &variable) {
   return error("{}: the bytes of '{}' are not those the plan was compiled with; bring the file back", file.path(),
-                     variable.name());
+               variable.name());
 }
 
 Expected<std::pair<const MappedFile *, std::span<const std::byte>>>
@@ -54,8 +52,8 @@ InitialWeights::external(const plan::Variable &variable) {
   std::span<const std::byte> whole = file->bytes();
   const uint64_t offset = variable.external().offset(), size = plan::tensorBytes(variable.type()).value_or(0);
   if (offset > whole.size() || size > whole.size() - offset)
-    return error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(),
-                       size, offset, whole.size());
+    return error("{}: truncated: '{}' takes {} bytes at offset {}, the file holds {}", path, variable.name(), size,
+                 offset, whole.size());
   return std::pair(static_cast<const MappedFile *>(file.get()), whole.subspan(offset, size));
 }
 
@@ -338,8 +336,8 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     }
     const plan::Variable &variable = plan.variables(index);
     if (!destinations.fits(tensor, variable))
-      fit.different.add(tensor.name,
-                        fmt::format("{}, the model's is {}", plan::typeName(tensor.type), plan::typeName(variable.type())));
+      fit.different.add(tensor.name, fmt::format("{}, the model's is {}", plan::typeName(tensor.type),
+                                                 plan::typeName(variable.type())));
     else if (!found.emplace(index, &tensor).second)
       fit.different.add(tensor.name, fmt::format("the weights hold '{}' under another name, too", variable.name()));
   }
@@ -380,10 +378,10 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
   bool foreign = !fit.unexpected.empty() || !fit.different.empty();
   if ((rule == WeightsRule::Strict && !fit.complete()) || (rule == WeightsRule::MayBeMissing && foreign))
     return error("{}: the weights are not those of the model '{}': {}{}", from, plan.model(), fit.text(),
-                       rule == WeightsRule::Strict ? "; --init-partial takes what fits" : "");
+                 rule == WeightsRule::Strict ? "; --init-partial takes what fits" : "");
   if (found.empty() && !destinations.known().empty())
     return error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
-                       fit.complete() ? "" : ": " + fit.text());
+                 fit.complete() ? "" : ": " + fit.text());
   for (auto [index, tensor] : found) {
     const plan::Variable &variable = plan.variables(index);
     std::vector<std::byte> room;
@@ -424,7 +422,7 @@ std::vector<std::byte> tcc::runtime::transposedMatrix(std::span<const std::byte>
 }
 
 Expected<std::vector<std::byte>> tcc::runtime::tiedBytes(const plan::Tie &tie, const plan::Variable &of,
-                                                               std::span<const std::byte> elements) {
+                                                         std::span<const std::byte> elements) {
   std::vector<std::byte> out(elements.begin(), elements.end());
   const size_t rank = static_cast<size_t>(tie.permutation_size());
   const uint64_t count = plan::elementCount(tie.type()).value_or(0);

@@ -1,39 +1,81 @@
 //===- CheckpointWriter.cpp - write a checkpoint while training goes on --===//
 #include "runtime/train/CheckpointWriter.h"
+#include "runtime/plan/StateWrites.h"
 #include "runtime/train/Metrics.h"
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <new>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
-CheckpointWriter::CheckpointWriter(uint64_t stagingBytes) : memory(stagingBytes) {}
+/// Of the system, and the most that a file system asks of writes past its cache.
+static constexpr uint64_t kPageBytes = 4096;
+
+/// Priority of the thread while it writes: a tenth of a core where training keeps all of them busy.
+static constexpr int kNice = 10;
+
+CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
+    : device(device), memory(nullptr, std::free), capacity(stagingBytes) {
+  if (stagingBytes == 0)
+    return;
+  // On huge pages where it is that large: each page is pinned for each write past the cache.
+  constexpr uint64_t kHugePageBytes = uint64_t(2) << 20;
+  const uint64_t bytes = (stagingBytes + 2 * kPageBytes - 1) / kPageBytes * kPageBytes;
+  const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
+  memory.reset(
+      static_cast<std::byte *>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)));
+  if (!memory)
+    throw std::bad_alloc();
+  if (alignment == kHugePageBytes)
+    (void)::madvise(memory.get(), bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
+  std::memset(memory.get(), 0, bytes); // the system supplies it now
+  rankOf.resize(static_cast<size_t>(device.plan().variables_size()));
+  const std::vector<uint32_t> order = plan::inOrderOfChange(device.plan());
+  for (size_t i = 0; i < order.size(); ++i)
+    rankOf[order[i]] = i;
+}
 
 CheckpointWriter::~CheckpointWriter() {
   if (thread.joinable())
     thread.join();
+  device.setGuard(nullptr);
 }
 
-Expected<size_t> CheckpointWriter::stage(std::vector<CheckpointTensor> &tensors) {
+size_t CheckpointWriter::stage(std::vector<CheckpointTensor> &tensors) {
   size_t first = tensors.size();
-  for (uint64_t used = 0; first != 0; --first) {
-    CheckpointTensor &tensor = tensors[first - 1];
-    uint64_t bytes = plan::tensorBytes(tensor.type).value_or(0);
-    if (bytes > memory.size() - used)
+  uint64_t bytes = 0;
+  for (; first != 0; --first) {
+    uint64_t more = plan::tensorBytes(tensors[first - 1].type).value_or(0);
+    if (more > capacity - bytes)
       break;
-    std::span<std::byte> copy = std::span(memory).subspan(used, bytes);
-    uint64_t filled = 0;
-    Status status = tensor.stream([&](std::span<const std::byte> piece) {
-      std::memcpy(copy.data() + filled, piece.data(), piece.size());
-      filled += piece.size();
-      return Status();
-    });
-    if (!status.ok())
-      return status;
-    tensor.stream = [copy](const ByteSink &sink) { return sink(copy); };
-    used += bytes;
+    bytes += more;
   }
+  // A copy has the place in its page that it has in the file's: it can be written without another copy.
+  std::vector<StreamedValue> header;
+  for (const CheckpointTensor &tensor : tensors)
+    header.push_back({tensor.name, tensor.type, {}});
+  uint64_t at = safetensorsDataOffset(header);
+  for (size_t i = 0; i < first; ++i)
+    at += plan::tensorBytes(tensors[i].type).value_or(0);
+  at %= kPageBytes;
+  std::vector<StateCopies::Item> items;
+  for (size_t i = first; i < tensors.size(); ++i) {
+    CheckpointTensor &tensor = tensors[i];
+    std::span<std::byte> copy(memory.get() + at, plan::tensorBytes(tensor.type).value_or(0));
+    items.push_back({tensor.variable, std::move(tensor.stream), copy});
+    tensor.stream = [copy](const ByteSink &sink) { return sink(copy); };
+    at += copy.size();
+  }
+  auto rank = [&](const StateCopies::Item &item) { return item.variable ? rankOf[*item.variable] : rankOf.size(); };
+  std::stable_sort(items.begin(), items.end(), [&](const auto &a, const auto &b) { return rank(a) < rank(b); });
+  copies = std::make_unique<StateCopies>(std::move(items), rankOf.size(), ownTrack);
   return first;
 }
 
@@ -52,32 +94,49 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   released = done = false;
   result = {};
   result.step = step;
-  Expected<size_t> first = tensors.size();
-  if (!memory.empty()) {
-    TraceScope span(ownTrack, "copy state", "update", step);
+  size_t first = tensors.size();
+  if (capacity != 0)
     first = stage(tensors);
-  }
-  if (!first || *first == tensors.size()) {
+  if (first == tensors.size()) {
     TraceScope span(ownTrack, "write checkpoint", "update", step);
-    finish(first ? write(std::move(tensors)) : Expected<uint64_t>(first.status()), begun);
+    finish(write(std::move(tensors)), begun);
     result.blockedSeconds = monotonicSeconds() - begun;
     return;
   }
-  released = *first == 0;
+  const bool beside = first == 0 && device.capabilities().guardsState;
+  if (beside) {
+    device.setGuard(copies.get());
+  } else {
+    TraceScope span(ownTrack, "copy state", "update", step);
+    copies->copyAll();
+    if (Status status = copies->status(); !status.ok()) {
+      finish(status, begun);
+      result.blockedSeconds = monotonicSeconds() - begun;
+      return;
+    }
+  }
+  released = first == 0;
   // The device belongs to the thread until it asks for the first copy.
-  tensors[*first].stream = [this, inner = std::move(tensors[*first].stream)](const ByteSink &sink) {
+  tensors[first].stream = [this, inner = std::move(tensors[first].stream)](const ByteSink &sink) {
     {
       std::lock_guard lock(mutex);
       released = true;
     }
     changed.notify_all();
+    (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice); // nobody waits for what follows
     return inner(sink);
   };
   // Signals are the training thread's.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  auto work = [this, step, begun, write = std::move(write), tensors = std::move(tensors)]() mutable {
+  auto work = [this, step, begun, beside, write = std::move(write), tensors = std::move(tensors)]() mutable {
+    if (beside) {
+      TraceScope span(threadTrack, "copy state", "update", step);
+      copies->copyAll();
+      if (Status status = copies->status(); !status.ok())
+        return finish(status, begun);
+    }
     TraceScope span(threadTrack, "write checkpoint", "update", step);
     try {
       finish(write(std::move(tensors)), begun);
@@ -88,7 +147,9 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   try {
     thread = std::thread(std::move(work));
   } catch (const std::system_error &problem) {
-    finish(error("cannot start a thread: {}", problem.what()), begun);
+    Status status = error("cannot start a thread: {}", problem.what());
+    copies->abandon(status);
+    finish(status, begun);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   std::unique_lock lock(mutex);
@@ -100,6 +161,10 @@ std::optional<CheckpointWriter::Result> CheckpointWriter::take() {
   if (thread.joinable())
     thread.join();
   underWay = false;
+  device.setGuard(nullptr);
+  if (copies)
+    result.blockedSeconds += copies->waitedSeconds();
+  copies.reset();
   return result;
 }
 

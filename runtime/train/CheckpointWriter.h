@@ -1,17 +1,23 @@
 //===- CheckpointWriter.h - write a checkpoint while training goes on ----===//
 //
-// Tensors are written in the order of the file. As many of the last ones as the staging memory holds are copied there
-// first; training waits for these copies and until the tensors before them are written, and goes on while a thread
-// writes the copies. Without staging memory everything is written while training waits.
+// Tensors are written in the order of the file, the last ones from copies in the staging memory, as many as it holds.
 //
-//   file order:  | written from the device | written from staging memory |
-//   training:    | waits (copies, then the device's part) | goes on       |
+//   all fit, and the device guards its state: a thread copies all of it and writes the copies. Training goes on at
+//   once,
+//     and waits where it is about to change a variable before it is copied (StateCopies.h).
+//   else: training waits until copies are made and the tensors before them are written.
+//
+//       file order:  | written from the device | written from staging memory |
+//       training:    | waits (copies, then the device's part) | goes on      |
+//
+//   without staging memory: everything is written while training waits.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_CHECKPOINTWRITER_H
 #define TCC_RUNTIME_TRAIN_CHECKPOINTWRITER_H
 
 #include "runtime/state/Checkpoint.h"
+#include "runtime/train/StateCopies.h"
 #include "support/Trace.h"
 
 #include <condition_variable>
@@ -23,14 +29,14 @@ namespace tcc::runtime {
 
 class CheckpointWriter {
 public:
-  /// Allocates the staging memory.
-  explicit CheckpointWriter(uint64_t stagingBytes);
+  /// Allocates the staging memory, and at most a page besides. `device` outlives the writer.
+  CheckpointWriter(uint64_t stagingBytes, Device &device);
   /// `own` is the track of the thread that calls start(), `thread` that of the thread which writes.
   void traceTo(Trace::Track *own, Trace::Track *thread) {
     ownTrack = own;
     threadTrack = thread;
   }
-  /// Waits for the thread.
+  /// Waits for the thread. Only on the thread that calls the device, as start, poll and wait.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter &) = delete;
   CheckpointWriter &operator=(const CheckpointWriter &) = delete;
@@ -38,15 +44,21 @@ public:
   struct Result {
     uint64_t step = 0;
     Status status;
-    uint64_t bytes = 0;         ///< of the files
-    double blockedSeconds = 0;  ///< that training waited
-    double writingSeconds = 0;  ///< from the start until it was durable
+    uint64_t bytes = 0;        ///< of the files
+    double blockedSeconds = 0; ///< that training waited
+    double writingSeconds = 0; ///< from the start until it was durable
   };
   /// Writes the tensors and returns the bytes of the files; called on the thread, or where training waits.
   using Write = std::function<Expected<uint64_t>(std::vector<CheckpointTensor>)>;
 
-  /// Returns when training may change the state. Only while nothing is under way.
+  /// Returns when training may go on. Only while nothing is under way. Until it is done the device has a guard of its
+  /// own, and before state changes that the host has, beforeHostChanges() is called.
   void start(uint64_t step, std::vector<CheckpointTensor> tensors, Write write);
+
+  void beforeHostChanges() {
+    if (copies)
+      copies->beforeHostChanges();
+  }
 
   bool isUnderWay() const { return underWay; }
   /// The result of the last start, once; nothing while the thread writes.
@@ -55,12 +67,17 @@ public:
   std::optional<Result> wait();
 
 private:
-  /// The first of `tensors` that was copied; their number where none was.
-  Expected<size_t> stage(std::vector<CheckpointTensor> &tensors);
+  /// Has the last tensors come from the staging memory, and makes `copies` of them; returns the first of these, or the
+  /// number of tensors where none fits.
+  size_t stage(std::vector<CheckpointTensor> &tensors);
   void finish(const Expected<uint64_t> &written, double begun);
   std::optional<Result> take();
 
-  std::vector<std::byte> memory;
+  Device &device;
+  std::unique_ptr<std::byte[], void (*)(void *)> memory; ///< on a page's boundary
+  uint64_t capacity;                                     ///< bytes of it that may hold copies
+  std::vector<size_t> rankOf;                            ///< by variable: its place in the order in which they change
+  std::unique_ptr<StateCopies> copies;                   ///< of the checkpoint that is under way
   Trace::Track *ownTrack = nullptr, *threadTrack = nullptr;
   std::thread thread;
   bool underWay = false; ///< started, and its result not taken

@@ -11,7 +11,7 @@ Checkpointer::Checkpointer(std::string run, const RunRecord &record, const plan:
                            Communicator *ranks, const CheckpointRules &rules, double now, CheckpointHearers hearers)
     : run(std::move(run)), record(record), plan(plan), device(device), averages(averages),
       replaced(std::move(replaced)), signals(signals), ranks(ranks), policy(rules, now), finite(plan, device),
-      hearers(std::move(hearers)), writer(rules.stagingBytes) {}
+      hearers(std::move(hearers)), writer(rules.stagingBytes, device) {}
 
 std::string Checkpointer::pathOf(uint64_t step) const { return fmt::format("{}/checkpoints/step-{}", run, step); }
 
@@ -38,18 +38,16 @@ Status Checkpointer::begin(const TrainingPosition &position) {
     best = position.bestStep;
   auto write = [this, position, words = wordsOf(position.step)](std::vector<CheckpointTensor> tensors) {
     SignalWatch::Uninterrupted writing;
-    finite.guard(tensors, position.step);
     auto bytes = writeCheckpoint(run, record, position, std::move(tensors), ranks);
     if (bytes && rank() == 0)
       signals.setLastWords(words);
     return bytes;
   };
   policy.begun(monotonicSeconds());
-  writer.start(position.step,
-               checkpointTensors(plan, device,
-                                 averages ? std::span(averages->hostState()) : std::span<const HostState>(), replaced,
-                                 rank()),
-               std::move(write));
+  std::vector<CheckpointTensor> tensors = checkpointTensors(
+      plan, device, averages ? std::span(averages->hostState()) : std::span<const HostState>(), replaced, rank());
+  finite.guard(tensors, position.step);
+  writer.start(position.step, std::move(tensors), std::move(write));
   attempted = position.step;
   return attempt = poll();
 }

@@ -1,7 +1,7 @@
 //===- Checkpointer.h - the checkpoints of one run -----------------------===//
 //
-// Writes a checkpoint where the state is finite, then removes those that the rules no longer keep: the new one is durable
-// before an old one goes. With staging memory (checkpoint.staging_bytes) training goes on while it is written.
+// Writes a checkpoint where the state is finite, then removes those that the rules no longer keep: the new one is
+// durable before an old one goes. With staging memory (checkpoint.staging_bytes) training goes on while it is written.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_CHECKPOINTER_H
@@ -20,9 +20,9 @@ namespace tcc::runtime {
 
 /// Who hears of what happens to checkpoints.
 struct CheckpointHearers {
-  std::function<void(const std::string &)> warn;                     ///< an old one cannot be removed
-  std::function<void(const Status &)> failed;                        ///< an earlier one could not be written
-  std::function<void(const CheckpointWriter::Result &)> written;     ///< one is durable
+  std::function<void(const std::string &)> warn;                 ///< an old one cannot be removed
+  std::function<void(const Status &)> failed;                    ///< an earlier one could not be written
+  std::function<void(const CheckpointWriter::Result &)> written; ///< one is durable
 };
 
 class Checkpointer {
@@ -39,6 +39,8 @@ public:
   /// training may go on. Waits for one that is under way. Error, here and below: a state is not finite (exit status 4),
   /// or a checkpoint cannot be written; then the earlier ones stand.
   Status begin(const TrainingPosition &position);
+  /// Before the averages of the host change: one that is under way has its copy of them afterwards.
+  void beforeHostChanges() { writer.beforeHostChanges(); }
   /// Takes note of one that was completed meanwhile.
   Status poll();
   /// Waits for the one that is under way.

@@ -3,6 +3,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/state/Weights.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace tcc;
@@ -63,11 +64,19 @@ void FiniteState::guard(std::vector<CheckpointTensor> &tensors, uint64_t step) c
     if (!plan::isFloatingPoint(dtype) || !checked.contains(tensor.name))
       continue;
     tensor.stream = [inner = std::move(tensor.stream), dtype, name = tensor.name, step](const ByteSink &sink) {
-      return inner([&](std::span<const std::byte> piece) {
-        if (!allFinite(piece, dtype))
-          return Status(fmt::format("the state after update {} is not finite ('{}'), so it is not kept", step, name),
-                        kExitNonFinite);
-        return sink(piece);
+      // In pieces that stay in a core's cache until `sink` has read them, too.
+      constexpr size_t kPieceBytes = 128 << 10;
+      return inner([&](std::span<const std::byte> bytes) {
+        for (Status status; !bytes.empty();) {
+          std::span<const std::byte> piece = bytes.first(std::min(bytes.size(), kPieceBytes));
+          bytes = bytes.subspan(piece.size());
+          if (!allFinite(piece, dtype))
+            return Status(fmt::format("the state after update {} is not finite ('{}'), so it is not kept", step, name),
+                          kExitNonFinite);
+          if (status = sink(piece); !status.ok())
+            return status;
+        }
+        return Status();
       });
     };
   }

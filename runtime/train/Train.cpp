@@ -89,6 +89,7 @@ Expected<Evaluation> Trainer::evaluateWith(bool averages) {
 }
 
 Status Trainer::exchangeAverages() {
+  checkpoints.beforeHostChanges();
   Status status = run.averages ? run.averages->exchange() : Status();
   const bool shares = session.worldSize() > 1 && !session.training.ema().on_device() && !session.shardsParameters();
   return status.ok() && shares ? shareParameters(session) : status;
@@ -130,7 +131,8 @@ Status Trainer::evaluateNow() {
   progress().clear();
   std::string text = fmt::format("step {}/{}", run.position.step, run.totalSteps);
   for (const auto &[key, value] : record.values)
-    text += key.ends_with("eval_accuracy") ? fmt::format("  {} {:.4f}", key, value) : fmt::format("  {} {:.6g}", key, value);
+    text += key.ends_with("eval_accuracy") ? fmt::format("  {} {:.4f}", key, value)
+                                           : fmt::format("  {} {:.6g}", key, value);
   progress().note(text);
   if (run.stop)
     run.stop->hear(run.position.step, record);
@@ -213,10 +215,11 @@ void Trainer::warnOfScale(const UpdateMetrics &metrics) {
   if (scaleTold || (dynamic && metrics.lossScale > 1))
     return;
   scaleTold = true;
-  progress().note(fmt::format("warning: step {}: a gradient is not finite at a loss scale of {:g}, {}; the run ends after {} "
-                              "such updates in a row",
-                              metrics.step, metrics.lossScale,
-                              dynamic ? "where a smaller one hardly helps" : "which is fixed", kMostHopelessUpdates));
+  progress().note(
+      fmt::format("warning: step {}: a gradient is not finite at a loss scale of {:g}, {}; the run ends after {} "
+                  "such updates in a row",
+                  metrics.step, metrics.lossScale, dynamic ? "where a smaller one hardly helps" : "which is fixed",
+                  kMostHopelessUpdates));
 }
 
 Status Trainer::steps() {
@@ -251,9 +254,11 @@ Status Trainer::steps() {
         return status;
     if (metrics.overflowed)
       warnOfScale(metrics);
-    if (!metrics.skipped && run.averages)
+    if (!metrics.skipped && run.averages) {
+      checkpoints.beforeHostChanges();
       if (Status status = run.averages->update(appliedUpdates(run.position.step, run.position.lossScale)); !status.ok())
         return status.withContext(fmt::format("step {}: train.ema", run.position.step));
+    }
     double now = monotonicSeconds();
     metrics.seconds = now - before;
     metrics.resumed = run.resumed && !std::exchange(updated, true);

@@ -29,12 +29,17 @@ SCALED = [helper.make_node("Exp", ["scale"], ["factor"], "exp"), helper.make_nod
           helper.make_node("ReduceMean", ["squares"], ["loss"], "mean", keepdims=0)]
 
 
-def mlp(path, batch=8, width=16):
-    """x [batch, 5] → prediction [batch, 1]."""
+def mlp(path, batch=8, width=16, loss=False):
+    """x [batch, 5] → prediction [batch, 1]; with `loss` the mean squared distance from y, the only output."""
     nodes = [helper.make_node("Gemm", ["x", "w1", "b1"], ["h"], "first", transB=1),
              helper.make_node("Tanh", ["h"], ["a"], "tanh"),
              helper.make_node("Gemm", ["a", "w2", "b2"], ["prediction"], "second", transB=1)]
-    return save(path, nodes, {"x": [batch, 5]}, {"prediction": [batch, 1]},
+    if loss:
+        nodes += [helper.make_node("Sub", ["prediction", "y"], ["distance"], "distance"),
+                  helper.make_node("Mul", ["distance", "distance"], ["square"], "square"),
+                  helper.make_node("ReduceMean", ["square"], ["loss"], "mean", keepdims=0)]
+    y = {"y": [batch, 1]} if loss else {}
+    return save(path, nodes, {"x": [batch, 5]} | y, {"loss": []} if loss else {"prediction": [batch, 1]},
                 {"w1": random(1, width, 5), "b1": random(2, width), "w2": random(3, 1, width), "b2": random(4, 1)})
 
 

@@ -15,6 +15,7 @@ import models
 from common import BIN, EndToEnd, checkpoints, metrics
 
 RECIPE = models.SQUARES + '[optimizer]\nkind = "adamw"\nlr = 0.01\n'
+OPTIMIZERS = ["sgd", "adam", "adamw", "adagrad", "rmsprop", "lion", "lamb", "muon"]
 EMA = "[train]\nema = { decay = 0.9 }\n"
 
 
@@ -40,6 +41,33 @@ class Checkpoints(EndToEnd):
             self.assertEqual(len(re.findall(r"checkpoint of update \d+: .*B, training waited [\d.]+ s, durable after [\d.]+ s", log)), 20)
             runs.append([self.shard(run, step) for step in range(1, 21)])
         self.assertTrue(runs[0] == runs[1] == runs[2], "a checkpoint holds state of another update")
+
+    def test_copies_beside_training_are_the_state_of_their_step(self):
+        """Each optimizer, accumulation, averages on host and device, phases, ranks: byte for byte what a run writes that waits."""
+        phases = '[[phase]]\nname = "a"\nloss = "loss"\nparameters = ["w1", "b1"]\noptimizer = { kind = "adam", lr = 1e-2 }\n' \
+                 '[[phase]]\nname = "b"\nloss = "loss"\nparameters = ["w2", "b2"]\noptimizer = { kind = "sgd", momentum = 0.9, lr = 1e-2 }\nevery = 2\n'
+        kinds = {kind: f'[optimizer]\nkind = "{kind}"\nlr = 0.01\n' for kind in OPTIMIZERS}
+        adam = kinds["adam"]
+        recipes = [*kinds.items(), ("accumulated", adam + "[train]\naccumulate = 2\n"),
+                   ("clipped, averages of the device", adam + '[train]\nclip_norm = 0.1\nema = { decay = 0.9, on = "device" }\n'),
+                   ("averages of the host", adam + EMA), ("phases", phases), ("ranks", adam + '[parallel]\nmode = "ddp"\n')]
+        self.save("d.safetensors", **models.mlp_data(80))
+        models.mlp(self.folder / "m.onnx", width=3000)
+        models.mlp(self.folder / "phases.onnx", width=3000, loss=True)
+        for name, text in recipes:
+            with self.subTest(name):
+                of_phases = name == "phases"
+                plan = self.compile(self.folder / ("phases.onnx" if of_phases else "m.onnx"), "--recipe",
+                                    self.write("r.toml", text if of_phases else models.SQUARES + text))
+                files = []
+                for staging in ("0", "all"):
+                    run = self.folder / f"{name}-{staging}"
+                    self.succeed("trun", plan, "--data", "d.safetensors", "--seed", 3, "--no-release", "--out", run, "--steps", 6,
+                                 "--checkpoint-every", 1, "--set", "checkpoint.keep=0", "--set", f"checkpoint.staging_bytes={staging}",
+                                 *(["--nproc", 2] if name == "ranks" else []))
+                    files.append([self.shard(run, step) for step in range(1, 7)])
+                self.assertEqual(len(set(files[0])), 6, "no step changes the state")
+                self.assertTrue(files[0] == files[1], "a checkpoint holds state of another update")
 
     def test_killed_while_it_writes(self):
         """kill -9 at many moments: the last checkpoint is whole, and the run goes on to the same bits."""

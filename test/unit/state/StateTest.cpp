@@ -1,10 +1,10 @@
 //===- StateTest.cpp - checkpoints, weights, exports ---------------------===//
-#include "support/AtomicFile.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Export.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/RunFolder.h"
+#include "support/AtomicFile.h"
 #include "test/unit/train/TrainFixture.h"
 
 #include <csignal>
@@ -192,7 +192,8 @@ TEST_F(State, InitialWeightsOfARun) {
        1,
        {}});
   ASSERT_TRUE(other.ok());
-  expectError(loadWeights(other->plan(), *other->device, at("run"), WeightsRule::Strict), {"'frozen' (its frozen value is another"});
+  expectError(loadWeights(other->plan(), *other->device, at("run"), WeightsRule::Strict),
+              {"'frozen' (its frozen value is another"});
 }
 
 TEST_F(State, PredictAndGradients) {
@@ -281,4 +282,32 @@ TEST_F(State, TemporaryNamesAreUniqueAndLocked) {
   EXPECT_EQ(ownerOfTemporary(".f.tcc-12-3.tmp"), 12);
   for (const char *other : {".f.tcc-12.tmp", ".f.tcc-a-3.tmp", "f.tcc-12-3.tmp", ".f.tcc-12-3.tmp2", ".tcc-12-3.tmp"})
     EXPECT_FALSE(ownerOfTemporary(other)) << other;
+}
+
+TEST_F(State, LargeFilesHoldEveryByte) {
+  // Past the system's cache: from memory at any place in a page, in pieces of any size, with any rest.
+  constexpr uint64_t kMost = 3 << 20;
+  std::vector<unsigned char> bytes(kMost + 4096);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<unsigned char>(i * 2654435761u >> 13);
+  for (uint64_t offset : {0, 1, 4095})
+    for (std::vector<uint64_t> pieces : {std::vector<uint64_t>{kMost},
+                                         {8, 120, kMost - 128},
+                                         {4097, 256 << 10, 1 << 20, 5},
+                                         {3, (1 << 20) + 1, (1 << 20) - 7},
+                                         {4096, 4096},
+                                         {}}) {
+      auto file = AtomicFile::create(at("large"), AtomicFile::Through::Disk);
+      ASSERT_TRUE(file.ok()) << file.message();
+      uint64_t done = 0;
+      for (uint64_t piece : pieces) {
+        ASSERT_TRUE(file->write(bytes.data() + offset + done, piece).ok());
+        done += piece;
+      }
+      EXPECT_EQ(file->bytesWritten(), done);
+      EXPECT_EQ(file->hash(), plan::hashBytes(bytes.data() + offset, done));
+      ASSERT_TRUE(file->commit().ok());
+      EXPECT_TRUE(*readFile(at("large")) == std::string_view(reinterpret_cast<char *>(bytes.data()) + offset, done))
+          << offset << ", " << done;
+    }
 }
