@@ -13,6 +13,7 @@
 #include "support/Status.h"
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +51,15 @@ public:
   virtual ImageShape imageShape() const;
   /// The sample before any transform; stored bytes stay bytes. Only where holdsImages(). Error: as read().
   virtual Status readImage(uint64_t index, Image &image) const;
+
+  /// True if reading a part of an image is less work than reading all of it.
+  virtual bool readsParts() const { return false; }
+  /// The part of an image of height × width pixels that is wanted. Error: the image has no such part.
+  using PartOf = std::function<Expected<Box>(uint32_t height, uint32_t width)>;
+  /// As readImage: that part of it. Only where readsParts().
+  virtual Status readPart(uint64_t index, const PartOf &partOf, Image &image) const {
+    return (void)partOf, readImage(index, image);
+  }
 
   /// Where sample `index` comes from, if it has a file of its own; else empty.
   virtual std::string place(uint64_t index) const { return (void)index, ""; }
@@ -111,15 +121,17 @@ public:
   SliceColumn(std::unique_ptr<Column> base, uint64_t begin, uint64_t end);
   SliceColumn(std::unique_ptr<Column> base, uint64_t count, Take take = Take::Spread);
   bool isText() const override { return base->isText(); }
-  Status read(uint64_t index, std::byte *destination) const override {
-    return base->read(of(index), destination);
-  }
+  Status read(uint64_t index, std::byte *destination) const override { return base->read(of(index), destination); }
   Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
     return base->draw(of(index), draw, destination);
   }
   bool isComputed() const override { return base->isComputed(); }
   ImageShape imageShape() const override { return base->imageShape(); }
   Status readImage(uint64_t index, Image &image) const override { return base->readImage(of(index), image); }
+  bool readsParts() const override { return base->readsParts(); }
+  Status readPart(uint64_t index, const PartOf &partOf, Image &image) const override {
+    return base->readPart(of(index), partOf, image);
+  }
   std::string place(uint64_t index) const override { return base->place(of(index)); }
   Expected<std::optional<uint64_t>> contentHash() const override;
   std::span<const std::byte> contiguous() const override;

@@ -5,12 +5,15 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/data/ImageDecode.h"
 #include "runtime/data/Limits.h"
+#include "runtime/data/transforms/EveryLevel.h"
 
+#include <algorithm>
 #include <csetjmp>
 #include <cstdio>
 #include <cstring>
 #include <jpeglib.h>
 #include <png.h>
+#include <vector>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -54,8 +57,39 @@ void onJpegProgress(j_common_ptr info) {
   std::longjmp(error->jump, 1);
 }
 
-/// Reads the header, and the pixels where there is room for them. `size` is set from the header, or compared with it.
-bool readJpeg(const unsigned char *bytes, size_t count, ImageSize *size, unsigned char *rgb, JpegError *error) {
+/// A row of RGB becomes three rows, `plane` bytes from one to the next.
+TCC_EVERY_LEVEL void separate(const unsigned char *rgb, uint32_t count, uint64_t plane, unsigned char *to) {
+  using Bytes = unsigned char __attribute__((vector_size(16)));
+  uint32_t x = 0;
+  for (; x + 16 <= count; x += 16) {
+    Bytes a, b, c;
+    std::memcpy(&a, rgb + 3 * x, 16);
+    std::memcpy(&b, rgb + 3 * x + 16, 16);
+    std::memcpy(&c, rgb + 3 * x + 32, 16);
+    // From a and b what they have of a colour, then the rest from c.
+    const Bytes red = __builtin_shuffle(a, b, Bytes{0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30}),
+                green = __builtin_shuffle(a, b, Bytes{1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31}),
+                blue = __builtin_shuffle(a, b, Bytes{2, 5, 8, 11, 14, 17, 20, 23, 26, 29});
+    const Bytes planes[] = {__builtin_shuffle(red, c, Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17, 20, 23, 26, 29}),
+                            __builtin_shuffle(green, c, Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 18, 21, 24, 27, 30}),
+                            __builtin_shuffle(blue, c, Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 19, 22, 25, 28, 31})};
+    for (int channel = 0; channel < 3; ++channel)
+      std::memcpy(to + channel * plane + x, &planes[channel], 16);
+  }
+  for (; x < count; ++x)
+    for (int channel = 0; channel < 3; ++channel)
+      to[channel * plane + x] = rgb[3 * x + channel];
+}
+
+/// Where decoded pixels go.
+struct Target {
+  Box part;
+  unsigned char *planes;
+  unsigned char *row; ///< room for a row of the image
+};
+
+/// Reads the header, and the pixels where there is a target. `size` is set from the header, or compared with it.
+bool readJpeg(const unsigned char *bytes, size_t count, ImageSize *size, const Target *target, JpegError *error) {
   jpeg_decompress_struct info;
   jpeg_progress_mgr progress;
   info.err = jpeg_std_error(&error->manager);
@@ -71,7 +105,7 @@ bool readJpeg(const unsigned char *bytes, size_t count, ImageSize *size, unsigne
   info.progress = &progress;
   jpeg_mem_src(&info, bytes, count);
   jpeg_read_header(&info, TRUE);
-  if (!rgb) {
+  if (!target) {
     size->width = info.image_width;
     size->height = info.image_height;
     jpeg_destroy_decompress(&info);
@@ -83,8 +117,29 @@ bool readJpeg(const unsigned char *bytes, size_t count, ImageSize *size, unsigne
     std::snprintf(error->message, sizeof(error->message), "its size is not the one of its header");
     std::longjmp(error->jump, 1);
   }
+  const Box &part = target->part;
+  // Smooth chroma reads the neighbours: a block more on both sides, and rows above.
+  const JDIMENSION block = static_cast<JDIMENSION>(info.max_h_samp_factor) * DCTSIZE,
+                   rows = static_cast<JDIMENSION>(info.max_v_samp_factor) * DCTSIZE;
+  JDIMENSION left = part.left > block ? part.left - block : 0;
+  JDIMENSION width = std::min(part.left + part.width + block, size->width) - left;
+  if (width < size->width)
+    jpeg_crop_scanline(&info, &left, &width);
+  if (part.top > rows)
+    jpeg_skip_scanlines(&info, part.top - rows);
+  while (info.output_scanline < part.top + part.height) {
+    const JDIMENSION y = info.output_scanline;
+    JSAMPROW row = target->row;
+    jpeg_read_scanlines(&info, &row, 1);
+    if (y >= part.top)
+      separate(target->row + 3ull * (part.left - left), part.width, uint64_t(part.width) * part.height,
+               target->planes + uint64_t(y - part.top) * part.width);
+  }
+  // Skipping to the end would read nothing.
+  if (info.output_height - info.output_scanline > 1)
+    jpeg_skip_scanlines(&info, info.output_height - info.output_scanline - 1);
   while (info.output_scanline < info.output_height) {
-    JSAMPROW row = rgb + 3ull * size->width * info.output_scanline;
+    JSAMPROW row = target->row;
     jpeg_read_scanlines(&info, &row, 1);
   }
   jpeg_finish_decompress(&info);
@@ -116,17 +171,28 @@ bool readPng(std::string_view bytes, ImageSize &size, unsigned char *rgb, std::s
   return ok;
 }
 
-Status read(const std::string &where, std::string_view bytes, ImageSize &size, unsigned char *rgb) {
+Status read(const std::string &where, std::string_view bytes, ImageSize &size, const Target *target) {
   switch (codecOf(bytes)) {
   case Codec::Jpeg: {
     JpegError error;
     const auto *data = reinterpret_cast<const unsigned char *>(bytes.data());
-    return readJpeg(data, bytes.size(), &size, rgb, &error) ? Status()
-                                                            : tcc::error("{}: damaged JPEG: {}", where, error.message);
+    return readJpeg(data, bytes.size(), &size, target, &error)
+               ? Status()
+               : tcc::error("{}: damaged JPEG: {}", where, error.message);
   }
   case Codec::Png: {
     std::string message;
-    return readPng(bytes, size, rgb, message) ? Status() : error("{}: damaged PNG: {}", where, message);
+    thread_local std::vector<unsigned char> rgb;
+    if (target)
+      rgb.resize(3ull * size.width * size.height);
+    if (!readPng(bytes, size, target ? rgb.data() : nullptr, message))
+      return error("{}: damaged PNG: {}", where, message);
+    for (uint32_t y = 0; target && y < target->part.height; ++y) {
+      const Box &part = target->part;
+      separate(rgb.data() + 3 * (uint64_t(part.top + y) * size.width + part.left), part.width,
+               uint64_t(part.width) * part.height, target->planes + uint64_t(y) * part.width);
+    }
+    return Status();
   }
   case Codec::None:
     break;
@@ -141,12 +207,15 @@ Expected<ImageSize> tcc::runtime::imageSize(const std::string &where, std::strin
     return status;
   if (uint64_t(size.width) * size.height > limits::kMostImagePixels)
     return error("{}: its header says {}x{} pixels; an image may have {} pixels at most; make it smaller", where,
-                       size.width, size.height, limits::kMostImagePixels);
+                 size.width, size.height, limits::kMostImagePixels);
   return size;
 }
 
-Status tcc::runtime::decodeImage(const std::string &where, std::string_view bytes, ImageSize size,
-                                       std::span<unsigned char> rgb) {
-  assert(rgb.size() >= 3ull * size.width * size.height);
-  return read(where, bytes, size, rgb.data());
+Status tcc::runtime::decodeImage(const std::string &where, std::string_view bytes, ImageSize size, const Box &part,
+                                 std::span<unsigned char> planes) {
+  assert(planes.size() >= 3ull * part.width * part.height);
+  thread_local std::vector<unsigned char> row;
+  row.resize(3ull * size.width);
+  const Target target{part, planes.data(), row.data()};
+  return read(where, bytes, size, &target);
 }

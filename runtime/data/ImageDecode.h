@@ -2,6 +2,7 @@
 #ifndef TCC_RUNTIME_DATA_IMAGEDECODE_H
 #define TCC_RUNTIME_DATA_IMAGEDECODE_H
 
+#include "runtime/data/transforms/Image.h"
 #include "support/Status.h"
 
 #include <cstdint>
@@ -20,9 +21,11 @@ struct ImageSize {
 /// than limits::kMostImagePixels. `where` names the image.
 Expected<ImageSize> imageSize(const std::string &where, std::string_view bytes);
 
-/// Decodes to interleaved RGB. The image must have exactly `size`, for which `rgb` has room: 3 · width · height bytes.
-Status decodeImage(const std::string &where, std::string_view bytes, ImageSize size,
-                         std::span<unsigned char> rgb);
+/// Decodes a part of an image, which must have exactly `size`: `planes` becomes red, green and blue, of 3 · part.width
+/// · part.height bytes. A part has the bytes that it has in the whole image. All of a JPEG's data is read, so that
+/// damage is found wherever it is, but transformed, and converted to RGB, only about the part.
+Status decodeImage(const std::string &where, std::string_view bytes, ImageSize size, const Box &part,
+                   std::span<unsigned char> planes);
 
 } // namespace tcc::runtime
 

@@ -77,6 +77,10 @@ public:
     return shape;
   }
   Status readImage(uint64_t index, Image &image) const override { return decode(index, image, /*anySize=*/true); }
+  bool readsParts() const override { return true; }
+  Status readPart(uint64_t index, const PartOf &partOf, Image &image) const override {
+    return decode(index, image, /*anySize=*/true, &partOf);
+  }
 
   std::string place(uint64_t index) const override { return sources[index].name; }
   Expected<std::optional<uint64_t>> contentHash() const override {
@@ -103,7 +107,7 @@ public:
 
 private:
   /// A size that is none of the column's is refused before anything is decoded.
-  Status decode(uint64_t index, Image &image, bool anySize) const {
+  Status decode(uint64_t index, Image &image, bool anySize, const PartOf *partOf = nullptr) const {
     const ImageSource &source = sources[index];
     return withBytes(source, [&](std::string_view bytes) {
       auto size = imageSize(source.name, bytes);
@@ -113,19 +117,13 @@ private:
         return error("{}: the image has {}x{} pixels, the first one of the set {}x{}; bring all to one size, with "
                      "[[data.transform]] kind = \"resize\" or a crop",
                      source.name, size->width, size->height, type().dims(3), type().dims(2));
-      thread_local std::vector<unsigned char> rgb;
-      image.reshape(3, size->height, size->width, false);
-      rgb.resize(image.elements());
-      if (Status status = decodeImage(source.name, bytes, *size, rgb); !status.ok())
-        return status;
-      const uint64_t plane = image.plane();
-      uint8_t *red = image.bytes.data(), *green = red + plane, *blue = green + plane;
-      for (uint64_t i = 0; i < plane; ++i) {
-        red[i] = rgb[3 * i];
-        green[i] = rgb[3 * i + 1];
-        blue[i] = rgb[3 * i + 2];
-      }
-      return Status();
+      Expected<Box> part = Box{0, 0, size->height, size->width};
+      if (partOf)
+        part = (*partOf)(size->height, size->width);
+      if (!part)
+        return part.status();
+      image.reshape(3, part->height, part->width, false);
+      return decodeImage(source.name, bytes, *size, *part, image.bytes);
     });
   }
 

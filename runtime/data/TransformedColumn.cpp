@@ -39,13 +39,15 @@ public:
 
   Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
     thread_local Image image, spare;
-    if (Status status = base->readImage(index, image); !status.ok())
+    size_t done = 0;
+    if (Status status = base->readsParts() ? readCut(index, draw, image, spare, done) : base->readImage(index, image);
+        !status.ok())
       return status;
     if (flat) {
       image.width = image.height;
       image.height = std::exchange(image.channels, 1);
     }
-    for (const Step &step : steps) {
+    for (const Step &step : std::span(steps).subspan(done)) {
       Random random(draw, index, step.number);
       if (Status status = step.transform->apply(image, spare, random); !status.ok())
         return status.withContext(where(index));
@@ -68,6 +70,27 @@ public:
   bool isComputed() const override { return true; }
 
 private:
+  /// Reads what the first transforms choose and scale, and does so; `done` becomes the number of these.
+  Status readCut(uint64_t index, const Draw &draw, Image &image, Image &spare, size_t &done) const {
+    Cut cut;
+    auto choose = [&](uint32_t height, uint32_t width) {
+      cut = Cut::of(height, width);
+      for (; done < steps.size(); ++done) {
+        Random random(draw, index, steps[done].number);
+        if (!steps[done].transform->narrow(cut, random))
+          break;
+      }
+      return Expected(cut.source());
+    };
+    if (Status status = base->readPart(index, choose, image); !status.ok())
+      return status;
+    if (cut.isScaled()) {
+      cut.make(image, spare);
+      std::swap(image, spare);
+    }
+    return Status();
+  }
+
   std::string where(uint64_t index) const {
     const std::string file = base->place(index);
     return file.empty() ? fmt::format("column '{}', sample {}", name(), index) : file;
@@ -91,8 +114,8 @@ public:
       return status;
     const int64_t label = integerElement(stored, base->type().dtype(), 0), classes = type().dims(1);
     if (label < 0 || label >= classes)
-      return error("column '{}', sample {}: label {} is no class: one_hot has classes = {}, from 0 to {}", name(), index,
-                   label, classes, classes - 1);
+      return error("column '{}', sample {}: label {} is no class: one_hot has classes = {}, from 0 to {}", name(),
+                   index, label, classes, classes - 1);
     auto *values = reinterpret_cast<float *>(destination);
     std::fill_n(values, classes, static_cast<float>(smoothing / static_cast<double>(classes)));
     values[label] = static_cast<float>(1 - smoothing + smoothing / static_cast<double>(classes));

@@ -80,7 +80,7 @@ void StateCopies::beforeWrite(uint32_t variable) {
   const int32_t item = itemOf[variable];
   if (item < 0 || states[static_cast<size_t>(item)].load(std::memory_order_acquire) == State::Done)
     return;
-  TraceScope span(track, "copy state");
+  TraceScope span(track, "wait for copies");
   const double begun = monotonicSeconds();
   {
     std::unique_lock lock(mutex);

@@ -28,7 +28,8 @@ public:
   /// In the order in which copyAll() takes them. `track` is that of the thread that trains, or null.
   StateCopies(std::vector<Item> items, size_t variables, Trace::Track *track);
 
-  /// Copies what nobody else does and returns when all is copied, or after an error. Any thread, several at once.
+  /// Makes the copies that are not under way and returns when all is copied, or after an error. Any thread, several at
+  /// once.
   void copyAll();
   /// The same for one variable, on the thread that trains.
   void beforeWrite(uint32_t variable) override;

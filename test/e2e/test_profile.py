@@ -93,7 +93,7 @@ class Profile(EndToEnd):
         self.assertGreaterEqual(sum(end - begin for begin, end, *_ in waits) / 1e6, logged * 0.999)
         written = [span[3]["update"] for span in named("write checkpoint", spans["checkpoint"])]
         self.assertEqual(written, [line["step"] for line in lines if "checkpoint_bytes" in line])
-        self.assertEqual(len(named("copy state")), len(written))
+        self.assertEqual(len(named("copy state", spans["checkpoint"])), len(written))
         read = named("finish batch", spans["loader 1"] + spans["loader 2"])
         self.assertGreaterEqual(len(read), 30)
         # Batches were there before training took them.

@@ -51,11 +51,18 @@ public:
   Status apply(Image &image, Image &spare, Random &) const override {
     const Size size = sizeFor(image.height, image.width);
     if (size.height == 0 || size.width == 0)
-      return error("an image of {}x{} would become {}x{}, which has no pixels", image.width, image.height,
-                   size.width, size.height);
+      return error("an image of {}x{} would become {}x{}, which has no pixels", image.width, image.height, size.width,
+                   size.height);
     resample(image, {0, 0, image.height, image.width}, size.height, size.width, filter, antialias, spare);
     std::swap(image, spare);
     return Status();
+  }
+  bool narrow(Cut &cut, Random &) const override {
+    const Size size = sizeFor(cut.window.height, cut.window.width);
+    if (cut.isScaled() || size.height == 0 || size.width == 0)
+      return false;
+    cut.scale(size.height, size.width, filter, antialias);
+    return true;
   }
 
 private:
@@ -185,6 +192,13 @@ public:
     padding.cut(image, spare, halfRounded(height - size.height), halfRounded(width - size.width), size);
     return Status();
   }
+  bool narrow(Cut &cut, Random &) const override {
+    if (size.height > cut.window.height || size.width > cut.window.width)
+      return false; // it pads
+    cut.narrow({uint32_t(halfRounded(cut.window.height - size.height)),
+                uint32_t(halfRounded(cut.window.width - size.width)), size.height, size.width});
+    return true;
+  }
 
 private:
   Size size;
@@ -222,6 +236,14 @@ public:
                    left = random.below(uint32_t(width - size.width + 1));
     all.cut(image, spare, top, left, size);
     return Status();
+  }
+  bool narrow(Cut &cut, Random &random) const override {
+    if (padding.left + padding.top + padding.right + padding.bottom != 0 || cut.window.height < size.height ||
+        cut.window.width < size.width)
+      return false;
+    const uint32_t top = random.below(cut.window.height - size.height + 1);
+    cut.narrow({top, random.below(cut.window.width - size.width + 1), size.height, size.width});
+    return true;
   }
 
 private:
@@ -264,6 +286,13 @@ public:
     resample(image, choose(image.height, image.width, random), size.height, size.width, filter, antialias, spare);
     std::swap(image, spare);
     return Status();
+  }
+  bool narrow(Cut &cut, Random &random) const override {
+    if (cut.isScaled())
+      return false;
+    cut.narrow(choose(cut.window.height, cut.window.width, random));
+    cut.scale(size.height, size.width, filter, antialias);
+    return true;
   }
 
 private:
@@ -376,8 +405,7 @@ public:
     const double factor = scale.empty() ? 1 : random.uniform(scale[0], scale[1]);
     const double shearX = shear.empty() ? 0 : random.uniform(shear[0], shear[1]);
     const double shearY = shear.size() < 4 ? 0 : random.uniform(shear[2], shear[3]);
-    warp(image,
-         affineMap(turn, shiftX, shiftY, factor, shearX, shearY, image.width * 0.5, image.height * 0.5), filter,
+    warp(image, affineMap(turn, shiftX, shiftY, factor, shearX, shearY, image.width * 0.5, image.height * 0.5), filter,
          levels, spare);
     std::swap(image, spare);
     return Status();

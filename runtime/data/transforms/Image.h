@@ -45,6 +45,12 @@ template <typename Use> auto withElement(const Image &image, Use use) {
   return image.floats ? use(float()) : use(uint8_t());
 }
 
+/// A part of an image, in pixels.
+struct Box {
+  uint32_t top = 0, left = 0, height = 0, width = 0;
+  bool operator==(const Box &) const = default;
+};
+
 /// The shape of a column's images; of the first one where sizes differ.
 struct ImageShape {
   uint32_t channels = 0, height = 0, width = 0;

@@ -1,12 +1,13 @@
 //===- Resample.cpp - scale an image ---------------------------------------===//
 //
-// Two passes, first along rows, then along columns, with bytes between them. Each output is a sum of weighted inputs;
-// the weights are the filter's values around the output's place in the input, stretched where the image becomes smaller
-// (antialias), and sum to 1. They are rounded to 22 fractional bits, so the sums are exact integers in any order. This
-// is Pillow's arithmetic (src/libImaging/Resample.c), step by step.
+// Two passes, first along rows, then along columns, with bytes between them. Both work on 16 bytes at a time. Each
+// output is a sum of weighted inputs; the weights are the filter's values around the output's place in the input,
+// stretched where the image becomes smaller (antialias), and sum to 1. They are rounded to 22 fractional bits, so the
+// sums are exact integers in any order. This is Pillow's arithmetic (src/libImaging/Resample.c), step by step.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/transforms/Resample.h"
+#include "runtime/data/transforms/EveryLevel.h"
 
 #include <algorithm>
 #include <cmath>
@@ -114,63 +115,158 @@ private:
 
 inline uint8_t clipped(int32_t sum) { return uint8_t(std::clamp(sum >> kFraction, 0, 255)); }
 
-void alongRow(const uint8_t *from, const Weights &weights, uint8_t *to) {
-  for (uint32_t i = 0; i < weights.out; ++i) {
-    const uint8_t *pixel = from + weights.first[i];
-    const int32_t *weight = weights.weight.data() + size_t(i) * weights.taps;
+/// Sixteen bytes, and numbers made of them: the compiler has them as registers of whatever size there is.
+using Bytes = uint8_t __attribute__((vector_size(16)));
+using Numbers = int32_t __attribute__((vector_size(64)));
+constexpr uint32_t kLanes = 16;
+
+// By reference: how such a vector is passed is no matter of a level.
+inline __attribute__((always_inline)) void addWeighted(const uint8_t *bytes, int32_t weight, Numbers &sum) {
+  Bytes loaded;
+  std::memcpy(&loaded, bytes, kLanes);
+  sum += __builtin_convertvector(loaded, Numbers) * weight;
+}
+inline __attribute__((always_inline)) void storeClipped(const Numbers &total, uint8_t *to) {
+  Numbers sum = total >> kFraction;
+  sum = sum < 0 ? 0 : sum;
+  sum = sum > 255 ? 255 : sum;
+  const Bytes result = __builtin_convertvector(sum, Bytes);
+  std::memcpy(to, &result, kLanes);
+}
+
+/// Of a pass along rows: outputs [begin, end) are made; inputs are there from number `held` on.
+struct Across {
+  const Weights &weights;
+  uint32_t begin, end, held;
+
+  uint32_t count() const { return end - begin; }
+  uint32_t first() const { return weights.first[begin] - held; }
+  uint32_t last() const { return weights.first[end - 1] + weights.count[end - 1] - held; }
+};
+
+void alongRow(const uint8_t *from, const Across &across, uint8_t *to) {
+  for (uint32_t i = across.begin; i < across.end; ++i) {
+    const uint8_t *pixel = from + (across.weights.first[i] - across.held);
+    const int32_t *weight = across.weights.weight.data() + size_t(i) * across.weights.taps;
     int32_t sum = kHalf;
-    for (uint32_t t = 0, count = weights.count[i]; t < count; ++t)
+    for (uint32_t t = 0, taps = across.weights.count[i]; t < taps; ++t)
       sum += pixel[t] * weight[t];
-    to[i] = clipped(sum);
+    to[i - across.begin] = clipped(sum);
+  }
+}
+
+/// 16 × 16 bytes; four times each row of the result interleaves two rows that are half of them apart.
+inline __attribute__((always_inline)) void transpose(const uint8_t *from, size_t stride, uint8_t *to, size_t toStride) {
+  Bytes rows[kLanes], next[kLanes];
+  for (uint32_t i = 0; i < kLanes; ++i)
+    std::memcpy(&rows[i], from + i * stride, kLanes);
+  for (int round = 0; round < 4; ++round) {
+    for (uint32_t i = 0; i < kLanes / 2; ++i) {
+      const Bytes low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23},
+                  high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+      next[2 * i] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], high);
+    }
+    for (uint32_t i = 0; i < kLanes; ++i)
+      rows[i] = next[i];
+  }
+  for (uint32_t i = 0; i < kLanes; ++i)
+    std::memcpy(to + i * toStride, &rows[i], kLanes);
+}
+
+/// 16 rows. They are transposed, so that one output of all of them is a vector. `columns` and `results` have room for
+/// 16 bytes for each input and output.
+TCC_EVERY_LEVEL void alongRows(const uint8_t *from, size_t stride, const Across &across, uint8_t *columns,
+                               uint8_t *results, uint8_t *to) {
+  const uint32_t first = across.first(), last = across.last(), count = across.count();
+  // The last 16 columns, here and below, include some that were done before.
+  for (uint32_t x = first; x < last; x += kLanes) {
+    const uint32_t at = std::min(x, last - kLanes);
+    transpose(from + at, stride, columns + size_t(at - first) * kLanes, kLanes);
+  }
+  for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t output = across.begin + i;
+    const uint8_t *pixel = columns + size_t(across.weights.first[output] - across.held - first) * kLanes;
+    const int32_t *weight = across.weights.weight.data() + size_t(output) * across.weights.taps;
+    Numbers sum = Numbers{} + kHalf;
+    for (uint32_t t = 0, taps = across.weights.count[output]; t < taps; ++t)
+      addWeighted(pixel + size_t(t) * kLanes, weight[t], sum);
+    storeClipped(sum, results + size_t(i) * kLanes);
+  }
+  for (uint32_t x = 0; x < count; x += kLanes) {
+    const uint32_t at = std::min(x, count - kLanes);
+    transpose(results + size_t(at) * kLanes, kLanes, to + at, count);
+  }
+}
+
+/// All rows; each becomes across.count() outputs.
+void acrossRows(const uint8_t *from, size_t stride, uint32_t height, const Across &across, uint8_t *to) {
+  const uint32_t read = across.last() - across.first(), count = across.count();
+  if (height < kLanes || read < kLanes || count < kLanes) {
+    for (uint32_t y = 0; y < height; ++y)
+      alongRow(from + y * stride, across, to + size_t(y) * count);
+    return;
+  }
+  thread_local std::vector<uint8_t> columns, results;
+  columns.resize(size_t(read) * kLanes);
+  results.resize(size_t(count) * kLanes);
+  for (uint32_t y = 0; y < height; y += kLanes) {
+    const uint32_t at = std::min(y, height - kLanes);
+    alongRows(from + at * stride, stride, across, columns.data(), results.data(), to + size_t(at) * count);
   }
 }
 
 /// All columns of one output row; `stride` is the distance between input rows.
-void alongColumns(const uint8_t *from, uint32_t stride, uint32_t width, const int32_t *weight, uint32_t count,
-                  int32_t *sums, uint8_t *to) {
-  std::fill_n(sums, width, kHalf);
-  for (uint32_t t = 0; t < count; ++t) {
-    const uint8_t *row = from + size_t(t) * stride;
-    const int32_t w = weight[t];
-    for (uint32_t x = 0; x < width; ++x)
-      sums[x] += row[x] * w;
-  }
-  for (uint32_t x = 0; x < width; ++x)
-    to[x] = clipped(sums[x]);
-}
-
-/// One plane; a pass whose size stays is left out. Pillow 13 begins with columns where the height shrinks by more than
-/// twice the pixels that the width does, and the bytes between the passes depend on the order.
-void inTwoPasses(const uint8_t *source, uint32_t stride, const Box &part, const Weights &rows, const Weights &columns,
-                 uint32_t height, uint32_t width, uint8_t *target) {
-  thread_local std::vector<uint8_t> between;
-  thread_local std::vector<int32_t> sums;
-  const bool across = width != part.width, down = height != part.height;
-  sums.resize(std::max(width, part.width));
-  auto column = [&](const uint8_t *lines, uint32_t linesStride, uint32_t firstLine, uint32_t count, uint32_t y,
-                    uint8_t *out) {
-    alongColumns(lines + size_t(columns.first[y] - firstLine) * linesStride, linesStride, count,
-                 columns.weight.data() + size_t(y) * columns.taps, columns.count[y], sums.data(), out);
-  };
-  const int64_t shorter = int64_t(part.height) - height, narrower = int64_t(part.width) - width;
-  if (!across || (shorter > 0 && shorter > 2 * narrower)) {
-    between.resize(part.width);
-    for (uint32_t y = 0; y < height; ++y) {
-      uint8_t *out = target + size_t(y) * width;
-      column(source, stride, 0, part.width, y, across ? between.data() : out);
-      if (across)
-        alongRow(between.data(), rows, out);
+TCC_EVERY_LEVEL void alongColumns(const uint8_t *from, size_t stride, uint32_t width, const int32_t *weight,
+                                  uint32_t count, uint8_t *to) {
+  if (width < kLanes) {
+    for (uint32_t x = 0; x < width; ++x) {
+      int32_t sum = kHalf;
+      for (uint32_t t = 0; t < count; ++t)
+        sum += from[size_t(t) * stride + x] * weight[t];
+      to[x] = clipped(sum);
     }
     return;
   }
-  // Input rows that the second pass reads.
-  const uint32_t begin = down ? columns.first.front() : 0,
-                 end = down ? columns.first.back() + columns.count.back() : part.height;
-  between.resize(size_t(end - begin) * width);
-  for (uint32_t y = begin; y < end; ++y)
-    alongRow(source + size_t(y) * stride, rows, (down ? between.data() : target) + size_t(y - begin) * width);
-  for (uint32_t y = 0; down && y < height; ++y)
-    column(between.data(), width, begin, width, y, target + size_t(y) * width);
+  for (uint32_t x = 0; x < width; x += kLanes) {
+    const uint32_t at = std::min(x, width - kLanes);
+    Numbers sum = Numbers{} + kHalf;
+    for (uint32_t t = 0; t < count; ++t)
+      addWeighted(from + size_t(t) * stride + at, weight[t], sum);
+    storeClipped(sum, to + at);
+  }
+}
+
+/// One plane of a cut; a pass whose size stays is left out. Pillow 13 begins with columns where the height shrinks by
+/// more than twice the pixels that the width does, and the bytes between the passes depend on the order. `source` is
+/// the pixel at the corner of `held`, the pixels of cut.part that are there.
+void inTwoPasses(const uint8_t *source, size_t stride, const Box &held, const Cut &cut, const Weights &rows,
+                 const Weights &columns, uint8_t *target) {
+  thread_local std::vector<uint8_t> between;
+  const Box &window = cut.window;
+  const bool across = cut.width != cut.part.width, down = cut.height != cut.part.height;
+  const Across all{rows, window.left, window.left + window.width, held.left};
+  auto column = [&](const uint8_t *lines, size_t linesStride, uint32_t count, uint32_t y, uint8_t *out) {
+    alongColumns(lines + size_t(columns.first[y] - held.top) * linesStride, linesStride, count,
+                 columns.weight.data() + size_t(y) * columns.taps, columns.count[y], out);
+  };
+  const int64_t shorter = int64_t(cut.part.height) - cut.height, narrower = int64_t(cut.part.width) - cut.width;
+  if (!across) {
+    for (uint32_t y = 0; y < window.height; ++y)
+      column(source, stride, window.width, window.top + y, target + size_t(y) * window.width);
+  } else if (!down) {
+    acrossRows(source, stride, window.height, all, target);
+  } else if (shorter > 0 && shorter > 2 * narrower) {
+    between.resize(size_t(window.height) * held.width);
+    for (uint32_t y = 0; y < window.height; ++y)
+      column(source, stride, held.width, window.top + y, between.data() + size_t(y) * held.width);
+    acrossRows(between.data(), held.width, window.height, all, target);
+  } else {
+    between.resize(size_t(held.height) * window.width);
+    acrossRows(source, stride, held.height, all, between.data());
+    for (uint32_t y = 0; y < window.height; ++y)
+      column(between.data(), window.width, window.width, window.top + y, target + size_t(y) * window.width);
+  }
 }
 
 /// One plane without antialias, in f32 and rounded once.
@@ -233,6 +329,78 @@ Filter tcc::runtime::filterOf(std::string_view name) {
                              : Filter::Bilinear;
 }
 
+/// Weights of both axes, as far as they are scaled. One pair a thread: most images of a set have one size.
+struct BothWeights {
+  Weights rows, columns;
+};
+static const BothWeights &weightsOf(const Cut &cut) {
+  thread_local BothWeights both;
+  const bool antialias = cut.antialias || cut.filter == Filter::Lanczos; // torch has no other
+  if (cut.width != cut.part.width)
+    both.rows.prepare(cut.part.width, cut.width, cut.filter, antialias);
+  if (cut.height != cut.part.height)
+    both.columns.prepare(cut.part.height, cut.height, cut.filter, antialias);
+  return both;
+}
+
+/// Nearest and grids need all of the part: they are used little, and read few pixels.
+static bool readsWindowAlone(const Cut &cut) {
+  return cut.filter == Filter::Lanczos || (cut.filter != Filter::Nearest && cut.antialias);
+}
+
+void Cut::narrow(const Box &to) {
+  if (isScaled()) {
+    window = {window.top + to.top, window.left + to.left, to.height, to.width};
+    return;
+  }
+  part = {part.top + to.top, part.left + to.left, to.height, to.width};
+  height = to.height;
+  width = to.width;
+  window = {0, 0, to.height, to.width};
+}
+
+void Cut::scale(uint32_t newHeight, uint32_t newWidth, Filter newFilter, bool newAntialias) {
+  height = newHeight;
+  width = newWidth;
+  window = {0, 0, newHeight, newWidth};
+  filter = newFilter;
+  antialias = newAntialias;
+}
+
+Box Cut::source() const {
+  if (!isScaled() || !readsWindowAlone(*this))
+    return part;
+  const BothWeights &weights = weightsOf(*this);
+  // Of places in the window those in the part.
+  auto range = [](const Weights &axis, bool scaled, uint32_t begin, uint32_t count) {
+    if (!scaled)
+      return std::pair(begin, begin + count);
+    return std::pair(axis.first[begin], axis.first[begin + count - 1] + axis.count[begin + count - 1]);
+  };
+  const auto [top, bottom] = range(weights.columns, height != part.height, window.top, window.height);
+  const auto [left, right] = range(weights.rows, width != part.width, window.left, window.width);
+  return {part.top + top, part.left + left, bottom - top, right - left};
+}
+
+void Cut::make(const Image &from, Image &to) const {
+  Box held = source(); // in the image, and then in the part
+  held.top -= part.top;
+  held.left -= part.left;
+  if (isScaled() && !readsWindowAlone(*this)) {
+    thread_local Image whole;
+    resample(from, {0, 0, part.height, part.width}, height, width, filter, antialias, whole);
+    to.reshape(from.channels, window.height, window.width, /*newFloats=*/false);
+    return copyPart(whole, window, to);
+  }
+  to.reshape(from.channels, window.height, window.width, /*newFloats=*/false);
+  if (!isScaled())
+    return copyPart(from, {0, 0, part.height, part.width}, to);
+  const BothWeights &weights = weightsOf(*this);
+  for (uint32_t c = 0; c < from.channels; ++c)
+    inTwoPasses(from.bytes.data() + c * from.plane(), from.width, held, *this, weights.rows, weights.columns,
+                to.bytes.data() + c * to.plane());
+}
+
 void tcc::runtime::resample(const Image &from, const Box &part, uint32_t height, uint32_t width, Filter filter,
                             bool antialias, Image &to) {
   to.reshape(from.channels, height, width, /*newFloats=*/false);
@@ -240,18 +408,17 @@ void tcc::runtime::resample(const Image &from, const Box &part, uint32_t height,
     return copyPart(from, part, to);
   if (filter == Filter::Nearest)
     return nearest(from, part, to);
-  antialias |= filter == Filter::Lanczos; // torch has no other
-  thread_local Weights rows, columns;
-  if (width != part.width)
-    rows.prepare(part.width, width, filter, antialias);
-  if (height != part.height)
-    columns.prepare(part.height, height, filter, antialias);
+  Cut cut = Cut::of(part.height, part.width);
+  cut.scale(height, width, filter, antialias);
+  const BothWeights &weights = weightsOf(cut);
+  const Box source = cut.source();
   for (uint32_t c = 0; c < from.channels; ++c) {
-    const uint8_t *source = from.bytes.data() + c * from.plane() + size_t(part.top) * from.width + part.left;
+    const uint8_t *corner = from.bytes.data() + c * from.plane() + size_t(part.top) * from.width + part.left;
     uint8_t *target = to.bytes.data() + c * to.plane();
-    if (!antialias)
-      onGrid(source, from.width, part, rows, columns, height, width, target);
+    if (!readsWindowAlone(cut))
+      onGrid(corner, from.width, part, weights.rows, weights.columns, height, width, target);
     else
-      inTwoPasses(source, from.width, part, rows, columns, height, width, target);
+      inTwoPasses(corner + size_t(source.top) * from.width + source.left, from.width, source, cut, weights.rows,
+                  weights.columns, target);
   }
 }

@@ -10,6 +10,7 @@
 
 #include "runtime/data/transforms/Image.h"
 #include "runtime/data/transforms/Random.h"
+#include "runtime/data/transforms/Resample.h"
 #include "support/Status.h"
 #include "support/recipe/Transforms.h"
 
@@ -24,6 +25,9 @@ public:
   virtual Expected<ImageShape> shapeAfter(const ImageShape &shape) const = 0;
   /// Changes `image`; `spare` is memory. Error: this image cannot be transformed (it is smaller than a crop).
   virtual Status apply(Image &image, Image &spare, Random &random) const = 0;
+  /// The same for pixels that are not read yet, where the transform only chooses and scales some: then `cut` is what it
+  /// makes of `cut`. False: it is another transform, or `cut` cannot describe what it makes, and nothing is changed.
+  virtual bool narrow(Cut & /*cut*/, Random & /*random*/) const { return false; }
 };
 
 using TransformPointer = std::unique_ptr<Transform>;
