@@ -119,7 +119,7 @@ stage_levels() {
 stage_ranks() {
   tools/build.sh || return 1
   local suite failed=0
-  for suite in ranks shards hybrid virtual_ranks two_machines slurm; do
+  for suite in ranks shards hybrid virtual_ranks mpi two_machines slurm; do
     TCC_RANKS_ALL=1 TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_$suite.py || failed=1
   done
   return $failed

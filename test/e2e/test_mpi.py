@@ -7,6 +7,7 @@ import time
 import unittest
 from pathlib import Path
 
+import numpy as np
 import safetensors.numpy
 
 from common import BIN, ZOO
@@ -92,6 +93,29 @@ class SameBitsAsOverTcp(MpiJobs):
         self.zoo("mlp", plan="plan.tplan")
         self.mpirun(1, "plan.tplan", "--data", ZOO / "mlp" / "data.safetensors", "--out", "run", "--steps", 2)
         self.assertEqual(len(losses(self.folder / "run")), 2)
+
+
+class EveryCase(MpiJobs):
+    """The global batch is 4 batches of the model: by 4, 2 or 1 micro-batches on 1, 2 or 4 ranks."""
+    JOBS = ("ddp", 2), ("ddp", 4), ("grad_op", 2), ("full", 4), ("hybrid", 4)
+
+    def settings(self, mode, ranks):
+        return [f"parallel.mode={mode}", f"train.accumulate={4 // ranks}",
+                *[f"parallel.ranks={ranks}"] * (mode in ("grad_op", "full")), *["parallel.shard_within_node=2"] * (mode == "hybrid")]
+
+    @unittest.skipUnless(os.environ.get("TCC_RANKS_ALL"), "some minutes; TCC_RANKS_ALL=1 runs it")
+    def test_the_losses_of_one_rank(self):
+        for case in sorted(path.parent.name for path in ZOO.glob("*/model.onnx")):
+            data = ZOO / case / "data.safetensors"
+            self.zoo(case, *self.settings("ddp", 1), plan="one.tplan")
+            self.train("one.tplan", data, "one", "--steps", 3, "--no-release")
+            for mode, ranks in self.JOBS:
+                with self.subTest(case=case, mode=mode, ranks=ranks):
+                    self.zoo(case, *self.settings(mode, ranks), plan="plan.tplan")
+                    self.mpirun(ranks, "plan.tplan", "--data", data, "--out", "many", "--no-shuffle", "--steps", 3, "--no-release")
+                    np.testing.assert_allclose(losses(self.folder / "many"), losses(self.folder / "one"), rtol=1e-5)
+                    shutil.rmtree(self.folder / "many")
+            shutil.rmtree(self.folder / "one")
 
 
 class Failures(MpiJobs):

@@ -23,9 +23,9 @@
 // CHECK: train.matmul %[[E]], %[[A]]
 
 // The ladder knows what that costs, and plan-memory finds the buffers and the cost that the ladder reckoned with: a product
-// takes 2000 + 3 × 4096 / 16 = 2768 ns, the kernel 2000 + 1024 × (12 + 1) / 12 = 3109, and 2000 + 1024 × 12 / 12 = 3024 for
-// the exponential alone: 4 × 2768 + 3109 + 3024.
-// PACKED: train.cost = 17205 : i64
+// takes 2000 + 2 × 32³ / 150 = 2436 ns, the kernel 2000 + 3 × 4096 / 32 = 2384, and 2000 + 2 × 4096 / 32 = 2256 for the
+// exponential alone: 4 × 2436 + 2384 + 2256.
+// PACKED: train.cost = 14384 : i64
 // PACKED-SAME: train.transient_bytes = 12288 : i64
 // PACKED: {train.offsets = array<i64: {{[0-9]+}}>, train.recompute}
 
