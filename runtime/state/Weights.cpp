@@ -342,10 +342,13 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
       fit.different.add(tensor.name, fmt::format("the weights hold '{}' under another name, too", variable.name()));
   }
   // Integers mean nothing without their scales.
-  for (auto [index, tensor] : found)
-    if (const int scale = destinations.scaleIndex(plan.variables(index));
-        scale >= 0 && (tensor->type.dtype() == plan::I8) != (found.count(scale) != 0))
-      fit.different.add(tensor->name, fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
+  for (auto one = found.begin(); one != found.end();) {
+    const int scale = destinations.scaleIndex(plan.variables(one->first));
+    const bool apart = scale >= 0 && (one->second->type.dtype() == plan::I8) != (found.count(scale) != 0);
+    if (apart)
+      fit.different.add(one->second->name, fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
+    one = apart ? found.erase(one) : std::next(one);
+  }
   // A file of the base alone leaves the adapter as it starts.
   std::set<std::string> adapters;
   bool holdsAdapter = given->ofRun();

@@ -189,6 +189,10 @@ class Adapters(EndToEnd):
             state = safetensors.numpy.load_file(next((run / "checkpoints" / "step-0").glob("*.safetensors")))
             self.assertEqual((state["wte.weight"].dtype, state["wte.weight/scale"].shape), (np.int8, (40, 1)))
         self.succeed("trun", "--resume", "other", "--steps", "2")
+        # Integers without their scales mean nothing.
+        bare = self.save("bare.safetensors", **{"wte.weight": state["wte.weight"]})
+        self.refuse(1, ["'wte.weight'", "'wte.weight/scale' belong together"], "trun", "plan.tplan", "--data", HERE / "data.safetensors",
+                    "--init", bare, "--init-partial", "--steps", 1, "--out", "bare")
         # With bf16 products; without fusion.
         for more in (("--precision", "bf16"), ("--set", "compiler.fuse=false")):
             run = self.adapt("dynamo", *eight, *more, steps=8, out=more[-1], plan="more.tplan")
