@@ -67,12 +67,12 @@ TCC_EVERY_LEVEL void separate(const unsigned char *rgb, uint32_t count, uint64_t
     std::memcpy(&b, rgb + 3 * x + 16, 16);
     std::memcpy(&c, rgb + 3 * x + 32, 16);
     // From a and b what they have of a colour, then the rest from c.
-    const Bytes red = __builtin_shuffle(a, b, Bytes{0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30}),
-                green = __builtin_shuffle(a, b, Bytes{1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31}),
-                blue = __builtin_shuffle(a, b, Bytes{2, 5, 8, 11, 14, 17, 20, 23, 26, 29});
-    const Bytes planes[] = {__builtin_shuffle(red, c, Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17, 20, 23, 26, 29}),
-                            __builtin_shuffle(green, c, Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 18, 21, 24, 27, 30}),
-                            __builtin_shuffle(blue, c, Bytes{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 19, 22, 25, 28, 31})};
+    const Bytes red = __builtin_shufflevector(a, b, 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 0, 0, 0, 0, 0),
+                green = __builtin_shufflevector(a, b, 1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 0, 0, 0, 0, 0),
+                blue = __builtin_shufflevector(a, b, 2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 0, 0, 0, 0, 0, 0);
+    const Bytes planes[] = {__builtin_shufflevector(red, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 17, 20, 23, 26, 29),
+                            __builtin_shufflevector(green, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 18, 21, 24, 27, 30),
+                            __builtin_shufflevector(blue, c, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 19, 22, 25, 28, 31)};
     for (int channel = 0; channel < 3; ++channel)
       std::memcpy(to + channel * plane + x, &planes[channel], 16);
   }

@@ -18,8 +18,9 @@ using namespace tcc::runtime;
 /// Of the system, and the most that a file system asks of writes past its cache.
 static constexpr uint64_t kPageBytes = 4096;
 
-/// Priority of the thread while it writes: a tenth of a core where training keeps all of them busy.
-static constexpr int kNice = 10;
+/// Priority of the thread while it writes: a quarter of a core where training keeps all of them busy. Not less, since
+/// the end of a run and the next checkpoint wait for it, and it can't be raised again.
+static constexpr int kNice = 5;
 
 CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
     : device(device), memory(nullptr, std::free), capacity(stagingBytes) {

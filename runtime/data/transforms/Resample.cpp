@@ -128,8 +128,8 @@ inline __attribute__((always_inline)) void addWeighted(const uint8_t *bytes, int
 }
 inline __attribute__((always_inline)) void storeClipped(const Numbers &total, uint8_t *to) {
   Numbers sum = total >> kFraction;
-  sum = sum < 0 ? 0 : sum;
-  sum = sum > 255 ? 255 : sum;
+  sum = sum < 0 ? Numbers{} : sum;
+  sum = sum > 255 ? Numbers{} + 255 : sum;
   const Bytes result = __builtin_convertvector(sum, Bytes);
   std::memcpy(to, &result, kLanes);
 }
@@ -162,10 +162,9 @@ inline __attribute__((always_inline)) void transpose(const uint8_t *from, size_t
     std::memcpy(&rows[i], from + i * stride, kLanes);
   for (int round = 0; round < 4; ++round) {
     for (uint32_t i = 0; i < kLanes / 2; ++i) {
-      const Bytes low = {0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23},
-                  high = {8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-      next[2 * i] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], low);
-      next[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], high);
+      const Bytes &a = rows[i], &b = rows[i + kLanes / 2];
+      next[2 * i] = __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      next[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
     }
     for (uint32_t i = 0; i < kLanes; ++i)
       rows[i] = next[i];
