@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Train a ResNet-9 on CIFAR-10 in PyTorch by the recipe of cifar10.toml, and write the model that trun starts from.
 
-    cifar10.py export DIR [--width 32] [--batch 512]       # DIR/model.onnx
-    cifar10.py torch TRAIN.tar TEST.tar [--width 32] [--epochs 14] [--stop-after 3] -o curve.json
+    cifar10.py export DIR [--width 32] [--batch 256]       # DIR/model.onnx
+    cifar10.py torch TRAIN.tar TEST.tar [--width 32] [--epochs 26] [--stop-after 3] -o curve.json
 
 `--stop-after` ends early in the schedule of `--epochs`. The images (JPEGs in class folders of a tar) are decoded once. Each line of
 the curve has the epoch's mean loss, the loss and accuracy of the test set with the weights and with the averages, and seconds.
@@ -65,9 +65,9 @@ def train(o):
     torch.manual_seed(o.seed)
     net = Scaled(resnet9(o.width))
     average = copy.deepcopy(net)
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.4, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.3, momentum=0.9, nesterov=True, weight_decay=5e-4)
     steps = len(images) // o.batch
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.4, total_steps=o.epochs * steps, pct_start=0.2, div_factor=25,
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, total_steps=o.epochs * steps, pct_start=0.2, div_factor=25,
                                                    final_div_factor=100, cycle_momentum=False)
     numbers = torch.Generator().manual_seed(o.seed)
     curve, updates = [], 0
@@ -83,7 +83,7 @@ def train(o):
             schedule.step()
             total += loss.item()
             updates += 1
-            decay = min(0.99, (1 + updates) / (10 + updates))
+            decay = min(0.995, (1 + updates) / (10 + updates))
             with torch.no_grad():
                 for e, w in zip(average.parameters(), net.parameters()): e.lerp_(w, 1 - decay)
         for e, w in zip(average.buffers(), net.buffers()): e.copy_(w)
@@ -110,8 +110,8 @@ if __name__ == "__main__":
     sub = a.add_subparsers(required=True)
     e = sub.add_parser("export"); e.add_argument("folder"); e.set_defaults(run=export)
     t = sub.add_parser("torch"); t.add_argument("train"); t.add_argument("test"); t.add_argument("-o", "--output", required=True); t.set_defaults(run=train)
-    t.add_argument("--epochs", type=int, default=14); t.add_argument("--stop-after", type=int, default=0)
+    t.add_argument("--epochs", type=int, default=26); t.add_argument("--stop-after", type=int, default=0)
     for s in (e, t):
-        s.add_argument("--width", type=int, default=32); s.add_argument("--batch", type=int, default=512); s.add_argument("--seed", type=int, default=0)
+        s.add_argument("--width", type=int, default=32); s.add_argument("--batch", type=int, default=256); s.add_argument("--seed", type=int, default=0)
     o = a.parse_args()
     o.run(o)

@@ -36,13 +36,15 @@ class Report(EndToEnd):
             self.assertIsInstance(table[key], kind, key)
 
     def test_elementwise_kernels_have_tiles_for_many_workers(self):
-        """A million elements in tiles of 4096: with tiles of 32768 the efficiency of 128 workers would be 0.14."""
+        """A million elements in tiles of 4096: in tiles of 32768 they would keep 32 workers busy."""
         model = models.mlp(self.folder / "wide.onnx", batch=256, width=4096)
         plan = self.compile(model, "--recipe", self.write("wide.toml", models.SQUARES + models.SGD), plan="wide.tplan")
         program = next(p for p in self.report(plan)["workers"]["programs"] if p["program"] == "evaluate")
         efficiency = {count["workers"]: count["efficiency"] for count in program["counts"]}
-        self.assertGreater(efficiency[8], 0.97)
-        self.assertGreater(efficiency[128], 0.18)
+        self.assertGreater(efficiency[8], 0.95)
+        # What keeps 128 workers waiting are products, and sums in one tile.
+        few = [found for found in program["limiting"] if found["instruction"].startswith("k") and found["tiles"] > 1]
+        self.assertEqual(few, [])
 
     def test_keys_and_types(self):
         report = self.report(self.plan_of("nano-gpt"))
