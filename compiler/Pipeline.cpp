@@ -458,7 +458,7 @@ private:
                     }});
     list.push_back({"memory", [this](OpPassManager &passes) {
                       // What is executed again is decided in the order that stands; the ladder brings its own orders.
-                      const double extraTime = options.ladder || options.forceF64 ? 0 : recipe.recomputeTime;
+                      const double extraTime = options.ladder || options.forceF64 ? 0 : extraTimeOf();
                       if (options.budgetBytes || options.ladder || options.variants > 1 || extraTime > 0) {
                         train::RematerializePassOptions remat;
                         remat.budgetBytes = options.budgetBytes;
@@ -473,6 +473,13 @@ private:
                         passes.addNestedPass<func::FuncOp>(train::createOverlapMemoryPass());
                     }});
     return list;
+  }
+
+  /// Of recomputation without a budget. Over several ranks none unless the recipe says so: in the ladder's orders less
+  /// runs beside collectives, and nothing beside a reduce-scatter. A prediction for many devices is one for ranks.
+  double extraTimeOf() const {
+    const bool ranks = recipe.parallel.distributed() || options.describeOnly;
+    return ranks && recipe.at("compiler.recompute_time").empty() ? 0 : recipe.recomputeTime;
   }
 
   /// Parameters behind an op without a derivative (Round, Sign, a comparison), which nobody asked to stop there.

@@ -414,7 +414,7 @@ std::vector<Key> makeKeys() {
        "generated kernels, which are far slower"},
       {"compiler.recompute_time", number({0, 1}), "0.015", Recompile,
        "without a memory budget: recompute values instead of keeping them while the step's planned time grows by at most "
-       "this share; 0: nothing is executed twice"},
+       "this share; 0: nothing is executed twice, as over several ranks unless the recipe has this key"},
       {"compiler.winograd", flag(), "true", Recompile,
        "compute 3×3 convolutions with fewer multiplications where that is cheaper"},
       {"compiler.pointwise_convolutions", flag(), "true", Recompile,
