@@ -141,7 +141,8 @@ class Budget(BudgetChecks):
         share = lambda value: ["--set", f"compiler.recompute_time={value}"]
         plans = {name: self.compile(graph, "--recipe", recipe, "--entry", "train", *words, plan=f"{name}.tplan")
                  for name, graph, words in (("none", model, share(0)), ("default", model, []), ("some", model, share(0.025)),
-                                            ("more", model, share(0.2)), ("small", small, share(0.2)))}
+                                            ("more", model, share(0.2)), ("small", small, share(0.2)),
+                                            ("ranks", model, ["--set", "parallel.mode=ddp"]))}
         reports = {name: self.report(plan) for name, plan in plans.items()}
         arena = {name: report["memory"]["arena_bytes"] for name, report in reports.items()}
         time = {name: report["recompute"]["extra_cost_fraction"] for name, report in reports.items()}
@@ -149,7 +150,7 @@ class Budget(BudgetChecks):
         self.assertLess(arena["default"], 0.95 * arena["none"])
         self.assertLess(arena["some"], 0.9 * arena["none"])
         self.assertLess(arena["more"], arena["some"])
-        self.assertEqual((time["none"], time["small"]), (0, 0))
+        self.assertEqual((time["none"], time["small"], time["ranks"]), (0, 0, 0))
         self.assertTrue(0 < time["default"] <= 0.015, time)
         self.assertTrue(0 < time["some"] <= 0.025 < time["more"] <= 0.2, time)
         self.assertIn("compiler.recompute_time = 0 recomputes nothing", self.succeed("tcc", "report", plans["some"]).out)
