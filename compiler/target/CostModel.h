@@ -13,8 +13,8 @@ namespace tcc::target {
 struct CostModel {
   double callFlopsPerNs = 150;  ///< of calls
   double kernelFlopsPerNs = 60; ///< of generated kernels
-  double bytesPerNs = 32;       ///< of what instructions hand to one another, part of it through caches
-  double stateBytesPerNs = 16;  ///< of what an update reads and writes, which comes from memory
+  double bytesPerNs = 32;       ///< read and written by kernels and calls; caches serve part of it
+  double stateBytesPerNs = 16;  ///< read and written by updates; all of it comes from memory
   double launchNs = 2000;       ///< of an instruction
 };
 

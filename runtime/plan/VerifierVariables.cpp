@@ -125,7 +125,7 @@ void verifyExports(const Plan &plan, Reporter &report) {
   }
 }
 
-/// What is kept in 8 bits is not trained, and each scale belongs to one variable.
+/// Variables with 8-bit values are frozen, and no two of them share a scale.
 void verifyScales(const Plan &plan, Reporter &report) {
   std::map<std::string_view, const Variable *> variables;
   for (const Variable &variable : plan.variables())

@@ -26,7 +26,7 @@ CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
     : device(device), memory(nullptr, std::free), capacity(stagingBytes) {
   if (stagingBytes == 0)
     return;
-  // On huge pages where it is that large: each page is pinned for each write past the cache.
+  // Huge pages, if it has room for one: a write past the cache pins every page, so few large ones cost less.
   constexpr uint64_t kHugePageBytes = uint64_t(2) << 20;
   const uint64_t bytes = (stagingBytes + 2 * kPageBytes - 1) / kPageBytes * kPageBytes;
   const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;

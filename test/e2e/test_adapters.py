@@ -376,7 +376,10 @@ class Convolutions(EndToEnd):
         self.assertEqual(merged.keys(), expected["merged"].keys())
         for name, tensor in merged.items():
             self.assertLess(abs(checksum(tensor) - expected["merged"][name]), 1e-4, name)
-        # The merged model computes what the adapted one does.
+        self.check_merged(run)
+
+    def check_merged(self, run):
+        """The merged model computes what the adapted one does, whose plan is plan.tplan."""
         data = safetensors.numpy.load_file(CONVS / "data.safetensors")
         inputs = self.save("in.safetensors", image=data["image"][:4], ids=data["ids"][:4])
         self.compile(run / "model.onnx", plan="merged.tplan")
@@ -414,14 +417,7 @@ class Convolutions(EndToEnd):
         losses = [line["loss"] for line in metrics(run)[0]]
         self.assertNotEqual(losses[0], losses[4])
         self.refuse(1, ["'dilated.weight'", "no dilation", "-o model.onnx"], "trun", "export", run, "-o", "x", "--adapter")
-        data = safetensors.numpy.load_file(CONVS / "data.safetensors")
-        inputs = self.save("in.safetensors", image=data["image"][:4], ids=data["ids"][:4])
-        self.compile(run / "model.onnx", plan="merged.tplan")
-        results = []
-        for plan, more in (("merged.tplan", ()), ("plan.tplan", ("--from", run))):
-            self.succeed("trun", "predict", plan, "--inputs", inputs, "--outputs", "out.safetensors", *more)
-            results.append(safetensors.numpy.load_file(self.folder / "out.safetensors")["logits"])
-        np.testing.assert_allclose(*results, atol=2e-5)
+        self.check_merged(run)
         self.refuse(1, ["adapter.targets", "`depthwise.weight`, which is the filter of a convolution in 8 groups", "first"], "tcc",
                     CONVS / "model.onnx", *CONV_LOSS, "--set", 'adapter.targets=["depthwise"]', "-o", "p.tplan")
         self.refuse(1, ["adapter.rank", "`first.weight`, a filter of 27 inputs and 8 results"], "tcc", CONVS / "model.onnx", *CONV_LOSS,

@@ -8,8 +8,9 @@ import unittest
 
 import numpy as np
 
+import test_phases
 from browser import PROGRAM, Browser
-from common import BIN, ROOT, EndToEnd, case, checkpoints, metrics
+from common import BIN, EndToEnd, case, checkpoints, metrics
 from test_report_html import HOSTILE, Tags, data_of
 
 
@@ -152,22 +153,8 @@ class Phased(Runs):
     """A run of two optimizers, one at every step and one at every second."""
 
     def phased(self, steps=30):
-        files = ROOT / "test" / "e2e" / "phases"
-        recipe = self.write("gan.toml", """
-[optimizer]
-kind = "adam"
-[[phase]]
-name = "d"
-loss = "d_loss"
-parameters = ["discriminator.*"]
-optimizer = { lr = 1e-3 }
-[[phase]]
-name = "g"
-loss = "g_loss"
-parameters = ["generator.*"]
-optimizer = { lr = 2e-3 }
-schedule = { kind = "exponential", gamma = 0.98 }
-every = 2
+        files = test_phases.FILES
+        recipe = self.write("gan.toml", test_phases.RECIPES["gan"] + """
 [train.loss_scale]
 kind = "dynamic"
 """)

@@ -13,6 +13,7 @@ from standin import STANDIN, stand_in  # first: it takes its argument, and makes
 import models
 import numpy as np
 import safetensors.numpy
+import test_phases
 from common import BIN, ROOT, ZOO, EndToEnd
 
 SOME = ["mlp", "lstm-lm"]
@@ -86,23 +87,9 @@ class Models(EndToEnd):
 
     def test_alternating_optimizers(self):
         """A GAN's two phases, one at every second step: an entry each over one state, in turn; losses, weights and averages of the CPU."""
-        files = ROOT / "test" / "e2e" / "phases"
-        recipe = self.write("gan.toml", """
-[optimizer]
-kind = "adam"
-betas = [0.5, 0.999]
-[[phase]]
-name = "d"
-loss = "d_loss"
-parameters = ["discriminator.*"]
-optimizer = { lr = 1e-3 }
-[[phase]]
-name = "g"
-loss = "g_loss"
-parameters = ["generator.*"]
-optimizer = { lr = 2e-3 }
+        files = test_phases.FILES
+        recipe = self.write("gan.toml", test_phases.RECIPES["gan"] + """
 clip_norm = 0.5
-every = 2
 [train]
 ema = { decay = 0.8 }
 """)

@@ -31,9 +31,9 @@ struct Cut {
     return {all, height, width, all};
   }
   bool isScaled() const { return height != part.height || width != part.width; }
-  /// Takes this part of what it has.
+  /// Crops: `to` is a part of the result so far.
   void narrow(const Box &to);
-  /// Scales what it has. Only where it is not scaled yet.
+  /// Scales the result so far to this size. At most once: isScaled() must be false.
   void scale(uint32_t newHeight, uint32_t newWidth, Filter newFilter, bool newAntialias);
 
   /// The pixels of the image that it reads.
