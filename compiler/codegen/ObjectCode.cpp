@@ -1,6 +1,7 @@
 //===- ObjectCode.cpp - MLIR to LLVM to machine code or PTX ---------------===//
 #include "compiler/codegen/ObjectCode.h"
 
+#include "compiler/codegen/ExactQuotients.h"
 #include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/LoadsFirst.h"
 #include "compiler/profile/Profile.h"
@@ -190,8 +191,10 @@ bool optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   }
   passes.run(module, modules);
   storeSingleLanes(module);
-  if (forCard)
+  if (forCard) {
     moveLoadsFirst(module);
+    divideTogether(module);
+  }
   if (machine.getTargetTriple().isX86() && !machine.getMCSubtargetInfo()->checkFeatures("+avx512f"))
     splitMaskedAccesses(module, 256);
   return true;

@@ -30,6 +30,36 @@ PROBE(DivisionsAndRootsAreExact, "PTX ISA: div, sqrt, rcp (.rn)") {
     EXPECT(p.compute("rcp.rn.f32 %r0, %r1;", bits(x)) == bits(1 / x));
   }
 }
+// How exact quotients and roots are made from the card's approximations (compiler/codegen/ExactQuotients.cpp). Each loop
+// counts in %r0 the numbers whose refined result is not the exact one.
+PROBE(ReciprocalsOfEveryMantissa, "PTX ISA: rcp (.approx.ftz, .rn)") {
+  EXPECT(p.compute("mov.b32 %r2, 0x3f800000; mov.b32 %r0, 0;\n"
+                   "again: rcp.approx.ftz.f32 %r3, %r2; neg.f32 %r4, %r2; fma.rn.f32 %r5, %r4, %r3, 0f3F800000;\n"
+                   "fma.rn.f32 %r5, %r5, %r3, %r3; rcp.rn.f32 %r6, %r2; setp.ne.b32 %p1, %r5, %r6;\n"
+                   "selp.b32 %r7, 1, 0, %p1; add.s32 %r0, %r0, %r7; add.s32 %r2, %r2, 1;\n"
+                   "setp.lt.u32 %p2, %r2, 0x40000000; @%p2 bra again;",
+                   0) == 0);
+}
+PROBE(RootsOfEveryMantissa, "PTX ISA: rsqrt (.approx.ftz), sqrt (.rn)") {
+  EXPECT(p.compute("mov.b32 %r2, 0x3f800000; mov.b32 %r0, 0;\n"
+                   "again: rsqrt.approx.ftz.f32 %r3, %r2; mul.rn.f32 %r4, %r2, %r3; mul.rn.f32 %r5, %r3, 0f3F000000;\n"
+                   "neg.f32 %r6, %r4; fma.rn.f32 %r6, %r6, %r4, %r2; fma.rn.f32 %r4, %r6, %r5, %r4;\n"
+                   "sqrt.rn.f32 %r6, %r2; setp.ne.b32 %p1, %r4, %r6; selp.b32 %r7, 1, 0, %p1;\n"
+                   "add.s32 %r0, %r0, %r7; add.s32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, 0x40800000; @%p2 bra again;",
+                   0) == 0);
+}
+PROBE(QuotientsOfManyNumbers, "PTX ISA: div (.rn)") {
+  // Both operands from [1, 2), by a linear congruential generator.
+  EXPECT(p.compute("mov.b32 %r1, 1; mov.b32 %r9, 0; mov.b32 %r0, 0;\n"
+                   "again: mad.lo.s32 %r1, %r1, 1664525, 1013904223; shr.u32 %r2, %r1, 9; or.b32 %r2, %r2, 0x3f800000;\n"
+                   "mad.lo.s32 %r1, %r1, 1664525, 1013904223; shr.u32 %r3, %r1, 9; or.b32 %r3, %r3, 0x3f800000;\n"
+                   "rcp.approx.ftz.f32 %r4, %r3; neg.f32 %r5, %r3; fma.rn.f32 %r6, %r5, %r4, 0f3F800000;\n"
+                   "fma.rn.f32 %r4, %r6, %r4, %r4; mul.rn.f32 %r6, %r2, %r4; fma.rn.f32 %r7, %r5, %r6, %r2;\n"
+                   "fma.rn.f32 %r6, %r7, %r4, %r6; fma.rn.f32 %r7, %r5, %r6, %r2; fma.rn.f32 %r6, %r7, %r4, %r6;\n"
+                   "div.rn.f32 %r7, %r2, %r3; setp.ne.b32 %p1, %r6, %r7; selp.b32 %r8, 1, 0, %p1;\n"
+                   "add.s32 %r0, %r0, %r8; add.s32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, 0x400000; @%p2 bra again;",
+                   0) == 0);
+}
 PROBE(PowersOfTwoAreNear, "PTX ISA: ex2 (.approx.ftz)") {
   auto power = [&](uint32_t x) { return uint32_t(p.compute("ex2.approx.ftz.f32 %r0, %r1;", x)); };
   EXPECT(power(bits(0.0f)) == bits(1.0f) && power(bits(-0.0f)) == bits(1.0f));

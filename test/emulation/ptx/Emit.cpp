@@ -52,7 +52,7 @@ const std::map<std::string_view, Emitter::Handler> &Emitter::handlers() {
       {"sin", &Emitter::refuseApproximate},
       {"cos", &Emitter::refuseApproximate},
       {"tanh", &Emitter::refuseApproximate},
-      {"rsqrt", &Emitter::refuseApproximate},
+      {"rsqrt", &Emitter::nearRootsReciprocal},
       {"cvt", &Emitter::convert},
       {"mov", &Emitter::move},
       {"setp", &Emitter::compare},

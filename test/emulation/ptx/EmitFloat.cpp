@@ -79,9 +79,9 @@ void Emitter::fusedMultiplyAdd() {
 
 void Emitter::roundedFunction() {
   expectOperands(2);
-  ScalarType t = type();
   if (has("approx"))
-    return refuseApproximate();
+    return now->opcode == "rcp" ? nearReciprocal(Intrinsic::not_intrinsic) : refuseApproximate();
+  ScalarType t = type();
   takeRounding(t);
   if (t.kind != 'f' || t.bits < 32)
     refuse("exists in f32 and f64");
@@ -138,14 +138,37 @@ void Emitter::testProperty() {
   refuse("this property is not emulated");
 }
 
-/// Of approximate functions the one that flushes subnormal numbers, which attention on tiles takes: PTX bounds its error,
-/// 2 ulp (PTX ISA, ex2). Here the nearest result stands for all of them.
+/// Of approximate functions the one that flushes subnormal numbers, which attention on tiles takes: PTX bounds its
+/// error, 2 ulp (PTX ISA, ex2). Here the nearest result stands for all of them.
 void Emitter::powerOfTwo() {
   expectOperands(2);
   ScalarType t = type();
   if (!has("approx") || !has("ftz") || t.kind != 'f' || t.bits != 32)
     return refuseApproximate();
   setFloat(now->operands[0], call("tccEmulationPowerOfTwo", builder.getFloatTy(), {inFloat(1, t)}), t);
+}
+
+/// 1/x or 1/√x, the approximations from which exact quotients and roots are made (compiler/codegen/ExactQuotients.cpp).
+/// The nearest result stands for all within 1 or 2 ulp (PTX ISA, rcp and rsqrt); subnormal operands and results are 0.
+void Emitter::nearReciprocal(Intrinsic::ID function) {
+  ScalarType t = type();
+  if (!has("ftz") || t.kind != 'f' || t.bits != 32)
+    return refuseApproximate();
+  auto flushed = [&](Value *x) {
+    Value *zero = builder.CreateBinaryIntrinsic(Intrinsic::copysign, ConstantFP::get(x->getType(), 0), x);
+    return builder.CreateSelect(builder.createIsFPClass(x, fcSubnormal), zero, x);
+  };
+  Value *x = builder.CreateFPExt(flushed(inFloat(1, t)), builder.getDoubleTy());
+  if (function != Intrinsic::not_intrinsic)
+    x = intrinsic(function, {x});
+  Value *result = builder.CreateFDiv(ConstantFP::get(builder.getDoubleTy(), 1), x);
+  setFloat(now->operands[0], flushed(builder.CreateFPTrunc(result, builder.getFloatTy())), t);
+}
+void Emitter::nearRootsReciprocal() {
+  expectOperands(2);
+  if (!has("approx"))
+    return refuseApproximate();
+  nearReciprocal(Intrinsic::sqrt);
 }
 
 void Emitter::refuseApproximate() {

@@ -112,6 +112,8 @@ private:
   void copySign();
   void testProperty();
   void powerOfTwo();
+  void nearReciprocal(llvm::Intrinsic::ID function);
+  void nearRootsReciprocal();
   void refuseApproximate();
   void takeRounding(const ScalarType &type);
   llvm::Value *narrowBinary(const ScalarType &type, llvm::function_ref<llvm::Value *(unsigned lane)> make);
