@@ -393,8 +393,6 @@ private:
     // after that, what is left to be added to accumulators is known.
     list.push_back({"decompose", [this](OpPassManager &passes) {
                       passes.addPass(train::createDecomposeCompositesPass());
-                      if (recipe.fuse && target->capabilities().attentionTiles)
-                        passes.addPass(train::createSumAttentionRowsPass());
                       passes.addPass(train::createElideZeroFillPass());
                       passes.addPass(train::createFoldConstantsPass());
                       passes.addPass(createCanonicalizerPass());
@@ -430,6 +428,8 @@ private:
                       passes.addNestedPass<func::FuncOp>(train::createSelectKernelsPass(select));
                       if (recipe.fuse) {
                         passes.addNestedPass<func::FuncOp>(train::createFoldStridesPass());
+                        if (target->capabilities().attentionTiles)
+                          passes.addNestedPass<func::FuncOp>(train::createSumAttentionRowsPass());
                         passes.addNestedPass<func::FuncOp>(train::createNarrowValuesPass());
                         passes.addNestedPass<func::FuncOp>(train::createMinimizeSavedPass());
                       }

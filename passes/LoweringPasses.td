@@ -153,6 +153,23 @@ def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
   }];
 }
 
+def SumAttentionRowsPass : Pass<"sum-attention-rows", "::mlir::func::FuncOp"> {
+  let summary = "Compute the sums of rows that attention's gradient reads ahead of it";
+  let description = [{
+    For targets with kernels for attention whose tiles of keys each read all queries (Capabilities::attentionTiles). The
+    gradient then reads δ = Σ output·outputGrad, one number a row, in place of the output. Gradients that those kernels do
+    not compute keep their output.
+
+    ```mlir
+    %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %rest, %do {...}
+    // becomes
+    %p = train.mul %o32, %do32 : tensor<1x2x32x16xf32>
+    %delta = train.reduce sum %p [3] : tensor<1x2x32x16xf32> -> tensor<1x2x32x1xf32>
+    %dq, %dk, %dv = train.attention_grad %q, %k, %v, %delta, %l, %rest, %do {...}
+    ```
+  }];
+}
+
 def NarrowValuesPass : Pass<"narrow-values", "::mlir::func::FuncOp"> {
   let summary = "Move casts across views so that the stored tensor is the 16-bit one";
   let description = [{

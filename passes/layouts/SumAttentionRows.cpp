@@ -1,0 +1,86 @@
+//===- SumAttentionRows.cpp - sums that attention's gradient reads, ahead of it -===//
+//
+// The gradient needs δ = Σ output·outputGrad of each row. Where every tile of keys reads every query, each would
+// compute it again, and read the output for it. One kernel computes it once; the gradient then reads one number a row.
+//
+// Runs behind `fold-strides`, so that the output is read where it lies: a reader that needed its rows in another order
+// would keep it from being written in place.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Attention.h"
+#include "compiler/dialect/Views.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+#define GEN_PASS_DEF_SUMATTENTIONROWSPASS
+#include "passes/LoweringPasses.h.inc"
+
+namespace {
+
+/// `value` as it is in front of the region that `op` stands in: the movements that make it there are repeated.
+Value inFront(OpBuilder &builder, FusedOp region, Value value) {
+  if (!region)
+    return value;
+  SmallVector<Operation *> movements;
+  for (; !isa<BlockArgument>(value); value = value.getDefiningOp()->getOperand(0))
+    movements.push_back(value.getDefiningOp());
+  Value moved = region->getOperand(cast<BlockArgument>(value).getArgNumber());
+  for (Operation *movement : llvm::reverse(movements)) {
+    Operation *copy = builder.clone(*movement);
+    copy->setOperand(0, moved);
+    moved = copy->getResult(0);
+  }
+  return moved;
+}
+
+/// Leaves out operands of a region that nothing in it reads.
+void dropUnreadOperands(FusedOp region) {
+  Block &body = region.getBody().front();
+  SmallVector<Operation *> ops;
+  for (Operation &op : body.without_terminator())
+    ops.push_back(&op);
+  for (Operation *op : llvm::reverse(ops))
+    if (op->use_empty())
+      op->erase();
+  for (unsigned i = region->getNumOperands(); i-- > 0;)
+    if (body.getArgument(i).use_empty()) {
+      body.eraseArgument(i);
+      region->eraseOperand(i);
+    }
+}
+
+struct SumAttentionRowsPass : impl::SumAttentionRowsPassBase<SumAttentionRowsPass> {
+  void runOnOperation() override {
+    SmallVector<AttentionGradOp> gradients;
+    getOperation().walk([&](AttentionGradOp op) { gradients.push_back(op); });
+    for (AttentionGradOp op : gradients) {
+      AttentionShape s = attentionShapeOf(op);
+      if (!op.getOutput() || !elementTypeOf(op.getQuery()).isBF16() || !suitsTiles(s.depth, s.width))
+        continue;
+      auto region = dyn_cast<FusedOp>(op->getParentOp());
+      OpBuilder builder(region ? region.getOperation() : op.getOperation());
+      Location loc = op.getLoc();
+      Value output = cast(builder, loc, inFront(builder, region, op.getOutput()), s.sumType),
+            grad = cast(builder, loc, inFront(builder, region, op.getOutputGrad()), s.sumType);
+      Value product = MulOp::create(builder, loc, output, grad);
+      Value delta = reduceSum(builder, loc, product, {3});
+      if (region) {
+        region->insertOperands(region->getNumOperands(), delta);
+        delta = region.getBody().front().addArgument(delta.getType(), loc);
+      }
+      op.getDeltaMutable().assign(delta);
+      op.getOutputMutable().clear();
+      if (region) {
+        dropUnreadOperands(region);
+        region->removeAttr(names::kScratch); // another kernel computes it now
+        describeScratch(region);
+      }
+    }
+  }
+};
+
+} // namespace
+} // namespace tcc::train
