@@ -85,10 +85,20 @@ const Target *targetOf(mlir::Operation *op) {
   return name ? findTarget(name.getValue()) : nullptr;
 }
 
+static double flopsPerNs(const CostModel &costs, bool isCall) {
+  return isCall ? costs.callFlopsPerNs : costs.kernelFlopsPerNs;
+}
+double Target::flopsPerNs(mlir::Operation *, bool isCall) const { return target::flopsPerNs(costs(), isCall); }
+
 const CostModel &costsOf(mlir::Operation *op) {
   static const CostModel nominal;
   const Target *target = targetOf(op);
   return target ? target->costs() : nominal;
+}
+
+double flopsPerNsOf(mlir::Operation *op, bool isCall) {
+  const Target *target = targetOf(op);
+  return target ? target->flopsPerNs(op, isCall) : flopsPerNs(costsOf(op), isCall);
 }
 
 } // namespace tcc::target

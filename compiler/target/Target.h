@@ -95,6 +95,9 @@ public:
   virtual const Capabilities &capabilities() const = 0;
   virtual const CostModel &costs() const = 0;
 
+  /// Operations that the nominal machine makes of an op in a nanosecond; `isCall`: it is a call, not a generated kernel.
+  virtual double flopsPerNs(mlir::Operation *op, bool isCall) const;
+
   /// What fused regions become code for.
   virtual const CodeModel &code() const = 0;
 
@@ -152,6 +155,9 @@ const Target *targetOf(mlir::Operation *op);
 
 /// The costs of the module's target; those of a nominal machine where it names none.
 const CostModel &costsOf(mlir::Operation *op);
+
+/// Operations a nanosecond of the op, by the same machine.
+double flopsPerNsOf(mlir::Operation *op, bool isCall);
 
 } // namespace tcc::target
 

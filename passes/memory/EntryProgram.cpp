@@ -100,22 +100,18 @@ planning::Bytes partialBytes(Operation *op) {
   return planning::Bytes(scratch ? scratch.getPartialBytes() : 0);
 }
 
-static NominalTime nominalTime(const target::CostModel &costs, double flops, double bytes, bool isCall) {
-  return {flops / (isCall ? costs.callFlopsPerNs : costs.kernelFlopsPerNs), bytes / costs.bytesPerNs};
+static NominalTime nominalTime(Operation *op, double flops, double bytes) {
+  return {flops / target::flopsPerNsOf(op, op->hasAttr(names::kCall)), bytes / target::costsOf(op).bytesPerNs};
 }
 
-NominalTime nominalTime(Operation *op) {
-  return nominalTime(target::costsOf(op), flopsOf(op), bytesOf(op), op->hasAttr(names::kCall));
+NominalTime nominalTime(Operation *op) { return nominalTime(op, flopsOf(op), bytesOf(op)); }
+
+planning::Cost nominalCost(Operation *op, double flops, double bytes) {
+  NominalTime time = nominalTime(op, flops, bytes);
+  return planning::Cost(target::costsOf(op).launchNs + std::max(time.arithmeticNs, time.memoryNs));
 }
 
-planning::Cost nominalCost(const target::CostModel &costs, double flops, double bytes, bool isCall) {
-  NominalTime time = nominalTime(costs, flops, bytes, isCall);
-  return planning::Cost(costs.launchNs + std::max(time.arithmeticNs, time.memoryNs));
-}
-
-planning::Cost nominalCost(Operation *op) {
-  return nominalCost(target::costsOf(op), flopsOf(op), bytesOf(op), op->hasAttr(names::kCall));
-}
+planning::Cost nominalCost(Operation *op) { return nominalCost(op, flopsOf(op), bytesOf(op)); }
 
 double bytesOf(Operation *op) {
   double bytes = 0;
@@ -225,8 +221,9 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
     auto fused = dyn_cast<FusedOp>(&op);
     int required = requiredInPlaceOperand(&op);
     instruction.omits = fused && !fused.getLoopKernel();
-    instruction.repeatable = required < 0 && !isa<Collective>(op) && (!writesState || (instruction.omits && !instruction.writes.empty() &&
-                                                               isFreeOfItsState(fused, newState, arguments)));
+    instruction.repeatable = required < 0 && !isa<Collective>(op) &&
+                             (!writesState || (instruction.omits && !instruction.writes.empty() &&
+                                               isFreeOfItsState(fused, newState, arguments)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
     // Once memory is planned the pairs stand, in any order of instructions: another order would allow others.
     if (op.hasAttr(names::kOffsets))

@@ -65,7 +65,8 @@ NominalTime nominalTime(mlir::Operation *op);
 
 /// Nanoseconds on that machine, a launch included: the unit of recomputation's cost.
 planning::Cost nominalCost(mlir::Operation *op);
-planning::Cost nominalCost(const target::CostModel &costs, double flops, double bytes, bool isCall);
+/// The same for a part of the op, of so many operations and bytes.
+planning::Cost nominalCost(mlir::Operation *op, double flops, double bytes);
 
 /// An op's floating-point operations, those inside a fused region included.
 double flopsOf(mlir::Operation *op);

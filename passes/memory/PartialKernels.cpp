@@ -80,7 +80,7 @@ planning::Execution PartialKernel::make(const std::vector<bool> &wanted) const {
     bytes += double(tensorBytes(type));
   llvm::sort(execution.reads);
   execution.reads.erase(llvm::unique(execution.reads), execution.reads.end());
-  execution.cost = nominalCost(target::costsOf(fused), flopsOf(part->getOperation()), bytes, /*isCall=*/false);
+  execution.cost = nominalCost(fused, flopsOf(part->getOperation()), bytes);
   SmallVector<std::pair<unsigned, unsigned>> pairs;
   for (auto [operand, result] : part->getInPlacePairs())
     pairs.push_back({operands[operand], results[result]});
@@ -134,8 +134,7 @@ std::vector<planning::Cost> PartialKernel::shares() const {
   for (Value value :
        llvm::concat<Value>(llvm::to_vector(fused->getOperands()), llvm::to_vector_of<Value>(fused->getResults())))
     allBytes += double(tensorBytes(value.getType()));
-  const target::CostModel &costs = target::costsOf(fused);
-  auto cost = [&](double flops, double bytes) { return nominalCost(costs, flops, bytes, /*isCall=*/false); };
+  auto cost = [&](double flops, double bytes) { return nominalCost(fused, flops, bytes); };
   const bool byFlops = cost(flopsOf(fused), 0) > cost(0, allBytes);
   const planning::Cost overhead = cost(0, 0);
   std::vector<planning::Cost> result;

@@ -48,6 +48,9 @@ struct CudaModel {
                     .bytesPerNs = 2500,
                     .stateBytesPerNs = 2500,
                     .launchNs = 2000};
+  /// As an H200 reaches them (docs/measurements/device-runs.md): products and convolutions of 16-bit factors, attention on
+  /// tiles. Of f32 factors rounded to TF32, half.
+  double narrowFlopsPerNs = 600000, narrowConvolutionFlopsPerNs = 100000, tileFlopsPerNs = 150000;
 };
 
 /// The code model of an architecture.

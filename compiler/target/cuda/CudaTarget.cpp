@@ -2,6 +2,7 @@
 #include "compiler/target/cuda/CudaTarget.h"
 #include "compiler/target/cuda/Convolutions.h"
 
+#include "compiler/dialect/Attention.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "runtime/plan/BlasLimits.h"
 #include "runtime/plan/KernelAbi.h"
@@ -33,6 +34,21 @@ public:
 
   const Capabilities &capabilities() const override { return able; }
   const CostModel &costs() const override { return model.nominal; }
+  double flopsPerNs(mlir::Operation *op, bool isCall) const override {
+    if (isCall) {
+      const mlir::Type factor = mlir::getElementTypeOrSelf(op->getOperand(0).getType());
+      auto module = op->getParentOfType<mlir::ModuleOp>();
+      const bool product = mlir::isa<train::MatMulOp, train::MatMulEpilogueOp>(op);
+      const double narrow = product ? model.narrowFlopsPerNs : model.narrowConvolutionFlopsPerNs;
+      if (factor.getIntOrFloatBitWidth() == 16)
+        return narrow;
+      if (factor.isF32() && module && module->hasAttr(kTf32Attribute))
+        return narrow / 2;
+    }
+    bool tiles = false;
+    op->walk([&](mlir::Operation *inner) { tiles |= attendsOnTiles(inner); });
+    return tiles ? model.tileFlopsPerNs : Target::flopsPerNs(op, isCall);
+  }
   const CodeModel &code() const override { return generated; }
   /// Products run on cuBLASLt, convolutions on cuDNN.
   std::optional<Call> call(mlir::Operation *op) const override {
@@ -69,25 +85,38 @@ public:
   void addPasses(Stage, mlir::OpPassManager &, const Wishes &) const override {}
 
 private:
+  static bool attendsOnTiles(mlir::Operation *op) {
+    auto suits = [](auto attention) {
+      const train::AttentionShape shape = train::attentionShapeOf(attention);
+      return mlir::getElementTypeOrSelf(attention.getQuery().getType()).isBF16() &&
+             train::suitsTiles(shape.depth, shape.width);
+    };
+    if (auto forward = mlir::dyn_cast<train::AttentionOp>(op))
+      return suits(forward);
+    auto backward = mlir::dyn_cast<train::AttentionGradOp>(op);
+    return backward && suits(backward);
+  }
+
   /// Types and sizes that the library takes: sums in f32, or f64 of f64; dimensions in 31 bits.
   static bool multiplies(const plan::MatmulCall &product) {
     const plan::DType type = product.dtype(), result = product.result_dtype();
     const bool narrow = type == plan::BF16 || type == plan::F16;
-    const bool known = type == result ? narrow || type == plan::F32 || type == plan::F64 : narrow && result == plan::F32;
+    const bool known =
+        type == result ? narrow || type == plan::F32 || type == plan::F64 : narrow && result == plan::F32;
     return known && !product.rounds_b() && !product.has_row_kernel() &&
            std::max({product.batch(), product.m(), product.n(), product.k()}) <= std::numeric_limits<int32_t>::max();
   }
 
-  /// Epilogues that the library has (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias and sums have the result's
-  /// type; rows of gelu's input are a multiple of 8 elements apart. In f32 version 13 has no algorithm for gelu's gradient
-  /// without sums, nor for sums of its B, which is the product's A (docs/measurements/device-runs.md).
+  /// Epilogues that the library has (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias and sums have the
+  /// result's type; rows of gelu's input are a multiple of 8 elements apart. In f32 version 13 has no algorithm for
+  /// gelu's gradient without sums, nor for sums of its B, which is the product's A (docs/measurements/device-runs.md).
   static bool finishes(const plan::MatmulCall &product) {
     if (!product.has_epilogue())
       return true;
     const plan::Epilogue &epilogue = product.epilogue();
     const bool keepsRows = epilogue.keeps_input() || epilogue.kind() == plan::Epilogue::GELU_GRADIENT;
-    const bool missing = epilogue.sums() == plan::Epilogue::OF_A ||
-                         (epilogue.kind() == plan::Epilogue::GELU_GRADIENT && epilogue.sums() == plan::Epilogue::NO_SUMS);
+    const bool missing = epilogue.sums() == plan::Epilogue::OF_A || (epilogue.kind() == plan::Epilogue::GELU_GRADIENT &&
+                                                                     epilogue.sums() == plan::Epilogue::NO_SUMS);
     return product.dtype() != plan::F64 && !(product.dtype() == plan::F32 && missing) &&
            product.dtype() == product.result_dtype() && product.batch() == 1 &&
            (!keepsRows || product.n() % plan::kBlasAuxiliaryElements == 0);
