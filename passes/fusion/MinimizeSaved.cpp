@@ -1,24 +1,24 @@
 //===- MinimizeSaved.cpp - a minimum cut of the values kept for backward --===//
 //
 // All forward values that the backward pass reads are in memory between the two passes, and that is where the peak is.
-// The reader of an elementwise op's result can recompute it from the op's operands, so the pass may choose the values to
-// keep: the activation or its operand, the normalised value or the original with two numbers for each row, a mask or
+// The reader of an elementwise op's result can recompute it from the op's operands, so the pass may choose the values
+// to keep: the activation or its operand, the normalised value or the original with two numbers for each row, a mask or
 // nothing.
 //
 // The choice with the fewest bytes is a minimum cut, as in PyTorch's min-cut partitioner (Horace He, Shangdi Yu,
 // "Transcending Runtime-Memory Tradeoffs in Checkpointing by being Fusion Aware", MLSys 2023). Each forward value is a
-// pair of nodes joined by an edge that costs its bytes; an unlimited edge leads from a value to each value computed from
-// it element by element. Values that cannot be recomputed (library calls, reductions) are connected to the source, those
-// that the backward pass reads to the sink. Operands of the backward pass's library calls are in memory in any case: they
-// are free to cut, like variables, inputs and constants.
+// pair of nodes joined by an edge that costs its bytes; an unlimited edge leads from a value to each value computed
+// from it element by element. Values that cannot be recomputed (library calls, reductions) are connected to the source,
+// those that the backward pass reads to the sink. Operands of the backward pass's library calls are in memory in any
+// case: they are free to cut, like variables, inputs and constants.
 //
 // Values whose recomputation would read more tensors than it saves are kept: the pass only adds work to fused kernels
 // that costs no extra reads.
 //
 // A value that a library call keeps is free for the cut, but not for its other readers: each reads it once more, and it
 // lives until then. If a kernel reads the operands of such a value in any case, it recomputes the value and reads one
-// tensor less: the gradient of batch norm and ReLU computes the mask from the normalised value that it needs anyway, and
-// the activation dies after its last library call.
+// tensor less: the gradient of batch norm and ReLU computes the mask from the normalised value that it needs anyway,
+// and the activation dies after its last library call.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
@@ -206,12 +206,41 @@ private:
       Value value = use->get();
       if (!isRepeated(value))
         continue;
-      Tree tree;
-      growTree(use->getOwner(), value, tensorBytes(value.getType()), tree);
-      if (tree.ops.size() > kMostRepeatedOps || tree.leaves.size() > kMostLeaves)
-        changed |= kept.insert(value).second;
+      Operation *reader = use->getOwner();
+      const int64_t fullBytes = tensorBytes(value.getType());
+      if (!isDear(reader, value, fullBytes))
+        continue;
+      llvm::SmallSetVector<Value, 4> written;
+      findWritten(value, written);
+      const llvm::DenseSet<Value> before = kept;
+      kept.insert_range(written);
+      if (written.empty() || isDear(reader, value, fullBytes)) {
+        kept = before;
+        kept.insert(value);
+      }
+      changed |= kept.size() > before.size();
     }
     return changed;
+  }
+
+  bool isDear(Operation *reader, Value value, int64_t fullBytes) {
+    Tree tree;
+    growTree(reader, value, fullBytes, tree);
+    return tree.ops.size() > kMostRepeatedOps || tree.leaves.size() > kMostLeaves;
+  }
+
+  /// The nearest values on the way to `value` that the forward pass writes in any case: kept, they cost no store.
+  void findWritten(Value value, llvm::SmallSetVector<Value, 4> &written) {
+    llvm::SetVector<Value> work;
+    work.insert(value);
+    for (size_t i = 0; i < work.size() && i < kMostRepeatedOps; ++i)
+      for (Value operand : work[i].getDefiningOp()->getOperands())
+        if (isRepeated(operand)) {
+          if (values.find(operand)->second.inMemory)
+            written.insert(operand);
+          else
+            work.insert(operand);
+        }
   }
 
   //===-- What is given is not read once more -----------------------------------===//
