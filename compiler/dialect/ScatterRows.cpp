@@ -1,7 +1,7 @@
 //===- ScatterRows.cpp - rows scattered by a warp -------------------------===//
 //
 // Several updates may fall on one row, so a row must belong to one warp. Sorting the indices first would let a warp find
-// its updates at once; here each warp searches all of them instead, 32 by one load and one vote. With blocks of rows as
+// its updates at once; here each warp searches all of them instead, 32 by one load and one vote, 256 a round. With blocks of rows as
 // large as the card's parallelism allows, the search of 65536 indices costs less than reading their updates once, needs
 // no memory, and keeps the order of additions that a CPU has.
 //
@@ -17,6 +17,7 @@ constexpr int64_t kWarp = 32;
 constexpr int64_t kThreadColumns = 4; ///< sums that a thread keeps in registers
 constexpr int64_t kTiles = 4096;      ///< wanted: warps that keep a card busy
 constexpr int64_t kMostRows = 256;
+constexpr int64_t kVotes = 8; ///< of a round of the search: so many loads are in flight together
 
 using Values = llvm::SmallVector<Value>;
 } // namespace
@@ -85,22 +86,16 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
   // Carried: the row whose sums are in registers, as its number in the tile, or -1; the sums.
   Values carried(size_t(perThread) + 1, arith::ConstantOp::create(b, loc, b.getZeroAttr(valueType)));
   carried[0] = word(-1);
-  carried = loops.loop(loops.index(0), loops.index(rows.count), kWarp, carried, [&](Value m, ValueRange before) -> Values {
-    Index position = Index(loops, m) + loops.thread();
-    Value isThere = position.isBelow(loops.index(rows.count));
-    Value index = loops.load(1, line.indices + position.atMost(rows.count - 1) * rows.indexRow);
-    Index row = Index(loops, emitResolve(b, loc, index, indexElement, rows.extent)) - firstRow;
-    Value isHere = both(both(isThere, compare(arith::CmpIPredicate::sge, row, loops.index(0))),
-                        row.isBelow(loops.index(size)));
-    Value narrowRow = arith::TruncIOp::create(b, loc, i32, row.value);
+  /// Applies the updates from `first` on whose threads are in the vote `here`, each to its thread's `row`.
+  auto apply = [&](Index first, Value here, Value row, ValueRange before) -> Values {
     Values search(before.begin(), before.end());
-    search.insert(search.begin(), loops.ballot(isHere));
+    search.insert(search.begin(), here);
     auto isLeft = [&](ValueRange now) { return compare(arith::CmpIPredicate::ne, now[0], word(0)); };
     Values after = loops.repeat(search, isLeft, [&](ValueRange now) -> Values {
       Value thread = math::CountTrailingZerosOp::create(b, loc, now[0]);
       Value rest = both(now[0], arith::SubIOp::create(b, loc, now[0], word(1)));
-      Value found = loops.ofThread(narrowRow, thread);
-      Index source = Index(loops, m) + arith::ExtUIOp::create(b, loc, b.getI64Type(), thread).getResult();
+      Value found = loops.ofThread(row, thread);
+      Index source = first + arith::ExtUIOp::create(b, loc, b.getI64Type(), thread).getResult();
       Value isOther = compare(arith::CmpIPredicate::ne, found, now[1]);
       ValueRange sums = now.drop_front(2);
       Values old = loops.when(isOther, [&]() -> Values {
@@ -122,6 +117,30 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
       return next;
     });
     return Values(after.begin() + 1, after.end());
+  };
+  const int64_t votes = std::clamp<int64_t>(llvm::divideCeil(rows.count, kWarp), 1, kVotes);
+  carried = loops.loop(loops.index(0), loops.index(rows.count), votes * kWarp, carried, [&](Value m, ValueRange before) -> Values {
+    Values indices, isThere, here, found;
+    for (int64_t vote = 0; vote < votes; ++vote) {
+      Index position = Index(loops, m) + vote * kWarp + loops.thread();
+      isThere.push_back(position.isBelow(loops.index(rows.count)));
+      indices.push_back(loops.load(1, line.indices + position.atMost(rows.count - 1) * rows.indexRow));
+    }
+    Value any = word(0);
+    for (auto [index, there] : llvm::zip_equal(indices, isThere)) {
+      Index row = Index(loops, emitResolve(b, loc, index, indexElement, rows.extent)) - firstRow;
+      Value isHere =
+          both(both(there, compare(arith::CmpIPredicate::sge, row, loops.index(0))), row.isBelow(loops.index(size)));
+      found.push_back(arith::TruncIOp::create(b, loc, i32, row.value));
+      here.push_back(loops.ballot(isHere));
+      any = arith::OrIOp::create(b, loc, any, here.back());
+    }
+    return loops.when(compare(arith::CmpIPredicate::ne, any, word(0)), [&]() -> Values {
+      Values now(before.begin(), before.end());
+      for (int64_t vote = 0; vote < votes; ++vote)
+        now = apply(Index(loops, m) + vote * kWarp, here[size_t(vote)], found[size_t(vote)], now);
+      return now;
+    }, before);
   });
   if (keeps)
     storeIfAny(carried[0], ValueRange(carried).drop_front(1));
