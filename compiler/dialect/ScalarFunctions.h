@@ -234,9 +234,11 @@ template <typename T> T gelu(T x, bool tanh) {
     return x * normalDistribution(x).cumulative;
   if (x.isDouble())
     return x * sigmoid(kTwiceSqrtTwoOverPi * x * (x * x).fma(x.like(kGeluCubic), x.like(1)));
+  // σ(v) from e^−|v|: a reciprocal of a number in [1, 2] costs a card less than the quotient x/(1 + e^−v).
   constexpr double factor = -kTwiceSqrtTwoOverPi * 1.44269504088896340736;
-  T y = x * (x * x).fma(x.like(factor * kGeluCubic), x.like(factor));
-  return x / (1.0 + powerOfTwoSingle(clamp(y, -127, 128)));
+  T y = x.abs() * (x * x).fma(x.like(factor * kGeluCubic), x.like(factor));
+  T e = powerOfTwoSingle(less(y, -127).select(y.like(-127), y)), q = 1.0 / (1.0 + e);
+  return x * less(x, 0).select(e * q, q);
 }
 
 /// Φ(x) + x·φ(x); by tanh, σ(v) + x·v′·σ(v)·(1 − σ(v)).
