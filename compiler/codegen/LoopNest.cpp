@@ -38,15 +38,55 @@ void Nest::emitTile(Value tile) {
     return emitUnit(tile);
   Value first = arith::MulIOp::create(b, loc, tile, emitter.i64(space.unitsPerTile));
   Value last = arith::AddIOp::create(b, loc, first, emitter.i64(space.unitsPerTile));
-  if (space.units % space.unitsPerTile)
+  const bool whole = space.units % space.unitsPerTile == 0;
+  if (!whole)
     last = arith::MinSIOp::create(b, loc, last, emitter.i64(space.units));
+  const int64_t together = rowsTogether();
+  if (together > 1) {
+    Value count = arith::SubIOp::create(b, loc, last, first);
+    Value odd = arith::RemUIOp::create(b, loc, count, emitter.i64(together));
+    Value end = arith::SubIOp::create(b, loc, last, odd);
+    emitter.loop(first, end, together, {}, [&](Value unit, ValueRange) {
+      emitUnits(unit, together);
+      return SmallVector<Value>();
+    });
+    if (whole && space.unitsPerTile % together == 0)
+      return;
+    first = end;
+  }
   emitter.loop(first, last, 1, {}, [&](Value unit, ValueRange) {
     emitUnit(unit);
     return SmallVector<Value>();
   });
 }
 
+int64_t Nest::rowsTogether() {
+  constexpr int64_t kLoads = 16; // of all rows
+  if (!space.lanesReduced() || space.lanes != kWarp || !isStraight())
+    return 1;
+  const int64_t loads = llvm::divideCeil(space.dims[space.laneDim], space.lanes) * std::max<int64_t>(1, fullOperands());
+  return std::clamp<int64_t>(kLoads / loads, 1, space.unitsPerTile);
+}
+
+void Nest::emitUnits(Value first, int64_t count) {
+  SmallVector<SmallVector<Coord>> rows;
+  for (int64_t i = 0; i < count; ++i) {
+    placeUnit(arith::AddIOp::create(emitter.builder, emitter.loc, first, emitter.i64(i)));
+    rows.push_back(coords);
+  }
+  emitRows(rows);
+}
+
 void Nest::emitUnit(Value unit) {
+  Value start = placeUnit(unit);
+  emitter.rowValues.clear();
+  if (thread && space.lanes == 1)
+    ifOnFirstThread([&] { emitLevels(start); }); // one element in all
+  else
+    emitLevels(start);
+}
+
+Value Nest::placeUnit(Value unit) {
   OpBuilder &b = emitter.builder;
   Location loc = emitter.loc;
   unsigned rank = space.dims.size();
@@ -72,19 +112,14 @@ void Nest::emitUnit(Value unit) {
     coords[dim] = emitter.uniform(arith::RemUIOp::create(b, loc, rest, emitter.i64(space.dims[dim])).getResult());
     rest = arith::DivUIOp::create(b, loc, rest, emitter.i64(space.dims[dim]));
   }
-  Value start = block ? arith::MulIOp::create(b, loc, block, emitter.i64(space.laneBlock)).getResult() : emitter.i64(0);
-  emitter.rowValues.clear();
-  if (thread && space.lanes == 1)
-    ifOnFirstThread([&] { emitLevels(start); }); // one element in all
-  else
-    emitLevels(start);
+  return block ? arith::MulIOp::create(b, loc, block, emitter.i64(space.laneBlock)).getResult() : emitter.i64(0);
 }
 
 void Nest::emitLevels(Value start) {
   if (space.levels.empty())
     emitElementwise(start);
   else if (space.lanesReduced())
-    emitRow();
+    emitRows({coords});
   else if (space.sumsInMemory())
     emitLaneBlock(start);
   else
@@ -321,14 +356,17 @@ SmallVector<Value> Nest::combined(ValueRange sums, ArrayRef<Value> more) {
   return next;
 }
 
+void Nest::combineThreads(Operation *op, MutableArrayRef<Value> values) {
+  OpBuilder &b = emitter.builder;
+  for (int64_t half = std::min(space.lanes, kWarp) / 2; half >= 1; half /= 2)
+    for (Value &value : values)
+      value = cast<train::Reducible>(op).emitCombine(emitter, value, shuffleDown(b, emitter.loc, value, half));
+  for (Value &value : values)
+    value = space.lanes > kWarp ? combineWarps(op, value) : shuffleFromFirst(b, emitter.loc, value);
+}
+
 Value Nest::combineLanes(Operation *op, Value vector) {
   OpBuilder &b = emitter.builder;
-  if (thread) {
-    Value value = vector;
-    for (int64_t half = std::min(space.lanes, kWarp) / 2; half >= 1; half /= 2)
-      value = cast<train::Reducible>(op).emitCombine(emitter, value, shuffleDown(b, emitter.loc, value, half));
-    return space.lanes > kWarp ? combineWarps(op, value) : shuffleFromFirst(b, emitter.loc, value);
-  }
   for (int64_t half = space.lanes / 2; half >= 1; half /= 2) {
     SmallVector<int32_t> low(half), high(half);
     for (int32_t lane = 0; lane < half; ++lane) {
@@ -389,37 +427,69 @@ bool Nest::storesInLevel(unsigned level) {
                       [&](unsigned output) { return outputInLevel(output, level); });
 }
 
-void Nest::emitRow() {
-  emitter.rowCoords.assign(coords.begin(), coords.end());
-  Value zero = emitter.i64(0);
+SmallVector<Value> Nest::walkRow(unsigned level, ArrayRef<Operation *> reductions) {
+  current = reductions;
+  SmallVector<Value> sums = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
+    auto add = [&](ValueRange now, Value mask) { return accumulate(reductions, now, mask); };
+    auto stored = [&](unsigned output) { return outputInLevel(output, level); };
+    if (thread && space.lanes > 1)
+      overThreadRow(values, add, stored);
+    else
+      overLanes(emitter.i64(0), values, [&](ValueRange now, Value mask) {
+        SmallVector<Value> next = add(now, mask);
+        storeOutputs(stored);
+        return next;
+      });
+    return values;
+  });
+  coords[space.laneDim] = emitter.uniform(int64_t(0));
+  return sums;
+}
+
+void Nest::emitRows(ArrayRef<SmallVector<Coord>> places) {
+  struct Row {
+    SmallVector<Coord> coords;
+    llvm::DenseMap<Operation *, Value> values;
+    SmallVector<Value> sums;
+  };
+  SmallVector<Row> rows;
+  for (const SmallVector<Coord> &place : places)
+    rows.push_back({place, {}, {}});
+  auto forEach = [&](function_ref<void(Row &)> body) {
+    for (Row &row : rows) {
+      coords = row.coords;
+      emitter.rowCoords.assign(coords.begin(), coords.end());
+      emitter.rowValues = row.values;
+      body(row);
+      row.values = emitter.rowValues;
+    }
+  };
   for (unsigned level = 0; level <= space.levels.size(); ++level) {
     bool last = level == space.levels.size();
     ArrayRef<Operation *> reductions = last ? ArrayRef<Operation *>() : ArrayRef(space.levels[level]);
-    const bool stores = storesInLevel(level);
-    if (!last || stores) {
-      current = reductions;
-      SmallVector<Value> carried = overReduced(0, identities(reductions), [&](SmallVector<Value> values) {
-        auto add = [&](ValueRange now, Value mask) { return accumulate(reductions, now, mask); };
-        auto stored = [&](unsigned output) { return outputInLevel(output, level); };
-        if (thread && space.lanes > 1)
-          overThreadRow(values, add, stored);
-        else
-          overLanes(zero, values, [&](ValueRange now, Value mask) {
-            SmallVector<Value> next = add(now, mask);
-            storeOutputs(stored);
-            return next;
-          });
-        return values;
-      });
-      coords[space.laneDim] = emitter.uniform(int64_t(0));
-      for (auto [op, value] : llvm::zip(reductions, carried))
-        setRow(op, space.lanes == 1 ? value : combineLanes(op, value));
+    if (last && !storesInLevel(level))
+      continue;
+    forEach([&](Row &row) { row.sums = walkRow(level, reductions); });
+    for (auto [number, op] : llvm::enumerate(reductions)) {
+      SmallVector<Value> sums;
+      for (Row &row : rows)
+        sums.push_back(row.sums[number]);
+      if (thread && space.lanes > 1)
+        combineThreads(op, sums);
+      else if (space.lanes > 1)
+        sums.front() = combineLanes(op, sums.front());
+      for (auto [row, sum] : llvm::zip_equal(rows, sums))
+        row.sums[number] = sum;
     }
+    forEach([&](Row &row) {
+      for (auto [op, sum] : llvm::zip_equal(reductions, row.sums))
+        setRow(op, sum);
+    });
   }
   bool hasRows = false;
   for (unsigned output = 0; output < yielded().size(); ++output)
     hasRows |= isRow(output);
-  auto storeRows = [&] { storeOutputs([&](unsigned output) { return isRow(output); }); };
+  auto storeRows = [&] { forEach([&](Row &) { storeOutputs([&](unsigned output) { return isRow(output); }); }); };
   if (!thread || space.lanes == 1)
     emitter.withLanes(1, nullptr, storeRows);
   else if (hasRows)

@@ -38,10 +38,16 @@ private:
   static constexpr int64_t kLongestRun = 128;
 
   void emitUnit(mlir::Value unit);
+  /// Rows of a tile that a warp takes together, so that their loads are in flight and their shuffles under way at the
+  /// same time: a short row by itself would be a chain of one load and five shuffles.
+  int64_t rowsTogether();
+  void emitUnits(mlir::Value first, int64_t count);
+  /// Sets the coordinates of a unit; where its lanes begin.
+  mlir::Value placeUnit(mlir::Value unit);
   void emitLevels(mlir::Value start);
   void emitElementwise(mlir::Value start);
   void emitElementwiseLoop(mlir::Value start);
-  void emitRow();
+  void emitRows(llvm::ArrayRef<llvm::SmallVector<train::Coord>> places);
   void emitLaneParallel(mlir::Value start);
   void emitLaneBlock(mlir::Value start);
 
@@ -79,9 +85,13 @@ private:
   Values identities(llvm::ArrayRef<mlir::Operation *> reductions);
   Values accumulate(llvm::ArrayRef<mlir::Operation *> reductions, mlir::ValueRange carried, mlir::Value mask);
   Values combined(mlir::ValueRange sums, llvm::ArrayRef<mlir::Value> more);
-  /// Halves a vector until one element is left. In a warp the upper half's threads hand their values down, and the
-  /// first thread's result to all: the same tree.
+  /// Halves a vector until one element is left.
   mlir::Value combineLanes(mlir::Operation *op, mlir::Value vector);
+  /// The same tree in a warp: the upper half's threads hand their values down, and the first thread's result to all. A
+  /// thread has values of several rows, which go through each step together.
+  void combineThreads(mlir::Operation *op, llvm::MutableArrayRef<mlir::Value> values);
+  /// One walk over the row at `coords`: this code's part of the level's reductions, and the level's results are stored.
+  Values walkRow(unsigned level, llvm::ArrayRef<mlir::Operation *> reductions);
   /// Combines the values of the first threads of a block's warps, in their order; every thread gets the result.
   mlir::Value combineWarps(mlir::Operation *op, mlir::Value value);
   void setRow(mlir::Operation *op, mlir::Value value);
