@@ -80,9 +80,16 @@ public:
     types.append({i64, pointer});
     auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, types));
     function.setCConv(LLVM::CConv::PTX_Kernel);
-    function.setPassthroughAttr(b.getArrayAttr(
-        {b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
-         b.getArrayAttr({b.getStringAttr("nvvm.maxntid"), b.getStringAttr(std::to_string(work.gridThreads))})}));
+    SmallVector<Attribute> attributes{b.getStringAttr("nounwind"), b.getStringAttr("no-builtins")};
+    auto bound = [&](const char *name, int64_t value) {
+      attributes.push_back(b.getArrayAttr({b.getStringAttr(name), b.getStringAttr(std::to_string(value))}));
+    };
+    bound("nvvm.maxntid", work.gridThreads);
+    // While the threads of a large block wait for each other, those of another one have to work.
+    if (const int64_t blocks = model.grid.residentThreads / work.gridThreads;
+        work.waits && blocks > 1 && work.gridThreads > model.grid.blockThreads)
+      bound("nvvm.minctasm", blocks);
+    function.setPassthroughAttr(b.getArrayAttr(attributes));
     markDistinct(function);
     // LLVM reads a whole vector of known alignment where a part of it is wanted: so none is known that reaches over an
     // operand's end, and none where loops of an op's own mask vectors.
@@ -219,6 +226,7 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
     IterationSpace space = analyzeIterationSpace(scratch.copy, model);
     work.tiles = space.tiles();
     lanes = std::max(lanes, space.threads());
+    work.waits = space.levels.size() > 1;
   }
   if (!model.warps())
     return work;

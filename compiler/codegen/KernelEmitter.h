@@ -31,6 +31,7 @@ struct KernelWork {
   int64_t tiles = 0;
   uint32_t tileThreads = 0; ///< that share a tile
   uint32_t gridBlocks = 0, gridThreads = 0;
+  bool waits = false; ///< threads of a block wait for each other between walks over their row
 };
 
 /// The work of a kernel without emitting it.

@@ -17,6 +17,10 @@ namespace {
 /// Words of registers that loads may hold at a time: more of them would cost warps.
 constexpr unsigned kMostWords = 64;
 
+/// More loads than that, as those of a column's rows, the card's assembler would spread among the additions to save
+/// registers.
+constexpr size_t kMostUnheld = 8;
+
 /// Nothing moves across it: it writes, or other threads take part.
 bool isFence(const llvm::Instruction &instruction) {
   if (auto *intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction))
@@ -62,30 +66,70 @@ char registerOf(const llvm::Type *type) {
   return type->isIntegerTy(16) ? 'h' : type->isIntegerTy(32) ? 'r' : type->isIntegerTy(64) ? 'l' : 0;
 }
 
+/// The type as one of a letter, or as a vector of words; null where it is neither.
+llvm::Type *asRegisters(llvm::Type *type) {
+  const auto bits = unsigned(type->getPrimitiveSizeInBits());
+  if (registerOf(type))
+    return type;
+  return type->isVectorTy() && bits % 32 == 0
+             ? llvm::FixedVectorType::get(llvm::Type::getInt32Ty(type->getContext()), bits / 32)
+             : nullptr;
+}
+
 /// Makes what was loaded available only once all of it is, by assembly without an instruction. The back end would order
 /// loads by their uses, and the card's assembler writes a division as a branch, which it moves no load over.
 void holdTogether(llvm::ArrayRef<llvm::LoadInst *> loads) {
   llvm::SmallVector<llvm::Type *> types;
   llvm::SmallVector<llvm::Value *> values;
   std::string out, in;
-  for (llvm::LoadInst *load : loads)
-    if (char letter = registerOf(load->getType())) {
-      out += std::string(values.empty() ? "" : ",") + "=" + letter;
-      in += "," + std::to_string(values.size());
-      types.push_back(load->getType());
-      values.push_back(load);
+  llvm::IRBuilder<> builder(loads.back()->getNextNode());
+  auto hold = [&](llvm::Value *value) {
+    out += std::string(values.empty() ? "" : ",") + "=" + registerOf(value->getType());
+    in += "," + std::to_string(values.size());
+    types.push_back(value->getType());
+    values.push_back(value);
+  };
+  struct Held {
+    llvm::LoadInst *load;
+    llvm::SmallVector<llvm::Instruction *> own; ///< that read the load itself
+    unsigned first = 0;
+  };
+  llvm::SmallVector<Held> all;
+  for (llvm::LoadInst *load : loads) {
+    llvm::Type *type = asRegisters(load->getType());
+    if (!type)
+      continue;
+    Held held{load, {}, unsigned(values.size())};
+    if (auto *words = llvm::dyn_cast<llvm::FixedVectorType>(type)) {
+      llvm::Value *bits = builder.CreateBitCast(load, type);
+      if (bits != load)
+        held.own.push_back(llvm::cast<llvm::Instruction>(bits));
+      for (unsigned i = 0; i < words->getNumElements(); ++i) {
+        llvm::Value *word = builder.CreateExtractElement(bits, i);
+        held.own.push_back(llvm::cast<llvm::Instruction>(word));
+        hold(word);
+      }
+    } else {
+      hold(load);
     }
+    all.push_back(std::move(held));
+  }
   if (values.size() < 2)
     return;
-  llvm::LLVMContext &context = loads.front()->getContext();
-  auto *all = llvm::StructType::get(context, types);
+  auto *together = llvm::StructType::get(loads.front()->getContext(), types);
   auto *nothing =
-      llvm::InlineAsm::get(llvm::FunctionType::get(all, types, false), "", out + in, /*hasSideEffects=*/true);
-  llvm::IRBuilder<> builder(loads.back()->getNextNode());
+      llvm::InlineAsm::get(llvm::FunctionType::get(together, types, false), "", out + in, /*hasSideEffects=*/true);
   llvm::CallInst *held = builder.CreateCall(nothing, values);
-  for (auto [i, value] : llvm::enumerate(values)) {
-    llvm::Value *own = builder.CreateExtractValue(held, unsigned(i));
-    value->replaceUsesWithIf(own, [&](llvm::Use &use) { return use.getUser() != held; });
+  for (const Held &one : all) {
+    auto *words = llvm::dyn_cast<llvm::FixedVectorType>(asRegisters(one.load->getType()));
+    llvm::Value *own = words ? llvm::Constant::getNullValue(words) : builder.CreateExtractValue(held, one.first);
+    for (unsigned i = 0; words && i < words->getNumElements(); ++i)
+      own = builder.CreateInsertElement(own, builder.CreateExtractValue(held, one.first + i), i);
+    own = builder.CreateBitCast(own, one.load->getType());
+    one.load->replaceUsesWithIf(own, [&](llvm::Use &use) {
+      return use.getUser() != held && use.getUser() != own &&
+             !llvm::is_contained(one.own, llvm::dyn_cast<llvm::Instruction>(use.getUser()));
+    });
   }
 }
 
@@ -133,7 +177,7 @@ void moveInStretch(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator 
         load && llvm::none_of(load->users(),
                               [&](llvm::User *user) { return moved.lookup(llvm::dyn_cast<llvm::Instruction>(user)); }))
       held.push_back(load);
-  if (divides && held.size() > 1)
+  if ((divides && held.size() > 1) || held.size() > kMostUnheld)
     holdTogether(held);
 }
 

@@ -24,8 +24,10 @@ inline constexpr int64_t kAccessBytes = 16;
 struct GridModel {
   int64_t blockThreads = 128, mostBlocks = 2048;
   int64_t rowThreads = 512;      ///< at most, of a block that reduces a row together, or columns
+  int64_t residentThreads = 1024; ///< at least, of a multiprocessor, where more than `blockThreads` share a block
   int64_t rowThreadElements = 8; ///< at least, of a row or column that a block's thread adds up
   int64_t busyWarps = 1024;      ///< more of them sum up columns no faster
+  int64_t cachedElements = 8 << 20; ///< of rows that are walked at a time, and several times each
   int64_t loopBlockThreads = 32; ///< where a thread takes a tile: loops that an op writes itself
   int64_t scratchThreads = 1024; ///< at most, where each has scratch
 };
@@ -42,11 +44,13 @@ struct CodeModel {
 
   bool warps() const { return lanes == Lanes::Warps; }
   /// Threads that reduce one of so many rows together: a warp, or as many as keep a card busy while each has some of the
-  /// row's elements to add. Without warps, the lanes of a vector.
+  /// row's elements to add; more where the rows that are walked at a time would not stay in the card's cache from one
+  /// walk to the next. Without warps, the lanes of a vector.
   int64_t threadsOfRow(int64_t rows, int64_t elements) const {
+    const int64_t resident = grid.blockThreads * grid.mostBlocks;
     int64_t threads = vectorLanes;
-    while (warps() && 2 * threads <= grid.rowThreads && 2 * threads * rows <= grid.blockThreads * grid.mostBlocks &&
-           elements >= 2 * threads * grid.rowThreadElements)
+    while (warps() && 2 * threads <= grid.rowThreads && elements >= 2 * threads * grid.rowThreadElements &&
+           (2 * threads * rows <= resident || elements * (resident / threads) > grid.cachedElements))
       threads *= 2;
     return threads;
   }
@@ -69,7 +73,8 @@ struct CodeModel {
     return triple + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
            (warps() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) + "/" +
                           std::to_string(grid.mostBlocks) + "/" + std::to_string(grid.rowThreads) + "/" +
-                          std::to_string(grid.rowThreadElements) + "/" + std::to_string(grid.busyWarps)
+                          std::to_string(grid.rowThreadElements) + "/" + std::to_string(grid.busyWarps) + "/" +
+                          std::to_string(grid.cachedElements) + "/" + std::to_string(grid.residentThreads)
                     : "") + (multipliesPairs ? "/pairs" : "");
   }
 };

@@ -32,7 +32,7 @@ struct CudaModel {
   /// quarter of a step of 65,536 tokens on an H200.
   int64_t chunkBytes = int64_t(512) << 20;
   /// Warps that reduce at a time: half of those.
-  int64_t reductionUnits = 4096;
+  int64_t reductionUnits = 16384;
   /// What cuBLASLt may take for sums over parts of K: results in f32, one for each part of this length, so many at
   /// most, and no more than NVIDIA's own default on an H100 (cuBLAS, "cublasSetWorkspace"). Not measured.
   int64_t partLength = 512, mostParts = 16;
