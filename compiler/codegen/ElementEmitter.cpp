@@ -153,6 +153,13 @@ Value ElementEmitter::rounded(Value value, Type element) {
   return element.isBF16() || element.isF16() ? fromStored(toStored(value, element), element) : value;
 }
 
+Value ElementEmitter::approximatePowerOfTwo(Value x) {
+  if (!onCard || !x.getType().isF32())
+    return nullptr;
+  auto name = builder.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32");
+  return LLVM::CallIntrinsicOp::create(builder, loc, builder.getF32Type(), name, ValueRange{x}).getResult(0);
+}
+
 Value ElementEmitter::operand(unsigned operand, ArrayRef<Coord> coords) {
   return get(current->getOperand(operand), coords);
 }

@@ -31,6 +31,7 @@ public:
   mlir::Value operand(unsigned operand, llvm::ArrayRef<train::Coord> coords) override;
   mlir::Value operandIf(unsigned operand, llvm::ArrayRef<train::Coord> coords, mlir::Value predicate,
                         mlir::Value otherwise) override;
+  mlir::Value approximatePowerOfTwo(mlir::Value x) override;
   llvm::SmallVector<mlir::Value>
   loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body) override;

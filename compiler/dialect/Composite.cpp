@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
+#include "compiler/dialect/Element.h"
 #include "compiler/dialect/Verify.h"
+#include "compiler/dialect/Views.h"
 
 #include <cmath>
 #include <functional>
@@ -20,6 +22,18 @@ static Type innerType(Type element) {
 }
 static Expr inner(OpBuilder &builder, Location loc, Value x) {
   return Expr(builder, loc, x).cast(innerType(elementTypeOf(x)));
+}
+
+/// e^x for the weights of a softmax over `scores`. Where these are numbers of 16 bits, each stands for an interval of 2^-9
+/// of itself at least, and a machine may take its own e^x (kOfNarrow).
+static Expr weightsOf(const Expr &x, Value scores) {
+  Expr weights = x.exp();
+  Value value = rootOf(scores);
+  if (auto widened = value.getDefiningOp<CastOp>())
+    value = widened.getInput();
+  if (Type type = elementTypeOf(value); type.isBF16() || type.isF16())
+    Value(weights).getDefiningOp()->setAttr(names::kOfNarrow, x.builder->getUnitAttr());
+  return weights;
 }
 
 /// Applies `row` to each line along `dim`: its inputs, then what it is to write.
@@ -83,7 +97,7 @@ void SoftmaxOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, ll
 llvm::SmallVector<Value> SoftmaxOp::decompose(OpBuilder &builder) {
   llvm::SmallVector<int64_t> dims = {int64_t(getDim())};
   Expr x = inner(builder, getLoc(), getInput());
-  Expr e = (x - x.max(dims)).exp();
+  Expr e = weightsOf(x - x.max(dims), getInput());
   return {(e / e.sum(dims)).cast(elementTypeOf(getInput()))};
 }
 
@@ -107,14 +121,14 @@ void LogSoftmaxOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
   if (!resultGradients[0])
     return;
   Expr g = inner(builder, getLoc(), resultGradients[0]), y = inner(builder, getLoc(), getResult());
-  operandGradients[0] = (g - y.exp() * g.sum({int64_t(getDim())})).cast(elementTypeOf(getInput()));
+  operandGradients[0] = (g - weightsOf(y, getInput()) * g.sum({int64_t(getDim())})).cast(elementTypeOf(getInput()));
 }
 
 llvm::SmallVector<Value> LogSoftmaxOp::decompose(OpBuilder &builder) {
   llvm::SmallVector<int64_t> dims = {int64_t(getDim())};
   Expr x = inner(builder, getLoc(), getInput());
   Expr shifted = x - x.max(dims);
-  return {(shifted - shifted.exp().sum(dims).log()).cast(elementTypeOf(getInput()))};
+  return {(shifted - weightsOf(shifted, getInput()).sum(dims).log()).cast(elementTypeOf(getInput()))};
 }
 
 //===----------------------------------------------------------------------===//
@@ -150,14 +164,14 @@ void LogSumExpOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, 
     return;
   Expr g = inner(builder, getLoc(), resultGradients[0]), x = inner(builder, getLoc(), getInput());
   Expr total = finiteOrZero(inner(builder, getLoc(), getResult()));
-  operandGradients[0] = (g * (x - total).exp()).cast(elementTypeOf(getInput()));
+  operandGradients[0] = (g * weightsOf(x - total, getInput())).cast(elementTypeOf(getInput()));
 }
 
 llvm::SmallVector<Value> LogSumExpOp::decompose(OpBuilder &builder) {
   llvm::SmallVector<int64_t> dims = {int64_t(getDim())};
   Expr x = inner(builder, getLoc(), getInput());
   Expr largest = finiteOrZero(x.max(dims));
-  return {(largest + (x - largest).exp().sum(dims).log()).cast(elementTypeOf(getInput()))};
+  return {(largest + weightsOf(x - largest, getInput()).sum(dims).log()).cast(elementTypeOf(getInput()))};
 }
 
 //===----------------------------------------------------------------------===//

@@ -15,6 +15,11 @@
 
 namespace tcc::train {
 
+namespace names {
+/// unit, on exp: its results are weights of 16-bit numbers, so a machine's own approximation will do
+inline constexpr llvm::StringLiteral kOfNarrow = "train.of_narrow";
+} // namespace names
+
 /// One coordinate of an element, for all lanes: lane l is at base + l·laneStride, or at lanes[l] where data decides.
 struct Coord {
   mlir::Value base;       ///< i64; null where `lanes` is set
@@ -46,6 +51,10 @@ public:
   virtual llvm::SmallVector<mlir::Value>
   loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value i, mlir::ValueRange carried)> body) = 0;
+
+  /// The machine's own approximation of 2^x in f32, within 2 units in the last place, for ops whose readers cannot tell;
+  /// null where it has none.
+  virtual mlir::Value approximatePowerOfTwo(mlir::Value /*x*/) { return nullptr; }
 
   /// The type of a value whose elements are `element`: itself, or a vector of lanes. f16 and bf16 become f32.
   mlir::Type laneType(mlir::Type element) const;

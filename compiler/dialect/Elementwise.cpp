@@ -80,7 +80,15 @@ TCC_UNARY_ANY(NegOp, 1, -x, int64_t(-uint64_t(x)), -x, -x, -g)
 TCC_UNARY_ANY(AbsOp, 1, std::fabs(x), x < 0 && !isUnsigned ? int64_t(-uint64_t(x)) : x, x.abs(),
               isUnsigned ? x : less(x, 0).select(-x, x), g * signExpr(x))
 // g·e^x
-TCC_UNARY(ExpOp, 12, std::exp(x), emitExp(b, x), g * y)
+TCC_VALUE(ExpOp, 12, std::exp(x), x)
+TCC_GRADIENT(ExpOp, g * y)
+Value ExpOp::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {
+  Lane x(b, b.operand(0, coords));
+  if ((*this)->hasAttr(names::kOfNarrow) && !x.isDouble())
+    if (Value near = b.approximatePowerOfTwo(x * 1.44269504088896340736))
+      return near;
+  return emitExp(b, x);
+}
 // g·e^x
 TCC_UNARY(Expm1Op, 13, std::expm1(x), emitExpm1(b, x), g * (y + 1.0))
 // g/x
