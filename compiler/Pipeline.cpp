@@ -8,6 +8,7 @@
 
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/codegen/ObjectCode.h"
+#include "compiler/dialect/Joined.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/emit/Emit.h"
 #include "compiler/kernels/Kernels.h"
@@ -451,9 +452,12 @@ private:
                       if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels && target->capabilities().rowsToKernels)
                         passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                     }});
-    list.push_back({"order", [](OpPassManager &passes) {
+    list.push_back({"order", [this](OpPassManager &passes) {
                       passes.addPass(train::createMaterializeBuffersPass());
                       passes.addNestedPass<func::FuncOp>(train::createSchedulePass());
+                      // Before memory is planned: what shares a launch lives at the same time.
+                      if (joinsKernels())
+                        passes.addNestedPass<func::FuncOp>(train::createJoinKernelsPass());
                       passes.addPass(train::createWeighScratchPass());
                     }});
     list.push_back({"memory", [this](OpPassManager &passes) {
@@ -514,6 +518,8 @@ private:
 
   LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
     Profile::Span clock = profile.phase(name);
+    if (name == "order" && joinsKernels())
+      markTileThreads();
     if (name == "order")
       model.module->getOperation()->setAttr(train::names::kSlots,
                                             Builder(&context).getI64IntegerAttr(maxWorkers()));
@@ -530,6 +536,18 @@ private:
     return result;
   }
 
+  bool joinsKernels() const { return recipe.fuse && recipe.overlap && target->code().warps(); }
+
+  /// Says of each kernel how many threads share a tile: the code generator decides it, and what shares a launch has
+  /// blocks of one size.
+  void markTileThreads() {
+    for (auto function : model.module->getOps<func::FuncOp>())
+      if (function->hasAttr(train::names::kEntry))
+        for (auto fused : function.getOps<train::FusedOp>())
+          fused->setAttr(train::names::kTileThreads,
+                         Builder(&context).getI64IntegerAttr(codegen::workOf(fused, target->code()).tileThreads));
+  }
+
   /// Kernels do not depend on where buffers lie, and few on the order of instructions: they are compiled in the background
   /// meanwhile. What later passes add is compiled at the end.
   void startKernels(bool all) {
@@ -539,9 +557,13 @@ private:
       kernels.emplace(target->code(), &profile, options.store);
     for (auto function : model.module->getOps<func::FuncOp>())
       if (function->hasAttr(train::names::kEntry))
-        function.walk([&](train::FusedOp fused) {
-          if (all || !train::mayShrinkScratch(fused, maxWorkers()))
-            kernels->add(fused);
+        function.walk([&](Operation *op) {
+          if (auto joined = dyn_cast<train::JoinedOp>(op))
+            kernels->add(joined);
+          else if (auto fused = dyn_cast<train::FusedOp>(op); fused && !isa<train::JoinedOp>(fused->getParentOp()))
+            // Which kernels share a launch is known in the end.
+            if (all || (!train::mayShrinkScratch(fused, maxWorkers()) && (!joinsKernels() || fused.getLoopKernel())))
+              kernels->add(fused);
         });
     kernels->start();
   }

@@ -355,6 +355,38 @@ def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
   }];
 }
 
+def JoinKernelsPass : Pass<"join-kernels", "::mlir::func::FuncOp"> {
+  let summary = "Let small kernels that do not depend on one another share a launch";
+  let description = [{
+    A kernel of a few kilobytes takes a card 4 to 7 us, most of them for the launch. In the order that stands, a small
+    kernel waits until something reads its result; the kernels that wait then share one launch. Others whose operands are there
+    come along if their program runs in that launch anyway. A larger kernel waits as well if its operands have left the
+    cache (updates that wait for the norm of all gradients). Each keeps its own tiles and reduction trees, so no bit changes.
+
+    What waits keeps its operands alive: where the peak of memory would rise, only smaller kernels wait.
+
+    ```mlir
+    %a = train.fused(%x) ...
+    %p = train.matmul %y, %w ...
+    %b = train.fused(%p) ...
+    return %a, %b
+    // becomes
+    %p = train.matmul %y, %w ...
+    %r:2 = train.joined(%x, %p) ... {
+    ^bb0(%0: ..., %1: ...):
+      %a = train.fused(%0) ...
+      %b = train.fused(%1) ...
+    }
+    return %r#0, %r#1
+    ```
+  }];
+  let options = [
+    Option<"smallBytes", "small", "int64_t", "4194304",
+           "a kernel that reads and writes fewer bytes takes little longer than its launch: it waits">,
+    Option<"cachedBytes", "cached", "int64_t", "33554432",
+           "a larger kernel waits if its operands were written before so many other bytes, and have left the cache">];
+}
+
 def WeighScratchPass : Pass<"weigh-scratch", "::mlir::ModuleOp"> {
   let summary = "Use less scratch where scratch makes the peak of memory";
   let description = [{

@@ -79,27 +79,13 @@ public:
     SmallVector<Type> types(inputs + results, pointer);
     types.append({i64, pointer});
     auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, types));
-    function.setCConv(LLVM::CConv::PTX_Kernel);
-    SmallVector<Attribute> attributes{b.getStringAttr("nounwind"), b.getStringAttr("no-builtins")};
-    auto bound = [&](const char *name, int64_t value) {
-      attributes.push_back(b.getArrayAttr({b.getStringAttr(name), b.getStringAttr(std::to_string(value))}));
-    };
-    bound("nvvm.maxntid", work.gridThreads);
     // While the threads of a large block wait for each other, those of another one have to work.
-    if (const int64_t blocks = model.grid.residentThreads / work.gridThreads;
-        work.waits && blocks > 1 && work.gridThreads > model.grid.blockThreads)
-      bound("nvvm.minctasm", blocks);
-    function.setPassthroughAttr(b.getArrayAttr(attributes));
+    const int64_t blocks = model.grid.residentThreads / work.gridThreads;
+    setKernelAttributes(b, function, work.gridThreads,
+                        work.waits && work.gridThreads > model.grid.blockThreads ? blocks : 1);
     markDistinct(function);
-    // LLVM reads a whole vector of known alignment where a part of it is wanted: so none is known that reaches over an
-    // operand's end, and none where loops of an op's own mask vectors.
-    for (unsigned i = 0; i < inputs + results; ++i) {
-      Type type = i < inputs ? fused.getBody().front().getArgument(i).getType() : yielded()[i - inputs].getType();
-      int64_t bytes = train::elementBytes(cast<RankedTensorType>(type).getElementType());
-      while (!fused.getLoopKernel() && bytes < target::kAccessBytes && train::tensorBytes(type) % (2 * bytes) == 0)
-        bytes *= 2;
-      function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(bytes));
-    }
+    for (unsigned i = 0; i < inputs + results; ++i)
+      function.setArgAttr(i, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(alignmentOf(i)));
     function.setArgAttr(inputs + results + 1, LLVM::LLVMDialect::getAlignAttrName(),
                         b.getI64IntegerAttr(plan::kAlignmentBytes));
     Block *entry = function.addEntryBlock(b);
@@ -123,6 +109,57 @@ public:
       return failure();
     LLVM::ReturnOp::create(b, loc, ValueRange());
     return success();
+  }
+
+  /// The same as a function that a kernel of several programs inlines: it takes the pointers, the number of the block
+  /// among this kernel's own, and how many these are.
+  FailureOr<LLVM::LLVMFuncOp> emitForBlocks(const KernelWork &work) {
+    Type pointer = LLVM::LLVMPointerType::get(context, kGlobalMemory);
+    SmallVector<Type> types(inputs + results, pointer);
+    types.append({i64, i64});
+    auto function =
+        LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, types), LLVM::Linkage::Internal);
+    function.setPassthroughAttr(
+        b.getArrayAttr({b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"), b.getStringAttr("alwaysinline")}));
+    markDistinct(function);
+    Block *entry = function.addEntryBlock(b);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(entry);
+    Value width = constant(work.tileThreads), perBlock = constant(work.gridThreads / work.tileThreads);
+    Value inBlock = specialRegister(b, loc, "tid.x");
+    Value first = arith::MulIOp::create(b, loc, entry->getArgument(inputs + results), perBlock);
+    first = arith::AddIOp::create(b, loc, first, arith::DivUIOp::create(b, loc, inBlock, width));
+    Value stride = arith::MulIOp::create(b, loc, entry->getArgument(inputs + results + 1), perBlock);
+    Value thread = arith::RemUIOp::create(b, loc, inBlock, width);
+    if (failed(emitTiles(entry, Value(), first, constant(work.tiles), stride, thread)))
+      return failure();
+    LLVM::ReturnOp::create(b, loc, ValueRange());
+    return function;
+  }
+
+  /// The alignment of an operand that code relies on. LLVM reads a whole vector of known alignment where a part of it
+  /// is wanted: so none is known that reaches over an operand's end, and none where loops of an op's own mask vectors.
+  int64_t alignmentOf(unsigned operand) {
+    Type type = operand < inputs ? fused.getBody().front().getArgument(operand).getType()
+                                 : yielded()[operand - inputs].getType();
+    int64_t bytes = train::elementBytes(cast<RankedTensorType>(type).getElementType());
+    while (!fused.getLoopKernel() && bytes < target::kAccessBytes && train::tensorBytes(type) % (2 * bytes) == 0)
+      bytes *= 2;
+    return bytes;
+  }
+
+  /// `residentBlocks`: that the card's assembler shall leave registers for, on one multiprocessor.
+  static void setKernelAttributes(OpBuilder &b, LLVM::LLVMFuncOp function, uint32_t threads,
+                                  int64_t residentBlocks = 1) {
+    function.setCConv(LLVM::CConv::PTX_Kernel);
+    SmallVector<Attribute> attributes{b.getStringAttr("nounwind"), b.getStringAttr("no-builtins")};
+    auto bound = [&](const char *name, int64_t value) {
+      attributes.push_back(b.getArrayAttr({b.getStringAttr(name), b.getStringAttr(std::to_string(value))}));
+    };
+    bound("nvvm.maxntid", threads);
+    if (residentBlocks > 1)
+      bound("nvvm.minctasm", residentBlocks);
+    function.setPassthroughAttr(b.getArrayAttr(attributes));
   }
 
 private:
@@ -246,6 +283,103 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
   int64_t needed = llvm::divideCeil(work.tiles * work.tileThreads, work.gridThreads);
   work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, most));
   return work;
+}
+
+KernelWork workOf(train::FusedOp fused, const target::CodeModel &model, uint32_t blockThreads) {
+  KernelWork work = workOf(fused, model);
+  const int64_t needed = llvm::divideCeil(work.tiles * work.tileThreads, blockThreads);
+  work.gridThreads = blockThreads;
+  work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, model.grid.mostBlocks));
+  return work;
+}
+
+KernelWork workOf(ArrayRef<JoinedProgram> programs, const target::CodeModel &model) {
+  KernelWork all;
+  for (const JoinedProgram &program : programs) {
+    KernelWork work = workOf(program.fused, model);
+    all.gridThreads = std::max(all.gridThreads, work.tileThreads > plan::kWarpThreads ? work.gridThreads : 0);
+  }
+  if (all.gridThreads == 0)
+    all.gridThreads = uint32_t(model.grid.blockThreads);
+  for (const JoinedProgram &program : programs)
+    all.gridBlocks += uint32_t(program.count) * workOf(program.fused, model, all.gridThreads).gridBlocks;
+  all.tiles = all.gridBlocks;
+  all.tileThreads = all.gridThreads;
+  return all;
+}
+
+LogicalResult emitJoined(ArrayRef<JoinedProgram> programs, StringRef symbol, ModuleOp module,
+                         const target::CodeModel &model) {
+  MLIRContext *context = module.getContext();
+  Location loc = UnknownLoc::get(context);
+  const KernelWork all = workOf(programs, model);
+  struct Part {
+    LLVM::LLVMFuncOp function;
+    SmallVector<int64_t> alignments; ///< of the operands
+    int64_t count = 0, blocks = 0;
+  };
+  SmallVector<Part> parts;
+  int64_t pointers = 0;
+  for (auto [number, program] : llvm::enumerate(programs)) {
+    train::FusedOp fused = program.fused;
+    Scratch scratch(fused);
+    const std::string name = (symbol + "_" + Twine(number)).str();
+    KernelBuilder builder(fused, scratch.copy, name, module, model);
+    const KernelWork work = workOf(fused, model, all.gridThreads);
+    // Threads that share a tile meet at barriers of the block.
+    if (work.tileThreads > plan::kWarpThreads && work.tileThreads != all.gridThreads)
+      return fused->emitError("shares a launch of blocks of ") << all.gridThreads << " threads";
+    FailureOr<LLVM::LLVMFuncOp> function = builder.emitForBlocks(work);
+    if (failed(function))
+      return failure();
+    Part part{*function, {}, program.count, work.gridBlocks};
+    for (unsigned i = 0; i < fused->getNumOperands() + fused->getNumResults(); ++i)
+      part.alignments.push_back(builder.alignmentOf(i));
+    pointers += part.count * int64_t(part.alignments.size());
+    parts.push_back(std::move(part));
+  }
+  OpBuilder b = OpBuilder::atBlockEnd(module.getBody());
+  Type i64 = b.getI64Type(), generic = LLVM::LLVMPointerType::get(context),
+       global = LLVM::LLVMPointerType::get(context, kGlobalMemory);
+  auto kernel = LLVM::LLVMFuncOp::create(
+      b, loc, symbol, LLVM::LLVMFunctionType::get(LLVM::LLVMVoidType::get(context), {generic, i64, global}));
+  KernelBuilder::setKernelAttributes(b, kernel, all.gridThreads);
+  kernel.setArgAttr(0, LLVM::LLVMDialect::getByValAttrName(),
+                    TypeAttr::get(LLVM::LLVMArrayType::get(i64, uint64_t(pointers))));
+  kernel.setArgAttr(0, LLVM::LLVMDialect::getAlignAttrName(), b.getI64IntegerAttr(8));
+  kernel.setArgAttr(0, LLVM::LLVMDialect::getReadonlyAttrName(), b.getUnitAttr());
+  kernel.setArgAttr(0, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
+  b.setInsertionPointToStart(kernel.addEntryBlock(b));
+  auto constant = [&](int64_t value) -> Value { return arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(value)); };
+  Value table = kernel.getArgument(0), block = specialRegister(b, loc, "ctaid.x");
+  int64_t firstBlock = 0, firstPointer = 0;
+  for (Part &part : parts) {
+    const int64_t blocks = part.count * part.blocks, operands = int64_t(part.alignments.size());
+    Value own = arith::SubIOp::create(b, loc, block, constant(firstBlock));
+    // One comparison without sign: a block of an earlier program is a large number.
+    Value isOwn = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult, own, constant(blocks));
+    auto branch = scf::IfOp::create(b, loc, isOwn, /*withElse=*/false);
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(branch.thenBlock());
+    Value member = arith::DivUIOp::create(b, loc, own, constant(part.blocks));
+    Value number = arith::RemUIOp::create(b, loc, own, constant(part.blocks));
+    Value first = arith::MulIOp::create(b, loc, member, constant(operands));
+    SmallVector<Value> arguments;
+    for (auto [operand, alignment] : llvm::enumerate(part.alignments)) {
+      Value at = arith::AddIOp::create(b, loc, first, constant(firstPointer + int64_t(operand)));
+      Value slot = LLVM::GEPOp::create(b, loc, generic, i64, table, ValueRange{at});
+      Value address = LLVM::LoadOp::create(b, loc, i64, slot);
+      // What is known of a parameter has to be seen here: LLVM joins accesses only where it knows their alignment.
+      address = arith::AndIOp::create(b, loc, address, constant(-alignment));
+      arguments.push_back(LLVM::IntToPtrOp::create(b, loc, global, address));
+    }
+    arguments.append({number, constant(part.blocks)});
+    LLVM::CallOp::create(b, loc, part.function, arguments);
+    firstBlock += blocks;
+    firstPointer += part.count * operands;
+  }
+  LLVM::ReturnOp::create(b, loc, ValueRange());
+  return success();
 }
 
 LogicalResult emitKernel(train::FusedOp original, StringRef symbol, ModuleOp module, const target::CodeModel &model) {

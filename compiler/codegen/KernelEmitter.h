@@ -22,6 +22,16 @@ namespace tcc::codegen {
 mlir::LogicalResult emitKernel(train::FusedOp fused, llvm::StringRef symbol, mlir::ModuleOp module,
                                const target::CodeModel &model);
 
+/// Kernels of a launch with one text, side by side; `fused` is one of them.
+struct JoinedProgram {
+  train::FusedOp fused;
+  int64_t count = 1;
+};
+
+/// Emits kernels that share a launch as `symbol` at the end of `module`, for a GPU. Failure after a diagnostic.
+mlir::LogicalResult emitJoined(llvm::ArrayRef<JoinedProgram> programs, llvm::StringRef symbol, mlir::ModuleOp module,
+                               const target::CodeModel &model);
+
 /// Merges the dimensions that a kernel may walk as one, in place: the inner types of `fused` change, its operands' and
 /// results' do not. Regions that walk memory alike become equal.
 void mergeDims(train::FusedOp fused);
@@ -36,6 +46,12 @@ struct KernelWork {
 
 /// The work of a kernel without emitting it.
 KernelWork workOf(train::FusedOp fused, const target::CodeModel &model);
+/// Of one that shares a launch of blocks of `blockThreads` threads.
+KernelWork workOf(train::FusedOp fused, const target::CodeModel &model, uint32_t blockThreads);
+
+/// The work of kernels that share a launch, all together: what one of their blocks does is a tile. Blocks have as many
+/// threads as those that share a tile of one of the kernels.
+KernelWork workOf(llvm::ArrayRef<JoinedProgram> programs, const target::CodeModel &model);
 
 } // namespace tcc::codegen
 

@@ -7,6 +7,7 @@
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/codegen/PtxText.h"
 #include "compiler/profile/Profile.h"
+#include "runtime/plan/JoinedKernels.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/AsmState.h"
@@ -86,31 +87,72 @@ KernelSet::KernelSet(target::CodeModel model, Profile *profile, cache::ContentSt
 
 KernelSet::~KernelSet() = default;
 
+train::FusedOp KernelSet::hold(train::FusedOp fused, Block &holder) {
+  IRMapping mapping;
+  for (Value operand : fused->getOperands())
+    if (!mapping.contains(operand))
+      mapping.map(operand, holder.addArgument(operand.getType(), operand.getLoc()));
+  auto copy = cast<train::FusedOp>(fused->clone(mapping));
+  holder.push_back(copy);
+  mergeDims(copy);
+  return copy;
+}
+
+KernelSet::Entry *KernelSet::insert(std::string text, Entry entry,
+                                    llvm::function_ref<plan::KernelSignature(StringRef symbol)> sign) {
+  llvm::XXH128_hash_t hash =
+      llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
+  std::string symbol;
+  llvm::raw_string_ostream(symbol) << (entry.programs.empty() ? 'k' : plan::kJoinedSymbol) << llvm::format_hex_no_prefix(hash.high64, 16)
+                                         << llvm::format_hex_no_prefix(hash.low64, 16);
+  entry.endsModule |= hash.low64 % kKernelsPerModule == 0;
+  entry.signature = sign(symbol);
+  return &kernels.try_emplace(std::move(text), std::move(entry)).first->second;
+}
+
 KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
   Entry *&known = asked[textOf(fused)];
   if (!known) {
     Entry entry;
     entry.holder = std::make_unique<Block>();
-    IRMapping mapping;
-    for (Value operand : fused->getOperands())
-      if (!mapping.contains(operand))
-        mapping.map(operand, entry.holder->addArgument(operand.getType(), operand.getLoc()));
-    entry.fused = cast<train::FusedOp>(fused->clone(mapping));
-    entry.holder->push_back(entry.fused);
-    mergeDims(entry.fused);
-    std::string text = textOf(entry.fused);
-    llvm::XXH128_hash_t hash =
-        llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
-    std::string symbol;
-    llvm::raw_string_ostream(symbol) << "k" << llvm::format_hex_no_prefix(hash.high64, 16)
-                                           << llvm::format_hex_no_prefix(hash.low64, 16);
+    train::FusedOp copy = entry.fused = hold(fused, *entry.holder);
     // Loops of an op's own are as much work as many others: two of them compile side by side.
-    entry.endsModule = entry.fused.getLoopKernel() || hash.low64 % kKernelsPerModule == 0;
-    entry.work = workOf(entry.fused, model);
-    entry.signature = signatureOf(entry.fused, symbol, entry.work);
-    known = &kernels.try_emplace(std::move(text), std::move(entry)).first->second;
+    entry.endsModule = bool(copy.getLoopKernel());
+    const KernelWork work = entry.work = workOf(copy, model);
+    known = insert(textOf(copy), std::move(entry), [&](StringRef symbol) { return signatureOf(copy, symbol, work); });
   }
   return {known->signature.symbol(), known->work};
+}
+
+KernelSet::Kernel KernelSet::add(train::JoinedOp joined) {
+  SmallVector<train::FusedOp> members = joined.getMembers();
+  std::string question;
+  for (train::FusedOp member : members)
+    question += "joined;" + textOf(member);
+  Entry *&known = asked[question];
+  if (!known) {
+    Entry entry;
+    entry.holder = std::make_unique<Block>();
+    entry.endsModule = true; // as much work as many others, too
+    std::string text, last;
+    SmallVector<train::FusedOp> copies;
+    for (train::FusedOp member : members) {
+      copies.push_back(hold(member, *entry.holder));
+      std::string own = textOf(copies.back());
+      text += "joined;" + own;
+      if (std::exchange(last, own) == own && !entry.programs.empty())
+        ++entry.programs.back().count;
+      else
+        entry.programs.push_back({copies.back()});
+    }
+    const KernelWork work = entry.work = workOf(entry.programs, model);
+    known = insert(std::move(text), std::move(entry), [&](StringRef symbol) { return signatureOf(copies, symbol, work); });
+  }
+  return {known->signature.symbol(), known->work};
+}
+
+bool KernelSet::joins() const {
+  return llvm::any_of(kernels, [](const auto &kernel) { return !kernel.second.programs.empty(); });
 }
 
 std::vector<plan::KernelSignature> KernelSet::signatures() const {
@@ -137,12 +179,14 @@ Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
       return std::move(*object);
     }
   }
-  train::FusedOp first = unit.kernels.front()->second.fused;
-  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(first.getContext()));
+  MLIRContext *context = unit.kernels.front()->second.holder->front().getContext();
+  OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(context));
   {
     Profile::Span span = Profile::part(profile, "codegen", "loop nests");
     for (const auto *kernel : unit.kernels)
-      if (failed(emitKernel(kernel->second.fused, kernel->second.signature.symbol(), *module, model)))
+      if (const Entry &entry = kernel->second;
+          failed(entry.programs.empty() ? emitKernel(entry.fused, entry.signature.symbol(), *module, model)
+                                        : emitJoined(entry.programs, entry.signature.symbol(), *module, model)))
         return error("internal error: kernel generation failed (see above)");
   }
   Expected<std::string> object = compileToObject(*module, name, model, profile);
@@ -168,7 +212,7 @@ void KernelSet::start() {
   }
   if (batch->units.empty())
     return;
-  prepareLowering(*kernels.begin()->second.fused->getContext());
+  prepareLowering(*kernels.begin()->second.holder->front().getContext());
   Batch &started = *batches.emplace_back(std::move(batch));
   for (size_t i = 0; i < std::min<size_t>(started.units.size(), std::max(1u, std::thread::hardware_concurrency())); ++i)
     started.threads.emplace_back([this, &started] { started.work(*this); });

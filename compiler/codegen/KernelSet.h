@@ -9,6 +9,7 @@
 #define TCC_CODEGEN_KERNELSET_H
 
 #include "compiler/codegen/KernelEmitter.h"
+#include "compiler/dialect/Joined.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/target/CodeModel.h"
 #include "support/Status.h"
@@ -43,6 +44,8 @@ public:
   };
   /// The kernel of a region, added if it is new.
   Kernel add(train::FusedOp fused);
+  /// The one kernel of regions that share a launch.
+  Kernel add(train::JoinedOp joined);
 
   /// Begins to compile what was added so far, in the background. The set reads copies of its own, so the program may be
   /// changed meanwhile. Kernels that lose their last reader stay in the code.
@@ -56,16 +59,23 @@ public:
   std::vector<plan::KernelSignature> signatures() const;
 
   size_t size() const { return kernels.size(); }
+  /// True if kernels share a launch.
+  bool joins() const;
 
 private:
   struct Entry {
-    std::unique_ptr<mlir::Block> holder; ///< a copy of the region, its operands arguments of the block
-    train::FusedOp fused;
+    std::unique_ptr<mlir::Block> holder; ///< copies of the regions, their operands arguments of the block
+    train::FusedOp fused;                ///< the one region
+    std::vector<JoinedProgram> programs; ///< or those that share a launch
     plan::KernelSignature signature;
     KernelWork work;
     bool endsModule = false; ///< the next kernel begins another one
     bool started = false;
   };
+  /// A copy of a region with merged dimensions, in a holder.
+  static train::FusedOp hold(train::FusedOp fused, mlir::Block &holder);
+  /// Adds what a text stands for; `entry` has all but its symbol and signature.
+  Entry *insert(std::string text, Entry entry, llvm::function_ref<plan::KernelSignature(llvm::StringRef symbol)> sign);
   struct Unit;
   struct Batch;
 

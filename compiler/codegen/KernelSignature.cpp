@@ -40,4 +40,22 @@ plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, const 
   return signature;
 }
 
+plan::KernelSignature signatureOf(ArrayRef<train::FusedOp> members, StringRef symbol, const KernelWork &work) {
+  plan::KernelSignature all;
+  all.set_symbol(symbol.str());
+  all.set_tiles(work.tiles);
+  all.set_tile_threads(work.tileThreads);
+  for (train::FusedOp member : members) {
+    const plan::KernelSignature part = signatureOf(member, symbol, work);
+    const auto first = uint32_t(all.operands_size());
+    all.mutable_operands()->MergeFrom(part.operands());
+    for (plan::KernelSignature::Pair pair : part.in_place()) {
+      pair.set_source(first + pair.source());
+      pair.set_destination(first + pair.destination());
+      *all.add_in_place() = pair;
+    }
+  }
+  return all;
+}
+
 } // namespace tcc::codegen

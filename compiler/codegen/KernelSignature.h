@@ -11,6 +11,9 @@ namespace tcc::codegen {
 /// the kernel's pointers, the scratch of its loops, and the operand pairs whose pointers may be equal.
 plan::KernelSignature signatureOf(train::FusedOp fused, llvm::StringRef symbol, const KernelWork &work);
 
+/// Of kernels that share a launch, one after the other.
+plan::KernelSignature signatureOf(llvm::ArrayRef<train::FusedOp> members, llvm::StringRef symbol, const KernelWork &work);
+
 } // namespace tcc::codegen
 
 #endif // TCC_CODEGEN_KERNELSIGNATURE_H

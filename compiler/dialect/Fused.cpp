@@ -1,4 +1,5 @@
 //===- Fused.cpp - queries on fused regions -------------------------------===//
+#include "compiler/dialect/Joined.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/dialect/Views.h"
 #include "runtime/plan/plan.pb.h"
@@ -181,6 +182,38 @@ SmallVector<std::pair<unsigned, unsigned>> FusedOp::getInPlacePairs() {
 
 MatMulOp RowwiseOp::getProduct() { return *getBody().front().getOps<MatMulOp>().begin(); }
 FusedOp RowwiseOp::getKernel() { return *getBody().front().getOps<FusedOp>().begin(); }
+
+SmallVector<FusedOp> JoinedOp::getMembers() { return llvm::to_vector(getBody().front().getOps<FusedOp>()); }
+
+LogicalResult JoinedOp::verify() {
+  Block &body = getBody().front();
+  unsigned operand = 0, result = 0;
+  for (Operation &op : body) {
+    if (!isa<FusedOp>(op))
+      return emitOpError("holds ") << op.getName() << ", which is no kernel";
+    for (Value value : op.getOperands())
+      if (operand == body.getNumArguments() || value != body.getArgument(operand++))
+        return emitOpError("the kernels' operands are not its own, one kernel after the other");
+    for (Type type : op.getResultTypes())
+      if (result == getNumResults() || type != getResult(result++).getType())
+        return emitOpError("its results are not the kernels', one kernel after the other");
+  }
+  if (operand != body.getNumArguments() || result != getNumResults() || body.getArgumentTypes() != getOperandTypes())
+    return emitOpError("has operands or results that are no kernel's");
+  return success();
+}
+
+SmallVector<std::pair<unsigned, unsigned>> JoinedOp::getInPlacePairs() {
+  SmallVector<std::pair<unsigned, unsigned>> pairs;
+  unsigned operands = 0, results = 0;
+  for (FusedOp member : getMembers()) {
+    for (auto [operand, result] : member.getInPlacePairs())
+      pairs.push_back({operands + operand, results + result});
+    operands += member->getNumOperands();
+    results += member->getNumResults();
+  }
+  return pairs;
+}
 
 LogicalResult RowwiseOp::verify() {
   Block &body = getBody().front();

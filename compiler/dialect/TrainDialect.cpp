@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/TrainDialect.h"
+#include "compiler/dialect/Joined.h"
 
 #include "compiler/dialect/IndexRange.h"
 #include "compiler/dialect/Layout.h"
@@ -23,12 +24,18 @@ using namespace mlir;
 #define GET_OP_CLASSES
 #include "compiler/dialect/TrainOps.cpp.inc"
 
+#define GET_OP_CLASSES
+#include "compiler/dialect/JoinedOps.cpp.inc"
+
 namespace tcc::train {
 
 void TrainDialect::initialize() {
   addOperations<
 #define GET_OP_LIST
 #include "compiler/dialect/TrainOps.cpp.inc"
+      ,
+#define GET_OP_LIST
+#include "compiler/dialect/JoinedOps.cpp.inc"
       >();
   addAttributes<
 #define GET_ATTRDEF_LIST

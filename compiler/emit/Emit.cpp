@@ -2,6 +2,7 @@
 #include "compiler/emit/Emit.h"
 
 #include "compiler/codegen/KernelSet.h"
+#include "compiler/dialect/Joined.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/emit/Beside.h"
 #include "compiler/emit/EmitVariables.h"
@@ -11,6 +12,7 @@
 #include "passes/Lowering.h"
 #include "passes/memory/Buffers.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
@@ -159,8 +161,9 @@ private:
   Status emitInstruction(Operation *op) {
     plan::Instruction instruction;
     SmallVector<Value> reads(op->getOperands());
-    if (auto fused = dyn_cast<train::FusedOp>(op)) {
-      codegen::KernelSet::Kernel kernel = kernels.add(fused);
+    auto joined = dyn_cast<train::JoinedOp>(op);
+    if (auto fused = dyn_cast<train::FusedOp>(op); fused || joined) {
+      codegen::KernelSet::Kernel kernel = joined ? kernels.add(joined) : kernels.add(fused);
       instruction.mutable_kernel()->set_code(0);
       instruction.mutable_kernel()->set_symbol(kernel.symbol);
       instruction.mutable_kernel()->set_tiles(kernel.work.tiles);
@@ -168,11 +171,11 @@ private:
         instruction.mutable_kernel()->mutable_grid()->set_blocks(kernel.work.gridBlocks);
         instruction.mutable_kernel()->mutable_grid()->set_threads(kernel.work.gridThreads);
       }
-      if (train::LoopKernel loops = fused.getLoopKernel()) {
+      if (train::LoopKernel loops = fused ? fused.getLoopKernel() : train::LoopKernel()) {
         instruction.mutable_kernel()->set_loops(loops->getName().stripDialect().str());
         Type products = loops.getProductType(target.capabilities().multipliesBf16 && (!target.code().warps() || loops.getWarpTileCount()));
         instruction.mutable_kernel()->set_dtype(train::toPlan(products));
-      } else if (target.code().warps()) {
+      } else if (fused && target.code().warps()) {
         // What the target's library does not compute: the report says so.
         fused->walk([&](train::LibraryCall generated) {
           if (!isa<train::MatMulOp>(generated.getOperation()))
@@ -231,6 +234,8 @@ private:
       operand.set_version_written(++versions[id]);
       bytes += buffer.bytes;
     }
+    if (joined)
+      orderByMember(joined, instruction);
     std::vector<std::string> nodes = nodesOf(op);
     if (!nodes.empty())
       instruction.set_node(nodes.back());
@@ -244,6 +249,28 @@ private:
     entry.set_flops(entry.flops() + instruction.flops());
     *entry.add_instructions() = std::move(instruction);
     return Status::success();
+  }
+
+  /// Operands of kernels that share a launch, one kernel after the other (JoinedKernels.h).
+  static void orderByMember(train::JoinedOp joined, plan::Instruction &instruction) {
+    std::vector<int> order;
+    int reads = 0, writes = int(joined->getNumOperands());
+    for (train::FusedOp member : joined.getMembers()) {
+      for (unsigned i = 0; i < member->getNumOperands(); ++i)
+        order.push_back(reads++);
+      for (unsigned i = 0; i < member->getNumResults(); ++i)
+        order.push_back(writes++);
+    }
+    std::vector<uint32_t> place(order.size());
+    const plan::Instruction before = instruction;
+    for (auto [now, then] : llvm::enumerate(order)) {
+      place[size_t(then)] = uint32_t(now);
+      *instruction.mutable_operands(int(now)) = before.operands(then);
+    }
+    for (plan::InPlace &pair : *instruction.mutable_in_place()) {
+      pair.set_source(place[pair.source()]);
+      pair.set_destination(place[pair.destination()]);
+    }
   }
 
   bool shareMemory(Value operand, Value result) {
@@ -595,7 +622,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
       return code.status();
     plan::CodeObject &object = *plan.add_code_objects();
     object.set_payload(writer.addPayload(*code));
-    object.set_abi(plan::kKernelAbiVersion);
+    object.set_abi(kernels.joins() ? plan::kJoinedAbiVersion : plan::kKernelAbiVersion);
     if (options.target->code().warps()) {
       object.set_format(plan::CodeObject::PTX);
       object.set_processor(options.target->code().processor);

@@ -1,5 +1,6 @@
 //===- Lives.cpp - explain why each buffer is alive ------------------------===//
 #include "compiler/emit/Lives.h"
+#include "runtime/plan/JoinedKernels.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -27,7 +28,8 @@ const plan::Variable *variableOf(const plan::Plan &plan, const plan::Entry &entr
 }
 
 /// Instructions that `wanted` ones depend on, themselves included. A result of a collective depends on its own source
-/// alone: a bucket that sums the loss beside gradients makes neither depend on the other.
+/// alone: a bucket that sums the loss beside gradients makes neither depend on the other. So does one of several kernels
+/// that share a launch.
 class Dependencies {
 public:
   explicit Dependencies(const plan::Entry &entry) : entry(entry) {
@@ -39,18 +41,20 @@ public:
 
   std::vector<bool> of(std::vector<Result> open) const {
     std::vector<bool> reached(size_t(entry.instructions_size()), false);
-    std::set<Result> summed; // of collectives, those that were followed
+    std::set<std::pair<int32_t, int>> followed; // kernels and collectives by their first operand
     while (!open.empty()) {
       auto [at, result] = open.back();
       open.pop_back();
       const plan::Instruction &instruction = entry.instructions(at);
-      const int32_t source = instruction.has_collective() ? result - instruction.operands_size() / 2 : -1;
-      if (source >= 0 ? !summed.emplace(at, source).second : reached[size_t(at)])
+      plan::OperandRange own = plan::operandsOfMember(instruction, result);
+      if (const int32_t source = result - instruction.operands_size() / 2; instruction.has_collective() && source >= 0)
+        own = {source, 1};
+      if (!followed.emplace(at, own.first).second)
         continue;
       reached[size_t(at)] = true;
-      for (int32_t k = 0; k < instruction.operands_size(); ++k) {
+      for (int32_t k = own.first; k < own.first + own.count; ++k) {
         const plan::Operand &operand = instruction.operands(k);
-        if (!operand.read() || (source >= 0 && k != source))
+        if (!operand.read())
           continue;
         if (auto found = writer.find(Value(operand.buffer(), operand.version())); found != writer.end())
           open.push_back(found->second);
@@ -144,12 +148,19 @@ std::string nodeOf(const plan::Entry &entry, int32_t instruction) {
 
 /// "read by NODE", "the gradient at NODE", "the update of VARIABLE": what an instruction does, as the reason for a
 /// life.
-std::string purposeOfReader(const plan::Plan &plan, const plan::Entry &entry, Phase phase, int32_t reader) {
-  if (phase == Phase::Update)
-    for (const plan::Operand &operand : entry.instructions(reader).operands())
-      if (operand.write())
+std::string purposeOfReader(const plan::Plan &plan, const plan::Entry &entry, Phase phase, int32_t reader, int buffer) {
+  const plan::Instruction &instruction = entry.instructions(reader);
+  if (phase == Phase::Update) {
+    int read = 0;
+    while (read + 1 < instruction.operands_size() &&
+           !(instruction.operands(read).read() && int(instruction.operands(read).buffer()) == buffer))
+      ++read;
+    const plan::OperandRange own = plan::operandsOfMember(instruction, read);
+    for (int k = own.first; k < own.first + own.count; ++k)
+      if (const plan::Operand &operand = instruction.operands(k); operand.write())
         if (const plan::Variable *variable = variableOf(plan, entry, operand.buffer()))
           return "the update of " + variable->name();
+  }
   if (phase == Phase::Recompute)
     return "the recomputation of " + nodeOf(entry, reader);
   return (phase == Phase::Backward ? "the gradient at " : "") + nodeOf(entry, reader);
@@ -195,7 +206,7 @@ std::string whyAlive(const plan::Plan &plan, const plan::Entry &entry, const Ent
 
   int32_t last = life.readers.back(), since = life.writers.empty() ? -1 : life.writers.front();
   Phase phase = lives.phases[size_t(last)];
-  std::string reader = purposeOfReader(plan, entry, phase, last);
+  std::string reader = purposeOfReader(plan, entry, phase, last, buffer);
   int32_t distance = last - since;
   std::string later = since < 0 || distance <= 1 ? "" : fmt::format(", {} instructions later", distance);
   switch (life.purpose) {

@@ -1,6 +1,7 @@
 //===- EntryProgram.cpp - an entry as a planning problem ------------------===//
 #include "passes/memory/EntryProgram.h"
 
+#include "compiler/dialect/Joined.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/memory/PartialKernels.h"
@@ -25,6 +26,8 @@ SmallVector<std::pair<unsigned, unsigned>> inPlacePairs(Operation *op) {
     return fused.getInPlacePairs();
   if (auto rowwise = dyn_cast<RowwiseOp>(op))
     return rowwise.getInPlacePairs();
+  if (auto joined = dyn_cast<JoinedOp>(op))
+    return joined.getInPlacePairs();
   if (auto collective = dyn_cast<Collective>(op)) {
     SmallVector<std::pair<unsigned, unsigned>> pairs;
     if (!collective.isInPlace())
@@ -79,7 +82,7 @@ llvm::DenseMap<Value, StringRef> newStateOf(func::FuncOp function) {
 }
 
 double flopsOf(Operation *op) {
-  if (isa<FusedOp, RowwiseOp>(op)) {
+  if (isa<FusedOp, RowwiseOp, JoinedOp>(op)) {
     double flops = 0;
     for (Operation &inner : op->getRegion(0).front())
       flops += flopsOf(&inner);

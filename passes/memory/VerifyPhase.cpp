@@ -1,4 +1,5 @@
 //===- VerifyPhase.cpp - no illegal op after a phase ----------------------===//
+#include "compiler/dialect/Joined.h"
 #include "passes/memory/Buffers.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
@@ -37,7 +38,7 @@ private:
     if (phase == "decompose" || op->hasTrait<View>())
       return std::nullopt;
     bool constant = isa<ConstantOp>(op);
-    if (!constant && !isa<FusedOp, FillOp, CopyOp, Collective>(op) && !op->hasAttr(names::kCall))
+    if (!constant && !isa<FusedOp, JoinedOp, FillOp, CopyOp, Collective>(op) && !op->hasAttr(names::kCall))
       return "fuse-kernels";
     if (phase == "kernels")
       return std::nullopt;

@@ -1,6 +1,8 @@
 //===- Step.cpp - an instruction of a plan as work of a stream -----------===//
 #include "runtime/cuda/Step.h"
 
+#include "runtime/plan/JoinedKernels.h"
+
 #include <cstring>
 
 namespace tcc::cuda {
@@ -41,8 +43,11 @@ Status submit(const Step &step, const DriverLibrary &driver, api::CUstream strea
   }
   if (step.kernel) {
     std::vector<void *> parameters;
-    for (const api::CUdeviceptr &pointer : step.pointers)
-      parameters.push_back(const_cast<api::CUdeviceptr *>(&pointer));
+    if (plan::isJoined(step.source->kernel().symbol())) // a table, by value
+      parameters.push_back(const_cast<api::CUdeviceptr *>(step.pointers.data()));
+    else
+      for (const api::CUdeviceptr &pointer : step.pointers)
+        parameters.push_back(const_cast<api::CUdeviceptr *>(&pointer));
     parameters.push_back(const_cast<int64_t *>(&step.tiles));
     parameters.push_back(const_cast<api::CUdeviceptr *>(&step.scratch));
     return driver.check(

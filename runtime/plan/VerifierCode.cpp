@@ -1,4 +1,5 @@
 //===- VerifierCode.cpp - code objects and their kernels' signatures -----===//
+#include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/VerifierImpl.h"
 
@@ -43,7 +44,7 @@ SignatureIndex verifyCode(const Plan &plan, Reporter &report) {
   SignatureIndex index(static_cast<size_t>(plan.code_objects_size()));
   for (int i = 0; i < plan.code_objects_size(); ++i) {
     const CodeObject &code = plan.code_objects(i);
-    if (code.abi() != kKernelAbiVersion) {
+    if (code.abi() != kKernelAbiVersion && !(code.abi() == kJoinedAbiVersion && code.format() == CodeObject::PTX)) {
       report("code object {}: it was made for kernel ABI version {}, this program has version {}; recompile the model "
              "with tcc",
              i, code.abi(), kKernelAbiVersion);

@@ -1,5 +1,6 @@
 //===- VerifierGrid.cpp - kernels of a GPU: formats and grids ------------===//
 #include "runtime/plan/BlasLimits.h"
+#include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/VerifierImpl.h"
 
@@ -25,6 +26,15 @@ void verifyFormat(const Plan &plan, int index, Reporter &report) {
     if (forCuda ? threads != 1 && !shared : threads != 0)
       report("code object {}, kernel '{}': {} threads share a tile, which {} has none of", index, signature.symbol(),
              threads, CodeObject::Format_Name(code.format()));
+    if (forCuda && isJoined(signature.symbol())) {
+      if (code.abi() != kJoinedAbiVersion)
+        report("code object {}, kernel '{}': kernels share its launch, which kernel ABI version {} does not know", index,
+               signature.symbol(), code.abi());
+      if (signature.operands_size() > kMostTablePointers || signature.scratch_bytes())
+        report("code object {}, kernel '{}': {} operands and {} bytes of scratch of kernels that share a launch; {} and 0 "
+               "are the most",
+               index, signature.symbol(), signature.operands_size(), signature.scratch_bytes(), kMostTablePointers);
+    }
   }
 }
 
@@ -49,6 +59,9 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
   if (signature.tile_threads() > kWarpThreads && signature.tile_threads() != grid.threads())
     fail("{} threads of kernel '{}' share a tile, its blocks have {}", signature.tile_threads(), kernel.symbol(),
          grid.threads());
+  if (isJoined(signature.symbol()) && grid.blocks() != signature.tiles())
+    fail("{} blocks of kernels that share a launch, '{}' has work for {}", grid.blocks(), kernel.symbol(),
+         signature.tiles());
   // The slot of a thread is that of its number in the grid; one without a tile has none.
   if (signature.scratch_bytes() == 0)
     return;

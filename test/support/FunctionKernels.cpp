@@ -80,6 +80,11 @@ void FunctionKernels::add(ModuleOp module) {
       ops.push_back(&op);
   std::vector<Kernel> &list = kernels[module];
   for (Operation *op : ops) {
+    if (auto joined = dyn_cast<train::JoinedOp>(op)) {
+      codegen::KernelSet::Kernel kernel = set->add(joined);
+      list.push_back({op, op, kernel.symbol, kernel.work});
+      continue;
+    }
     auto fused = dyn_cast<train::FusedOp>(op);
     if (!fused)
       fused = wrap(op);
@@ -104,7 +109,7 @@ std::vector<HostTensor> FunctionKernels::run(ModuleOp module, llvm::ArrayRef<Hos
     values[op.getResult()] = HostTensor::fromAttribute(op.getValue());
   for (Kernel &kernel : kernels.at(module)) {
     llvm::SmallVector<const HostTensor *> inputs;
-    for (Value input : kernel.fused.getInputs())
+    for (Value input : kernel.region->getOperands())
       inputs.push_back(&values.at(input));
     std::vector<HostTensor> results;
     for (Type type : kernel.op->getResultTypes())
@@ -123,10 +128,12 @@ std::vector<HostTensor> FunctionKernels::run(ModuleOp module, llvm::ArrayRef<Hos
 llvm::SmallDenseMap<unsigned, unsigned> FunctionKernels::sharedPlaces(Kernel &kernel, Placement placement) {
   llvm::SmallDenseMap<unsigned, unsigned> places;
   llvm::SmallDenseSet<unsigned> taken;
-  if (int required = kernel.fused.getRequiredInPlaceOperand(); required >= 0)
+  train::FusedOp fused = kernel.fused();
+  if (int required = fused ? fused.getRequiredInPlaceOperand() : -1; required >= 0)
     places[0] = unsigned(required);
   else if (placement == Placement::InPlace)
-    for (auto [operand, result] : kernel.fused.getInPlacePairs())
+    for (auto [operand, result] :
+         fused ? fused.getInPlacePairs() : cast<train::JoinedOp>(kernel.region).getInPlacePairs())
       if (!places.contains(result) && taken.insert(operand).second)
         places[result] = operand;
   return places;

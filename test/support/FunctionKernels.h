@@ -29,8 +29,8 @@ public:
   explicit FunctionKernels(const target::CodeModel &model);
   virtual ~FunctionKernels();
 
-  /// Makes kernels of @f of `module`: each op becomes one, and so does a `train.fused` as it stands. Composites are
-  /// decomposed first. The module is changed, and must live as long as this.
+  /// Makes kernels of @f of `module`: each op becomes one, and so does a `train.fused` or `train.joined` as it stands.
+  /// Composites are decomposed first. The module is changed, and must live as long as this.
   void add(mlir::ModuleOp module);
 
   /// Compiles what was added; false with a failed expectation where that is not possible.
@@ -43,9 +43,10 @@ public:
 protected:
   struct Kernel {
     mlir::Operation *op;
-    train::FusedOp fused;
+    mlir::Operation *region; ///< train.fused or train.joined
     std::string symbol;
     codegen::KernelWork work;
+    train::FusedOp fused() const { return llvm::dyn_cast<train::FusedOp>(region); }
   };
   virtual bool load(std::string code) = 0;
   /// Fills `results`, which have their types; false with a failed expectation where that is not possible.

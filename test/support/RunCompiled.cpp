@@ -126,7 +126,7 @@ bool CompiledFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
     else
       add(results[index].sizeBytes());
   // Scratch as a plan has it: aligned, and full of what other kernels left there.
-  train::LoopKernel loops = kernel.fused.getLoopKernel();
+  train::LoopKernel loops = kernel.fused() ? kernel.fused().getLoopKernel() : train::LoopKernel();
   size_t scratchBytes = loops ? size_t(loops.getScratchBytes()) : 0;
   Buffer scratch(scratchBytes, Placement::Aligned);
   std::memset(scratch.data, 0xff, scratchBytes);

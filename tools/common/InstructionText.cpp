@@ -2,6 +2,7 @@
 #include "tools/common/InstructionText.h"
 #include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Shards.h"
 
 #include <fmt/format.h>
@@ -140,6 +141,9 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
   case plan::Instruction::kKernel: {
     static const std::set<std::string_view> known = {"code", "symbol", "tiles", "loops", "dtype"};
     const plan::KernelCall &call = instruction.kernel();
+    if (plan::isJoined(call.symbol()))
+      return fmt::format("{} of {} nodes, kernels in one launch{}", call.symbol().substr(0, 10), instruction.nodes_size(),
+                         otherFields(call, known));
     // Symbols are hashes: their start tells them apart.
     if (!call.loops().empty()) {
       int written = 0;

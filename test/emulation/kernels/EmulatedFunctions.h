@@ -15,6 +15,10 @@ public:
 
   emulation::MachineOptions &options() { return machine.options; }
 
+  /// Changes the pointers of each kernel before it runs; a fault is expected then, and is in `found`.
+  std::function<void(std::vector<uint64_t> &pointers)> tamper;
+  std::optional<emulation::Fault> found;
+
 private:
   bool load(std::string code) override;
   bool runKernel(Kernel &kernel, llvm::ArrayRef<const train::HostTensor *> inputs,

@@ -517,6 +517,15 @@ struct Callbacks {
   static void divisionByZero(Thread *t, uint32_t site) {
     current->fail(FaultKind::DivisionByZero, t, site, "the divisor is 0; a device's result is unspecified");
   }
+  /// A place in the block of parameters that the kernel computes: `offset` is that of `bytes` in `all`.
+  static void parameter(Thread *t, uint64_t offset, uint32_t bytes, uint32_t all, uint32_t site) {
+    if (offset > all || all - offset < bytes)
+      current->fail(FaultKind::OutOfBounds, t, site,
+                    fmt::format("{} bytes at {} of parameters of {} bytes", bytes, int64_t(offset), all));
+    if (offset % bytes != 0)
+      current->fail(FaultKind::Misaligned, t, site,
+                    fmt::format("{} bytes at {} of the parameters", bytes, int64_t(offset)));
+  }
   static void trap(Thread *t, uint32_t site) { current->fail(FaultKind::Trap, t, site, "the kernel traps"); }
 };
 
@@ -529,6 +538,7 @@ std::vector<std::pair<std::string, void *>> Machine::runtimeFunctions() {
           {"tccEmulationAwaitCopies", reinterpret_cast<void *>(&Callbacks::awaitCopies)},
           {"tccEmulationWarpSync", reinterpret_cast<void *>(&Callbacks::warpSync)},
           {"tccEmulationBarrier", reinterpret_cast<void *>(&Callbacks::barrier)},
+          {"tccEmulationParameter", reinterpret_cast<void *>(&Callbacks::parameter)},
           {"tccEmulationDivisionByZero", reinterpret_cast<void *>(&Callbacks::divisionByZero)},
           {"tccEmulationTrap", reinterpret_cast<void *>(&Callbacks::trap)}};
 }

@@ -191,11 +191,17 @@ Value *Emitter::symbol(const Operand &operand) {
     base = builder.CreateAdd(builder.CreateLoad(builder.getInt64Ty(), at), builder.getInt64(shared->second));
   } else if (auto global = outside.addresses.find(operand.name); global != outside.addresses.end()) {
     base = builder.getInt64(global->second);
+  } else if (auto found = std::find_if(entry.parameters.begin(), entry.parameters.end(),
+                                       [&](auto &parameter) { return parameter.name == operand.name; });
+             found != entry.parameters.end()) {
+    base = builder.CreateAdd(parameterAddress(), builder.getInt64(found->offset));
   } else {
     refuse(fmt::format("{} is declared nowhere", operand.name));
   }
   return builder.CreateAdd(base, builder.getInt64(static_cast<uint64_t>(operand.offset)));
 }
+
+Value *Emitter::parameterAddress() { return builder.CreatePtrToInt(parameters, builder.getInt64Ty()); }
 
 Value *Emitter::getFloat(const Operand &operand, const ScalarType &type) {
   return builder.CreateBitCast(get(operand, type.bits), floatType(type));

@@ -51,8 +51,14 @@ void Emitter::load() {
   ScalarType t = type();
   unsigned bytes = t.wholeBits() / 8 * std::max(lanes, 1u);
   Value *pointer;
-  if (parameter) {
-    const Operand &at = now->operands[1];
+  if (const Operand &at = now->operands[1];
+      parameter && at.kind == Operand::Kind::Address && at.parts[0].kind == Operand::Kind::Register) {
+    // A place inside of a parameter that is an array: mov took its address.
+    pointer = address(at);
+    call("tccEmulationParameter", builder.getVoidTy(),
+         {thread, builder.CreateSub(builder.CreatePtrToInt(pointer, builder.getInt64Ty()), parameterAddress()),
+          builder.getInt32(bytes), builder.getInt32(entry.parameterBytes), site()});
+  } else if (parameter) {
     if (at.kind != Operand::Kind::Address || at.parts[0].kind != Operand::Kind::Symbol)
       refuse("a parameter is read by its name");
     auto found = std::find_if(entry.parameters.begin(), entry.parameters.end(),

@@ -62,6 +62,7 @@ private:
   llvm::Value *getFloat(const Operand &operand, const ScalarType &type);
   llvm::Value *getPredicate(const Operand &operand);
   llvm::Value *symbol(const Operand &operand);
+  llvm::Value *parameterAddress(); ///< of the block of parameters, as an integer
   void set(const Operand &operand, llvm::Value *value, bool signExtend = false);
   void setFloat(const Operand &operand, llvm::Value *value, const ScalarType &type);
   llvm::Value *in(size_t i, unsigned bits) { return get(now->operands[i], bits); }

@@ -1,5 +1,6 @@
 //===- VerifierGridTest.cpp - kernels of a GPU and their grids -----------===//
 #include "TestPlan.h"
+#include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Spaces.h"
 
 #include <fmt/ranges.h>
@@ -200,6 +201,41 @@ TEST(VerifierGrid, GridsThatNoCardHas) {
   plan::Plan plan = makeCudaPlan();
   kernelCall(plan).mutable_kernel()->clear_grid();
   expectProblem(plan, {"instruction 1", "a grid of 0 blocks"});
+}
+
+TEST(VerifierGrid, KernelsThatShareALaunch) {
+  auto planWith = [](auto &&change) {
+    plan::Plan plan = makeCudaPlan();
+    const std::string before = kernelCall(plan).kernel().symbol(), symbol = "j" + before;
+    code(plan).set_abi(plan::kJoinedAbiVersion);
+    for (plan::KernelSignature &kernel : *code(plan).mutable_kernels())
+      if (kernel.symbol() == before) {
+        kernel.set_symbol(symbol);
+        kernel.set_tile_threads(64);
+        for (plan::Instruction &instruction : *plan.mutable_entries(0)->mutable_instructions())
+          if (instruction.kernel().symbol() == before) {
+            instruction.mutable_kernel()->set_symbol(symbol);
+            instruction.mutable_kernel()->mutable_grid()->set_blocks(uint32_t(kernel.tiles()));
+          }
+        change(plan, *kernelCall(plan).mutable_kernel(), kernel);
+      }
+    bind(plan);
+    return fmt::format("{}", fmt::join(plan::verifyPlan(plan, 20), "\n"));
+  };
+  EXPECT_EQ(planWith([](auto &&...) {}), "");
+  auto finds = [&](auto &&change, const char *words) {
+    EXPECT_NE(planWith(change).find(words), std::string::npos) << words << "\n" << planWith(change);
+  };
+  finds([](auto &, plan::KernelCall &call, auto &) { call.mutable_grid()->set_blocks(call.grid().blocks() + 1); },
+        "blocks of kernels that share a launch");
+  finds([](plan::Plan &plan, auto &, auto &) { code(plan).set_abi(plan::kKernelAbiVersion); },
+        "which kernel ABI version 1 does not know");
+  finds(
+      [](auto &, auto &, plan::KernelSignature &signature) {
+        while (signature.operands_size() <= plan::kMostTablePointers)
+          *signature.add_operands() = signature.operands(0);
+      },
+      "operands and 0 bytes of scratch");
 }
 
 TEST(VerifierGrid, ThreadsWithoutScratchOfTheirOwn) {

@@ -1,0 +1,15 @@
+//===- Joined.h - kernels that share a launch -------------------*- C++ -*-===//
+#ifndef TCC_DIALECT_JOINED_H
+#define TCC_DIALECT_JOINED_H
+
+#include "compiler/dialect/TrainDialect.h"
+
+#define GET_OP_CLASSES
+#include "compiler/dialect/JoinedOps.h.inc"
+
+namespace tcc::train::names {
+/// i64, on kernels for a card: threads that share a tile. What shares a launch has blocks of one size.
+inline constexpr llvm::StringLiteral kTileThreads = "train.tile_threads";
+} // namespace tcc::train::names
+
+#endif // TCC_DIALECT_JOINED_H
