@@ -363,7 +363,7 @@ def JoinKernelsPass : Pass<"join-kernels", "::mlir::func::FuncOp"> {
     come along if their program runs in that launch anyway. A larger kernel waits as well if its operands have left the
     cache (updates that wait for the norm of all gradients). Each keeps its own tiles and reduction trees, so no bit changes.
 
-    What waits keeps its operands alive: where the peak of memory would rise, only smaller kernels wait.
+    A kernel that waits keeps its operands alive: where the peak of memory would rise, only smaller kernels wait.
 
     ```mlir
     %a = train.fused(%x) ...

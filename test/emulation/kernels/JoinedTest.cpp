@@ -20,7 +20,7 @@ namespace {
 /// Two programs of elements, one of them twice; sums of rows that a warp has; sums of rows that a block shares.
 constexpr const char *kRows = R"(
 func.func @f(%a: tensor<1003xf32>, %b: tensor<1003xf32>, %c: tensor<17x64xbf16>, %d: tensor<40x300xf32>, %e: tensor<3x20000xf32>)
-    -> (tensor<1003xf32>, tensor<1003xf32>, tensor<17x64xbf16>, tensor<40xf32>, tensor<3xf32>) {
+    -> (tensor<1003xf32>, tensor<1003xf32>, tensor<17x64xbf16>, tensor<40x1xf32>, tensor<3x1xf32>) {
   %0 = train.fused(%a) : (tensor<1003xf32>) -> tensor<1003xf32> {
   ^bb0(%p: tensor<1003xf32>):
     %r = train.exp %p : tensor<1003xf32>
@@ -36,28 +36,28 @@ func.func @f(%a: tensor<1003xf32>, %b: tensor<1003xf32>, %c: tensor<17x64xbf16>,
     %r = train.tanh %p : tensor<17x64xbf16>
     train.yield %r : tensor<17x64xbf16>
   }
-  %3 = train.fused(%d) : (tensor<40x300xf32>) -> tensor<40xf32> {
+  %3 = train.fused(%d) : (tensor<40x300xf32>) -> tensor<40x1xf32> {
   ^bb0(%p: tensor<40x300xf32>):
-    %r = train.reduce sum %p [1] : tensor<40x300xf32> -> tensor<40xf32>
-    train.yield %r : tensor<40xf32>
+    %r = train.reduce sum %p [1] : tensor<40x300xf32> -> tensor<40x1xf32>
+    train.yield %r : tensor<40x1xf32>
   }
-  %4 = train.fused(%e) : (tensor<3x20000xf32>) -> tensor<3xf32> {
+  %4 = train.fused(%e) : (tensor<3x20000xf32>) -> tensor<3x1xf32> {
   ^bb0(%p: tensor<3x20000xf32>):
-    %r = train.reduce sum %p [1] : tensor<3x20000xf32> -> tensor<3xf32>
-    train.yield %r : tensor<3xf32>
+    %r = train.reduce sum %p [1] : tensor<3x20000xf32> -> tensor<3x1xf32>
+    train.yield %r : tensor<3x1xf32>
   }
-  return %0, %1, %2, %3, %4 : tensor<1003xf32>, tensor<1003xf32>, tensor<17x64xbf16>, tensor<40xf32>, tensor<3xf32>
+  return %0, %1, %2, %3, %4 : tensor<1003xf32>, tensor<1003xf32>, tensor<17x64xbf16>, tensor<40x1xf32>, tensor<3x1xf32>
 }
 )";
 
 /// Sums of columns that a block shares, with a number, and an update of two results.
 constexpr const char *kColumns = R"(
 func.func @f(%a: tensor<4096x8xf32>, %b: tensor<f32>, %c: tensor<70xf32>, %d: tensor<70xf32>)
-    -> (tensor<8xf32>, tensor<f32>, tensor<70xf32>, tensor<70xf32>) {
-  %0 = train.fused(%a) : (tensor<4096x8xf32>) -> tensor<8xf32> {
+    -> (tensor<1x8xf32>, tensor<f32>, tensor<70xf32>, tensor<70xf32>) {
+  %0 = train.fused(%a) : (tensor<4096x8xf32>) -> tensor<1x8xf32> {
   ^bb0(%p: tensor<4096x8xf32>):
-    %r = train.reduce sum %p [0] : tensor<4096x8xf32> -> tensor<8xf32>
-    train.yield %r : tensor<8xf32>
+    %r = train.reduce sum %p [0] : tensor<4096x8xf32> -> tensor<1x8xf32>
+    train.yield %r : tensor<1x8xf32>
   }
   %1 = train.fused(%b) : (tensor<f32>) -> tensor<f32> {
   ^bb0(%p: tensor<f32>):
@@ -70,7 +70,7 @@ func.func @f(%a: tensor<4096x8xf32>, %b: tensor<f32>, %c: tensor<70xf32>, %d: te
     %s = train.sub %p, %r : tensor<70xf32>
     train.yield %s, %r : tensor<70xf32>, tensor<70xf32>
   }
-  return %0, %1, %2#0, %2#1 : tensor<8xf32>, tensor<f32>, tensor<70xf32>, tensor<70xf32>
+  return %0, %1, %2#0, %2#1 : tensor<1x8xf32>, tensor<f32>, tensor<70xf32>, tensor<70xf32>
 }
 )";
 

@@ -71,7 +71,7 @@ func.func @step(%x: tensor<1x2048x2048xf32> {train.name = "x", train.sample_axis
 // CHECK-NOT: train.joined
 // CHECK: return
 func.func @predict(%x: tensor<1x64x64xbf16> {train.name = "x", train.sample_axis = 0 : i64}, %w: tensor<1x64x64xf32> {train.variable = "w"}, %v: tensor<1x64x64xf32> {train.variable = "v"})
-    -> (tensor<1x64x64xbf16> {train.name = "a"}, tensor<1x64xbf16> {train.name = "b"}, tensor<1x64xbf16> {train.name = "c"}, tensor<1x64x64xbf16> {train.name = "d"}) attributes {train.entry = "predict"} {
+    -> (tensor<1x64x64xbf16> {train.name = "a"}, tensor<1x64x1xbf16> {train.name = "b"}, tensor<1x1x64xbf16> {train.name = "c"}, tensor<1x64x64xbf16> {train.name = "d"}) attributes {train.entry = "predict"} {
   %c = train.fused(%w) {train.tile_threads = 32 : i64} : (tensor<1x64x64xf32>) -> tensor<1x64x64xbf16> {
   ^bb0(%a: tensor<1x64x64xf32>):
     %m = train.cast %a : tensor<1x64x64xf32> -> tensor<1x64x64xbf16>
@@ -89,15 +89,15 @@ func.func @predict(%x: tensor<1x64x64xbf16> {train.name = "x", train.sample_axis
     train.yield %m : tensor<1x64x64xbf16>
   }
   %q = train.matmul %p, %d {train.call = #train.call<"">} : (tensor<1x64x64xbf16>, tensor<1x64x64xbf16>) -> tensor<1x64x64xbf16>
-  %e = train.fused(%q) {train.tile_threads = 64 : i64} : (tensor<1x64x64xbf16>) -> tensor<1x64xbf16> {
+  %e = train.fused(%q) {train.tile_threads = 64 : i64} : (tensor<1x64x64xbf16>) -> tensor<1x64x1xbf16> {
   ^bb0(%a: tensor<1x64x64xbf16>):
-    %m = train.reduce sum %a [2] : tensor<1x64x64xbf16> -> tensor<1x64xbf16>
-    train.yield %m : tensor<1x64xbf16>
+    %m = train.reduce sum %a [2] : tensor<1x64x64xbf16> -> tensor<1x64x1xbf16>
+    train.yield %m : tensor<1x64x1xbf16>
   }
-  %f = train.fused(%q) {train.tile_threads = 128 : i64} : (tensor<1x64x64xbf16>) -> tensor<1x64xbf16> {
+  %f = train.fused(%q) {train.tile_threads = 128 : i64} : (tensor<1x64x64xbf16>) -> tensor<1x1x64xbf16> {
   ^bb0(%a: tensor<1x64x64xbf16>):
-    %m = train.reduce sum %a [1] : tensor<1x64x64xbf16> -> tensor<1x64xbf16>
-    train.yield %m : tensor<1x64xbf16>
+    %m = train.reduce sum %a [1] : tensor<1x64x64xbf16> -> tensor<1x1x64xbf16>
+    train.yield %m : tensor<1x1x64xbf16>
   }
-  return %k, %e, %f, %q : tensor<1x64x64xbf16>, tensor<1x64xbf16>, tensor<1x64xbf16>, tensor<1x64x64xbf16>
+  return %k, %e, %f, %q : tensor<1x64x64xbf16>, tensor<1x64x1xbf16>, tensor<1x1x64xbf16>, tensor<1x64x64xbf16>
 }
