@@ -103,8 +103,9 @@ KernelSet::Entry *KernelSet::insert(std::string text, Entry entry,
   llvm::XXH128_hash_t hash =
       llvm::xxh3_128bits(llvm::ArrayRef(reinterpret_cast<const uint8_t *>(text.data()), text.size()));
   std::string symbol;
-  llvm::raw_string_ostream(symbol) << (entry.programs.empty() ? 'k' : plan::kJoinedSymbol) << llvm::format_hex_no_prefix(hash.high64, 16)
-                                         << llvm::format_hex_no_prefix(hash.low64, 16);
+  llvm::raw_string_ostream(symbol) << (entry.programs.empty() ? 'k' : plan::kJoinedSymbol)
+                                   << llvm::format_hex_no_prefix(hash.high64, 16)
+                                   << llvm::format_hex_no_prefix(hash.low64, 16);
   entry.endsModule |= hash.low64 % kKernelsPerModule == 0;
   entry.signature = sign(symbol);
   return &kernels.try_emplace(std::move(text), std::move(entry)).first->second;
@@ -146,7 +147,8 @@ KernelSet::Kernel KernelSet::add(train::JoinedOp joined) {
         entry.programs.push_back({copies.back()});
     }
     const KernelWork work = entry.work = workOf(entry.programs, model);
-    known = insert(std::move(text), std::move(entry), [&](StringRef symbol) { return signatureOf(copies, symbol, work); });
+    known =
+        insert(std::move(text), std::move(entry), [&](StringRef symbol) { return signatureOf(copies, symbol, work); });
   }
   return {known->signature.symbol(), known->work};
 }

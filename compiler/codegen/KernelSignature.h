@@ -12,7 +12,8 @@ namespace tcc::codegen {
 plan::KernelSignature signatureOf(train::FusedOp fused, llvm::StringRef symbol, const KernelWork &work);
 
 /// Of kernels that share a launch, one after the other.
-plan::KernelSignature signatureOf(llvm::ArrayRef<train::FusedOp> members, llvm::StringRef symbol, const KernelWork &work);
+plan::KernelSignature signatureOf(llvm::ArrayRef<train::FusedOp> members, llvm::StringRef symbol,
+                                  const KernelWork &work);
 
 } // namespace tcc::codegen
 

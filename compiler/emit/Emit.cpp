@@ -2,10 +2,10 @@
 #include "compiler/emit/Emit.h"
 
 #include "compiler/codegen/KernelSet.h"
-#include "compiler/dialect/Joined.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "compiler/emit/Beside.h"
 #include "compiler/emit/EmitVariables.h"
+#include "compiler/emit/JoinedOperands.h"
 #include "compiler/emit/Lives.h"
 #include "compiler/target/Target.h"
 #include "passes/Common.h"
@@ -249,28 +249,6 @@ private:
     entry.set_flops(entry.flops() + instruction.flops());
     *entry.add_instructions() = std::move(instruction);
     return Status::success();
-  }
-
-  /// Operands of kernels that share a launch, one kernel after the other (JoinedKernels.h).
-  static void orderByMember(train::JoinedOp joined, plan::Instruction &instruction) {
-    std::vector<int> order;
-    int reads = 0, writes = int(joined->getNumOperands());
-    for (train::FusedOp member : joined.getMembers()) {
-      for (unsigned i = 0; i < member->getNumOperands(); ++i)
-        order.push_back(reads++);
-      for (unsigned i = 0; i < member->getNumResults(); ++i)
-        order.push_back(writes++);
-    }
-    std::vector<uint32_t> place(order.size());
-    const plan::Instruction before = instruction;
-    for (auto [now, then] : llvm::enumerate(order)) {
-      place[size_t(then)] = uint32_t(now);
-      *instruction.mutable_operands(int(now)) = before.operands(then);
-    }
-    for (plan::InPlace &pair : *instruction.mutable_in_place()) {
-      pair.set_source(place[pair.source()]);
-      pair.set_destination(place[pair.destination()]);
-    }
   }
 
   bool shareMemory(Value operand, Value result) {

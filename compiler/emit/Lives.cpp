@@ -28,8 +28,8 @@ const plan::Variable *variableOf(const plan::Plan &plan, const plan::Entry &entr
 }
 
 /// Instructions that `wanted` ones depend on, themselves included. A result of a collective depends on its own source
-/// alone: a bucket that sums the loss beside gradients makes neither depend on the other. So does one of several kernels
-/// that share a launch.
+/// alone: a bucket that sums the loss beside gradients makes neither depend on the other. So does one of several
+/// kernels that share a launch.
 class Dependencies {
 public:
   explicit Dependencies(const plan::Entry &entry) : entry(entry) {

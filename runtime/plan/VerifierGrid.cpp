@@ -28,11 +28,11 @@ void verifyFormat(const Plan &plan, int index, Reporter &report) {
              threads, CodeObject::Format_Name(code.format()));
     if (forCuda && isJoined(signature.symbol())) {
       if (code.abi() != kJoinedAbiVersion)
-        report("code object {}, kernel '{}': kernels share its launch, which kernel ABI version {} does not know", index,
-               signature.symbol(), code.abi());
+        report("code object {}, kernel '{}': kernels share its launch, which kernel ABI version {} does not know",
+               index, signature.symbol(), code.abi());
       if (signature.operands_size() > kMostTablePointers || signature.scratch_bytes())
-        report("code object {}, kernel '{}': {} operands and {} bytes of scratch of kernels that share a launch; {} and 0 "
-               "are the most",
+        report("code object {}, kernel '{}': {} operands and {} bytes of scratch of kernels that share a launch; "
+               "{} and 0 are the most",
                index, signature.symbol(), signature.operands_size(), signature.scratch_bytes(), kMostTablePointers);
     }
   }

@@ -403,7 +403,8 @@ std::vector<Key> makeKeys() {
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
        "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are stored"},
       {"compiler.overlap", flag(), "true", Recompile,
-       "run updates of parameters concurrently with the products that follow; on CUDA, let small kernels share launches"},
+       "run updates of parameters concurrently with the products that follow; on CUDA, let small kernels share "
+       "launches"},
       {"compiler.fuse_updates", flag(), "true", Recompile,
        "compute gradients of matrices row by row where they are updated, and never store them"},
       {"compiler.epilogues", choice({"exact", "all", "none"}), "\"exact\"", Recompile,

@@ -25,8 +25,8 @@ namespace {
 /// which say what is computed.
 bool isStructural(llvm::StringRef name) {
   static const llvm::StringSet<> names = {
-      "train.variable", "train.read", "train.write", "train.fused",           "train.rowwise",   "train.joined",   "train.random_key",
-      "train.yield",    "train.fill", "train.copy",  "train.matmul_epilogue", "train.run_scalar"};
+      "train.variable",   "train.read",  "train.write", "train.fused", "train.rowwise",         "train.joined",
+      "train.random_key", "train.yield", "train.fill",  "train.copy",  "train.matmul_epilogue", "train.run_scalar"};
   return names.contains(name);
 }
 

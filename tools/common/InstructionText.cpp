@@ -142,8 +142,8 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
     static const std::set<std::string_view> known = {"code", "symbol", "tiles", "loops", "dtype"};
     const plan::KernelCall &call = instruction.kernel();
     if (plan::isJoined(call.symbol()))
-      return fmt::format("{} of {} nodes, kernels in one launch{}", call.symbol().substr(0, 10), instruction.nodes_size(),
-                         otherFields(call, known));
+      return fmt::format("{} of {} nodes, kernels in one launch{}", call.symbol().substr(0, 10),
+                         instruction.nodes_size(), otherFields(call, known));
     // Symbols are hashes: their start tells them apart.
     if (!call.loops().empty()) {
       int written = 0;

@@ -143,8 +143,8 @@ TEST_P(JoinedKernels, HaveTheirOwnBits) {
 }
 
 TEST_P(JoinedKernels, APointerOfAnotherKernelIsFound) {
-  // The last kernel's result, which is shorter, in the place of the first one's operand.
-  emulated.tamper = [&](std::vector<uint64_t> &pointers) { std::swap(pointers.front(), pointers.back()); };
+  // The third kernel's operand, which is shorter, in the place of the first one's.
+  emulated.tamper = [&](std::vector<uint64_t> &pointers) { pointers[0] = pointers[4]; };
   (void)emulated.run(*together, argumentsOf(*together));
   ASSERT_TRUE(emulated.found);
   EXPECT_EQ(emulated.found->kind, emulation::FaultKind::OutOfBounds) << emulated.found->message();
