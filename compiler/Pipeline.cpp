@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/Pipeline.h"
 
+#include "compiler/cache/ContentStore.h"
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/dialect/Joined.h"
@@ -589,6 +590,12 @@ private:
       emit.sizesOnly = options.sizesOnly;
       emit.describeOnly = options.describeOnly;
       emit.kernels = kernels ? &*kernels : nullptr;
+      if (options.ptxas) {
+        emit.assembler = options.ptxas->version;
+        emit.assemble = [this](const std::string &ptx, const std::string &architecture) {
+          return assemble(ptx, architecture);
+        };
+      }
       Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
       if (!plan)
         return messages.empty() ? plan.status() : Status(messages + "\n" + plan.message());
@@ -598,6 +605,18 @@ private:
     compiled.externalFiles = model.externalFiles;
     compiled.storage = model.storage;
     return compiled;
+  }
+
+  /// Machine code of all kernels, or that of an earlier compile.
+  Expected<std::string> assemble(const std::string &ptx, const std::string &architecture) {
+    Profile::Span clock = profile.part("emit", "ptxas");
+    const cache::Key key = cache::KeyBuilder("cubin").add(options.ptxas->version).add(architecture).add(ptx).finish();
+    if (std::optional<std::string> known = options.store ? options.store->get(key) : std::nullopt)
+      return std::move(*known);
+    Expected<std::string> code = options.ptxas->assemble(ptx, architecture);
+    if (code && options.store)
+      options.store->put(key, *code);
+    return code;
   }
 
   /// `--dump-phases-to`: a problem is kept, and ends the compile with it.

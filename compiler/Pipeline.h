@@ -3,10 +3,12 @@
 #define TCC_COMPILER_PIPELINE_H
 
 #include "runtime/plan/PlanFile.h"
+#include "support/Ptxas.h"
 #include "support/Status.h"
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +54,7 @@ struct CompileOptions {
   std::string planFolder;     ///< folder of the plan; external weights are relative to it
   std::string dumpFolder;     ///< --dump-phases-to
   Profile *profile = nullptr; ///< measures the compile; null: no measurement
+  std::optional<Ptxas> ptxas; ///< makes machine code of PTX; none: the card's driver does
   cache::ContentStore *store = nullptr; ///< cache of kernels' code; null: compile everything
 };
 

@@ -46,9 +46,9 @@ private:
 
 /// All that a plan follows from beside files. Each member is named, so that a new one has to be thought of here.
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
-  const auto &[modelPath, recipePath, settings, dims, shapes, dequantize, target, card, precision, maxWorkers, entries, embedWeights,
-               libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly, describeOnly, planFolder, dumpFolder,
-               profile, store] = options;
+  const auto &[modelPath, recipePath, settings, dims, shapes, dequantize, target, card, precision, maxWorkers, entries,
+               embedWeights, libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly, describeOnly,
+               planFolder, dumpFolder, profile, ptxas, store] = options;
   key.add(fs::path(modelPath).filename().string());
   key.add(recipePath.empty());
   key.add(settings.size());
@@ -68,6 +68,7 @@ void addOptions(KeyBuilder &key, const CompileOptions &options) {
   for (const std::string &entry : entries)
     key.add(entry);
   key.add(embedWeights).add(libraryKernels).add(forceF64);
+  key.add(ptxas ? ptxas->version : "");
   key.add(budgetBytes).add(ladder).add(bounds).add(variants).add(sizesOnly).add(describeOnly);
   // What the others change: the folder is in the paths of external data; the IR that is dumped, the profile and the
   // store itself change no plan.

@@ -605,10 +605,21 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
       object.set_format(plan::CodeObject::PTX);
       object.set_processor(options.target->code().processor);
     }
+    std::vector<plan::CodeBytes> assembled;
+    if (object.format() == plan::CodeObject::PTX && options.assemble && options.recipe->cubins != "none") {
+      Expected<std::string> machine = options.assemble(*code, object.processor());
+      if (!machine)
+        return machine.status();
+      plan::CodeObject::Assembled &made = *object.add_assembled();
+      made.set_architecture(object.processor());
+      made.set_assembler(options.assembler);
+      made.set_payload(writer.addPayload(*machine));
+      assembled.push_back({machine->size(), plan::hashBytes(machine->data(), machine->size())});
+    }
     for (plan::KernelSignature &signature : kernels.signatures())
       *object.add_kernels() = std::move(signature);
     object.set_signatures_xxh3(
-        plan::hashSignatures(object, code->size(), plan::hashBytes(code->data(), code->size())));
+        plan::hashSignatures(object, {code->size(), plan::hashBytes(code->data(), code->size())}, assembled));
   }
   plan.set_model_payload(options.model->strippedModel.empty() ? -1
                                                               : int(writer.addPayload(options.model->strippedModel)));

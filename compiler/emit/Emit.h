@@ -8,6 +8,8 @@
 
 #include "mlir/IR/BuiltinOps.h"
 
+#include <functional>
+
 namespace tcc::codegen {
 class KernelSet;
 }
@@ -27,6 +29,10 @@ struct EmitOptions {
   bool sizesOnly = false;    ///< sizes and frontiers alone
   bool describeOnly = false; ///< neither code nor first values of variables
   std::string planFolder;    ///< paths of external weights are relative to it
+  /// Makes machine code of PTX, for an architecture; none: the plan holds PTX alone. `assembler` is its name and
+  /// version.
+  std::function<Expected<std::string>(const std::string &ptx, const std::string &architecture)> assemble;
+  std::string assembler;
   codegen::KernelSet *kernels = nullptr; ///< kernels under compilation; null: compile them all now
 };
 

@@ -236,6 +236,7 @@ struct Recipe {
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
   std::string epilogues = "exact";                 ///< compiler.epilogues
+  std::string cubins = "auto";                     ///< compiler.cubins
   double recomputeTime = 0.015;                    ///< compiler.recompute_time
   /// [[phase]]: each a recipe of its own, with the members below; none: one optimizer.
   std::vector<Recipe> phases;

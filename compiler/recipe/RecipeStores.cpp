@@ -339,6 +339,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"compiler.fuse_updates", to(&Recipe::fuseUpdates)},
       {"compiler.epilogues", to(&Recipe::epilogues)},
       {"compiler.convolutions", to(&Recipe::convolutions)},
+      {"compiler.cubins", to(&Recipe::cubins)},
       {"compiler.recompute_time", to(&Recipe::recomputeTime)},
       {"compiler.winograd", to(&Recipe::winograd)},
       {"compiler.pointwise_convolutions", to(&Recipe::pointwiseConvolutions)},

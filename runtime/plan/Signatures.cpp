@@ -25,10 +25,10 @@ private:
 };
 } // namespace
 
-uint64_t hashSignatures(const CodeObject &object, uint64_t codeBytes, uint64_t codeHash) {
+uint64_t hashSignatures(const CodeObject &object, CodeBytes code, std::span<const CodeBytes> assembled) {
   Bytes bytes;
-  bytes.number(codeBytes);
-  bytes.number(codeHash);
+  bytes.number(code.bytes);
+  bytes.number(code.xxh3);
   bytes.number(object.abi());
   // Plans with objects in ELF keep the hash that they had before there were others.
   if (object.format() != CodeObject::ELF) {
@@ -56,6 +56,13 @@ uint64_t hashSignatures(const CodeObject &object, uint64_t codeBytes, uint64_t c
     }
     if (object.format() != CodeObject::ELF)
       bytes.number(kernel.tile_threads());
+  }
+  for (size_t i = 0; i < assembled.size(); ++i) {
+    const CodeObject::Assembled &one = object.assembled(static_cast<int>(i));
+    bytes.name(one.architecture());
+    bytes.name(one.assembler());
+    bytes.number(assembled[i].bytes);
+    bytes.number(assembled[i].xxh3);
   }
   return bytes.hash();
 }

@@ -5,13 +5,18 @@
 #include "runtime/plan/plan.pb.h"
 
 #include <cstdint>
+#include <span>
 
 namespace tcc::plan {
 
 /// XXH3-64 of a code object's bytes (their number and XXH3-64) and of every field of its signatures, in a fixed byte
 /// order: `CodeObject.signatures_xxh3`. It finds damage and mixed-up code, not malice: whoever can replace machine code
-/// can also compute a hash.
-uint64_t hashSignatures(const CodeObject &object, uint64_t codeBytes, uint64_t codeHash);
+/// can also compute a hash. Of assembled code every field, bytes and XXH3-64 count, too.
+struct CodeBytes {
+  uint64_t bytes = 0, xxh3 = 0;
+  static CodeBytes of(const Payload &payload) { return {payload.bytes(), payload.xxh3()}; }
+};
+uint64_t hashSignatures(const CodeObject &object, CodeBytes code, std::span<const CodeBytes> assembled = {});
 
 } // namespace tcc::plan
 

@@ -20,8 +20,11 @@ void renumberPayloads(Plan &plan, const std::vector<uint32_t> &numbers) {
   for (Variable &variable : *plan.mutable_variables())
     if (variable.init_case() == Variable::kPayload)
       variable.set_payload(renumbered(variable.payload()));
-  for (CodeObject &code : *plan.mutable_code_objects())
+  for (CodeObject &code : *plan.mutable_code_objects()) {
     code.set_payload(renumbered(code.payload()));
+    for (CodeObject::Assembled &one : *code.mutable_assembled())
+      one.set_payload(renumbered(one.payload()));
+  }
   if (plan.model_payload() >= 0)
     plan.set_model_payload(static_cast<int32_t>(renumbered(static_cast<uint32_t>(plan.model_payload()))));
   plan.clear_payloads();

@@ -54,8 +54,19 @@ SignatureIndex verifyCode(const Plan &plan, Reporter &report) {
       report("code object {}: payload {} does not exist, the plan has {}", i, code.payload(), plan.payloads_size());
       continue;
     }
-    const Payload &payload = plan.payloads(static_cast<int>(code.payload()));
-    if (hashSignatures(code, payload.bytes(), payload.xxh3()) != code.signatures_xxh3()) {
+    std::vector<CodeBytes> assembled;
+    for (const CodeObject::Assembled &one : code.assembled()) {
+      if (one.payload() >= static_cast<uint32_t>(plan.payloads_size())) {
+        report("code object {}: its machine code is payload {}, which does not exist; the plan has {}", i,
+               one.payload(), plan.payloads_size());
+        break;
+      }
+      assembled.push_back(CodeBytes::of(plan.payloads(static_cast<int>(one.payload()))));
+    }
+    if (assembled.size() != static_cast<size_t>(code.assembled_size()))
+      continue;
+    const CodeBytes bytes = CodeBytes::of(plan.payloads(static_cast<int>(code.payload())));
+    if (hashSignatures(code, bytes, assembled) != code.signatures_xxh3()) {
       report("code object {}: the signatures of its kernels do not belong to its code; recompile the model with tcc",
              i);
       continue;

@@ -20,6 +20,10 @@ void verifyFormat(const Plan &plan, int index, Reporter &report) {
            plan.target().empty() ? "no target" : plan.target());
   else if (forCuda && plan.target() != std::string(kCuda) + code.processor())
     report("code object {}: it was made for '{}', the plan is for {}", index, code.processor(), plan.target());
+  for (const CodeObject::Assembled &one : code.assembled())
+    if (!forCuda || one.architecture() != code.processor())
+      report("code object {}: it has machine code for '{}', the plan is for {}", index, one.architecture(),
+             plan.target());
   for (const KernelSignature &signature : code.kernels()) {
     uint32_t threads = signature.tile_threads();
     const bool shared = threads >= kWarpThreads && threads <= kMostBlockThreads && threads % kWarpThreads == 0;

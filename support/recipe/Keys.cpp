@@ -35,7 +35,10 @@ std::vector<Key> makeKeys() {
        "each Dropout node as exported, or one probability for all"},
       {"evaluate.dims", integerTable(1), "", Later, "values of symbolic dimensions in evaluation"},
       {"predict.dims", integerTable(1), "", Later, "values of symbolic dimensions in prediction"},
-      {"evaluate.metrics", texts(), "the loss's", Recompile,
+      {"evaluate.metrics",
+       texts(),
+       "the loss's",
+       Recompile,
        "what evaluations compute besides the loss: names of metrics, or of graph outputs, which are averaged",
        {"metrics", "eval_metrics"}},
       {"evaluate.best",
@@ -143,8 +146,12 @@ std::vector<Key> makeKeys() {
       {"optimizer.ns_coefficients", numbers(kAny, 3), byKind, Recompile, "Newton-Schulz coefficients of `muon`"},
       {"optimizer.adjust_lr_fn", choice({"original", "match_rms_adamw", "spectral_unclamped"}), "\"original\"",
        Recompile, "how `muon` scales the rate by the matrix's shape"},
-      {"optimizer.moments", choice({"f32", "bf16"}), "\"f32\"", Recompile,
-       "the type that optimizer state is stored in; bf16 is rounded at random: [mixed-precision.md](mixed-precision.md#moments-in-bf16)",
+      {"optimizer.moments",
+       choice({"f32", "bf16"}),
+       "\"f32\"",
+       Recompile,
+       "the type that optimizer state is stored in; bf16 is rounded at random: "
+       "[mixed-precision.md](mixed-precision.md#moments-in-bf16)",
        {"optim_bits", "state_dtype", "optimizer.state_dtype"}},
       {"optimizer.decay_exempt", texts(), "[]", Recompile, "globs of parameters without weight decay"},
       {"optimizer.group", other("tables `[[optimizer.group]]`"), "", Recompile,
@@ -217,7 +224,8 @@ std::vector<Key> makeKeys() {
        choice({"f32", "tf32", "bf16", "f16", "auto"}),
        "\"f32\"",
        Recompile,
-       "`\"bf16\"`, `\"f16\"`: products in that type; `\"tf32\"`: products of f32 rounded to TF32, on CUDA; `\"auto\"`: where the "
+       "`\"bf16\"`, `\"f16\"`: products in that type; `\"tf32\"`: products of f32 rounded to TF32, on CUDA; "
+       "`\"auto\"`: where the "
        "target has bf16; `--precision` overrides it",
        {"train.dtype", "amp", "mixed_precision"}},
       {"train.loss_scale.kind",
@@ -262,7 +270,12 @@ std::vector<Key> makeKeys() {
        "globs of matrices that get a low-rank adapter while everything else is frozen: [adapters.md](adapters.md)",
        {"target_modules", "lora_target_modules", "lora.targets", "peft.target_modules"}},
       {"adapter.match", texts(), "none", Recompile, "another name of `adapter.targets`"},
-      {"adapter.rank", integer(1, 1 << 16), "8", Recompile, "rank of the adapters", {"adapter.r", "lora_r", "lora_rank", "lora.r"}},
+      {"adapter.rank",
+       integer(1, 1 << 16),
+       "8",
+       Recompile,
+       "rank of the adapters",
+       {"adapter.r", "lora_r", "lora_rank", "lora.r"}},
       {"adapter.alpha",
        number(kPositive),
        "8",
@@ -291,7 +304,8 @@ std::vector<Key> makeKeys() {
        choice({"f32", "bf16", "int8"}),
        "\"f32\"",
        Recompile,
-       "how frozen matrices are kept: as the file has them, rounded to bf16, in half the memory, or to 8 bits and a scale "
+       "how frozen matrices are kept: as the file has them, rounded to bf16, in half the memory, or to 8 bits and a "
+       "scale "
        "for each output channel, in a quarter",
        {"adapter.dtype", "adapter.base_dtype"}},
 
@@ -361,7 +375,8 @@ std::vector<Key> makeKeys() {
        numberOr(kNotNegative, {"all"}),
        "0",
        RunTime,
-       "memory for a copy of the state, which is written while training goes on; 0: training waits; `\"all\"`: for all of it",
+       "memory for a copy of the state, which is written while training goes on; 0: training waits; `\"all\"`: for all "
+       "of it",
        {"async_checkpoint", "save_async"}},
 
       {"data.map", textTable(), "", RunTime, "the column of an input, where their names differ"},
@@ -380,15 +395,19 @@ std::vector<Key> makeKeys() {
        "share of the data, at its end, that is kept for evaluation"},
       {"data.max_bad", integer(0, 1000000000), "0", RunTime,
        "damaged samples to skip and count before one ends the run"},
-      {"data.workers", integer(0, 1024), "as many as processors where samples are decoded or transformed, else 0", RunTime,
-       "threads that read batches ahead; 0: training reads them itself"},
+      {"data.workers", integer(0, 1024), "as many as processors where samples are decoded or transformed, else 0",
+       RunTime, "threads that read batches ahead; 0: training reads them itself"},
       {"data.limit", integer(1), "", RunTime, "number of samples to use of each data set, spread evenly over it"},
       {"data.sampler", choice({"shuffle", "balanced", "weighted"}), "\"shuffle\"", RunTime,
        "`\"balanced\"`: draws every class equally often; `\"weighted\"`: as `data.weights` says; both draw with "
        "replacement"},
       {"data.cache", text(), "none", RunTime,
-       "folder that keeps decoded images, with the transforms before the first random one: [data.md](data.md#the-cache)"},
-      {"data.shuffle_window", integer(1), "all samples", RunTime,
+       "folder that keeps decoded images, with the transforms before the first random one: "
+       "[data.md](data.md#the-cache)"},
+      {"data.shuffle_window",
+       integer(1),
+       "all samples",
+       RunTime,
        "shuffle files, then samples within runs of so many: reading stays in few files at a time",
        {"shuffle_buffer", "buffer_size", "shuffle_buffer_size"}},
       {"data.weights", text(), "`label` if balanced, `weight` if weighted", RunTime,
@@ -401,20 +420,25 @@ std::vector<Key> makeKeys() {
        "compute a larger product with independent rows (logits) in chunks of about so many bytes, and never store it; "
        "0: no chunks. CUDA plans: 536870912 by default"},
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
-       "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are stored"},
+       "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are "
+       "stored"},
       {"compiler.overlap", flag(), "true", Recompile,
        "run updates of parameters concurrently with the products that follow; on CUDA, let small kernels share "
        "launches"},
       {"compiler.fuse_updates", flag(), "true", Recompile,
        "compute gradients of matrices row by row where they are updated, and never store them"},
       {"compiler.epilogues", choice({"exact", "all", "none"}), "\"exact\"", Recompile,
-       "on CUDA, what calls of products compute beside them: `\"exact\"`: biases; `\"all\"`: gelu, its gradient and sums "
+       "on CUDA, what calls of products compute beside them: `\"exact\"`: biases; `\"all\"`: gelu, its gradient and "
+       "sums "
        "for biases, too, in the library's bits"},
       {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
        "on CUDA, what computes convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; `\"kernels\"`: "
        "generated kernels, which are far slower"},
+      {"compiler.cubins", choice({"auto", "none"}), "\"auto\"", Recompile,
+       "on CUDA: `\"auto\"`: where `tcc` finds ptxas, the plan holds machine code beside PTX; `\"none\"`: PTX alone"},
       {"compiler.recompute_time", number({0, 1}), "0.015", Recompile,
-       "without a memory budget: recompute values instead of keeping them while the step's planned time grows by at most "
+       "without a memory budget: recompute values instead of keeping them while the step's planned time grows by at "
+       "most "
        "this share; 0: nothing is executed twice, as over several ranks unless the recipe has this key"},
       {"compiler.winograd", flag(), "true", Recompile,
        "compute 3×3 convolutions with fewer multiplications where that is cheaper"},

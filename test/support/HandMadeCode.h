@@ -13,7 +13,7 @@ namespace tcc::test {
 
 /// Binds the signatures of a code object to its bytes.
 inline void bindCode(plan::CodeObject &object, std::string_view code) {
-  object.set_signatures_xxh3(plan::hashSignatures(object, code.size(), plan::hashBytes(code.data(), code.size())));
+  object.set_signatures_xxh3(plan::hashSignatures(object, {code.size(), plan::hashBytes(code.data(), code.size())}));
 }
 
 /// Gives each kernel of code object 0 the signature that its calls in the plan follow: f32 operands as long as the

@@ -100,6 +100,24 @@ Expected<std::string> verifyBytes(const plan::PlanReader &written) {
   return text;
 }
 
+/// Who compiles the kernels of plans for CUDA; empty where the plan has none.
+std::string machineCodeOf(const plan::PlanReader &written) {
+  const plan::Plan &plan = written.plan();
+  std::string made, missing;
+  for (uint32_t i = 0; i < plan::targetNames(plan).size(); ++i)
+    for (const plan::CodeObject &code : plan::targetOf(plan, i).code_objects()) {
+      if (code.format() == plan::CodeObject::PTX && code.assembled().empty())
+        missing += (missing.empty() ? "" : ", ") + code.processor();
+      for (const plan::CodeObject::Assembled &one : code.assembled())
+        made +=
+            fmt::format("{}machine code for {} by {}", made.empty() ? "" : ", ", one.architecture(), one.assembler());
+    }
+  if (!missing.empty())
+    made += fmt::format("{}no machine code for {}: the card's driver compiles the kernels when it first loads the plan",
+                        made.empty() ? "" : "; ", missing);
+  return made;
+}
+
 /// A plan for one target, with the notes of its compile.
 struct MadePlan {
   cache::CachedPlan plan;
@@ -208,6 +226,8 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
           printMessage("warning: {}\n", warning);
     if (!quiet)
       printMessage("{}: {}{}\n", path, *sizes, found ? " (from the cache)" : "");
+    if (std::string code = machineCodeOf(*written); !quiet && !code.empty())
+      printMessage("{}: {}\n", path, code);
   }
   for (MadePlan &one : made)
     if (one.known && !one.found) {
@@ -249,9 +269,12 @@ Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &option
                                                     const std::string &budget, const std::string &deviceMemory) {
   std::vector<CompileOptions> all;
   const bool anyCuda = std::any_of(names.begin(), names.end(), [](auto &name) { return name.starts_with("cuda"); });
+  const std::optional<Ptxas> ptxas = anyCuda ? Ptxas::find() : std::nullopt;
   for (const std::string &name : names) {
     CompileOptions &one = all.emplace_back(options);
     one.target = name;
+    if (name.starts_with("cuda:"))
+      one.ptxas = ptxas;
     const bool takesCard = !anyCuda || name.starts_with("cuda");
     if (Status status = setMemory(one, budget, takesCard ? deviceMemory : ""); !status.ok())
       return status;

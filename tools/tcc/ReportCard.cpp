@@ -117,6 +117,10 @@ Json cardJson(const Report &report) {
                      {"node", kernel.node},
                      {"count", kernel.count},
                      {"flops", kernel.flops}});
+  Json machineCode = Json::array();
+  for (const plan::CodeObject &code : report.plan->code_objects())
+    for (const plan::CodeObject::Assembled &one : code.assembled())
+      machineCode.push_back({{"architecture", one.architecture()}, {"assembler", one.assembler()}});
   return {{"name", found->card->name},
           {"title", found->card->title},
           {"architecture", found->card->architecture},
@@ -126,6 +130,7 @@ Json cardJson(const Report &report) {
           {"best_seconds", found->seconds},
           {"best_seconds_on_tensor_cores", found->tensorSeconds},
           {"memory_bound_share", found->seconds > 0 ? found->memorySeconds / found->seconds : 0},
+          {"machine_code", machineCode},
           {"floor", floor}};
 }
 
@@ -141,6 +146,12 @@ std::string cardText(const Report &report) {
       found->named ? "" : ", of its architecture the usual one (tcc --device-memory names another)", report.counted,
       1e3 * found->seconds, found->launches, found->seconds > 0 ? 100 * found->memorySeconds / found->seconds : 0,
       1e3 * found->tensorSeconds, found->card->source);
+  for (const plan::CodeObject &code : report.plan->code_objects())
+    if (code.assembled().empty())
+      text += "  the plan holds PTX alone: the card's driver compiles it when it first loads the plan\n";
+    else
+      for (const plan::CodeObject::Assembled &one : code.assembled())
+        text += fmt::format("  machine code for {} by {}\n", one.architecture(), one.assembler());
   if (found->floor.empty())
     return text;
   text += "  kernels on the floor, one thread a tile, or an element of a convolution: correct, and slow\n";
