@@ -162,6 +162,31 @@ Status Device::copy(Place from, Place to) {
   return copyBytes(from, to, *given);
 }
 
+Status Device::readNumber(uint32_t entry, uint32_t buffer, unsigned ago, std::span<std::byte> to) {
+  Status status = checkRange(Place::buffer(entry, buffer), 0, to.size(), "read");
+  return !status.ok() || to.empty() ? status : numberBytes(entry, buffer, ago, to);
+}
+
+Status Device::numberBytes(uint32_t entry, uint32_t buffer, unsigned ago, std::span<std::byte> to) {
+  if (ago != 0)
+    return error("internal error: device '{}' keeps no numbers of earlier runs", capabilities().name);
+  return readBytes(Place::buffer(entry, buffer), 0, to);
+}
+
+Status Device::copyOut(std::span<const StateCopy> copies) {
+  for (const StateCopy &one : copies)
+    if (Status status = checkRange(Place::variable(one.variable), 0, one.to.size(), "copy"); !status.ok())
+      return status;
+  return copyOutBytes(copies);
+}
+
+Expected<std::shared_ptr<std::byte>> Device::hostMemory(uint64_t) {
+  return error("internal error: device '{}' copies no state by itself", capabilities().name);
+}
+
+Status Device::copyOutBytes(std::span<const StateCopy>) { return hostMemory(0).status(); }
+Status Device::waitForCopy(size_t) { return hostMemory(0).status(); }
+
 Event Device::record() {
   recordEvent(++recorded);
   return {recorded};

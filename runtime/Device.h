@@ -13,7 +13,8 @@
 //
 // Guarded state. While a StateGuard is set, a device that guards state (DeviceCapabilities::guardsState) announces
 // every variable before its bytes change, and readPieces of a variable that was not announced yet may run on any
-// thread, beside all other calls. So a copy of the state can be made while the next update computes.
+// thread, beside all other calls. So a copy of the state can be made while the next update computes. A device with
+// memory of its own makes such copies by itself (copyOut, DeviceCapabilities::copiesState).
 //
 // Arguments are checked here, once for all devices, against the plan. A device implements the protected functions,
 // whose arguments are valid. test/unit/runtime/DeviceConformanceTest.cpp holds every registered device to this
@@ -66,6 +67,8 @@ struct DeviceCapabilities {
   bool asynchronous = false;      ///< submitted work may still be under way when the call returns
   bool choosesAlgorithms = false; ///< of a library, within the plan's bounds: see algorithms()
   bool guardsState = false;       ///< setGuard has an effect
+  bool copiesState = false;       ///< copyOut is there
+  bool keepsNumbers = false;      ///< readNumber also has the numbers of the run before the latest
   unsigned threads = 1;           ///< workers of the host that run kernels
 };
 
@@ -98,6 +101,12 @@ public:
   virtual ~StateGuard() = default;
   /// The bytes change when this returns. A variable may be announced again, and without being changed.
   virtual void beforeWrite(uint32_t variable) = 0;
+};
+
+/// A copy of a variable's first bytes to memory that Device::hostMemory() gave.
+struct StateCopy {
+  uint32_t variable = 0;
+  std::span<std::byte> to;
 };
 
 /// A point in the order of submission.
@@ -153,6 +162,19 @@ public:
   /// Submits a copy of one place to another, of as many bytes.
   Status copy(Place from, Place to);
 
+  /// The number in an output of one element, after the latest run of its entry, or with `ago` = 1 after the run before
+  /// that. Returns as soon as it is final: a device that keeps numbers does not wait for the end of the run. Error:
+  /// `ago` is more than the device keeps, or than the entry has run.
+  Status readNumber(uint32_t entry, uint32_t buffer, unsigned ago, std::span<std::byte> to);
+
+  /// Host memory for copyOut, at the start of a page; it must go before the device does. Error: there is not as much.
+  virtual Expected<std::shared_ptr<std::byte>> hostMemory(uint64_t bytes);
+  /// Submits copies of variables, in this order. They are made beside what is submitted later; what changes a variable
+  /// waits for its copy. All copies of the call before must be there. Only where copiesState.
+  Status copyOut(std::span<const StateCopy> copies);
+  /// Returns when the copy of that index in the latest copyOut is there. On any thread, beside all other calls.
+  virtual Status waitForCopy(size_t index);
+
   /// The present end of the order of submission.
   Event record();
   /// Returns when everything that was submitted before the event is done. Error: the device never recorded the event.
@@ -193,6 +215,9 @@ protected:
   virtual Status commitBytes(const Staging &staging) = 0;
   virtual Status fillBytes(Place place, uint64_t bytes, std::byte value) = 0;
   virtual Status copyBytes(Place from, Place to, uint64_t bytes) = 0;
+  /// By default as readBytes: the numbers of the latest run alone.
+  virtual Status numberBytes(uint32_t entry, uint32_t buffer, unsigned ago, std::span<std::byte> to);
+  virtual Status copyOutBytes(std::span<const StateCopy> copies);
   /// Nothing to do on a device whose work is done when a call returns.
   virtual void recordEvent(uint64_t) {}
   virtual Status waitForEvent(uint64_t) { return Status(); }

@@ -1,19 +1,20 @@
 //===- CudaDevice.cpp - running plans on an NVIDIA card -----------------===//
 //
 // One allocation on the card has the resident arena and behind it the transient one. All work goes to one stream. When
-// the device is created every entry's instructions are captured into a graph, with all addresses and grids in it:
-// running an entry launches that graph. What changes from step to step (inputs, scalars, counters) lies in buffers.
-// Collectives with other ranks are in the graph, too, on a stream of their own (EntryGraph.h).
+// the device is created every entry's instructions are captured into graphs, with all addresses and grids in them:
+// running an entry launches these (EntryProgram.h). What changes from step to step (inputs, scalars, counters) lies in
+// buffers. Beside that stream run collectives with other ranks, in the graphs (EntryGraph.h), copies of numbers to the
+// host (EntryNumbers.h), and copies of the state for checkpoints (StateCopyStream.h).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/InitialValues.h"
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/CardRanks.h"
-#include "runtime/cuda/EntryGraph.h"
+#include "runtime/cuda/EntryProgram.h"
 #include "runtime/cuda/HostCopies.h"
 #include "runtime/cuda/Libraries.h"
-#include "runtime/cuda/Step.h"
+#include "runtime/cuda/Modules.h"
 #include "runtime/cuda/TimedEvents.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
@@ -32,6 +33,7 @@ using cuda::DriverLibrary;
 using cuda::HostCopies;
 using cuda::PinnedMemory;
 using cuda::Step;
+using Program = cuda::EntryProgram;
 namespace api = cuda::api;
 
 namespace {
@@ -41,13 +43,8 @@ std::string inGiB(uint64_t bytes) { return fmt::format("{:.2f} GiB ({} bytes)", 
 /// A call of the driver that failed for want of memory, with a way out.
 constexpr const char *kLessMemory = "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
 
-struct Program {
-  const plan::Entry *entry = nullptr;
-  std::vector<Step> steps;
-  bool collectives = false;
-  api::CUgraphExec graph = nullptr;   ///< with the device's ranks
-  std::vector<CollectiveTimes> times; ///< by instruction, of timed runs with other ranks
-};
+/// To the start of a page.
+constexpr uint64_t kPageBytes = 4096;
 
 class CudaDevice final : public Device {
 public:
@@ -59,28 +56,30 @@ public:
     abilities.memory = DeviceMemory::Separate;
     abilities.asynchronous = true;
     abilities.choosesAlgorithms = true;
+    abilities.copiesState = true;
+    abilities.keepsNumbers = true;
   }
 
   ~CudaDevice() override {
     if (!card || !card->select().ok())
       return;
-    if (stream)
-      (void)driver->streamSynchronize(stream);
+    for (api::CUstream one : {streams.main, streams.numbers})
+      if (one)
+        (void)driver->streamSynchronize(one);
     copies.reset();
+    stateCopies.reset();
     for (Program &program : programs)
-      if (program.graph)
-        (void)driver->graphExecDestroy(program.graph);
+      program.destroyGraphs(driver);
     programs.clear();
     libraries.reset();
     cards.reset(); // after the graphs
     for (api::CUevent event : events)
       if (event)
         (void)driver->eventDestroy(event);
-    for (api::CUmodule module : modules)
-      (void)driver->moduleUnload(module);
+    modules.reset();
     if (arena)
       (void)driver->memFree(arena);
-    for (api::CUstream one : {stream, communication})
+    for (api::CUstream one : {streams.main, streams.communication, streams.numbers})
       if (one)
         (void)driver->streamDestroy(one);
   }
@@ -93,29 +92,32 @@ public:
       return before.status();
     if (Status status = allocate(*before); !status.ok())
       return status;
-    if (Status status = check(driver->streamCreate(&stream, api::CU_STREAM_NON_BLOCKING), "making a stream");
-        !status.ok())
-      return status;
+    for (api::CUstream *one : {&streams.main, &streams.numbers})
+      if (Status status = check(driver->streamCreate(one, api::CU_STREAM_NON_BLOCKING), "making a stream");
+          !status.ok())
+        return status;
     for (api::CUevent &event : events)
       if (Status status = check(driver->eventCreate(&event, api::CU_EVENT_DISABLE_TIMING), "making an event");
           !status.ok())
         return status;
-    for (int i = 0; i < plan().code_objects_size(); ++i)
-      if (Status status = loadCode(reader, i); !status.ok())
-        return status.withContext(fmt::format("code object {}", i));
+    modules.emplace(driver);
+    if (Status status = modules->load(reader, *card); !status.ok())
+      return status;
     if (Status status = openLibraries(); !status.ok())
       return status;
     for (const plan::Entry &entry : plan().entries())
-      programs.emplace_back().entry = &entry;
+      programs.emplace_back(entry);
     if (Status status = joinRanks(reader); !status.ok())
       return status;
     for (auto stage : {&CudaDevice::resolveAll, &CudaDevice::connectRanks})
       if (Status status = (this->*stage)(); !status.ok())
         return status;
     for (Program &program : programs)
-      if (Status status = capture(program); !status.ok())
+      if (Status status = program.capture(driver, plan(), streams, cards.get(),
+                                          [this](const plan::Buffer &buffer) { return address(buffer); });
+          !status.ok())
         return status;
-    Expected<std::unique_ptr<HostCopies>> opened = HostCopies::open(driver, stream);
+    Expected<std::unique_ptr<HostCopies>> opened = HostCopies::open(driver, streams.main);
     if (!opened)
       return opened.status();
     copies = opened.take();
@@ -134,6 +136,20 @@ public:
     const std::vector<CollectiveTimes> &times = programs[entry].times;
     return times.empty() ? CollectiveTimes() : times[instruction];
   }
+  Expected<std::shared_ptr<std::byte>> hostMemory(uint64_t bytes) override {
+    if (Status status = card->select(); !status.ok())
+      return status;
+    Expected<PinnedMemory> made = PinnedMemory::allocate(driver, bytes + kPageBytes);
+    if (!made)
+      return made.status();
+    auto memory = std::make_shared<PinnedMemory>(made.take());
+    const uint64_t start = -reinterpret_cast<uintptr_t>(memory->data()) % kPageBytes;
+    return std::shared_ptr<std::byte>(memory, memory->data() + start);
+  }
+  Status waitForCopy(size_t index) override {
+    Status status = card->select();
+    return status.ok() ? stateCopies->wait(index) : status;
+  }
   Algorithms algorithms() const override { return libraries ? libraries->taken() : Algorithms(); }
 
 protected:
@@ -151,7 +167,7 @@ protected:
   }
 
   Status writeBytes(Place place, uint64_t offset, std::span<const std::byte> from) override {
-    Status status = card->select();
+    Status status = beforeChange(place);
     return status.ok() ? copies->write(address(place) + offset, from) : status;
   }
 
@@ -162,26 +178,26 @@ protected:
   }
 
   Status commitBytes(const Staging &staging) override {
-    Status status = card->select();
+    Status status = beforeChange(staging.place);
     return status.ok() ? copies->commit(keyOf(staging.place), staging.bytes, address(staging.place)) : status;
   }
 
   Status fillBytes(Place place, uint64_t bytes, std::byte value) override {
-    if (Status status = card->select(); !status.ok())
+    if (Status status = beforeChange(place); !status.ok())
       return status;
-    return check(driver->memsetD8Async(address(place), std::to_integer<unsigned char>(value), bytes, stream),
+    return check(driver->memsetD8Async(address(place), std::to_integer<unsigned char>(value), bytes, streams.main),
                  "filling memory");
   }
 
   Status copyBytes(Place from, Place to, uint64_t bytes) override {
-    if (Status status = card->select(); !status.ok())
+    if (Status status = beforeChange(to); !status.ok())
       return status;
-    return check(driver->memcpyDtoDAsync(address(to), address(from), bytes, stream), "copying memory");
+    return check(driver->memcpyDtoDAsync(address(to), address(from), bytes, streams.main), "copying memory");
   }
 
   void recordEvent(uint64_t number) override {
     if (card->select().ok())
-      recording = check(driver->eventRecord(events[number % kEvents], stream), "recording an event");
+      recording = check(driver->eventRecord(events[number % kEvents], streams.main), "recording an event");
     latest = number;
   }
 
@@ -196,7 +212,7 @@ protected:
   }
 
   Status runEntry(uint32_t entry) override {
-    const Program &program = programs[entry];
+    Program &program = programs[entry];
     if (program.steps.empty())
       return Status();
     if (program.collectives && cards && !together()) // the graph has the other ranks in it
@@ -207,22 +223,47 @@ protected:
     if (status.ok() && program.collectives)
       status = beginTogether();
     if (status.ok())
-      status = check(driver->graphLaunch(program.graph, stream), "launching a graph");
+      status = program.launch(driver, streams, stateCopies.get());
     return status.withContext(fmt::format("entry '{}'", program.entry->name()));
   }
 
+  Status numberBytes(uint32_t entry, uint32_t buffer, unsigned ago, std::span<std::byte> to) override {
+    cuda::EntryNumbers *numbers = programs[entry].latestNumbers();
+    if (!numbers || !numbers->has(buffer))
+      return Device::numberBytes(entry, buffer, ago, to);
+    Status status = card->select();
+    bool atEnd = false;
+    if (status.ok())
+      status = numbers->read(buffer, ago, to, atEnd);
+    return atEnd ? finished(status) : settled(status);
+  }
+
+  Status copyOutBytes(std::span<const StateCopy> wanted) override {
+    Status status = card->select();
+    if (status.ok() && !stateCopies) {
+      auto opened = cuda::StateCopyStream::open(driver, static_cast<size_t>(plan().variables_size()));
+      if (!opened)
+        return opened.status();
+      stateCopies = opened.take();
+    }
+    std::vector<cuda::StateCopyStream::Item> items;
+    for (const StateCopy &one : wanted)
+      items.push_back({one.variable, address(Place::variable(one.variable)), one.to});
+    return status.ok() ? stateCopies->begin(streams.main, items) : status;
+  }
+
   Status observeEntry(uint32_t entry, const InstructionObserver &after) override {
-    const Program &program = programs[entry];
-    if (Status status = card->select(); !status.ok())
+    Program &program = programs[entry];
+    if (Status status = beforeSteps(program); !status.ok())
       return status;
     for (size_t i = 0; i < program.steps.size(); ++i) {
       Status status = program.steps[i].collective && together() ? beginTogether() : Status();
       if (status.ok())
-        status = cuda::submit(program.steps[i], driver, stream, together());
+        status = cuda::submit(program.steps[i], driver, streams.main, together());
       if (status.ok())
         status = synchronize();
       if (!status.ok())
-        return status.withContext(where(program, i));
+        return status.withContext(program.where(i));
       if (after)
         after(static_cast<uint32_t>(i));
     }
@@ -233,18 +274,18 @@ protected:
   /// time. A call for the entry as a whole: its instructions share the interval as the events divide it.
   Status timeEntry(uint32_t entry, const LaunchObserver &after) override {
     Program &program = programs[entry];
-    if (Status status = card->select(); !status.ok())
+    if (Status status = beforeSteps(program); !status.ok())
       return status;
     cuda::TimedEvents marks(driver);
     if (together())
       program.times.resize(program.steps.size());
     Status status = program.collectives && together() ? beginTogether() : Status();
     if (status.ok())
-      status = marks.record(stream);
+      status = marks.record(streams.main);
     for (size_t i = 0; i < program.steps.size() && status.ok(); ++i) {
-      status = cuda::submit(program.steps[i], driver, stream, together()).withContext(where(program, i));
+      status = cuda::submit(program.steps[i], driver, streams.main, together()).withContext(program.where(i));
       if (status.ok())
-        status = marks.record(stream);
+        status = marks.record(streams.main);
     }
     if (Status done = synchronize(); status.ok())
       status = done;
@@ -269,7 +310,28 @@ private:
   static constexpr uint64_t kArenaAlignment = 256, kEvents = 64;
 
   Status check(api::CUresult result, const char *what) const { return driver.check(result, what); }
-  Status synchronize() const { return finished(check(driver->streamSynchronize(stream), "waiting for the card")); }
+  Status synchronize() const {
+    return finished(check(driver->streamSynchronize(streams.main), "waiting for the card"));
+  }
+
+  /// The place may change from now on, once copies of the state are made.
+  Status beforeChange(Place place) {
+    Status status = card->select();
+    const int variable = place.entry ? bufferAt(place).variable() : static_cast<int>(place.index);
+    if (!status.ok() || !stateCopies || variable < 0)
+      return status;
+    const auto changed = static_cast<uint32_t>(variable);
+    return stateCopies->orderBefore(streams.main, {&changed, 1});
+  }
+  /// The same for all that an entry may change, which runs step by step.
+  Status beforeSteps(Program &program) {
+    program.runsBySteps();
+    Status status = card->select();
+    for (const plan::Buffer &buffer : program.entry->buffers())
+      if (buffer.variable() >= 0 && status.ok())
+        status = beforeChange(Place::variable(static_cast<uint32_t>(buffer.variable())));
+    return status;
+  }
 
   /// The ranks of collectives, or null.
   cuda::CardRanks *together() const { return ranks() ? cards.get() : nullptr; }
@@ -307,7 +369,7 @@ private:
     if (!joined)
       return joined.status();
     cards = joined.take();
-    return check(driver->streamCreate(&communication, api::CU_STREAM_NON_BLOCKING), "making a stream");
+    return check(driver->streamCreate(&streams.communication, api::CU_STREAM_NON_BLOCKING), "making a stream");
   }
 
   /// Offset of the transient arena: the end of the resident one, rounded up to the driver's alignment.
@@ -339,24 +401,9 @@ private:
     return check(result, "allocating memory");
   }
 
-  /// The driver compiles the text for its card.
-  Status loadCode(const plan::PlanReader &reader, int index) {
-    std::span<const std::byte> payload = reader.payload(plan().code_objects(index).payload());
-    std::string text(reinterpret_cast<const char *>(payload.data()), payload.size()), log(8192, '\0');
-    api::CUjit_option options[] = {api::CU_JIT_ERROR_LOG_BUFFER, api::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-    void *values[] = {log.data(), reinterpret_cast<void *>(log.size() - 1)};
-    api::CUmodule module = nullptr;
-    api::CUresult result = driver->moduleLoadDataEx(&module, text.c_str(), 2, options, values);
-    if (result != api::CUDA_SUCCESS)
-      return error("the CUDA driver (version {}) does not take the kernels: {}{}{}",
-                   cuda::versionText(driver.version()), driver.textOf(result), log[0] ? ": " : "", log.c_str());
-    modules.push_back(module);
-    return Status();
-  }
-
   Status openLibraries() {
-    libraries.emplace(driver, stream, fmt::format("{}, {} processors", card->name(), card->processors()), recorded,
-                      tune);
+    libraries.emplace(driver, streams.main, fmt::format("{}, {} processors", card->name(), card->processors()),
+                      recorded, tune);
     return libraries->compare(plan());
   }
 
@@ -386,7 +433,7 @@ private:
     Status status = beginTogether();
     for (const Program &program : programs)
       if (status.ok())
-        status = cuda::runCollectives(*program.entry, program.steps, driver, stream, *cards)
+        status = cuda::runCollectives(*program.entry, program.steps, driver, streams.main, *cards)
                      .withContext(fmt::format("entry '{}'", program.entry->name()));
     return status.ok() ? synchronize() : status;
   }
@@ -417,7 +464,7 @@ private:
       break;
     }
     case plan::Instruction::kKernel:
-      if (Status status = findKernel(instruction.kernel(), step); !status.ok())
+      if (Status status = modules->find(instruction.kernel(), step); !status.ok())
         return status;
       break;
     case plan::Instruction::kCopy:
@@ -446,40 +493,12 @@ private:
     return (step.scratch + kStep - 1) / kStep * kStep;
   }
 
-  Status findKernel(const plan::KernelCall &call, Step &step) const {
-    step.blocks = call.grid().blocks();
-    step.threads = call.grid().threads();
-    step.tiles = call.tiles();
-    api::CUresult found = driver->moduleGetFunction(&step.kernel, modules[call.code()], call.symbol().c_str());
-    if (found != api::CUDA_SUCCESS)
-      return error("code object {} has no kernel '{}': {}; recompile the model with tcc", call.code(), call.symbol(),
-                   driver.textOf(found));
-    int most = 0;
-    if (Status status =
-            check(driver->funcGetAttribute(&most, api::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, step.kernel),
-                  "asking for a kernel's threads");
-        !status.ok())
-      return status;
-    if (step.threads > static_cast<unsigned>(most))
-      return error("kernel '{}' runs with {} threads a block at most, the plan has {}; recompile the model with tcc",
-                   call.symbol(), most, step.threads);
-    return Status();
-  }
-
-  /// All instructions of an entry as one graph.
-  Status capture(Program &program) {
-    Expected<api::CUgraphExec> made = cuda::captureSteps(program.steps, driver, stream, communication, cards.get(),
-                                                         [&](size_t step) { return where(program, step); });
-    if (made)
-      program.graph = *made;
-    return made.status();
-  }
-
   Status loadValues(const plan::PlanReader &reader) {
     Expected<InitialValues> values = InitialValues::open(reader, rank);
     if (!values)
       return values.status();
-    if (Status status = check(driver->memsetD8Async(arena, 0, arenaBytes(), stream), "clearing memory"); !status.ok())
+    if (Status status = check(driver->memsetD8Async(arena, 0, arenaBytes(), streams.main), "clearing memory");
+        !status.ok())
       return status;
     for (int i = 0; i < plan().variables_size(); ++i) {
       PinnedMemory *filled = nullptr;
@@ -525,21 +544,16 @@ private:
 
   static HostCopies::Key keyOf(Place place) { return {place.entry ? int64_t(*place.entry) : -1, place.index}; }
 
-  std::string where(const Program &program, size_t index) const {
-    return fmt::format("entry '{}', instruction {} (node '{}')", program.entry->name(), index,
-                       program.steps[index].source->node());
-  }
-
   DriverLibrary driver;
   cuda::PtxNeeds needs;
   DeviceCapabilities abilities;
   std::optional<cuda::Card> card;
   api::CUdeviceptr arena = 0;
-  api::CUstream stream = nullptr, communication = nullptr;
+  cuda::EntryStreams streams;
   std::array<api::CUevent, kEvents> events{}; ///< of recorded numbers, in turn
   uint64_t latest = 0;
   Status recording; ///< of the latest event
-  std::vector<api::CUmodule> modules; ///< by code object
+  std::optional<cuda::Modules> modules;
   Algorithms recorded; ///< of the run that goes on
   bool tune;
   uint32_t rank, localRank;
@@ -549,24 +563,11 @@ private:
   std::optional<cuda::Libraries> libraries;
   std::vector<Program> programs; ///< by entry
   std::unique_ptr<HostCopies> copies;
+  std::unique_ptr<cuda::StateCopyStream> stateCopies; ///< from the first copyOut on
   uint64_t libraryTook = 0;
 };
 
 } // namespace
-
-Expected<uint32_t> rankCudaTarget(const std::string &target) {
-  Expected<DriverLibrary> driver = DriverLibrary::open();
-  if (!driver)
-    return driver.status();
-  Expected<cuda::Card> card = cuda::Card::open(*driver);
-  if (!card)
-    return card.status();
-  const int wanted = cuda::capabilityOf(target.substr(target.find(':') + 1));
-  if (wanted == 0 || card->capability() < wanted)
-    return error("{} has compute capability {}.{}, which does not run code for {}; compile with tcc --target cuda:sm_{}",
-                 card->name(), card->capability() / 10, card->capability() % 10, target, card->capability());
-  return static_cast<uint32_t>(wanted);
-}
 
 Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reader, const DeviceOptions &options) {
   const plan::Plan &plan = reader.plan();
@@ -578,20 +579,15 @@ Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reade
   Expected<DriverLibrary> driver = DriverLibrary::open();
   if (!driver)
     return driver.status().withContext("--device cuda");
-  cuda::PtxNeeds needs;
-  for (const plan::CodeObject &object : plan.code_objects()) {
-    std::span<const std::byte> code = reader.payload(object.payload());
-    Expected<cuda::PtxNeeds> own = cuda::needsOf({reinterpret_cast<const char *>(code.data()), code.size()});
-    if (!own)
-      return own.status().withContext(reader.path());
-    needs = {std::max(needs.version, own->version), std::max(needs.capability, own->capability)};
-  }
-  if (int least = cuda::driverFor(needs.version); needs.version && driver->version() < least)
+  Expected<cuda::PtxNeeds> needs = cuda::needsOf(reader);
+  if (!needs)
+    return needs.status();
+  if (int least = cuda::driverFor(needs->version); needs->version && driver->version() < least)
     return error("{}: its kernels are PTX {}.{}, for which the driver must be of CUDA {} or later; this one is of CUDA "
                  "{}: update it, or compile for an older architecture",
-                 reader.path(), needs.version / 10, needs.version % 10, cuda::versionText(least),
+                 reader.path(), needs->version / 10, needs->version % 10, cuda::versionText(least),
                  cuda::versionText(driver->version()));
-  auto device = std::make_unique<CudaDevice>(reader.sharedPlan(), driver.take(), needs, options);
+  auto device = std::make_unique<CudaDevice>(reader.sharedPlan(), driver.take(), *needs, options);
   if (Status status = device->load(reader, options.initialValues); !status.ok())
     return status.withContext(reader.path());
   return std::unique_ptr<Device>(std::move(device));

@@ -73,11 +73,11 @@ private:
 };
 } // namespace
 
-Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, const DriverLibrary &driver,
-                                        api::CUstream stream, api::CUstream communication, const CardRanks *ranks,
-                                        const std::function<std::string(size_t)> &where) {
+Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, size_t begin, size_t end,
+                                        const DriverLibrary &driver, api::CUstream stream, api::CUstream communication,
+                                        const CardRanks *ranks, const std::function<std::string(size_t)> &where) {
   api::CUgraphExec made = nullptr;
-  if (steps.empty())
+  if (begin == end)
     return made;
   Capturing capturing(driver, stream, communication, ranks);
   if (Status status = driver.check(driver->streamBeginCapture(stream, api::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL),
@@ -85,7 +85,7 @@ Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, const Dr
       !status.ok())
     return status;
   Status submitted;
-  for (size_t i = 0; i < steps.size() && submitted.ok(); ++i)
+  for (size_t i = begin; i < end && submitted.ok(); ++i)
     submitted = capturing.add(steps[i], i).withContext(where(i));
   if (submitted.ok())
     submitted = capturing.join(SIZE_MAX);

@@ -16,6 +16,14 @@ std::vector<uint32_t> plan::changedVariables(const Entry &entry, const Instructi
   return result;
 }
 
+bool plan::changesWeights(const Plan &plan, const Entry &entry, const Instruction &instruction) {
+  const std::vector<uint32_t> changed = changedVariables(entry, instruction);
+  return std::any_of(changed.begin(), changed.end(), [&](uint32_t variable) {
+    const VariableRole role = plan.variables(static_cast<int>(variable)).role();
+    return role == PARAMETER || role == OPTIMIZER || role == EMA;
+  });
+}
+
 std::vector<uint32_t> plan::inOrderOfChange(const Plan &plan) {
   std::vector<bool> found(static_cast<size_t>(plan.variables_size()), false);
   std::vector<uint32_t> result;

@@ -12,6 +12,9 @@ namespace tcc::plan {
 /// The variables (indices into Plan.variables) that an instruction of the entry writes, each once.
 std::vector<uint32_t> changedVariables(const Entry &entry, const Instruction &instruction);
 
+/// The instruction writes a parameter, an optimizer's state or an average.
+bool changesWeights(const Plan &plan, const Entry &entry, const Instruction &instruction);
+
 /// All variables, those that entries change first in front; those that no entry changes are last.
 std::vector<uint32_t> inOrderOfChange(const Plan &plan);
 

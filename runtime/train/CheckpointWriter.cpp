@@ -22,25 +22,31 @@ static constexpr uint64_t kPageBytes = 4096;
 /// the end of a run and the next checkpoint wait for it, and it can't be raised again.
 static constexpr int kNice = 5;
 
-CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
-    : device(device), memory(nullptr, std::free), capacity(stagingBytes) {
+CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device) : device(device), capacity(stagingBytes) {
   if (stagingBytes == 0)
     return;
+  rankOf.resize(static_cast<size_t>(device.plan().variables_size()));
+  const std::vector<uint32_t> order = plan::inOrderOfChange(device.plan());
+  for (size_t i = 0; i < order.size(); ++i)
+    rankOf[order[i]] = i;
+  if (copiesState()) {
+    Expected<std::shared_ptr<std::byte>> pinned = device.hostMemory(stagingBytes + kPageBytes);
+    if (!pinned)
+      throw std::bad_alloc();
+    memory = pinned.take();
+    return;
+  }
   // Huge pages, if it has room for one: a write past the cache pins every page, so few large ones cost less.
   constexpr uint64_t kHugePageBytes = uint64_t(2) << 20;
   const uint64_t bytes = (stagingBytes + 2 * kPageBytes - 1) / kPageBytes * kPageBytes;
   const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
-  memory.reset(
-      static_cast<std::byte *>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)));
+  memory.reset(static_cast<std::byte *>(std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)),
+               std::free);
   if (!memory)
     throw std::bad_alloc();
   if (alignment == kHugePageBytes)
     (void)::madvise(memory.get(), bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
   std::memset(memory.get(), 0, bytes); // the system supplies it now
-  rankOf.resize(static_cast<size_t>(device.plan().variables_size()));
-  const std::vector<uint32_t> order = plan::inOrderOfChange(device.plan());
-  for (size_t i = 0; i < order.size(); ++i)
-    rankOf[order[i]] = i;
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -67,17 +73,37 @@ size_t CheckpointWriter::stage(std::vector<CheckpointTensor> &tensors) {
     at += plan::tensorBytes(tensors[i].type).value_or(0);
   at %= kPageBytes;
   std::vector<StateCopies::Item> items;
+  deviceCopies.clear();
   for (size_t i = first; i < tensors.size(); ++i) {
     CheckpointTensor &tensor = tensors[i];
     std::span<std::byte> copy(memory.get() + at, plan::tensorBytes(tensor.type).value_or(0));
-    items.push_back({tensor.variable, std::move(tensor.stream), copy});
-    tensor.stream = [copy](const ByteSink &sink) { return sink(copy); };
     at += copy.size();
+    if (copiesState() && tensor.variable)
+      deviceCopies.push_back({*tensor.variable, copy});
+    else
+      items.push_back({tensor.variable, std::move(tensor.stream), copy});
+    tensor.stream = [copy](const ByteSink &sink) { return sink(copy); };
   }
   auto rank = [&](const StateCopies::Item &item) { return item.variable ? rankOf[*item.variable] : rankOf.size(); };
   std::stable_sort(items.begin(), items.end(), [&](const auto &a, const auto &b) { return rank(a) < rank(b); });
   copies = std::make_unique<StateCopies>(std::move(items), rankOf.size(), ownTrack);
+  std::stable_sort(deviceCopies.begin(), deviceCopies.end(),
+                   [&](const StateCopy &a, const StateCopy &b) { return rankOf[a.variable] < rankOf[b.variable]; });
+  std::vector<size_t> numberOf(rankOf.size(), SIZE_MAX);
+  for (size_t i = 0; i < deviceCopies.size(); ++i)
+    numberOf[deviceCopies[i].variable] = i;
+  for (size_t i = first; i < tensors.size() && !deviceCopies.empty(); ++i)
+    if (tensors[i].variable)
+      tensors[i].stream = [this, number = numberOf[*tensors[i].variable],
+                           copied = std::move(tensors[i].stream)](const ByteSink &sink) {
+        Status status = device.waitForCopy(number);
+        return status.ok() ? copied(sink) : status;
+      };
   return first;
+}
+
+Status CheckpointWriter::waitForCopies() const {
+  return deviceCopies.empty() ? Status() : device.waitForCopy(deviceCopies.size() - 1);
 }
 
 void CheckpointWriter::finish(const Expected<uint64_t> &written, double begun) {
@@ -104,7 +130,13 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
     result.blockedSeconds = monotonicSeconds() - begun;
     return;
   }
-  const bool beside = first == 0 && device.capabilities().guardsState;
+  const bool beside = first == 0 && (device.capabilities().guardsState || copiesState());
+  if (Status status = deviceCopies.empty() ? Status() : device.copyOut(deviceCopies); !status.ok()) {
+    deviceCopies.clear();
+    finish(status, begun);
+    result.blockedSeconds = monotonicSeconds() - begun;
+    return;
+  }
   if (beside) {
     device.setGuard(copies.get());
   } else {
@@ -139,17 +171,22 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
         return finish(status, begun);
     }
     TraceScope span(threadTrack, "write checkpoint", "update", step);
+    Expected<uint64_t> written = error("out of memory");
     try {
-      finish(write(std::move(tensors)), begun);
+      written = write(std::move(tensors));
     } catch (const std::bad_alloc &) {
-      finish(error("out of memory"), begun);
     }
+    // Also where the file could not be written: the memory is the next checkpoint's.
+    if (Status copied = waitForCopies(); written && !copied.ok())
+      written = copied;
+    finish(written, begun);
   };
   try {
     thread = std::thread(std::move(work));
   } catch (const std::system_error &problem) {
     Status status = error("cannot start a thread: {}", problem.what());
     copies->abandon(status);
+    (void)waitForCopies();
     finish(status, begun);
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);

@@ -3,8 +3,9 @@
 // Tensors are written in the order of the file, the last ones from copies in the staging memory, as many as it holds.
 //
 //   all fit, and the device guards its state: a thread copies all of it and writes the copies. Training goes on at
-//   once,
-//     and waits where it is about to change a variable before it is copied (StateCopies.h).
+//     once, and waits where it is about to change a variable before it is copied (StateCopies.h).
+//   the device copies state by itself: it is given all copies, and the thread waits for each before it writes it.
+//     Training goes on at once where all fit; the device holds up what changes a variable until that is copied.
 //   else: training waits until copies are made and the tensors before them are written.
 //
 //       file order:  | written from the device | written from staging memory |
@@ -61,6 +62,8 @@ public:
   }
 
   bool isUnderWay() const { return underWay; }
+  /// Tensors come from the device's own copies: their streams have no bytes before they are written.
+  bool copiesState() const { return capacity != 0 && device.capabilities().copiesState; }
   /// The result of the last start, once; nothing while the thread writes.
   std::optional<Result> poll();
   /// The same, waiting for the thread.
@@ -70,14 +73,17 @@ private:
   /// Has the last tensors come from the staging memory, and makes `copies` of them; returns the first of these, or the
   /// number of tensors where none fits.
   size_t stage(std::vector<CheckpointTensor> &tensors);
+  /// Returns when the device has made the last copies of stage().
+  Status waitForCopies() const;
   void finish(const Expected<uint64_t> &written, double begun);
   std::optional<Result> take();
 
   Device &device;
-  std::unique_ptr<std::byte[], void (*)(void *)> memory; ///< on a page's boundary
+  std::shared_ptr<std::byte> memory;                     ///< on a page's boundary
   uint64_t capacity;                                     ///< bytes of it that may hold copies
   std::vector<size_t> rankOf;                            ///< by variable: its place in the order in which they change
   std::unique_ptr<StateCopies> copies;                   ///< of the checkpoint that is under way
+  std::vector<StateCopy> deviceCopies;                   ///< likewise: those that the device makes
   Trace::Track *ownTrack = nullptr, *threadTrack = nullptr;
   std::thread thread;
   bool underWay = false; ///< started, and its result not taken

@@ -36,8 +36,12 @@ Status Checkpointer::begin(const TrainingPosition &position) {
     return attempt;
   if (position.bestStep != 0)
     best = position.bestStep;
-  auto write = [this, position, words = wordsOf(position.step)](std::vector<CheckpointTensor> tensors) {
+  // A device that copies its state shows no byte of it before the file is written.
+  const bool atWriting = writer.copiesState();
+  auto write = [this, position, atWriting, words = wordsOf(position.step)](std::vector<CheckpointTensor> tensors) {
     SignalWatch::Uninterrupted writing;
+    if (atWriting)
+      finite.guard(tensors, position.step);
     auto bytes = writeCheckpoint(run, record, position, std::move(tensors), ranks);
     if (bytes && rank() == 0)
       signals.setLastWords(words);
@@ -46,7 +50,8 @@ Status Checkpointer::begin(const TrainingPosition &position) {
   policy.begun(monotonicSeconds());
   std::vector<CheckpointTensor> tensors = checkpointTensors(
       plan, device, averages ? std::span(averages->hostState()) : std::span<const HostState>(), replaced, rank());
-  finite.guard(tensors, position.step);
+  if (!atWriting)
+    finite.guard(tensors, position.step);
   writer.start(position.step, std::move(tensors), std::move(write));
   attempted = position.step;
   return attempt = poll();

@@ -103,12 +103,18 @@ Status EntryRunner::writeCounters() {
 
 Status EntryRunner::run() {
   Status status = writeCounters();
-  return status.ok() ? device->run(number) : status;
+  if (status.ok())
+    status = device->run(number);
+  submitted += status.ok();
+  return status;
 }
 
 Status EntryRunner::runTimed(const LaunchObserver &after) {
   Status status = writeCounters();
-  return status.ok() ? device->runTimed(number, after) : status;
+  if (status.ok())
+    status = device->runTimed(number, after);
+  submitted += status.ok();
+  return status;
 }
 
 int EntryRunner::outputIndex(const std::string &output) const {
@@ -124,14 +130,16 @@ const plan::TensorType &EntryRunner::outputType(int index) const {
 
 Place EntryRunner::outputPlace(int index) const { return Place::buffer(number, program->outputs(index).buffer()); }
 
-Expected<double> EntryRunner::scalarOutput(int index) const {
+Expected<double> EntryRunner::scalarOutput(int index, uint64_t run) const {
   if (index < 0)
     return 0.0;
   const plan::TensorType &type = outputType(index);
   if (!device->capabilities().executes || plan::elementCount(type).value_or(0) == 0)
     return std::numeric_limits<double>::quiet_NaN();
   std::byte value[sizeof(double)];
-  if (Status status = device->read(outputPlace(index), 0, std::span(value).first(plan::dtypeBytes(type.dtype())));
+  if (Status status =
+          device->readNumber(number, program->outputs(index).buffer(), static_cast<unsigned>(submitted - run),
+                             std::span(value).first(plan::dtypeBytes(type.dtype())));
       !status.ok())
     return status;
   return loadElement(value, type.dtype());

@@ -54,8 +54,12 @@ public:
   bool hasOutput(const std::string &output) const { return outputIndex(output) >= 0; }
   /// Index of an output, or -1.
   int outputIndex(const std::string &output) const;
-  /// The first element of an output as a double; NaN where the device computes nothing, 0 for index -1.
-  Expected<double> scalarOutput(int index) const;
+  /// The first element of an output as a double; NaN where the device computes nothing, 0 for index -1. That of the
+  /// latest run, or of an earlier one that the device still has the numbers of (Device::readNumber).
+  Expected<double> scalarOutput(int index) const { return scalarOutput(index, submitted); }
+  Expected<double> scalarOutput(int index, uint64_t run) const;
+  /// The number of the latest run, from 1.
+  uint64_t latestRun() const { return submitted; }
   /// Adds it to `sum`.
   Status addScalar(int index, double &sum) const;
   /// Copies bytes of an output, until another entry runs.
@@ -83,7 +87,7 @@ private:
   uint32_t number = 0; ///< of the entry in the plan
   std::vector<Staging> staged;
   std::vector<std::span<std::byte>> inputBytes; ///< of `staged`
-  uint64_t seed = 0, update = 0, microBatch = 0;
+  uint64_t seed = 0, update = 0, microBatch = 0, submitted = 0;
 };
 
 } // namespace tcc::runtime

@@ -62,6 +62,7 @@ struct UpdateMetrics {
   uint64_t skippedUpdates = 0;  ///< so far, this one included; of several phases the sum
   bool skipped = false;         ///< this update changed no weight
   bool overflowed = false;      ///< a gradient was not finite: this update was skipped, or one of a phase
+  uint64_t normOfRun = 0;       ///< the run of its entry that gradientNorm is still to come from; 0: it is there
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
   std::vector<PhaseMetrics> phases; ///< empty: one optimizer
   bool resumed = false; ///< the first update of a process that goes on with a run

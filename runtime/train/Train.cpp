@@ -222,10 +222,36 @@ void Trainer::warnOfScale(const UpdateMetrics &metrics) {
                   kMostHopelessUpdates));
 }
 
+void Trainer::recordUpdate(const UpdateMetrics &metrics, double now, const Start &start) {
+  if (metrics.normOfRun == 0)
+    return recorder.update(metrics, now);
+  awaited = {metrics, start, now};
+}
+
+Status Trainer::completeUpdate(bool isLast) {
+  if (!awaited)
+    return Status();
+  Awaited one = std::move(*awaited);
+  awaited.reset();
+  bool finite = true;
+  if (Status status = run.updates->complete(one.metrics, finite); !status.ok())
+    return status.withContext(fmt::format("step {}", one.metrics.step));
+  if (finite) {
+    if (isLast)
+      one.metrics.seconds += monotonicSeconds() - one.now;
+    recorder.update(one.metrics, one.now);
+    return Status();
+  }
+  run.position.step = one.start.step;
+  run.position.epoch = one.start.epoch;
+  run.position.batch = one.start.batch;
+  return stopNonFinite(one.metrics);
+}
+
 Status Trainer::steps() {
   UpdateMetrics metrics;
   uint64_t batches = run.batches->perEpoch();
-  double start = monotonicSeconds(), before = start;
+  double startedAt = monotonicSeconds(), before = startedAt;
   bool updated = false;
   auto isEvaluated = [&] { return options.evalEvery.value_or(0) != 0 && run.position.step % *options.evalEvery == 0; };
   // An evaluation that a signal or a crash cut short.
@@ -243,35 +269,47 @@ Status Trainer::steps() {
       ++run.position.epoch;
     }
     bool finite = true;
-    if (Status status = updateOnce(metrics, finite); !status.ok())
+    Status status = updateOnce(metrics, finite);
+    // The update before has ended by now.
+    if (Status earlier = completeUpdate(/*isLast=*/false); !earlier.ok())
+      return earlier;
+    const bool comparing = session.worldSize() > 1 && (run.position.step + 1) % kReplicaCheckUpdates == 0;
+    // What reads the state waits for the update in any case.
+    if (status.ok() && finite && (comparing || run.averages))
+      status = run.updates->complete(metrics, finite);
+    if (!status.ok())
       return status.withContext(fmt::format("step {}", metrics.step));
     if (!finite)
       return stopNonFinite(metrics);
+    const Start start{run.position.step, run.position.epoch, run.position.batch};
     ++run.position.step;
     run.position.batch += run.updates->taken();
-    if (run.position.step % kReplicaCheckUpdates == 0)
-      if (Status status = checkReplicas(); !status.ok())
-        return status;
+    if (comparing)
+      if (Status compared = checkReplicas(); !compared.ok())
+        return compared;
     if (metrics.overflowed)
       warnOfScale(metrics);
     if (!metrics.skipped && run.averages) {
       checkpoints.beforeHostChanges();
-      if (Status status = run.averages->update(appliedUpdates(run.position.step, run.position.lossScale)); !status.ok())
-        return status.withContext(fmt::format("step {}: train.ema", run.position.step));
+      if (Status averaged = run.averages->update(appliedUpdates(run.position.step, run.position.lossScale));
+          !averaged.ok())
+        return averaged.withContext(fmt::format("step {}: train.ema", run.position.step));
     }
-    double now = monotonicSeconds();
+    const double now = monotonicSeconds();
     metrics.seconds = now - before;
     metrics.resumed = run.resumed && !std::exchange(updated, true);
     before = now;
-    recorder.update(metrics, now);
-    if (Status status = warnOf(checkpoints.poll()); !status.ok())
-      return status;
+    recordUpdate(metrics, now, start);
+    if (Status polled = warnOf(checkpoints.poll()); !polled.ok())
+      return polled;
     bool evaluating = run.evaluation && isEvaluated(), asked = signals.takeRequest();
     Expected<bool> due = checkpointIsDue(evaluating, asked);
     if (!due)
       return due.status().withContext(fmt::format("step {}", run.position.step));
     if (!*due)
       continue;
+    if (Status earlier = completeUpdate(/*isLast=*/true); !earlier.ok())
+      return earlier;
     if (Status status = checkpointOrWarn(/*wait=*/asked); !status.ok())
       return status;
     if (asked && checkpoints.last() == run.position.step)
@@ -282,6 +320,8 @@ Status Trainer::steps() {
         return status;
     before = monotonicSeconds();
   }
+  if (Status status = completeUpdate(/*isLast=*/true); !status.ok())
+    return status;
   if (Status status = checkReplicas(); !status.ok())
     return status;
   if (ending == kEndRequested && run.position.step < run.totalSteps)
@@ -292,7 +332,7 @@ Status Trainer::steps() {
   if (Status status = finish(); !status.ok())
     return status;
   double waited = run.batches->waitedSeconds();
-  progress().note(fmt::format("{} updates in {:.1f} s{}; {}", run.position.step, monotonicSeconds() - start,
+  progress().note(fmt::format("{} updates in {:.1f} s{}; {}", run.position.step, monotonicSeconds() - startedAt,
                               waited >= 0.1 ? fmt::format(", {:.1f} s of them waiting for data", waited) : "",
                               run.folder));
   return Status();
@@ -346,6 +386,9 @@ Status Trainer::train() {
   Status status;
   try {
     status = steps();
+    if (!status.ok())
+      if (Status last = completeUpdate(/*isLast=*/true); last.exitCode() == kExitNonFinite)
+        status = last;
     // A loss that is not finite is so on every rank.
     if (!status.ok() && session.ranks && (session.leads() || status.exitCode() != kExitNonFinite))
       session.ranks->abort(status.message());

@@ -27,6 +27,15 @@ private:
   void report();
   Status steps();
   Status updateOnce(UpdateMetrics &metrics, bool &finite);
+  /// The position that an update began from.
+  struct Start {
+    uint64_t step, epoch, batch;
+  };
+  /// Records the update, once all of its numbers are there: now, or after the next update was submitted.
+  void recordUpdate(const UpdateMetrics &metrics, double now, const Start &start);
+  /// Waits for the numbers of the update that is not recorded yet, and records it; `isLast`: no update was submitted
+  /// after it, so its seconds last until now. Error: the numbers are not finite; training has ended before that update.
+  Status completeUpdate(bool isLast);
   /// Tells once that a skipped update cannot be helped by a smaller loss scale.
   void warnOfScale(const UpdateMetrics &metrics);
   /// All ranks together; rank 0 keeps the result.
@@ -82,6 +91,13 @@ private:
   Checkpointer checkpoints;
   double begun = monotonicSeconds();
   std::optional<uint64_t> evaluated; ///< the last update that was
+  /// An update whose norm is still to come.
+  struct Awaited {
+    UpdateMetrics metrics;
+    Start start;
+    double now;
+  };
+  std::optional<Awaited> awaited;
   static constexpr uint64_t kEndRequested = 1, kStopped = 2;
   uint64_t ending = 0; ///< bits of those, of any rank
   bool diverged = false; ///< ranks hold different state: none of it is worth a checkpoint

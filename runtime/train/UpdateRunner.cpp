@@ -163,6 +163,14 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   finite = good(metrics.loss);
   if (!status.ok())
     return status;
+  // The next update is submitted while this one runs: it must not wait for a number that comes at this one's end.
+  const bool keeps = session.device->capabilities().keepsNumbers && session.computes() && losses[0].norm >= 0;
+  if (keeps && finite && !normGuards() && phase.name.empty()) {
+    metrics.normOfRun = losses[0].runner.latestRun();
+    state = State::Whole;
+    finite = scaleAfter(position, metrics, true);
+    return status;
+  }
   if (!closing) {
     status = losses[0].runner.addScalar(losses[0].norm, metrics.gradientNorm);
     if (status.ok())
@@ -201,6 +209,18 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   return status;
 }
 
+Status UpdateRunner::complete(UpdateMetrics &metrics, bool &finite) const {
+  if (metrics.normOfRun == 0)
+    return Status();
+  Expected<double> norm = losses[0].runner.scalarOutput(losses[0].norm, metrics.normOfRun);
+  if (!norm)
+    return norm.status();
+  metrics.gradientNorm = *norm;
+  metrics.normOfRun = 0;
+  finite = std::isfinite(*norm);
+  return Status();
+}
+
 bool UpdateRunner::scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm) {
   if (!position.lossScale)
     return finiteNorm;
@@ -232,8 +252,7 @@ bool UpdateRunner::settle() {
 }
 
 bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
-  return !std::isfinite(metrics.loss) || training.has_clip_norm() || session.training.has_loss_scale() ||
-         closing.has_value();
+  return !std::isfinite(metrics.loss) || normGuards();
 }
 
 UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {

@@ -52,7 +52,11 @@ public:
 
   /// Runs the update after `position`; `finite` says whether training may go on after it: the update was applied, or
   /// metrics.skipped says that the loss scale made a gradient infinite. Allocates nothing.
+  /// Where the gradients' norm decides nothing about the next update, the norm may be left out on a device that keeps
+  /// numbers (metrics.normOfRun): complete() brings it, before the second run() after this one.
   virtual Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite);
+  /// Waits for what run() left out; `finite` says whether training may go on.
+  Status complete(UpdateMetrics &metrics, bool &finite) const;
 
   /// After a run that failed or was not finite: undoes what the window's forward passes changed. True if the variables
   /// are those of the last whole update.
@@ -99,6 +103,8 @@ private:
   uint64_t readOf(const TrainingPosition &position, uint64_t virtualRank, uint64_t inWindow) const {
     return position.batch * own.count + virtualRank * lastWindow + inWindow;
   }
+  /// The update waits for the norm, so that one which is not finite changes no state.
+  bool normGuards() const { return training.has_clip_norm() || session.training.has_loss_scale() || closing; }
   /// The scalars of the update after `position`.
   Status giveScalars(EntryRunner &runner, const TrainingPosition &position);
   /// What the gradients' norm means for the loss scale. False: training should end. Of a phase it only says whether the
