@@ -19,12 +19,13 @@ STANDIN = BIN.parent / "emulation"
 
 
 class GpuCheck(EndToEnd):
-    def call(self, *words, driver=True):
+    def call(self, *words, driver=True, program=False):
         settings = {"LD_LIBRARY_PATH": str(STANDIN)} if driver else {"LD_LIBRARY_PATH": str(self.folder / "none")}
-        return subprocess.run([sys.executable, *map(str, words)], cwd=self.folder, env=os.environ | settings, capture_output=True, text=True)
+        return subprocess.run([*[sys.executable] * (not program), *map(str, words)], cwd=self.folder, env=os.environ | settings, capture_output=True, text=True)
 
     def kit(self):
-        made = self.call(TOOL, "kit", "kit.tar.xz", "--bin", BIN, "--zoo", ZOO, "--models", "mlp", "--architectures", "sm_90", "sm_100")
+        made = self.call(TOOL, "kit", "kit.tar.xz", "--bin", BIN, "--zoo", ZOO, "--models", "mlp", "--architectures", "sm_90", "sm_100",
+                         "--kernels", "*/softmax*:*/gather_*")
         self.assertEqual(made.returncode, 0, made.stderr)
         with tarfile.open(self.folder / "kit.tar.xz") as archive:
             archive.extractall(self.folder)
@@ -76,15 +77,34 @@ class GpuCheck(EndToEnd):
         self.assertEqual(good.returncode, 0, good.stdout + good.stderr)
         report = json.loads((self.folder / "gpu-check.json").read_text())
         self.assertEqual([check["check"] for check in report["checks"]],
-                         ["probes", "cuDNN engines", "mlp f32 as PyTorch", "mlp f32 again", "mlp f32 resumed", "mlp tf32 near f32", "mlp bf16 near f32",
+                         ["probes", "cuDNN engines", "cuBLASLt heuristics", "kernels", "mlp f32 as PyTorch", "mlp f32 again", "mlp f32 resumed", "mlp tf32 near f32", "mlp bf16 near f32",
                           "mlp f16 near f32"])
         self.assertEqual(report["failed"], [])
         self.assertGreater(report["checks"][0]["passed"], 50)
         engines = report["checks"][1]
         self.assertEqual(len(engines["answers"]), engines["taken"])
         self.assertLess(engines["worst_error"], 1e5, "TF32 rounds to 2^-11")
-        self.assertEqual(len(report["checks"][2]["losses"]), 20)
-        self.assertEqual(report["checks"][2]["libraries"], ["cuBLASLt 13.1.0"])
+        products, kernels = report["checks"][2:4]
+        self.assertEqual(products["cublaslt"], 130100)
+        self.assertTrue(any(len(answer["algorithms"]) > 1 for answer in products["answers"]))
+        self.assertGreater(kernels["agree"], 10)
+        self.assertEqual(kernels["wrong"], [])
+        self.assertEqual(len(report["checks"][4]["losses"]), 20)
+        self.assertEqual(report["checks"][4]["libraries"], ["cuBLASLt 13.1.0"])
+
+        # A kernel with another result is found, and named.
+        folder = next(path.parent for path in sorted((kit / "kernels").glob("*/launches.jsonl")) if path.read_text())
+        launch = json.loads((folder / "launches.jsonl").read_text().splitlines()[0])
+        result = next(one for one in launch["operands"] if one["result"])
+        data = bytearray((folder / "data.bin").read_bytes())
+        data[result["at"]] ^= 1
+        (folder / "data.bin").write_bytes(data)
+        bad = self.call(kit / "bin/card-kernels", folder, program=True)
+        self.assertEqual(bad.returncode, 1, bad.stdout + bad.stderr)
+        self.assertIn(f"FAIL {launch['case']}, kernel {launch['kernel']}: result ", bad.stdout)
+        self.assertIn("the first is number 0", bad.stdout)
+        data[result["at"]] ^= 1
+        (folder / "data.bin").write_bytes(data)
 
         # Another curve than PyTorch's is found, and named.
         path = kit / "models/mlp/expected.json"

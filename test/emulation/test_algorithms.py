@@ -120,6 +120,24 @@ class Algorithms(EndToEnd):
         run = self.train(plan, self.data, out="cpu-run", steps=1)
         self.assertFalse((run / "algorithms.json").exists())
 
+    def test_recorded_answers(self):
+        """A file of `probes --products`, or a gpu-check.json: the stand-in lists what that card's library listed."""
+        product = {"m": 8, "n": BATCH, "k": WIDTH, "batch": 1, "ta": 0, "tb": 0, "type": 0, "result": 0, "compute": 68, "epilogue": 1}
+        algorithm = {"id": 77, "tile": 21, "parts": 3, "scheme": 2, "workspace": 384, "waves": 0.5}
+        line = {"product": product, "workspace": 1 << 20, "status": 0, "algorithms": [algorithm | {"workspace": 1 << 40}, algorithm]}
+        found = []
+        for name, content in [("products.jsonl", '{"cublaslt": 130100}\n' + json.dumps(line) + "\n"),
+                              ("gpu-check.json", json.dumps({"checks": [{"check": "cuBLASLt heuristics", "answers": [line]}]}))]:
+            run = self.run_on_card(out=name, mode="checked", products=self.write(name, content))
+            found.append(self.record(run))
+        self.assertEqual(found[0], found[1])
+        self.assertIn("algorithm 77, tile 21, K in 3 parts", str(found[0]))
+        none = self.write("none.jsonl", json.dumps(line | {"status": 15, "algorithms": []}))
+        self.refuse(1, [r"no algorithm for 1 products of .* x .* x 2048 in F32 .*NOT_SUPPORTED"], "trun", self.plan, "--data", self.data,
+                    "--device", "cuda", "--steps", 1, env=stand_in(products=none))
+        self.refuse(86, ["TCC_EMULATION_PRODUCTS"], "trun", self.plan, "--data", self.data, "--device", "cuda", "--steps", 1,
+                    "--out", "bad", env=stand_in(products=self.write("bad.jsonl", "no record")))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -41,8 +41,7 @@ MOST_KIT_BYTES = 64 << 20
 # Found on every Linux with a driver, and tied to its kernel and loader.
 SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")
 # What has met no device, beside the results of this run.
-NEVER_CHECKED = ["single kernels against the reference: only whole models and probes run",
-                 "several streams, several cards: the plans do not use them"]
+NEVER_CHECKED = ["several cards: the plans do not use them"]
 WORKLOAD_STEPS = 20
 # A workload's first losses may differ from PyTorch's by this much of themselves; later ones drift apart, since large models that
 # learn one batch by heart multiply each difference of rounding.
@@ -86,10 +85,29 @@ def libraries_of(program):
             yield name, Path(path)
 
 
+def record_kernels(options, kit):
+    """Launches of every op's kernels with their results, which the emulation computed and compared with the reference."""
+    shards = min(os.cpu_count() or 1, 8)
+    oldest = min(options.architectures, key=lambda name: int(name.removeprefix("sm_")))
+
+    def shard(number):
+        folder = kit / "kernels" / str(number)
+        environment = os.environ | {"GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(number),
+                                    "TCC_KERNEL_RECORD": str(folder), "TCC_KERNEL_ARCHITECTURE": oldest}
+        status, text = run([options.bin / "emulated-kernel-tests", f"--gtest_filter={options.kernels}", "--gtest_brief=1"], 3600,
+                           env=environment)
+        if status:
+            fail(f"emulated-kernel-tests: {text.strip()[-500:]}")
+        return sum(1 for _ in open(folder / "launches.jsonl")) if (folder / "launches.jsonl").exists() else 0
+    with concurrent.futures.ThreadPoolExecutor(shards) as pool:
+        return sum(pool.map(shard, range(shards)))
+
+
 def make_kit(options):
-    for name in ("tcc", "trun", "probes"):
+    programs = ["trun", "probes"] + ["card-kernels"] * bool(options.kernels)
+    for name in ["tcc", *programs] + ["emulated-kernel-tests"] * bool(options.kernels):
         if not (options.bin / name).exists():
-            fail(f"{options.bin / name} is missing: cmake --build build --target tcc trun probes")
+            fail(f"{options.bin / name} is missing: cmake --build build --target {name}")
     cases = sorted(path.parent for path in options.zoo.glob("*/expected.json"))
     chosen = [case for case in cases if not options.models or case.name in options.models]
     if not chosen or len(chosen) < len(options.models):
@@ -100,7 +118,7 @@ def make_kit(options):
         kit = Path(folder) / "gpu-kit"
         for name in ("bin", "lib", "models"):
             (kit / name).mkdir(parents=True)
-        for name in ("trun", "probes"):
+        for name in programs:
             shutil.copy2(options.bin / name, kit / "bin" / name)
             for library, path in libraries_of(options.bin / name):
                 shutil.copy2(path, kit / "lib" / library)
@@ -118,15 +136,16 @@ def make_kit(options):
             shutil.copy2(case / "expected.json", to)
         for workload in options.workloads:
             made += pack_workload(options, kit, workload, targets)
+        launches = record_kernels(options, kit) if options.kernels else 0
         shutil.copy2(__file__, kit / "gpu_check.py")
         _, version = run([options.bin / "trun", "--version"], 60)
         facts = {"made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "trun": version.strip(),
-                 "architectures": options.architectures, "plans": made}
+                 "architectures": options.architectures, "plans": made, "kernels": launches}
         (kit / "kit.json").write_text(json.dumps(facts, indent=1) + "\n")
         with tarfile.open(options.output, "w:xz", preset=1) as archive:
             archive.add(kit, "gpu-kit")
     size = options.output.stat().st_size
-    print(f"{options.output}: {size / 1e6:.1f} MB, {len(made)} plans for {', '.join(options.architectures)}")
+    print(f"{options.output}: {size / 1e6:.1f} MB, {len(made)} plans for {', '.join(options.architectures)}, {launches} launches of kernels")
     if size > MOST_KIT_BYTES:
         fail(f"{options.output} has {size} bytes, more than {MOST_KIT_BYTES}: pack fewer with --models")
 
@@ -251,6 +270,34 @@ class Bench:
             problem = f"{unsteady} of {len(taken)} engines give other bits when run again"
         self.record("cuDNN engines", problem, cudnn=head.get("cudnn"), taken=len(taken),
                     worst_error=max((engine.get("error", 0) for engine in taken), default=None), answers=answers)
+
+    def products(self):
+        """What cuBLASLt's heuristics answer on this card: TCC_EMULATION_PRODUCTS=gpu-check.json has the emulation answer so."""
+        status, text = self.program("probes", "--products")
+        answers = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+        asked = [answer for answer in answers if "product" in answer]
+        problem = last_line(text, status) if status != 0 or not asked else ""
+        self.record("cuBLASLt heuristics", problem, cublaslt=next((one["cublaslt"] for one in answers if "cublaslt" in one), None),
+                    asked=len(asked), without_algorithm=sum(not answer["algorithms"] for answer in asked), answers=asked)
+
+    def kernels(self):
+        """Every op's kernels give the bits that the emulation computed, from the same operands."""
+        agree = within = 0
+        wrong, problem = [], ""
+        for folder in sorted((self.kit / "kernels").iterdir()):
+            if not (folder / "launches.jsonl").exists():
+                continue
+            status, text = self.program("card-kernels", folder)
+            summary = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+            if not summary:
+                problem = problem or last_line(text, status)
+                continue
+            agree += summary[-1]["agree"]
+            within += summary[-1]["within_a_hundredth"]
+            wrong += summary[-1]["wrong"]
+        if wrong and not problem:
+            problem = f"{len(wrong)} of {agree + len(wrong)} launches differ: " + "; ".join(wrong[:3])
+        self.record("kernels", problem, agree=agree, within_a_hundredth=within, wrong=wrong)
 
     def algorithms(self, out):
         """What a run recorded: libraries with versions, and each call's algorithm."""
@@ -460,6 +507,12 @@ def check(options):
             bench.probes()
         if "engines" not in options.without:
             bench.engines()
+        if "products" not in options.without:
+            bench.products()
+        if not (kit / "kernels").is_dir():
+            bench.gaps.insert(0, "single kernels: the kit has none")
+        elif "kernels" not in options.without:
+            bench.kernels()
         for workload in sorted(path.name for path in (kit / "workloads").glob("*")):
             bench.workload(workload, options)
         with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
@@ -488,13 +541,14 @@ def main():
     kit.add_argument("--models", nargs="*", default=[], help="some of them; default: all")
     kit.add_argument("--architectures", nargs="*", default=ARCHITECTURES)
     kit.add_argument("--workloads", nargs="*", default=[], metavar="NAME:BATCHxTOKENS=FOLDER", help="folders that torch_step.py --onnx wrote")
+    kit.add_argument("--kernels", default="*", metavar="FILTER", help="of emulated-kernel-tests: whose kernels to pack; '': none")
     kit.add_argument("--precisions", nargs="*", default=["bf16"], choices=list(WORKLOAD_TOLERANCE), help="of workloads")
     kit.add_argument("--bench", type=Path, default=root / "test/bench", help="folder of torch_step.py")
     test = commands.add_parser("run", help="check this machine's card")
     test.add_argument("--kit", type=Path, default=Path(__file__).resolve().parent)
     test.add_argument("--output", type=Path, default=Path("gpu-check.json"))
     test.add_argument("--jobs", type=int, default=1, help="models at a time; their times are worth nothing then")
-    test.add_argument("--without", nargs="*", default=[], choices=["probes", "engines", "sanitizer"], help="checks to leave out")
+    test.add_argument("--without", nargs="*", default=[], choices=["probes", "engines", "products", "kernels", "sanitizer"], help="checks to leave out")
     test.add_argument("--torch", nargs="*", default=["eager", "compile"], choices=["eager", "compile", "max-autotune"],
                       help="how PyTorch runs beside workloads")
     test.add_argument("--seconds", type=float, default=120, help="limit of each program")

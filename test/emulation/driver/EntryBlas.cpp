@@ -7,7 +7,7 @@
 // version of the library, and to the device. A list of algorithms begins with a slow one: who times them finds a faster one.
 //
 //===----------------------------------------------------------------------===//
-#include "test/emulation/driver/BlasArithmetic.h"
+#include "test/emulation/driver/BlasReplay.h"
 #include "test/emulation/driver/Entry.h"
 
 #include <algorithm>
@@ -27,8 +27,9 @@ using namespace tcc::emulation;
 namespace {
 
 constexpr uint64_t kAlgorithmMark = 0x7463632d616c676f; ///< of data[0]: the heuristic's, and nobody else's
-/// kMaker: the version of the library in the upper half, the architecture in the lower one. kTicks: with the alignments that
-/// the pointers of the epilogue had, 16 bits each.
+/// kMaker: the version of the library in the upper half, the architecture in the lower one. kTicks: with the alignments
+/// that the pointers of the epilogue had, 16 bits each. kScheme: of a recorded algorithm also its tile and number, 16
+/// and 32 bits.
 enum AlgoWord { kMark, kDigest, kWorkspace, kAlgoParts, kAlignments, kScheme, kMaker, kTicks };
 
 uint64_t makerOf(const StandIn &d) { return uint64_t(d.options.blasVersion) << 32 | d.options.architecture; }
@@ -50,6 +51,19 @@ constexpr Offer kOffers[] = {
     {2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 20},
     {1, CUBLASLT_REDUCTION_SCHEME_NONE, 50},
 };
+
+uint64_t schemeOf(const cublasLtMatmulAlgo_t &algo) { return algo.data[kScheme] & 0xffff; }
+
+/// The record that the environment names, once for the process; null: there is none.
+const BlasReplay *replayOf(StandIn &d) {
+  static std::string problem;
+  static const BlasReplay replay =
+      d.options.productsFile.empty() ? BlasReplay() : BlasReplay::read(d.options.productsFile, problem);
+  if (!problem.empty())
+    d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE,
+             fmt::format("TCC_EMULATION_PRODUCTS={}: {}", d.options.productsFile, problem));
+  return d.options.productsFile.empty() ? nullptr : &replay;
+}
 
 /// The bytes that an offer takes for a product; nothing: it does not compute it within the preference.
 std::optional<uint64_t> workspaceOf(const Offer &offer, const Shape &s, uint64_t batch, const BlasObject &wanted) {
@@ -258,6 +272,29 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE, fmt::format("{}: {}", call, s.wrong));
     return CUBLAS_STATUS_NOT_SUPPORTED;
   }
+  auto list = [&](uint64_t parts, uint64_t scheme, uint64_t ticks, uint64_t bytes) {
+    cublasLtMatmulHeuristicResult_t one{};
+    one.algo.data[kMark] = kAlgorithmMark;
+    one.algo.data[kDigest] = digestOf(*product, {la, lb, lc, ld});
+    one.algo.data[kWorkspace] = one.workspaceSize = bytes;
+    one.algo.data[kAlgoParts] = parts;
+    for (size_t i = 0; i < 4; ++i)
+      one.algo.data[kAlignments] |= uint64_t(std::min<uint32_t>(wanted->alignments[i], 65535)) << (16 * i);
+    one.algo.data[kScheme] = scheme;
+    one.algo.data[kMaker] = makerOf(d);
+    one.algo.data[kTicks] = ticks | alignmentOf(product->vector) << 16 | alignmentOf(product->auxiliary) << 32;
+    one.wavesCount = 1;
+    results[(*found)++] = one;
+  };
+  const BlasReplay *replay = replayOf(d);
+  if (const RecordedAnswer *answer = replay ? replay->find(*product, s, *la, *ld) : nullptr) {
+    for (const RecordedAlgorithm &one : answer->algorithms)
+      if (*found < asked && one.workspaceBytes <= wanted->workspace &&
+          (one.parts == 1 || (one.scheme & wanted->schemes)))
+        list(one.parts, one.scheme | uint64_t(one.tile & 0xffff) << 16 | uint64_t(one.id) << 32, 10 + uint64_t(*found),
+             one.workspaceBytes);
+    return answer->status;
+  }
   if (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !d.options.epilogues)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   // As on some cards: an H200 had neither, an H100 had DGELU (probe BlasHasNoSumsOfB).
@@ -267,18 +304,7 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     std::optional<uint64_t> bytes = workspaceOf(offer, s, uint64_t(ld->batch), *wanted);
     if (!bytes || *found == asked)
       continue;
-    cublasLtMatmulHeuristicResult_t one{};
-    one.algo.data[kMark] = kAlgorithmMark;
-    one.algo.data[kDigest] = digestOf(*product, {la, lb, lc, ld});
-    one.algo.data[kWorkspace] = one.workspaceSize = *bytes;
-    one.algo.data[kAlgoParts] = offer.parts;
-    for (size_t i = 0; i < 4; ++i)
-      one.algo.data[kAlignments] |= uint64_t(std::min<uint32_t>(wanted->alignments[i], 65535)) << (16 * i);
-    one.algo.data[kScheme] = offer.scheme;
-    one.algo.data[kMaker] = makerOf(d);
-    one.algo.data[kTicks] = offer.ticks | alignmentOf(product->vector) << 16 | alignmentOf(product->auxiliary) << 32;
-    one.wavesCount = 1;
-    results[(*found)++] = one;
+    list(offer.parts, offer.scheme, offer.ticks, *bytes);
   }
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -293,16 +319,16 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
   uint32_t number = 0;
   switch (attribute) {
   case CUBLASLT_ALGO_CONFIG_ID:
-    number = uint32_t(1 + algo->data[kAlgoParts] / 2);
+    number = algo->data[kScheme] >> 32 ? uint32_t(algo->data[kScheme] >> 32) : uint32_t(1 + algo->data[kAlgoParts] / 2);
     break;
   case CUBLASLT_ALGO_CONFIG_TILE_ID:
-    number = uint32_t(algo->data[kTicks] & 0xffff);
+    number = uint32_t(algo->data[kScheme] >> 32 ? algo->data[kScheme] >> 16 & 0xffff : algo->data[kTicks] & 0xffff);
     break;
   case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
     number = uint32_t(algo->data[kAlgoParts]);
     break;
   case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
-    number = uint32_t(algo->data[kScheme]);
+    number = uint32_t(schemeOf(*algo));
     break;
   default:
     return refuse(d, FaultKind::Misuse, fmt::format("{}: attribute {}", call, int(attribute)));
@@ -361,7 +387,7 @@ TCC_BLAS_ENTRY cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   made.alpha = scalar(alpha);
   made.beta = scalar(beta);
   made.parts = algo->data[kAlgoParts];
-  made.anyOrder = algo->data[kScheme] == CUBLASLT_REDUCTION_SCHEME_INPLACE;
+  made.anyOrder = schemeOf(*algo) == CUBLASLT_REDUCTION_SCHEME_INPLACE;
   made.workspaceBytes = algo->data[kWorkspace];
   if (workspaceBytes < made.workspaceBytes)
     return refuse(d, FaultKind::OutOfBounds,

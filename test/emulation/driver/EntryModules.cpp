@@ -1,7 +1,7 @@
 //===- EntryModules.cpp - entry points: modules and kernels --------------===//
 //
-// CUDA Driver API, "Module Management" and "Execution Control". An image is PTX text; machine code of a device is
-// refused.
+// CUDA Driver API, "Module Management" and "Execution Control". An image is PTX text. No machine code is for this
+// device: a driver answers so where an image has no code for its card, and the caller takes PTX.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/Entry.h"
@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <fstream>
 
 using namespace tcc::cuda::api;
 using namespace tcc::emulation;
@@ -59,9 +60,15 @@ TCC_ENTRY cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned optio
     }
   }
   auto *text = static_cast<const char *>(image);
-  if (!text || !std::memcmp(text, "\177ELF", 4))
-    return d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_IMAGE,
-                    "cuModuleLoadDataEx: the stand-in runs PTX text, no machine code of a device");
+  if (!text)
+    return d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE, "cuModuleLoadDataEx: the image is a null pointer");
+  const bool isText = std::memcmp(text, "\177ELF", 4) != 0;
+  if (!d.options.modulesFile.empty())
+    std::ofstream(d.options.modulesFile, std::ios::app) << (isText ? "PTX\n" : "machine code\n");
+  if (!isText) {
+    errors.write("the stand-in runs PTX text, no machine code");
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;
+  }
   auto loaded = Program::load(text, d.options.machine.checked, d.machine.memory());
   d.machine.memory().open(false);
   if (!loaded) {

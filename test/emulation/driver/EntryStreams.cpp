@@ -291,6 +291,8 @@ TCC_ENTRY cuGraphLaunch(CUgraphExec executable, CUstream stream) {
     if (node.task.owner && !d.modules.find(node.task.owner))
       return d.misuse(FaultKind::UseAfterFree, CUDA_ERROR_INVALID_VALUE,
                       fmt::format("cuGraphLaunch: the module of {} is unloaded", node.task.what));
+  if (!d.options.queuedFile.empty())
+    d.recordQueued(one);
   // A second launch begins when the first is done.
   std::vector<WorkId> begin = d.predecessors(*in);
   begin.insert(begin.end(), one->last.begin(), one->last.end());

@@ -42,7 +42,10 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_NCCL_LEAVES", options.ncclLeaves, UINT64_MAX);
   number("TCC_EMULATION_ENGINES", options.engines, 1);
   number("TCC_EMULATION_EPILOGUES", options.epilogues, 1);
+  options.productsFile = variable("TCC_EMULATION_PRODUCTS");
+  options.modulesFile = variable("TCC_EMULATION_MODULES");
   options.trafficFile = variable("TCC_EMULATION_TRAFFIC");
+  options.queuedFile = variable("TCC_EMULATION_QUEUED");
   std::string_view mode = variable("TCC_EMULATION_MODE"), order = variable("TCC_EMULATION_ORDER"),
                    device = variable("TCC_EMULATION_DEVICE");
   if (mode == "fast")
@@ -71,6 +74,22 @@ void StandIn::recordTraffic(std::string_view kernel) {
   std::ofstream(options.trafficFile, std::ios::app)
       << fmt::format("{{\"kernel\": \"{}\", \"read_bytes\": {}, \"written_bytes\": {}, \"reads\": {}, \"writes\": {}}}\n",
                      kernel, t.readBytes, t.writtenBytes, t.reads, t.writes);
+}
+
+void StandIn::recordQueued(const void *graph) {
+  auto known = std::find(launched.begin(), launched.end(), graph);
+  const auto number = known - launched.begin();
+  if (known == launched.end())
+    launched.push_back(graph);
+  uint64_t copies = 0, others = 0, bytes = 0;
+  (void)queue.isPending([&](const Task &task) {
+    copies += task.pinnedTo != nullptr;
+    bytes += task.pinnedTo ? task.pinnedBytes : 0;
+    others += task.pinnedTo == nullptr && task.pinnedFrom == nullptr;
+    return false;
+  });
+  std::ofstream(options.queuedFile, std::ios::app) << fmt::format(
+      "{{\"graph\": {}, \"work\": {}, \"copies_to_host\": {}, \"copied_bytes\": {}}}\n", number, others, copies, bytes);
 }
 
 namespace {

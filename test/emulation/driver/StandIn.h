@@ -41,7 +41,10 @@ struct StandInOptions {
   double graphSeconds = 20; ///< that the end of a communicator waits for graphs
   int engines = 1;          ///< 0: cuDNN has none that adds in a fixed order, in f32
   int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone
+  std::string productsFile; ///< recorded answers of cuBLASLt's heuristics (BlasReplay.h); empty: a rule of ours
+  std::string modulesFile;  ///< gets a line for each image that is to be loaded; empty: none
   std::string trafficFile;  ///< empty: none
+  std::string queuedFile;   ///< gets a line for each launch of a graph: what was queued then; empty: none
   /// A fill of a whole allocation gives a value to its first bytes alone: who reads others before they are written is
   /// found, though the runtime cleared its arena. A plan's state may begin as zeros, its buffers may not.
   uint64_t clearedBytes = UINT64_MAX;
@@ -176,6 +179,9 @@ public:
   StandInOptions options;
   /// Appends what a launch that has run accessed to the file that the options name, as a line of JSON.
   void recordTraffic(std::string_view kernel);
+  /// To options.queuedFile: work of the card, and copies to pinned memory, that are not done.
+  void recordQueued(const void *graph);
+  std::vector<const void *> launched; ///< graphs, in the order of their first launch
   std::recursive_mutex mutex;
   Machine machine;
   Queue queue;

@@ -94,6 +94,64 @@ const Planted kPlanted[] = {
        cuCtxSynchronize();
        cuGraphExecDestroy(x);
      }},
+    // What copies of the state beside training, and of numbers while a run goes on, rely on.
+    {"UpdateBeforeItsStateIsCopied", "unordered-work",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       CUgraphExec update = instantiate(s.capture({{s.twice, s.a}}));
+       cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes, s.two);
+       cuEventRecord(s.event, s.two);
+       if (!wrong)
+         cuStreamWaitEvent(s.one, s.event, 0);
+       cuGraphLaunch(update, s.one);
+       cuCtxSynchronize();
+       cuGraphExecDestroy(update);
+     }},
+    {"StateCopiedBeforeTheUpdateIsDone", "unordered-work",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       CUgraphExec update = instantiate(s.capture({{s.twice, s.a}}));
+       cuGraphLaunch(update, s.one);
+       cuEventRecord(s.event, s.one);
+       if (!wrong)
+         cuStreamWaitEvent(s.two, s.event, 0);
+       cuMemcpyDtoHAsync_v2(s.pinned, s.a, Scene::kBytes, s.two);
+       cuCtxSynchronize();
+       cuGraphExecDestroy(update);
+     }},
+    {"NumberCopiedBeforeTheGraphHasMadeIt", "unordered-work",
+     [](Scene &s, bool wrong) {
+       giveValues(s);
+       CUgraphExec forward = instantiate(s.capture({{s.fill, s.a}})), rest = instantiate(s.capture({{s.fill, s.b}}));
+       if (wrong)
+         cuEventRecord(s.event, s.one);
+       cuGraphLaunch(forward, s.one);
+       if (!wrong)
+         cuEventRecord(s.event, s.one);
+       cuStreamWaitEvent(s.two, s.event, 0);
+       cuMemcpyDtoHAsync_v2(s.pinned, s.a, 4, s.two);
+       cuGraphLaunch(rest, s.one);
+       cuCtxSynchronize();
+       cuGraphExecDestroy(forward);
+       cuGraphExecDestroy(rest);
+     }},
+    {"NextRunBeforeTheNumberIsCopied", "unordered-work",
+     [](Scene &s, bool wrong) {
+       CUevent copied = nullptr;
+       cuEventCreate(&copied, CU_EVENT_DISABLE_TIMING);
+       CUgraphExec forward = instantiate(s.capture({{s.fill, s.a}}));
+       cuGraphLaunch(forward, s.one);
+       cuEventRecord(s.event, s.one);
+       cuStreamWaitEvent(s.two, s.event, 0);
+       cuMemcpyDtoHAsync_v2(s.pinned, s.a, 4, s.two);
+       cuEventRecord(copied, s.two);
+       if (!wrong)
+         cuStreamWaitEvent(s.one, copied, 0);
+       cuGraphLaunch(forward, s.one);
+       cuCtxSynchronize();
+       cuGraphExecDestroy(forward);
+       cuEventDestroy_v2(copied);
+     }},
     {"PinnedMemoryWrittenTooEarly", "pinned-overwritten",
      [](Scene &s, bool wrong) {
        cuMemcpyHtoDAsync_v2(s.a, s.pinned, Scene::kBytes, s.one);

@@ -3,8 +3,11 @@
 
 #include "compiler/target/cuda/CudaModel.h"
 #include "runtime/plan/KernelAbi.h"
+#include "test/emulation/kernels/KernelRecord.h"
 
 #include <gtest/gtest.h>
+
+#include "llvm/Support/raw_ostream.h"
 
 #include <cstring>
 
@@ -21,10 +24,20 @@ static target::CodeModel modelOf(const std::string &name) {
   return {};
 }
 
+/// "f32", as a plan's types are called.
+static std::string elementName(const HostTensor &tensor) {
+  std::string name;
+  llvm::raw_string_ostream(name) << tensor.type().getElementType();
+  if (name.starts_with("ui"))
+    name.erase(1, 1);
+  return name;
+}
+
 EmulatedFunctions::EmulatedFunctions(emulation::MachineOptions options, const std::string &architecture)
     : FunctionKernels(modelOf(architecture)), machine(options) {}
 
-bool EmulatedFunctions::load(std::string code) {
+bool EmulatedFunctions::load(std::string text) {
+  code = std::move(text);
   auto loaded = emulation::Program::load(code, machine.options.checked, machine.memory());
   EXPECT_TRUE(bool(loaded)) << loaded.message();
   if (loaded)
@@ -34,9 +47,9 @@ bool EmulatedFunctions::load(std::string code) {
 
 bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTensor *> inputs,
                                   std::vector<HostTensor> &results, Placement placement) {
-  auto code = program->compile(kernel.symbol);
-  EXPECT_TRUE(code && *code) << kernel.symbol << ": " << code.message();
-  if (!code || !*code)
+  auto compiled = program->compile(kernel.symbol);
+  EXPECT_TRUE(compiled && *compiled) << kernel.symbol << ": " << compiled.message();
+  if (!compiled || !*compiled)
     return false;
   emulation::Memory &memory = machine.memory();
   std::vector<std::byte *> owned;
@@ -86,9 +99,9 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
   launch.grid = {work.gridBlocks};
   launch.block = {work.gridThreads};
   launch.parameters = std::as_bytes(std::span(parameters));
-  std::optional<emulation::Fault> fault = machine.refuse(**code, launch);
+  std::optional<emulation::Fault> fault = machine.refuse(**compiled, launch);
   if (!fault)
-    fault = machine.launch(**code, launch);
+    fault = machine.launch(**compiled, launch);
   // A byte of a result that nothing wrote has no value.
   constexpr uint32_t kReader = 2;
   for (unsigned index = 0; !fault && index < results.size(); ++index) {
@@ -102,6 +115,19 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
   found = fault;
   EXPECT_TRUE(!fault || tamper) << kernel.op->getName().getStringRef().str() << ": " << (fault ? fault->message() : "");
   release();
+  if (KernelRecord *record = recorded.empty() || fault ? nullptr : KernelRecord::wanted()) {
+    std::vector<RecordedOperand> operands;
+    auto addTo = [&](const HostTensor &tensor, bool result) {
+      operands.push_back(
+          {elementName(tensor), {reinterpret_cast<const std::byte *>(tensor.data()), tensor.sizeBytes()}, result});
+    };
+    for (const HostTensor *input : inputs)
+      addTo(*input, false);
+    for (const HostTensor &result : results)
+      addTo(result, true);
+    record->add(recorded, code, kernel.symbol, work.gridBlocks, work.gridThreads, uint64_t(work.tiles),
+                slot * work.gridBlocks * work.gridThreads, operands);
+  }
   return !fault;
 }
 

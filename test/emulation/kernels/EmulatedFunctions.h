@@ -18,14 +18,17 @@ public:
   /// Changes the pointers of each kernel before it runs; a fault is expected then, and is in `found`.
   std::function<void(std::vector<uint64_t> &pointers)> tamper;
   std::optional<emulation::Fault> found;
+  /// Launches from now on are added to the record under this name; empty: none is.
+  void recordAs(std::string name) { recorded = std::move(name); }
 
 private:
-  bool load(std::string code) override;
+  bool load(std::string text) override;
   bool runKernel(Kernel &kernel, llvm::ArrayRef<const train::HostTensor *> inputs,
                  std::vector<train::HostTensor> &results, Placement placement) override;
 
   emulation::Machine machine;
   std::unique_ptr<emulation::Program> program;
+  std::string code, recorded;
 };
 
 } // namespace tcc::test

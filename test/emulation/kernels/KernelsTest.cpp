@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/kernels/EmulatedFunctions.h"
+#include "test/emulation/kernels/KernelRecord.h"
 #include "test/kernels/Compare.h"
 #include "test/support/Evaluate.h"
 #include "test/support/RunCompiled.h"
@@ -40,7 +41,7 @@ class EmulatedKernels : public testing::TestWithParam<test::Case> {};
 
 TEST_P(EmulatedKernels, AgreeWithReferenceInEveryOrder) {
   const test::Case &c = GetParam();
-  test::EmulatedFunctions emulated({true, ThreadOrder::Ascending, 1});
+  test::EmulatedFunctions emulated({true, ThreadOrder::Ascending, 1}, test::KernelRecord::architecture());
   test::CompiledFunctions compiled("cpu:v3");
   struct Typed {
     OwningOpRef<ModuleOp> module, whole, processor;
@@ -59,7 +60,9 @@ TEST_P(EmulatedKernels, AgreeWithReferenceInEveryOrder) {
     SCOPED_TRACE(type);
     const std::vector<HostTensor> arguments = test::argumentsOf(c, functionOf(*typed.whole));
     const std::vector<HostTensor> expected = test::evaluate(functionOf(*typed.whole), arguments);
+    emulated.recordAs(type.empty() ? c.name : c.name + " " + type);
     const std::vector<HostTensor> first = emulated.run(*typed.module, arguments);
+    emulated.recordAs("");
     ASSERT_EQ(first.size(), expected.size());
     for (auto [got, wanted] : llvm::zip_equal(first, expected))
       test::expectEqual(got, wanted, c);

@@ -5,6 +5,7 @@
 // architecture ("sm_90") what they list for a card of it, which need not be there.
 //
 //===----------------------------------------------------------------------===//
+#include "test/emulation/probes/BlasProducts.h"
 #include "test/emulation/probes/DnnProbe.h"
 
 #include <algorithm>
@@ -109,6 +110,15 @@ int runEngines(const std::string &architecture) {
   std::fflush(nullptr);
   return good && !failures ? 0 : 1;
 }
+
+int runProducts() {
+  openDriver();
+  openBlas();
+  Program program(true);
+  const bool good = printProducts();
+  std::fflush(nullptr);
+  return good ? 0 : 1;
+}
 } // namespace
 
 void expect(bool holds, const char *condition, int line) {
@@ -200,6 +210,8 @@ int main(int count, char **arguments) {
   }
   if (!wanted.empty() && wanted[0] == "--engines" && wanted.size() <= 2)
     return runEngines(wanted.size() == 2 ? wanted[1] : "");
+  if (wanted == std::vector<std::string>{"--products"})
+    return runProducts();
   int passed = 0, failed = 0;
   for (const Probe &probe : probes()) {
     if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), probe.name) == wanted.end())

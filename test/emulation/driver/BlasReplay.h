@@ -1,0 +1,43 @@
+//===- BlasReplay.h - recorded answers of cuBLASLt's heuristics ----------===//
+//
+// `probes --products` asks a card's library for algorithms of usual products; tools/gpu-check keeps the answers. The
+// stand-in gives them again for the same products, in place of a rule of ours.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TEST_EMULATION_DRIVER_BLASREPLAY_H
+#define TCC_TEST_EMULATION_DRIVER_BLASREPLAY_H
+
+#include "test/emulation/driver/BlasArithmetic.h"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace tcc::emulation {
+
+struct RecordedAlgorithm {
+  uint32_t id = 0, tile = 0, parts = 1, scheme = 0;
+  uint64_t workspaceBytes = 0;
+};
+
+struct RecordedAnswer {
+  cuda::api::cublasStatus_t status = cuda::api::CUBLAS_STATUS_SUCCESS;
+  std::vector<RecordedAlgorithm> algorithms; ///< in the library's order
+};
+
+class BlasReplay {
+public:
+  /// Lines of JSON as `probes --products` prints them, or a gpu-check.json. `problem`: why the file cannot be used.
+  static BlasReplay read(const std::string &file, std::string &problem);
+
+  /// Null: the record has no such product.
+  const RecordedAnswer *find(const BlasObject &desc, const Shape &shape, const BlasObject &a,
+                             const BlasObject &d) const;
+
+private:
+  std::map<std::string, RecordedAnswer> answers; ///< by the product's text
+};
+
+} // namespace tcc::emulation
+
+#endif // TCC_TEST_EMULATION_DRIVER_BLASREPLAY_H
