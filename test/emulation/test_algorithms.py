@@ -128,7 +128,7 @@ class Algorithms(EndToEnd):
         found = []
         for name, content in [("products.jsonl", '{"cublaslt": 130100}\n' + json.dumps(line) + "\n"),
                               ("gpu-check.json", json.dumps({"checks": [{"check": "cuBLASLt heuristics", "answers": [line]}]}))]:
-            run = self.run_on_card(out=name, mode="checked", products=self.write(name, content))
+            run = self.run_on_card(out=f"run-{name}", mode="checked", products=self.write(name, content))
             found.append(self.record(run))
         self.assertEqual(found[0], found[1])
         self.assertIn("algorithm 77, tile 21, K in 3 parts", str(found[0]))

@@ -159,6 +159,10 @@ std::optional<Fault> Memory::touch(Allocation &in, std::byte *address, uint32_t 
       if (writer != written && (writer | Cell::kWritten) != Cell::kWritten &&
           conflicts(writer, Cell::kOneThread, stamp, clock))
         return race(writer, "wrote");
+      if (cell->otherReader && cell->otherReader != Stamp::work(stamp))
+        if (const uint64_t other = Stamp::make(cell->otherReader, 0);
+            conflicts(other, Cell::kOneThread, stamp, clock))
+          return race(other, "read");
       if (reader) {
         if (reader & Cell::kNonCoherent && Stamp::work(reader) == Stamp::work(stamp))
           return Fault{
@@ -171,10 +175,21 @@ std::optional<Fault> Memory::touch(Allocation &in, std::byte *address, uint32_t 
       }
       cell->writer = written;
       cell->reader = 0;
+      cell->otherReader = 0;
     }
     return std::nullopt;
   }
   uint64_t flags = kind == kReadNonCoherent ? Cell::kNonCoherent : 0;
+  // Neighbours mostly have the same readers.
+  const uint32_t work = Stamp::work(stamp);
+  uint32_t asked = 0;
+  bool unordered = false;
+  auto isUnordered = [&](uint32_t earlier) {
+    if (earlier == asked)
+      return unordered;
+    asked = earlier;
+    return unordered = order && earlier != 0 && earlier != work && !order->isBefore(earlier, work);
+  };
   for (; cell != end; ++cell) {
     uint64_t writer = cell->writer, reader = cell->reader;
     if (!writer) {
@@ -193,6 +208,10 @@ std::optional<Fault> Memory::touch(Allocation &in, std::byte *address, uint32_t 
         return race(writer, "wrote");
     }
     if (!reader || Stamp::work(reader) != Stamp::work(stamp)) {
+      if (reader && isUnordered(Stamp::work(reader)))
+        cell->otherReader = Stamp::work(reader);
+      else if (cell->otherReader && !isUnordered(cell->otherReader))
+        cell->otherReader = 0;
       cell->reader = me | flags;
       continue;
     }

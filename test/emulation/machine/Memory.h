@@ -44,6 +44,9 @@ struct Cell {
   enum Spread : uint64_t { kOneThread = 0, kOneWarp = 1, kOneBlock = 2, kManyBlocks = 3 }; ///< of `reader`, bits 0–1
   static constexpr uint64_t kNonCoherent = 4; ///< of `reader`: somebody read through the cache of constants
   uint64_t writer = 0, reader = 0;
+  /// Work that read before `reader` did, and that nothing orders before it: work that reads and then writes the byte
+  /// would hide it. Not all of more than two such readers are kept. 0: none.
+  uint32_t otherReader = 0;
 };
 
 enum class Home { Device, Pinned, Constant, Shared };

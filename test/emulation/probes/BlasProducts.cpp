@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <tuple>
 
 namespace tcc::probes {
 

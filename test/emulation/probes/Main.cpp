@@ -49,6 +49,7 @@ void openBlas() {
   lt.member = reinterpret_cast<decltype(lt.member)>(::dlsym(library, #symbol));
   TCC_BLASLT_ENTRY_POINTS(TCC_FIND)
 #undef TCC_FIND
+  lt.getVersion = reinterpret_cast<decltype(lt.getVersion)>(::dlsym(library, "cublasLtGetVersion"));
 }
 
 void openDnn() {
