@@ -338,11 +338,14 @@ private:
     // something reads are kept; before casts, which its operands take as one op's.
     const target::Capabilities &able = target->capabilities();
     const bool byTiles = able.attentionTiles && recipe.train.precision == "bf16";
-    if (recipe.attention == "fused" || (recipe.attention == "auto" && (able.attendsInOneOp || byTiles)))
-      list.push_back({"attention", [this](OpPassManager &passes) {
+    const bool byCalls = able.attentionCalls && recipe.attentionCalls == "both" && options.libraryKernels &&
+                         (recipe.train.precision == "bf16" || recipe.train.precision == "f16");
+    if (recipe.attention == "fused" || (recipe.attention == "auto" && (able.attendsInOneOp || byTiles || byCalls)))
+      list.push_back({"attention", [this, byTiles, byCalls](OpPassManager &passes) {
                         train::FuseAttentionPassOptions fuse;
                         fuse.required = recipe.attention == "fused";
-                        fuse.tilesOnly = !fuse.required && !target->capabilities().attendsInOneOp;
+                        fuse.tilesOnly = !fuse.required && !target->capabilities().attendsInOneOp && byTiles;
+                        fuse.callsOnly = !fuse.required && !target->capabilities().attendsInOneOp && byCalls;
                         passes.addPass(train::createFuseAttentionPass(fuse));
                       }});
     // The gradient of a cast is a cast, so they come before gradients are derived; what meets then is settled after.
@@ -395,6 +398,12 @@ private:
     // after that, what is left to be added to accumulators is known.
     list.push_back({"decompose", [this](OpPassManager &passes) {
                       passes.addPass(train::createDecomposeCompositesPass());
+                      // What a library keeps for a gradient decides what the generated one reads.
+                      if (recipe.fuse && options.libraryKernels && recipe.attentionCalls != "none") {
+                        train::CallAttentionPassOptions call;
+                        call.gradients = recipe.attentionCalls == "both";
+                        passes.addNestedPass<func::FuncOp>(train::createCallAttentionPass(call));
+                      }
                       passes.addPass(train::createElideZeroFillPass());
                       passes.addPass(train::createFoldConstantsPass());
                       passes.addPass(createCanonicalizerPass());
@@ -430,6 +439,7 @@ private:
                       passes.addNestedPass<func::FuncOp>(train::createSelectKernelsPass(select));
                       if (recipe.fuse) {
                         passes.addNestedPass<func::FuncOp>(train::createFoldStridesPass());
+                        passes.addNestedPass<func::FuncOp>(train::createPlaceCallsPass());
                         if (target->capabilities().attentionTiles)
                           passes.addNestedPass<func::FuncOp>(train::createSumAttentionRowsPass());
                         passes.addNestedPass<func::FuncOp>(train::createNarrowValuesPass());
@@ -561,7 +571,8 @@ private:
         function.walk([&](Operation *op) {
           if (auto joined = dyn_cast<train::JoinedOp>(op))
             kernels->add(joined);
-          else if (auto fused = dyn_cast<train::FusedOp>(op); fused && !isa<train::JoinedOp>(fused->getParentOp()))
+          else if (auto fused = dyn_cast<train::FusedOp>(op);
+                   fused && !fused->hasAttr(train::names::kCall) && !isa<train::JoinedOp>(fused->getParentOp()))
             // Which kernels share a launch is known in the end.
             if (all || (!train::mayShrinkScratch(fused, maxWorkers()) && (!joinsKernels() || fused.getLoopKernel())))
               kernels->add(fused);

@@ -264,6 +264,48 @@ def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
                  Option<"length", "length", "int64_t", "32", "least steps of a part; a step is a vector, or one element of each of its lanes">];
 }
 
+def CallAttentionPass : Pass<"call-attention", "::mlir::func::FuncOp"> {
+  let summary = "Replace attention by the library's, where the target has a call";
+  let description = [{
+    train.attention without bias, mask, soft cap and dropout becomes train.attention_call if the target has a call for it. It
+    keeps one number a row for the gradient, so the pass decides for attention and its gradients together: `forward`
+    leaves the gradient a generated kernel, which reads logsumexp without its rounding error; `both` takes the library's
+    gradient, and nothing if the target has no call for it. A bias's gradient, and readers of the rounding error that are no
+    gradient, keep attention as it is.
+
+    ```mlir
+    %o, %l, %rest = train.attention %q, %k, %v {scale = 0.25, causal = true}
+    %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %rest, %do {scale = 0.25, causal = true}
+    // becomes
+    %o, %l = train.attention_call %q, %k, %v {scale = 0.25, causal = true}
+    %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %do {scale = 0.25, causal = true}
+    // with gradients = true
+    %dq, %dk, %dv = train.attention_grad_call %q, %k, %v, %o, %l, %do {scale = 0.25, causal = true}
+    ```
+  }];
+  let options = [Option<"gradients", "gradients", "bool", "false", "replace gradients, too">];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def PlaceCallsPass : Pass<"place-calls", "::mlir::func::FuncOp"> {
+  let summary = "Give regions of fold-strides around a library call that call";
+  let description = [{
+    A call that finds its tensors by strides reads and writes them where other ops have them. fold-strides put the op
+    into a region with the movements between; the pass gives the region the call, whose descriptor has the strides. The
+    region then is an instruction like a call, and no code is generated for it.
+
+    ```mlir
+    %o, %l = train.fused(%qkv) : ... {
+      ... slices and transposes
+      %a, %b = train.attention_call %q, %k, %v {train.call = #train.call<"...">, ...}
+      ...
+    }
+    // becomes
+    %o, %l = train.fused(%qkv) {train.call = #train.call<"attention { ... tensors { strides: 196608 ... } ... }">, ...} : ...
+    ```
+  }];
+}
+
 def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
   let summary = "Replace kernels that finish a product by the epilogue of its call";
   let description = [{

@@ -294,7 +294,8 @@ def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [Option<"required", "required", "bool", "false", "report near misses as errors">,
-                 Option<"tilesOnly", "tiles-only", "bool", "false", "only heads whose features suit tiles (suitsTiles)">];
+                 Option<"tilesOnly", "tiles-only", "bool", "false", "only heads whose features suit tiles (suitsTiles)">,
+                 Option<"callsOnly", "calls-only", "bool", "false", "only forms that a library's calls compute (suitsCalls); with tiles-only, these or those">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 

@@ -184,8 +184,8 @@ double AttentionOp::getFlops() {
   return s.scores() * (2.0 * double(s.depth + s.width) + operationsPerScore(s));
 }
 
-void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
-  AttentionShape s = attentionShapeOf(*this);
+void evaluateAttention(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
+                       llvm::MutableArrayRef<HostTensor> results) {
   NaiveScores naive(s, operands);
   naive.forEachRow([&](int64_t b, int64_t h, int64_t i) {
     std::vector<double> scores(s.keys, -HUGE_VAL), sums(s.width, 0);
@@ -201,7 +201,8 @@ void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
       for (int64_t v = 0; v < s.width; ++v)
         results[0].setDouble(naive.outputIndex(b, h, i, v), 0);
       results[1].setDouble(naive.rowIndex(b, h, i), -HUGE_VAL);
-      results[2].setDouble(naive.rowIndex(b, h, i), 0);
+      if (results.size() > 2)
+        results[2].setDouble(naive.rowIndex(b, h, i), 0);
       return;
     }
     for (double &score : scores)
@@ -214,8 +215,13 @@ void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
       results[0].setDouble(naive.outputIndex(b, h, i, v), sums[v] / total);
     const int64_t row = naive.rowIndex(b, h, i);
     results[1].setDouble(row, largest + std::log(total));
-    results[2].setDouble(row, largest - results[1].getDouble(row) + std::log(total));
+    if (results.size() > 2)
+      results[2].setDouble(row, largest - results[1].getDouble(row) + std::log(total));
   });
+}
+
+void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  evaluateAttention(attentionShapeOf(*this), operands, results);
 }
 
 /// What flows into logsumexp, g, adds g·p to the scores' gradient p∘(…− δ): it is taken off δ = Σ output·outputGrad, as
@@ -278,7 +284,9 @@ llvm::SmallVector<unsigned> AttentionOp::getAutocastOperands() { return {0, 1, 2
 LogicalResult AttentionGradOp::verify() {
   if (!getOutput() == !getDelta())
     return emitOpError("needs either the output or its rows' sums");
-  llvm::SmallVector<Value> outputs{getOutputGrad()}, rows{getLogsumexp(), getLogsumexpRest()};
+  llvm::SmallVector<Value> outputs{getOutputGrad()}, rows{getLogsumexp()};
+  if (getLogsumexpRest())
+    rows.push_back(getLogsumexpRest());
   (getOutput() ? outputs : rows).push_back(getOutput() ? getOutput() : getDelta());
   if (failed(verifyCommon(*this)) || failed(verifyOutputs(*this, outputs, rows)))
     return failure();
@@ -300,8 +308,8 @@ double AttentionGradOp::getFlops() {
          (s.output >= 0 ? 2 * rows * double(s.width) : 0);
 }
 
-void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
-  AttentionShape s = attentionShapeOf(*this);
+void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
+                           llvm::MutableArrayRef<HostTensor> results) {
   NaiveScores naive(s, operands);
   const HostTensor &outputGrad = operands[s.outputGrad];
   std::vector<std::vector<double>> sums;
@@ -310,7 +318,7 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
   naive.forEachRow([&](int64_t b, int64_t h, int64_t i) {
     double logsumexp = operands[s.logsumexp].getDouble(naive.rowIndex(b, h, i));
     double delta = s.delta >= 0 ? operands[s.delta].getDouble(naive.rowIndex(b, h, i)) : 0;
-    const double rest = operands[s.logsumexpRest].getDouble(naive.rowIndex(b, h, i));
+    const double rest = s.logsumexpRest >= 0 ? operands[s.logsumexpRest].getDouble(naive.rowIndex(b, h, i)) : 0;
     if (logsumexp == -HUGE_VAL) // no key has a weight
       logsumexp = HUGE_VAL;
     for (int64_t v = 0; s.output >= 0 && v < s.width; ++v) {
@@ -339,6 +347,10 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
   for (auto [result, values] : llvm::zip_equal(results, sums))
     for (auto [i, value] : llvm::enumerate(values))
       result.setDouble(int64_t(i), value);
+}
+
+void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  evaluateAttentionGrad(attentionShapeOf(*this), operands, results);
 }
 
 namespace {

@@ -15,6 +15,12 @@ inline bool suitsTiles(int64_t depth, int64_t width) {
   return depth % kTile == 0 && width % kTile == 0 && std::min(depth, width) > 0 && std::max(depth, width) <= kMostFeatures;
 }
 
+/// True for heads that a library's calls take.
+inline bool suitsCalls(int64_t depth, int64_t width) {
+  constexpr int64_t kStep = 8, kMostFeatures = 128;
+  return depth % kStep == 0 && width % kStep == 0 && std::min(depth, width) > 0 && std::max(depth, width) <= kMostFeatures;
+}
+
 /// Sizes and settings of attention and its gradient, and the numbers of their operands (−1: not there).
 struct AttentionShape {
   int64_t batch, heads, keyHeads, queries, keys, depth, width; ///< depth: of query and key; width: of value
@@ -81,10 +87,24 @@ template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
     if (op.getDelta())
       s.delta = next++;
     s.logsumexp = next++;
-    s.logsumexpRest = next++;
+    if (op.getLogsumexpRest())
+      s.logsumexpRest = next++;
     s.outputGrad = next++;
   }
   return s;
+}
+
+/// The naive evaluators: operands and results as the ops have them, their numbers in the shape. The results of attention
+/// may lack the rounding error of logsumexp.
+void evaluateAttention(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
+                       llvm::MutableArrayRef<HostTensor> results);
+void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
+                           llvm::MutableArrayRef<HostTensor> results);
+
+/// Scores are products times a number, of which causality alone excludes some.
+template <typename OpTy> bool isPlainAttention(OpTy op) {
+  AttentionShape s = attentionShapeOf(op);
+  return s.bias < 0 && s.mask < 0 && s.softcap == 0 && s.dropout == 0 && (!s.causal || s.causalOffset == 0);
 }
 
 } // namespace tcc::train

@@ -45,16 +45,47 @@ def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of 
   let description = [{
     With p = exp(score − logsumexp − logsumexpRest), δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g, s' = p∘(g·valueᵀ − δ), through
     softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). δ is computed from `output`, or given as `delta`,
-    [B, H, Tq, 1] in the type of logsumexp (pass sum-attention-rows): one of the two is there. `biasGrad`, present only if it has a reader, is s' in full:
+    [B, H, Tq, 1] in the type of logsumexp (pass sum-attention-rows): one of the two is there. Without `logsumexpRest` it is 0: logsumexp comes from a library that keeps one number
+    a row (train.attention_call). `biasGrad`, present only if it has a reader, is s' in full:
     [B, H, Tq, Tk].
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
                             Optional<Train_FloatTensor>:$bias, Optional<Train_BoolTensor>:$mask,
                             Optional<StaticShapeTensorOf<[UI32]>>:$randomKey, Optional<Train_FloatTensor>:$output,
-                            Optional<Train_FloatTensor>:$delta, Train_FloatTensor:$logsumexp, Train_FloatTensor:$logsumexpRest,
-                            Train_FloatTensor:$outputGrad), Train_AttentionAttributes);
+                            Optional<Train_FloatTensor>:$delta, Train_FloatTensor:$logsumexp,
+                            Optional<Train_FloatTensor>:$logsumexpRest, Train_FloatTensor:$outputGrad), Train_AttentionAttributes);
   let results = (outs Train_FloatTensor:$queryGrad, Train_FloatTensor:$keyGrad, Train_FloatTensor:$valueGrad,
                       Variadic<Train_FloatTensor>:$biasGrad);
   let hasCanonicalizer = 1;
+}
+
+/// As the target's library computes them, without bias, mask, soft cap and dropout: calls of the plan. Heads may be strided
+/// views of other tensors, as for the kernels: fold-strides puts the op with the movements into a region, place-calls gives
+/// that the call with strides.
+class Train_AttentionCallBase<string mnemonic, string text>
+    : Train_PureOp<mnemonic, [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_LibraryCall, ["getInPlaceOperand"]>,
+                              DeclareOpInterfaceMethods<Train_LoopKernel, ["acceptsLayout"]>]> {
+  let summary = text;
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+def Train_AttentionCallOp : Train_AttentionCallBase<"attention_call", "attention by a library, which keeps one number a row"> {
+  let description = [{
+    Output and logsumexp as those of train.attention with the same operands; what rounding takes from logsumexp is lost.
+    Weights are rounded to the operands' type before they multiply values. `causal` excludes j > i.
+    call-attention replaces train.attention by it.
+  }];
+  let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value, F64Attr:$scale,
+                       DefaultValuedAttr<BoolAttr, "false">:$causal);
+  let results = (outs Train_FloatTensor:$output, Train_FloatTensor:$logsumexp);
+}
+def Train_AttentionGradCallOp : Train_AttentionCallBase<"attention_grad_call", "gradients of attention_call, by the same library"> {
+  let description = [{
+    The gradients of train.attention_grad with the output and logsumexp of train.attention_call.
+  }];
+  let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value, Train_FloatTensor:$output,
+                       Train_FloatTensor:$logsumexp, Train_FloatTensor:$outputGrad, F64Attr:$scale,
+                       DefaultValuedAttr<BoolAttr, "false">:$causal);
+  let results = (outs Train_FloatTensor:$queryGrad, Train_FloatTensor:$keyGrad, Train_FloatTensor:$valueGrad);
 }
 #endif // TCC_DIALECT_ATTENTION_TD

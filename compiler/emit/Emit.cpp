@@ -162,7 +162,7 @@ private:
     plan::Instruction instruction;
     SmallVector<Value> reads(op->getOperands());
     auto joined = dyn_cast<train::JoinedOp>(op);
-    if (auto fused = dyn_cast<train::FusedOp>(op); fused || joined) {
+    if (auto fused = dyn_cast<train::FusedOp>(op); (fused && !op->hasAttr(names::kCall)) || joined) {
       codegen::KernelSet::Kernel kernel = joined ? kernels.add(joined) : kernels.add(fused);
       instruction.mutable_kernel()->set_code(0);
       instruction.mutable_kernel()->set_symbol(kernel.symbol);

@@ -240,7 +240,9 @@ private:
       if (at.pairs && v.active)
         logsumexp = lanesFrom(v.active).select(number(HUGE_VAL), logsumexp);
       store(at.logsumexp, v.offset, logsumexp);
-      store(at.logsumexpRest, v.offset, lane(e.load(operandAt(s.logsumexpRest, row, 1), row, e.lanes(), v.active)));
+      store(at.logsumexpRest, v.offset,
+            s.logsumexpRest >= 0 ? lane(e.load(operandAt(s.logsumexpRest, row, 1), row, e.lanes(), v.active))
+                                 : number(0));
     });
     if (!(wanted & kQueries))
       return;

@@ -47,7 +47,8 @@ private:
   };
   RowNumbers numbersOf(Value query) {
     Value row = queryBase + query;
-    return {formula.forWeights(rowNumber(s.logsumexp, row)), rowNumber(s.logsumexpRest, row), rowNumber(s.delta, row)};
+    return {formula.forWeights(rowNumber(s.logsumexp, row)),
+            s.logsumexpRest >= 0 ? rowNumber(s.logsumexpRest, row) : number(0), rowNumber(s.delta, row)};
   }
   /// Those of a thread's four queries of a group.
   llvm::SmallVector<RowNumbers> numbersOf(llvm::ArrayRef<Row> group, bool checked) {
@@ -65,10 +66,12 @@ private:
     auto four = [&](int operand) {
       return loops.loadRow(unsigned(operand), first, kThreadRows, kThreadRows * int64_t(sizeof(float)));
     };
-    Values logsumexp = four(s.logsumexp), rest = four(s.logsumexpRest), delta = four(s.delta);
+    Values logsumexp = four(s.logsumexp), rest = s.logsumexpRest >= 0 ? four(s.logsumexpRest) : Values(),
+           delta = four(s.delta);
     auto asFloat = [&](Value word) { return lane(arith::BitcastOp::create(b, loc, b.getF32Type(), word)); };
     for (size_t i = 0; i < size_t(kThreadRows); ++i)
-      numbers.push_back({formula.forWeights(asFloat(logsumexp[i])), asFloat(rest[i]), asFloat(delta[i])});
+      numbers.push_back(
+          {formula.forWeights(asFloat(logsumexp[i])), rest.empty() ? number(0) : asFloat(rest[i]), asFloat(delta[i])});
     return numbers;
   }
 

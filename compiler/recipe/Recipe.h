@@ -230,6 +230,7 @@ struct Recipe {
   bool fuse = true;                                ///< compiler.fuse
   int64_t chunkBytes = 64 << 20; ///< compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none
   std::string attention = "auto";                  ///< compiler.attention
+  std::string attentionCalls = "none";             ///< compiler.attention_calls
   bool winograd = true;                            ///< compiler.winograd
   bool pointwiseConvolutions = true;               ///< compiler.pointwise_convolutions
   std::string convolutions = "auto";               ///< compiler.convolutions

@@ -335,6 +335,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"compiler.fuse", to(&Recipe::fuse)},
       {"compiler.chunk_bytes", to(&Recipe::chunkBytes)},
       {"compiler.attention", to(&Recipe::attention)},
+      {"compiler.attention_calls", to(&Recipe::attentionCalls)},
       {"compiler.overlap", to(&Recipe::overlap)},
       {"compiler.fuse_updates", to(&Recipe::fuseUpdates)},
       {"compiler.epilogues", to(&Recipe::epilogues)},

@@ -25,8 +25,8 @@ namespace {
 /// Builds the op that a match describes, before its product with the values.
 class AttentionWriter {
 public:
-  AttentionWriter(AxisSpace &axes, AttentionMatch &match, bool tilesOnly)
-      : axes(axes), match(match), tilesOnly(tilesOnly), builder(match.product), loc(fusedLocation(match)),
+  AttentionWriter(AxisSpace &axes, AttentionMatch &match, bool tilesOnly, bool callsOnly)
+      : axes(axes), match(match), tilesOnly(tilesOnly), callsOnly(callsOnly), builder(match.product), loc(fusedLocation(match)),
         reader(axes, builder, match.queryAxes, match.keyAxes) {}
 
   /// Null, with `failure` filled, where masks say something that the op cannot.
@@ -35,7 +35,8 @@ public:
       return nullptr;
     arrangeAxes();
     const int64_t depth = axes.extent(match.featureAxes), width = axes.extent(match.valueAxes);
-    if (tilesOnly && !suitsTiles(depth, width)) {
+    const bool byTiles = tilesOnly && suitsTiles(depth, width);
+    if (tilesOnly && !byTiles && !(callsOnly && suitsCalls(depth, width))) {
       failure = {match.softmax, llvm::formatv("its heads have {0} and {1} features; the target's kernels take multiples of "
                                               "16 up to 128", depth, width).str()};
       return nullptr;
@@ -62,6 +63,12 @@ public:
                                   uint64_t(causal ? kept.upper : 0), number(match.softcap),
                                   dropout ? dropout.getP() : number(0), dropout ? dropout.getId() : 0,
                                   maskFill ? builder.getF64FloatAttr(*maskFill) : FloatAttr());
+    if (callsOnly && !byTiles && !(isPlainAttention(op) && suitsCalls(depth, width))) {
+      op.erase();
+      failure = {match.softmax, llvm::formatv("cuDNN takes no bias, soft cap, dropout, or mask but the causal one, and heads of a "
+                                              "multiple of 8 features up to 128; these have {0} and {1}", depth, width).str()};
+      return nullptr;
+    }
     match.product.getResult().replaceAllUsesWith(writeResult(op));
     match.product.erase();
     return op;
@@ -338,7 +345,7 @@ private:
 
   AxisSpace &axes;
   AttentionMatch &match;
-  const bool tilesOnly;
+  const bool tilesOnly, callsOnly;
   OpBuilder builder;
   Location loc;
   MaskReader reader;
@@ -419,7 +426,7 @@ private:
           names.push_back(name);
       for (std::string &name : names)
         nodes.push_back(name);
-      op = AttentionWriter(axes, *match, tilesOnly).write(failure);
+      op = AttentionWriter(axes, *match, tilesOnly, callsOnly).write(failure);
     }
     if (!op) {
       if (!match && !looksLikeAttention(softmax))

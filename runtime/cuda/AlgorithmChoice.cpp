@@ -159,5 +159,6 @@ Expected<double> AlgorithmChoice<Call>::secondsOf(const Call &call, api::CUevent
 
 template class AlgorithmChoice<BlasProduct>;
 template class AlgorithmChoice<DnnConvolution>;
+template class AlgorithmChoice<DnnAttention>;
 
 } // namespace tcc::cuda

@@ -4,7 +4,7 @@
 // library's list, untimed. With `tune` the fastest of the list: each is run several times between events, in the
 // plan's memory before that has its values, and the least time counts.
 //
-// Call is BlasProduct or DnnConvolution.
+// Call is BlasProduct, DnnConvolution or DnnAttention.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_ALGORITHMCHOICE_H
@@ -12,6 +12,7 @@
 
 #include "runtime/Algorithms.h"
 #include "runtime/cuda/BlasProduct.h"
+#include "runtime/cuda/DnnAttention.h"
 #include "runtime/cuda/DnnConvolution.h"
 #include "runtime/cuda/DriverLibrary.h"
 
@@ -56,6 +57,7 @@ private:
 
 extern template class AlgorithmChoice<BlasProduct>;
 extern template class AlgorithmChoice<DnnConvolution>;
+extern template class AlgorithmChoice<DnnAttention>;
 
 } // namespace tcc::cuda
 

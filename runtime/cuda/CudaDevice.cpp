@@ -38,10 +38,13 @@ namespace api = cuda::api;
 
 namespace {
 
-std::string inGiB(uint64_t bytes) { return fmt::format("{:.2f} GiB ({} bytes)", static_cast<double>(bytes) / 0x1p30, bytes); }
+std::string inGiB(uint64_t bytes) {
+  return fmt::format("{:.2f} GiB ({} bytes)", static_cast<double>(bytes) / 0x1p30, bytes);
+}
 
 /// A call of the driver that failed for want of memory, with a way out.
-constexpr const char *kLessMemory = "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
+constexpr const char *kLessMemory =
+    "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
 
 /// To the start of a page.
 constexpr uint64_t kPageBytes = 4096;
@@ -385,8 +388,7 @@ private:
     card.emplace(opened.take());
     if (card->capability() < needs.capability)
       return error("{} has compute capability {}.{}, the plan is for {}; compile with tcc --target cuda:sm_{}",
-                   card->name(), card->capability() / 10, card->capability() % 10, plan().target(),
-                   card->capability());
+                   card->name(), card->capability() / 10, card->capability() % 10, plan().target(), card->capability());
     return Status();
   }
 
@@ -445,27 +447,21 @@ private:
     for (const plan::Operand &operand : instruction.operands())
       step.pointers.push_back(address(entry.buffers(static_cast<int>(operand.buffer()))) + operand.byte_offset());
     step.scratch = plan::hasScratch(instruction) ? arena + transientStart() + instruction.scratch_offset() : 0;
+    Status status;
     switch (instruction.call_case()) {
-    case plan::Instruction::kMatmul: {
-      Expected<cuda::BlasProduct> product = libraries->product(
-          instruction.matmul(), cuda::BlasOperands::of(instruction.matmul(), step.pointers, workspaceOf(step)));
-      if (!product)
-        return product.status();
-      step.product = product.take();
+    case plan::Instruction::kMatmul:
+      status = cuda::take(step.product, libraries->product(instruction.matmul(), step.pointers, workspaceOf(step)));
       break;
-    }
-    case plan::Instruction::kConvolution: {
-      const plan::ConvolutionCall &call = instruction.convolution();
-      Expected<cuda::DnnConvolution> convolution =
-          libraries->convolution(call, cuda::DnnOperands::of(call, step.pointers, workspaceOf(step)));
-      if (!convolution)
-        return convolution.status();
-      step.convolution = convolution.take();
+    case plan::Instruction::kConvolution:
+      status =
+          take(step.convolution, libraries->convolution(instruction.convolution(), step.pointers, workspaceOf(step)));
       break;
-    }
+    case plan::Instruction::kAttention:
+      status =
+          cuda::take(step.attention, libraries->attention(instruction.attention(), step.pointers, workspaceOf(step)));
+      break;
     case plan::Instruction::kKernel:
-      if (Status status = modules->find(instruction.kernel(), step); !status.ok())
-        return status;
+      status = modules->find(instruction.kernel(), step);
       break;
     case plan::Instruction::kCopy:
       step.bytes = plan::movedBytes(entry, instruction);
@@ -483,8 +479,9 @@ private:
     default:
       return error("internal error: no call of this device passed the verifier");
     }
-    program.steps.push_back(std::move(step));
-    return Status();
+    if (status.ok())
+      program.steps.push_back(std::move(step));
+    return status;
   }
 
   /// Where a library's workspace begins in the scratch of its call.

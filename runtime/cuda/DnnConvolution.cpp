@@ -8,9 +8,7 @@
 
 #include "runtime/plan/DType.h"
 
-#include <algorithm>
 #include <array>
-#include <charconv>
 #include <fmt/ranges.h>
 
 namespace tcc::cuda {
@@ -23,9 +21,6 @@ using Sizes = google::protobuf::RepeatedField<int64_t>;
 /// Names of tensors within a graph.
 enum Uid : int64_t { kX = 1, kW = 2, kY = 3 };
 
-/// As many settings as an engine may have, and notes: the library says which there are.
-constexpr int64_t kMostKnobs = 32, kMostNotes = 16;
-
 Expected<api::cudnnDataType_t> typeOf(plan::DType type) {
   switch (type) {
   case plan::F32:
@@ -37,12 +32,6 @@ Expected<api::cudnnDataType_t> typeOf(plan::DType type) {
   default:
     return error("cuDNN convolves no {} here", plan::DType_Name(type));
   }
-}
-
-/// Alignments that engines ask for are no larger.
-int64_t alignmentOf(api::CUdeviceptr address) {
-  constexpr api::CUdeviceptr kMost = 16;
-  return static_cast<int64_t>(std::min(kMost, address & (~address + 1)));
 }
 
 /// Two spatial dimensions at least, from `first` on.
@@ -111,7 +100,7 @@ Status DnnConvolution::describeTensors() {
         .set(api::CUDNN_ATTR_TENSOR_DIMENSIONS, std::span(dims))
         .set(api::CUDNN_ATTR_TENSOR_STRIDES, std::span(strides))
         .set(api::CUDNN_ATTR_TENSOR_UNIQUE_ID, static_cast<int64_t>(uid))
-        .set(api::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, alignmentOf(address))
+        .set(api::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, dnnAlignmentOf(address))
         .finalize("describing a tensor");
   };
   Status status = describe(x, kX, call.x_dims(), call.channels_last(), operands.x);
@@ -181,210 +170,16 @@ std::string DnnConvolution::text() const {
                      fmt::join(call.y_dims(), "x"), call.channels_last() ? "channels last" : "channels first",
                      fmt::join(call.strides(), "x"), fmt::join(call.dilations(), "x"),
                      fmt::join(call.pads_begin(), "x"), fmt::join(call.pads_end(), "x"), call.library_scratch_bytes(),
-                     alignmentOf(operands.x), alignmentOf(operands.w), alignmentOf(operands.y));
+                     dnnAlignmentOf(operands.x), dnnAlignmentOf(operands.w), dnnAlignmentOf(operands.y));
 }
 
-Expected<std::string> DnnConvolution::objection(const DnnDescriptor &of) const {
-  auto numerical = of.get<api::cudnnBackendNumericalNote_t>(api::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, kMostNotes);
-  if (!numerical)
-    return numerical.status();
-  for (api::cudnnBackendNumericalNote_t note : *numerical)
-    switch (note) {
-    case api::CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP:
-      break;
-    case api::CUDNN_NUMERICAL_NOTE_TENSOR_CORE:
-      if (call.dtype() == plan::F32 && !call.tf32())
-        return std::string("it rounds f32 to TF32");
-      break;
-    case api::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC:
-      return std::string("it adds in no fixed order");
-    case api::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS:
-      return std::string("it narrows its operands");
-    case api::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
-      return std::string("it adds in less than f32");
-    default: // transforms, and what later versions know
-      return fmt::format("it computes by a transform (numerical note {})", static_cast<int>(note));
-    }
-  auto behavior = of.get<api::cudnnBackendBehaviorNote_t>(api::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, kMostNotes);
-  if (!behavior)
-    return behavior.status();
-  for (api::cudnnBackendBehaviorNote_t note : *behavior)
-    if (note != api::CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API)
-      return fmt::format("it needs more than cuDNN (behavior note {})", static_cast<int>(note));
-  return std::string();
-}
-
-Expected<DnnEngine> DnnConvolution::ready(DnnDescriptor configuration, std::vector<DnnDescriptor> parts) const {
-  DnnEngine result;
-  Expected<DnnDescriptor> made = DnnDescriptor::create(library, api::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-  if (!made)
-    return made.status();
-  result.plan = made.take();
-  if (Status status = result.plan.set(api::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)
-                          .set(api::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, configuration)
-                          .finalize("making an engine ready");
-      !status.ok())
-    return status;
-  auto bytes = result.plan.get<int64_t>(api::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 1);
-  if (!bytes || bytes->size() != 1 || bytes->front() < 0)
-    return bytes ? error("cuDNN tells no workspace of an engine") : bytes.status();
-  result.workspaceBytes = static_cast<uint64_t>(bytes->front());
-  if (result.workspaceBytes > call.library_scratch_bytes())
-    return error("it takes {} bytes of workspace, the plan has {}", result.workspaceBytes,
-                 call.library_scratch_bytes());
-  result.parts = std::move(parts);
-  result.parts.push_back(std::move(configuration));
-  return result;
+DnnEngines DnnConvolution::engines() const {
+  const bool tensorCores = call.dtype() != plan::F32 || call.tf32();
+  return {library, handle, graph, {call.library_scratch_bytes(), tensorCores, /*compiles=*/false}};
 }
 
 Expected<std::vector<DnnEngine>> DnnConvolution::candidates(int most) const {
-  std::vector<DnnEngine> found;
-  std::vector<std::string> reasons;
-  size_t listed = 0;
-  auto consider = [&](DnnDescriptor configuration) -> Status {
-    auto engines = configuration.descriptors(api::CUDNN_ATTR_ENGINECFG_ENGINE, api::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
-    if (!engines || engines->empty())
-      return engines ? error("cuDNN tells no engine of a configuration") : engines.status();
-    Expected<std::string> wrong = objection(engines->front());
-    if (!wrong)
-      return wrong.status();
-    auto index = engines->front().get<int64_t>(api::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 1);
-    auto knobs = configuration.descriptors(api::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
-                                           api::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, kMostKnobs);
-    if (!index || index->empty() || !knobs)
-      return !index ? index.status() : !knobs ? knobs.status() : error("cuDNN tells no index of an engine");
-    if (!wrong->empty()) {
-      reasons.push_back(*wrong);
-      return Status();
-    }
-    std::vector<std::pair<int64_t, int64_t>> choices;
-    for (const DnnDescriptor &knob : *knobs) {
-      auto kind = knob.get<api::cudnnBackendKnobType_t>(api::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, 1);
-      auto value = knob.get<int64_t>(api::CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, 1);
-      if (!kind || !value || kind->empty() || value->empty())
-        return error("cuDNN tells no settings of an engine");
-      choices.emplace_back(static_cast<int64_t>(kind->front()), value->front());
-    }
-    std::vector<DnnDescriptor> parts = std::move(*knobs);
-    parts.push_back(std::move(engines->front()));
-    Expected<DnnEngine> engine = ready(std::move(configuration), std::move(parts));
-    if (!engine) { // this card or this machine does not run it, or not within the plan's workspace
-      reasons.push_back(engine.message());
-      return Status();
-    }
-    engine->index = index->front();
-    engine->knobs = std::move(choices);
-    const bool known = std::any_of(found.begin(), found.end(), [&](const DnnEngine &other) {
-      return other.index == engine->index && other.knobs == engine->knobs;
-    });
-    if (!known)
-      found.push_back(engine.take());
-    return Status();
-  };
-  // Engines that always work come last: only where nothing else does, or where all are timed.
-  for (api::cudnnBackendHeurMode_t mode :
-       {api::CUDNN_HEUR_MODE_A, api::CUDNN_HEUR_MODE_B, api::CUDNN_HEUR_MODE_FALLBACK}) {
-    if (static_cast<int>(found.size()) >= most || (most == 1 && !found.empty()))
-      break;
-    Expected<DnnDescriptor> made = DnnDescriptor::create(library, api::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    if (!made)
-      return made.status();
-    DnnDescriptor heuristics = made.take();
-    if (Status status = heuristics.set(api::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph)
-                            .set(api::CUDNN_ATTR_ENGINEHEUR_MODE, mode)
-                            .finalize("asking for engines");
-        !status.ok()) {
-      reasons.push_back(status.message()); // a mode may not know this graph
-      continue;
-    }
-    Expected<int64_t> count = heuristics.count(api::CUDNN_ATTR_ENGINEHEUR_RESULTS, api::CUDNN_TYPE_BACKEND_DESCRIPTOR);
-    if (!count)
-      return count.status();
-    auto configurations =
-        heuristics.descriptors(api::CUDNN_ATTR_ENGINEHEUR_RESULTS, api::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, *count);
-    if (!configurations)
-      return configurations.status();
-    listed += configurations->size();
-    for (DnnDescriptor &configuration : *configurations) {
-      if (static_cast<int>(found.size()) >= most)
-        break;
-      if (Status status = consider(std::move(configuration)); !status.ok())
-        return status;
-    }
-  }
-  if (!found.empty())
-    return found;
-  return error(
-      "cuDNN {} lists {} engines and settings for this convolution ({}), and none that the plan allows: {}; {}",
-      library->version(), listed, text(), reasons.empty() ? "no engine" : reasons.front(), kWayOut);
-}
-
-std::string DnnConvolution::codeOf(const DnnEngine &engine) {
-  std::string code = fmt::format("{}", engine.index);
-  for (auto [kind, value] : engine.knobs)
-    code += fmt::format(" {}={}", kind, value);
-  return code;
-}
-
-std::string DnnConvolution::aboutOf(const DnnEngine &engine) {
-  return fmt::format("engine {}, {} settings, {} bytes of workspace", engine.index, engine.knobs.size(),
-                     engine.workspaceBytes);
-}
-
-Expected<DnnEngine> DnnConvolution::fromCode(const std::string &code) const {
-  const char *at = code.data(), *end = at + code.size();
-  auto number = [&](int64_t &to) {
-    auto [next, failure] = std::from_chars(at, end, to);
-    at = next;
-    return failure == std::errc();
-  };
-  int64_t index = 0;
-  std::vector<std::pair<int64_t, int64_t>> knobs;
-  bool good = number(index);
-  while (good && at != end) {
-    auto &[kind, value] = knobs.emplace_back();
-    good = *at++ == ' ' && number(kind) && at != end && *at++ == '=' && number(value);
-  }
-  if (!good)
-    return error("its code is damaged");
-  std::vector<DnnDescriptor> parts;
-  std::vector<api::cudnnBackendDescriptor_t> raw;
-  for (auto [kind, value] : knobs) {
-    Expected<DnnDescriptor> knob = DnnDescriptor::create(library, api::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR);
-    if (!knob)
-      return knob.status();
-    if (Status status = knob->set(api::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, static_cast<api::cudnnBackendKnobType_t>(kind))
-                            .set(api::CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE, value)
-                            .finalize("setting an engine");
-        !status.ok())
-      return status;
-    raw.push_back(knob->get());
-    parts.push_back(knob.take());
-  }
-  Expected<DnnDescriptor> engine = DnnDescriptor::create(library, api::CUDNN_BACKEND_ENGINE_DESCRIPTOR);
-  Expected<DnnDescriptor> configuration = DnnDescriptor::create(library, api::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-  if (!engine || !configuration)
-    return engine ? configuration.status() : engine.status();
-  Status status = engine->set(api::CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph)
-                      .set(api::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, index)
-                      .finalize("finding an engine");
-  if (!status.ok())
-    return status;
-  Expected<std::string> wrong = objection(*engine);
-  if (!wrong || !wrong->empty())
-    return wrong ? error("{}", *wrong) : wrong.status();
-  configuration->set(api::CUDNN_ATTR_ENGINECFG_ENGINE, *engine);
-  if (!raw.empty())
-    configuration->set(api::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, std::span<const api::cudnnBackendDescriptor_t>(raw));
-  if (status = configuration->finalize("setting an engine"); !status.ok())
-    return status;
-  parts.push_back(engine.take());
-  Expected<DnnEngine> result = ready(configuration.take(), std::move(parts));
-  if (result) {
-    result->index = index;
-    result->knobs = std::move(knobs);
-  }
-  return result;
+  return engines().candidates(most, text(), kWayOut);
 }
 
 Status DnnConvolution::use(const DnnEngine &chosen) {

@@ -1,15 +1,13 @@
 //===- DnnConvolution.h - a convolution by cuDNN -------------------------===//
 //
-// A plan says what is convolved, in which types, where channels lie, and how much workspace there is. The library lists
-// engines with settings for it; AlgorithmChoice takes one that keeps to the plan: sums in a fixed order and in f32, no
-// operand narrowed (but to TF32 where the plan says so), no transform of Winograd's or Fourier's, which round more, and
-// no engine whose bits hang on another library (NVRTC, cuBLASLt), since a record has cuDNN's version alone.
+// A plan says what is convolved, in which types, where channels lie, and how much workspace there is. DnnEngines lists
+// what the library has for it; AlgorithmChoice takes one.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_DNNCONVOLUTION_H
 #define TCC_RUNTIME_CUDA_DNNCONVOLUTION_H
 
-#include "runtime/cuda/DnnLibrary.h"
+#include "runtime/cuda/DnnEngines.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <string>
@@ -25,15 +23,6 @@ struct DnnOperands {
   /// Of an instruction's operands, in order (plan.proto).
   static DnnOperands of(const plan::ConvolutionCall &call, std::span<const api::CUdeviceptr> pointers,
                         api::CUdeviceptr workspace);
-};
-
-/// An engine of the library with its settings, ready to run.
-struct DnnEngine {
-  int64_t index = 0;
-  std::vector<std::pair<int64_t, int64_t>> knobs; ///< kinds and values
-  uint64_t workspaceBytes = 0;
-  std::vector<DnnDescriptor> parts; ///< that the plan refers to
-  DnnDescriptor plan;
 };
 
 class DnnConvolution {
@@ -53,12 +42,10 @@ public:
   /// Up to `most` engines that keep to the plan, the library's favourite first. Error: it has none.
   Expected<std::vector<DnnEngine>> candidates(int most) const;
 
-  /// An engine and its settings as a record has them, and back. Error: text that is none, or the library, the card or
-  /// the plan's bounds do not allow it.
-  static std::string codeOf(const DnnEngine &engine);
-  Expected<DnnEngine> fromCode(const std::string &code) const;
-  /// For people.
-  static std::string aboutOf(const DnnEngine &engine);
+  /// An engine from a record. Error: text that is none, or the library, the card or the plan's bounds do not allow it.
+  Expected<DnnEngine> fromCode(const std::string &code) const { return engines().fromCode(code); }
+  static std::string codeOf(const DnnEngine &engine) { return engine.code(); }
+  static std::string aboutOf(const DnnEngine &engine) { return engine.about(); }
 
   /// Error: a call of the library failed.
   Status use(const DnnEngine &engine);
@@ -76,10 +63,7 @@ public:
 private:
   Status describeTensors();
   Status describeOperation();
-  /// What an engine does that the plan does not allow; "" for nothing. Error: a call failed.
-  Expected<std::string> objection(const DnnDescriptor &engine) const;
-  /// Makes a configuration ready. Error: the library does not, or it takes more workspace than the plan has.
-  Expected<DnnEngine> ready(DnnDescriptor configuration, std::vector<DnnDescriptor> parts) const;
+  DnnEngines engines() const;
 
   std::shared_ptr<const DnnLibrary> library;
   api::cudnnHandle_t handle = nullptr;

@@ -14,7 +14,7 @@
 
 namespace tcc::cuda {
 
-/// libcudnn.so.9 with every entry point that we call. The program does not link it: plans without convolutions also run
+/// libcudnn.so.9 with every entry point that we call. The program does not link it: plans without its calls also run
 /// on machines without it. It opens its own parts (libcudnn_graph.so.9 and others) from the folder that it lies in.
 class DnnLibrary {
 public:
@@ -25,6 +25,8 @@ public:
 
   /// "9.26.0".
   std::string version() const;
+  /// 92600 for 9.26.0.
+  size_t versionNumber() const { return entryPoints.getVersion(); }
 
   /// An error that names the failed call, the library's text of the status and what it says of the latest error;
   /// success for success.
@@ -84,6 +86,12 @@ private:
       return api::CUDNN_TYPE_INT64;
     else if constexpr (std::is_same_v<T, float>)
       return api::CUDNN_TYPE_FLOAT;
+    else if constexpr (std::is_same_v<T, bool>)
+      return api::CUDNN_TYPE_BOOLEAN;
+    else if constexpr (std::is_same_v<T, api::cudnnPointwiseMode_t>)
+      return api::CUDNN_TYPE_POINTWISE_MODE;
+    else if constexpr (std::is_same_v<T, api::cudnnReduceTensorOp_t>)
+      return api::CUDNN_TYPE_REDUCTION_OPERATOR_TYPE;
     else if constexpr (std::is_same_v<T, api::cudnnConvolutionMode_t>)
       return api::CUDNN_TYPE_CONVOLUTION_MODE;
     else if constexpr (std::is_same_v<T, api::cudnnBackendHeurMode_t>)

@@ -2,6 +2,7 @@
 #include "runtime/cuda/Libraries.h"
 
 #include <algorithm>
+#include <dlfcn.h>
 
 namespace tcc::cuda {
 
@@ -17,6 +18,7 @@ bool calls(const plan::Plan &plan, plan::Instruction::CallCase kind) {
 Libraries::~Libraries() {
   products.reset();
   convolutions.reset(); // its engines hang on the handle
+  attentions.reset();
   if (blasHandle)
     (void)(*blas)->destroy(blasHandle);
   if (dnnHandle)
@@ -46,46 +48,100 @@ Status Libraries::openDnn() {
   if (Status status = dnn->check((*dnn)->create(&dnnHandle), "starting cuDNN"); !status.ok())
     return status;
   convolutions.emplace(dnn->version(), driver, stream, machine, recorded, tune);
-  return convolutions->compareLibrary();
+  attentions.emplace(dnn->version(), driver, stream, machine, recorded, tune);
+  return Status();
+}
+
+Status Libraries::openCompiler() {
+  if (!compiler.empty())
+    return Status();
+  constexpr const char *kWithout = "or compile with tcc --set compiler.attention_calls=none, which generates kernels";
+  void *library = nullptr;
+  for (const char *name : {"libnvrtc.so.13", "libnvrtc.so.12"})
+    library = library ? library : ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  auto versionOf = library ? reinterpret_cast<int (*)(int *, int *)>(::dlsym(library, "nvrtcVersion")) : nullptr;
+  int major = 0, minor = 0;
+  if (!versionOf || versionOf(&major, &minor) != 0)
+    return error("cuDNN compiles attention by NVRTC, which the loader does not open (libnvrtc.so.13 or .12); install "
+                 "NVIDIA's package cuda-nvrtc-13-0, or pip install nvidia-cuda-nvrtc and put its folder into "
+                 "LD_LIBRARY_PATH, {}",
+                 kWithout);
+  compiler = fmt::format("NVRTC {}.{}", major, minor);
+  const std::string before = recorded.libraryNamed("NVRTC");
+  if (tune || before.empty() || before == compiler)
+    return Status();
+  return error(
+      "{}: the run's attention was compiled by {}, this machine has {}, which may give other bits: install {}, or "
+      "go on with --tune, which times and records engines anew (results may differ in their last bits)",
+      recorded.source, before, compiler, before);
 }
 
 Status Libraries::compare(const plan::Plan &plan) {
   if (recorded.empty())
     return Status();
   Status status = calls(plan, plan::Instruction::kMatmul) ? openBlas() : Status();
-  return status.ok() && calls(plan, plan::Instruction::kConvolution) ? openDnn() : status;
+  const bool attends = calls(plan, plan::Instruction::kAttention);
+  if (status.ok() && (attends || calls(plan, plan::Instruction::kConvolution)))
+    status = openDnn();
+  if (dnnHandle && status.ok())
+    status = attends ? attentions->compareLibrary() : convolutions->compareLibrary();
+  return status.ok() && attends ? openCompiler() : status;
 }
 
-Expected<BlasProduct> Libraries::product(const plan::MatmulCall &call, const BlasOperands &operands) {
+Expected<BlasProduct> Libraries::product(const plan::MatmulCall &call, Pointers pointers, api::CUdeviceptr workspace) {
   if (Status status = openBlas(); !status.ok())
     return status;
-  Expected<BlasProduct> product = BlasProduct::describe(blas, blasHandle, call, operands);
+  Expected<BlasProduct> product =
+      BlasProduct::describe(blas, blasHandle, call, BlasOperands::of(call, pointers, workspace));
   if (product)
     if (Status status = products->choose(*product); !status.ok())
       return status;
   return product;
 }
 
-Expected<DnnConvolution> Libraries::convolution(const plan::ConvolutionCall &call, const DnnOperands &operands) {
+Expected<DnnConvolution> Libraries::convolution(const plan::ConvolutionCall &call, Pointers pointers,
+                                                api::CUdeviceptr workspace) {
   if (Status status = openDnn(); !status.ok())
     return status;
-  Expected<DnnConvolution> convolution = DnnConvolution::describe(dnn, dnnHandle, call, operands);
+  Expected<DnnConvolution> convolution =
+      DnnConvolution::describe(dnn, dnnHandle, call, DnnOperands::of(call, pointers, workspace));
   if (convolution)
     if (Status status = convolutions->choose(*convolution); !status.ok())
       return status;
   return convolution;
 }
 
+Expected<DnnAttention> Libraries::attention(const plan::AttentionCall &call, Pointers pointers,
+                                            api::CUdeviceptr workspace) {
+  Status status = openDnn();
+  if (status.ok())
+    status = openCompiler();
+  if (!status.ok())
+    return status;
+  Expected<DnnAttention> attention = DnnAttention::describe(dnn, dnnHandle, call, pointers, workspace);
+  if (attention)
+    if (status = attentions->choose(*attention); !status.ok())
+      return status;
+  return attention;
+}
+
 runtime::Algorithms Libraries::taken() const {
   runtime::Algorithms all;
-  auto add = [&](const auto &choice) {
-    if (!choice)
-      return;
-    all.library += (all.library.empty() ? "" : runtime::Algorithms::kSeparator) + choice->libraryName();
-    all.calls.insert(choice->taken().begin(), choice->taken().end());
+  auto name = [&](const std::string &library) {
+    all.library += (all.library.empty() ? "" : runtime::Algorithms::kSeparator) + library;
   };
-  add(products);
-  add(convolutions);
+  auto add = [&](const auto &choice) { all.calls.insert(choice->taken().begin(), choice->taken().end()); };
+  if (products) {
+    name(products->libraryName());
+    add(products);
+  }
+  if (convolutions) { // and attentions
+    name(convolutions->libraryName());
+    add(convolutions);
+    add(attentions);
+  }
+  if (!compiler.empty())
+    name(compiler);
   if (!all.empty())
     all.machine = machine;
   return all;

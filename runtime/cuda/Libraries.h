@@ -8,9 +8,12 @@
 
 namespace tcc::cuda {
 
-/// cuBLASLt and cuDNN with their handles, each opened by the first call that needs it. The context must be current.
+/// cuBLASLt and cuDNN with their handles, and the version of NVRTC, each opened by the first call that needs it. The
+/// context must be current.
 class Libraries {
 public:
+  using Pointers = std::span<const api::CUdeviceptr>; ///< of an instruction's operands
+
   /// `machine` names the card for the record. References must outlive the object.
   Libraries(const DriverLibrary &driver, api::CUstream stream, std::string machine, const runtime::Algorithms &recorded,
             bool tune)
@@ -23,9 +26,12 @@ public:
   /// refused before anything of it is used.
   Status compare(const plan::Plan &plan);
 
-  /// A call with its algorithm. Error: the library is missing, or has none for it.
-  Expected<BlasProduct> product(const plan::MatmulCall &call, const BlasOperands &operands);
-  Expected<DnnConvolution> convolution(const plan::ConvolutionCall &call, const DnnOperands &operands);
+  /// A call with its algorithm, whose operands and workspace lie there. Error: the library is missing, or has none for
+  /// it.
+  Expected<BlasProduct> product(const plan::MatmulCall &call, Pointers pointers, api::CUdeviceptr workspace);
+  Expected<DnnConvolution> convolution(const plan::ConvolutionCall &call, Pointers pointers,
+                                       api::CUdeviceptr workspace);
+  Expected<DnnAttention> attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
 
   /// What was chosen so far.
   runtime::Algorithms taken() const;
@@ -33,6 +39,8 @@ public:
 private:
   Status openBlas();
   Status openDnn();
+  /// What compiles attention's engines: only its version matters here.
+  Status openCompiler();
 
   const DriverLibrary &driver;
   api::CUstream stream;
@@ -45,6 +53,8 @@ private:
   std::shared_ptr<const DnnLibrary> dnn;
   api::cudnnHandle_t dnnHandle = nullptr;
   std::optional<AlgorithmChoice<DnnConvolution>> convolutions;
+  std::optional<AlgorithmChoice<DnnAttention>> attentions;
+  std::string compiler; ///< "NVRTC 13.0"; empty: no call needs it
 };
 
 } // namespace tcc::cuda

@@ -4,6 +4,7 @@
 
 #include "runtime/cuda/BlasProduct.h"
 #include "runtime/cuda/Collective.h"
+#include "runtime/cuda/DnnAttention.h"
 #include "runtime/cuda/DnnConvolution.h"
 #include "runtime/cuda/DriverLibrary.h"
 
@@ -13,11 +14,12 @@
 
 namespace tcc::cuda {
 
-/// A kernel's launch, a product or convolution by a library, a collective, or a copy or fill.
+/// A kernel's launch, a product, convolution or attention by a library, a collective, or a copy or fill.
 struct Step {
   const plan::Instruction *source = nullptr;
   std::optional<BlasProduct> product;
   std::optional<DnnConvolution> convolution;
+  std::optional<DnnAttention> attention;
   std::optional<Collective> collective;
   std::vector<api::CUdeviceptr> pointers;
   api::CUfunction kernel = nullptr;
@@ -32,6 +34,13 @@ struct Step {
 /// Adds the step's work to a stream, or to the graph that the stream captures. `ranks`: those of collectives; null:
 /// this one alone.
 Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream, const CardRanks *ranks);
+
+/// Gives a step its call.
+template <typename T> Status take(std::optional<T> &to, Expected<T> made) {
+  if (made)
+    to = made.take();
+  return made.status();
+}
 
 } // namespace tcc::cuda
 

@@ -448,6 +448,8 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
   case Instruction::kConvolution:
     verifyLibrary(context, entry, index);
     return verifyConvolution(call, instruction.convolution());
+  case Instruction::kAttention:
+    return verifyAttention(context, entry, index);
   case Instruction::kCopy:
     if (call.operandCount("copy", 2)) {
       call.operand(0, "the source", 0, 0, false);

@@ -3,13 +3,13 @@
 // Overlap is a sweep over instructions: buffers enter where they are born and leave after they die, and an ordered map
 // by offset holds those alive. As long as the living are disjoint, a newcomer can clash only with its neighbours there.
 //
-// Scratch grows with the number of workers. It begins above every buffer alive, and what has scratch runs beside nothing
-// else that has, so no number of workers makes two of them overlap.
+// Scratch grows with the number of workers. It begins above every buffer alive, and what has scratch runs beside
+// nothing else that has, so no number of workers makes two of them overlap.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/plan/VerifierImpl.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/VerifierImpl.h"
 
 #include <algorithm>
 #include <map>
@@ -302,7 +302,7 @@ private:
     }
     if (hasScratch(instruction))
       report("{}: it has scratch, so it has no leave to run beside others", describeInstruction(entry, at));
-    if (instruction.has_matmul() || instruction.has_convolution())
+    if (instruction.has_matmul() || instruction.has_convolution() || instruction.has_attention())
       report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
     int last = at + instruction.beside();
     for (const auto &[index, write] : touched(instruction)) {
@@ -356,7 +356,8 @@ private:
              wanted, kAlignmentBytes);
     if (!hasScratch(instruction))
       return;
-    if (!instruction.has_kernel() && !instruction.has_matmul() && !instruction.has_convolution())
+    if (!instruction.has_kernel() && !instruction.has_matmul() && !instruction.has_convolution() &&
+        !instruction.has_attention())
       report("{}: it has scratch, which a copy or fill does not use", describeInstruction(entry, at));
     if (shared % kAlignmentBytes != 0)
       report("{}: shared scratch of {} bytes, no multiple of {}", describeInstruction(entry, at), shared,

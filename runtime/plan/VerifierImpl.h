@@ -80,8 +80,12 @@ struct Context {
 void verifyGrid(const Context &context, const Entry &entry, int index, const KernelCall &kernel,
                 const KernelSignature &signature);
 
-/// A matmul or convolution must be of a library that the plan's target has; one of cuBLASLt, a product that it computes.
+/// A matmul or convolution must be of a library that the plan's target has; one of cuBLASLt, a product that it
+/// computes.
 void verifyLibrary(const Context &context, const Entry &entry, int index);
+
+/// Attention by cuDNN: its tensors within the operands, and its scratch.
+void verifyAttention(const Context &context, const Entry &entry, int index);
 
 /// Operand counts, shapes against buffer sizes, tiles and signatures of one instruction, whose operands are in bounds.
 void verifyCall(const Context &context, const Entry &entry, int index);

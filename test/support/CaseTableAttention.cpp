@@ -20,6 +20,7 @@ struct AttentionCase {
   std::string biasBody = ""; ///< makes %b of the argument %b0
   bool differences = true;   ///< small enough, and finite
   bool delta = false;        ///< the gradient reads the rows' sums in place of the output
+  bool rest = true;          ///< the gradient reads logsumexp's rounding error; else it is 0
 };
 
 std::string typeOf(const std::vector<int> &shape, const std::string &element) {
@@ -97,11 +98,12 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
                             "\n%d = train.reduce sum %rg [3] : " + wideOutput + " -> " + logsumexp;
   for (Text *t : {&text, &wide})
     t->body += (c.delta ? delta : "") + "\n" + gradientNames + " = train.attention_grad " + t->names +
-               (c.delta ? ", %d" : ", %r") + ", %l, %s, %g {operandSegmentSizes = array<i32: " + t->segments +
-               (c.delta ? ", 0, 1" : ", 1, 0") + ", 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, " +
+               (c.delta ? ", %d" : ", %r") + ", %l" + (c.rest ? ", %s" : "") +
+               ", %g {operandSegmentSizes = array<i32: " + t->segments + (c.delta ? ", 0, 1" : ", 1, 0") + ", 1, " +
+               (c.rest ? "1" : "0") + ", 1>, resultSegmentSizes = array<i32: 1, 1, 1, " +
                (c.bias.empty() ? "0" : "1") + ">" + t->settings + "} : (" + t->types + ", " +
-               (c.delta ? logsumexp : output) + ", " + logsumexp + ", " + logsumexp + ", " + output + ") -> (" + gradients +
-               ")";
+               (c.delta ? logsumexp : output) + ", " + logsumexp + (c.rest ? ", " + logsumexp : "") + ", " + output +
+               ") -> (" + gradients + ")";
   ranges.push_back({-1, 1});
   bool narrow = element == "bf16" || element == "f16";
   cases.push_back({"attention_grad_" + c.name + "_" + element,
@@ -140,6 +142,7 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"causal", {1, 2, 2, 20, 20, 4, 4}, causal},
       {"causal_blocks", {1, 1, 1, 130, 200, 8, 8}, offset(70), {}, {}, true, false, "", false},
       {"causal_of_many_heads", {2, 2, 2, 150, 150, 4, 4}, causal, {}, {}, true, false, "", false},
+      {"without_rest", {1, 2, 2, 70, 75, 4, 4}, causal, {}, {}, true, false, "", false, false, false},
       {"causal_late", {1, 2, 1, 20, 9, 4, 4}, offset(-3), {}, {}, false, true},
       {"causal_none", {1, 4, 4, 9, 9, 4, 4}, offset(-200), {}, {}, false, true},
       {"causal_all", {1, 1, 1, 9, 9, 4, 4}, offset(100)},
@@ -218,6 +221,8 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"tiles_causal_offset", {1, 2, 2, 37, 90, 16, 16}, offset(40)},
       {"tiles_causal_late", {1, 2, 1, 40, 34, 16, 16}, offset(-18), {}, {}, false, true},
       {"tiles_causal_keys_beyond", {1, 1, 1, 20, 80, 16, 16}, offset(3)},
+      {"tiles_without_rest", {1, 1, 1, 36, 64, 16, 16}, causal, {}, {}, false, false, "", false, false, false},
+      {"tiles_without_rest_of_odd_queries", {1, 1, 1, 34, 64, 16, 16}, "", {}, {}, false, false, "", false, false, false},
       {"tiles_grouped", {2, 6, 2, 18, 19, 16, 16}, causal},
       {"tiles_bias", {1, 2, 2, 18, 35, 16, 16}, "", {1, 2, 18, 35}},
       {"tiles_bias_causal", {2, 2, 2, 35, 35, 16, 16}, causal, {1, 2, 35, 35}},

@@ -127,6 +127,16 @@ std::string convolutionText(const plan::ConvolutionCall &call) {
   return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + form + otherFields(call, known) + library;
 }
 
+std::string attentionText(const plan::AttentionCall &call) {
+  return fmt::format("attention{} {}{} * {} heads{} {}x{} of {}{}{} by cuDNN",
+                     call.kind() == plan::AttentionCall::GRADIENT ? " gradient" : "", typePrefix(call.dtype()),
+                     call.batch(), call.heads(),
+                     call.key_heads() != call.heads() ? fmt::format(" ({} of keys)", call.key_heads()) : "",
+                     call.queries(), call.keys(), call.depth(),
+                     call.width() != call.depth() ? fmt::format(" and {}", call.width()) : "",
+                     call.causal() ? ", causal" : "");
+}
+
 /// "f32 4x64", of an operand.
 std::string operandText(const plan::Entry &entry, const plan::Instruction &instruction, int index) {
   if (index >= instruction.operands_size() ||
@@ -160,6 +170,8 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
     return matmulText(instruction.matmul());
   case plan::Instruction::kConvolution:
     return convolutionText(instruction.convolution());
+  case plan::Instruction::kAttention:
+    return attentionText(instruction.attention());
   case plan::Instruction::kCopy:
     return "copy " + operandText(entry, instruction, 1);
   case plan::Instruction::kFill:

@@ -222,6 +222,9 @@ std::string instructionName(const plan::Instruction &instruction) {
     return std::string(kind >= 0 && kind < 3 ? kinds[kind] : "convolution") +
            (instruction.convolution().implementation() == plan::ConvolutionCall::CUDNN ? " cuDNN" : "");
   }
+  case plan::Instruction::kAttention:
+    return instruction.attention().kind() == plan::AttentionCall::GRADIENT ? "attention gradient cuDNN"
+                                                                           : "attention cuDNN";
   case plan::Instruction::kCopy:
     return "copy";
   case plan::Instruction::kFill:

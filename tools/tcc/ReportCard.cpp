@@ -82,6 +82,7 @@ std::optional<Estimate> estimate(const Report &report) {
         const plan::MatmulCall &product = instruction.matmul();
         const plan::ConvolutionCall &convolution = instruction.convolution();
         const plan::DType type = instruction.has_convolution()          ? convolution.dtype()
+                                 : instruction.has_attention()          ? instruction.attention().dtype()
                                  : instruction.kernel().loops().empty() ? product.dtype()
                                                                         : instruction.kernel().dtype();
         double rate =

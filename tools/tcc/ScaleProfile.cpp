@@ -29,6 +29,7 @@ double secondsOf(const plan::Instruction &instruction, const Cluster &cluster) {
   const bool tensorF32 = product.tf32() || convolution.tf32();
   const double rate = instruction.has_matmul()        ? cluster.productRate(product.dtype(), tensorF32)
                       : instruction.has_convolution() ? cluster.productRate(convolution.dtype(), tensorF32)
+                      : instruction.has_attention()   ? cluster.productRate(instruction.attention().dtype(), false)
                       : !instruction.kernel().loops().empty() && instruction.kernel().dtype() != plan::DTYPE_NONE
                           ? cluster.productRate(instruction.kernel().dtype(), false)
                           : cluster.vectorF32;

@@ -41,6 +41,8 @@ struct CudaModel {
   /// at most so many; and a share of the operands' bytes, between two bounds.
   int64_t partPixels = 1024, depthwisePartPixels = 32, mostPixelParts = 512;
   uint64_t slackShare = 8, leastSlackBytes = uint64_t(64) << 10, mostSlackBytes = uint64_t(1) << 20;
+  /// Gradients of scores that the library's gradient of attention may store.
+  int64_t mostScoreBytes = int64_t(4) << 30;
   /// A nominal card that recomputation and order are weighed by: the bandwidth of an H100 and what generated kernels
   /// reach of its arithmetic. All rates are the same for every architecture, so that plans differ in code alone.
   CostModel nominal{.callFlopsPerNs = 60000,

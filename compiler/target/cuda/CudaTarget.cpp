@@ -1,5 +1,6 @@
 //===- CudaTarget.cpp - NVIDIA's cards as a target ------------------------===//
 #include "compiler/target/cuda/CudaTarget.h"
+#include "compiler/target/cuda/AttentionCalls.h"
 #include "compiler/target/cuda/Convolutions.h"
 
 #include "compiler/dialect/Attention.h"
@@ -20,12 +21,13 @@ namespace {
 class CudaTarget final : public Target {
 public:
   CudaTarget(const std::string &name, const Architecture &architecture, const CudaModel &model)
-      : Target(name), model(model), generated(codeOf(architecture, model)) {
+      : Target(name), model(model), architecture(architecture), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = able.multipliesF16 = true;
     able.epilogues = able.roundsConvolutionGradients = true;
     able.collectives = true;     // NCCL's, which adds in an order of its own
     able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
     able.attentionTiles = true;
+    able.attentionCalls = hasAttentionGradient(architecture);
     able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C
     able.chunkBytes = model.chunkBytes;
     able.reductionUnits = model.reductionUnits;
@@ -50,7 +52,7 @@ public:
     return tiles ? model.tileFlopsPerNs : Target::flopsPerNs(op, isCall);
   }
   const CodeModel &code() const override { return generated; }
-  /// Products run on cuBLASLt, convolutions on cuDNN.
+  /// Products run on cuBLASLt, convolutions on cuDNN, attention where a pass asks for it.
   std::optional<Call> call(mlir::Operation *op) const override {
     auto library = mlir::dyn_cast<train::LibraryCall>(op);
     if (!library)
@@ -61,6 +63,8 @@ public:
     const bool tf32 = module && module->hasAttr(kTf32Attribute);
     if (request.instruction.has_convolution() && !(module && module->hasAttr(kConvolutionKernelsAttribute)) &&
         callCudnn(request, tf32, model))
+      return request;
+    if (request.instruction.has_attention() && callCudnnAttention(request, architecture, model))
       return request;
     if (!request.instruction.has_matmul())
       return std::nullopt;
@@ -123,6 +127,7 @@ private:
   }
 
   CudaModel model;
+  Architecture architecture;
   CodeModel generated;
   Capabilities able;
 };

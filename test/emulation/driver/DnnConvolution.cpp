@@ -83,7 +83,16 @@ const std::vector<DnnEngineRule> &dnnEngines() {
       {kNever, {}, {}, 0, 7, false},
       {kTensor, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API}, 4, 50, true},
       {kPlain, {}, {}, 4, 80, true},
-      {kStrict, {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}, {}, 0, 90, true}};
+      {kStrict, {CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP}, {}, 0, 90, true},
+      {kDnnGraphGreedy, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION}, 0, 20, true},
+      {kDnnGraphNever, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION}, 0, 15, false},
+      {kDnnGraphFused,
+       {CUDNN_NUMERICAL_NOTE_TENSOR_CORE},
+       {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION, CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API},
+       2,
+       60,
+       true},
+      {kDnnGraphSlow, {CUDNN_NUMERICAL_NOTE_TENSOR_CORE}, {CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION}, 0, 90, true}};
   return engines;
 }
 

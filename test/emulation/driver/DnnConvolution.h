@@ -37,6 +37,8 @@ struct DnnEngineRule {
   uint64_t ticks; ///< for tile 1; tile 2 takes half of it
   bool runs;      ///< false: heuristics list it, and no plan of it is made
 };
+/// Engines for graphs of several operations (DnnGraph.h); all others are for convolutions.
+enum DnnGraphEngine : int64_t { kDnnGraphGreedy = 20, kDnnGraphNever, kDnnGraphFused, kDnnGraphSlow };
 const std::vector<DnnEngineRule> &dnnEngines();
 const DnnEngineRule *findDnnEngine(int64_t index);
 bool hasNote(const DnnEngineRule &engine, cuda::api::cudnnBackendNumericalNote_t note);

@@ -7,10 +7,8 @@
 // allocation must hold what the plan takes.
 //
 //===----------------------------------------------------------------------===//
-#include "test/emulation/driver/DnnConvolution.h"
-#include "test/emulation/driver/Entry.h"
+#include "test/emulation/driver/EntryDnn.h"
 
-#include <algorithm>
 #include <set>
 
 using namespace tcc::cuda::api;
@@ -24,39 +22,6 @@ using namespace tcc::emulation;
   return CUDNN_STATUS_NOT_INITIALIZED
 
 namespace {
-
-cudnnStatus_t refuseDnn(StandIn &d, FaultKind kind, cudnnStatus_t status, std::string text) {
-  d.misuse(kind, CUDA_ERROR_INVALID_VALUE, std::move(text));
-  return status;
-}
-
-DnnObject *findDnn(StandIn &d, const void *handle, bool isHandle, const char *call) {
-  const char *kind = isHandle ? "handle of cuDNN" : "descriptor";
-  DnnObject *found = d.lookup(d.dnn, handle, call, kind);
-  if (!found || found->isHandle == isHandle)
-    return found;
-  d.misuse(FaultKind::NotAHandle, CUDA_ERROR_INVALID_HANDLE, fmt::format("{}: this is no {}", call, kind));
-  return nullptr;
-}
-
-/// A descriptor that another one refers to: there, finalized, of a type.
-DnnObject *referred(StandIn &d, const DnnObject &from, cudnnBackendAttributeName_t name,
-                    std::initializer_list<cudnnBackendDescriptorType_t> types, const char *call) {
-  DnnObject *found = findDnn(d, from.one<cudnnBackendDescriptor_t>(name), false, call);
-  if (!found)
-    return nullptr;
-  if (std::find(types.begin(), types.end(), found->type) == types.end()) {
-    d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE,
-             fmt::format("{}: attribute {} is a descriptor of type {}", call, int(name), int(found->type)));
-    return nullptr;
-  }
-  if (!found->finalized) {
-    d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE,
-             fmt::format("{}: the descriptor of attribute {} is not finalized", call, int(name)));
-    return nullptr;
-  }
-  return found;
-}
 
 struct OperationNames {
   cudnnBackendDescriptorType_t type;
@@ -80,6 +45,21 @@ const OperationNames *namesOf(const DnnObject &operation) {
   return nullptr;
 }
 
+/// Not dense in any order: dense is what our runtime describes, and what memory is checked as.
+bool hasGaps(const DnnProblem::Tensor &tensor) {
+  std::vector<std::pair<int64_t, int64_t>> order;
+  for (size_t i = 0; i < tensor.dims.size(); ++i)
+    order.emplace_back(tensor.strides[i], tensor.dims[i]);
+  std::sort(order.begin(), order.end());
+  int64_t step = 1;
+  for (auto [stride, dim] : order) {
+    if (dim > 1 && stride != step)
+      return true;
+    step *= dim;
+  }
+  return false;
+}
+
 /// What an operation computes; nothing after a message.
 std::optional<DnnProblem> problemOfOperation(StandIn &d, const DnnObject &operation, const char *call) {
   const OperationNames *names = namesOf(operation);
@@ -101,6 +81,11 @@ std::optional<DnnProblem> problemOfOperation(StandIn &d, const DnnObject &operat
     tensor->type = found->one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
     tensor->dims = found->all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
     tensor->strides = found->all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
+    if (hasGaps(*tensor)) {
+      d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE,
+               fmt::format("{}: a tensor of a convolution with gaps between its elements", call));
+      return std::nullopt;
+    }
   }
   DnnObject *window = referred(d, operation, names->window, {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR}, call);
   if (!window)
@@ -121,13 +106,21 @@ std::optional<DnnProblem> problemOfGraph(StandIn &d, const DnnObject &graph, con
 struct Chosen {
   DnnProblem problem;
   DnnConfiguration configuration;
+  std::optional<DnnGraph> graph; ///< in place of a convolution
 };
 std::optional<Chosen> chosenBy(StandIn &d, const DnnObject &configuration, const char *call) {
   DnnObject *graph = findDnn(d, configuration.graph, false, call);
-  std::optional<DnnProblem> problem = graph ? problemOfGraph(d, *graph, call) : std::nullopt;
+  if (!graph)
+    return std::nullopt;
+  const DnnConfiguration how{configuration.engine, configuration.tile};
+  if (isDnnGraph(d, *graph)) {
+    std::optional<DnnGraph> read = readDnnGraph(d, *graph, call);
+    return read ? std::optional(Chosen{{}, how, std::move(read)}) : std::nullopt;
+  }
+  std::optional<DnnProblem> problem = problemOfGraph(d, *graph, call);
   if (!problem)
     return std::nullopt;
-  return Chosen{std::move(*problem), {configuration.engine, configuration.tile}};
+  return Chosen{std::move(*problem), how, std::nullopt};
 }
 
 void becomeEngine(DnnObject &object, cudnnBackendDescriptor_t graph, int64_t index) {
@@ -152,21 +145,10 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
     const auto alignment = object.one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
     if (dims.size() != strides.size() || std::any_of(dims.begin(), dims.end(), [](int64_t dim) { return dim < 1; }))
       return bad(fmt::format("a tensor of {} dimensions with {} strides", dims.size(), strides.size()));
-    const int64_t bytes = object.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_FLOAT ? 4 : 2;
+    const auto type = object.one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
+    const int64_t bytes = type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16 ? 2 : 4;
     if (alignment % bytes || alignment < bytes)
       return bad(fmt::format("an alignment of {} for elements of {} bytes", alignment, bytes));
-    // Dense in some order: what our runtime describes, and what memory is checked as.
-    std::vector<size_t> order(dims.size());
-    for (size_t i = 0; i < order.size(); ++i)
-      order[i] = i;
-    std::sort(order.begin(), order.end(),
-              [&](size_t a, size_t b) { return std::pair(strides[a], dims[a]) < std::pair(strides[b], dims[b]); });
-    int64_t step = 1;
-    for (size_t i : order) {
-      if (dims[i] > 1 && strides[i] != step)
-        return bad("a tensor with gaps between its elements");
-      step *= dims[i];
-    }
     return CUDNN_STATUS_SUCCESS;
   }
   case CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR: {
@@ -180,11 +162,17 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
     return CUDNN_STATUS_SUCCESS;
   }
   case CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR: {
-    if (object.all<cudnnBackendDescriptor_t>(CUDNN_ATTR_OPERATIONGRAPH_OPS).size() != 1)
-      return refuseDnn(d, FaultKind::Misuse, CUDNN_STATUS_NOT_SUPPORTED,
-                       fmt::format("{}: a graph of several operations", call));
     if (!findDnn(d, object.one<cudnnHandle_t>(CUDNN_ATTR_OPERATIONGRAPH_HANDLE), true, call))
       return CUDNN_STATUS_BAD_PARAM;
+    if (isDnnGraph(d, object)) {
+      std::optional<DnnGraph> graph = readDnnGraph(d, object, call);
+      if (!graph)
+        return CUDNN_STATUS_BAD_PARAM;
+      const std::string unknown = graph->unknown();
+      return unknown.empty()
+                 ? CUDNN_STATUS_SUCCESS
+                 : refuseDnn(d, FaultKind::Misuse, CUDNN_STATUS_NOT_SUPPORTED, fmt::format("{}: {}", call, unknown));
+    }
     return problemOfGraph(d, object, call) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
   }
   case CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR:
@@ -198,7 +186,7 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
     if (heuristics)
       return CUDNN_STATUS_SUCCESS;
     const auto index = object.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
-    if (!findDnnEngine(index))
+    if (!findDnnEngine(index) || isDnnGraph(d, *graph) != (index >= kDnnGraphGreedy))
       return CUDNN_STATUS_NOT_SUPPORTED; // of a record, perhaps: no mistake
     becomeEngine(object, object.one<cudnnBackendDescriptor_t>(CUDNN_ATTR_ENGINE_OPERATION_GRAPH), index);
     return CUDNN_STATUS_SUCCESS;
@@ -233,11 +221,12 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
       return CUDNN_STATUS_BAD_PARAM;
     // Such engines are made for an architecture.
     const bool isTensor = hasNote(*findDnnEngine(chosen->configuration.engine), CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
-    if (!chosen->problem.wrong().empty() || !findDnnEngine(chosen->configuration.engine)->runs ||
+    if ((!chosen->graph && !chosen->problem.wrong().empty()) || !findDnnEngine(chosen->configuration.engine)->runs ||
         (isTensor && d.options.architecture < 80))
       return CUDNN_STATUS_NOT_SUPPORTED;
     object.put<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                        {static_cast<int64_t>(dnnWorkspace(chosen->problem, chosen->configuration))});
+                        {static_cast<int64_t>(chosen->graph ? dnnGraphWorkspace(*chosen->graph, chosen->configuration)
+                                                            : dnnWorkspace(chosen->problem, chosen->configuration))});
     return CUDNN_STATUS_SUCCESS;
   }
   case CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR: {
@@ -249,6 +238,14 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
   }
   case CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR:
     return CUDNN_STATUS_SUCCESS;
+  case CUDNN_BACKEND_POINTWISE_DESCRIPTOR:
+  case CUDNN_BACKEND_MATMUL_DESCRIPTOR:
+  case CUDNN_BACKEND_REDUCTION_DESCRIPTOR:
+  case CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR:
+  case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR:
+  case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+  case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR:
+    return finishDnnPart(d, object, call);
   default: { // an operation
     std::optional<DnnProblem> problem = problemOfOperation(d, object, call);
     if (!problem)
@@ -262,11 +259,13 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
 cudnnStatus_t readResults(StandIn &d, const DnnObject &heuristics, int64_t asked, int64_t *count,
                           cudnnBackendDescriptor_t *into, const char *call) {
   const auto graph = heuristics.one<cudnnBackendDescriptor_t>(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+  const auto mode = heuristics.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE);
   DnnObject *found = findDnn(d, graph, false, call);
-  std::optional<DnnProblem> problem = found ? problemOfGraph(d, *found, call) : std::nullopt;
-  if (!problem)
+  const bool several = found && isDnnGraph(d, *found);
+  std::optional<DnnProblem> problem = found && !several ? problemOfGraph(d, *found, call) : std::nullopt;
+  if (!problem && !several)
     return CUDNN_STATUS_BAD_PARAM;
-  const auto list = dnnHeuristics(*problem, heuristics.one<cudnnBackendHeurMode_t>(CUDNN_ATTR_ENGINEHEUR_MODE));
+  const auto list = several ? dnnGraphHeuristics(mode) : dnnHeuristics(*problem, mode);
   *count = static_cast<int64_t>(list.size());
   if (asked == 0)
     return CUDNN_STATUS_SUCCESS;
@@ -473,6 +472,8 @@ TCC_DNN_ENTRY cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   std::optional<Chosen> chosen = configuration ? chosenBy(d, *configuration, call) : std::nullopt;
   if (!chosen)
     return CUDNN_STATUS_BAD_PARAM;
+  if (chosen->graph)
+    return submitDnnGraph(d, *library, std::move(*chosen->graph), chosen->configuration, *pack, call);
   DnnWork work{chosen->problem, chosen->configuration};
   const auto uids = pack->all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack->all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);

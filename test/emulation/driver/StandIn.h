@@ -34,6 +34,7 @@ struct StandInOptions {
   int version = 13000; ///< of the driver
   int blasVersion = 130100; ///< of cuBLASLt
   int dnnVersion = 92600;   ///< of cuDNN
+  int nvrtcVersion = 13000; ///< of NVRTC
   int ncclVersion = 23007;  ///< of NCCL
   uint64_t ncclFails = 0;   ///< NCCL's operation of this number finds its peers gone; 0: none
   uint64_t ncclLeaves = 0;  ///< the rank of this number ends when it joins the others; 0: none

@@ -1,0 +1,161 @@
+//===- AttentionCall.cpp - attention by a library ---------------*- C++ -*-===//
+//
+// The forms of attention and its gradient that a target's library computes. In a region of fold-strides the call says
+// where each tensor lies in the region's operands and results; by itself, all tensors are dense.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/dialect/Attention.h"
+#include "compiler/dialect/PlanTypes.h"
+#include "compiler/dialect/StridedLayout.h"
+#include "runtime/plan/plan.pb.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+namespace {
+
+template <typename OpTy> AttentionShape callShapeOf(OpTy op) {
+  llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery()), key = shapeOf(op.getKey());
+  AttentionShape s{query[0],
+                   query[1],
+                   key[1],
+                   query[2],
+                   key[2],
+                   query[3],
+                   shapeOf(op.getValue())[3],
+                   op.getScale().convertToDouble(),
+                   0,
+                   0,
+                   op.getCausal(),
+                   0,
+                   0,
+                   Float32Type::get(op.getContext())};
+  if constexpr (std::is_same_v<OpTy, AttentionGradCallOp>) {
+    s.output = 3;
+    s.logsumexp = 4;
+    s.outputGrad = 5;
+  }
+  return s;
+}
+
+/// The tensors that have one number a row; all others are of heads, and may be strided views.
+template <typename OpTy> bool isOfHeads(bool isResult, unsigned number) {
+  if (std::is_same_v<OpTy, AttentionCallOp>)
+    return !isResult || number == 0;
+  return isResult || number != 4;
+}
+
+/// Libraries read and write 16 bytes of a row at a time, which are aligned.
+constexpr int64_t kCallAccessElements = 8;
+
+template <typename OpTy> bool acceptsCallLayout(bool isResult, unsigned number, const StridedLayout &layout) {
+  if (!isOfHeads<OpTy>(isResult, number) || layout.strides.size() != 4 || layout.strides[3] != 1)
+    return false;
+  bool aligned = layout.offset % kCallAccessElements == 0;
+  for (int64_t stride : llvm::ArrayRef(layout.strides).drop_back())
+    aligned &= stride % kCallAccessElements == 0;
+  return aligned;
+}
+
+/// Strides of a tensor in a call. Dimensions of extent 1, which have none, get what they would have in a dense tensor.
+void addTensor(plan::AttentionCall &call, unsigned operand, const StridedLayout &layout,
+               llvm::ArrayRef<int64_t> shape) {
+  plan::AttentionCall::Tensor &tensor = *call.add_tensors();
+  tensor.set_operand(operand);
+  tensor.set_offset(layout.offset);
+  llvm::SmallVector<int64_t> strides(layout.strides);
+  for (size_t d = shape.size(); d-- > 0;)
+    if (shape[d] == 1)
+      strides[d] = d + 1 < shape.size() ? strides[d + 1] * shape[d + 1] : 1;
+  tensor.mutable_strides()->Add(strides.begin(), strides.end());
+}
+
+template <typename OpTy> void buildAttentionCall(OpTy op, plan::Instruction &instruction) {
+  AttentionShape s = callShapeOf(op);
+  plan::AttentionCall &call = *instruction.mutable_attention();
+  call.set_kind(std::is_same_v<OpTy, AttentionCallOp> ? plan::AttentionCall::FORWARD : plan::AttentionCall::GRADIENT);
+  call.set_dtype(toPlan(elementTypeOf(op.getQuery())));
+  call.set_batch(s.batch);
+  call.set_heads(s.heads);
+  call.set_key_heads(s.keyHeads);
+  call.set_queries(s.queries);
+  call.set_keys(s.keys);
+  call.set_depth(s.depth);
+  call.set_width(s.width);
+  call.set_scale(s.scale);
+  call.set_causal(s.causal);
+  auto region = dyn_cast<FusedOp>(op->getParentOp());
+  LoopKernel kernel = region ? LoopKernel(op.getOperation()) : LoopKernel();
+  const unsigned operands = region ? region->getNumOperands() : op->getNumOperands();
+  for (unsigned i = 0; i < op->getNumOperands(); ++i) {
+    llvm::ArrayRef<int64_t> shape = shapeOf(op->getOperand(i));
+    std::optional<PlacedTensor> place = region ? placeOfOperand(kernel, i) : PlacedTensor{i, denseLayout(shape)};
+    addTensor(call, place->number, place->layout, shape);
+  }
+  for (unsigned i = 0; i < op->getNumResults(); ++i) {
+    llvm::ArrayRef<int64_t> shape = shapeOf(op->getResult(i));
+    std::optional<PlacedTensor> place = region ? placeOfResult(kernel, i) : PlacedTensor{i, denseLayout(shape)};
+    addTensor(call, operands + place->number, place->layout, shape);
+  }
+}
+
+template <typename OpTy> LogicalResult verifyCallShapes(OpTy op) {
+  llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery()), key = shapeOf(op.getKey()), value = shapeOf(op.getValue());
+  Type element = elementTypeOf(op.getQuery());
+  if (query.size() != 4 || key.size() != 4 || value.size() != 4)
+    return op.emitOpError("needs query, key and value of rank 4: batch, heads, positions, features");
+  if (key[0] != query[0] || value[0] != query[0] || key[1] != value[1] || key[2] != value[2] || key[3] != query[3] ||
+      key[1] == 0 || query[1] % key[1] != 0)
+    return op.emitOpError("needs query, key and value of one batch, with as many features of key as of query, as many "
+                          "heads and positions of value as of key, and a multiple of them of query");
+  AttentionShape s = callShapeOf(op);
+  const llvm::SmallVector<int64_t> output{s.batch, s.heads, s.queries, s.width}, rows{s.batch, s.heads, s.queries, 1};
+  auto fits = [&](Value value, llvm::ArrayRef<int64_t> shape, Type type) {
+    return shapeOf(value) == shape && elementTypeOf(value) == type;
+  };
+  bool good = elementTypeOf(op.getKey()) == element && elementTypeOf(op.getValue()) == element &&
+              fits(op.getOutput(), output, element) && fits(op.getLogsumexp(), rows, s.sumType);
+  if constexpr (std::is_same_v<OpTy, AttentionGradCallOp>)
+    good &= fits(op.getOutputGrad(), output, element) && op.getQueryGrad().getType() == op.getQuery().getType() &&
+            op.getKeyGrad().getType() == op.getKey().getType() &&
+            op.getValueGrad().getType() == op.getValue().getType();
+  return good ? success()
+              : op.emitOpError("needs tensors of heads in one element type, and one number a row in ") << s.sumType;
+}
+
+} // namespace
+
+LogicalResult AttentionCallOp::verify() { return verifyCallShapes(*this); }
+double AttentionCallOp::getFlops() {
+  AttentionShape s = callShapeOf(*this);
+  return s.scores() * 2.0 * double(s.depth + s.width);
+}
+void AttentionCallOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  evaluateAttention(callShapeOf(*this), operands, results);
+}
+void AttentionCallOp::buildCall(plan::Instruction &instruction) { buildAttentionCall(*this, instruction); }
+bool AttentionCallOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
+  return acceptsCallLayout<AttentionCallOp>(isResult, number, layout);
+}
+int AttentionCallOp::getInPlaceOperand() { return -1; }
+int64_t AttentionCallOp::getTileCount() { return 1; }
+void AttentionCallOp::emitTile(LoopBuilder &, Value) { llvm_unreachable("a call has no loops"); }
+
+LogicalResult AttentionGradCallOp::verify() { return verifyCallShapes(*this); }
+double AttentionGradCallOp::getFlops() {
+  AttentionShape s = callShapeOf(*this);
+  return s.scores() * 2.0 * double(3 * s.depth + 2 * s.width);
+}
+void AttentionGradCallOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
+  evaluateAttentionGrad(callShapeOf(*this), operands, results);
+}
+void AttentionGradCallOp::buildCall(plan::Instruction &instruction) { buildAttentionCall(*this, instruction); }
+bool AttentionGradCallOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
+  return acceptsCallLayout<AttentionGradCallOp>(isResult, number, layout);
+}
+int AttentionGradCallOp::getInPlaceOperand() { return -1; }
+int64_t AttentionGradCallOp::getTileCount() { return 1; }
+void AttentionGradCallOp::emitTile(LoopBuilder &, Value) { llvm_unreachable("a call has no loops"); }
+
+} // namespace tcc::train

@@ -1,0 +1,68 @@
+//===- AttentionCalls.cpp - attention on cuDNN ----------------------------===//
+//
+// cuDNN's engines fuse a graph of two products and a softmax, or of the five products of its gradient. Which sizes they
+// take follows from NVIDIA's support matrix (cuDNN 9, "Supported Graph Patterns", scaled dot product attention) and
+// from the library's answers for cards that are not there (docs/measurements/cudnn-engines.md).
+//
+// Gradients of queries are sums over keys, which engines of one kernel make by atomic additions, in no fixed order,
+// though no numerical note says so. The deterministic form has the gradients of scores in the workspace, rounded to 16
+// bits, and multiplies them by a second kernel: memory grows with the square of the sequence.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/target/cuda/AttentionCalls.h"
+
+#include "compiler/dialect/Attention.h"
+#include "runtime/plan/AttentionLayout.h"
+#include "runtime/plan/DType.h"
+#include "runtime/plan/KernelAbi.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tcc::target::cuda {
+
+namespace {
+constexpr int64_t kMostHeadFeatures = 128;
+/// Blocks of queries and keys that the workspace has room for.
+constexpr int64_t kWorkspaceQueries = 64, kWorkspaceKeys = 128;
+
+uint64_t upTo(int64_t size, int64_t step) { return uint64_t((size + step - 1) / step * step); }
+
+uint64_t attentionWorkspace(const plan::AttentionCall &call, const CudaModel &model) {
+  uint64_t bytes = model.leastSlackBytes;
+  if (call.kind() == plan::AttentionCall::FORWARD)
+    return bytes;
+  const uint64_t width = plan::dtypeBytes(call.dtype()), heads = uint64_t(call.batch() * call.heads());
+  bytes += heads * upTo(call.queries(), kWorkspaceQueries) * upTo(call.keys(), kWorkspaceKeys) * width;
+  if (call.heads() != call.key_heads()) // gradients of keys and values for each head, before they are added
+    bytes += heads * upTo(call.keys(), kWorkspaceKeys) * uint64_t(call.depth() + call.width()) * width;
+  return bytes + plan::attentionRowBytes(call);
+}
+} // namespace
+
+bool callCudnnAttention(Call &request, const Architecture &architecture, const CudaModel &model) {
+  plan::AttentionCall &call = *request.instruction.mutable_attention();
+  const bool gradient = call.kind() == plan::AttentionCall::GRADIENT;
+  if (call.dtype() != plan::BF16 && call.dtype() != plan::F16)
+    return false;
+  if (!train::suitsCalls(call.depth(), call.width()))
+    return false;
+  if (gradient && !hasAttentionGradient(architecture))
+    return false;
+  // One query is a form of its own, for generation.
+  if (call.queries() < 2 || call.keys() < 2)
+    return false;
+  const double scores = double(call.batch()) * double(call.heads()) * double(call.queries()) * double(call.keys());
+  const auto most = double(std::numeric_limits<int32_t>::max());
+  if (double(call.batch()) * double(call.heads()) * double(std::max(call.queries(), call.keys())) * kMostHeadFeatures >
+          most ||
+      (gradient && scores * double(plan::dtypeBytes(call.dtype())) > double(model.mostScoreBytes)))
+    return false;
+  const uint64_t bytes = attentionWorkspace(call, model);
+  call.set_library_scratch_bytes(upTo(int64_t(bytes), plan::kLibraryWorkspaceAlignment));
+  request.scratchSlotBytes = call.library_scratch_bytes() + plan::kLibraryWorkspaceAlignment;
+  request.readsInPlace = true;
+  return true;
+}
+
+} // namespace tcc::target::cuda

@@ -1,0 +1,111 @@
+//===- VerifierAttention.cpp - calls of attention --------------------------===//
+#include "runtime/plan/AttentionLayout.h"
+#include "runtime/plan/Parallelism.h"
+#include "runtime/plan/VerifierImpl.h"
+
+#include <algorithm>
+#include <fmt/ranges.h>
+
+namespace tcc::plan::verifier {
+
+namespace {
+/// Engines read and write so many bytes at a time, from aligned addresses, and do not check that.
+constexpr uint64_t kAttentionAccessBytes = 16;
+constexpr int64_t kMostAttentionSize = int64_t(1) << 31, kMostAttentionStride = int64_t(1) << 40;
+
+/// One past the last element that a tensor reaches; 0 for strides that are none, or where two elements are the same.
+uint64_t reachOf(const AttentionTensor &tensor, const AttentionCall::Tensor &at, uint64_t step) {
+  if (at.strides_size() != 4 || at.strides(3) != 1 || at.offset() < 0 || at.offset() > kMostAttentionStride)
+    return 0;
+  if (static_cast<uint64_t>(at.offset()) % step != 0)
+    return 0;
+  std::vector<std::pair<int64_t, int64_t>> dims; // stride, extent
+  Wide last = static_cast<Wide>(at.offset());
+  for (int d = 0; d < 4; ++d) {
+    const int64_t stride = at.strides(d), extent = tensor.dims[static_cast<size_t>(d)];
+    if (stride < 1 || stride > kMostAttentionStride || (d < 3 && static_cast<uint64_t>(stride) % step != 0))
+      return 0;
+    last += Wide(stride) * Wide(extent - 1);
+    if (extent > 1)
+      dims.emplace_back(stride, extent);
+  }
+  std::sort(dims.begin(), dims.end());
+  Wide walked = 1; // elements from the first to the last of the dimensions so far
+  for (auto [stride, extent] : dims) {
+    if (Wide(stride) < walked)
+      return 0;
+    walked += Wide(stride) * Wide(extent - 1);
+  }
+  constexpr auto kMost = Wide(1) << 60;
+  return static_cast<uint64_t>(std::min(last, kMost)) + 1;
+}
+} // namespace
+
+void verifyAttention(const Context &context, const Entry &entry, int index) {
+  const Instruction &instruction = entry.instructions(index);
+  const AttentionCall &call = instruction.attention();
+  auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
+    context.report("{}: {}", describeInstruction(entry, index), fmt::format(format, std::forward<Args>(args)...));
+  };
+  if (!hasFixedSlots(context.plan))
+    return fail("attention by cuDNN, the plan is for {}", context.plan.target());
+  if (!AttentionCall::Kind_IsValid(call.kind()))
+    return fail("unknown kind of attention {}", static_cast<int>(call.kind()));
+  if (call.dtype() != BF16 && call.dtype() != F16)
+    return fail("cuDNN computes no attention of {}", DType_Name(call.dtype()));
+  for (auto [name, size] : {std::pair("batch", call.batch()),
+                            {"heads", call.heads()},
+                            {"key_heads", call.key_heads()},
+                            {"queries", call.queries()},
+                            {"keys", call.keys()},
+                            {"depth", call.depth()},
+                            {"width", call.width()}})
+    if (size < 1 || size >= kMostAttentionSize)
+      return fail("attention with {} = {}", name, size);
+  if (call.heads() % call.key_heads() != 0)
+    return fail("attention of {} heads with {} of keys", call.heads(), call.key_heads());
+  if (saturatingProduct({static_cast<uint64_t>(call.batch()), static_cast<uint64_t>(call.heads()),
+                         static_cast<uint64_t>(std::max(call.queries(), call.keys())),
+                         static_cast<uint64_t>(std::max(call.depth(), call.width()))}) >= uint64_t(kMostAttentionSize))
+    return fail("a tensor of more elements than cuDNN takes");
+  const std::vector<AttentionTensor> tensors = attentionTensors(call);
+  if (call.tensors_size() != static_cast<int>(tensors.size()))
+    return fail("attention takes {} tensors, it has {}", tensors.size(), call.tensors_size());
+  std::vector<char> used(static_cast<size_t>(instruction.operands_size()));
+  for (int i = 0; i < call.tensors_size(); ++i) {
+    const AttentionTensor &tensor = tensors[static_cast<size_t>(i)];
+    const AttentionCall::Tensor &at = call.tensors(i);
+    if (at.operand() >= used.size())
+      return fail("{} lies in operand {}, the call has {}", tensor.name, at.operand(), used.size());
+    used[at.operand()] = 1;
+    const auto position = static_cast<int>(at.operand());
+    const Operand &operand = instruction.operands(position);
+    const uint64_t bytes = tensor.isRows ? sizeof(float) : dtypeBytes(call.dtype()),
+                   step = tensor.isRows ? 1 : kAttentionAccessBytes / bytes;
+    const uint64_t reach = reachOf(tensor, at, step);
+    if (reach == 0) {
+      fail("{} has strides that are none of {} distinct elements, features side by side and pieces of {} bytes aligned",
+           tensor.name, fmt::join(tensor.dims, "x"), kAttentionAccessBytes);
+      continue;
+    }
+    if (saturatingProduct({reach, bytes}) > operandBytes(entry, instruction, position))
+      fail("{} reaches {} elements, {} offers {} bytes from byte {} on", tensor.name, reach,
+           describe(entry, operand.buffer()), operandBytes(entry, instruction, position), operand.byte_offset());
+    if (operand.byte_offset() % (tensor.isRows ? bytes : kAttentionAccessBytes) != 0)
+      fail("{} begins at byte offset {}", tensor.name, operand.byte_offset());
+    if (tensor.isWritten ? !operand.write() : (!operand.read() || operand.write()))
+      fail("{} ({}) must be {}", tensor.name, describe(entry, operand.buffer()),
+           tensor.isWritten ? "marked as written" : "read only");
+  }
+  if (std::find(used.begin(), used.end(), 0) != used.end())
+    fail("an operand is no tensor of attention");
+  if (instruction.in_place_size() > 0)
+    fail("attention cannot write a result in place of an operand");
+  const uint64_t wanted = call.library_scratch_bytes(), scratch = instruction.scratch_slot_bytes();
+  if (wanted < attentionRowBytes(call) || wanted > uint64_t(1) << 60)
+    fail("{} bytes of scratch do not hold the {} of sums of rows", wanted, attentionRowBytes(call));
+  if (wanted > 0 && (scratch < kLibraryWorkspaceAlignment || scratch - kLibraryWorkspaceAlignment < wanted))
+    fail("scratch of {} bytes does not hold an aligned workspace of {}", scratch, wanted);
+}
+
+} // namespace tcc::plan::verifier

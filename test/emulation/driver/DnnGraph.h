@@ -1,0 +1,64 @@
+//===- DnnGraph.h - graphs of several operations of cuDNN ----------------===//
+//
+// Products, arithmetic, reductions and views on tensors of four dimensions, as attention is described by them. The
+// graph is computed as it stands, so a graph with a mistake gives other numbers; graphs that the library has no engine
+// for are refused by rules of its documentation ("Supported Graph Patterns").
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TEST_EMULATION_DRIVER_DNNGRAPH_H
+#define TCC_TEST_EMULATION_DRIVER_DNNGRAPH_H
+
+#include "test/emulation/driver/DnnConvolution.h"
+
+namespace tcc::emulation {
+
+struct DnnGraph {
+  struct Tensor {
+    int64_t uid = 0, alignment = 0;
+    cuda::api::cudnnDataType_t type = cuda::api::CUDNN_DATA_FLOAT;
+    std::vector<int64_t> dims, strides;
+    bool isVirtual = false, isByValue = false;
+    bool isRead = false, isWritten = false; ///< in memory, before and by the graph
+
+    int64_t elements() const;
+    uint64_t elementBytes() const;
+    /// From its first element to its last.
+    uint64_t span() const;
+  };
+  struct Operation {
+    enum Kind { Product, Pointwise, Reduction, Reshape } kind = Product;
+    cuda::api::cudnnPointwiseMode_t mode = cuda::api::CUDNN_POINTWISE_ADD;
+    cuda::api::cudnnReduceTensorOp_t by = cuda::api::CUDNN_REDUCE_TENSOR_ADD;
+    int64_t axis = -1;
+    size_t x = 0, b = 0, t = 0, y = 0; ///< numbers of tensors; b and t where the kind has them
+    int operands = 1;
+  };
+  std::vector<Tensor> tensors;
+  std::vector<Operation> operations;
+
+  /// Why the descriptors are no graph, "" for nothing; says which tensors are read and written.
+  std::string connect();
+  /// Why no engine computes it, "" for nothing.
+  std::string unknown() const;
+  bool isGradient() const;
+};
+
+/// What heuristics of a mode list for a graph.
+std::vector<DnnConfiguration> dnnGraphHeuristics(cuda::api::cudnnBackendHeurMode_t mode);
+uint64_t dnnGraphWorkspace(const DnnGraph &graph, const DnnConfiguration &configuration);
+
+/// A submitted graph, as it runs.
+struct DnnGraphWork {
+  DnnGraph graph;
+  DnnConfiguration configuration;
+  std::vector<void *> addresses; ///< by tensor
+  std::vector<float> numbers;    ///< of those by value, read at submission
+  void *workspace = nullptr;
+
+  /// Touches the operands, fills the workspace with NaN, computes.
+  std::optional<Fault> run(uint32_t work) const;
+};
+
+} // namespace tcc::emulation
+
+#endif // TCC_TEST_EMULATION_DRIVER_DNNGRAPH_H

@@ -1,0 +1,83 @@
+"""Attention on cuDNN: `test_attention.py STANDIN` trains models on the stand-in with what compiler.attention_calls says."""
+import json
+import unittest
+
+from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
+from common import ZOO, EndToEnd, metrics
+
+CALLS = {"none": set(), "forward": {"attention cuDNN"}, "both": {"attention cuDNN", "attention gradient cuDNN"}}
+
+
+class Attention(EndToEnd):
+    def network(self, name, calls, *words, precision="bf16"):
+        return self.compile(ZOO / name / "model.onnx", "--recipe", ZOO / name / "recipe.toml", "--target", "cuda:sm_90", "--precision",
+                            precision, "--set", f"compiler.attention_calls={calls}", *words, plan=f"{name}-{precision}-{calls}.tplan")
+
+    def run_on_card(self, name, plan, *words, out="run", steps=3, **settings):
+        return self.train(plan, ZOO / name / "data.safetensors", "--no-shuffle", "--device", "cuda", "--no-release", *words, out=out,
+                          steps=steps, env=stand_in(**settings))
+
+    def losses(self, run):
+        return [update["loss"] for update in metrics(run)[0]]
+
+    def names(self, plan):
+        return {kernel["name"] for kernel in self.report(plan)["kernels"] if kernel["name"].endswith("cuDNN") and "attention" in kernel["name"]}
+
+    def attention(self, run):
+        calls = json.loads((run / "algorithms.json").read_text())["calls"]
+        return {call["call"].split(",")[0]: call["algorithm"] for call in calls if call["call"].startswith("attention")}
+
+    def test_losses_are_those_of_kernels(self):
+        """vit-tiny attends without a mask, and its heads are slices of one product: calls read and write them in place. In f16 there is
+        no kernel for tiles: the graph's products and softmax, or both calls."""
+        for name, precision, ways in (("vit-tiny", "bf16", ("none", "forward", "both")), ("vit-tiny", "f16", ("none", "both"))):
+            losses, launches = {}, {}
+            for calls in ways:
+                plan = self.network(name, calls, precision=precision)
+                self.assertEqual(self.names(plan), CALLS[calls])
+                runs = [self.run_on_card(name, plan, out=f"{precision}-{calls}-{order}", mode="checked", order=order, seed=seed)
+                        for order, seed in [("ascending", 1), ("seeded", 3)]]
+                losses[calls], other = map(self.losses, runs)
+                self.assertEqual(losses[calls], other, "the order of threads and of queued work changes no bit")
+                launches[calls] = sum(part["count"] for part in self.report(plan)["kernels"])
+            exact = json.loads((ZOO / name / "expected.json").read_text())["loss"][:3]
+            for calls in ways[1:]:
+                self.assertNotEqual(losses[calls], losses["none"], "cuDNN rounds elsewhere")
+                for got, kernels, wanted in zip(losses[calls], losses["none"], exact, strict=True):
+                    self.assertLess(abs(got - kernels), 2e-3 * kernels)
+                    self.assertLess(abs(got - wanted), 5e-3 * wanted)
+                self.assertLessEqual(launches[calls], launches["none"], "no copy is made for a call")
+
+    def test_a_run_records_engines_and_what_compiled_them(self):
+        plan = self.network("vit-tiny", "both")
+        whole = self.run_on_card("vit-tiny", plan, out="whole", steps=4)
+        record = json.loads((whole / "algorithms.json").read_text())
+        self.assertEqual(record["library"], "cuBLASLt 13.1.0, cuDNN 9.26.0, NVRTC 13.0")
+        self.assertEqual(self.attention(whole), {"attention forward BF16": "22 2=1", "attention gradient BF16": "22 2=1"})
+        part = self.run_on_card("vit-tiny", plan, out="part", steps=2)
+        self.succeed("trun", "--resume", part, "--steps", 4, env=stand_in(engines=0))
+        self.assertEqual(self.losses(part), self.losses(whole))
+        self.refuse(1, [r"algorithms.json: .*NVRTC 13\.0.*NVRTC 13\.2.*install NVRTC 13\.0.*--tune"], "trun", "--resume", part, "--steps", 6,
+                    env=stand_in(nvrtc=13020))
+        self.refuse(1, [r"algorithms.json: .*cuDNN 9\.26\.0.*cuDNN 9\.27\.0"], "trun", "--resume", part, "--steps", 6, env=stand_in(dnn=92700))
+
+    def test_tuning_takes_the_fastest_engine(self):
+        plan = self.network("vit-tiny", "both")
+        tuned = self.run_on_card("vit-tiny", plan, "--tune", out="tuned", steps=1)
+        self.assertEqual(set(self.attention(tuned).values()), {"22 2=2"}, "two parts take half the time")
+
+    def test_what_is_missing(self):
+        plan = self.network("vit-tiny", "both", "--set", "compiler.convolutions=kernels")
+        data = ZOO / "vit-tiny" / "data.safetensors"
+        for settings, said in (({"dnn": 91800}, r"cuDNN 9\.19 or later.*9\.18\.0.*attention_calls=none"),
+                               ({"engines": 0}, r"lists .* engines.*bytes of workspace.*attention_calls=none")):
+            self.refuse(1, [said], "trun", plan, "--data", data, "--device", "cuda", "--steps", 1, "--out", "refused", env=stand_in(**settings))
+
+    def test_other_forms_stay_kernels(self):
+        """Dropout and masks of the graph are no calls; f32 and TF32 are computed as the graph has it."""
+        for name, precision in (("vit-tiny", "tf32"), ("nano-gpt", "f32")):
+            self.assertFalse(self.names(self.network(name, "both", precision=precision)))
+
+
+if __name__ == "__main__":
+    unittest.main()
