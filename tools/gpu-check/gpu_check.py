@@ -33,6 +33,8 @@ RESUMED_AT = 8
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a loss may be from f32's; None: the case's own tolerance
 IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny", "vit-tiny")
+# This model also trains on one rank, whose collectives NCCL carries: its calls meet a card, though no second rank.
+RANKED = "nano-gpt"
 # compute-sanitizer, where it is on the path, watches two updates of this model. Its kernels use shared memory, asynchronous copies
 # and tensor cores.
 SANITIZED = ("vit-tiny", "bf16")
@@ -126,9 +128,12 @@ def make_kit(options):
         for case in chosen:
             to = kit / "models" / case.name
             to.mkdir()
-            for precision in PRECISIONS if case.name in IN_EVERY_PRECISION else ["f32"]:
+            plans = {precision: ["--precision", precision] for precision in (PRECISIONS if case.name in IN_EVERY_PRECISION else ["f32"])}
+            if case.name == RANKED:
+                plans["ranks"] = ["--set", "parallel.mode=ddp"]
+            for precision, words in plans.items():
                 status, text = run([options.bin / "tcc", case / "model.onnx", "--recipe", case / "recipe.toml", "--quiet",
-                                    "--precision", precision, *targets, "-o", to / f"{precision}.tplan"], 900)
+                                    *words, *targets, "-o", to / f"{precision}.tplan"], 900)
                 if status:
                     fail(f"tcc {case.name} in {precision}: {text.strip()[:500]}")
                 made.append(f"{case.name} {precision}")
@@ -334,6 +339,8 @@ class Bench:
         self.record(f"{model} f32 again", problem or differs(lines, again))
         problem, rest, _ = self.train(folder, "f32", f"{model}-rest", "--resume", f"{self.work / f'{model}-again'}@{RESUMED_AT}")
         self.record(f"{model} f32 resumed", problem or differs(lines[RESUMED_AT:], rest[-(STEPS - RESUMED_AT):]))
+        if (folder / "ranks.tplan").exists():
+            self.rank(folder, model, lines)
         for precision, most in PRECISIONS.items():
             if most is None or not (folder / f"{precision}.tplan").exists():
                 continue
@@ -345,6 +352,13 @@ class Bench:
                     problem = "every loss is f32's: nothing was rounded"
             self.record(f"{model} {precision} near f32", problem, error=f"{worst:.0e}", **self.algorithms(f"{model}-{precision}"))
 
+
+    def rank(self, folder, model, lines):
+        problem, alone, text = self.train(folder, "ranks", f"{model}-ranks", "--steps", STEPS, "--nproc", 1)
+        if "nvidia-nccl" in text:
+            self.gaps.append("NCCL: its library is not where the loader finds it")
+            return
+        self.record(f"{model} one rank over NCCL", problem or differs(lines, alone))
 
     def sanitize(self):
         """Accesses outside of allocations, races in shared memory and barriers that not all threads reach."""
