@@ -103,9 +103,10 @@ class Ahead(EndToEnd):
     def test_checkpoints_beside_updates(self):
         """Byte for byte what a run writes that waits, in every order; updates are submitted while copies are under way."""
         ema = "[train]\nema = { decay = 0.9 }\n"
-        for name, text in [("plain", ""), ("accumulated", "[train]\naccumulate = 2\n"), ("averages of the host", ema)]:
+        for name, text in [("plain", ""), ("clipped", "[train]\nclip_norm = 0.1\n"), ("accumulated", "[train]\naccumulate = 2\n"),
+                           ("averages of the host", ema)]:
             with self.subTest(name):
-                words = self.prepare(text, width=300)
+                words = self.prepare(text, width=300, model=self.tower() if name == "clipped" else None)
                 files = []
                 for staging, settings in [("0", {}), ("4000", {})] + [("all", {"seed": seed}) for seed in SEEDS]:
                     run = self.folder / f"{name}-{staging}-{settings.get('seed', 0)}"
