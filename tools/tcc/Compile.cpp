@@ -104,14 +104,16 @@ Expected<std::string> verifyBytes(const plan::PlanReader &written) {
 std::string machineCodeOf(const plan::PlanReader &written) {
   const plan::Plan &plan = written.plan();
   std::string made, missing;
-  for (uint32_t i = 0; i < plan::targetNames(plan).size(); ++i)
-    for (const plan::CodeObject &code : plan::targetOf(plan, i).code_objects()) {
+  for (uint32_t i = 0; i < plan::targetNames(plan).size(); ++i) {
+    const plan::Plan target = plan::targetOf(plan, i);
+    for (const plan::CodeObject &code : target.code_objects()) {
       if (code.format() == plan::CodeObject::PTX && code.assembled().empty())
         missing += (missing.empty() ? "" : ", ") + code.processor();
       for (const plan::CodeObject::Assembled &one : code.assembled())
         made +=
             fmt::format("{}machine code for {} by {}", made.empty() ? "" : ", ", one.architecture(), one.assembler());
     }
+  }
   if (!missing.empty())
     made += fmt::format("{}no machine code for {}: the card's driver compiles the kernels when it first loads the plan",
                         made.empty() ? "" : "; ", missing);
