@@ -148,10 +148,11 @@ Expected<std::string> Ptxas::assemble(const std::string &ptx, const std::string 
   Expected<std::string> assembled = status == 0 ? readFile(code.string()) : error("exit status {}", status);
   if (assembled && !assembled->empty())
     return assembled;
+  // Its first line says what is wrong.
   Expected<std::string> text = readFile(said.string());
+  const std::string first = text ? text->substr(0, std::min<size_t>(text->find('\n'), 500)) : "";
   return error("{} ({}) does not assemble the kernels for {}: {}; leave machine code out: --set compiler.cubins=none",
-               path, version, architecture,
-               text && !text->empty() ? text->substr(0, 2000) : "exit status " + std::to_string(status));
+               path, version, architecture, first.empty() ? "exit status " + std::to_string(status) : first);
 }
 
 } // namespace tcc

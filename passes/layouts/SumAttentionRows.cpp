@@ -3,7 +3,7 @@
 // The gradient needs δ = Σ output·outputGrad of each row. Where every tile of keys reads every query, each would
 // compute it again, and read the output for it. One kernel computes it once; the gradient then reads one number a row.
 //
-// Runs behind `fold-strides`, so that the output is read where it lies: a reader that needed its rows in another order
+// Runs behind `fold-strides`, so that the output is read in place: a reader that needed its rows in another order
 // would keep it from being written in place.
 //
 //===----------------------------------------------------------------------===//

@@ -5,12 +5,15 @@
 // another share a launch, and others of the same program come along: those that wait, and later ones whose operands are
 // there. At the end whatever still waits is launched, level by level: sums, what is computed from them, updates.
 //
+// A number that the host reads does not wait: the next update is submitted as soon as it is known.
+//
 // Waiting keeps operands alive, and coming along early makes results alive. Where more would live than at the peak of
 // the standing order, all that waits is launched. A bound on what one kernel may keep is lowered should the peak rise
 // all the same.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Joined.h"
+#include "compiler/dialect/Views.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/memory/EntryProgram.h"
@@ -59,7 +62,20 @@ struct Candidate {
   int64_t bytes = 0;   ///< read and written
   int64_t pointers = 0;
   int program = -1;
+  bool isAwaited = false; ///< the host reads a number that it writes
 };
+
+/// Is a number that the op makes one of the entry's results, which the host reads while later instructions run?
+bool makesNumber(Operation *op) {
+  auto function = op->getParentOfType<func::FuncOp>();
+  return llvm::any_of(op->getResults(), [&](Value result) {
+    return cast<RankedTensorType>(result.getType()).getNumElements() == 1 &&
+           llvm::any_of(usesAcrossViews(result), [&](OpOperand *use) {
+             return isa<func::ReturnOp>(use->getOwner()) &&
+                    !function.getResultAttr(use->getOperandNumber(), names::kVariable);
+           });
+  });
+}
 
 /// The values that live between instructions, without those that take over another's memory.
 struct Live {
@@ -114,6 +130,7 @@ public:
       Candidate candidate;
       Operation *op = entry.instructions[i];
       candidate.bytes = int64_t(bytesOf(op));
+      candidate.isAwaited = makesNumber(op);
       auto fused = dyn_cast<FusedOp>(op);
       auto threads = op->getAttrOfType<IntegerAttr>(names::kTileThreads);
       if (fused && threads && !fused.getLoopKernel() && !op->hasAttr(names::kScratch)) {
@@ -180,7 +197,7 @@ private:
 
   bool mayWait(int i) const {
     const Candidate &candidate = candidates[size_t(i)];
-    if (!candidate.isKernel)
+    if (!candidate.isKernel || candidate.isAwaited)
       return false;
     int64_t kept = 0, near = 0; // bytes of operands: those that would live longer; those in the cache, now or later
     for (int value : entry.program.instructions[size_t(i)].reads) {

@@ -15,7 +15,8 @@ SEEDS = (1, 2, 3)
 
 class Ahead(EndToEnd):
     def tower(self, layers=16):
-        """Many layers: the emulated card does some work at each call of the host, and must not come to the end of an update."""
+        """Many layers, whose kernels are launched apart: the emulated card does some work at each call of the host, and must not
+        come to the end of an update."""
         nodes, weights = [], {}
         for i in range(layers):
             nodes.append(models.helper.make_node("MatMul", [f"h{i - 1}" if i else "x", f"w{i}"], [f"s{i}"], f"layer{i}"))
@@ -25,7 +26,7 @@ class Ahead(EndToEnd):
 
     def prepare(self, text="", width=16, recipe=models.SQUARES + ADAMW, target="cuda:sm_90", model=None, **data):
         self.plan = self.compile(model or models.mlp(self.folder / "m.onnx", width=width), "--recipe", self.write("r.toml", recipe + text),
-                                 "--target", target)
+                                 "--target", target, "--set", "compiler.overlap=false")
         return [self.plan, "--data", self.save("d.safetensors", **(data or models.mlp_data(40))), "--no-shuffle", "--no-release"]
 
     def queued(self, words, *more, out, steps=12, **settings):
