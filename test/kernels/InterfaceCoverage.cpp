@@ -24,9 +24,20 @@ namespace {
 /// Ops that hold, move or group values and compute nothing themselves; and calls that replace kernels of other ops,
 /// which say what is computed.
 bool isStructural(llvm::StringRef name) {
-  static const llvm::StringSet<> names = {
-      "train.variable",   "train.read",  "train.write", "train.fused", "train.rowwise",         "train.joined",
-      "train.random_key", "train.yield", "train.fill",  "train.copy",  "train.matmul_epilogue", "train.run_scalar"};
+  static const llvm::StringSet<> names = {"train.variable",
+                                          "train.read",
+                                          "train.write",
+                                          "train.fused",
+                                          "train.rowwise",
+                                          "train.joined",
+                                          "train.random_key",
+                                          "train.yield",
+                                          "train.fill",
+                                          "train.copy",
+                                          "train.matmul_epilogue",
+                                          "train.run_scalar",
+                                          "train.attention_call",
+                                          "train.attention_grad_call"};
   return names.contains(name);
 }
 

@@ -110,9 +110,11 @@ public:
       end += (bytes + kGuardBytes - 1) / kGuardBytes * kGuardBytes + kGuardBytes;
       return offset;
     };
-    for (const json &one : launch.at("operands"))
-      operands.push_back(
-          {reserve(one.at("bytes")), one.at("bytes"), one.at("at"), one.at("result"), typeNamed(one.at("type"))});
+    for (const json &one : launch.at("operands")) {
+      const uint64_t offset =
+          one.contains("shares") ? operands.at(one.at("shares").get<size_t>()).offset : reserve(one.at("bytes"));
+      operands.push_back({offset, one.at("bytes"), one.at("at"), one.at("result"), typeNamed(one.at("type"))});
+    }
     const uint64_t scratchBytes = launch.at("scratch"), scratch = reserve(scratchBytes);
     std::vector<std::byte> before(end, kGuard), after(end);
     for (const Operand &one : operands)

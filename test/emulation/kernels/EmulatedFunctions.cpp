@@ -123,8 +123,11 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
     };
     for (const HostTensor *input : inputs)
       addTo(*input, false);
-    for (const HostTensor &result : results)
+    for (auto [index, result] : llvm::enumerate(results)) {
       addTo(result, true);
+      if (auto operand = places.find(unsigned(index)); operand != places.end())
+        operands.back().shares = operand->second;
+    }
     record->add(recorded, code, kernel.symbol, work.gridBlocks, work.gridThreads, uint64_t(work.tiles),
                 slot * work.gridBlocks * work.gridThreads, operands);
   }

@@ -64,11 +64,14 @@ void KernelRecord::add(const std::string &what, const std::string &ptx, const st
   line["scratch"] = scratchBytes;
   line["open"] = isOpen(bodyOf(ptx, symbol));
   line["operands"] = nlohmann::ordered_json::array();
-  for (const RecordedOperand &one : operands)
+  for (const RecordedOperand &one : operands) {
     line["operands"].push_back({{"type", one.type},
                                 {"at", place({reinterpret_cast<const char *>(one.bytes.data()), one.bytes.size()})},
                                 {"bytes", one.bytes.size()},
                                 {"result", one.result}});
+    if (one.shares)
+      line["operands"].back()["shares"] = *one.shares;
+  }
   launches << line.dump() << "\n" << std::flush;
   data.flush();
 }

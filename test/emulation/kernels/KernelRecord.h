@@ -13,6 +13,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -25,6 +26,7 @@ struct RecordedOperand {
   std::string type; ///< of its elements: "f32"
   std::span<const std::byte> bytes;
   bool result = false;
+  std::optional<unsigned> shares; ///< of a result: the operand whose memory it takes over
 };
 
 class KernelRecord {
