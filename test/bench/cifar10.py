@@ -2,7 +2,7 @@
 """Train a ResNet-9 on CIFAR-10 in PyTorch by the recipe of cifar10.toml, and write the model that trun starts from.
 
     cifar10.py export DIR [--width 32] [--batch 256]       # DIR/model.onnx
-    cifar10.py torch TRAIN.tar TEST.tar [--width 32] [--epochs 26] [--stop-after 3] -o curve.json
+    cifar10.py torch TRAIN.tar TEST.tar [--width 32] [--epochs 34] [--stop-after 3] -o curve.json
 
 `--stop-after` ends early in the schedule of `--epochs`. The images (JPEGs in class folders of a tar) are decoded once. Each line of
 the curve has the epoch's mean loss, the loss and accuracy of the test set with the weights and with the averages, and seconds.
@@ -92,8 +92,9 @@ def train(o):
                 "eval": evaluate(net, *test), "ema": evaluate(average, *test)}
         print(json.dumps(line), flush=True)
         curve.append(line)
-    with open(o.output, "w") as f:
-        json.dump({"torch": torch.__version__, "width": o.width, "batch": o.batch, "epochs": o.epochs, "seed": o.seed, "curve": curve}, f, indent=1)
+        with open(o.output, "w") as f:
+            json.dump({"torch": torch.__version__, "width": o.width, "batch": o.batch, "epochs": o.epochs, "seed": o.seed, "curve": curve}, f,
+                      indent=1)
 
 
 def export(o):
@@ -110,7 +111,7 @@ if __name__ == "__main__":
     sub = a.add_subparsers(required=True)
     e = sub.add_parser("export"); e.add_argument("folder"); e.set_defaults(run=export)
     t = sub.add_parser("torch"); t.add_argument("train"); t.add_argument("test"); t.add_argument("-o", "--output", required=True); t.set_defaults(run=train)
-    t.add_argument("--epochs", type=int, default=26); t.add_argument("--stop-after", type=int, default=0)
+    t.add_argument("--epochs", type=int, default=34); t.add_argument("--stop-after", type=int, default=0)
     for s in (e, t):
         s.add_argument("--width", type=int, default=32); s.add_argument("--batch", type=int, default=256); s.add_argument("--seed", type=int, default=0)
     o = a.parse_args()

@@ -175,6 +175,7 @@ ncclResult_t enqueueOperations(StandIn &d, std::vector<Pending> pending) {
   }
   Task task;
   task.what = call;
+  task.isAwaited = [ranks = communicator->meeting] { return ranks->isAwaited(); };
   task.run = [operations = std::move(operations), ranks = communicator->meeting, state = communicator->state,
               graphs = stream->capture ? communicator->state->graphs : nullptr, buffers = communicator->buffers](
                  uint32_t work) { return runOperations(operations, *ranks, *state, buffers, work); };
@@ -302,6 +303,7 @@ TCC_NCCL_ENTRY ncclCommInitRank(ncclComm_t *communicator, int ranks, ncclUniqueI
   made->meeting = *opened;
   made->buffers = d.machine.memory().allocate(64, Home::Device, "variable buffers of NCCL", true).base;
   d.deviceBytes += kOwnBytes;
+  d.meetOthers();
   std::shared_ptr<NcclState> state = made->state;
   auto *handle = reinterpret_cast<ncclComm_t>(d.communicators.add(std::move(made)));
   std::lock_guard other(registry().mutex);

@@ -96,6 +96,14 @@ NcclMeeting::Outcome NcclMeeting::meet(const std::function<bool()> &stop, double
   return Outcome::Met;
 }
 
+bool NcclMeeting::isAwaited() const {
+  const uint64_t came = shared->slots[own].meetings.load();
+  for (uint32_t rank = 0; rank < ranks; ++rank)
+    if (shared->slots[rank].meetings.load() > came)
+      return true;
+  return false;
+}
+
 uint32_t NcclMeeting::missing() const {
   const uint64_t wanted = shared->slots[own].meetings.load();
   for (uint32_t rank = 0; rank < ranks; ++rank)

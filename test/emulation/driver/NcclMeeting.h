@@ -39,6 +39,8 @@ public:
   enum class Outcome { Met, Stopped, Late };
   /// Waits for all ranks. Stopped: `stop` said so. Late: not all came within so many seconds.
   Outcome meet(const std::function<bool()> &stop, double seconds);
+  /// Whether another rank waits for this one.
+  bool isAwaited() const;
   /// The first rank that has not come to the latest meeting.
   uint32_t missing() const;
 

@@ -134,7 +134,7 @@ std::optional<Fault> Queue::progress() {
   for (uint64_t steps = random() % 4; steps; --steps) {
     std::vector<WorkId> ready;
     for (WorkId id = std::max(first, unfinished); id < first + entries.size() && ready.size() < 8; ++id)
-      if (!isDone(id) && isReady(entries[id - first]))
+      if (!isDone(id) && !entries[id - first].task.isAwaited && isReady(entries[id - first]))
         ready.push_back(id);
     if (ready.empty())
       break;
@@ -148,14 +148,20 @@ std::optional<Fault> Queue::progress() {
   return std::nullopt;
 }
 
-std::optional<Fault> Queue::finish(const std::vector<WorkId> &wanted) {
-  // Ready work is kept as a list: each piece enters it once its last predecessor is done.
+/// Ready work is kept as a list: each piece enters it once its last predecessor is done.
+std::optional<Fault> Queue::runUntilDone(const std::vector<WorkId> &wanted) {
   auto finished = [&] { return std::all_of(wanted.begin(), wanted.end(), [&](WorkId id) { return isDone(id); }); };
   if (!finished()) {
     WorkId begin = std::max(first, unfinished), end = first + entries.size();
     std::vector<WorkId> ready;
     std::vector<std::vector<WorkId>> readers(end - begin);
     std::vector<uint32_t> missing(end - begin);
+    // The host of another rank may do something else before it comes to a meeting that this host does not wait for.
+    auto offer = [&](WorkId id) {
+      auto needs = [&](WorkId one) { return one == id || (one >= first && has(entries[one - first], id)); };
+      if (!entries[id - first].task.isAwaited || std::any_of(wanted.begin(), wanted.end(), needs))
+        ready.push_back(id);
+    };
     for (WorkId id = begin; id < end; ++id) {
       if (isDone(id))
         continue;
@@ -165,7 +171,7 @@ std::optional<Fault> Queue::finish(const std::vector<WorkId> &wanted) {
           ++missing[id - begin];
         }
       if (!missing[id - begin])
-        ready.push_back(id);
+        offer(id);
     }
     while (!finished()) {
       size_t chosen = random() % ready.size();
@@ -178,10 +184,26 @@ std::optional<Fault> Queue::finish(const std::vector<WorkId> &wanted) {
       }
       for (WorkId reader : readers[id - begin])
         if (--missing[reader - begin] == 0)
-          ready.push_back(reader);
+          offer(reader);
     }
     memory.open(false);
   }
+  return std::nullopt;
+}
+
+std::optional<Fault> Queue::meetOthers() {
+  std::vector<WorkId> awaited;
+  for (WorkId id = std::max(first, unfinished); id < first + entries.size(); ++id)
+    if (!isDone(id) && entries[id - first].task.isAwaited && entries[id - first].task.isAwaited()) {
+      awaited.push_back(id); // what comes later may meet others, too, but they wait in one only
+      break;
+    }
+  return awaited.empty() ? std::nullopt : runUntilDone(awaited);
+}
+
+std::optional<Fault> Queue::finish(const std::vector<WorkId> &wanted) {
+  if (auto fault = runUntilDone(wanted))
+    return fault;
   std::vector<WorkId> latestFirst = wanted;
   std::sort(latestFirst.rbegin(), latestFirst.rend()); // who is known through a later one costs nothing
   for (WorkId id : latestFirst)

@@ -25,6 +25,8 @@ struct Task {
   void *pinnedTo = nullptr;         ///< or writes
   uint64_t pinnedBytes = 0;
   const void *owner = nullptr; ///< the module whose kernel it runs
+  /// Of work that meets other ranks: whether one of them waits in it. Nobody else runs such work before it is wanted.
+  std::function<bool()> isAwaited;
   uint64_t ticks = 1;          ///< between events around it, and up to three more
 };
 
@@ -40,6 +42,9 @@ public:
   /// Runs all that this work waits for, and by chance more; the host has then waited for it. The first fault ends it.
   std::optional<Fault> finish(const std::vector<WorkId> &wanted);
   std::optional<Fault> finishAll();
+  /// Runs what other ranks wait for, and all before it, as a device does while its host is elsewhere: the host knows no
+  /// more than before.
+  std::optional<Fault> meetOthers();
   /// Runs some of what can run.
   std::optional<Fault> progress();
   bool isDone(WorkId id) const { return id < first || entries[id - first].done; }
@@ -63,6 +68,7 @@ private:
   bool has(const Entry &entry, WorkId id) const;
   void include(Entry &entry, WorkId id) const;
   bool isReady(const Entry &entry) const;
+  std::optional<Fault> runUntilDone(const std::vector<WorkId> &wanted);
   std::optional<Fault> run(Entry &entry, WorkId id);
   void know(WorkId id);
   void retire();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
+#include <stop_token>
 #include <unistd.h>
 
 using namespace tcc::cuda::api;
@@ -249,6 +250,23 @@ CUresult StandIn::forbiddenInCapture(const char *call) {
           invalidate(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, fmt::format("{} while a stream captures", call));
   }
   return result;
+}
+
+StandIn::~StandIn() {
+  for (auto &[handle, communicator] : communicators.all())
+    communicator->state->aborted = true; // the thread may wait for ranks that do not come any more
+}
+
+void StandIn::meetOthers() {
+  if (meeting.joinable())
+    return;
+  meeting = std::jthread([this](std::stop_token stop) {
+    while (!stop.stop_requested()) {
+      ::usleep(1000);
+      if (std::unique_lock lock(mutex, std::try_to_lock); lock && sticky == CUDA_SUCCESS)
+        fail(queue.meetOthers());
+    }
+  });
 }
 
 void StandIn::releaseContext() {

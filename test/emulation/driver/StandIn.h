@@ -145,6 +145,7 @@ private:
 class StandIn {
 public:
   explicit StandIn(StandInOptions options);
+  ~StandIn();
 
   /// Writes a fault to standard error, keeps it, and gives back the error code.
   CUresult report(Fault fault, CUresult code);
@@ -176,6 +177,8 @@ public:
   CUresult invalidate(Capture &capture, CUresult code, std::string text);
   /// All of the context's objects, reported as leaks, and gone.
   void releaseContext();
+  /// From now on a thread runs what other ranks wait for while the host does not call.
+  void meetOthers();
 
   StandInOptions options;
   /// Appends what a launch that has run accessed to the file that the options name, as a line of JSON.
@@ -205,6 +208,9 @@ public:
   Stream legacy;
   uint64_t deviceBytes = 0; ///< allocated
   unsigned allocationsMade = 0;
+
+private:
+  std::jthread meeting; ///< last, so that it ends first
 };
 
 /// The process's driver. `fresh` replaces it: the handles of the old one are void.

@@ -270,6 +270,56 @@ TEST(Nccl, SumsAreNearAndEveryRankHasTheSameBits) {
               "");
 }
 
+/// Rank 0 waits for a sum; the host of rank 1 waits until rank 0 has it, and calls nothing meanwhile.
+TEST(Nccl, ADeviceGoesOnWhileItsHostWaitsElsewhere) {
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    EXPECT_EQ(runRanks(2, seed, false,
+                       [&](Rank &r) {
+                         giveValues(r.scene);
+                         r.sum(r.scene.a, 64, r.scene.one);
+                         char word = 0;
+                         if (r.number == 1)
+                           r.expect(::read(ends[0], &word, 1) == 1, "a word of rank 0");
+                         cuStreamSynchronize(r.scene.one);
+                         if (r.number == 0)
+                           r.expect(::write(ends[1], &word, 1) == 1, "a word to rank 1");
+                       }),
+              "")
+        << "seed " << seed;
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+}
+
+/// Rank 0 has queued a sum that rank 1 will queue only once rank 0 has told what it had before.
+TEST(Nccl, AHostWaitsForNoMeetingThatItDoesNotWant) {
+  for (uint64_t seed = 1; seed <= 32; ++seed) {
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    EXPECT_EQ(runRanks(2, seed, false,
+                       [&](Rank &r) {
+                         giveValues(r.scene);
+                         cuStreamSynchronize(r.scene.one);
+                         char word = 0;
+                         if (r.number == 1)
+                           r.expect(::read(ends[0], &word, 1) == 1, "a word of rank 0");
+                         r.sum(r.scene.a, 64, r.scene.one);
+                         if (r.number == 0) {
+                           r.scene.launch(r.scene.fill, r.scene.two, r.scene.b);
+                           cuStreamSynchronize(r.scene.two);
+                           r.expect(::write(ends[1], &word, 1) == 1, "a word to rank 1");
+                         }
+                         cuStreamSynchronize(r.scene.one);
+                       }),
+              "")
+        << "seed " << seed;
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+}
+
 TEST(Nccl, PartsOfRanks) {
   EXPECT_EQ(
       runRanks(2, 1, false,
