@@ -2,6 +2,7 @@
 #include "runtime/train/CheckpointWriter.h"
 #include "runtime/plan/StateWrites.h"
 #include "runtime/train/Metrics.h"
+#include "support/Processors.h"
 
 #include <algorithm>
 #include <csignal>
@@ -22,7 +23,15 @@ static constexpr uint64_t kPageBytes = 4096;
 /// the end of a run and the next checkpoint wait for it, and it can't be raised again.
 static constexpr int kNice = 5;
 
-CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device) : device(device), capacity(stagingBytes) {
+/// Of the machine's processor time that the thread takes while nobody waits for it. Training loses about twice that:
+/// its threads wait for each other, so one that loses its core delays all.
+static constexpr double kShare = 0.01;
+
+/// Written at once.
+static constexpr size_t kPieceBytes = size_t(8) << 20;
+
+CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
+    : device(device), capacity(stagingBytes), pace(kShare * usableProcessors()) {
   if (stagingBytes == 0)
     return;
   rankOf.resize(static_cast<size_t>(device.plan().variables_size()));
@@ -50,6 +59,7 @@ CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device) : devi
 }
 
 CheckpointWriter::~CheckpointWriter() {
+  pace.hurry();
   if (thread.joinable())
     thread.join();
   device.setGuard(nullptr);
@@ -82,7 +92,17 @@ size_t CheckpointWriter::stage(std::vector<CheckpointTensor> &tensors) {
       deviceCopies.push_back({*tensor.variable, copy});
     else
       items.push_back({tensor.variable, std::move(tensor.stream), copy});
-    tensor.stream = [copy](const ByteSink &sink) { return sink(copy); };
+    tensor.stream = [this, copy](const ByteSink &sink) {
+      Status status;
+      for (auto left = copy; !left.empty() && status.ok(); pace.rest()) {
+        // Ends on a page's boundary, there and in the file.
+        const size_t inPage = reinterpret_cast<uintptr_t>(left.data()) % kPageBytes;
+        const size_t bytes = std::min(left.size(), kPieceBytes - inPage);
+        status = sink(left.first(bytes));
+        left = left.subspan(bytes);
+      }
+      return status;
+    };
   }
   auto rank = [&](const StateCopies::Item &item) { return item.variable ? rankOf[*item.variable] : rankOf.size(); };
   std::stable_sort(items.begin(), items.end(), [&](const auto &a, const auto &b) { return rank(a) < rank(b); });
@@ -119,6 +139,7 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   double begun = monotonicSeconds();
   underWay = true;
   released = done = false;
+  pace.reset();
   result = {};
   result.step = step;
   size_t first = tensors.size();
@@ -150,7 +171,9 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   }
   released = first == 0;
   // The device belongs to the thread until it asks for the first copy.
-  tensors[first].stream = [this, inner = std::move(tensors[first].stream)](const ByteSink &sink) {
+  tensors[first].stream = [this, beside, inner = std::move(tensors[first].stream)](const ByteSink &sink) {
+    if (!beside)
+      pace.begin(); // training has waited until now
     {
       std::lock_guard lock(mutex);
       released = true;
@@ -164,6 +187,7 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   auto work = [this, step, begun, beside, write = std::move(write), tensors = std::move(tensors)]() mutable {
+    pace.begin();
     if (beside) {
       TraceScope span(threadTrack, "copy state", "update", step);
       copies->copyAll();
@@ -223,6 +247,8 @@ std::optional<CheckpointWriter::Result> CheckpointWriter::wait() {
   double begun = monotonicSeconds();
   {
     std::unique_lock lock(mutex);
+    if (!done)
+      pace.hurry();
     changed.wait(lock, [&] { return done; });
     result.blockedSeconds += monotonicSeconds() - begun;
   }

@@ -11,6 +11,8 @@
 //       file order:  | written from the device | written from staging memory |
 //       training:    | waits (copies, then the device's part) | goes on      |
 //
+// The thread writes slowly, so that training is hardly slower meanwhile, until somebody waits for it.
+//
 //   without staging memory: everything is written while training waits.
 //
 //===----------------------------------------------------------------------===//
@@ -18,6 +20,7 @@
 #define TCC_RUNTIME_TRAIN_CHECKPOINTWRITER_H
 
 #include "runtime/state/Checkpoint.h"
+#include "runtime/train/Pace.h"
 #include "runtime/train/StateCopies.h"
 #include "support/Trace.h"
 
@@ -66,7 +69,7 @@ public:
   bool copiesState() const { return capacity != 0 && device.capabilities().copiesState; }
   /// The result of the last start, once; nothing while the thread writes.
   std::optional<Result> poll();
-  /// The same, waiting for the thread.
+  /// The same, waiting for the thread, which then works as fast as it can.
   std::optional<Result> wait();
 
 private:
@@ -79,13 +82,14 @@ private:
   std::optional<Result> take();
 
   Device &device;
-  std::shared_ptr<std::byte> memory;                     ///< on a page's boundary
-  uint64_t capacity;                                     ///< bytes of it that may hold copies
-  std::vector<size_t> rankOf;                            ///< by variable: its place in the order in which they change
-  std::unique_ptr<StateCopies> copies;                   ///< of the checkpoint that is under way
-  std::vector<StateCopy> deviceCopies;                   ///< likewise: those that the device makes
+  std::shared_ptr<std::byte> memory;   ///< on a page's boundary
+  uint64_t capacity;                   ///< bytes of it that may hold copies
+  std::vector<size_t> rankOf;          ///< by variable: its place in the order in which they change
+  std::unique_ptr<StateCopies> copies; ///< of the checkpoint that is under way
+  std::vector<StateCopy> deviceCopies; ///< likewise: those that the device makes
   Trace::Track *ownTrack = nullptr, *threadTrack = nullptr;
   std::thread thread;
+  Pace pace;
   bool underWay = false; ///< started, and its result not taken
   std::mutex mutex;
   std::condition_variable changed;

@@ -2,8 +2,10 @@
 #include "test/unit/train/TrainFixture.h"
 
 #include "runtime/train/CheckpointWriter.h"
+#include "support/Processors.h"
 
 #include <chrono>
+#include <ctime>
 #include <future>
 #include <map>
 #include <thread>
@@ -83,6 +85,14 @@ protected:
   std::shared_future<void> released = release.get_future().share();
 };
 
+/// Nanoseconds of processor time that a piece of work takes, and that the calling thread has taken.
+constexpr int64_t kWork = 10'000'000;
+int64_t processorTime() {
+  timespec now{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return now.tv_sec * 1'000'000'000 + now.tv_nsec;
+}
+
 /// Checks each announcement: the variable is as it was.
 struct Listener : StateGuard {
   std::function<std::vector<float>(uint32_t)> read;
@@ -149,6 +159,36 @@ TEST_F(CheckpointWriterTest, AnUpdateWaitsForTheCopyOfWhatItChanges) {
   EXPECT_EQ(written["w"], kOldWeight) << "an update overtook the copy";
   EXPECT_EQ(written["w/momentum_buffer"], kOldMomentum);
   EXPECT_GT(result->blockedSeconds, 0.05) << "a wait inside of an update counts";
+}
+
+TEST_F(CheckpointWriterTest, TheThreadRestsUntilSomebodyWaits) {
+  open();
+  if (usableProcessors() > 32)
+    GTEST_SKIP() << "a part of so many cores is no rest";
+  CheckpointWriter writer(24, device());
+  const auto work = [](const std::vector<CheckpointTensor> &tensors) -> Expected<uint64_t> {
+    for (const CheckpointTensor &tensor : tensors)
+      if (Status status = tensor.stream([](std::span<const std::byte>) {
+            for (const int64_t begun = processorTime(); processorTime() - begun < kWork;) {
+            }
+            return Status();
+          });
+          !status.ok())
+        return status;
+    return uint64_t(1);
+  };
+  const auto alone = [&] {
+    writer.start(1, tensors(), work);
+    std::optional<CheckpointWriter::Result> result;
+    while (!(result = writer.poll()))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return result->writingSeconds;
+  };
+  const double calm = alone();
+  EXPECT_GT(calm, 2 * (2e-9 * kWork)) << "two pieces of work without a rest";
+  writer.start(2, tensors(), work);
+  EXPECT_LT(writer.wait()->writingSeconds, calm / 2) << "somebody waited for the rests";
+  EXPECT_LT(alone(), 0.75 * calm) << "it is as slow as before somebody had to wait";
 }
 
 TEST_F(CheckpointWriterTest, WhatNobodyCopiedYetIsCopiedByTheUpdate) {
