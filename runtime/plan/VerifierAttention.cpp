@@ -39,6 +39,49 @@ uint64_t reachOf(const AttentionTensor &tensor, const AttentionCall::Tensor &at,
   constexpr auto kMost = Wide(1) << 60;
   return static_cast<uint64_t>(std::min(last, kMost)) + 1;
 }
+
+/// Bytes that a tensor touches within its buffer: `begin` + stride·index of each dimension, largest stride first.
+struct Bytes {
+  Wide begin;
+  std::vector<std::pair<Wide, Wide>> dims; // stride, extent
+
+  /// One past the last, counted from the first.
+  Wide span() const {
+    Wide last = 0;
+    for (auto [stride, extent] : dims)
+      last += stride * (extent - 1);
+    return last + 1;
+  }
+};
+
+Bytes bytesOf(const AttentionTensor &tensor, const AttentionCall::Tensor &at, const Operand &operand, uint64_t bytes) {
+  Bytes touched{Wide(operand.byte_offset()) + Wide(at.offset()) * Wide(bytes), {{1, Wide(bytes)}}};
+  for (int d = 0; d < 4; ++d)
+    if (const int64_t extent = tensor.dims[static_cast<size_t>(d)]; extent > 1)
+      touched.dims.emplace_back(Wide(at.strides(d)) * Wide(bytes), Wide(extent));
+  std::sort(touched.dims.rbegin(), touched.dims.rend());
+  return touched;
+}
+
+/// Whether no byte is in both, as far as it shows: either one ends before the other begins, or within each period of
+/// the largest stride both stay in places of their own, which are compared in the same way. Columns of one matrix are
+/// so.
+bool areDisjoint(Bytes one, Bytes other) {
+  while (true) {
+    if (one.begin + one.span() <= other.begin || other.begin + other.span() <= one.begin)
+      return true;
+    const Wide period = std::max(one.dims.front().first, other.dims.front().first);
+    if (period <= 1)
+      return false;
+    for (Bytes *of : {&one, &other}) {
+      if (of->dims.front().first == period)
+        of->dims.erase(of->dims.begin());
+      of->begin %= period;
+      if (of->dims.empty() || of->begin + of->span() > period)
+        return false;
+    }
+  }
+}
 } // namespace
 
 void verifyAttention(const Context &context, const Entry &entry, int index) {
@@ -72,6 +115,7 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
   if (call.tensors_size() != static_cast<int>(tensors.size()))
     return fail("attention takes {} tensors, it has {}", tensors.size(), call.tensors_size());
   std::vector<char> used(static_cast<size_t>(instruction.operands_size()));
+  std::vector<std::tuple<const char *, uint64_t, Bytes>> written; // with their buffers
   for (int i = 0; i < call.tensors_size(); ++i) {
     const AttentionTensor &tensor = tensors[static_cast<size_t>(i)];
     const AttentionCall::Tensor &at = call.tensors(i);
@@ -96,6 +140,13 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
     if (tensor.isWritten ? !operand.write() : (!operand.read() || operand.write()))
       fail("{} ({}) must be {}", tensor.name, describe(entry, operand.buffer()),
            tensor.isWritten ? "marked as written" : "read only");
+    if (!tensor.isWritten)
+      continue;
+    const Bytes touched = bytesOf(tensor, at, operand, bytes);
+    for (const auto &[name, buffer, other] : written)
+      if (buffer == operand.buffer() && !areDisjoint(other, touched))
+        fail("{} and {} may share bytes of {}", name, tensor.name, describe(entry, operand.buffer()));
+    written.emplace_back(tensor.name, operand.buffer(), touched);
   }
   if (std::find(used.begin(), used.end(), 0) != used.end())
     fail("an operand is no tensor of attention");

@@ -1,0 +1,51 @@
+//===- VerifierAttentionTest.cpp - results of attention in one buffer -----===//
+#include "TestPlan.h"
+
+#include <fmt/ranges.h>
+
+using namespace tcc;
+using namespace tcc::test;
+
+namespace {
+
+/// What the verifier says of two results in one buffer: an output of 4 rows of 8 bf16, `rowStep` apart, and 4 f32 from
+/// `offset` on, `step` apart.
+std::string problemsOf(int64_t rowStep, int64_t offset, int64_t step) {
+  plan::Plan plan = makeTestPlan();
+  plan.set_target("cuda:sm_90");
+  plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
+  plan::AttentionCall &call = *instruction.mutable_attention();
+  call.set_dtype(plan::BF16);
+  call.set_batch(1), call.set_heads(1), call.set_key_heads(1);
+  call.set_queries(4), call.set_keys(4), call.set_depth(8), call.set_width(8);
+  call.set_scale(1);
+  auto add = [&](uint32_t operand, int64_t from, int64_t between) {
+    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
+    tensor.set_operand(operand);
+    tensor.set_offset(from);
+    for (int64_t stride : {int64_t(256), int64_t(256), between, int64_t(1)})
+      tensor.add_strides(stride);
+  };
+  for (int64_t from : {0, 32, 64})
+    add(0, from, 8);
+  add(1, 0, rowStep);
+  add(1, offset, step);
+  instruction.mutable_operands()->DeleteSubrange(1, 1); // t is read, z is written
+  return fmt::format("{}", fmt::join(plan::verifyPlan(plan, 50), "\n"));
+}
+
+TEST(VerifierAttention, ResultsInOneBufferShareNoByte) {
+  constexpr const char *kShared = "output and logsumexp may share bytes of";
+  // Behind one another; 64 bytes are the output's.
+  EXPECT_EQ(problemsOf(8, 16, 1).find(kShared), std::string::npos) << problemsOf(8, 16, 1);
+  EXPECT_NE(problemsOf(8, 15, 1).find(kShared), std::string::npos);
+  EXPECT_NE(problemsOf(8, 0, 1).find(kShared), std::string::npos);
+  // Between the rows, which are 16 of each 32 bytes.
+  EXPECT_EQ(problemsOf(16, 4, 8).find(kShared), std::string::npos) << problemsOf(16, 4, 8);
+  EXPECT_EQ(problemsOf(16, 7, 8).find(kShared), std::string::npos);
+  EXPECT_NE(problemsOf(16, 3, 8).find(kShared), std::string::npos);
+  EXPECT_NE(problemsOf(16, 8, 8).find(kShared), std::string::npos);
+  EXPECT_NE(problemsOf(16, 4, 7).find(kShared), std::string::npos);
+}
+
+} // namespace
