@@ -32,6 +32,9 @@ STEPS = 20
 RESUMED_AT = 8
 ARCHITECTURES = ["sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120"]
 PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a loss may be from f32's; None: the case's own tolerance
+# Levels of compiler.epilogues: where a library has no call for one, the plans of a level below still show theirs.
+EPILOGUES = {f"bf16-{level}": ["--precision", "bf16", "--set", f"compiler.epilogues={level}"] for level in ("bias", "gelu", "all")}
+FINISHED = ("nano-gpt", "unet-tiny")
 IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny", "vit-tiny")
 # This model also trains on one rank, whose collectives NCCL carries: its calls meet a card, though no second rank.
 RANKED = "nano-gpt"
@@ -129,6 +132,8 @@ def make_kit(options):
             to = kit / "models" / case.name
             to.mkdir()
             plans = {precision: ["--precision", precision] for precision in (PRECISIONS if case.name in IN_EVERY_PRECISION else ["f32"])}
+            if case.name in FINISHED:
+                plans |= EPILOGUES
             if case.name == RANKED:
                 plans["ranks"] = ["--set", "parallel.mode=ddp"]
             for precision, words in plans.items():
@@ -341,7 +346,7 @@ class Bench:
         self.record(f"{model} f32 resumed", problem or differs(lines[RESUMED_AT:], rest[-(STEPS - RESUMED_AT):]))
         if (folder / "ranks.tplan").exists():
             self.rank(folder, model, lines)
-        for precision, most in PRECISIONS.items():
+        for precision, most in (PRECISIONS | dict.fromkeys(EPILOGUES, PRECISIONS["bf16"])).items():
             if most is None or not (folder / f"{precision}.tplan").exists():
                 continue
             problem, other, _ = self.train(folder, precision, f"{model}-{precision}", "--steps", STEPS)
