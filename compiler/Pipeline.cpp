@@ -453,7 +453,7 @@ private:
                       const bool epilogues = recipe.fuse && recipe.epilogues != "none" && options.libraryKernels &&
                                              target->capabilities().epilogues;
                       train::FuseEpiloguesPassOptions finish;
-                      finish.exact = recipe.epilogues == "exact";
+                      finish.level = recipe.epilogues;
                       if (epilogues)
                         passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass(finish));
                       if (recipe.fuse && target->capabilities().reductionUnits)

@@ -325,10 +325,15 @@ def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
     %g:2 = train.matmul_epilogue "gelu_gradient"(%dy, %v, %h#1) {sums = "result", train.call = ...} ...
     ```
 
-    The library computes gelu and sums in its own way. `exact` leaves them to kernels, so that a value's bits follow from
-    its op; a bias is added with one rounding in either case.
+    Convolutions are finished likewise, by a bias, and by relu. Engines for that are others than those of the convolution
+    alone, and add in another order.
+
+    A call rounds its result once, when it stores it. In f32 a kernel that adds a bias rounds once as well. In 16 bits the
+    product is rounded before a kernel adds the bias, and the bias of a call is a 16-bit vector, which a small kernel makes
+    of an f32 parameter: such a call has other bits, those of PyTorch's autocast. The library also computes gelu and sums in
+    its own way, and sums of 16-bit products come in 16 bits. `level` says how far a value may differ.
   }];
-  let options = [Option<"exact", "exact", "bool", "false", "biases alone, which have the same bits in a kernel">];
+  let options = [Option<"level", "level", "std::string", "\"all\"", "exact: biases that keep their bits; bias: all biases; gelu: also gelu, relu of convolutions, and their gradients; all: also sums for biases' gradients beside weight gradients">];
 }
 
 def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {

@@ -32,11 +32,12 @@ def Train_MatMulEpilogueOp : Train_Op<"matmul_epilogue", [Pure, Train_NotDiffere
                                                           DeclareOpInterfaceMethods<Train_LibraryCall>]> {
   let summary = "a product, and what its call computes beside it";
   let description = [{
-    Of the product P: `bias` gives P + operand, a vector for all rows; `gelu` the tanh form of gelu of that, and with `keeps`
+    Of the product P: `bias` gives P + operand, a vector for all rows (of a batch also one for each product); `gelu` the tanh form of gelu of that, and with `keeps`
     a second result, gelu's input; `gelu_gradient` P times the derivative at operand, a matrix of P's type; `none` P.
     `sums` adds a last result: of `gelu_gradient` the sum over the rows of the `result`, of `none` the sum over K of `lhs` or
-    `rhs`. fuse-epilogues creates it where the target has a call for it. The target's library computes it: its bits are not
-    those of gelu and reduce.
+    `rhs`. Of 16-bit factors the result may be f32. All else has the result's type: the call rounds once, when it stores.
+    fuse-epilogues creates it where the target has a call for it. The target's library computes it: its bits are not those
+    of gelu and reduce.
   }];
   let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$operand, StrAttr:$kind,
                        UnitAttr:$keeps, DefaultValuedAttr<StrAttr, "\"\"">:$sums,
@@ -54,6 +55,18 @@ class Train_ConvBase<string mnemonic, string text> : Train_LibraryOp<mnemonic, t
 }
 def Train_ConvOp : Train_ConvBase<"conv", "grouped cross-correlation, N C spatial (N spatial C if `channelsLast`), 1 to 3 spatial dimensions"> {
   let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight), Train_ConvWindow);
+}
+def Train_ConvEpilogueOp : Train_Op<"conv_epilogue", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
+                                                      DeclareOpInterfaceMethods<Train_LibraryCall>]> {
+  let summary = "conv, a bias for each feature, and with `relu` the larger of that and 0";
+  let description = [{
+    Rounded once, when it is stored. fuse-epilogues creates it where the target has a call for it.
+  }];
+  let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight, Train_FloatTensor:$bias, UnitAttr:$relu),
+                       Train_ConvWindow);
+  let results = (outs Train_FloatTensor:$result);
+  let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
 }
 def Train_ConvInputGradOp : Train_ConvBase<"conv_input_grad", "derivative of conv with respect to its input"> {
   let arguments = !con((ins Train_FloatTensor:$grad, Train_FloatTensor:$weight), Train_ConvWindow);

@@ -52,6 +52,7 @@ template <typename OpTy> static Shapes shapesOf(OpTy op, Value x, Value w, Value
   return shapes;
 }
 static Shapes shapesOf(ConvOp op) { return shapesOf(op, op.getInput(), op.getWeight(), op.getResult()); }
+static Shapes shapesOf(ConvEpilogueOp op) { return shapesOf(op, op.getInput(), op.getWeight(), op.getResult()); }
 static Shapes shapesOf(ConvInputGradOp op) { return shapesOf(op, op.getResult(), op.getWeight(), op.getGrad()); }
 static Shapes shapesOf(ConvWeightGradOp op) { return shapesOf(op, op.getInput(), op.getResult(), op.getGrad()); }
 
@@ -78,6 +79,12 @@ template <typename OpTy> static LogicalResult verifyConvolution(OpTy op) {
   return success();
 }
 LogicalResult ConvOp::verify() { return verifyConvolution(*this); }
+LogicalResult ConvEpilogueOp::verify() {
+  if (failed(verifyConvolution(*this)))
+    return failure();
+  auto expected = RankedTensorType::get({shapesOf(*this).y[1]}, elementTypeOf(getResult()));
+  return getBias().getType() == expected ? success() : emitOpError("needs a bias of type ") << expected;
+}
 LogicalResult ConvInputGradOp::verify() { return verifyConvolution(*this); }
 LogicalResult ConvWeightGradOp::verify() { return verifyConvolution(*this); }
 
@@ -90,6 +97,7 @@ static double flopsOf(const Shapes &s) {
   return flops;
 }
 double ConvOp::getFlops() { return flopsOf(shapesOf(*this)); }
+double ConvEpilogueOp::getFlops() { return flopsOf(shapesOf(*this)); }
 double ConvInputGradOp::getFlops() { return flopsOf(shapesOf(*this)); }
 double ConvWeightGradOp::getFlops() { return flopsOf(shapesOf(*this)); }
 
@@ -293,6 +301,10 @@ template <typename OpTy> static void fillCall(OpTy op, plan::ConvolutionCall::Ki
   call.set_channels_last(op.getChannelsLast());
 }
 void ConvOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::FORWARD, instruction); }
+void ConvEpilogueOp::buildCall(plan::Instruction &instruction) {
+  fillCall(*this, plan::ConvolutionCall::FORWARD, instruction);
+  instruction.mutable_convolution()->set_finish(getRelu() ? plan::ConvolutionCall::BIAS_RELU : plan::ConvolutionCall::BIAS);
+}
 void ConvInputGradOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::INPUT_GRADIENT, instruction); }
 void ConvWeightGradOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::WEIGHT_GRADIENT, instruction); }
 

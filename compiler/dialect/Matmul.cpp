@@ -190,14 +190,19 @@ LogicalResult MatMulEpilogueOp::verify() {
       tensorTypeOf(getRhs()).getRank() != 3 || tensorTypeOf(getResult(0)).getRank() != 3)
     return emitOpError("needs operands and result of rank 3, and a result for each value that it computes");
   auto [batch, m, n, k] = sizesOf(*this);
-  Type element = elementTypeOf(getResult(0));
+  Type element = elementTypeOf(getResult(0)), factor = elementTypeOf(getLhs());
   auto is = [&](Value value, llvm::ArrayRef<int64_t> shape) { return value.getType() == RankedTensorType::get(shape, element); };
-  auto matrix = [](bool turned, int64_t rows, int64_t columns) {
-    return turned ? llvm::SmallVector<int64_t>{1, columns, rows} : llvm::SmallVector<int64_t>{1, rows, columns};
+  auto multiplies = [&](Value value, bool turned, int64_t rows, int64_t columns) {
+    return value.getType() == RankedTensorType::get({batch, turned ? columns : rows, turned ? rows : columns}, factor);
   };
-  if (batch != 1 || !is(getLhs(), matrix(getTransA(), m, k)) || !is(getRhs(), matrix(getTransB(), k, n)))
-    return emitOpError("needs one product of one element type");
-  if (kind == plan::Epilogue::GELU_GRADIENT ? !is(getOperand(), {1, m, n}) : getOperand() && !is(getOperand(), {n}))
+  if ((factor != element && !((factor.isBF16() || factor.isF16()) && element.isF32())) ||
+      !multiplies(getLhs(), getTransA(), m, k) || !multiplies(getRhs(), getTransB(), k, n))
+    return emitOpError("needs factors of one element type that fit together, and a result of that type, or f32 of 16 bits");
+  const bool eachHasABias = kind == plan::Epilogue::BIAS && getOperand() && is(getOperand(), {batch, n});
+  if (batch != 1 && kind != plan::Epilogue::BIAS)
+    return emitOpError("needs one product, or a bias");
+  if (kind == plan::Epilogue::GELU_GRADIENT ? !is(getOperand(), {1, m, n})
+                                            : getOperand() && !is(getOperand(), {n}) && !eachHasABias)
     return emitOpError("needs a vector of ") << n << " to add, or a matrix like its result";
   if (getKeeps() && !is(getResult(1), {1, m, n}))
     return emitOpError("keeps a matrix like its result");
@@ -214,11 +219,12 @@ double MatMulEpilogueOp::getFlops() {
 void MatMulEpilogueOp::buildCall(plan::Instruction &instruction) {
   plan::MatmulCall &call = *instruction.mutable_matmul();
   call.set_dtype(toPlan(elementTypeOf(getLhs())));
-  call.set_result_dtype(call.dtype());
+  call.set_result_dtype(toPlan(elementTypeOf(getResult(0))));
   setSizes(call, *this);
   plan::Epilogue &epilogue = *call.mutable_epilogue();
   epilogue.set_kind(plan::Epilogue::Kind(numberOf(kEpilogueKinds, getKind())));
   epilogue.set_keeps_input(getKeeps());
+  epilogue.set_bias_of_each(getOperand() && getKind() == "bias" && tensorTypeOf(getOperand()).getRank() == 2);
   epilogue.set_sums(plan::Epilogue::Sums(numberOf(kEpilogueSums, getSums())));
 }
 

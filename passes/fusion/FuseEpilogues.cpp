@@ -2,15 +2,19 @@
 //
 // Runs once kernels stand, so that each replacement is known to save a launch. A kernel is matched as a whole: all that
 // it computes must be what a call with an epilogue gives. The readers of a product P that gelu is applied to are
-// replaced together or not at all: P is then gone, and gelu's input P + b is kept in its place.
+// replaced together or not at all: P is then gone, and gelu's input P + b is kept in its place. In mixed precision a
+// kernel widens the 16-bit P, computes in f32 and narrows what it stores; the call adds a bias of 16 bits, which a
+// small kernel makes of the f32 parameter.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/dialect/Views.h"
+#include "passes/fusion/FinishingKernels.h"
+
 #include "compiler/target/Target.h"
-#include "passes/Common.h"
 #include "passes/Lowering.h"
 
 #include "mlir/Analysis/TopologicalSortUtils.h"
+
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
@@ -19,121 +23,7 @@ namespace tcc::train {
 #define GEN_PASS_DEF_FUSEEPILOGUESPASS
 #include "passes/LoweringPasses.h.inc"
 
-namespace {
-
-/// A matrix product whose columns are the last dimension of a kernel's operand.
-MatMulOp productBehind(Value value) {
-  SmallVector<Operation *> views;
-  auto product = rootOf(value, &views).getDefiningOp<MatMulOp>();
-  if (!product || !product->hasAttr(names::kCall) || product.getAddend() || shapeOf(product.getResult())[0] != 1 ||
-      product.getResult().getType() != RankedTensorType::get(shapeOf(product.getResult()), elementTypeOf(value)) ||
-      elementTypeOf(product.getLhs()) != elementTypeOf(value))
-    return nullptr;
-  const int64_t columns = shapeOf(product.getResult())[2];
-  bool together = !shapeOf(value).empty() && shapeOf(value).back() == columns &&
-                  llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); });
-  return together ? product : nullptr;
-}
-
-/// P + b, as a kernel computes it: the numbers of its operands.
-struct BiasedProduct {
-  unsigned product, bias;
-};
-
-std::optional<BiasedProduct> matchBias(AddOp add) {
-  for (auto [sum, row] : {std::pair(add.getLhs(), add.getRhs()), std::pair(add.getRhs(), add.getLhs())}) {
-    auto product = dyn_cast<BlockArgument>(sum);
-    auto broadcast = row.getDefiningOp<BroadcastOp>();
-    auto bias = broadcast ? dyn_cast<BlockArgument>(broadcast.getInput()) : BlockArgument();
-    if (product && bias && !shapeOf(bias).empty() && shapeOf(bias).back() == shapeOf(product).back() &&
-        tensorTypeOf(bias).getNumElements() == shapeOf(bias).back())
-      return BiasedProduct{product.getArgNumber(), bias.getArgNumber()};
-  }
-  return std::nullopt;
-}
-
-/// A sum over all dimensions but the last.
-bool sumsRows(ReduceOp reduce) {
-  if (reduce.getKind() != ReduceKind::sum)
-    return false;
-  ArrayRef<int64_t> shape = shapeOf(reduce.getInput());
-  for (auto [dim, extent] : llvm::enumerate(shape))
-    if (llvm::is_contained(reduce.getDims(), int64_t(dim)) ? dim + 1 == shape.size()
-                                                           : dim + 1 < shape.size() && extent > 1)
-      return false;
-  return !shape.empty();
-}
-
-ValueRange yieldedBy(FusedOp kernel) { return cast<YieldOp>(kernel.getBody().front().getTerminator()).getValues(); }
-
-/// The only op of a type in the kernel's region; null if there are several or none.
-template <typename Op> Op soleOp(FusedOp kernel) {
-  auto ops = kernel.getBody().front().getOps<Op>();
-  return llvm::hasSingleElement(ops) ? *ops.begin() : Op();
-}
-size_t opsOf(FusedOp kernel) { return llvm::range_size(kernel.getBody().front().without_terminator()); }
-
-/// A kernel that computes P + b or gelu(P + b), and nothing else.
-struct Forward {
-  FusedOp kernel;
-  MatMulOp product;
-  Value bias;
-  bool gelu = false;
-};
-
-std::optional<Forward> matchForward(FusedOp kernel) {
-  auto add = soleOp<AddOp>(kernel);
-  auto gelu = soleOp<GeluOp>(kernel);
-  std::optional<BiasedProduct> sum = add ? matchBias(add) : std::nullopt;
-  if (!sum || opsOf(kernel) != (gelu ? 3u : 2u) || kernel->getNumOperands() != 2 || yieldedBy(kernel).size() != 1 ||
-      (gelu && (!gelu.getTanh() || gelu.getInput() != add.getResult())) ||
-      yieldedBy(kernel)[0] != (gelu ? gelu.getResult() : add.getResult()))
-    return std::nullopt;
-  Forward found{kernel, productBehind(kernel->getOperand(sum->product)), kernel->getOperand(sum->bias), bool(gelu)};
-  Operation *source = found.bias.getDefiningOp();
-  bool ready = found.product && (!source || source->isBeforeInBlock(found.product));
-  return ready ? std::optional(found) : std::nullopt;
-}
-
-/// A kernel that computes D · gelu'(P + b), perhaps with the sum over its rows, and nothing else.
-struct Backward {
-  FusedOp kernel;
-  MatMulOp gradient; ///< D
-  unsigned result = 0;
-  std::optional<unsigned> sums;
-};
-
-std::optional<Backward> matchBackward(FusedOp kernel, MatMulOp product, Value bias) {
-  auto add = soleOp<AddOp>(kernel);
-  auto derivative = soleOp<GeluDerivativeOp>(kernel);
-  auto multiply = soleOp<MulOp>(kernel);
-  auto reduce = soleOp<ReduceOp>(kernel);
-  std::optional<BiasedProduct> sum = add ? matchBias(add) : std::nullopt;
-  if (!sum || !derivative || !multiply || opsOf(kernel) != (reduce ? 5u : 4u) || kernel->getNumOperands() != 3 ||
-      !derivative.getTanh() || derivative.getInput() != add.getResult() ||
-      rootOf(kernel->getOperand(sum->product)) != product.getResult() ||
-      productBehind(kernel->getOperand(sum->product)) != product || kernel->getOperand(sum->bias) != bias)
-    return std::nullopt;
-  Value other = multiply.getLhs() == derivative.getResult() ? multiply.getRhs() : multiply.getLhs();
-  auto argument = dyn_cast<BlockArgument>(other);
-  Backward found{kernel, argument ? productBehind(kernel->getOperand(argument.getArgNumber())) : MatMulOp(), 0, {}};
-  if (!found.gradient || usesAcrossViews(found.gradient.getResult()).size() != 1 ||
-      shapeOf(found.gradient.getResult()) != shapeOf(product.getResult()) ||
-      (multiply.getLhs() != derivative.getResult() && multiply.getRhs() != derivative.getResult()) ||
-      (reduce && (reduce.getInput() != multiply.getResult() || !sumsRows(reduce))))
-    return std::nullopt;
-  bool hasResult = false;
-  for (auto [number, value] : llvm::enumerate(yieldedBy(kernel)))
-    if (value == multiply.getResult() && !hasResult) {
-      hasResult = true;
-      found.result = unsigned(number);
-    } else if (reduce && value == reduce.getResult() && !found.sums) {
-      found.sums = unsigned(number);
-    } else {
-      return std::nullopt;
-    }
-  return hasResult ? std::optional(found) : std::nullopt;
-}
+namespace finishing {
 
 struct FuseEpilogues : impl::FuseEpiloguesPassBase<FuseEpilogues> {
   using FuseEpiloguesPassBase::FuseEpiloguesPassBase;
@@ -143,11 +33,25 @@ struct FuseEpilogues : impl::FuseEpiloguesPassBase<FuseEpilogues> {
     target = target::targetOf(function);
     if (!function->hasAttr(names::kEntry) || !target || !target->capabilities().epilogues)
       return;
+    std::optional<Level> named = llvm::StringSwitch<std::optional<Level>>(StringRef(level))
+                                     .Case("exact", Level::exact)
+                                     .Case("bias", Level::bias)
+                                     .Case("gelu", Level::gelu)
+                                     .Case("all", Level::all)
+                                     .Default(std::nullopt);
+    if (!named) {
+      function.emitError() << "fuse-epilogues has no level '" << StringRef(level) << "'";
+      return signalPassFailure();
+    }
     for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
-      if (std::optional<Forward> forward = matchForward(kernel); forward && !(exact && forward->gelu))
-        replaceReaders(*forward);
+      if (std::optional<Forward> forward = matchForward(kernel); forward && forward->level() <= *named) {
+        if (forward->product)
+          replaceReaders(*forward);
+        else
+          replaceConvolution(*forward);
+      }
     eraseDeadOps(function); // a replaced product contracts nothing
-    if (!exact)
+    if (*named >= Level::all)
       for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
         replaceSums(kernel);
     eraseDeadOps(function);
@@ -168,14 +72,138 @@ private:
                                          builder.getStringAttr(kind), keeps ? builder.getUnitAttr() : UnitAttr(),
                                          builder.getStringAttr(sums), builder.getBoolAttr(product.getTransA()),
                                          builder.getBoolAttr(product.getTransB()));
-    std::optional<target::Call> call = target->call(made);
+    return giveCall(made) ? made : nullptr;
+  }
+
+  /// False where the target has no call for an op: it is gone then.
+  bool giveCall(Operation *op) const {
+    std::optional<target::Call> call = target->call(op);
     if (!call) {
-      made->erase();
-      return nullptr;
+      op->erase();
+      return false;
     }
-    made->setAttr(names::kCall, CallAttr::get(builder.getContext(), call->text()));
-    made->setAttr(names::kScratch, target::scratchOf(builder.getContext(), *call));
-    return made;
+    op->setAttr(names::kCall, CallAttr::get(op->getContext(), call->text()));
+    op->setAttr(names::kScratch, target::scratchOf(op->getContext(), *call));
+    return true;
+  }
+
+  /// A bias as a call takes it: `shape`, in the type of the product.
+  static Value biasFor(OpBuilder &builder, Value bias, Operation *product, ArrayRef<int64_t> shape) {
+    Value vector = reshape(builder, bias.getLoc(), bias, shape);
+    return converted(builder, bias.getLoc(), vector, elementTypeOf(product->getResult(0)));
+  }
+
+  /// The kernel behind a convolution. Where relu's gradient asks which elements are above 0, its kernels read relu's
+  /// result in place of the mask, if the weight gradient of the next convolution keeps that result anyway.
+  void replaceConvolution(Forward &forward) const {
+    ConvOp convolution = forward.convolution;
+    SmallVector<std::pair<FusedOp, CompareOp>> repeated; // kernels that compute relu's input again, to ask its sign
+    for (OpOperand &use : convolution->getUses()) {
+      CompareOp asked = use.getOwner() == forward.kernel ? CompareOp() : signOf(use, forward);
+      if (use.getOwner() != forward.kernel && !asked)
+        return;
+      if (asked)
+        repeated.emplace_back(cast<FusedOp>(use.getOwner()), asked);
+    }
+    if ((forward.mask || !repeated.empty()) && !canAskResult(forward))
+      return;
+    OpBuilder builder(convolution);
+    const int64_t features = shapeOf(convolution.getWeight())[0];
+    Value bias = biasFor(builder, forward.bias, convolution, {features});
+    auto made = ConvEpilogueOp::create(
+        builder, locationOf(convolution, forward.kernel), convolution.getType(), convolution.getInput(),
+        convolution.getWeight(), bias, forward.relu, convolution.getStrides(), convolution.getDilations(),
+        convolution.getPadsBegin(), convolution.getPadsEnd(), convolution.getGroups(), convolution.getChannelsLast());
+    if (!giveCall(made))
+      return;
+    for (auto [kernel, asked] : repeated)
+      askResultAgain(kernel, asked, made.getResult());
+    while (forward.mask) {
+      const SmallVector<OpOperand *> uses = usesAcrossViews(forward.kernel->getResult(*forward.mask));
+      if (uses.empty())
+        break;
+      askResult(*uses.front(), made.getResult());
+    }
+    replace(builder, forward.kernel->getResult(forward.result), made.getResult());
+  }
+
+  static bool canAskResult(Forward &forward) {
+    const SmallVector<OpOperand *> readers = usesAcrossViews(forward.kernel->getResult(forward.result));
+    const bool isKept =
+        llvm::any_of(readers, [](OpOperand *reader) { return isa<ConvWeightGradOp>(reader->getOwner()); });
+    if (!isKept || !forward.mask)
+      return isKept;
+    return llvm::all_of(usesAcrossViews(forward.kernel->getResult(*forward.mask)), [](OpOperand *use) {
+      SmallVector<Operation *> views;
+      (void)rootOf(use->get(), &views);
+      return isa<FusedOp>(use->getOwner()) && llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); });
+    });
+  }
+
+  /// The comparison with 0 for which a kernel computes relu(P + b) again, and nothing else from P; null for other
+  /// readers.
+  static CompareOp signOf(OpOperand &use, const Forward &forward) {
+    auto reader = dyn_cast<FusedOp>(use.getOwner());
+    if (!reader || !forward.relu)
+      return nullptr;
+    KernelMatch match(reader);
+    for (auto relu : reader.getBody().front().getOps<ReluOp>()) {
+      auto add = relu.getInput().getDefiningOp<AddOp>();
+      std::optional<BiasedProduct> sum = add ? matchBias(reader, match, add) : std::nullopt;
+      auto asked = relu->hasOneUse() ? dyn_cast<CompareOp>(*relu->user_begin()) : CompareOp();
+      auto zero = asked ? asked.getRhs().getDefiningOp<ConstantOp>() : ConstantOp();
+      BlockArgument product = sum ? reader.getBody().front().getArgument(sum->product) : BlockArgument();
+      if (product && product.getArgNumber() == use.getOperandNumber() && zero && isZero(zero) &&
+          asked.getKind() == CompareKind::gt && asked.getLhs() == relu.getResult() && add->hasOneUse() &&
+          product.hasOneUse() &&
+          (add.getLhs() == product || add.getRhs() == product || (*product.user_begin())->hasOneUse()) &&
+          vectorBehind(reader->getOperand(sum->bias)) == forward.bias)
+        return asked;
+    }
+    return nullptr;
+  }
+
+  static void askResultAgain(FusedOp reader, CompareOp asked, Value result) {
+    Block &body = reader.getBody().front();
+    BlockArgument argument = body.addArgument(result.getType(), reader.getLoc());
+    reader->insertOperands(reader->getNumOperands(), result);
+    OpBuilder inside(asked);
+    Value zero = splat(inside, asked.getLoc(), result.getType(), 0);
+    asked.replaceAllUsesWith(
+        CompareOp::create(inside, asked.getLoc(), asked.getType(), CompareKind::gt, argument, zero).getResult());
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
+      if (isOpTriviallyDead(&op))
+        op.erase();
+    for (unsigned number = body.getNumArguments(); number-- > 0;)
+      if (body.getArgument(number).use_empty()) {
+        body.eraseArgument(number);
+        reader->eraseOperand(number);
+      }
+  }
+
+  /// A kernel that reads a mask reads the values that it was made of.
+  static void askResult(OpOperand &use, Value result) {
+    auto reader = cast<FusedOp>(use.getOwner());
+    OpBuilder builder(reader);
+    const Location loc = reader.getLoc();
+    Block &body = reader.getBody().front();
+    BlockArgument mask = body.getArgument(use.getOperandNumber());
+    BlockArgument argument;
+    for (OpOperand &other : reader->getOpOperands())
+      if (rootOf(other.get()) == result && shapeOf(other.get()) == shapeOf(mask))
+        argument = body.getArgument(other.getOperandNumber());
+    const bool isRead = bool(argument);
+    if (!isRead) {
+      Value values = reshape(builder, loc, result, shapeOf(mask));
+      argument = body.addArgument(values.getType(), loc);
+      reader->insertOperands(reader->getNumOperands(), values);
+    }
+    OpBuilder inside = OpBuilder::atBlockBegin(&body);
+    Value zero = splat(inside, loc, argument.getType(), 0);
+    mask.replaceAllUsesWith(CompareOp::create(inside, loc, mask.getType(), CompareKind::gt, argument, zero));
+    const unsigned number = mask.getArgNumber();
+    body.eraseArgument(number);
+    reader->eraseOperand(number);
   }
 
   static Location locationOf(Operation *product, Operation *kernel) {
@@ -183,7 +211,8 @@ private:
   }
 
   static void replace(OpBuilder &builder, Value old, Value made) {
-    old.replaceAllUsesWith(reshape(builder, made.getLoc(), made, shapeOf(old)));
+    Value wanted = converted(builder, made.getLoc(), made, elementTypeOf(old));
+    old.replaceAllUsesWith(reshape(builder, made.getLoc(), wanted, shapeOf(old)));
   }
 
   /// Replaces all readers of a product, or none.
@@ -200,7 +229,10 @@ private:
       gradients.push_back(*gradient);
     }
     OpBuilder builder(forward.product);
-    Value bias = reshape(builder, forward.bias.getLoc(), forward.bias, {shapeOf(forward.product.getResult())[2]});
+    const int64_t columns = shapeOf(forward.product.getResult())[2],
+                  biases = tensorTypeOf(forward.bias).getNumElements() / columns;
+    Value bias = biasFor(builder, forward.bias, forward.product,
+                         biases == 1 ? SmallVector<int64_t>{columns} : SmallVector<int64_t>{biases, columns});
     MatMulEpilogueOp made = build(builder, locationOf(forward.product, forward.kernel), forward.product, bias,
                                   forward.gelu ? "gelu" : "bias", !gradients.empty(), "");
     if (!made)
@@ -226,14 +258,16 @@ private:
         replace(builder, gradient.kernel->getResult(*gradient.sums), derivative->getResults().back());
     }
     builder.setInsertionPoint(forward.kernel);
-    replace(builder, forward.kernel->getResult(0), made->getResult(0));
+    replace(builder, forward.kernel->getResult(forward.result), made->getResult(0));
   }
 
   /// A kernel that only sums the rows of a matrix that a product contracts: a bias's gradient beside the weight's. Its
   /// operand may be sums already, of parts of the matrix, which another kernel computes (split-reductions).
   void replaceSums(FusedOp kernel) const {
-    auto reduce = soleOp<ReduceOp>(kernel);
-    if (!reduce || opsOf(kernel) != 1 || kernel->getNumOperands() != 1 || kernel->getNumResults() != 1 ||
+    KernelMatch match(kernel);
+    auto reduce = match.sole<ReduceOp>();
+    BlockArgument summand = reduce ? match.operandBehind(reduce.getInput()) : BlockArgument();
+    if (!summand || !match.isWhole() || kernel->getNumOperands() != 1 || kernel->getNumResults() != 1 ||
         !sumsRows(reduce))
       return;
     Value parts = rootOf(kernel->getOperand(0)), matrix = kernel->getOperand(0);
@@ -252,18 +286,38 @@ private:
     if (!reduce || reduce.getKind() != ReduceKind::sum ||
         llvm::is_contained(reduce.getDims(), int64_t(shapeOf(reduce.getInput()).size()) - 1))
       return std::nullopt;
-    if (auto argument = dyn_cast<BlockArgument>(reduce.getInput()))
+    if (BlockArgument argument = KernelMatch(maker).operandBehind(reduce.getInput()))
       return maker->getOperand(argument.getArgNumber());
-    for (auto [number, value] : llvm::enumerate(yieldedBy(maker)))
-      if (value == reduce.getInput())
+    std::optional<Value> whole = storedBy(maker, reduce.getInput(), false);
+    return whole ? whole : storedBy(maker, reduce.getInput(), true);
+  }
+
+  /// A result of a kernel that holds a value of its region; `narrowed`: in 16 bits.
+  static std::optional<Value> storedBy(FusedOp maker, Value value, bool narrowed) {
+    for (auto [number, stored] : llvm::enumerate(yieldedBy(maker))) {
+      auto cast = stored.getDefiningOp<CastOp>();
+      if (narrowed ? cast && cast.getInput() == value && isNarrow(elementTypeOf(stored)) : stored == value)
         return maker->getResult(unsigned(number));
+    }
     return std::nullopt;
+  }
+
+  /// The 16-bit matrix that is stored beside an f32 one, and read by products in its place; the matrix itself where
+  /// there is none. PyTorch's autocast sums the 16-bit one as well.
+  static Value multipliedFor(Value matrix) {
+    auto result = dyn_cast<OpResult>(rootOf(matrix));
+    auto maker = result ? dyn_cast<FusedOp>(result.getOwner()) : FusedOp();
+    return maker ? storedBy(maker, yieldedBy(maker)[result.getResultNumber()], true).value_or(matrix) : matrix;
   }
 
   /// Has a product that contracts the rows of `matrix` compute the kernel's sums. False if none does.
   bool sumInProduct(FusedOp kernel, Value matrix) const {
     const int64_t columns = shapeOf(matrix).back();
-    for (OpOperand *use : usesAcrossViews(rootOf(matrix))) {
+    SmallVector<Operation *> around;
+    (void)rootOf(matrix, &around);
+    if (!llvm::all_of(around, [](Operation *view) { return isa<ReshapeOp>(view); }))
+      return false;
+    for (OpOperand *use : usesAcrossViews(rootOf(multipliedFor(matrix)))) {
       auto product = dyn_cast<MatMulOp>(use->getOwner());
       if (!product || use->getOperandNumber() > 1 || product.getAddend() || !product->hasAttr(names::kCall) ||
           shapeOf(product.getResult())[0] != 1)
@@ -271,12 +325,10 @@ private:
       const bool isLhs = use->getOperandNumber() == 0;
       SmallVector<Operation *> views;
       (void)rootOf(use->get(), &views);
-      (void)rootOf(matrix, &views);
       // Rows of the matrix are what is contracted, its columns those of the sums.
       if ((isLhs ? !product.getTransA() : product.getTransB()) || shapeOf(use->get()).back() != columns ||
           !llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); }) ||
-          product.getResult().getType() != RankedTensorType::get(shapeOf(product.getResult()), elementTypeOf(matrix)) ||
-          waitsFor(product, kernel))
+          elementTypeOf(product.getLhs()) != elementTypeOf(product.getRhs()) || waitsFor(product, kernel))
         continue;
       OpBuilder builder(product);
       MatMulEpilogueOp made =
@@ -345,6 +397,6 @@ private:
   const target::Target *target = nullptr;
 };
 
-} // namespace
+} // namespace finishing
 
 } // namespace tcc::train

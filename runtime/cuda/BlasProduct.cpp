@@ -80,7 +80,9 @@ api::cublasLtEpilogue_t epilogueOf(const plan::Epilogue &epilogue) {
 std::string epilogueText(const plan::MatmulCall &call) {
   const plan::Epilogue &epilogue = call.epilogue();
   return call.has_epilogue() ? fmt::format(", epilogue {}{}{}", plan::Epilogue::Kind_Name(epilogue.kind()),
-                                           epilogue.keeps_input() ? " KEEPS_INPUT" : "",
+                                           epilogue.keeps_input()    ? " KEEPS_INPUT"
+                                           : epilogue.bias_of_each() ? " OF_EACH"
+                                                                     : "",
                                            epilogue.sums() ? " SUMS_" + plan::Epilogue::Sums_Name(epilogue.sums()) : "")
                              : "";
 }
@@ -147,6 +149,8 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
                       : Status();
   if (status.ok() && operands.vector)
     status = describe(api::CUBLASLT_MATMUL_DESC_BIAS_POINTER, operands.vector);
+  if (status.ok() && call.epilogue().bias_of_each())
+    status = describe(api::CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, int64_t(call.n()));
   if (status.ok() && operands.matrix)
     status = describe(api::CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, operands.matrix);
   if (status.ok() && operands.matrix)
@@ -284,9 +288,10 @@ std::vector<BlasProduct::Range> BlasProduct::operandRanges() const {
   std::vector<Range> ranges = {{operands.a, bytes(call.m(), call.k(), call.dtype())},
                                {operands.b, bytes(call.k(), call.n(), call.dtype())},
                                {operands.c, bytes(call.m(), call.n(), result)}};
+  const int64_t elements = call.epilogue().sums() == plan::Epilogue::OF_A ? call.m() : call.n(),
+                vectors = call.epilogue().bias_of_each() ? call.batch() : 1;
   if (operands.vector)
-    ranges.push_back(
-        {operands.vector, bytes(1, call.epilogue().sums() == plan::Epilogue::OF_A ? call.m() : call.n(), result)});
+    ranges.push_back({operands.vector, static_cast<uint64_t>(vectors * elements) * plan::dtypeBytes(result)});
   if (operands.matrix)
     ranges.push_back({operands.matrix, bytes(call.m(), call.n(), result)});
   return ranges;

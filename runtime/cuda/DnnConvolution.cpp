@@ -3,6 +3,9 @@
 // The library's tensors have their dimensions in the order N, C, spatial, and strides say where elements lie: so both
 // of our layouts are described alike. It has two or three spatial dimensions; one becomes the second of two.
 //
+// With a bias the graph is convolution -> add -> ReLU. Tensors between them are virtual and in f32: the result is
+// rounded once, when it is stored. NVIDIA lists the graph among its specialised engines that are compiled beforehand.
+//
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/DnnConvolution.h"
 
@@ -19,7 +22,7 @@ using Call = plan::ConvolutionCall;
 using Sizes = google::protobuf::RepeatedField<int64_t>;
 
 /// Names of tensors within a graph.
-enum Uid : int64_t { kX = 1, kW = 2, kY = 3 };
+enum Uid : int64_t { kX = 1, kW = 2, kY = 3, kBias = 4, kSums = 5, kBiased = 6 };
 
 Expected<api::cudnnDataType_t> typeOf(plan::DType type) {
   switch (type) {
@@ -58,6 +61,10 @@ std::vector<int64_t> stridesOf(const std::vector<int64_t> &dims, bool channelsLa
 }
 
 constexpr const char *kWayOut = "compile with tcc --set compiler.convolutions=kernels, which is far slower";
+constexpr const char *kWayOutOfFinish =
+    "compile with tcc --set compiler.epilogues=none, which leaves biases and ReLU to kernels";
+
+bool isFinished(const Call &call) { return call.finish() != Call::SUMS; }
 
 } // namespace
 
@@ -68,6 +75,8 @@ DnnOperands DnnOperands::of(const Call &call, std::span<const api::CUdeviceptr> 
   case Call::WEIGHT_GRADIENT:
     return {pointers[0], pointers[2], pointers[1], workspace};
   default:
+    if (isFinished(call))
+      return {pointers[0], pointers[1], pointers[3], workspace, pointers[2]};
     return {pointers[0], pointers[1], pointers[2], workspace};
   }
 }
@@ -82,6 +91,10 @@ Expected<DnnConvolution> DnnConvolution::describe(std::shared_ptr<const DnnLibra
   Status status = made.describeTensors();
   if (status.ok())
     status = made.describeOperation();
+  if (status.ok() && isFinished(call))
+    status = made.describeFinish();
+  if (status.ok())
+    status = made.describeGraph();
   return status.ok() ? Expected<DnnConvolution>(std::move(made)) : status;
 }
 
@@ -89,24 +102,38 @@ Status DnnConvolution::describeTensors() {
   Expected<api::cudnnDataType_t> type = typeOf(call.dtype());
   if (!type)
     return type.status();
-  auto describe = [&](DnnDescriptor &tensor, Uid uid, const Sizes &sizes, bool channelsLast,
-                      api::CUdeviceptr address) -> Status {
+  auto describe = [&](DnnDescriptor &tensor, Uid uid, const Sizes &sizes, bool channelsLast, api::CUdeviceptr address,
+                      bool isVirtual = false) -> Status {
     Expected<DnnDescriptor> made = DnnDescriptor::create(library, api::CUDNN_BACKEND_TENSOR_DESCRIPTOR);
     if (!made)
       return made.status();
     tensor = made.take();
     const std::vector<int64_t> dims = widened(sizes, 2, 1), strides = stridesOf(dims, channelsLast);
-    return tensor.set(api::CUDNN_ATTR_TENSOR_DATA_TYPE, *type)
+    tensor.set(api::CUDNN_ATTR_TENSOR_DATA_TYPE, isVirtual ? api::CUDNN_DATA_FLOAT : *type)
         .set(api::CUDNN_ATTR_TENSOR_DIMENSIONS, std::span(dims))
         .set(api::CUDNN_ATTR_TENSOR_STRIDES, std::span(strides))
         .set(api::CUDNN_ATTR_TENSOR_UNIQUE_ID, static_cast<int64_t>(uid))
-        .set(api::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, dnnAlignmentOf(address))
-        .finalize("describing a tensor");
+        .set(api::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, isVirtual ? int64_t(16) : dnnAlignmentOf(address));
+    if (isVirtual)
+      tensor.set(api::CUDNN_ATTR_TENSOR_IS_VIRTUAL, true);
+    return tensor.finalize("describing a tensor");
   };
   Status status = describe(x, kX, call.x_dims(), call.channels_last(), operands.x);
   if (status.ok()) // whatever lies last in x and y: an engine turns the weights, which are few
     status = describe(w, kW, call.w_dims(), false, operands.w);
-  return status.ok() ? describe(y, kY, call.y_dims(), call.channels_last(), operands.y) : status;
+  if (status.ok())
+    status = describe(y, kY, call.y_dims(), call.channels_last(), operands.y);
+  if (!status.ok() || !isFinished(call))
+    return status;
+  Sizes features = call.y_dims();
+  for (int i = 0; i < features.size(); ++i)
+    features.Set(i, i == 1 ? features.Get(i) : 1);
+  status = describe(bias, kBias, features, call.channels_last(), operands.bias);
+  if (status.ok())
+    status = describe(sums, kSums, call.y_dims(), call.channels_last(), 0, /*isVirtual=*/true);
+  return status.ok() && call.finish() == Call::BIAS_RELU
+             ? describe(biased, kBiased, call.y_dims(), call.channels_last(), 0, /*isVirtual=*/true)
+             : status;
 }
 
 Status DnnConvolution::describeOperation() {
@@ -130,8 +157,7 @@ Status DnnConvolution::describeOperation() {
         api::CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA}}};
   const Names &names = kNames[static_cast<size_t>(call.kind())];
   for (auto [descriptor, type] :
-       {std::pair(&window, api::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR), std::pair(&operation, names.type),
-        std::pair(&graph, api::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)}) {
+       {std::pair(&window, api::CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR), std::pair(&operation, names.type)}) {
     Expected<DnnDescriptor> made = DnnDescriptor::create(library, type);
     if (!made)
       return made.status();
@@ -151,26 +177,65 @@ Status DnnConvolution::describeOperation() {
     status = operation.set(names.window, window)
                  .set(names.x, x)
                  .set(names.w, w)
-                 .set(names.y, y)
+                 .set(names.y, isFinished(call) ? sums : y)
                  .set(names.alpha, 1.0F)
                  .set(names.beta, 0.0F)
                  .finalize("describing a convolution");
-  return status.ok() ? graph.set(api::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
-                           .set(api::CUDNN_ATTR_OPERATIONGRAPH_OPS, operation)
-                           .finalize("making a graph of a convolution")
-                     : status;
+  ops = {operation.get()};
+  return status;
+}
+
+Status DnnConvolution::describeFinish() {
+  auto add = [&](api::cudnnPointwiseMode_t mode, const DnnDescriptor &from, const DnnDescriptor *with,
+                 const DnnDescriptor &to) -> Status {
+    Expected<DnnDescriptor> how = DnnDescriptor::create(library, api::CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+                            made = DnnDescriptor::create(library, api::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    if (!how || !made)
+      return how ? made.status() : how.status();
+    Status status = how->set(api::CUDNN_ATTR_POINTWISE_MODE, mode)
+                        .set(api::CUDNN_ATTR_POINTWISE_MATH_PREC, api::CUDNN_DATA_FLOAT)
+                        .finalize("describing what follows a convolution");
+    if (!status.ok())
+      return status;
+    made->set(api::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, *how)
+        .set(api::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from)
+        .set(api::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
+    if (with)
+      made->set(api::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *with);
+    status = made->finalize("describing what follows a convolution");
+    ops.push_back(made->get());
+    pointwise.push_back(how.take());
+    pointwise.push_back(made.take());
+    return status;
+  };
+  const bool relu = call.finish() == Call::BIAS_RELU;
+  Status status = add(api::CUDNN_POINTWISE_ADD, sums, &bias, relu ? biased : y);
+  return status.ok() && relu ? add(api::CUDNN_POINTWISE_RELU_FWD, biased, nullptr, y) : status;
+}
+
+Status DnnConvolution::describeGraph() {
+  Expected<DnnDescriptor> made = DnnDescriptor::create(library, api::CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  if (!made)
+    return made.status();
+  graph = made.take();
+  return graph.set(api::CUDNN_ATTR_OPERATIONGRAPH_HANDLE, handle)
+      .set(api::CUDNN_ATTR_OPERATIONGRAPH_OPS, std::span<const api::cudnnBackendDescriptor_t>(ops))
+      .finalize("making a graph of a convolution");
 }
 
 std::string DnnConvolution::text() const {
   static constexpr std::array<const char *, 3> kKinds = {"forward", "gradient of x", "gradient of w"};
-  return fmt::format("convolution {} {}{}, x {}, w {}, y {}, {}, stride {}, dilation {}, pads {} and {}, workspace {}, "
-                     "aligned {} {} {}",
-                     kKinds[static_cast<size_t>(call.kind())], plan::DType_Name(call.dtype()),
-                     call.tf32() ? " in TF32" : "", fmt::join(call.x_dims(), "x"), fmt::join(call.w_dims(), "x"),
-                     fmt::join(call.y_dims(), "x"), call.channels_last() ? "channels last" : "channels first",
-                     fmt::join(call.strides(), "x"), fmt::join(call.dilations(), "x"),
-                     fmt::join(call.pads_begin(), "x"), fmt::join(call.pads_end(), "x"), call.library_scratch_bytes(),
-                     dnnAlignmentOf(operands.x), dnnAlignmentOf(operands.w), dnnAlignmentOf(operands.y));
+  static constexpr std::array<const char *, 3> kFinishes = {"", " + bias", " + bias, ReLU"};
+  return fmt::format("convolution {}{} {}{}, x {}, w {}, y {}, {}, stride {}, dilation {}, pads {} and {}, workspace "
+                     "{}, aligned {} {} {}{}",
+                     kKinds[static_cast<size_t>(call.kind())], kFinishes[static_cast<size_t>(call.finish())],
+                     plan::DType_Name(call.dtype()), call.tf32() ? " in TF32" : "", fmt::join(call.x_dims(), "x"),
+                     fmt::join(call.w_dims(), "x"), fmt::join(call.y_dims(), "x"),
+                     call.channels_last() ? "channels last" : "channels first", fmt::join(call.strides(), "x"),
+                     fmt::join(call.dilations(), "x"), fmt::join(call.pads_begin(), "x"),
+                     fmt::join(call.pads_end(), "x"), call.library_scratch_bytes(), dnnAlignmentOf(operands.x),
+                     dnnAlignmentOf(operands.w), dnnAlignmentOf(operands.y),
+                     isFinished(call) ? fmt::format(" bias {}", dnnAlignmentOf(operands.bias)) : "");
 }
 
 DnnEngines DnnConvolution::engines() const {
@@ -179,7 +244,7 @@ DnnEngines DnnConvolution::engines() const {
 }
 
 Expected<std::vector<DnnEngine>> DnnConvolution::candidates(int most) const {
-  return engines().candidates(most, text(), kWayOut);
+  return engines().candidates(most, text(), isFinished(call) ? kWayOutOfFinish : kWayOut);
 }
 
 Status DnnConvolution::use(const DnnEngine &chosen) {
@@ -188,11 +253,15 @@ Status DnnConvolution::use(const DnnEngine &chosen) {
   if (!made)
     return made.status();
   pack = made.take();
-  static constexpr std::array<int64_t, 3> kUids = {kX, kW, kY};
+  std::vector<int64_t> uids = {kX, kW, kY};
   auto at = [](api::CUdeviceptr address) { return reinterpret_cast<void *>(address); };
-  const std::array<void *, 3> pointers = {at(operands.x), at(operands.w), at(operands.y)};
+  std::vector<void *> pointers = {at(operands.x), at(operands.w), at(operands.y)};
+  if (isFinished(call)) {
+    uids.push_back(kBias);
+    pointers.push_back(at(operands.bias));
+  }
   const std::array<void *, 1> workspace = {engine.workspaceBytes ? at(operands.workspace) : nullptr};
-  return pack.set(api::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const int64_t>(kUids))
+  return pack.set(api::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, std::span<const int64_t>(uids))
       .setPointers(api::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, pointers)
       .setPointers(api::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, workspace)
       .finalize("giving a convolution its operands");
@@ -212,7 +281,11 @@ std::vector<DnnConvolution::Range> DnnConvolution::operandRanges() const {
       count *= static_cast<uint64_t>(size);
     return count;
   };
-  return {{operands.x, bytes(call.x_dims())}, {operands.w, bytes(call.w_dims())}, {operands.y, bytes(call.y_dims())}};
+  std::vector<Range> ranges = {
+      {operands.x, bytes(call.x_dims())}, {operands.w, bytes(call.w_dims())}, {operands.y, bytes(call.y_dims())}};
+  if (isFinished(call))
+    ranges.push_back({operands.bias, static_cast<uint64_t>(call.y_dims(1)) * plan::dtypeBytes(call.dtype())});
+  return ranges;
 }
 
 } // namespace tcc::cuda

@@ -16,9 +16,9 @@
 
 namespace tcc::cuda {
 
-/// Where a convolution's operands lie: input, weights and output, or their gradients.
+/// Where a convolution's operands lie: input, weights and output, or their gradients; and the bias, if it has one.
 struct DnnOperands {
-  api::CUdeviceptr x = 0, w = 0, y = 0, workspace = 0;
+  api::CUdeviceptr x = 0, w = 0, y = 0, workspace = 0, bias = 0;
 
   /// Of an instruction's operands, in order (plan.proto).
   static DnnOperands of(const plan::ConvolutionCall &call, std::span<const api::CUdeviceptr> pointers,
@@ -63,6 +63,10 @@ public:
 private:
   Status describeTensors();
   Status describeOperation();
+  /// What follows the sums: + bias, and ReLU.
+  Status describeFinish();
+  /// The operations as one graph.
+  Status describeGraph();
   DnnEngines engines() const;
 
   std::shared_ptr<const DnnLibrary> library;
@@ -70,6 +74,9 @@ private:
   plan::ConvolutionCall call;
   DnnOperands operands;
   DnnDescriptor x, w, y, window, operation, graph;
+  DnnDescriptor bias, sums, biased;               ///< with a bias: the tensors between the operations are virtual
+  std::vector<DnnDescriptor> pointwise;           ///< operations behind the convolution, and what describes them
+  std::vector<api::cudnnBackendDescriptor_t> ops; ///< in order
   DnnEngine engine;
   DnnDescriptor pack; ///< the engine's addresses
 };

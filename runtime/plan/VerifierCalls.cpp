@@ -194,37 +194,44 @@ void verifyRowwise(const Call &call, const MatmulCall &matmul) {
                     describe(call.entry, call.instruction.operands(i).buffer()));
 }
 
-/// One product of one type, with what its call adds to it, keeps of it, and sums.
+/// One product, or a batch with a bias, with what its call adds to it, keeps of it, and sums, all in the result's type.
 void verifyEpilogue(const Call &call, const MatmulCall &matmul) {
   const Epilogue &epilogue = matmul.epilogue();
   const bool none = epilogue.kind() == Epilogue::NONE, gradient = epilogue.kind() == Epilogue::GELU_GRADIENT;
   const bool ofOperand = epilogue.sums() == Epilogue::OF_A || epilogue.sums() == Epilogue::OF_B;
   const bool known = Epilogue::Kind_IsValid(epilogue.kind()) && Epilogue::Sums_IsValid(epilogue.sums()) &&
                      (none ? ofOperand : !ofOperand) && (epilogue.sums() != Epilogue::OF_RESULT || gradient) &&
-                     (!epilogue.keeps_input() || epilogue.kind() == Epilogue::GELU);
+                     (!epilogue.keeps_input() || epilogue.kind() == Epilogue::GELU) &&
+                     (epilogue.kind() == Epilogue::BIAS || (matmul.batch() == 1 && !epilogue.bias_of_each()));
   const DType result = matmul.result_dtype() == DTYPE_NONE ? matmul.dtype() : matmul.result_dtype();
-  if (!known || matmul.batch() != 1 || matmul.accumulate() || result != matmul.dtype() || matmul.chunk_k() != matmul.k()) {
+  if (!known || matmul.accumulate() || matmul.chunk_k() != matmul.k()) {
     call.report("{}: a matmul with an epilogue that no library has for it", call.where());
     return;
   }
   const bool sums = epilogue.sums() != Epilogue::NO_SUMS;
   if (!call.operandCount("matmul with this epilogue", 3 + !none + epilogue.keeps_input() + sums))
     return;
-  const uint64_t size = dtypeBytes(result), m = matmul.m(), n = matmul.n(), k = matmul.k();
-  call.operand(0, "A", saturatingProduct({size, m, k}), size, false);
-  call.operand(1, "B", saturatingProduct({size, k, n}), size, false);
+  const uint64_t factor = dtypeBytes(matmul.dtype()), size = dtypeBytes(result), batch = matmul.batch(), m = matmul.m(),
+                 n = matmul.n(), k = matmul.k();
+  call.operand(0, "A", saturatingProduct({factor, batch, m, k}), factor, false);
+  call.operand(1, "B", saturatingProduct({factor, batch, k, n}), factor, false);
   int next = 2;
   if (!none)
-    call.operand(next++, gradient ? "the epilogue's matrix" : "the bias", saturatingProduct({size, gradient ? m : 1, n}), size,
-                 false);
-  call.operand(next++, "C", saturatingProduct({size, m, n}), size, true);
+    call.operand(next++, gradient ? "the epilogue's matrix" : "the bias",
+                 saturatingProduct({size,
+                                    gradient                  ? m
+                                    : epilogue.bias_of_each() ? batch
+                                                              : 1,
+                                    n}),
+                 size, false);
+  call.operand(next++, "C", saturatingProduct({size, batch, m, n}), size, true);
   if (epilogue.keeps_input())
     call.operand(next++, "the kept input", saturatingProduct({size, m, n}), size, true);
   if (sums)
     call.operand(next, "the sums", saturatingProduct({size, epilogue.sums() == Epilogue::OF_A ? m : n}), size, true);
   for (const InPlace &pair : call.instruction.in_place())
-    call.report("{}: a matmul with an epilogue cannot write operand {} in place of {}", call.where(), pair.destination(),
-                pair.source());
+    call.report("{}: a matmul with an epilogue cannot write operand {} in place of {}", call.where(),
+                pair.destination(), pair.source());
 }
 
 void verifyMatmul(const Call &call, const MatmulCall &matmul) {
@@ -336,13 +343,21 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   uint64_t sizeOfW = conv.result_dtype() == DTYPE_NONE ? size : dtypeBytes(conv.result_dtype()); // as a result
   uint64_t chunks = (conv.x_dims(0) + conv.tile_batch() - 1) / conv.tile_batch();
   bool partial = conv.kind() == ConvolutionCall::WEIGHT_GRADIENT && (chunks > 1 || conv.partial_bytes() > 0);
-  if (!call.operandCount("convolution", partial ? 4 : 3))
+  const bool finished = conv.finish() != ConvolutionCall::SUMS;
+  if (finished && (!ConvolutionCall::Finish_IsValid(conv.finish()) || conv.kind() != ConvolutionCall::FORWARD ||
+                   conv.implementation() != ConvolutionCall::CUDNN || sizeOfW != size)) {
+    call.report("{}: a convolution with a bias or ReLU that no library has for it", call.where());
+    return;
+  }
+  if (!call.operandCount(finished ? "convolution with a bias" : "convolution", partial || finished ? 4 : 3))
     return;
   switch (conv.kind()) {
   case ConvolutionCall::FORWARD:
     call.operand(0, "x", x, size, false);
     call.operand(1, "w", w, size, false);
-    call.operand(2, "y", y, size, true);
+    if (finished)
+      call.operand(2, "the bias", saturatingProduct({size, static_cast<uint64_t>(conv.y_dims(1))}), size, false);
+    call.operand(finished ? 3 : 2, "y", y, size, true);
     break;
   case ConvolutionCall::INPUT_GRADIENT:
     call.operand(0, "dy", y, size, false);

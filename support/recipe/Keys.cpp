@@ -420,19 +420,22 @@ std::vector<Key> makeKeys() {
        "compute a larger product with independent rows (logits) in chunks of about so many bytes, and never store it; "
        "0: no chunks. CUDA plans: 536870912 by default"},
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
-       "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are stored"},
+       "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are "
+       "stored"},
       {"compiler.attention_calls", choice({"none", "forward", "both"}), "\"none\"", Recompile,
-       "on CUDA, what cuDNN computes of attention: `\"none\"`: generated kernels; `\"forward\"`: attention; `\"both\"`: its "
+       "on CUDA, what cuDNN computes of attention: `\"none\"`: generated kernels; `\"forward\"`: attention; "
+       "`\"both\"`: its "
        "gradient, too, which stores the scores' gradients"},
       {"compiler.overlap", flag(), "true", Recompile,
        "run updates of parameters concurrently with the products that follow; on CUDA, let small kernels share "
        "launches"},
       {"compiler.fuse_updates", flag(), "true", Recompile,
        "compute gradients of matrices row by row where they are updated, and never store them"},
-      {"compiler.epilogues", choice({"exact", "all", "none"}), "\"exact\"", Recompile,
-       "on CUDA, what calls of products compute beside them: `\"exact\"`: biases; `\"all\"`: gelu, its gradient and "
-       "sums "
-       "for biases, too, in the library's bits"},
+      {"compiler.epilogues", choice({"exact", "bias", "gelu", "all", "none"}), "\"exact\"", Recompile,
+       "on CUDA, what calls of products and convolutions compute beside them: `\"exact\"`: biases that keep their "
+       "bits; "
+       "`\"bias\"`: all biases; `\"gelu\"`: also gelu, ReLU of convolutions and gelu's gradient; `\"all\"`: also "
+       "sums for biases' gradients; each in the library's bits"},
       {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
        "on CUDA, what computes convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; `\"kernels\"`: "
        "generated kernels, which are far slower"},
@@ -545,8 +548,7 @@ std::string keysTable() {
     // A preset that is a TOML value is code.
     bool literal = !key.preset.empty() && parseToml("v = " + key.preset).ok();
     text += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, describe(key.values),
-                        literal ? "`" + key.preset + "`" : key.preset,
-                        key.change == Change::Recompile ? "" : "yes",
+                        literal ? "`" + key.preset + "`" : key.preset, key.change == Change::Recompile ? "" : "yes",
                         key.meaning);
   }
   return text;

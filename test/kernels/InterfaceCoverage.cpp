@@ -34,6 +34,7 @@ bool isStructural(llvm::StringRef name) {
                                           "train.yield",
                                           "train.fill",
                                           "train.copy",
+                                          "train.conv_epilogue",
                                           "train.matmul_epilogue",
                                           "train.run_scalar",
                                           "train.attention_call",

@@ -105,7 +105,8 @@ template <typename Dims> std::string product(const Dims &dims, int from) {
 std::string convolutionText(const plan::ConvolutionCall &call) {
   static const std::set<std::string_view> known = {"kind",         "dtype",       "groups",        "tile_batch", "tile_lines",
                                                    "tile_columns", "block_words", "partial_bytes", "widened",    "numerics",
-                                                   "form",         "implementation", "library_scratch_bytes"};
+                                                   "form",         "implementation", "library_scratch_bytes",
+                                                   "finish"};
   static constexpr const char *kinds[] = {"forward", "input gradient", "weight gradient"};
   int kind = call.kind();
   std::string text = fmt::format("conv {}{}", typePrefix(call.dtype()), product(call.w_dims(), 2));
@@ -124,7 +125,8 @@ std::string convolutionText(const plan::ConvolutionCall &call) {
                      : call.form() == plan::ConvolutionCall::PIXELS ? " by pixels"
                                                                     : "";
   const char *library = call.implementation() == plan::ConvolutionCall::CUDNN ? " by cuDNN" : "";
-  return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + form + otherFields(call, known) + library;
+  return text + " " + (kind >= 0 && kind < 3 ? kinds[kind] : "gradient") + form + otherFields(call, known) + library +
+         finishText(call);
 }
 
 std::string attentionText(const plan::AttentionCall &call) {
@@ -208,6 +210,17 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
               : "nothing";
 }
 } // namespace
+
+std::string finishText(const plan::ConvolutionCall &call) {
+  switch (call.finish()) {
+  case plan::ConvolutionCall::BIAS:
+    return " + bias";
+  case plan::ConvolutionCall::BIAS_RELU:
+    return " + bias, ReLU";
+  default:
+    return "";
+  }
+}
 
 std::string epilogueText(const plan::MatmulCall &call) {
   static constexpr const char *kinds[] = {"", " + bias", " + bias, gelu", " times gelu'"};

@@ -220,7 +220,8 @@ std::string instructionName(const plan::Instruction &instruction) {
     static constexpr const char *kinds[] = {"convolution", "convolution input gradient", "convolution weight gradient"};
     int kind = instruction.convolution().kind();
     return std::string(kind >= 0 && kind < 3 ? kinds[kind] : "convolution") +
-           (instruction.convolution().implementation() == plan::ConvolutionCall::CUDNN ? " cuDNN" : "");
+           (instruction.convolution().implementation() == plan::ConvolutionCall::CUDNN ? " cuDNN" : "") +
+           finishText(instruction.convolution());
   }
   case plan::Instruction::kAttention:
     return instruction.attention().kind() == plan::AttentionCall::GRADIENT ? "attention gradient cuDNN"

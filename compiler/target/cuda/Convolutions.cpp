@@ -87,6 +87,9 @@ bool callCudnn(Call &request, bool tf32, const CudaModel &model) {
   const bool known = type == plan::F32 || type == plan::BF16 || type == plan::F16;
   if (!known || call.result_dtype() != type) // no engine makes f32 of 16 bits
     return false;
+  // Engines for a bias behind a depthwise convolution are those for any convolution: slow ones.
+  if (call.finish() != plan::ConvolutionCall::SUMS && call.groups() > 1 && call.w_dims(1) == 1)
+    return false;
   // Indices of engines have 32 bits.
   for (const Dims *dims : {&call.x_dims(), &call.w_dims(), &call.y_dims()})
     if (elementsOf(*dims) > std::numeric_limits<int32_t>::max())

@@ -111,9 +111,10 @@ private:
            std::max({product.batch(), product.m(), product.n(), product.k()}) <= std::numeric_limits<int32_t>::max();
   }
 
-  /// Epilogues that the library has (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias and sums have the
-  /// result's type; rows of gelu's input are a multiple of 8 elements apart. In f32 version 13 has no algorithm for
-  /// gelu's gradient without sums, nor for sums of its B, which is the product's A (docs/measurements/device-runs.md).
+  /// Epilogues that the library has (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias, gelu's input and sums
+  /// have the result's type; rows of gelu's input are a multiple of 8 elements apart; a batch has a distance between
+  /// its biases. In f32 version 13 has no algorithm for gelu's gradient without sums, nor for sums of its B, which is
+  /// the product's A (docs/measurements/device-runs.md).
   static bool finishes(const plan::MatmulCall &product) {
     if (!product.has_epilogue())
       return true;
@@ -122,7 +123,7 @@ private:
     const bool missing = epilogue.sums() == plan::Epilogue::OF_A || (epilogue.kind() == plan::Epilogue::GELU_GRADIENT &&
                                                                      epilogue.sums() == plan::Epilogue::NO_SUMS);
     return product.dtype() != plan::F64 && !(product.dtype() == plan::F32 && missing) &&
-           product.dtype() == product.result_dtype() && product.batch() == 1 &&
+           (product.batch() == 1 || epilogue.kind() == plan::Epilogue::BIAS) &&
            (!keepsRows || product.n() % plan::kBlasAuxiliaryElements == 0);
   }
 

@@ -50,6 +50,7 @@ enum cublasLtMatmulDescAttributes_t : int {
   CUBLASLT_MATMUL_DESC_TRANSB = 4,
   CUBLASLT_MATMUL_DESC_EPILOGUE = 7,              ///< uint32_t, one cublasLtEpilogue_t
   CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,          ///< void *: a vector of D's type; read, or of a bias's gradient written
+  CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10,    ///< int64_t, elements; 0: one bias for all products of a batch
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11, ///< void *: gelu's input, of D's type
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,      ///< int64_t, elements; a multiple of 8
 };

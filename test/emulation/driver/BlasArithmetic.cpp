@@ -163,17 +163,28 @@ uint64_t vectorLength(const Epilogue &epilogue, const Shape &shape) {
   return epilogue.sums == Epilogue::ColumnsOfB ? shape.n : shape.m;
 }
 
+uint64_t vectorSpan(const BlasObject &desc, const Shape &shape, const BlasObject &d) {
+  return (static_cast<uint64_t>(d.batch - 1) * static_cast<uint64_t>(desc.vectorStride) +
+          vectorLength(*epilogueOf(desc.epilogue), shape)) *
+         bytesOf(d.type);
+}
+
 uint64_t auxiliarySpan(const BlasObject &desc, const BlasObject &d) {
   return ((d.columns - 1) * static_cast<uint64_t>(desc.auxiliaryLd) + d.rows) * bytesOf(d.type);
 }
 
-/// What the documentation says of an epilogue's attributes; batches are refused, which is stricter.
+/// What the documentation says of an epilogue's attributes (cublasLtMatmulDescAttributes_t). Bias, its gradient and
+/// gelu's input have D's type: BIAS_DATA_TYPE and EPILOGUE_AUX_DATA_TYPE are for 8-bit products, and are not known
+/// here. A batch has BIAS_BATCH_STRIDE, and 0 for one bias of all; batches with other epilogues are refused, which is
+/// stricter.
 static std::string problemOf(const BlasObject &desc, const BlasObject &d) {
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
   if (desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
     return "";
-  if (d.batch != 1 || d.type == CUDA_R_64F)
+  if ((d.batch != 1 && desc.epilogue != CUBLASLT_EPILOGUE_BIAS) || d.type == CUDA_R_64F)
     return fmt::format("an epilogue of {} products of type {}", d.batch, int(d.type));
+  if (desc.vectorStride != 0 && (d.batch == 1 || desc.vectorStride < int64_t(d.rows)))
+    return fmt::format("{} biases of {} rows with batch stride {}", d.batch, d.rows, desc.vectorStride);
   if (epilogue.hasVector() && (!desc.vector || reinterpret_cast<uint64_t>(desc.vector) % bytesOf(d.type)))
     return fmt::format("epilogue {} with a bias at {}", desc.epilogue, fmt::ptr(desc.vector));
   if (epilogue.hasAuxiliary() && (!desc.auxiliary || reinterpret_cast<uint64_t>(desc.auxiliary) % bytesOf(d.type)))
@@ -186,7 +197,7 @@ static std::string problemOf(const BlasObject &desc, const BlasObject &d) {
 
 uint64_t digestOf(const BlasObject &desc, std::initializer_list<const BlasObject *> layouts) {
   uint64_t digest = uint64_t(desc.computeType) * 31 + uint64_t(desc.scaleType) * 7 + desc.transA * 2 + desc.transB;
-  digest = digest * 1021 + desc.epilogue * 64 + uint64_t(desc.auxiliaryLd);
+  digest = digest * 1021 + desc.epilogue * 64 + uint64_t(desc.auxiliaryLd) + uint64_t(desc.vectorStride) * 8191;
   for (const BlasObject *l : layouts)
     for (uint64_t word :
          {uint64_t(l->type), l->rows, l->columns, uint64_t(l->ld), uint64_t(l->batch), uint64_t(l->stride)})
@@ -205,8 +216,8 @@ std::optional<Fault> Product::run(uint32_t work) const {
     return fault;
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
   if (epilogue.hasVector())
-    if (auto fault = memory.touchByWork(desc.vector, vectorLength(epilogue, shape) * bytesOf(d.type),
-                                        epilogue.adds ? kRead : kWrite, work, what))
+    if (auto fault =
+            memory.touchByWork(desc.vector, vectorSpan(desc, shape, d), epilogue.adds ? kRead : kWrite, work, what))
       return fault;
   BlasObject auxiliary = d;
   auxiliary.ld = desc.auxiliaryLd;
@@ -269,17 +280,17 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
       double value = alpha * sum;
       if (beta != 0)
         value += beta * loadElement(added, i + j * uint64_t(c.ld), c.type);
-      storeElement(to, at, finish(value, i, j, sums), d.type);
+      storeElement(to, at, finish(value, batch, i, j, sums), d.type);
     }
   storeSums(left, right, sums);
 }
 
 /// Step by step in f32, as it is stored by none of the steps.
-double Product::finish(double value, uint64_t row, uint64_t column, std::vector<float> &sums) const {
+double Product::finish(double value, uint64_t batch, uint64_t row, uint64_t column, std::vector<float> &sums) const {
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
   const uint64_t at = row + column * uint64_t(desc.auxiliaryLd);
   if (epilogue.adds)
-    value = float(value) + float(loadElement(desc.vector, row, d.type));
+    value = float(value) + float(loadElement(desc.vector, batch * uint64_t(desc.vectorStride) + row, d.type));
   if (epilogue.keeps)
     storeElement(desc.auxiliary, at, value, d.type);
   if (epilogue.gelu)

@@ -35,6 +35,8 @@ struct Epilogue {
 std::optional<Epilogue> epilogueOf(uint32_t number);
 /// Elements of the bias, or of the sums.
 uint64_t vectorLength(const Epilogue &epilogue, const Shape &shape);
+/// Bytes of the bias of all products of a batch, or of the sums.
+uint64_t vectorSpan(const BlasObject &desc, const Shape &shape, const BlasObject &d);
 /// Bytes of gelu's input.
 uint64_t auxiliarySpan(const BlasObject &desc, const BlasObject &d);
 
@@ -65,7 +67,7 @@ struct Product {
 
 private:
   void multiply(uint64_t batch, uint32_t work) const;
-  double finish(double value, uint64_t row, uint64_t column, std::vector<float> &sums) const;
+  double finish(double value, uint64_t batch, uint64_t row, uint64_t column, std::vector<float> &sums) const;
   void storeSums(const std::vector<double> &left, const std::vector<double> &right, std::vector<float> &sums) const;
 };
 

@@ -61,6 +61,9 @@ std::string DnnProblem::wrong() const {
     if (tensor->type != x.type)
       return "tensors of several types";
   }
+  if (finish != Sums &&
+      (bias.dims.size() != y.dims.size() || bias.dims[1] != y.dims[1] || bias.elements() != y.dims[1]))
+    return "a bias that has not one element for each feature";
   if (x.dims[1] % w.dims[1] || w.dims[0] % (x.dims[1] / w.dims[1]) || y.dims[1] != w.dims[0] || y.dims[0] != x.dims[0])
     return "channels or batches that do not fit";
   for (size_t i = 0; i < spatial; ++i) {
@@ -112,6 +115,10 @@ std::vector<DnnConfiguration> dnnHeuristics(const DnnProblem &problem, cudnnBack
     return {};
   if (!standIn().options.engines)
     return {{kAnyOrder, 0}, {kWinograd, 0}};
+  // cuDNN 9.26 lists none for a bias of another type, nor for 16 bits between the operations.
+  if (problem.finish != DnnProblem::Sums &&
+      (!standIn().options.epilogues || problem.bias.type != problem.y.type || problem.between != CUDNN_DATA_FLOAT))
+    return {};
   if (mode == CUDNN_HEUR_MODE_FALLBACK)
     return {{kStrict, 0}};
   if (mode == CUDNN_HEUR_MODE_B) // it knows fewer graphs
@@ -242,6 +249,9 @@ std::optional<Fault> DnnWork::run(uint32_t work) const {
     if (auto fault =
             memory.touchByWork(of(*tensor), tensor->bytes(), tensor == &p.result() ? kWrite : kRead, work, what))
       return fault;
+  if (p.finish != DnnProblem::Sums)
+    if (auto fault = memory.touchByWork(bias, p.bias.bytes(), kRead, work, what))
+      return fault;
   const DnnEngineRule &engine = *findDnnEngine(configuration.engine);
   if (uint64_t bytes = dnnWorkspace(p, configuration)) {
     if (auto fault = memory.touchByWork(workspace, bytes, kWrite, work, what))
@@ -313,6 +323,14 @@ std::optional<Fault> DnnWork::run(uint32_t work) const {
   if (hasNote(engine, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
     for (float &element : result)
       element = static_cast<float>(static_cast<_Float16>(element));
+  // In f32, as the tensors between the operations are; a NaN passes ReLU (probe DnnReluKeepsNan).
+  for (int64_t i = 0; p.finish != DnnProblem::Sums && i < int64_t(result.size()); ++i) {
+    float &element = at(result, i);
+    element +=
+        static_cast<float>(loadElement(bias, static_cast<uint64_t>(i / pixelsY % features), asCuda(p.bias.type)));
+    if (p.finish == DnnProblem::BiasRelu && element < 0)
+      element = 0;
+  }
   storeElements(p.result(), of(p.result()), result);
   return std::nullopt;
 }

@@ -16,7 +16,10 @@ struct DnnProblem {
 
     int64_t elements() const;
     uint64_t bytes() const { return static_cast<uint64_t>(elements()) * (type == cuda::api::CUDNN_DATA_FLOAT ? 4 : 2); }
-  } x, w, y;
+  } x, w, y, bias;
+  /// What follows the sums before they are rounded to y's type.
+  enum Finish { Sums, Bias, BiasRelu } finish = Sums;
+  cuda::api::cudnnDataType_t between = cuda::api::CUDNN_DATA_FLOAT; ///< of the virtual tensors
   std::vector<int64_t> strides, dilations, before, after;
   float alpha = 1, beta = 0;
 
@@ -55,9 +58,11 @@ uint64_t dnnWorkspace(const DnnProblem &problem, const DnnConfiguration &configu
 struct DnnWork {
   DnnProblem problem;
   DnnConfiguration configuration;
-  void *x = nullptr, *w = nullptr, *y = nullptr, *workspace = nullptr;
+  void *x = nullptr, *w = nullptr, *y = nullptr, *bias = nullptr, *workspace = nullptr;
 
-  void *of(const DnnProblem::Tensor &tensor) const { return &tensor == &problem.x ? x : &tensor == &problem.w ? w : y; }
+  void *of(const DnnProblem::Tensor &tensor) const {
+    return &tensor == &problem.x ? x : &tensor == &problem.w ? w : &tensor == &problem.bias ? bias : y;
+  }
   /// Touches the operands, fills the workspace with NaN, convolves.
   std::optional<Fault> run(uint32_t work) const;
 };

@@ -207,6 +207,9 @@ TCC_BLAS_ENTRY cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc, cublasL
   case CUBLASLT_MATMUL_DESC_BIAS_POINTER:
     done = read(d, value, bytes, found->vector, call);
     break;
+  case CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE:
+    done = read(d, value, bytes, found->vectorStride, call);
+    break;
   case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER:
     done = read(d, value, bytes, found->auxiliary, call);
     break;
@@ -297,8 +300,8 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   }
   if (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !d.options.epilogues)
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  // As on some cards: an H200 had neither, an H100 had DGELU (probe BlasHasNoSumsOfB).
-  if (ld->type == CUDA_R_32F && (product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_BGRADB))
+  // As on some cards, of f32: an H200 had neither, an H100 had DGELU (probe BlasHasNoSumsOfB).
+  if (la->type == CUDA_R_32F && (product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_BGRADB))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   for (const Offer &offer : kOffers) {
     std::optional<uint64_t> bytes = workspaceOf(offer, s, uint64_t(ld->batch), *wanted);
@@ -426,7 +429,7 @@ TCC_BLAS_ENTRY cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   const Epilogue epilogue = *epilogueOf(product->epilogue);
   std::vector<std::tuple<const void *, uint64_t, const char *>> beside;
   if (epilogue.hasVector())
-    beside.emplace_back(product->vector, vectorLength(epilogue, made.shape) * bytesOf(ld->type), "the bias");
+    beside.emplace_back(product->vector, vectorSpan(*product, made.shape, *ld), "the bias");
   if (epilogue.hasAuxiliary())
     beside.emplace_back(product->auxiliary, auxiliarySpan(*product, *ld), "the auxiliary matrix");
   for (auto [pointer, bytes, name] : beside) {

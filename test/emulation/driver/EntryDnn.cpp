@@ -23,85 +23,6 @@ using namespace tcc::emulation;
 
 namespace {
 
-struct OperationNames {
-  cudnnBackendDescriptorType_t type;
-  DnnProblem::Direction direction;
-  cudnnBackendAttributeName_t alpha, beta, window, x, w, y;
-};
-constexpr OperationNames kOperations[] = {
-#define TCC_NAMES(type, direction, prefix, x, w, y)                                                                    \
-  {CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR, DnnProblem::direction,                                     \
-   CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_ALPHA,       CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_BETA,          \
-   CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC,   CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##x,           \
-   CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##w,         CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##y},
-    TCC_NAMES(FORWARD, Forward, FORWARD, X, W, Y) TCC_NAMES(BACKWARD_DATA, Data, BWD_DATA, DX, W, DY)
-        TCC_NAMES(BACKWARD_FILTER, Filter, BWD_FILTER, X, DW, DY)
-#undef TCC_NAMES
-};
-const OperationNames *namesOf(const DnnObject &operation) {
-  for (const OperationNames &names : kOperations)
-    if (names.type == operation.type)
-      return &names;
-  return nullptr;
-}
-
-/// Not dense in any order: dense is what our runtime describes, and what memory is checked as.
-bool hasGaps(const DnnProblem::Tensor &tensor) {
-  std::vector<std::pair<int64_t, int64_t>> order;
-  for (size_t i = 0; i < tensor.dims.size(); ++i)
-    order.emplace_back(tensor.strides[i], tensor.dims[i]);
-  std::sort(order.begin(), order.end());
-  int64_t step = 1;
-  for (auto [stride, dim] : order) {
-    if (dim > 1 && stride != step)
-      return true;
-    step *= dim;
-  }
-  return false;
-}
-
-/// What an operation computes; nothing after a message.
-std::optional<DnnProblem> problemOfOperation(StandIn &d, const DnnObject &operation, const char *call) {
-  const OperationNames *names = namesOf(operation);
-  if (!names) {
-    d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE,
-             fmt::format("{}: a descriptor of type {} is no operation", call, int(operation.type)));
-    return std::nullopt;
-  }
-  DnnProblem problem;
-  problem.direction = names->direction;
-  problem.alpha = operation.one<float>(names->alpha);
-  problem.beta = operation.one<float>(names->beta);
-  for (auto [name, tensor] : {std::pair(names->x, &problem.x), {names->w, &problem.w}, {names->y, &problem.y}}) {
-    DnnObject *found = referred(d, operation, name, {CUDNN_BACKEND_TENSOR_DESCRIPTOR}, call);
-    if (!found)
-      return std::nullopt;
-    tensor->uid = found->one<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID);
-    tensor->alignment = found->one<int64_t>(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT);
-    tensor->type = found->one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE);
-    tensor->dims = found->all<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS);
-    tensor->strides = found->all<int64_t>(CUDNN_ATTR_TENSOR_STRIDES);
-    if (hasGaps(*tensor)) {
-      d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE,
-               fmt::format("{}: a tensor of a convolution with gaps between its elements", call));
-      return std::nullopt;
-    }
-  }
-  DnnObject *window = referred(d, operation, names->window, {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR}, call);
-  if (!window)
-    return std::nullopt;
-  problem.strides = window->all<int64_t>(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
-  problem.dilations = window->all<int64_t>(CUDNN_ATTR_CONVOLUTION_DILATIONS);
-  problem.before = window->all<int64_t>(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
-  problem.after = window->all<int64_t>(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS);
-  return problem;
-}
-
-std::optional<DnnProblem> problemOfGraph(StandIn &d, const DnnObject &graph, const char *call) {
-  DnnObject *operation = findDnn(d, graph.one<cudnnBackendDescriptor_t>(CUDNN_ATTR_OPERATIONGRAPH_OPS), false, call);
-  return operation ? problemOfOperation(d, *operation, call) : std::nullopt;
-}
-
 /// What a finalized configuration computes, and how; nothing after a message.
 struct Chosen {
   DnnProblem problem;
@@ -478,8 +399,11 @@ TCC_DNN_ENTRY cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
   const auto uids = pack->all<int64_t>(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
   const auto pointers = pack->all<void *>(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
   const DnnProblem &problem = work.problem;
-  for (auto [tensor, pointer, name] :
-       {std::tuple(&problem.x, &work.x, "x"), {&problem.w, &work.w, "w"}, {&problem.y, &work.y, "y"}}) {
+  std::vector<std::tuple<const DnnProblem::Tensor *, void **, const char *>> tensors = {
+      {&problem.x, &work.x, "x"}, {&problem.w, &work.w, "w"}, {&problem.y, &work.y, "y"}};
+  if (problem.finish != DnnProblem::Sums)
+    tensors.emplace_back(&problem.bias, &work.bias, "the bias");
+  for (auto [tensor, pointer, name] : tensors) {
     auto at = std::find(uids.begin(), uids.end(), tensor->uid);
     if (at == uids.end())
       return refuseDnn(d, FaultKind::Misuse, CUDNN_STATUS_BAD_PARAM, fmt::format("{}: no address of {}", call, name));
@@ -498,7 +422,7 @@ TCC_DNN_ENTRY cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
     return a < b + otherBytes && b < a + oneBytes;
   };
   const DnnProblem::Tensor &result = problem.result();
-  for (const DnnProblem::Tensor *tensor : {&problem.x, &problem.w, &problem.y})
+  for (auto [tensor, pointer, name] : tensors)
     if (tensor != &result && overlaps(work.of(*tensor), tensor->bytes(), work.of(result), result.bytes()))
       return refuseDnn(d, FaultKind::Misuse, CUDNN_STATUS_BAD_PARAM,
                        fmt::format("{}: the result overlaps an operand", call));
@@ -513,7 +437,7 @@ TCC_DNN_ENTRY cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
       return refuseDnn(
           d, FaultKind::OutOfBounds, CUDNN_STATUS_BAD_PARAM,
           fmt::format("{}: a workspace of {} bytes at {}", call, bytes, d.machine.memory().describe(work.workspace)));
-    for (const DnnProblem::Tensor *tensor : {&problem.x, &problem.w, &problem.y})
+    for (auto [tensor, pointer, name] : tensors)
       if (overlaps(work.of(*tensor), tensor->bytes(), work.workspace, bytes))
         return refuseDnn(d, FaultKind::Misuse, CUDNN_STATUS_BAD_PARAM,
                          fmt::format("{}: the workspace overlaps an operand", call));

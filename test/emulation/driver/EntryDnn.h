@@ -43,7 +43,11 @@ inline DnnObject *referred(StandIn &d, const DnnObject &from, cuda::api::cudnnBa
   return found;
 }
 
-/// Several operations, or one that is no convolution.
+/// What the operation of a convolution computes, and what a graph that begins with one does; nothing after a message.
+std::optional<DnnProblem> problemOfOperation(StandIn &d, const DnnObject &operation, const char *call);
+std::optional<DnnProblem> problemOfGraph(StandIn &d, const DnnObject &graph, const char *call);
+
+/// Operations of which the first is no convolution.
 bool isDnnGraph(StandIn &d, const DnnObject &graph);
 /// The operations and tensors of a graph; nothing after a message.
 std::optional<DnnGraph> readDnnGraph(StandIn &d, const DnnObject &graph, const char *call);

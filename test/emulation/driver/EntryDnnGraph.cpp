@@ -15,15 +15,16 @@ namespace tcc::emulation {
 
 namespace {
 constexpr cudnnPointwiseMode_t kModes[] = {
-    CUDNN_POINTWISE_ADD,    CUDNN_POINTWISE_MUL,       CUDNN_POINTWISE_DIV,
-    CUDNN_POINTWISE_SUB,    CUDNN_POINTWISE_EXP,       CUDNN_POINTWISE_LOG,
-    CUDNN_POINTWISE_CMP_GE, CUDNN_POINTWISE_GEN_INDEX, CUDNN_POINTWISE_BINARY_SELECT};
+    CUDNN_POINTWISE_ADD,           CUDNN_POINTWISE_MUL,     CUDNN_POINTWISE_DIV,    CUDNN_POINTWISE_SUB,
+    CUDNN_POINTWISE_EXP,           CUDNN_POINTWISE_LOG,     CUDNN_POINTWISE_CMP_GE, CUDNN_POINTWISE_GEN_INDEX,
+    CUDNN_POINTWISE_BINARY_SELECT, CUDNN_POINTWISE_RELU_FWD};
 
 /// Tensors that a mode takes beside the result.
 int operandsOf(cudnnPointwiseMode_t mode) {
   switch (mode) {
   case CUDNN_POINTWISE_EXP:
   case CUDNN_POINTWISE_LOG:
+  case CUDNN_POINTWISE_RELU_FWD:
   case CUDNN_POINTWISE_GEN_INDEX:
     return 1;
   case CUDNN_POINTWISE_BINARY_SELECT:
@@ -137,10 +138,8 @@ private:
 
 bool isDnnGraph(StandIn &d, const DnnObject &graph) {
   const auto operations = graph.all<cudnnBackendDescriptor_t>(CUDNN_ATTR_OPERATIONGRAPH_OPS);
-  if (operations.size() != 1)
-    return true;
-  DnnObject *only = findDnn(d, operations.front(), false, "cudnnBackendFinalize");
-  return only && partOf(only->type);
+  DnnObject *first = findDnn(d, operations.front(), false, "cudnnBackendFinalize");
+  return first && partOf(first->type);
 }
 
 std::optional<DnnGraph> readDnnGraph(StandIn &d, const DnnObject &graph, const char *call) {

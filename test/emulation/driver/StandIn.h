@@ -41,7 +41,7 @@ struct StandInOptions {
   double ncclSeconds = 300; ///< that ranks wait for each other
   double graphSeconds = 20; ///< that the end of a communicator waits for graphs
   int engines = 1;          ///< 0: cuDNN has none that adds in a fixed order, in f32
-  int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone
+  int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone, cuDNN engines for plain convolutions
   std::string productsFile; ///< recorded answers of cuBLASLt's heuristics (BlasReplay.h); empty: a rule of ours
   std::string modulesFile;  ///< gets a line for each image that is to be loaded; empty: none
   std::string trafficFile;  ///< empty: none
@@ -102,7 +102,7 @@ struct BlasObject {
   bool transA = false, transB = false;
   uint32_t epilogue = cuda::api::CUBLASLT_EPILOGUE_DEFAULT;
   void *vector = nullptr, *auxiliary = nullptr; ///< of a description: bias or its gradient, gelu's input
-  int64_t auxiliaryLd = 0;
+  int64_t auxiliaryLd = 0, vectorStride = 0;    ///< the latter between the biases of a batch
   uint64_t rows = 0, columns = 0; ///< of a layout: column-major, columns `ld` elements apart
   int64_t ld = 0, stride = 0;
   int32_t batch = 1;

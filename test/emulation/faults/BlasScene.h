@@ -21,7 +21,7 @@ struct Product {
   uint32_t alignment = 256, schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   uint32_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   CUdeviceptr vector = 0, auxiliary = 0;
-  int64_t auxiliaryLd = 8;
+  int64_t auxiliaryLd = 8, vectorStride = 0;
 
   cublasLtHandle_t handle = nullptr;
   cublasLtMatmulDesc_t desc = nullptr;
@@ -37,6 +37,8 @@ struct Product {
     if (epilogue != CUBLASLT_EPILOGUE_DEFAULT) {
       cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, 4);
       cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &vector, 8);
+      if (vectorStride)
+        cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, &vectorStride, 8);
       cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &auxiliary, 8);
       cublasLtMatmulDescSetAttribute(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &auxiliaryLd, 8);
     }

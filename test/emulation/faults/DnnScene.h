@@ -13,12 +13,15 @@ struct DnnScene {
   DnnProblem::Direction direction = DnnProblem::Forward;
   int64_t alignment = 16, engine = 9, tile = 2; ///< engine 9: sums in f32, in `tile` parts
   bool finalizeTensor = true, finalizePlan = true, setAlignment = true;
-  int64_t outputs = 2;                                  ///< rows and columns of y
-  cudnnBackendAttributeType_t sizes = CUDNN_TYPE_INT64; ///< the type that dimensions are said to have
+  int64_t outputs = 2;                                      ///< rows and columns of y
+  cudnnBackendAttributeType_t sizes = CUDNN_TYPE_INT64;     ///< the type that dimensions are said to have
+  DnnProblem::Finish finish = DnnProblem::Sums;             ///< forward alone: a bias, tensor 3, and ReLU
+  int64_t biases = 4;                                       ///< elements of the bias
+  bool keepsSums = true, addsSums = true, addsFirst = true; ///< sums are virtual, and added to; the bias before ReLU
   std::vector<cudnnBackendDescriptor_t> made;
 
   cudnnHandle_t handle = nullptr;
-  cudnnBackendDescriptor_t tensors[3] = {}, graph = nullptr, configuration = nullptr, plan = nullptr, pack = nullptr;
+  cudnnBackendDescriptor_t tensors[6] = {}, graph = nullptr, configuration = nullptr, plan = nullptr, pack = nullptr;
 
   cudnnBackendDescriptor_t create(cudnnBackendDescriptorType_t type) {
     cudnnBackendDescriptor_t one = nullptr;
@@ -38,8 +41,9 @@ struct DnnScene {
   /// Up to the plan. False: a call refused something.
   bool open() {
     cudnnCreate(&handle);
-    const std::vector<int64_t> dims[3] = {{1, 2, 3, 3}, {4, 2, 2, 2}, {1, 4, outputs, outputs}};
-    for (int i = 0; i < 3; ++i) {
+    const std::vector<int64_t> y = {1, 4, outputs, outputs};
+    const std::vector<int64_t> dims[6] = {{1, 2, 3, 3}, {4, 2, 2, 2}, y, {1, biases, 1, 1}, y, y};
+    for (int i = 0; i < (finish == DnnProblem::Sums ? 3 : 6); ++i) {
       tensors[i] = create(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
       const auto &d = dims[i];
       set(tensors[i], CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
@@ -47,6 +51,8 @@ struct DnnScene {
       set(tensors[i], CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64,
           std::vector<int64_t>{d[1] * d[2] * d[3], d[2] * d[3], d[3], 1});
       set(tensors[i], CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, std::vector<int64_t>{i});
+      if (const bool isVirtual = i == 5 || (i == 4 && keepsSums); isVirtual)
+        set(tensors[i], CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, std::vector<unsigned char>{1});
       if (setAlignment || i != 1)
         set(tensors[i], CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, std::vector{alignment});
       if ((finalizeTensor || i != 2) && cudnnBackendFinalize(tensors[i]) != CUDNN_STATUS_SUCCESS)
@@ -83,13 +89,17 @@ struct DnnScene {
     set(operation, name(1), CUDNN_TYPE_FLOAT, std::vector{0.0F});
     child(operation, name(2), window);
     for (int i = 0; i < 3; ++i)
-      child(operation, name(3 + i), tensors[of.tensors[i]]);
+      child(operation, name(3 + i), tensors[of.tensors[i] == 2 && finish != DnnProblem::Sums ? 4 : of.tensors[i]]);
     if (cudnnBackendFinalize(operation) != CUDNN_STATUS_SUCCESS)
       return false;
     graph = create(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, std::vector{handle});
-    child(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
-    cudnnBackendFinalize(graph);
+    std::vector<cudnnBackendDescriptor_t> operations = {operation};
+    if (finish != DnnProblem::Sums)
+      addFinish(operations);
+    set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations);
+    if (cudnnBackendFinalize(graph) != CUDNN_STATUS_SUCCESS)
+      return false;
     auto chosen = create(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     child(chosen, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
     set(chosen, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, std::vector{engine});
@@ -110,11 +120,39 @@ struct DnnScene {
     return !finalizePlan || cudnnBackendFinalize(plan) == CUDNN_STATUS_SUCCESS;
   }
 
-  cudnnStatus_t execute(CUdeviceptr x, CUdeviceptr w, CUdeviceptr y, CUdeviceptr workspace, CUstream stream) {
+  void addFinish(std::vector<cudnnBackendDescriptor_t> &operations) {
+    auto add = [&](cudnnPointwiseMode_t mode, int from, int to) {
+      auto how = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), one = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+      set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector{mode});
+      set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+      cudnnBackendFinalize(how);
+      child(one, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+      child(one, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors[from]);
+      if (mode == CUDNN_POINTWISE_ADD)
+        child(one, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors[3]);
+      child(one, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors[to]);
+      cudnnBackendFinalize(one);
+      operations.push_back(one);
+    };
+    const int sums = addsSums ? 4 : 5;
+    if (finish == DnnProblem::Bias)
+      return add(CUDNN_POINTWISE_ADD, sums, 2);
+    add(addsFirst ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_RELU_FWD, sums, 5);
+    add(addsFirst ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_ADD, 5, 2);
+  }
+
+  cudnnStatus_t execute(CUdeviceptr x, CUdeviceptr w, CUdeviceptr y, CUdeviceptr workspace, CUstream stream,
+                        CUdeviceptr bias = 0) {
     auto at = [](CUdeviceptr address) { return reinterpret_cast<void *>(address); };
     pack = create(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, std::vector<int64_t>{0, 1, 2});
-    set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, std::vector{at(x), at(w), at(y)});
+    std::vector<int64_t> uids = {0, 1, 2};
+    std::vector<void *> pointers = {at(x), at(w), at(y)};
+    if (bias) {
+      uids.push_back(3);
+      pointers.push_back(at(bias));
+    }
+    set(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, uids);
+    set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pointers);
     set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, std::vector{at(workspace)});
     cudnnBackendFinalize(pack);
     cudnnSetStream(handle, stream);

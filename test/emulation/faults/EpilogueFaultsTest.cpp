@@ -55,6 +55,29 @@ const Planted kMistakes[] = {
        f.p.vector += wrong ? 240 : 224; // 8 values
        f.run(s);
      }},
+    {"BiasesOfABatchBehindTheEnd", "out-of-bounds",
+     [](Scene &s, bool wrong) {
+       Extra factors(512), result(512), vector(64);
+       Finished f(s, CUBLASLT_EPILOGUE_BIAS);
+       f.p.batch = 2;
+       f.p.vector = vector.address + (wrong ? 4 : 0); // two of 8 values fill it
+       f.p.vectorStride = 8;
+       f.p.open();
+       f.p.submit(factors.address, factors.address, result.address, s.one);
+       cuCtxSynchronize();
+       f.p.close();
+     }},
+    {"BiasesOfABatchThatOverlap", "misuse",
+     [](Scene &s, bool wrong) {
+       Extra factors(512), result(512);
+       Finished f(s, CUBLASLT_EPILOGUE_BIAS);
+       f.p.batch = 2;
+       f.p.vectorStride = wrong ? 7 : 8;
+       f.p.open();
+       f.p.submit(factors.address, factors.address, result.address, s.one);
+       cuCtxSynchronize();
+       f.p.close();
+     }},
     {"BiasInsideAnElement", "misuse",
      [](Scene &s, bool wrong) {
        Finished f(s, CUBLASLT_EPILOGUE_BIAS);
@@ -140,7 +163,7 @@ const Planted kMistakes[] = {
      }},
     {"EpilogueOfABatch", "misuse",
      [](Scene &s, bool wrong) {
-       Finished f(s, CUBLASLT_EPILOGUE_BIAS);
+       Finished f(s, CUBLASLT_EPILOGUE_GELU_BIAS); // a bias alone may be a batch's
        f.p.batch = wrong ? 2 : 1;
        f.p.m = f.p.n = f.p.k = 4;
        f.run(s);
@@ -238,16 +261,44 @@ TEST_P(Epilogues, ComputeWhatTheirNamesSay) {
   }
   EXPECT_EQ(Scene::faults(), "");
 }
+TEST(BatchedEpilogue, AddsTheBiasOfAll) {
+  for (bool ofEach : {false, true}) {
+    Scene scene(1);
+    {
+      Extra factors(512), result(512), vector(64);
+      std::vector<float> biases(16);
+      for (size_t i = 0; i < biases.size(); ++i)
+        biases[i] = float(i) + 1;
+      cuMemcpyHtoDAsync_v2(vector.address, biases.data(), 64, scene.one);
+      cuStreamSynchronize(scene.one);
+      Product p;
+      p.batch = 2;
+      p.epilogue = CUBLASLT_EPILOGUE_BIAS;
+      p.vector = vector.address;
+      p.vectorStride = ofEach ? 8 : 0;
+      p.open();
+      ASSERT_EQ(p.submit(factors.address, factors.address, result.address, scene.one), CUBLAS_STATUS_SUCCESS);
+      std::vector<float> got(128);
+      cuMemcpyDtoHAsync_v2(got.data(), result.address, 512, scene.one);
+      cuStreamSynchronize(scene.one);
+      for (size_t i = 0; i < got.size(); ++i) // the product of zeros
+        EXPECT_EQ(got[i], biases[i % 8 + (ofEach && i >= 64 ? 8 : 0)]) << i;
+      p.close();
+    }
+    EXPECT_EQ(Scene::faults(), "");
+  }
+}
+
 std::string nameOf(const testing::TestParamInfo<Epilogues::ParamType> &info) {
   return "Number" + std::to_string(int(std::get<0>(info.param))) +
-         (std::get<1>(info.param) == CUDA_R_32F    ? "F32"
+         (std::get<1>(info.param) == CUDA_R_32F   ? "F32"
           : std::get<1>(info.param) == CUDA_R_16F ? "F16"
                                                   : "Bf16");
 }
 INSTANTIATE_TEST_SUITE_P(Emulation, Epilogues,
                          testing::Combine(testing::Values(CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_BIAS,
-                                                          CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU_BGRAD,
-                                                          CUBLASLT_EPILOGUE_BGRADA),
+                                                          CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+                                                          CUBLASLT_EPILOGUE_DGELU_BGRAD, CUBLASLT_EPILOGUE_BGRADA),
                                           testing::Values(CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F)),
                          nameOf);
 INSTANTIATE_TEST_SUITE_P(Narrow, Epilogues,

@@ -49,11 +49,14 @@ std::vector<Described> described() {
       all.push_back({l.out, l.tokens, l.in, l.batch, true, false, type, result, compute, CUBLASLT_EPILOGUE_DEFAULT});
       all.push_back({l.in, l.tokens, l.out, l.batch, false, false, type, result, compute, CUBLASLT_EPILOGUE_DEFAULT});
       all.push_back({l.in, l.out, l.tokens, l.batch, false, true, type, result, compute, CUBLASLT_EPILOGUE_DEFAULT});
-      if (type == CUDA_R_32F && l.batch == 1)
-        for (cublasLtEpilogue_t epilogue :
-             {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU_BGRAD})
-          if (l.out % 8 == 0)
-            all.push_back({l.out, l.tokens, l.in, 1, true, false, type, result, compute, epilogue});
+      if (l.batch != 1 || l.out % 8 != 0)
+        continue;
+      for (cublasLtEpilogue_t epilogue :
+           {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU_BGRAD})
+        all.push_back({l.out, l.tokens, l.in, 1, true, false, type, result, compute, epilogue});
+      // The weight gradient with sums of y's gradient, which is one factor or the other.
+      all.push_back({l.in, l.out, l.tokens, 1, false, true, type, result, compute, CUBLASLT_EPILOGUE_BGRADB});
+      all.push_back({l.out, l.in, l.tokens, 1, false, true, type, result, compute, CUBLASLT_EPILOGUE_BGRADA});
     }
   return all;
 }

@@ -106,23 +106,13 @@ Convolution::Convolution(Program &program, const ConvolutionShape &shape, cudnnB
   if (!common && !card)
     EXPECT(dnn.create(&common) == CUDNN_STATUS_SUCCESS);
   handle = common;
-  cudnnBackendDescriptor_t tensors[3];
-  for (int i = 0; i < 3; ++i) {
-    const auto size = dims(i);
-    const bool last = shape.channelsLast && i != 1;
-    const int64_t plane = size[2] * size[3];
-    const std::vector<int64_t> strides = last ? std::vector<int64_t>{plane * size[1], 1, size[3] * size[1], size[1]}
-                                              : std::vector<int64_t>{plane * size[1], plane, size[3], 1};
-    tensors[i] = descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    set(tensors[i], CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{shape.type});
-    setSizes(tensors[i], CUDNN_ATTR_TENSOR_DIMENSIONS, {size.begin(), size.end()});
-    setSizes(tensors[i], CUDNN_ATTR_TENSOR_STRIDES, strides);
-    setSizes(tensors[i], CUDNN_ATTR_TENSOR_UNIQUE_ID, {i + 1});
-    setSizes(tensors[i], CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {16});
-    EXPECT(dnn.finalize(tensors[i]) == CUDNN_STATUS_SUCCESS);
+  cudnnBackendDescriptor_t made[4];
+  for (int i = 0; i < tensors(); ++i) {
+    made[i] = tensorOf(i, i + 1, false);
     if (!card)
-      EXPECT(cu.memAlloc(&memory[i], size_t(shape.bytes(size))) == CUDA_SUCCESS);
+      EXPECT(cu.memAlloc(&memory[i], size_t(shape.bytes(dims(i)))) == CUDA_SUCCESS);
   }
+  cudnnBackendDescriptor_t result = tensors() == 3 ? made[2] : tensorOf(2, 5, true);
   auto window = descriptor(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   setSizes(window, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, {2});
   set(window, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
@@ -149,17 +139,64 @@ Convolution::Convolution(Program &program, const ConvolutionShape &shape, cudnnB
 #undef TCC_NAMES
   auto operation = descriptor(names.type);
   setChild(operation, names.window, window);
-  setChild(operation, names.x, tensors[0]);
-  setChild(operation, names.w, tensors[1]);
-  setChild(operation, names.y, tensors[2]);
+  setChild(operation, names.x, made[0]);
+  setChild(operation, names.w, made[1]);
+  setChild(operation, names.y, result);
   set(operation, names.alpha, CUDNN_TYPE_FLOAT, std::vector{1.0F});
   set(operation, names.beta, CUDNN_TYPE_FLOAT, std::vector{0.0F});
   EXPECT(dnn.finalize(operation) == CUDNN_STATUS_SUCCESS);
   graph = descriptor(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   if (!card)
     set(graph, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, std::vector{handle});
-  setChild(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
+  std::vector<cudnnBackendDescriptor_t> operations = {operation};
+  if (tensors() == 4)
+    for (cudnnBackendDescriptor_t next : finishing(result, made[3], made[2]))
+      operations.push_back(next);
+  set(graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, operations);
   EXPECT(dnn.finalize(graph) == CUDNN_STATUS_SUCCESS);
+}
+
+cudnnBackendDescriptor_t Convolution::tensorOf(int tensor, int64_t uid, bool isVirtual) const {
+  const auto size = dims(tensor);
+  const bool last = shape.channelsLast && tensor != 1;
+  const int64_t plane = size[2] * size[3];
+  const std::vector<int64_t> strides = last ? std::vector<int64_t>{plane * size[1], 1, size[3] * size[1], size[1]}
+                                            : std::vector<int64_t>{plane * size[1], plane, size[3], 1};
+  auto made = descriptor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+  set(made, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, std::vector{isVirtual ? CUDNN_DATA_FLOAT : shape.type});
+  setSizes(made, CUDNN_ATTR_TENSOR_DIMENSIONS, {size.begin(), size.end()});
+  setSizes(made, CUDNN_ATTR_TENSOR_STRIDES, strides);
+  setSizes(made, CUDNN_ATTR_TENSOR_UNIQUE_ID, {uid});
+  setSizes(made, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, {16});
+  if (isVirtual) {
+    const bool yes = true;
+    EXPECT(dnn.setAttribute(made, CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &yes) == CUDNN_STATUS_SUCCESS);
+  }
+  EXPECT(dnn.finalize(made) == CUDNN_STATUS_SUCCESS);
+  return made;
+}
+
+std::vector<cudnnBackendDescriptor_t>
+Convolution::finishing(cudnnBackendDescriptor_t sums, cudnnBackendDescriptor_t bias, cudnnBackendDescriptor_t y) const {
+  auto pointwise = [](cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t from, cudnnBackendDescriptor_t with,
+                      cudnnBackendDescriptor_t to) {
+    auto how = descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+         made = descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector{mode});
+    set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+    EXPECT(dnn.finalize(how) == CUDNN_STATUS_SUCCESS);
+    setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from);
+    setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
+    if (with)
+      setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, with);
+    EXPECT(dnn.finalize(made) == CUDNN_STATUS_SUCCESS);
+    return made;
+  };
+  if (shape.finish == Finish::Bias)
+    return {pointwise(CUDNN_POINTWISE_ADD, sums, bias, y)};
+  auto biased = tensorOf(2, 6, true);
+  return {pointwise(CUDNN_POINTWISE_ADD, sums, bias, biased), pointwise(CUDNN_POINTWISE_RELU_FWD, biased, nullptr, y)};
 }
 
 std::vector<Engine> Convolution::engines(cudnnBackendHeurMode_t mode) {
@@ -265,8 +302,8 @@ void Convolution::reserve(int64_t workspace) {
 
 void Convolution::release() {
   cu.ctxSynchronize();
-  for (CUdeviceptr one : memory)
-    cu.memFree(one);
+  for (int i = 0; i < tensors(); ++i)
+    cu.memFree(memory[i]);
   if (scratch)
     cu.memFree(scratch);
 }
@@ -283,9 +320,14 @@ bool Convolution::run(cudnnBackendDescriptor_t configuration) {
 cudnnStatus_t Convolution::execute(cudnnBackendDescriptor_t made, CUstream stream) {
   auto pack = descriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   auto at = [](CUdeviceptr address) { return reinterpret_cast<void *>(address); };
-  setSizes(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, {1, 2, 3});
-  set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
-      std::vector{at(memory[0]), at(memory[1]), at(memory[2])});
+  std::vector<int64_t> uids;
+  std::vector<void *> pointers;
+  for (int i = 0; i < tensors(); ++i) {
+    uids.push_back(i + 1);
+    pointers.push_back(at(memory[i]));
+  }
+  setSizes(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, uids);
+  set(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, pointers);
   set(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, std::vector{at(scratch)});
   EXPECT(dnn.finalize(pack) == CUDNN_STATUS_SUCCESS);
   EXPECT(dnn.setStream(handle, stream) == CUDNN_STATUS_SUCCESS);
@@ -337,7 +379,7 @@ std::vector<float> Convolution::get(int tensor) {
 }
 
 void Convolution::fill(bool integers) {
-  for (int tensor = 0; tensor < 3; ++tensor) {
+  for (int tensor = 0; tensor < tensors(); ++tensor) {
     std::vector<float> values(size_t(product(dims(tensor))));
     uint32_t state = 12345u + uint32_t(tensor);
     for (float &value : values) {
@@ -399,6 +441,12 @@ double Convolution::reference(int64_t index, double *magnitude) const {
           }
       }
   }
+  if (shape.finish != Finish::None) {
+    sum += double(host[3][size_t(d1)]);
+    size += std::abs(double(host[3][size_t(d1)]));
+  }
+  if (shape.finish == Finish::BiasRelu)
+    sum = std::max(sum, 0.0);
   if (magnitude)
     *magnitude = size;
   return sum;

@@ -10,11 +10,14 @@
 namespace tcc::probes {
 
 enum class Direction { Forward, Data, Filter };
+/// What follows a forward convolution in its graph.
+enum class Finish { None, Bias, BiasRelu };
 
 /// Two spatial dimensions; w is outputs, inputs of a group, rows, columns.
 struct ConvolutionShape {
   const char *name = "";
   Direction direction = Direction::Forward;
+  Finish finish = Finish::None;
   cudnnDataType_t type = CUDNN_DATA_FLOAT;
   bool channelsLast = false;
   int64_t batch = 2, channels = 4, rows = 5, columns = 6, features = 3, taps[2] = {3, 3};
@@ -60,12 +63,14 @@ public:
 
   /// Fills operands with small integers (sums are exact), or with numbers in [-1, 1); the result with NaN.
   void fill(bool integers);
-  void put(int tensor, const std::vector<float> &values); ///< 0: x, 1: w, 2: y; N, C, spatial
+  void put(int tensor, const std::vector<float> &values); ///< 0: x, 1: w, 2: y, 3: bias; N, C, spatial
   std::vector<float> get(int tensor);
   /// An element of the result in f64, counted N, C, spatial; and the sum of its products' absolute values.
   double reference(int64_t index, double *magnitude = nullptr) const;
   int result() const { return shape.direction == Direction::Forward ? 2 : shape.direction == Direction::Data ? 0 : 1; }
   std::array<int64_t, 4> dims(int tensor) const {
+    if (tensor == 3)
+      return {1, shape.features, 1, 1};
     return tensor == 0 ? shape.x() : tensor == 1 ? shape.w() : shape.y();
   }
 
@@ -73,14 +78,19 @@ public:
   cudnnBackendDescriptor_t card = nullptr;
   cudnnHandle_t handle = nullptr;
   cudnnBackendDescriptor_t graph = nullptr;
-  CUdeviceptr memory[3] = {}, scratch = 0;
+  CUdeviceptr memory[4] = {}, scratch = 0;
   int64_t scratchBytes = 0;
 
 private:
+  /// The operations behind the convolution, which makes `sums`.
+  std::vector<cudnnBackendDescriptor_t> finishing(cudnnBackendDescriptor_t sums, cudnnBackendDescriptor_t bias,
+                                                  cudnnBackendDescriptor_t y) const;
+  cudnnBackendDescriptor_t tensorOf(int tensor, int64_t uid, bool isVirtual) const;
+  int tensors() const { return shape.finish == Finish::None ? 3 : 4; }
   int64_t place(int tensor, int64_t index) const; ///< of an element in memory
 
   Program &p;
-  std::vector<float> host[3];
+  std::vector<float> host[4];
 };
 
 /// Prints, as lines of JSON, what the library's heuristics answer for some shapes, and what the engines that our

@@ -118,6 +118,36 @@ TEST(VerifierGrid, AProductOfCublasLt) {
         call.set_n(call.n() + 1), call.set_tile_n(call.n());
       },
       "in multiples of 8");
+  finds([](auto &, plan::MatmulCall &call) {
+    call.mutable_epilogue()->set_kind(plan::Epilogue::GELU);
+    call.mutable_epilogue()->set_bias_of_each(true);
+  }, "an epilogue that no library has");
+  finds([](auto &, plan::MatmulCall &call) {
+    call.mutable_epilogue()->set_kind(plan::Epilogue::GELU);
+    call.set_batch(2), call.set_tile_batch(2);
+  }, "an epilogue that no library has");
+  // Factors have their own type; a bias has the result's, a vector for each product of a batch if the call says so.
+  auto withBias = [&](plan::DType factors, int64_t batch, bool ofEach, int64_t biases) {
+    return planWith([&](plan::Instruction &instruction, plan::MatmulCall &call) {
+      call.mutable_epilogue()->set_kind(plan::Epilogue::BIAS);
+      call.mutable_epilogue()->set_bias_of_each(ofEach);
+      call.set_result_dtype(plan::F32);
+      call.set_dtype(factors);
+      call.set_batch(batch), call.set_tile_batch(batch);
+      call.set_m(call.m() / batch), call.set_tile_m(call.m());
+      call.set_k(call.k() / batch), call.set_chunk_k(call.k());
+      *instruction.add_operands() = instruction.operands(2);
+      plan::Operand &bias = *instruction.mutable_operands(2);
+      bias = instruction.operands(1);
+      bias.set_byte_offset(16 * 32 * 4 - uint64_t(biases) * 4);
+    });
+  };
+  EXPECT_EQ(withBias(plan::F32, 1, false, 32), "");
+  EXPECT_EQ(withBias(plan::BF16, 1, false, 32), "");
+  EXPECT_EQ(withBias(plan::F32, 2, false, 32), "");
+  EXPECT_EQ(withBias(plan::F32, 2, true, 64), "");
+  for (auto [batch, ofEach, biases] : {std::tuple(1, false, 31), {2, true, 63}})
+    EXPECT_NE(withBias(plan::F32, batch, ofEach, biases).find("the bias"), std::string::npos) << batch;
   // On a CPU nobody computes it.
   plan::Plan cpu = makeTestPlan();
   for (plan::Instruction &instruction : *cpu.mutable_entries(0)->mutable_instructions())
@@ -176,6 +206,25 @@ TEST(VerifierGrid, AConvolutionOfCudnn) {
   finds([](plan::Instruction &instruction,
            plan::ConvolutionCall &call) { call.set_library_scratch_bytes(instruction.scratch_slot_bytes() + 1); },
         "does not hold an aligned workspace");
+  // A bias is one more operand, of y's type and channels; gradients have none.
+  auto withBias = [&](plan::ConvolutionCall::Finish finish, uint64_t missing) {
+    return planWith([&](plan::Instruction &instruction, plan::ConvolutionCall &call) {
+      call.set_finish(finish);
+      *instruction.add_operands() = instruction.operands(2);
+      *instruction.mutable_operands(2) = instruction.operands(1);
+      instruction.mutable_operands(2)->set_byte_offset(16 * 32 * 4 - 8 + missing);
+    });
+  };
+  EXPECT_EQ(withBias(plan::ConvolutionCall::BIAS, 0), "");
+  EXPECT_EQ(withBias(plan::ConvolutionCall::BIAS_RELU, 0), "");
+  EXPECT_NE(withBias(plan::ConvolutionCall::BIAS, 4).find("the bias"), std::string::npos);
+  EXPECT_NE(withBias(static_cast<plan::ConvolutionCall::Finish>(7), 0).find("bias or ReLU that no library has"),
+            std::string::npos);
+  finds([](auto &, plan::ConvolutionCall &call) { call.set_finish(plan::ConvolutionCall::BIAS); },
+        "a convolution with a bias takes 4 operands");
+  finds([](auto &, plan::ConvolutionCall &call) {
+    call.set_finish(plan::ConvolutionCall::BIAS), call.set_kind(plan::ConvolutionCall::INPUT_GRADIENT);
+  }, "bias or ReLU that no library has");
   // On a CPU nobody computes it, or rounds to TF32.
   plan::Plan cpu = makeTestPlan();
   makeConvolution(cpu).set_tf32(true);

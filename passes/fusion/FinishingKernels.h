@@ -1,0 +1,269 @@
+//===- FinishingKernels.h - kernels that only finish a product ---*- C++ -*-===//
+//
+// What FuseEpilogues matches: kernels that add a bias to a product or convolution, apply gelu or relu, and compute
+// gelu's gradient. A kernel is matched as a whole, op by op.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_FUSION_FINISHINGKERNELS_H
+#define TCC_PASSES_FUSION_FINISHINGKERNELS_H
+
+#include "compiler/dialect/Views.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+
+namespace tcc::train::finishing {
+
+using namespace mlir;
+
+/// How far a value may differ from what kernels compute: all that a level allows, later ones do, too.
+enum class Level { exact, bias, gelu, all };
+
+inline bool isNarrow(Type element) { return element.isBF16() || element.isF16(); }
+
+/// A matrix product whose columns are the last dimension of a kernel's operand.
+inline MatMulOp productBehind(Value value) {
+  SmallVector<Operation *> views;
+  auto product = rootOf(value, &views).getDefiningOp<MatMulOp>();
+  if (!product || !product->hasAttr(names::kCall) || product.getAddend() ||
+      product.getResult().getType() != RankedTensorType::get(shapeOf(product.getResult()), elementTypeOf(value)) ||
+      elementTypeOf(product.getLhs()) != elementTypeOf(product.getRhs()))
+    return nullptr;
+  const int64_t columns = shapeOf(product.getResult())[2];
+  bool together = !shapeOf(value).empty() && shapeOf(value).back() == columns &&
+                  llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); });
+  return together ? product : nullptr;
+}
+
+inline ConvOp convolutionBehind(Value value) {
+  auto convolution = value.getDefiningOp<ConvOp>();
+  return convolution && convolution->hasAttr(names::kCall) ? convolution : ConvOp();
+}
+
+inline ValueRange yieldedBy(FusedOp kernel) {
+  return cast<YieldOp>(kernel.getBody().front().getTerminator()).getValues();
+}
+
+/// The ops of a kernel's region that a match has named. It is matched as a whole once none is left.
+class KernelMatch {
+public:
+  explicit KernelMatch(FusedOp kernel) : kernel(kernel) {}
+
+  /// The only op of a type; null if there are several or none.
+  template <typename Op> Op sole() {
+    auto ops = kernel.getBody().front().getOps<Op>();
+    return llvm::hasSingleElement(ops) ? named(*ops.begin()) : Op();
+  }
+  template <typename Op> Op named(Op op) {
+    seen.insert(op.getOperation());
+    return op;
+  }
+  bool isWhole() { return seen.size() == llvm::range_size(kernel.getBody().front().without_terminator()); }
+
+  /// The operand that a value is, or that it is widened from 16 bits to f32; null for another value.
+  BlockArgument operandBehind(Value value) {
+    if (auto widened = value.getDefiningOp<CastOp>(); widened && isNarrow(elementTypeOf(widened.getInput())))
+      if (auto argument = dyn_cast<BlockArgument>(widened.getInput()); argument && elementTypeOf(value).isF32()) {
+        named(widened);
+        return argument;
+      }
+    return dyn_cast<BlockArgument>(value);
+  }
+  /// A value as it is stored in an element type; null where it is not cast to that.
+  Value storedAs(Value value, Type element) {
+    if (elementTypeOf(value) == element)
+      return value;
+    for (Operation *user : value.getUsers())
+      if (auto narrowed = dyn_cast<CastOp>(user); narrowed && elementTypeOf(narrowed.getResult()) == element)
+        return named(narrowed).getResult();
+    return nullptr;
+  }
+
+private:
+  FusedOp kernel;
+  llvm::SmallPtrSet<Operation *, 8> seen;
+};
+
+/// P + b, as a kernel computes it: the numbers of its operands.
+struct BiasedProduct {
+  unsigned product, bias;
+};
+
+/// Whether a bias has an element for each index of one dimension of a tensor, and is repeated along the others. Of a
+/// batch of products also one with a row for each.
+inline bool isAlong(ArrayRef<int64_t> bias, ArrayRef<int64_t> shape, size_t dimension, bool ofEach) {
+  const size_t skipped = shape.size() - bias.size();
+  for (auto [index, extent] : llvm::enumerate(shape)) {
+    const int64_t own = index < skipped ? 1 : bias[index - skipped];
+    if (own != (index == dimension || (ofEach && index == 0) ? extent : 1))
+      return false;
+  }
+  return true;
+}
+
+inline std::optional<BiasedProduct> matchBias(FusedOp kernel, KernelMatch &match, AddOp add) {
+  for (auto [sum, row] : {std::pair(add.getLhs(), add.getRhs()), std::pair(add.getRhs(), add.getLhs())}) {
+    auto broadcast = row.getDefiningOp<BroadcastOp>();
+    if (!broadcast)
+      continue;
+    const BlockArgument product = match.operandBehind(sum), bias = match.operandBehind(broadcast.getInput());
+    if (!product || !bias || shapeOf(product).empty())
+      continue;
+    ConvOp convolution = convolutionBehind(kernel->getOperand(product.getArgNumber()));
+    const size_t rank = shapeOf(product).size(),
+                 dimension = convolution && !convolution.getChannelsLast() ? 1 : rank - 1;
+    // A vector for all products of a batch, or one for each, of the same rank.
+    const bool ofEach = !convolution && rank == 3 && shapeOf(bias).size() == 3 && shapeOf(bias)[0] > 1;
+    if (!isAlong(shapeOf(bias), shapeOf(product), dimension, ofEach))
+      continue;
+    match.named(broadcast);
+    return BiasedProduct{product.getArgNumber(), bias.getArgNumber()};
+  }
+  return std::nullopt;
+}
+
+/// A vector without the views that give it the rank of what it is added to.
+inline Value vectorBehind(Value bias) {
+  SmallVector<Operation *> views;
+  Value root = rootOf(bias, &views);
+  return llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); }) ? root : bias;
+}
+
+inline bool isZero(ConstantOp constant) {
+  auto value = dyn_cast<DenseFPElementsAttr>(constant.getValue());
+  return value && value.isSplat() && value.getSplatValue<APFloat>().isZero();
+}
+
+/// A sum over all dimensions but the last.
+inline bool sumsRows(ReduceOp reduce) {
+  if (reduce.getKind() != ReduceKind::sum)
+    return false;
+  ArrayRef<int64_t> shape = shapeOf(reduce.getInput());
+  for (auto [dim, extent] : llvm::enumerate(shape))
+    if (llvm::is_contained(reduce.getDims(), int64_t(dim)) ? dim + 1 == shape.size()
+                                                           : dim + 1 < shape.size() && extent > 1)
+      return false;
+  return !shape.empty();
+}
+
+/// A kernel that computes P + b, gelu(P + b) or relu(P + b), and nothing else; of relu also where it is above 0.
+struct Forward {
+  FusedOp kernel;
+  MatMulOp product;
+  ConvOp convolution; ///< one of both
+  Value bias;
+  bool gelu = false, relu = false;
+  unsigned result = 0;
+  std::optional<unsigned> mask;
+  bool narrow = false; ///< what is stored has 16 bits
+
+  /// Engines for a convolution with a bias are others than those without: they add in another order.
+  Level level() const { return gelu || relu ? Level::gelu : narrow || convolution ? Level::bias : Level::exact; }
+};
+
+/// A batch has no epilogue but a bias: one vector, or one for each product.
+inline bool suitsBatch(const Forward &forward, Value operand) {
+  MatMulOp product = forward.product;
+  ArrayRef<int64_t> shape = shapeOf(product.getResult());
+  const int64_t biases = tensorTypeOf(forward.bias).getNumElements() / shape[2];
+  return (shape[0] == 1 || !forward.gelu) && (biases == 1 || (biases == shape[0] && shapeOf(operand) == shape));
+}
+
+inline std::optional<Forward> matchForward(FusedOp kernel) {
+  KernelMatch match(kernel);
+  auto add = match.sole<AddOp>();
+  auto gelu = match.sole<GeluOp>();
+  auto relu = match.sole<ReluOp>();
+  auto above = match.sole<CompareOp>();
+  std::optional<BiasedProduct> sum = add ? matchBias(kernel, match, add) : std::nullopt;
+  if (!sum || kernel->getNumOperands() != 2 || (gelu && relu) || (above && !relu) ||
+      (gelu && (!gelu.getTanh() || gelu.getInput() != add.getResult())) || (relu && relu.getInput() != add.getResult()))
+    return std::nullopt;
+  const Value operand = kernel->getOperand(sum->product);
+  Forward found{kernel, productBehind(operand), convolutionBehind(operand),
+                vectorBehind(kernel->getOperand(sum->bias))};
+  found.gelu = bool(gelu);
+  found.relu = bool(relu);
+  found.narrow = isNarrow(elementTypeOf(operand));
+  const Value computed = gelu ? gelu.getResult() : relu ? relu.getResult() : add.getResult();
+  const Value stored = match.storedAs(computed, elementTypeOf(operand));
+  if (above) { // which elements relu's gradient passes
+    auto zero = above.getRhs().getDefiningOp<ConstantOp>();
+    if (!zero || !isZero(zero) || above.getKind() != CompareKind::gt ||
+        (above.getLhs() != computed && above.getLhs() != stored))
+      return std::nullopt;
+    match.named(zero);
+  }
+  for (auto [number, value] : llvm::enumerate(yieldedBy(kernel)))
+    if (value == stored)
+      found.result = unsigned(number);
+    else if (above && value == above.getResult())
+      found.mask = unsigned(number);
+    else
+      return std::nullopt;
+  Operation *calls = found.product ? found.product : found.convolution;
+  Operation *source = found.bias.getDefiningOp();
+  const bool ready = calls && (!source || source->isBeforeInBlock(calls)) && stored && match.isWhole() &&
+                     yieldedBy(kernel).size() == 1u + found.mask.has_value() &&
+                     bool(found.product) != bool(found.convolution) && !(found.gelu && found.convolution) &&
+                     !(found.relu && found.product) && (!found.product || suitsBatch(found, operand));
+  return ready ? std::optional(found) : std::nullopt;
+}
+
+/// A kernel that computes D · gelu'(P + b), perhaps with the sum over its rows, and nothing else.
+struct Backward {
+  FusedOp kernel;
+  MatMulOp gradient; ///< D
+  unsigned result = 0;
+  std::optional<unsigned> sums;
+};
+
+inline std::optional<Backward> matchBackward(FusedOp kernel, MatMulOp product, Value bias) {
+  KernelMatch match(kernel);
+  auto add = match.sole<AddOp>();
+  auto derivative = match.sole<GeluDerivativeOp>();
+  auto multiply = match.sole<MulOp>();
+  auto reduce = match.sole<ReduceOp>();
+  std::optional<BiasedProduct> sum = add ? matchBias(kernel, match, add) : std::nullopt;
+  if (!sum || !derivative || !multiply || kernel->getNumOperands() != 3 || !derivative.getTanh() ||
+      derivative.getInput() != add.getResult() || rootOf(kernel->getOperand(sum->product)) != product.getResult() ||
+      productBehind(kernel->getOperand(sum->product)) != product || vectorBehind(kernel->getOperand(sum->bias)) != bias)
+    return std::nullopt;
+  Value other = multiply.getLhs() == derivative.getResult() ? multiply.getRhs() : multiply.getLhs();
+  BlockArgument argument = match.operandBehind(other);
+  Backward found{kernel, argument ? productBehind(kernel->getOperand(argument.getArgNumber())) : MatMulOp(), 0, {}};
+  const Value stored = match.storedAs(multiply.getResult(), elementTypeOf(product.getResult()));
+  if (!found.gradient || !stored || !match.isWhole() || usesAcrossViews(found.gradient.getResult()).size() != 1 ||
+      found.gradient.getResult().getType() != product.getResult().getType() ||
+      (multiply.getLhs() != derivative.getResult() && multiply.getRhs() != derivative.getResult()) ||
+      (reduce && (reduce.getInput() != multiply.getResult() || !sumsRows(reduce))))
+    return std::nullopt;
+  bool hasResult = false;
+  for (auto [number, value] : llvm::enumerate(yieldedBy(kernel)))
+    if (value == stored && !hasResult) {
+      hasResult = true;
+      found.result = unsigned(number);
+    } else if (reduce && value == reduce.getResult() && !found.sums) {
+      found.sums = unsigned(number);
+    } else {
+      return std::nullopt;
+    }
+  return hasResult ? std::optional(found) : std::nullopt;
+}
+
+/// A value in another element type, which a kernel of its own makes.
+inline Value converted(OpBuilder &builder, Location loc, Value value, Type element) {
+  if (elementTypeOf(value) == element)
+    return value;
+  auto kernel =
+      FusedOp::create(builder, loc, TypeRange{RankedTensorType::get(shapeOf(value), element)}, ValueRange{value});
+  Block *body = new Block;
+  kernel.getBody().push_back(body);
+  OpBuilder inside = OpBuilder::atBlockEnd(body);
+  Value argument = body->addArgument(value.getType(), loc);
+  YieldOp::create(inside, loc, ValueRange{CastOp::create(inside, loc, kernel->getResult(0).getType(), argument)});
+  return kernel->getResult(0);
+}
+
+} // namespace tcc::train::finishing
+
+#endif // TCC_PASSES_FUSION_FINISHINGKERNELS_H

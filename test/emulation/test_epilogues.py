@@ -1,0 +1,185 @@
+"""What calls of products and convolutions compute beside them: `test_epilogues.py STANDIN` compiles models at each level of
+compiler.epilogues and runs them on the stand-in. (test_models.py has products in f32.)"""
+import json
+import unittest
+
+from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
+import models
+import numpy as np
+import safetensors.numpy
+from common import ROOT, ZOO, EndToEnd, metrics
+
+GELU = {"+ bias, gelu and its input", "times gelu' with sums of its rows"}
+
+
+class Epilogues(EndToEnd):
+    def plan(self, model, recipe, level, *words, entry="train", plan=None):
+        return self.compile(model, "--recipe", recipe, "--target", "cuda:sm_90", "--entry", entry, "--set", f"compiler.epilogues={level}",
+                            *words, plan=plan or f"{level}.tplan")
+
+    def kernels(self, plan):
+        """Names of what an update runs, and how many launches it takes."""
+        kernels = self.report(plan)["kernels"]
+        return {kernel["name"] for kernel in kernels}, sum(kernel["count"] for kernel in kernels)
+
+    def losses(self, plan, data, out, *words, steps=3, **settings):
+        run = self.train(plan, data, "--device", "cuda", "--no-release", "--no-shuffle", *words, steps=steps, out=out,
+                         env=stand_in(**({"mode": "checked"} | settings)))
+        return [update["loss"] for update in metrics(run)[0]]
+
+    def predict(self, plan, inputs, out):
+        self.succeed("trun", "predict", plan, "--inputs", inputs, "--outputs", out, "--device", "cuda", env=stand_in(mode="checked"))
+        return safetensors.numpy.load_file(self.folder / out)["prediction"]
+
+    # -- products of 16 bits --------------------------------------------------------------------------------------------
+
+    def test_levels_in_16_bits(self):
+        """Fewer launches from level to level, and PyTorch's losses within what 16 bits allow."""
+        for model, precision, levels, most in [
+                ("nano-gpt", "bf16", {"exact": set(), "gelu": GELU, "all": GELU | {"with sums of A"}}, 1e-2),
+                ("nano-gpt", "f16", {"all": GELU | {"with sums of A"}}, 2e-3),
+                ("vit-tiny", "bf16", {"exact": set(), "bias": {"+ bias"}, "all": {"+ bias", "with sums of A"}}, 1e-2)]:
+            case = ZOO / model
+            pytorch = json.loads((case / "expected.json").read_text())["loss"]
+            launches, losses = {}, {}
+            for level, kinds in ({"none": set()} | levels).items():
+                with self.subTest(model=model, precision=precision, level=level):
+                    name = f"{model}-{precision}-{level}"
+                    plan = self.plan(case / "model.onnx", case / "recipe.toml", level, "--precision", precision, plan=f"{name}.tplan")
+                    names, launches[level] = self.kernels(plan)
+                    found = {kind for kind in GELU | {"+ bias", "with sums of A"} if any(name.endswith(kind) for name in names)}
+                    self.assertEqual(found, kinds, names)
+                    losses[level] = self.losses(plan, case / "data.safetensors", name)
+                    for got, exact in zip(losses[level], pytorch):
+                        self.assertLess(abs(got - exact), most * exact)
+            print(model, precision, "launches", launches)
+            ordered = list(launches.values())
+            self.assertEqual(sorted(ordered, reverse=True), ordered)
+            self.assertLess(ordered[-1], ordered[0])
+            if "exact" in losses:
+                self.assertEqual(losses["exact"], losses["none"], "in 16 bits no bias keeps its bits: exact takes none")
+            self.assertNotEqual(losses["all"], losses["none"], "a call rounds once, a kernel twice")
+
+    def test_a_call_rounds_once(self):
+        """256 + 1 is 256 in bf16. A kernel adds a bias of 1 to that; a call adds it before the sum is rounded."""
+        nodes = [models.helper.make_node("Gemm", ["x", "w", "b"], ["h"], "product", transB=1),
+                 models.helper.make_node("Gemm", ["h", "unit"], ["prediction"], "identity")]
+        weights = {"w": np.ones((8, 2), np.float32), "b": np.ones(8, np.float32), "unit": np.eye(8, dtype=np.float32)}
+        model = models.save(self.folder / "sum.onnx", nodes, {"x": [4, 2]}, {"prediction": [4, 8]}, weights)
+        recipe = self.write("sum.toml", models.SQUARES)
+        inputs = self.save("x.safetensors", x=np.tile(np.array([256, 1], np.float32), (4, 1)))
+        for level, wanted in [("exact", 256), ("bias", 258), ("all", 258)]:  # 257 becomes 256 as the next product reads it
+            plan = self.plan(model, recipe, level, "--precision", "bf16", entry="predict")
+            got = self.predict(plan, inputs, f"{level}.safetensors")
+            self.assertEqual(set(got.ravel().tolist()), {float(wanted)}, level)
+
+    def test_biases_of_batches(self):
+        """One vector for all products of a batch, and one for each: calls have the bits of kernels."""
+        rng = np.random.default_rng(3)
+        for name, shape in [("all", [24]), ("each", [3, 1, 24])]:
+            nodes = [models.helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
+                     models.helper.make_node("Add", ["p", "b"], ["prediction"], "bias")]
+            model = models.save(self.folder / f"{name}.onnx", nodes, {"x": [3, 5, 16]}, {"prediction": [3, 5, 24]},
+                                {"w": models.random(1, 3, 16, 24), "b": models.random(2, *shape)})
+            recipe = self.write(f"{name}.toml", models.SQUARES)
+            inputs = self.save(f"{name}-x.safetensors", x=rng.standard_normal((3, 5, 16), np.float32))
+            results = []
+            for level in ("none", "exact"):
+                plan = self.plan(model, recipe, level, entry="predict", plan=f"{name}-{level}.tplan")
+                named = " ".join(self.kernels(plan)[0])
+                self.assertEqual("cuBLASLt + bias" in named, level == "exact", named)
+                results.append(self.predict(plan, inputs, f"{name}-{level}.safetensors"))
+            self.assertEqual(results[0].tobytes(), results[1].tobytes(), name)
+            self.assertGreater(np.abs(results[0]).max(), 0)
+
+    # -- convolutions ---------------------------------------------------------------------------------------------------
+
+    def network(self):
+        """Convolutions with biases: behind the first two is ReLU, behind the third nothing, behind the last one the loss, in
+        whose kernel its bias is added."""
+        nodes, weights = [], {}
+        for i, (source, to, inside, outside) in enumerate([("x", "a", 3, 8), ("ra", "b", 8, 8), ("rb", "c", 8, 8), ("c", "prediction", 8, 4)]):
+            nodes.append(models.helper.make_node("Conv", [source, f"w{i}", f"b{i}"], [to], f"conv{i}", pads=[1, 1, 1, 1]))
+            weights |= {f"w{i}": models.random(i, outside, inside, 3, 3) / np.float32(4), f"b{i}": models.random(i + 9, outside)}
+            if to in "ab":
+                nodes.append(models.helper.make_node("Relu", [to], [f"r{to}"], f"relu{i}"))
+        model = models.save(self.folder / "net.onnx", nodes, {"x": [4, 3, 8, 8]}, {"prediction": [4, 4, 8, 8]}, weights)
+        rng = np.random.default_rng(11)
+        data = self.save("net.safetensors", x=rng.standard_normal((8, 3, 8, 8), np.float32),
+                         y=rng.standard_normal((8, 4, 8, 8), np.float32))
+        return model, self.write("net.toml", models.SQUARES + models.SGD), data
+
+    def test_convolutions(self):
+        """The stand-in's engines for a bias add as those without: in f32 losses keep their bits, in other types they stay near."""
+        model, recipe, data = self.network()
+        cpu = self.compile(model, "--recipe", recipe, "--entry", "train", plan="cpu.tplan")
+        run = self.train(cpu, data, "--no-shuffle", steps=3, out="cpu")
+        expected = [update["loss"] for update in metrics(run)[0]]
+        for precision, most in [("f32", 1e-5), ("tf32", 2e-3), ("bf16", 1e-2), ("f16", 3e-3)]:
+            launches, losses = {}, {}
+            for level in ("none", "bias", "gelu"):
+                with self.subTest(precision=precision, level=level):
+                    name = f"{precision}-{level}"
+                    plan = self.plan(model, recipe, level, "--precision", precision, plan=f"{name}.tplan")
+                    names, launches[level] = self.kernels(plan)
+                    forward = {kernel.removeprefix("convolution cuDNN") for kernel in names if kernel.startswith("convolution cuDNN")}
+                    self.assertEqual(forward, {"none": {""}, "bias": {"", " + bias"}, "gelu": {"", " + bias", " + bias, ReLU"}}[level], names)
+                    runs = [self.losses(plan, data, f"{name}-{order}", order=order, seed=seed)
+                            for order, seed in (("ascending", 1), ("seeded", 5))]
+                    self.assertEqual(*runs)
+                    losses[level] = runs[0]
+                    for got, exact in zip(losses[level], expected, strict=True):
+                        self.assertLess(abs(got - exact), most * exact, f"{precision} {level}")
+            print(precision, "launches", launches)
+            self.assertLess(launches["gelu"], launches["none"])
+            for level in ("bias", "gelu"):
+                if precision in ("f32", "tf32"):
+                    self.assertEqual(losses[level], losses["none"], level)
+                else:
+                    self.assertNotEqual(losses[level], losses["none"], f"{level}: a call rounds once")
+
+    def test_biases_of_convolutions_give_pytorchs_losses(self):
+        case = ZOO / "unet-tiny"
+        plan = self.plan(case / "model.onnx", case / "recipe.toml", "all")
+        self.assertIn("convolution cuDNN + bias", self.kernels(plan)[0])
+        expected = json.loads((case / "expected.json").read_text())
+        for got, exact in zip(self.losses(plan, case / "data.safetensors", "unet", steps=5, mode="fast"), expected["loss"]):
+            self.assertLess(abs(got - exact), expected["tolerance"] * exact)
+
+    def test_depthwise_convolutions_are_left_out(self):
+        node = models.helper.make_node("Conv", ["x", "w", "b"], ["prediction"], "conv", group=8, pads=[1, 1, 1, 1])
+        model = models.save(self.folder / "depthwise.onnx", [node], {"x": [2, 8, 6, 6]}, {"prediction": [2, 8, 6, 6]},
+                            {"w": models.random(1, 8, 1, 3, 3), "b": models.random(2, 8)})
+        names, _ = self.kernels(self.plan(model, self.write("depthwise.toml", models.SQUARES), "all", entry="predict"))
+        self.assertIn("convolution cuDNN", names)
+
+    def test_a_mask_that_pooling_needs_stays_a_kernel(self):
+        """ReLU's gradient reads its result only where that is kept anyway: pooling keeps winners."""
+        case = ZOO / "small-cnn"
+        names, _ = self.kernels(self.plan(case / "model.onnx", case / "recipe.toml", "all"))
+        self.assertFalse([name for name in names if "ReLU" in name], names)
+
+    def test_a_library_without_engines(self):
+        model, recipe, data = self.network()
+        words = ["--data", data, "--device", "cuda", "--steps", 1, "--no-release"]
+        env = stand_in(mode="fast", epilogues=0)
+        plan = self.plan(model, recipe, "gelu")
+        self.refuse(1, [r"instruction \d+ \(node '[^']+'\): cuDNN 9\.26\.0 lists 0 engines.*forward \+ bias, ReLU F32.*"
+                        r"--set compiler\.epilogues=none"], "trun", plan, *words, env=env)
+        self.succeed("trun", self.plan(model, recipe, "none"), *words, "--out", "plain", env=env)
+
+    def test_a_resume_takes_the_recorded_engines(self):
+        model, recipe, data = self.network()
+        plan = self.plan(model, recipe, "gelu")
+        words = ["--no-shuffle", "--device", "cuda", "--no-release"]
+        whole = self.train(plan, data, *words, steps=4, out="whole", env=stand_in(mode="fast"))
+        calls = [call["call"] for call in json.loads((whole / "algorithms.json").read_text())["calls"]]
+        self.assertTrue([call for call in calls if call.startswith("convolution forward + bias, ReLU")], calls)
+        part = self.train(plan, data, *words, steps=2, out="part", env=stand_in(mode="fast"))
+        self.succeed("trun", "--resume", part, "--steps", 4, env=stand_in(mode="fast"))
+        self.assertEqual(*([update["loss"] for update in metrics(run)[0]] for run in (whole, part)))
+
+
+if __name__ == "__main__":
+    print(f"root {ROOT}, stand-in {STANDIN}")
+    unittest.main(verbosity=2)
