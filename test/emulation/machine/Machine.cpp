@@ -351,28 +351,41 @@ void Machine::vote(Thread *warp, uint32_t mask) {
       warp[lane].taken = ballot;
 }
 
-/// PTX ISA, "mma.m16n8k16" for bf16: of lane 4g + t, word i of the left tile holds row g + 8·(i%2) and columns 2t +
+static double f16Value(uint16_t bits) {
+  const int exponent = bits >> 10 & 31, mantissa = bits & 1023;
+  const double size = exponent == 31 ? (mantissa ? std::nan("") : HUGE_VAL)
+                                     : std::ldexp(exponent ? 1024 + mantissa : mantissa, std::max(exponent, 1) - 25);
+  return bits >> 15 ? -size : size;
+}
+
+/// PTX ISA, "mma.m16n8k16" for 16 bits: of lane 4g + t, word i of the left tile holds row g + 8·(i%2) and columns 2t +
 /// 8·(i/2) and the next, word i of the right one column g and rows 2t + 8·i and the next, sum i row g + 8·(i/2) and
-/// column 2t + i%2. A device sums in at least f32 and an order of its own; here it is f64, rounded once.
+/// column 2t + i%2. "mma.m16n8k8" for .tf32: word i of the left tile holds column t + 4·(i/2), of the right one row t +
+/// 4·i; the lower 13 bits of a word are not read. A device sums in at least f32 and an order of its own; here it is f64,
+/// rounded once.
 void Machine::multiplyTile(Thread *warp) {
   double left[16][16], right[16][8];
-  auto half = [](uint32_t word, int i) {
-    return static_cast<double>(std::bit_cast<float>(i ? word & 0xffff0000 : word << 16));
+  const auto kind = static_cast<TileKind>(warp->mode);
+  const uint32_t depth = kind == TileKind::TF32 ? 8 : 16, inWord = depth / 8;
+  auto part = [kind](uint32_t word, uint32_t i) -> double {
+    if (kind == TileKind::F16)
+      return f16Value(static_cast<uint16_t>(word >> 16 * i));
+    return std::bit_cast<float>(kind == TileKind::TF32 ? word & ~0x1fffu : i ? word & 0xffff0000 : word << 16);
   };
   for (uint32_t lane = 0; lane < 32; ++lane) {
     const uint32_t g = lane / 4, t = lane % 4, *words = warp[lane].factors;
     for (uint32_t i = 0; i < 4; ++i)
-      for (uint32_t k = 0; k < 2; ++k)
-        left[g + i % 2 * 8][2 * t + i / 2 * 8 + k] = half(words[i], static_cast<int>(k));
+      for (uint32_t k = 0; k < inWord; ++k)
+        left[g + i % 2 * 8][inWord * t + i / 2 * depth / 2 + k] = part(words[i], k);
     for (uint32_t i = 0; i < 2; ++i)
-      for (uint32_t k = 0; k < 2; ++k)
-        right[2 * t + i * 8 + k][g] = half(words[4 + i], static_cast<int>(k));
+      for (uint32_t k = 0; k < inWord; ++k)
+        right[inWord * t + i * depth / 2 + k][g] = part(words[4 + i], k);
   }
   for (uint32_t lane = 0; lane < 32; ++lane)
     for (uint32_t i = 0; i < 4; ++i) {
       const uint32_t row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
       double sum = std::bit_cast<float>(warp[lane].factors[6 + i]);
-      for (uint32_t k = 0; k < 16; ++k)
+      for (uint32_t k = 0; k < depth; ++k)
         sum += left[row][k] * right[k][column];
       const auto rounded = static_cast<float>(sum);
       warp[lane].sums[i] = std::isnan(rounded) ? std::bit_cast<float>(0x7fffffffu) : rounded;
@@ -440,8 +453,11 @@ struct Callbacks {
       m.fail(FaultKind::OutOfBounds, t, site, fmt::format("a copy of {} bytes takes {}", bytes, taken));
     if (m.options.checked) {
       m.touch(*t, to, bytes, kWrite, Space::Shared, site);
-      if (taken)
-        m.touch(*t, from, taken, kRead, Space::Global, site);
+      if (taken && reinterpret_cast<uintptr_t>(from) & (bytes - 1))
+        m.fail(FaultKind::Misaligned, t, site, fmt::format("a copy of {} bytes from {}", bytes, fmt::ptr(from)));
+      // Of a part of the bytes, in accesses that such a part's size is a multiple of.
+      for (uint32_t i = 0, step = taken & -taken; i < taken; i += step)
+        m.touch(*t, from + i, step, kRead, Space::Global, site);
       Cell *cell = m.shared.cells + (to - m.shared.base);
       for (uint32_t i = 0; i < bytes; ++i)
         cell[i].writer = 0;
@@ -476,7 +492,8 @@ struct Callbacks {
     return t->taken;
   }
 
-  static void multiplyTile(Thread *t, const uint32_t *factors, float *sums, uint32_t site) {
+  static void multiplyTile(Thread *t, const uint32_t *factors, float *sums, uint32_t kind, uint32_t site) {
+    t->mode = kind;
     t->factors = factors;
     t->sums = sums;
     current->meetWarp(*t, Thread::WarpOp::MultiplyTile, ~uint32_t{0}, site);

@@ -46,6 +46,9 @@ struct Thread {
   float *sums = nullptr;             ///< its four results
 };
 
+/// What a product of tiles multiplies.
+enum class TileKind : uint32_t { BF16, F16, TF32 };
+
 /// The entry of a translated kernel: runs one thread. `parameters` is the block of the kernel's parameters.
 using KernelEntry = void (*)(Thread *thread, const std::byte *parameters);
 

@@ -97,6 +97,9 @@ PROBE(Bfloat16RoundsToEven, "PTX ISA: cvt.rn.bf16.f32") {
   EXPECT(p.compute("cvt.rn.bf16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", 0x7f7fffff) == 0x7f80);
   EXPECT(p.compute("cvt.rn.bf16.f32 %h0, %r1; cvt.u32.u16 %r0, %h0;", 0xff800001) == 0x7fff);
 }
+PROBE(APairOfF16BecomesInfiniteBeyond65504, "PTX ISA: cvt.rn.f16x2.f32") {
+  EXPECT(p.compute("cvt.rn.f16x2.f32 %r0, %r1, %r2;", bits(1.0f), bits(65520.0f)) == 0x3c007c00);
+}
 PROBE(APairTakesItsUpperHalfFirst, "PTX ISA: cvt.rn.bf16x2.f32") {
   EXPECT(p.compute("cvt.rn.bf16x2.f32 %r0, %r1, %r2;", bits(1.0f), bits(2.0f)) == 0x3f804000);
 }
@@ -141,17 +144,33 @@ unsigned shuffled(Program &p, const std::string &form, unsigned lane) {
 struct TileProduct {
   unsigned lane, word, half;
 };
-float sumOf(Program &p, const TileProduct &one, unsigned lane, unsigned sum) {
+float sumOf(Program &p, const TileProduct &one, unsigned lane, unsigned sum, const std::string &type = "bf16") {
+  const std::string unit = type == "f16" ? "0x3c00" : "0x3f80";
   std::string body = "shr.u32 %r5, %r1, 2; and.b32 %r6, %r1, 3; mad.lo.u32 %r7, %r6, 16, %r5;\n";
   for (unsigned i = 0; i < 4; ++i) // rows 2t, 2t + 1, 2t + 8 and 2t + 9 of this lane's column
     body += "add.u32 %r8, %r7, " + std::to_string(i % 2 * 8 + i / 2 * 64) + "; cvt.rn.f32.u32 %r" +
             std::to_string(9 + i) + ", %r8;\n";
-  body += "cvt.rn.bf16x2.f32 %r13, %r10, %r9; cvt.rn.bf16x2.f32 %r14, %r12, %r11;\nsetp.eq.u32 %p1, %r1, " +
-          std::to_string(one.lane) + ";\n";
+  body += "cvt.rn." + type + "x2.f32 %r13, %r10, %r9; cvt.rn." + type +
+          "x2.f32 %r14, %r12, %r11;\nsetp.eq.u32 %p1, %r1, " + std::to_string(one.lane) + ";\n";
   for (unsigned i = 0; i < 4; ++i)
-    body += "selp.b32 %r" + std::to_string(15 + i) + ", " + (i == one.word ? one.half ? "0x3f800000" : "0x3f80" : "0") +
-            ", 0, %p1;\n";
-  body += "mov.b32 %r19, 0x3f000000; mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%r20, %r21, %r22, %r23}, "
+    body += "selp.b32 %r" + std::to_string(15 + i) + ", " +
+            (i == one.word ? one.half ? unit + "0000" : unit : std::string("0")) + ", 0, %p1;\n";
+  body += "mov.b32 %r19, 0x3f000000; mma.sync.aligned.m16n8k16.row.col.f32." + type + "." + type +
+          ".f32 {%r20, %r21, %r22, %r23}, {%r15, %r16, %r17, %r18}, {%r13, %r14}, {%r19, %r19, %r19, %r19};\n"
+          "mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d1, %d3; st.global.b32 [%d3], %r" +
+          std::to_string(20 + sum) + ";";
+  p.launch(p.kernel(body), p.a, 0, nullptr, 32);
+  return std::bit_cast<float>(p.word(p.a + 4 * lane));
+}
+/// The same of m16n8k8 in TF32, whose words are one number each: `half` does not matter.
+float sumOfTf32(Program &p, const TileProduct &one, unsigned lane, unsigned sum) {
+  std::string body = "shr.u32 %r5, %r1, 2; and.b32 %r6, %r1, 3; mad.lo.u32 %r7, %r6, 8, %r5;\n"
+                     "cvt.rn.f32.u32 %r13, %r7; add.u32 %r8, %r7, 32; cvt.rn.f32.u32 %r14, %r8;\n"
+                     "setp.eq.u32 %p1, %r1, " +
+                     std::to_string(one.lane) + ";\n";
+  for (unsigned i = 0; i < 4; ++i)
+    body += "selp.b32 %r" + std::to_string(15 + i) + ", " + (i == one.word ? "0x3f800000" : "0") + ", 0, %p1;\n";
+  body += "mov.b32 %r19, 0x3f000000; mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%r20, %r21, %r22, %r23}, "
           "{%r15, %r16, %r17, %r18}, {%r13, %r14}, {%r19, %r19, %r19, %r19};\n"
           "mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d1, %d3; st.global.b32 [%d3], %r" +
           std::to_string(20 + sum) + ";";
@@ -174,6 +193,23 @@ PROBE(ATileIsSpreadOverItsWarp, "PTX ISA: mma.m16n8k16, fragments for .bf16") {
   EXPECT(sumOf(p, {14, 2, 0}, 12, 0) == 96.5f);  // row 3, column 0: row 12
   EXPECT(sumOf(p, {3, 0, 1}, 3, 1) == 63.5f);    // row 0, column 7: row 7
   EXPECT(sumOf(p, {31, 3, 1}, 28, 2) == 120.5f); // row 15, column 0: row 15
+}
+PROBE(ATileOfF16IsSpreadAsOneOfBf16, "PTX ISA: mma.m16n8k16, fragments for .f16") {
+  EXPECT(sumOf(p, {14, 1, 1}, 14, 3, "f16") == 45.5f);
+  EXPECT(sumOf(p, {14, 2, 0}, 12, 0, "f16") == 96.5f);
+  EXPECT(sumOf(p, {31, 3, 1}, 28, 2, "f16") == 120.5f);
+}
+PROBE(ATileOfTf32IsSpreadOverItsWarp, "PTX ISA: mma.m16n8k8, fragments for .tf32") {
+  EXPECT(sumOfTf32(p, {14, 1, 0}, 14, 3) == 21.5f); // row 11 times column 5: row 2 of the right tile
+  EXPECT(sumOfTf32(p, {14, 1, 0}, 14, 1) == 0.5f);  // row 3
+  EXPECT(sumOfTf32(p, {14, 2, 0}, 12, 0) == 48.5f); // row 3, column 0: row 6
+  EXPECT(sumOfTf32(p, {31, 3, 0}, 28, 2) == 56.5f); // row 15, column 0: row 7
+}
+PROBE(ANumberOfTf32IsTheNearest, "PTX ISA: cvt.rna.tf32.f32") {
+  EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0x3f801000) == 0x3f802000); // of two the one away from 0
+  EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0xbf801000) == 0xbf802000);
+  EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0x3f800fff) == 0x3f800000);
+  EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0x7f800000) == 0x7f800000);
 }
 PROBE(ACopyFillsWithZeros, "PTX ISA: cp.async, src-size") {
   // 63 threads copy 4 bytes, the last one 0 of 4; the words come back in reverse order.

@@ -100,7 +100,7 @@ std::optional<ScalarType> Emitter::typeOrNone() {
       {"b8", {'b', 8, 1}},     {"b16", {'b', 16, 1}},   {"b32", {'b', 32, 1}},    {"b64", {'b', 64, 1}},
       {"b128", {'b', 128, 1}}, {"f16", {'f', 16, 1}},   {"f32", {'f', 32, 1}},    {"f64", {'f', 64, 1}},
       {"bf16", {'h', 16, 1}},  {"f16x2", {'f', 16, 2}}, {"bf16x2", {'h', 16, 2}}, {"pred", {'p', 1, 1}},
-      {"u16x2", {'u', 16, 2}}, {"s16x2", {'s', 16, 2}}};
+      {"u16x2", {'u', 16, 2}}, {"s16x2", {'s', 16, 2}}, {"tf32", {'t', 32, 1}}};
   for (size_t i = 0; i < now->suffixes.size(); ++i)
     if (!(suffixesTaken >> i & 1))
       if (auto found = types.find(now->suffixes[i]); found != types.end()) {

@@ -72,6 +72,18 @@ void Emitter::convertPair(const ScalarType &to) {
   out(builder.CreateOr(builder.CreateShl(half(1), 16), half(2)));
 }
 
+/// cvt.rna.tf32.f32: the nearest number with 10 bits of mantissa, of two the one away from 0. The other 13 bits of the
+/// word are 0.
+void Emitter::convertToTf32() {
+  expectOperands(2);
+  const ScalarType from = type();
+  if (from.bits != 32 || from.kind != 'f' || !has("rna"))
+    refuse("TF32 is made from f32, with .rna");
+  Value *value = inFloat(1, from), *bits = builder.CreateBitCast(value, builder.getInt32Ty());
+  Value *rounded = builder.CreateAnd(builder.CreateAdd(bits, builder.getInt32(0x1000)), builder.getInt32(~0x1fffu));
+  out(builder.CreateSelect(builder.CreateFCmpUNO(value, value), builder.getInt32(0x7fffffff), rounded));
+}
+
 void Emitter::convert() {
   if (has("ftz"))
     refuse("flushes subnormal numbers to 0");
@@ -80,6 +92,8 @@ void Emitter::convert() {
   ScalarType to = type();
   if (to.lanes == 2)
     return convertPair(to);
+  if (to.kind == 't')
+    return convertToTf32();
   expectOperands(2);
   ScalarType from = type();
   if (!to.isFloat() && !from.isFloat()) {

@@ -217,19 +217,23 @@ void Emitter::vote() {
   out(all ? everyone : any ? builder.CreateNot(none) : builder.CreateOr(none, everyone));
 }
 
-/// mma.sync of bf16 with sums in f32 (9.7.14, "mma"): each thread gives four registers of the left tile, two of the
-/// right one and four sums.
+/// mma.sync of bf16, f16 or TF32 with sums in f32 (9.7.14, "mma"): each thread gives four registers of the left tile,
+/// two of the right one and four sums.
 void Emitter::multiplyTile() {
   expectOperands(4);
-  for (std::string_view form : {"sync", "aligned", "m16n8k16", "row", "col"})
-    if (!has(form))
-      refuse("of products of tiles only mma.sync.aligned.m16n8k16.row.col is emulated");
+  const bool narrow = has("m16n8k16");
+  for (std::string_view form : {"sync", "aligned", "row", "col"})
+    if (!has(form) || (!narrow && form == "row" && !has("m16n8k8")))
+      refuse("of products of tiles only mma.sync.aligned.row.col of m16n8k16 and m16n8k8 are emulated");
   const ScalarType types[] = {type(), type(), type(), type()};
   auto is = [](const ScalarType &t, char kind, unsigned bits) {
     return t.kind == kind && t.bits == bits && t.lanes == 1;
   };
-  if (!is(types[0], 'f', 32) || !is(types[1], 'h', 16) || !is(types[2], 'h', 16) || !is(types[3], 'f', 32))
-    refuse("of products of tiles only those of bf16 with sums in f32 are emulated");
+  const TileKind kind = is(types[1], 'h', 16) ? TileKind::BF16 : is(types[1], 'f', 16) ? TileKind::F16 : TileKind::TF32;
+  const bool factors16 = kind != TileKind::TF32;
+  if (!is(types[0], 'f', 32) || !is(types[3], 'f', 32) || types[1].kind != types[2].kind ||
+      types[1].bits != types[2].bits || factors16 != narrow || (!factors16 && !is(types[1], 't', 32)))
+    refuse("of products of tiles only m16n8k16 of bf16 and f16 and m16n8k8 of tf32 with sums in f32 are emulated");
   auto at = [&](unsigned i) { return builder.CreateConstGEP1_64(builder.getInt32Ty(), factors, i); };
   unsigned count = 0;
   for (auto [operand, expected] : {std::pair(1, 4u), std::pair(2, 2u), std::pair(3, 4u)}) {
@@ -239,7 +243,7 @@ void Emitter::multiplyTile() {
     for (const Operand &part : tile.parts)
       builder.CreateStore(get(part, 32), at(count++));
   }
-  call("tccEmulationMultiplyTile", builder.getVoidTy(), {thread, factors, at(kTileFactors), site()});
+  call("tccEmulationMultiplyTile", builder.getVoidTy(), {thread, factors, at(kTileFactors), builder.getInt32(static_cast<uint32_t>(kind)), site()});
   const Operand &to = now->operands[0];
   if (to.kind != Operand::Kind::Vector || to.parts.size() != kTileSums)
     refuse("four registers in braces are expected");

@@ -141,6 +141,7 @@ private:
   void shuffle();
   void vote();
   void multiplyTile();
+  void convertToTf32();
   void copyAsynchronously();
   void fence();
   void refuseAtomic();
