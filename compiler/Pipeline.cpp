@@ -337,13 +337,16 @@ private:
     // Before gradients: that of attention as a whole keeps no scores. After unread values are gone, since weights that
     // something reads are kept; before casts, which its operands take as one op's.
     const target::Capabilities &able = target->capabilities();
-    const bool byTiles = able.attentionTiles && recipe.train.precision == "bf16";
+    // In f32 products and a softmax that stores its scores take less time on a card: its fused kernels are asked for.
+    const bool byTiles = able.attentionTiles && recipe.train.precision != "f32";
     const bool byCalls = able.attentionCalls && recipe.attentionCalls == "both" && options.libraryKernels &&
                          (recipe.train.precision == "bf16" || recipe.train.precision == "f16");
     if (recipe.attention == "fused" || (recipe.attention == "auto" && (able.attendsInOneOp || byTiles || byCalls)))
       list.push_back({"attention", [this, byTiles, byCalls](OpPassManager &passes) {
                         train::FuseAttentionPassOptions fuse;
                         fuse.required = recipe.attention == "fused";
+                        if (target->capabilities().attentionTiles)
+                          fuse.tiles = recipe.train.precision;
                         fuse.tilesOnly = !fuse.required && !target->capabilities().attendsInOneOp && byTiles;
                         fuse.callsOnly = !fuse.required && !target->capabilities().attendsInOneOp && byCalls;
                         passes.addPass(train::createFuseAttentionPass(fuse));

@@ -191,11 +191,16 @@ Value LoopEmitter::ballot(Value condition) { return codegen::ballot(builder, loc
 
 Value LoopEmitter::ofThread(Value value, Value thread) { return shuffleFrom(builder, loc, value, thread); }
 
-SmallVector<Value> LoopEmitter::multiplyTile(ValueRange sums, ValueRange left, ValueRange right) {
-  return codegen::multiplyTile(builder, loc, sums, left, right);
+SmallVector<Value> LoopEmitter::multiplyTile(train::TileNumbers numbers, ValueRange sums, ValueRange left,
+                                             ValueRange right) {
+  return codegen::multiplyTile(builder, loc, numbers, sums, left, right);
 }
 
-Value LoopEmitter::roundToWord(Value lower, Value upper) { return codegen::roundToWord(builder, loc, lower, upper); }
+Value LoopEmitter::roundToWord(train::TileNumbers numbers, Value lower, Value upper) {
+  return codegen::roundToWord(builder, loc, lower, upper, numbers == train::TileNumbers::F16);
+}
+
+Value LoopEmitter::roundToTf32(Value value) { return codegen::roundToTf32(builder, loc, value); }
 
 Value LoopEmitter::halvesOf(Value first, Value second, bool upper) {
   return codegen::halvesOf(builder, loc, first, second, upper);
@@ -237,10 +242,10 @@ void LoopEmitter::storeRow(unsigned result, Value index, ValueRange words, int64
 
 void LoopEmitter::reserveBlockMemory(int64_t bytes) { blockMemory = sharedMemory(builder, loc, bytes); }
 
-void LoopEmitter::copyToBlock(unsigned operand, Value index, int64_t alignment, Value offset, Value inside) {
+void LoopEmitter::copyToBlock(unsigned operand, Value index, int64_t alignment, Value offset, Value bytes) {
   Value from = addressOf(builder, loc, operands[operand].memory, index);
   copyAsynchronously(builder, loc, byteAt(builder, loc, blockMemory, offset), from, std::min(alignment, kCopyBytes),
-                     inside);
+                     bytes);
 }
 
 void LoopEmitter::meetBlock() {

@@ -50,13 +50,15 @@ public:
   mlir::Value thread() override { return threadInTile; }
   mlir::Value ballot(mlir::Value condition) override;
   mlir::Value ofThread(mlir::Value value, mlir::Value thread) override;
-  llvm::SmallVector<mlir::Value> multiplyTile(mlir::ValueRange sums, mlir::ValueRange left, mlir::ValueRange right) override;
-  mlir::Value roundToWord(mlir::Value lower, mlir::Value upper) override;
+  llvm::SmallVector<mlir::Value> multiplyTile(train::TileNumbers numbers, mlir::ValueRange sums, mlir::ValueRange left,
+                                              mlir::ValueRange right) override;
+  mlir::Value roundToWord(train::TileNumbers numbers, mlir::Value lower, mlir::Value upper) override;
+  mlir::Value roundToTf32(mlir::Value value) override;
   mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) override;
   llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) override;
   void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) override;
   void reserveBlockMemory(int64_t bytes) override;
-  void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value inside) override;
+  void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value bytes) override;
   void meetBlock() override;
   llvm::SmallVector<mlir::Value> loadBlockMemory(mlir::Value offset, int64_t count) override;
 

@@ -65,26 +65,38 @@ Value ballot(OpBuilder &b, Location loc, Value condition) {
       .getResult(0);
 }
 
-SmallVector<Value> multiplyTile(OpBuilder &b, Location loc, ValueRange sums, ValueRange left, ValueRange right) {
-  SmallVector<Value> operands(left);
-  llvm::append_range(operands, right);
+SmallVector<Value> multiplyTile(OpBuilder &b, Location loc, train::TileNumbers numbers, ValueRange sums,
+                                ValueRange left, ValueRange right) {
+  const bool ofF16 = numbers == train::TileNumbers::F16;
+  SmallVector<Value> operands;
+  for (ValueRange words : {left, right})
+    for (Value word : words)
+      operands.push_back(
+          ofF16 ? LLVM::BitcastOp::create(b, loc, VectorType::get({2}, b.getF16Type()), word).getResult() : word);
   llvm::append_range(operands, sums);
+  const StringRef form = ofF16                                 ? "m16n8k16.row.col.f32.f32"
+                         : numbers == train::TileNumbers::TF32 ? "m16n8k8.row.col.tf32"
+                                                               : "m16n8k16.row.col.bf16";
   Type f32 = b.getF32Type();
   auto four = LLVM::LLVMStructType::getLiteral(b.getContext(), {f32, f32, f32, f32});
   Value all =
-      LLVM::CallIntrinsicOp::create(b, loc, four, b.getStringAttr("llvm.nvvm.mma.m16n8k16.row.col.bf16"), operands)
-          .getResult(0);
+      LLVM::CallIntrinsicOp::create(b, loc, four, b.getStringAttr("llvm.nvvm.mma." + form), operands).getResult(0);
   SmallVector<Value> results;
   for (int64_t i = 0; i < 4; ++i)
     results.push_back(LLVM::ExtractValueOp::create(b, loc, all, i));
   return results;
 }
 
-Value roundToWord(OpBuilder &b, Location loc, Value lower, Value upper) {
-  Value pair = LLVM::CallIntrinsicOp::create(b, loc, VectorType::get({2}, b.getBF16Type()),
-                                             b.getStringAttr("llvm.nvvm.ff2bf16x2.rn"), ValueRange{upper, lower})
-                   .getResult(0);
+Value roundToWord(OpBuilder &b, Location loc, Value lower, Value upper, bool toF16) {
+  auto type = VectorType::get({2}, toF16 ? Type(b.getF16Type()) : Type(b.getBF16Type()));
+  auto name = b.getStringAttr(toF16 ? "llvm.nvvm.ff2f16x2.rn" : "llvm.nvvm.ff2bf16x2.rn");
+  Value pair = LLVM::CallIntrinsicOp::create(b, loc, type, name, ValueRange{upper, lower}).getResult(0);
   return LLVM::BitcastOp::create(b, loc, b.getI32Type(), pair);
+}
+
+Value roundToTf32(OpBuilder &b, Location loc, Value value) {
+  return LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(), b.getStringAttr("llvm.nvvm.f2tf32.rna"), value)
+      .getResult(0);
 }
 
 Value halvesOf(OpBuilder &b, Location loc, Value first, Value second, bool upper) {
@@ -120,10 +132,10 @@ Value sharedMemory(OpBuilder &b, Location loc, int64_t bytes) {
   return LLVM::AddressOfOp::create(b, loc, global);
 }
 
-void copyAsynchronously(OpBuilder &b, Location loc, Value to, Value from, int64_t alignment, Value inside) {
+void copyAsynchronously(OpBuilder &b, Location loc, Value to, Value from, int64_t alignment, Value bytes) {
   // Copies of 16 bytes need not go through the first-level cache, and shorter ones have to.
   const std::string name = llvm::formatv("llvm.nvvm.cp.async.{0}.shared.global.{1}{2}",
-                                         alignment == kCopyBytes ? "cg" : "ca", alignment, inside ? ".s" : "");
+                                         alignment == kCopyBytes ? "cg" : "ca", alignment, bytes ? ".s" : "");
   auto at = [&](Value base, int64_t byte) {
     return byte
                ? LLVM::GEPOp::create(b, loc, base.getType(), b.getI8Type(), base, ArrayRef<LLVM::GEPArg>{int32_t(byte)})
@@ -132,8 +144,11 @@ void copyAsynchronously(OpBuilder &b, Location loc, Value to, Value from, int64_
   };
   for (int64_t byte = 0; byte < kCopyBytes; byte += alignment) {
     SmallVector<Value> operands{at(to, byte), at(from, byte)};
-    if (inside)
-      operands.push_back(arith::SelectOp::create(b, loc, inside, word(b, loc, alignment), word(b, loc, 0)));
+    if (bytes) {
+      Value rest = arith::SubIOp::create(b, loc, arith::TruncIOp::create(b, loc, b.getI32Type(), bytes), word(b, loc, byte));
+      rest = arith::MaxSIOp::create(b, loc, rest, word(b, loc, 0));
+      operands.push_back(arith::MinSIOp::create(b, loc, rest, word(b, loc, alignment)));
+    }
     LLVM::CallIntrinsicOp::create(b, loc, b.getStringAttr(name), operands);
   }
 }

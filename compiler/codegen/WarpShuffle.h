@@ -2,6 +2,8 @@
 #ifndef TCC_CODEGEN_WARPSHUFFLE_H
 #define TCC_CODEGEN_WARPSHUFFLE_H
 
+#include "compiler/dialect/Element.h"
+
 #include "mlir/IR/Builders.h"
 
 namespace tcc::codegen {
@@ -19,13 +21,17 @@ mlir::Value ballot(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value con
 /// Every thread gets the first one's value.
 mlir::Value shuffleFromFirst(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
 
-/// Adds the product of two tiles of bf16 to one of f32 sums (PTX ISA, mma.m16n8k16): this thread's four sums, the words of
-/// its two halves' rows and columns. All threads of the warp must be there.
-llvm::SmallVector<mlir::Value> multiplyTile(mlir::OpBuilder &builder, mlir::Location loc, mlir::ValueRange sums,
-                                            mlir::ValueRange left, mlir::ValueRange right);
+/// Adds the product of two tiles to one of f32 sums (PTX ISA, mma.m16n8k16, mma.m16n8k8 of TF32): this thread's four sums,
+/// the words of its two halves' rows and columns. All threads of the warp must be there.
+llvm::SmallVector<mlir::Value> multiplyTile(mlir::OpBuilder &builder, mlir::Location loc, train::TileNumbers numbers,
+                                            mlir::ValueRange sums, mlir::ValueRange left, mlir::ValueRange right);
 
-/// Two f32 rounded to bf16, the nearest even, as the halves of an i32.
-mlir::Value roundToWord(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value lower, mlir::Value upper);
+/// Two f32 rounded to bf16, or f16, the nearest even, as the halves of an i32.
+mlir::Value roundToWord(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value lower, mlir::Value upper,
+                        bool toF16 = false);
+
+/// An f32 rounded to TF32, ties away from zero, as an i32 (PTX ISA, cvt.rna.tf32.f32).
+mlir::Value roundToTf32(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
 
 /// The upper, or lower, halves of two i32 as one, the first one's below.
 mlir::Value halvesOf(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value first, mlir::Value second, bool upper);
@@ -36,11 +42,11 @@ void meetBlock(mlir::OpBuilder &builder, mlir::Location loc);
 /// Memory of the block, aligned to 16 bytes and the same wherever a kernel asks: its threads must meet between two uses.
 mlir::Value sharedMemory(mlir::OpBuilder &builder, mlir::Location loc, int64_t bytes);
 
-/// Begins to copy 16 bytes of global memory to the block's, in pieces of `alignment` bytes (4, 8 or 16), or to write zeros
-/// there where `inside` (an i1, null: always) does not hold (PTX ISA, cp.async).
+/// Begins to copy 16 bytes of global memory to the block's, in pieces of `alignment` bytes (4, 8 or 16). Only the first
+/// `bytes` (an i64, null: all) are read, zeros follow (PTX ISA, cp.async).
 constexpr int64_t kCopyBytes = 16;
 void copyAsynchronously(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value to, mlir::Value from, int64_t alignment,
-                        mlir::Value inside);
+                        mlir::Value bytes);
 /// Waits for the copies that this thread began (PTX ISA, cp.async.wait_all).
 void awaitCopies(mlir::OpBuilder &builder, mlir::Location loc);
 

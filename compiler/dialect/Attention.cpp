@@ -184,6 +184,20 @@ double AttentionOp::getFlops() {
   return s.scores() * (2.0 * double(s.depth + s.width) + operationsPerScore(s));
 }
 
+TileNumbers tileNumbersFor(Type element, bool tf32) {
+  if (element.isF32())
+    return tf32 ? TileNumbers::TF32 : TileNumbers::F32;
+  return element.isBF16() ? TileNumbers::BF16 : element.isF16() ? TileNumbers::F16 : TileNumbers::None;
+}
+
+bool suitsTiles(TileNumbers numbers, int64_t depth, int64_t width) {
+  const bool narrow = numbers == TileNumbers::BF16 || numbers == TileNumbers::F16;
+  // Words that a thread keeps of a row are as many for 256 numbers of 16 bits, 128 of TF32 and 64 pairs of TF32.
+  const int64_t most = narrow ? 256 : numbers == TileNumbers::TF32 ? 128 : 64;
+  return numbers != TileNumbers::None && (!narrow || (depth % 2 == 0 && width % 2 == 0)) &&
+         std::min(depth, width) > 0 && std::max(depth, width) <= most;
+}
+
 void evaluateAttention(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
                        llvm::MutableArrayRef<HostTensor> results) {
   NaiveScores naive(s, operands);
@@ -259,6 +273,7 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                       getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output, /*delta=*/Value(),
                                       getLogsumexp(), getLogsumexpRest(), outputGrad, getScale(), getCausal(), getCausalOffset(),
                                       getSoftcap(), getDropout(), getDropoutId(), getMaskFillAttr());
+  grad->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
   gradients[0] = grad.getQueryGrad();
   gradients[1] = grad.getKeyGrad();
   gradients[2] = grad.getValueGrad();
@@ -273,6 +288,7 @@ llvm::SmallVector<Value> AttentionOp::buildInference(OpBuilder &builder) {
   auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(),
                                 getLogsumexpRest().getType(), getQuery(), getKey(), getValue(), getBias(), getMask(), Value(), getScale(), getCausal(),
                                 getCausalOffset(), getSoftcap(), llvm::APFloat(0.0), 0, getMaskFillAttr());
+  op->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
   return {op.getOutput(), op.getLogsumexp(), op.getLogsumexpRest()};
 }
 

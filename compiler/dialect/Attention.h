@@ -8,11 +8,22 @@
 
 namespace tcc::train {
 
-/// True where a warp multiplies tiles of such heads: rows of bf16 are whole tiles, and the sums of a tile's rows fit into
-/// registers.
-inline bool suitsTiles(int64_t depth, int64_t width) {
-  constexpr int64_t kTile = 16, kMostFeatures = 128;
-  return depth % kTile == 0 && width % kTile == 0 && std::min(depth, width) > 0 && std::max(depth, width) <= kMostFeatures;
+namespace names {
+/// unit, on attention of f32 and its gradient: products on a card round their operands to TF32
+inline constexpr llvm::StringLiteral kTf32Products = "train.tf32_products";
+/// unit, on attention of 16-bit numbers and its gradient: rows that are read in place begin at whole words of 32 bits
+inline constexpr llvm::StringLiteral kWordRows = "train.word_rows";
+} // namespace names
+
+/// What warps multiply for heads of this type.
+TileNumbers tileNumbersFor(mlir::Type element, bool tf32);
+/// True where warps multiply heads of so many features: rows are whole words, and sums fit into registers.
+bool suitsTiles(TileNumbers numbers, int64_t depth, int64_t width);
+
+/// What warps multiply for this attention or gradient; none where its heads do not suit them.
+template <typename OpTy> TileNumbers tileNumbersOf(OpTy op) {
+  const TileNumbers numbers = tileNumbersFor(elementTypeOf(op.getQuery()), op->hasAttr(names::kTf32Products));
+  return suitsTiles(numbers, shapeOf(op.getQuery())[3], shapeOf(op.getValue())[3]) ? numbers : TileNumbers::None;
 }
 
 /// True for heads that a library's calls take.

@@ -88,6 +88,9 @@ struct StridedLayout {
   llvm::SmallVector<int64_t> strides;
 };
 
+/// What a warp multiplies: numbers of 16 bits or TF32 in tiles, which have an instruction, or f32 one by one.
+enum class TileNumbers { None, BF16, F16, TF32, F32 };
+
 /// Builds one tile of a kernel whose loops are the op's own.
 class LoopBuilder {
 public:
@@ -136,12 +139,17 @@ public:
   /// The `value` of the thread of number `thread`, an i32.
   virtual mlir::Value ofThread(mlir::Value value, mlir::Value thread) = 0;
 
-  // Products of tiles of bf16 by all threads of a warp, and rows of words for them. A word is two neighbours in 32 bits.
+  // Products of tiles by all threads of a warp, and rows of words for them. A word of 32 bits is two neighbours of 16 bits,
+  // or one number rounded to TF32.
   /// This thread's four f32 of a tile of 16 x 8 sums, each with the products of a row of `left` (four words of a tile of
-  /// 16 x 16) and a column of `right` (two words of one of 16 x 8) added; PTX ISA, mma.m16n8k16, says which are whose.
-  virtual llvm::SmallVector<mlir::Value> multiplyTile(mlir::ValueRange sums, mlir::ValueRange left, mlir::ValueRange right) = 0;
-  /// Two f32 as bf16, the nearest even, in the lower and the upper half of a word.
-  virtual mlir::Value roundToWord(mlir::Value lower, mlir::Value upper) = 0;
+  /// 16 x 16, or 16 x 8 of TF32) and a column of `right` (two words of one of 16 x 8, or 8 x 8) added; PTX ISA,
+  /// mma.m16n8k16 and mma.m16n8k8, says which are whose.
+  virtual llvm::SmallVector<mlir::Value> multiplyTile(TileNumbers numbers, mlir::ValueRange sums, mlir::ValueRange left,
+                                                      mlir::ValueRange right) = 0;
+  /// Two f32 as bf16 or f16, the nearest even, in the lower and the upper half of a word.
+  virtual mlir::Value roundToWord(TileNumbers numbers, mlir::Value lower, mlir::Value upper) = 0;
+  /// An f32 as the nearest number of TF32, of two the one away from 0, in a word.
+  virtual mlir::Value roundToTf32(mlir::Value value) = 0;
   /// The word of two words' upper, or lower, halves.
   virtual mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) = 0;
   /// Loads `count` words (i32) from element `index` of an operand on, whose address is a multiple of `alignment` bytes.
@@ -154,8 +162,8 @@ public:
   /// Reserves so much of it, before anything else of the tile; at most 48 KiB.
   virtual void reserveBlockMemory(int64_t bytes) = 0;
   /// Begins to copy 16 bytes from element `index` of an operand, whose address is a multiple of `alignment` (4, 8 or 16),
-  /// to byte `offset`, a multiple of 16; zeros where `inside` (an i1, null: always) does not hold.
-  virtual void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value inside) = 0;
+  /// to byte `offset`, a multiple of 16. Only the first `bytes` of them (an i64, null: all) are read, zeros follow.
+  virtual void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value bytes) = 0;
   /// Waits until all threads are here and their copies have ended: these may be read, what was read may be overwritten.
   virtual void meetBlock() = 0;
   /// `count` words from byte `offset` on, a multiple of their size.

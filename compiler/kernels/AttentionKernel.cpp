@@ -209,7 +209,7 @@ struct AttentionLoops : LoopKernel::ExternalModel<AttentionLoops, AttentionOp> {
   }
   bool acceptsLayout(Operation *op, bool isResult, unsigned number, const StridedLayout &layout) const {
     AttentionShape s = attentionShapeOf(cast<AttentionOp>(op));
-    return number < (isResult ? 1 : 3) && isRowWise(s, elementTypeOf(op->getOperand(0)), layout);
+    return number < (isResult ? 1 : 3) && isRowWise(s, elementTypeOf(op->getOperand(0)), layout, op->hasAttr(names::kWordRows));
   }
   Type getProductType(Operation *op, bool multipliesPairs) const {
     return productTypeOf(cast<AttentionOp>(op), multipliesPairs);

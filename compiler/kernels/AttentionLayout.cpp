@@ -19,10 +19,10 @@ bool suitsPairs(const AttentionShape &s, Type element) {
   return element.isBF16() && s.depth % 2 == 0 && s.width % 2 == 0;
 }
 
-bool isRowWise(const AttentionShape &s, Type element, const StridedLayout &layout) {
+bool isRowWise(const AttentionShape &s, Type element, const StridedLayout &layout, bool wordRows) {
   if (layout.strides.back() > 1 || llvm::any_of(layout.strides, [](int64_t stride) { return stride < 0; }))
     return false;
-  return !suitsPairs(s, element) ||
+  return !(wordRows || suitsPairs(s, element)) ||
          (layout.offset % 2 == 0 &&
           llvm::all_of(llvm::ArrayRef(layout.strides).drop_back(), [](int64_t stride) { return stride % 2 == 0; }));
 }

@@ -11,18 +11,19 @@ namespace tcc::train {
 
 namespace {
 
-constexpr int64_t kMostWords = 4, kWordElements = 2, kWordBytes = 4;
+constexpr int64_t kMostWords = 4, kWordBytes = 4;
 
 } // namespace
 
-WarpAttention::WarpAttention(LoopBuilder &loops, const AttentionShape &shape)
-    : loops(loops), b(loops.builder), loc(loops.loc), s(shape), numbers(loops, 1), formula(s, numbers),
-      stage(loops, s.depth, s.width), warp(stage.warp), eighth(stage.eighth), fourth(stage.fourth),
+WarpAttention::WarpAttention(LoopBuilder &loops, const AttentionShape &shape, TileNumbers tiles)
+    : loops(loops), b(loops.builder), loc(loops.loc), s(shape), form{tiles}, numbers(loops, 1), formula(s, numbers),
+      stage(loops, form, s.depth, s.width), warp(stage.warp), eighth(stage.eighth), fourth(stage.fourth),
       queryBase(loops, 0) {
-  formula.exp2 = [this](Lane x) {
-    auto name = b.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32");
-    return lane(LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(), name, ValueRange{x}).getResult(0));
-  };
+  if (form.numbers != TileNumbers::F32) // whose products do not round to fewer bits than the instruction's
+    formula.exp2 = [this](Lane x) {
+      auto name = b.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32");
+      return lane(LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(), name, ValueRange{x}).getResult(0));
+    };
   for (int64_t i = 0; s.dropout > 0 && i < 4; ++i) {
     Value stored = loops.load(unsigned(s.randomKey), loops.index(i));
     randomWords.push_back(lane(arith::ExtUIOp::create(b, loc, b.getI64Type(), stored)));
@@ -49,10 +50,10 @@ void WarpAttention::setHead(Value newBatch, Value newHead) {
 WarpAttention::Rows WarpAttention::rowsOf(int number, const StridedLayout &layout, Value ofBatch, Value ofHead,
                                           int64_t features) const {
   Index base = Index(loops, ofBatch) * layout.strides[0] + Index(loops, ofHead) * layout.strides[1] + layout.offset;
-  int64_t common = kMostWords * kWordElements;
+  int64_t common = kMostWords * form.wordElements();
   for (int64_t distance : {layout.strides[0], layout.strides[1], layout.strides[2], layout.offset})
     common = std::gcd(common, distance);
-  return {unsigned(number), base, layout.strides[2], features, common * kWordBytes / kWordElements};
+  return {unsigned(number), base, layout.strides[2], features, common * form.elementBytes()};
 }
 
 WarpAttention::Rows WarpAttention::operandRows(int number, Value ofBatch, Value ofHead, int64_t features) const {
@@ -63,15 +64,55 @@ WarpAttention::Rows WarpAttention::resultRows(int number, Value ofBatch, Value o
   return rowsOf(number, loops.resultLayout(unsigned(number)), ofBatch, ofHead, features);
 }
 
-WarpAttention::Values WarpAttention::featuresOf(const Rows &rows, Value row) {
+WarpAttention::Factors WarpAttention::Factors::slice(size_t first, size_t count) const {
+  Factors some{Values(ValueRange(words).slice(first, count)), {}};
+  if (!rests.empty())
+    some.rests = Values(ValueRange(rests).slice(first, count));
+  return some;
+}
+
+void WarpAttention::Factors::push_back(const Factors &other, size_t i) {
+  words.push_back(other.words[i]);
+  if (!other.rests.empty())
+    rests.push_back(other.rests[i]);
+}
+
+WarpAttention::Factors WarpAttention::factorsOf(ValueRange words) {
+  if (form.isNarrow())
+    return {Values(words), {}};
+  Factors factors;
+  for (Value word : words) {
+    Lane x = lane(arith::BitcastOp::create(b, loc, b.getF32Type(), word));
+    Value rounded = loops.roundToTf32(x);
+    factors.words.push_back(rounded);
+    if (form.numbers != TileNumbers::F32)
+      continue;
+    // What is not finite, or becomes ∞, has no rest: it would be NaN.
+    Lane whole = lane(arith::BitcastOp::create(b, loc, b.getF32Type(), rounded)), rest = x - whole;
+    Lane finite = less(rest.abs(), HUGE_VAL);
+    factors.rests.push_back(loops.roundToTf32(finite.select(rest, number(0))));
+  }
+  return factors;
+}
+
+WarpAttention::Factors WarpAttention::featuresOf(const Rows &rows, Value row) {
   Index start = Index(loops, rows.base) + index(row) * rows.stride;
   Values words;
-  for (FeaturePart part : featurePartsOf(rows.features, kFeatureThreads))
-    for (int64_t feature = 0; feature < part.perThread; feature += kWordElements) {
-      Value at = start + fourth * part.perThread + (part.first + feature);
-      llvm::append_range(words, loops.loadRow(rows.number, at, 1, std::min(rows.alignment, kWordBytes)));
+  for (FeaturePart part : featurePartsOf(form, form.padded(rows.features), kFeatureThreads))
+    for (int64_t feature = 0; feature < part.perThread; feature += form.wordElements()) {
+      Index first = fourth * part.perThread + (part.first + feature);
+      auto load = [&](Value at) {
+        return loops.loadRow(rows.number, start + at, 1, std::min(rows.alignment, kWordBytes)).front();
+      };
+      if (part.first + part.perThread * kFeatureThreads <= rows.features) {
+        words.push_back(load(first));
+        continue;
+      }
+      Value none = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(0));
+      words.push_back(arith::SelectOp::create(b, loc, first.isBelow(loops.index(rows.features)),
+                                              load(first.atMost(rows.features - form.wordElements())), none));
     }
-  return words;
+  return factorsOf(words);
 }
 
 WarpAttention::Row WarpAttention::existing(Index row, int64_t count, int64_t unit) {
@@ -80,47 +121,103 @@ WarpAttention::Row WarpAttention::existing(Index row, int64_t count, int64_t uni
   return {row.atMost(count - 1), row.isBelow(loops.index(count))};
 }
 
-WarpAttention::Values WarpAttention::multiplyFeatures(const Left &left, ValueRange right) {
+WarpAttention::Values WarpAttention::addTile(ValueRange sums, const Factors &left, const Factors &right) {
+  const TileNumbers tiles = form.isNarrow() ? form.numbers : TileNumbers::TF32;
+  Values all(sums);
+  if (form.numbers == TileNumbers::F32) { // what is small is added first
+    all = loops.multiplyTile(tiles, all, left.rests, right.words);
+    all = loops.multiplyTile(tiles, all, left.words, right.rests);
+  }
+  return loops.multiplyTile(tiles, all, left.words, right.words);
+}
+
+WarpAttention::Values WarpAttention::multiplyFeatures(const Left &left, const Factors &right) {
   Values sums(kTileSums, zeroSum());
-  for (size_t i = 0; i < right.size(); i += 2)
-    sums = loops.multiplyTile(sums, {left.lower[i], left.upper[i], left.lower[i + 1], left.upper[i + 1]},
-                              {right[i], right[i + 1]});
+  for (size_t i = 0; i < right.size(); i += 2) {
+    Factors own;
+    for (size_t word : {i, i + 1})
+      for (const Factors *row : {&left.lower, &left.upper})
+        own.push_back(*row, word);
+    sums = addTile(sums, own, right.slice(i, 2));
+  }
   return sums;
 }
 
-void WarpAttention::addRows(Values &sums, ValueRange left, ValueRange right) {
-  for (size_t tile = 0; 2 * tile < right.size(); ++tile) {
+void WarpAttention::addRows(Values &sums, const Factors &left, const Factors &right) {
+  const size_t steps = left.size() / 4; // of the group's rows
+  for (size_t tile = 0; tile * 2 * steps < right.size(); ++tile) {
     auto begin = sums.begin() + std::ptrdiff_t(tile * kTileSums);
-    Values added = loops.multiplyTile(Values(begin, begin + kTileSums), left, {right[2 * tile], right[2 * tile + 1]});
+    Values added(begin, begin + kTileSums);
+    for (size_t step = 0; step < steps; ++step)
+      added = addTile(added, left.slice(4 * step, 4), right.slice(2 * (tile * steps + step), 2));
     llvm::copy(added, begin);
   }
 }
 
-WarpAttention::Values WarpAttention::asLeft(llvm::ArrayRef<Lane> tiles) {
+WarpAttention::Factors WarpAttention::asLeft(llvm::ArrayRef<Lane> tiles) {
   Values words;
-  for (size_t i = 0; i < tiles.size(); i += 2)
-    words.push_back(loops.roundToWord(tiles[i], tiles[i + 1]));
-  return words;
+  if (form.isNarrow()) {
+    for (size_t i = 0; i < tiles.size(); i += 2)
+      words.push_back(loops.roundToWord(form.numbers, tiles[i], tiles[i + 1]));
+    return {words, {}};
+  }
+  // A tile is a step: of row g and of row g + 8 the first column, then the second one.
+  for (size_t tile = 0; tile < tiles.size(); tile += size_t(kTileSums))
+    for (size_t place : {0, 2, 1, 3})
+      words.push_back(arith::BitcastOp::create(b, loc, b.getI32Type(), tiles[tile + place]));
+  return factorsOf(words);
 }
 
-void WarpAttention::storeFeatures(const Rows &rows, Value row, int64_t half, ValueRange sums) {
+void WarpAttention::storeFeatures(const Rows &rows, Value row, int64_t half, ValueRange sums,
+                                  const FeatureRange &range) {
   Index start = Index(loops, rows.base) + index(row) * rows.stride;
   size_t tile = 0;
-  for (FeaturePart part : featurePartsOf(rows.features, kColumnThreads)) {
+  for (FeaturePart part : featurePartsOf(form, form.padded(rows.features), kColumnThreads)) {
+    if (!range.contains(part))
+      continue;
     // Column c of a part's tile j is feature perThread·c + j: this thread's two columns are neighbours in memory.
     Values elements(size_t(2 * part.perThread));
     for (int64_t j = 0; j < part.perThread; ++j, ++tile)
       for (int64_t column = 0; column < 2; ++column)
         elements[size_t(column * part.perThread + j)] = sums[tile * kTileSums + size_t(2 * half + column)];
     Values words;
-    for (size_t i = 0; i < elements.size(); i += 2)
-      words.push_back(loops.roundToWord(elements[i], elements[i + 1]));
-    Index first = start + fourth * (2 * part.perThread) + part.first;
+    for (size_t i = 0; i < elements.size(); i += size_t(form.wordElements()))
+      words.push_back(form.isNarrow() ? loops.roundToWord(form.numbers, elements[i], elements[i + 1])
+                                      : arith::BitcastOp::create(b, loc, b.getI32Type(), elements[i]).getResult());
+    Index first = fourth * (2 * part.perThread) + part.first;
+    const bool isWhole = part.first + part.perThread * kColumnThreads <= rows.features;
     int64_t count = std::min(kMostWords, int64_t(words.size()));
-    for (int64_t i = 0; i < int64_t(words.size()); i += count)
-      loops.storeRow(rows.number, first + i * kWordElements, ValueRange(words).slice(size_t(i), size_t(count)),
-                     std::min(rows.alignment, count * kWordBytes));
+    while (!isWhole && rows.features % (count * form.wordElements())) // an access is inside, or outside
+      count /= 2;
+    for (int64_t i = 0; i < int64_t(words.size()); i += count) {
+      Index feature = first + i * form.wordElements();
+      auto store = [&]() -> Values {
+        loops.storeRow(rows.number, start + feature, ValueRange(words).slice(size_t(i), size_t(count)),
+                       std::min(rows.alignment, count * kWordBytes));
+        return {};
+      };
+      if (isWhole)
+        store();
+      else
+        loops.when(feature.isBelow(loops.index(rows.features)), store, {});
+    }
   }
+}
+
+Lane WarpAttention::ofPartner(Lane value, int64_t distance) {
+  Value mine = arith::TruncIOp::create(b, loc, b.getI32Type(), loops.thread());
+  Value bits = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(int32_t(distance)));
+  return lane(loops.ofThread(value, arith::XOrIOp::create(b, loc, mine, bits)));
+}
+
+Value WarpAttention::anyHas(Value condition) {
+  Value none = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(0));
+  return compare(arith::CmpIPredicate::ne, loops.ballot(condition), none);
+}
+
+double WarpAttention::weightFactor() const {
+  constexpr int kMost = 15; // 2^15 is far enough below 65504 for what rounding adds
+  return isShort() && s.keptScale() > 0 ? std::ldexp(1.0, kMost - int(std::ceil(std::log2(s.keptScale())))) : 1.0;
 }
 
 Value WarpAttention::termAt(llvm::ArrayRef<int64_t> shape, Value query, Value key) {

@@ -2,13 +2,22 @@
 //
 // What the kernels of attention for warps share. A warp owns 16 rows of a head (or 32), queries or keys, and runs
 // through the others in groups of 16, which the warps of its block read together (WarpStage.h). All products are of
-// tiles of bf16 with sums in f32 (PTX ISA, mma.m16n8k16). Which row, column or step of a tile stands for which query,
-// key or feature is free, and is chosen so that
+// tiles with sums in f32 (PTX ISA, mma.m16n8k16 of bf16 and f16, mma.m16n8k8 of TF32). Which row, column or step of a
+// tile stands for which query, key or feature is free, and is chosen so that
 //   - each thread reads neighbouring features, up to 16 bytes at a time;
 //   - scores leave a product in the registers where the next one takes its left operand from.
 // A thread is (g, t) = (number / 4, number % 4). Of a group's 16 rows, the right operand's column g of tile j is row
 // 4·(g/2) + 2·j + g%2; so this thread's scores, columns 2t and 2t + 1 of two tiles, are those of rows 4t to 4t + 3, in
 // order. The layout follows Dao, "FlashAttention-2" (arXiv:2307.08691), in that a warp shares its rows with no other.
+//
+// A number of f32 is the sum of two of TF32, up to 2⁻²² of it. Three products of these, without that of the two lesser
+// parts, are within 3·2⁻²² of the product: as near as sums of 12 roundings in f32 (the method of CUTLASS's
+// OpMultiplyAddFastF32).
+//
+// The range of f16 ends at 65504 and 2⁻²⁴, while weights and scores' gradients may be anything. So weights, of which
+// the largest is known, are multiplied by a power of two that brings it to 2¹⁵, and scores' gradients by one that
+// follows the largest of their row so far, as the online softmax follows its largest score. Sums are divided by it in
+// f32.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_WARPATTENTION_H
@@ -20,11 +29,6 @@
 
 namespace tcc::train {
 
-/// True where warps compute this attention.
-inline bool suitsWarps(const AttentionShape &s, mlir::Type element) {
-  return element.isBF16() && suitsTiles(s.depth, s.width);
-}
-
 class WarpAttention {
 protected:
   static constexpr int64_t kGroup = 16;     ///< rows that a step of a product sums over, or makes scores of
@@ -32,7 +36,7 @@ protected:
   static constexpr int64_t kTileSums = 4;   ///< of a thread: two neighbours of row g, two of row g + 8
   using Values = llvm::SmallVector<mlir::Value>;
 
-  WarpAttention(LoopBuilder &loops, const AttentionShape &shape);
+  WarpAttention(LoopBuilder &loops, const AttentionShape &shape, TileNumbers numbers);
 
   /// Asks the card's compiler for so few registers that this many blocks are resident on a multiprocessor (PTX ISA,
   /// .minnctapersm).
@@ -42,16 +46,35 @@ protected:
   Rows operandRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
   Rows resultRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
 
-  /// This thread's words of a row, from global memory, as one side of products over features: two for each 16 of them.
+  /// Words as products take them.
+  struct Factors {
+    Values words;
+    Values rests; ///< of f32: what each word lacks of its number; else empty
+    size_t size() const { return words.size(); }
+    Factors slice(size_t first, size_t count) const;
+    void push_back(const Factors &other, size_t i);
+  };
+  /// Words from memory as factors.
+  Factors factorsOf(mlir::ValueRange words);
+
+  /// This thread's words of a row, from global memory, as one side of products over features: two for each step.
   /// They are read one by one: a product takes four registers in a row from two rows, and words that come in fours
   /// would be moved before each.
-  Values featuresOf(const Rows &rows, mlir::Value row);
+  Factors featuresOf(const Rows &rows, mlir::Value row);
   /// Those of rows g and g + 8 as the left side.
   struct Left {
-    Values lower, upper;
+    Factors lower, upper;
   };
+  /// This thread's sums of the product of two tiles, added to `sums`.
+  Values addTile(mlir::ValueRange sums, const Factors &left, const Factors &right);
   /// The sums over features of `left` and this thread's column of the right side.
-  Values multiplyFeatures(const Left &left, mlir::ValueRange right);
+  Values multiplyFeatures(const Left &left, const Factors &right);
+  Factors stageFeatures(size_t side, mlir::Value buffer, mlir::Value row, int64_t j) {
+    return factorsOf(stage.featuresOf(side, buffer, row, j));
+  }
+  Factors stageRows(size_t side, mlir::Value buffer, mlir::Value row, const FeatureRange &range) {
+    return factorsOf(stage.acrossRows(side, buffer, row, range));
+  }
 
   /// A row, or the last one where there is none, and an i1 that there is one (null: always).
   struct Row {
@@ -60,11 +83,28 @@ protected:
   /// Rows in units of `unit`, of `count` in all: none is missing where that is a multiple.
   Row existing(Index row, int64_t count, int64_t unit);
   /// sums += left·right; the sums are kTileSums for each 8 features.
-  void addRows(Values &sums, mlir::ValueRange left, mlir::ValueRange right);
+  void addRows(Values &sums, const Factors &left, const Factors &right);
   /// A group's 8 numbers of two tiles, as the left side of products over the group's rows.
-  Values asLeft(llvm::ArrayRef<Lane> tiles);
-  /// Stores what sums of rows g, or g + 8 (`half` 1), are, in bf16.
-  void storeFeatures(const Rows &rows, mlir::Value row, int64_t half, mlir::ValueRange sums);
+  Factors asLeft(llvm::ArrayRef<Lane> tiles);
+  /// Stores what sums of rows g, or g + 8 (`half` 1), are, for the features of the range.
+  void storeFeatures(const Rows &rows, mlir::Value row, int64_t half, mlir::ValueRange sums, const FeatureRange &range);
+  /// The value of the thread of the same row that is so far away: 1 or 2.
+  Lane ofPartner(Lane value, int64_t distance);
+  /// True where some thread of the warp has it (an i1).
+  mlir::Value anyHas(mlir::Value condition);
+
+  static int64_t sumsOf(const FeatureRange &range) { return (range.end - range.first) / 8 * kTileSums; }
+  FeatureRange allOf(int64_t features) const { return {0, form.padded(features)}; }
+  /// Two tiles of rows of a warp halve what it reads, if they fit into its registers.
+  static int64_t ownTiles(const AttentionShape &s, const TileForm &form) {
+    constexpr int64_t kMostBytes = 128;
+    return std::max(s.depth, s.width) * form.elementBytes() * form.planes() <= kMostBytes ? 2 : 1;
+  }
+
+  // For the range of f16.
+  bool isShort() const { return form.numbers == TileNumbers::F16; }
+  /// What weights are multiplied by before they are rounded: 1 but for f16.
+  double weightFactor() const;
 
   /// A number of a row of the scores, f32: [batch, heads, queries, 1].
   Lane rowNumber(int operand, mlir::Value index) { return lane(loops.load(unsigned(operand), index)); }
@@ -105,6 +145,7 @@ protected:
   mlir::OpBuilder &b;
   mlir::Location loc;
   const AttentionShape &s;
+  const TileForm form;
   LaneArithmetic numbers;
   ScoreFormula formula;
   WarpStage stage;

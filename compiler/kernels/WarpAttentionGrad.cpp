@@ -10,36 +10,75 @@ namespace {
 
 using Lanes = llvm::SmallVector<Lane>;
 
+/// What blocks of one kind make.
+struct GradientWork {
+  bool ofQueries = false, ofKeys = false, ofValues = false; ///< the gradients; queries' are alone
+  FeatureRange features = {};                               ///< of each, as far as it has them
+  int64_t tiles = 0;
+};
+
 /// Some blocks own queries and make their gradients, the others own keys and make those of keys and values: each
 /// element has one owner, so nothing is added by two warps. Weights are computed twice for that, seven products in all.
 /// A warp owns 16 keys, and one or two tiles of 16 queries: two halve what a warp reads, as long as their sums fit into
-/// registers.
+/// registers. Where those of keys and values do not, they have blocks of their own, which compute weights again.
 class WarpGradient : WarpAttention {
 public:
-  static int64_t queryTiles(const AttentionShape &s) {
-    return s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, blockQueries(s)));
-  }
-  static int64_t keyTiles(const AttentionShape &s) {
-    return s.batch * s.keyHeads * int64_t(llvm::divideCeil(s.keys, kBlockKeys));
+  static llvm::SmallVector<GradientWork> worksOf(const AttentionShape &s, const TileForm &form) {
+    // Registers for the own rows and their sums.
+    constexpr int64_t kMostRegisters = 192;
+    // Rests of f32 and scales of f16 take some more, which blocks of keys and values together would spill.
+    const int64_t mostTogether = form.numbers == TileNumbers::BF16 ? kMostRegisters : kMostRegisters - 16;
+    const int64_t depth = form.padded(s.depth), width = form.padded(s.width), both = depth + width;
+    auto ownOf = [&](int64_t features) { return features / (2 * form.wordElements()) * form.planes(); };
+    auto sumsFor = [](int64_t features) { return features / 2; };
+    const int64_t keyTiles = s.batch * s.keyHeads * int64_t(llvm::divideCeil(s.keys, kBlockKeys));
+    const int64_t queryTiles =
+        s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, kBlockTileQueries * ownTiles(s, form)));
+    llvm::SmallVector<GradientWork> works; // those of more products begin
+    // As many features at a time as there are registers for, in units of whole parts of products over rows.
+    auto addInParts = [&](int64_t features, int64_t own, GradientWork work) {
+      const int64_t unit = 16 * kColumnThreads / form.elementBytes();
+      const int64_t atOnce = std::max(unit, (kMostRegisters - own) * 2 / unit * unit);
+      for (int64_t first = 0; first < features; first += atOnce) {
+        work.features = {first, std::min(first + atOnce, features)};
+        works.push_back(work);
+      }
+    };
+    if (ownOf(both) + sumsFor(both) <= mostTogether) {
+      works.push_back({.ofKeys = true, .ofValues = true, .features = {0, std::max(depth, width)}, .tiles = keyTiles});
+    } else {
+      addInParts(depth, ownOf(both), {.ofKeys = true, .tiles = keyTiles});
+      addInParts(width, ownOf(depth), {.ofValues = true, .tiles = keyTiles});
+    }
+    addInParts(depth, ownOf(both) * ownTiles(s, form), {.ofQueries = true, .tiles = queryTiles});
+    return works;
   }
 
-  WarpGradient(LoopBuilder &loops, const AttentionShape &s, bool biasGrad)
-      : WarpAttention(loops, s), hasBiasGrad(biasGrad), tiles(queryTilesOfWarp(s)) {}
+  WarpGradient(LoopBuilder &loops, const AttentionShape &s, TileNumbers numbers, bool biasGrad)
+      : WarpAttention(loops, s, numbers), hasBiasGrad(biasGrad), tiles(ownTiles(s, form)) {}
 
   void emit(Value tile) {
     keepResident(2); // with so many registers a thread that nothing is spilled
-    // Tiles of keys take more products, so they begin.
-    Value keysEnd = loops.index(keyTiles(s));
-    loops.when(compare(arith::CmpIPredicate::slt, tile, keysEnd), [&]() -> Values { return keys(tile), Values(); }, {});
-    loops.when(compare(arith::CmpIPredicate::sge, tile, keysEnd),
-               [&]() -> Values { return queries(index(tile) - keysEnd), Values(); }, {});
+    const llvm::SmallVector<GradientWork> works = worksOf(s, form);
+    int64_t first = 0;
+    for (const GradientWork &work : works) {
+      Value mine;
+      if (&work != works.begin())
+        mine = compare(arith::CmpIPredicate::sge, tile, loops.index(first));
+      Index number = first ? index(tile) - first : index(tile);
+      first += work.tiles;
+      if (&work != works.end() - 1) {
+        Value before = compare(arith::CmpIPredicate::slt, tile, loops.index(first));
+        mine = mine ? arith::AndIOp::create(b, loc, mine, before).getResult() : before;
+      }
+      loops.when(mine,
+                 [&]() -> Values { return work.ofQueries ? queries(number, work) : keys(number, work), Values(); }, {});
+    }
   }
 
 private:
   static constexpr int64_t kHalves = 2; ///< rows g and g + 8 of a tile
-  static constexpr int64_t kBlockKeys = kGroup * WarpStage::kWarps;
-  static int64_t queryTilesOfWarp(const AttentionShape &s) { return std::max(s.depth, s.width) <= 64 ? 2 : 1; }
-  static int64_t blockQueries(const AttentionShape &s) { return kGroup * queryTilesOfWarp(s) * WarpStage::kWarps; }
+  static constexpr int64_t kBlockKeys = kGroup * WarpStage::kWarps, kBlockTileQueries = kGroup * WarpStage::kWarps;
 
   /// What a query's row needs beside its features.
   struct RowNumbers {
@@ -102,17 +141,74 @@ private:
       rows.push_back(checked ? existing(ofThread(first, i), count, kGroup) : Row{ofThread(first, i), {}});
     return rows;
   }
-  static int64_t sumsOf(int64_t features) { return features / 8 * kTileSums; }
 
-  /// Stores `factor`·sums.
-  void storeRows(const Rows &rows, llvm::ArrayRef<Row> own, ValueRange sums, double factor = 1) {
+  /// How a row's gradients of scores are rounded to f16: multiplied by the power of two that brings the largest one so
+  /// far, a float that is carried, between 2^14 and 2^15.
+  struct RowScale {
+    static constexpr int kMost = 14, kMantissaBits = 23, kBias = 127;
+    static constexpr double kLeast = 0x1p-100; ///< what is largest before the first one
+  };
+  Lane powerBelow(Lane largest) { return largest.bits() & largest.bits().likeInt(0x7f800000); } ///< its bits
+  Lane scaleOf(Lane largest) {
+    Lane power = powerBelow(largest);
+    constexpr auto kSum = int32_t(uint32_t(2 * RowScale::kBias + RowScale::kMost) << RowScale::kMantissaBits);
+    return (power.likeInt(kSum) - power).asFloat();
+  }
+  Lane inverseScaleOf(Lane largest) {
+    Lane power = powerBelow(largest);
+    return (power - power.likeInt(int64_t(RowScale::kMost) << RowScale::kMantissaBits)).asFloat();
+  }
+  /// Scales a group's gradients of two rows, and `sums` of earlier ones, which are products of scaled ones, if the
+  /// largest one of a row grows. `largest`: kHalves carried values.
+  void scaleRows(Lanes &grads, Values &sums, llvm::MutableArrayRef<Value> largest) {
+    Lanes shrunk;
+    Lane anyGrew = lane(arith::ConstantOp::create(b, loc, b.getBoolAttr(false)));
+    for (size_t half = 0; half < size_t(kHalves); ++half) {
+      Lane old = lane(largest[half]), now = old;
+      auto ofRow = [&](llvm::function_ref<void(Lane &)> body) {
+        for (size_t i = 0; i < grads.size(); ++i)
+          if (i % kTileSums / 2 == half)
+            body(grads[i]);
+      };
+      ofRow([&](Lane &grad) { now = larger(grad.abs(), now); });
+      for (int64_t distance : {1, 2}) {
+        Lane other = ofPartner(now, distance);
+        now = larger(other, now);
+      }
+      Lane change = powerBelow(old) - powerBelow(now); // 0, or below: 2^-127 and less is 0
+      Lane factor =
+          lane(most(change + change.likeInt(int64_t(RowScale::kBias) << RowScale::kMantissaBits), change.likeInt(0)))
+              .asFloat();
+      anyGrew = anyGrew | isFalse(equal(factor, 1.0));
+      shrunk.push_back(factor);
+      Lane scale = scaleOf(now);
+      ofRow([&](Lane &grad) { grad = grad * scale; });
+      largest[half] = now;
+    }
+    sums = loops.when(
+        anyHas(anyGrew),
+        [&]() -> Values {
+          Values scaled;
+          for (auto [i, sum] : llvm::enumerate(sums))
+            scaled.push_back(lane(sum) * shrunk[i % kTileSums / 2]);
+          return scaled;
+        },
+        sums);
+  }
+
+  /// Stores factor·sums, each row's divided by its scale where `largest` has one.
+  void storeRows(const Rows &rows, llvm::ArrayRef<Row> own, ValueRange sums, const FeatureRange &features,
+                 double factor, ValueRange largest = {}) {
     Values results(sums);
     if (factor != 1)
       for (Value &sum : results)
         sum = lane(sum) * number(factor);
+    if (!largest.empty())
+      for (auto [i, sum] : llvm::enumerate(results))
+        sum = lane(sum) * inverseScaleOf(lane(largest[i % kTileSums / 2]));
     for (int64_t half = 0; half < kHalves; ++half) {
       const Row &row = own[size_t(half)];
-      auto store = [&]() -> Values { return storeFeatures(rows, row.row, half, results), Values(); };
+      auto store = [&]() -> Values { return storeFeatures(rows, row.row, half, results, features), Values(); };
       if (row.inside)
         loops.when(row.inside, store, {});
       else
@@ -145,8 +241,12 @@ private:
     RowNumbers numbers[kHalves];
   };
 
-  void queries(Index tile) {
-    const int64_t blockRows = blockQueries(s), blocks = llvm::divideCeil(s.queries, blockRows);
+  FeatureRange rangeOf(const GradientWork &work, int64_t features) const {
+    return {work.features.first, std::min(work.features.end, form.padded(features))};
+  }
+
+  void queries(Index tile, const GradientWork &work) {
+    const int64_t blockRows = kBlockTileQueries * tiles, blocks = llvm::divideCeil(s.queries, blockRows);
     Index line = tile / blocks;
     setHead(line / s.heads, line % s.heads);
     Index blockFirst = (index(blocks - 1) - tile % blocks) * blockRows, first = blockFirst + warp * (kGroup * tiles);
@@ -169,29 +269,43 @@ private:
       seen = whereBelow(first, s.queries, seen, loops.index(0)); // nothing for a warp without queries
     Value plain = least(index(keysSeenBefore(first + 1)) / kGroup * kGroup, seen);
     std::array<Rows, 2> sides{operandRows(1, batch, keyHead, s.depth), operandRows(2, batch, keyHead, s.width)};
-    Values sums(size_t(tiles * sumsOf(s.depth)), zeroSum());
+    // Of each tile the sums, then the largest gradients of its rows.
+    const FeatureRange features = rangeOf(work, s.depth);
+    const size_t tileSums = size_t(sumsOf(features)), carried = tileSums + size_t(scales());
+    Values sums;
+    for (int64_t i = 0; i < tiles; ++i)
+      appendZeros(sums, tileSums);
     sums = stage.walk(loops.index(0), end(blockFirst + blockRows), s.keys, sides, sums,
                       [&](Value stageFirst, Value buffer, ValueRange before) {
                         Value stageEnd = index(stageFirst) + stage.rows();
                         Groups groups{{}, stageFirst, most(least(stageEnd, plain), stageFirst), least(stageEnd, seen)};
                         return addGroups(groups, false, s.causal || s.keys % kGroup, before,
                                          [&](Value keyFirst, ValueRange now, bool checked) {
-                                           return addKeys(keyFirst, buffer, index(keyFirst) - stageFirst, own, now,
-                                                          checked);
+                                           return addKeys(keyFirst, buffer, index(keyFirst) - stageFirst, own, features,
+                                                          now, checked);
                                          });
                       });
-    for (auto [i, tile] : llvm::enumerate(own))
-      storeRows(resultRows(0, batch, head, s.depth), tile.rows,
-                ValueRange(sums).slice(i * size_t(sumsOf(s.depth)), size_t(sumsOf(s.depth))), s.scale);
+    for (auto [i, tile] : llvm::enumerate(own)) {
+      ValueRange ofTile = ValueRange(sums).slice(i * carried, carried);
+      storeRows(resultRows(0, batch, head, s.depth), tile.rows, ofTile.take_front(tileSums), features, s.scale,
+                ofTile.drop_front(tileSums));
+    }
+  }
+
+  /// Values that a tile of rows carries for scaleRows.
+  int64_t scales() const { return isShort() ? kHalves : 0; }
+  void appendZeros(Values &carried, size_t sums) {
+    carried.append(sums, zeroSum());
+    carried.append(size_t(scales()), number(RowScale::kLeast));
   }
 
   /// The keys of a group, which is row `inStage` of the stage and those behind it.
-  Values addKeys(Value first, Value buffer, Value inStage, llvm::ArrayRef<QueryTile> own, ValueRange before,
-                 bool checked) {
+  Values addKeys(Value first, Value buffer, Value inStage, llvm::ArrayRef<QueryTile> own, const FeatureRange &features,
+                 ValueRange before, bool checked) {
     llvm::SmallVector<Row> keys = rowsOfThread(first, s.keys, checked);
     llvm::SmallVector<Lanes> grads(own.size());
     for (int64_t j = 0; j < 2; ++j) {
-      Values keyWords = stage.featuresOf(0, buffer, inStage, j), valueWords = stage.featuresOf(1, buffer, inStage, j);
+      Factors keyWords = stageFeatures(0, buffer, inStage, j), valueWords = stageFeatures(1, buffer, inStage, j);
       for (auto [tile, tileGrads] : llvm::zip_equal(own, grads)) {
         Values products = multiplyFeatures(tile.query, keyWords);
         Values weightGrads = multiplyFeatures(tile.grad, valueWords);
@@ -200,18 +314,27 @@ private:
           Parts parts = partsOf(lane(products[i]), lane(weightGrads[i]), row.row, key.row, tile.numbers[i / 2],
                                 key.inside, checked);
           tileGrads.push_back(parts.rawGrad);
-          if (hasBiasGrad)
+          if (hasBiasGrad && features.first == 0)
             storeBiasGrad(row, key, parts.scoreGrad);
         }
       }
     }
-    Values keyWords = stage.acrossRows(0, buffer, inStage), after;
-    for (auto [i, tileGrads] : llvm::enumerate(grads)) {
-      Values sums(before.slice(i * size_t(sumsOf(s.depth)), size_t(sumsOf(s.depth))));
-      addRows(sums, asLeft(tileGrads), keyWords);
-      llvm::append_range(after, sums);
-    }
+    Factors keyWords = stageRows(0, buffer, inStage, features);
+    const size_t carried = before.size() / own.size();
+    Values after;
+    for (auto [i, tileGrads] : llvm::enumerate(grads))
+      llvm::append_range(after, addGrads(before.slice(i * carried, carried), tileGrads, keyWords));
     return after;
+  }
+
+  /// Adds the products of a tile's gradients of scores to what the tile carries for them.
+  Values addGrads(ValueRange before, Lanes &grads, const Factors &right) {
+    Values sums(before.drop_back(size_t(scales()))), largest(before.take_back(size_t(scales())));
+    if (isShort())
+      scaleRows(grads, sums, largest);
+    addRows(sums, asLeft(grads), right);
+    llvm::append_range(sums, largest);
+    return sums;
   }
 
   void storeBiasGrad(const Row &query, const Row &key, Value grad) {
@@ -225,7 +348,7 @@ private:
       store();
   }
 
-  void keys(Value tile) {
+  void keys(Value tile, const GradientWork &work) {
     const int64_t blocks = llvm::divideCeil(s.keys, kBlockKeys);
     Index line = index(tile) / blocks, blockFirst = index(tile) % blocks * kBlockKeys,
           first = blockFirst + warp * kGroup;
@@ -233,7 +356,9 @@ private:
     Rows keyRows = operandRows(1, ownBatch, ownHead, s.depth), valueRows = operandRows(2, ownBatch, ownHead, s.width);
     Row own[kHalves] = {existing(first + eighth, s.keys, kBlockKeys), existing(first + eighth + 8, s.keys, kBlockKeys)};
     Left key{featuresOf(keyRows, own[0].row), featuresOf(keyRows, own[1].row)};
-    Left value{featuresOf(valueRows, own[0].row), featuresOf(valueRows, own[1].row)};
+    Left value; // not read for the gradient of values
+    if (work.ofKeys)
+      value = {featuresOf(valueRows, own[0].row), featuresOf(valueRows, own[1].row)};
     // The first query that sees one of these keys, and the first one that sees all.
     auto firstSeeing = [&](Index row) -> Value {
       return s.causal ? least(most(row - s.causalOffset, loops.index(0)), loops.index(s.queries)) : loops.index(0);
@@ -244,7 +369,14 @@ private:
     Value plain = roundUp(index(firstSeeing(first + (kGroup - 1))), kGroup);
     Value begin = index(firstSeeing(blockFirst)) / stage.rows() * stage.rows();
 
-    Values sums(size_t(sumsOf(s.depth) + sumsOf(s.width)), zeroSum());
+    // Those of keys come first.
+    const FeatureRange depth = rangeOf(work, s.depth), width = rangeOf(work, s.width);
+    const size_t keySums = work.ofKeys ? size_t(sumsOf(depth)) : 0, keyCarried = keySums + (keySums ? scales() : 0);
+    Values sums;
+    if (work.ofKeys)
+      appendZeros(sums, keySums);
+    if (work.ofValues)
+      sums.append(size_t(sumsOf(width)), zeroSum());
     sums = loops.loop(loops.index(0), loops.index(s.groupSize()), 1, sums, [&](Value member, ValueRange before) {
       setHead(ownBatch, Index(loops, ownHead) * s.groupSize() + member);
       std::array<Rows, 2> sides{operandRows(0, batch, head, s.depth), operandRows(s.outputGrad, batch, head, s.width)};
@@ -256,36 +388,48 @@ private:
             Groups groups{from, checkedEnd, most(least(end, whole), checkedEnd), end};
             return addGroups(
                 groups, s.causal, s.queries % kGroup, now, [&](Value queryFirst, ValueRange sums, bool checked) {
-                  return addQueries(queryFirst, buffer, index(queryFirst) - stageFirst, key, value, own, sums, checked);
+                  return addQueries(queryFirst, buffer, index(queryFirst) - stageFirst, key, value, own, work,
+                                    {sums.take_front(keyCarried), sums.drop_front(keyCarried)}, checked);
                 });
           });
     });
-    storeRows(resultRows(1, ownBatch, ownHead, s.depth), own, ValueRange(sums).take_front(size_t(sumsOf(s.depth))),
-              s.scale);
-    storeRows(resultRows(2, ownBatch, ownHead, s.width), own, ValueRange(sums).drop_front(size_t(sumsOf(s.depth))));
+    ValueRange ofKeys = ValueRange(sums).take_front(keyCarried);
+    if (work.ofKeys)
+      storeRows(resultRows(1, ownBatch, ownHead, s.depth), own, ofKeys.take_front(keySums), depth, s.scale,
+                ofKeys.drop_front(keySums));
+    if (work.ofValues)
+      storeRows(resultRows(2, ownBatch, ownHead, s.width), own, ValueRange(sums).drop_front(keyCarried), width,
+                1 / weightFactor());
   }
 
   /// The queries of a group, with scores transposed: keys in rows.
+  struct Before {
+    ValueRange keys, values;
+  };
   Values addQueries(Value first, Value buffer, Value inStage, const Left &key, const Left &value,
-                    llvm::ArrayRef<Row> own, ValueRange before, bool checked) {
+                    llvm::ArrayRef<Row> own, const GradientWork &work, const Before &before, bool checked) {
     llvm::SmallVector<Row> queries = rowsOfThread(first, s.queries, checked);
     llvm::SmallVector<RowNumbers> numbers = numbersOf(queries, checked);
     Lanes weights, grads;
     for (int64_t j = 0; j < 2; ++j) {
-      Values products = multiplyFeatures(key, stage.featuresOf(0, buffer, inStage, j));
-      Values weightGrads = multiplyFeatures(value, stage.featuresOf(1, buffer, inStage, j));
+      Values products = multiplyFeatures(key, stageFeatures(0, buffer, inStage, j));
+      Values weightGrads(size_t(kTileSums), zeroSum());
+      if (work.ofKeys)
+        weightGrads = multiplyFeatures(value, stageFeatures(1, buffer, inStage, j));
       for (size_t half = 0; half < size_t(kHalves); ++half)
         for (size_t i = 0; i < 2; ++i) {
-          const size_t place = half * 2 + i, number = size_t(2 * j) + i;
-          Parts parts = partsOf(lane(products[place]), lane(weightGrads[place]), queries[number].row, own[half].row,
-                                numbers[number], queries[number].inside, checked);
-          weights.push_back(parts.left);
+          const size_t place = half * 2 + i, query = size_t(2 * j) + i;
+          Parts parts = partsOf(lane(products[place]), lane(weightGrads[place]), queries[query].row, own[half].row,
+                                numbers[query], queries[query].inside, checked);
+          weights.push_back(weightFactor() != 1 ? parts.left * number(weightFactor()) : parts.left);
           grads.push_back(parts.rawGrad);
         }
     }
-    Values keySums(before.take_front(size_t(sumsOf(s.depth)))), valueSums(before.drop_front(size_t(sumsOf(s.depth))));
-    addRows(valueSums, asLeft(weights), stage.acrossRows(1, buffer, inStage));
-    addRows(keySums, asLeft(grads), stage.acrossRows(0, buffer, inStage));
+    Values keySums(before.keys), valueSums(before.values);
+    if (work.ofValues)
+      addRows(valueSums, asLeft(weights), stageRows(1, buffer, inStage, rangeOf(work, s.width)));
+    if (work.ofKeys)
+      keySums = addGrads(keySums, grads, stageRows(0, buffer, inStage, rangeOf(work, s.depth)));
     llvm::append_range(keySums, valueSums);
     return keySums;
   }
@@ -298,13 +442,17 @@ private:
 
 int64_t warpTilesOf(AttentionGradOp op) {
   AttentionShape s = attentionShapeOf(op);
-  if (s.delta < 0 || !suitsWarps(s, elementTypeOf(op.getQuery())))
-    return 0;
-  return WarpGradient::keyTiles(s) + WarpGradient::queryTiles(s);
+  const TileNumbers numbers = tileNumbersOf(op);
+  int64_t tiles = 0;
+  if (s.delta >= 0 && numbers != TileNumbers::None)
+    for (const GradientWork &work : WarpGradient::worksOf(s, {numbers}))
+      tiles += work.tiles;
+  return tiles;
 }
 
 void emitWarpAttentionGrad(AttentionGradOp op, LoopBuilder &loops, Value tile) {
-  WarpGradient(loops, attentionShapeOf(op), !op.getBiasGrad().empty()).emit(tile);
+  const AttentionShape s = attentionShapeOf(op); // which the kernel refers to
+  WarpGradient(loops, s, tileNumbersOf(op), !op.getBiasGrad().empty()).emit(tile);
 }
 
 } // namespace tcc::train

@@ -17,25 +17,28 @@ constexpr int64_t kHalves = 2; ///< rows g and g + 8 of a tile
 /// tiles halve what a warp reads, as long as their sums fit into registers.
 class WarpForward : WarpAttention {
 public:
-  static int64_t tilesOf(const AttentionShape &s) { return std::max(s.depth, s.width) <= 64 ? 2 : 1; }
-  static int64_t rowsOf(const AttentionShape &s) { return kGroup * tilesOf(s) * WarpStage::kWarps; } ///< of a block
+  /// Of a block.
+  static int64_t rowsOf(const AttentionShape &s, const TileForm &form) {
+    return kGroup * ownTiles(s, form) * WarpStage::kWarps;
+  }
 
-  WarpForward(LoopBuilder &loops, const AttentionShape &s)
-      : WarpAttention(loops, s), tiles(tilesOf(s)), block(s.keys > 32 && tiles == 2 ? 64 : 32) {}
+  WarpForward(LoopBuilder &loops, const AttentionShape &s, TileNumbers numbers)
+      : WarpAttention(loops, s, numbers), tiles(ownTiles(s, form)), features(allOf(s.width)),
+        block(std::min<int64_t>(stage.rows(), s.keys > 32 && tiles == 2 ? 64 : 32)) {}
 
   void emit(Value tile) {
-    const int64_t blocks = llvm::divideCeil(s.queries, rowsOf(s));
+    const int64_t blockRows = rowsOf(s, form), blocks = llvm::divideCeil(s.queries, blockRows);
     Index number(loops, tile), row = number / blocks;
     setHead(row / s.heads, row % s.heads);
     // The last queries see most keys: their blocks begin first.
-    Index blockFirst = (index(blocks - 1) - number % blocks) * rowsOf(s);
+    Index blockFirst = (index(blocks - 1) - number % blocks) * blockRows;
     Value first = blockFirst + warp * (kGroup * tiles);
     readQueries(first);
 
     auto end = [&](Index rowsEnd) { return keysSeenBefore(least(rowsEnd, index(s.queries))); };
-    Value seen = end(index(first) + kGroup * tiles), blockSeen = end(blockFirst + rowsOf(s));
+    Value seen = end(index(first) + kGroup * tiles), blockSeen = end(blockFirst + blockRows);
     Value free = least(index(keysSeenBefore(index(first) + 1)) / block * block, seen);
-    if (s.queries % rowsOf(s)) {
+    if (s.queries % blockRows) {
       seen = whereBelow(first, s.queries, seen, loops.index(0)); // nothing for a warp without queries
       free = least(free, seen);
     }
@@ -62,15 +65,15 @@ public:
 private:
   int64_t groups() const { return block / kGroup; }
 
-  int64_t rows() const { return tiles * kHalves; }             ///< of this thread
-  int64_t sums() const { return tiles * tileSums(); }          ///< of this thread
-  int64_t tileSums() const { return s.width / 8 * kTileSums; } ///< of one tile
+  int64_t rows() const { return tiles * kHalves; }      ///< of this thread
+  int64_t sums() const { return tiles * tileSums(); }   ///< of this thread
+  int64_t tileSums() const { return sumsOf(features); } ///< of one tile
 
   void readQueries(Value first) {
     Rows queryRows = operandRows(0, batch, head, s.depth);
     for (int64_t i = 0; i < rows(); ++i) {
       // A row behind the last is computed as the last one, and not stored.
-      Row query = existing(index(first) + eighth + 8 * i, s.queries, rowsOf(s));
+      Row query = existing(index(first) + eighth + 8 * i, s.queries, rowsOf(s, form));
       isThere.push_back(query.inside);
       queries.push_back(query.row);
     }
@@ -87,7 +90,7 @@ private:
     llvm::SmallVector<Lanes> scores(size_t(tiles * groups()));
     for (int64_t group = 0; group < groups(); ++group) {
       for (int64_t j = 0; j < 2; ++j) {
-        Values key = stage.featuresOf(0, buffer, inStage + group * kGroup, j);
+        Factors key = stageFeatures(0, buffer, inStage + group * kGroup, j);
         for (int64_t i = 0; i < tiles; ++i)
           for (Value product : multiplyFeatures(left[size_t(i)], key))
             scores[size_t(i * groups() + group)].push_back(lane(product));
@@ -133,9 +136,8 @@ private:
     // The largest score of a row seldom changes after the first blocks. All threads of a row agree, those of the warp
     // vote.
     Values outputs(before.take_front(size_t(sums())));
-    Value none = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(0));
     outputs = loops.when(
-        compare(arith::CmpIPredicate::ne, loops.ballot(anyChanged), none),
+        anyHas(anyChanged),
         [&]() -> Values {
           Values scaled;
           for (auto [i, sum] : llvm::enumerate(outputs)) {
@@ -153,11 +155,13 @@ private:
           Lane weight = formula.expAbove(x, bases[row]);
           total = total + weight;
           x = s.dropout > 0 ? formula.left(weight, kept(query, key.row)) : weight;
+          if (weightFactor() != 1)
+            x = x * number(weightFactor());
         });
         totals[row] = total;
       }
     for (int64_t group = 0; group < groups(); ++group) {
-      Values value = stage.acrossRows(1, buffer, inStage + group * kGroup);
+      Factors value = stageRows(1, buffer, inStage + group * kGroup, features);
       for (int64_t tile = 0; tile < tiles; ++tile) {
         auto begin = outputs.begin() + std::ptrdiff_t(tile * tileSums());
         Values own(begin, begin + tileSums());
@@ -170,13 +174,6 @@ private:
     return outputs;
   }
 
-  /// The value of the thread of the same row that is so far away.
-  Lane ofPartner(Lane value, int64_t distance) {
-    Value mine = arith::TruncIOp::create(b, loc, b.getI32Type(), loops.thread());
-    Value bits = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(int32_t(distance)));
-    return lane(loops.ofThread(value, arith::XOrIOp::create(b, loc, mine, bits)));
-  }
-
   void finish(ValueRange carried) {
     Rows outputRows = resultRows(0, batch, head, s.width);
     Value leads = compare(arith::CmpIPredicate::eq, fourth, loops.index(0));
@@ -187,12 +184,14 @@ private:
         for (int64_t distance : {1, 2})
           total = total + ofPartner(total, distance);
         Lane inverse = equal(total, number(0)).select(number(0), 1.0 / total);
+        if (weightFactor() != 1)
+          inverse = inverse * number(1 / weightFactor());
         Lane base = formula.finiteBase(formula.scaled(lane(carried[size_t(sums()) + row])));
         auto store = [&]() -> Values {
           Values outputs;
           for (Value sum : carried.slice(size_t(tile * tileSums()), size_t(tileSums())))
             outputs.push_back(lane(sum) * inverse);
-          storeFeatures(outputRows, queries[row], half, outputs);
+          storeFeatures(outputRows, queries[row], half, outputs, features);
           loops.when(leads,
                      [&]() -> Values {
                        ScoreFormula::Logsumexp log = formula.logsumexp(base, total);
@@ -211,7 +210,8 @@ private:
   }
 
   const int64_t tiles;
-  const int64_t block;     ///< keys between two rescalings
+  const FeatureRange features; ///< of values
+  const int64_t block;         ///< keys between two rescalings
   Values queries, isThere; ///< of this thread's rows
   llvm::SmallVector<Left> left;
 };
@@ -220,13 +220,15 @@ private:
 
 int64_t warpTilesOf(AttentionOp op) {
   AttentionShape s = attentionShapeOf(op);
-  if (!suitsWarps(s, elementTypeOf(op.getQuery())))
+  const TileNumbers numbers = tileNumbersOf(op);
+  if (numbers == TileNumbers::None)
     return 0;
-  return s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, WarpForward::rowsOf(s)));
+  return s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, WarpForward::rowsOf(s, {numbers})));
 }
 
 void emitWarpAttention(AttentionOp op, LoopBuilder &loops, Value tile) {
-  WarpForward(loops, attentionShapeOf(op)).emit(tile);
+  const AttentionShape s = attentionShapeOf(op); // which the kernel refers to
+  WarpForward(loops, s, tileNumbersOf(op)).emit(tile);
 }
 
 } // namespace tcc::train

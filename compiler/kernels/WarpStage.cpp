@@ -8,10 +8,10 @@ using namespace mlir;
 
 namespace tcc::train {
 
-llvm::SmallVector<FeaturePart> featurePartsOf(int64_t features, int64_t threads) {
-  constexpr int64_t kMostFeatures = 8; // that a thread reads at a time
+llvm::SmallVector<FeaturePart> featurePartsOf(const TileForm &form, int64_t features, int64_t threads) {
+  constexpr int64_t kMostBytes = 16; // that a thread reads at a time
   llvm::SmallVector<FeaturePart> parts;
-  for (int64_t first = 0, perThread = kMostFeatures; first < features;) {
+  for (int64_t first = 0, perThread = kMostBytes / form.elementBytes(); first < features;) {
     while (perThread * threads > features - first)
       perThread /= 2;
     parts.push_back({first, perThread});
@@ -21,32 +21,34 @@ llvm::SmallVector<FeaturePart> featurePartsOf(int64_t features, int64_t threads)
 }
 
 namespace {
-constexpr int64_t kWarpThreads = 32, kStageWordElements = 2;
+constexpr int64_t kWarpThreads = 32;
 constexpr int64_t kThreadRows = 4;                                 ///< of 16, in products over rows
 constexpr int64_t kMostStageBytes = 48 << 10, kMostStageRows = 64; ///< a block may have so much memory without asking
 constexpr int64_t kStageBuffers = 2;
 } // namespace
 
-WarpStage::WarpStage(LoopBuilder &loops, int64_t firstFeatures, int64_t secondFeatures)
+WarpStage::WarpStage(LoopBuilder &loops, const TileForm &form, int64_t firstFeatures, int64_t secondFeatures)
     : warp(Index(loops, loops.thread()) / kWarpThreads),
       eighth(Index(loops, loops.thread()) % kWarpThreads / kFeatureThreads),
-      fourth(Index(loops, loops.thread()) % kFeatureThreads), columnRow(eighth / 2 * 4 + eighth % 2),
-      loops(loops), sides{Side{firstFeatures, 0}, Side{secondFeatures, 0}}, stageRows(kMostStageRows) {
-  const int64_t bothBytes = sides[0].rowBytes() + sides[1].rowBytes();
+      fourth(Index(loops, loops.thread()) % kFeatureThreads), columnRow(eighth / 2 * 4 + eighth % 2), loops(loops),
+      form(form), stageRows(kMostStageRows) {
+  for (auto [side, features] : {std::pair(&sides[0], firstFeatures), std::pair(&sides[1], secondFeatures)})
+    *side = Side{form.padded(features), 0, form.padded(features) * form.elementBytes()};
+  const int64_t bothBytes = sides[0].rowBytes + sides[1].rowBytes;
   while (stageRows * bothBytes * kStageBuffers > kMostStageBytes)
     stageRows /= 2;
   bufferBytes = stageRows * bothBytes;
-  sides[1].offset = stageRows * sides[0].rowBytes();
+  sides[1].offset = stageRows * sides[0].rowBytes;
   loops.reserveBlockMemory(bufferBytes * kStageBuffers);
   Index ofColumn = changeOf(columnRow);
   for (Side &side : sides) {
-    for (FeaturePart part : featurePartsOf(side.features, kFeatureThreads))
-      side.columns.push_back(columnRow * side.rowBytes() + placeOf(side, part, fourth, ofColumn));
-    for (FeaturePart part : featurePartsOf(side.features, kColumnThreads)) {
+    for (FeaturePart part : featurePartsOf(form, side.features, kFeatureThreads))
+      side.columns.push_back(columnRow * side.rowBytes + placeOf(side, part, fourth, ofColumn));
+    for (FeaturePart part : featurePartsOf(form, side.features, kColumnThreads)) {
       std::array<Value, 2> offsets;
       for (int64_t odd = 0; odd < 2; ++odd)
-        offsets[size_t(odd)] = fourth * (kThreadRows * side.rowBytes()) +
-                               placeOf(side, part, eighth, changeOf(fourth * kThreadRows + odd));
+        offsets[size_t(odd)] =
+            fourth * (kThreadRows * side.rowBytes) + placeOf(side, part, eighth, changeOf(fourth * kThreadRows + odd));
       side.across.push_back(offsets);
     }
   }
@@ -61,11 +63,12 @@ Index WarpStage::exclusiveOr(Index x, Index y) {
 Index WarpStage::changeOf(Index row) { return exclusiveOr(row / 4 % 4 * 2, row % 2 * 4); }
 
 Index WarpStage::placeOf(const Side &side, FeaturePart part, Index thread, Index change) {
-  const int64_t together = kPieceElements / part.perThread; // threads that read one piece
-  Index piece = thread / together + part.first / kPieceElements;
+  const int64_t together = pieceElements() / part.perThread; // threads that read one piece
+  Index piece = thread / together + part.first / pieceElements();
   // Only the lower bits may change, so that the piece stays in its row.
   const int64_t exchanged = std::min<int64_t>(8, side.pieces() & -side.pieces());
-  return exclusiveOr(piece, change % exchanged) * kPieceBytes + thread % together * (part.perThread * kElementBytes);
+  return exclusiveOr(piece, change % exchanged) * kPieceBytes +
+         thread % together * (part.perThread * form.elementBytes());
 }
 
 void WarpStage::copyStage(const std::array<WarpRows, 2> &rows, int64_t count, Value first, Index buffer) {
@@ -73,17 +76,27 @@ void WarpStage::copyStage(const std::array<WarpRows, 2> &rows, int64_t count, Va
   for (size_t number = 0; number < sides.size(); ++number) {
     const Side &side = sides[number];
     const WarpRows &from = rows[number];
-    const int64_t pieces = stageRows * side.pieces();
+    const int64_t pieces = stageRows * side.pieces(), ownBytes = from.features * form.elementBytes();
     for (int64_t done = 0; done < pieces; done += kBlockThreads) {
       auto copy = [&]() -> Values {
         Index piece = Index(loops, loops.thread()) + done, inStage = piece / side.pieces(),
               inRow = piece % side.pieces();
         Index row = Index(loops, first) + inStage;
-        Value inside = count % stageRows ? row.isBelow(loops.index(count)) : Value();
-        Index source = inside ? row.atMost(count - 1) : row;
-        Index place = placeOf(side, {0, kPieceElements}, inRow, changeOf(inStage));
-        loops.copyToBlock(from.number, Index(loops, from.base) + source * from.stride + inRow * kPieceElements,
-                          from.alignment, buffer + side.offset + inStage * side.rowBytes() + place, inside);
+        Index source = row, sourcePiece = inRow;
+        Value bytes;
+        if (ownBytes < side.rowBytes) { // features end before the row does
+          bytes = (Index(loops, ownBytes) - inRow * kPieceBytes).atMost(kPieceBytes);
+          bytes = arith::MaxSIOp::create(loops.builder, loops.loc, bytes, loops.index(0));
+          sourcePiece = inRow.atMost((ownBytes - 1) / kPieceBytes);
+        }
+        if (count % stageRows) {
+          source = row.atMost(count - 1);
+          bytes = arith::SelectOp::create(loops.builder, loops.loc, row.isBelow(loops.index(count)),
+                                          bytes ? bytes : loops.index(kPieceBytes), loops.index(0));
+        }
+        Index place = placeOf(side, {0, pieceElements()}, inRow, changeOf(inStage));
+        loops.copyToBlock(from.number, Index(loops, from.base) + source * from.stride + sourcePiece * pieceElements(),
+                          from.alignment, buffer + side.offset + inStage * side.rowBytes + place, bytes);
         return {};
       };
       if (pieces - done >= kBlockThreads)
@@ -117,27 +130,33 @@ WarpStage::Values WarpStage::walk(Value begin, Value end, int64_t count, const s
 
 WarpStage::Values WarpStage::featuresOf(size_t number, Value buffer, Value row, int64_t j) {
   const Side &side = sides[number];
-  Index start = Index(loops, buffer) + Index(loops, row) * side.rowBytes();
+  Index start = Index(loops, buffer) + Index(loops, row) * side.rowBytes;
   Values words;
-  for (auto [part, column] : llvm::zip_equal(featurePartsOf(side.features, kFeatureThreads), side.columns))
-    llvm::append_range(words, loops.loadBlockMemory(start + column + (side.offset + 2 * j * side.rowBytes()),
-                                                    part.perThread / kStageWordElements));
+  for (auto [part, column] : llvm::zip_equal(featurePartsOf(form, side.features, kFeatureThreads), side.columns))
+    llvm::append_range(words, loops.loadBlockMemory(start + column + (side.offset + 2 * j * side.rowBytes),
+                                                    part.perThread / form.wordElements()));
   return words;
 }
 
-WarpStage::Values WarpStage::acrossRows(size_t number, Value buffer, Value row) {
+WarpStage::Values WarpStage::acrossRows(size_t number, Value buffer, Value row, const FeatureRange &range) {
   const Side &side = sides[number];
-  Index start = Index(loops, buffer) + Index(loops, row) * side.rowBytes();
+  Index start = Index(loops, buffer) + Index(loops, row) * side.rowBytes;
   Values all;
-  for (auto [part, across] : llvm::zip_equal(featurePartsOf(side.features, kColumnThreads), side.across)) {
+  for (auto [part, across] : llvm::zip_equal(featurePartsOf(form, side.features, kColumnThreads), side.across)) {
+    if (!range.contains(part))
+      continue;
     std::array<Values, kThreadRows> words;
     for (int64_t i = 0; i < kThreadRows; ++i)
-      words[size_t(i)] = loops.loadBlockMemory(start + across[size_t(i % 2)] + (side.offset + i * side.rowBytes()),
-                                               part.perThread / kStageWordElements);
-    for (int64_t feature = 0; feature < part.perThread; ++feature)
+      words[size_t(i)] = loops.loadBlockMemory(start + across[size_t(i % 2)] + (side.offset + i * side.rowBytes),
+                                               part.perThread / form.wordElements());
+    for (int64_t feature = 0; feature < part.perThread; ++feature) {
+      const size_t word = size_t(feature / form.wordElements());
       for (size_t i : {0, 2})
-        all.push_back(loops.halvesOf(words[i][size_t(feature / kStageWordElements)],
-                                     words[i + 1][size_t(feature / kStageWordElements)], feature % kStageWordElements));
+        if (form.isNarrow())
+          all.push_back(loops.halvesOf(words[i][word], words[i + 1][word], feature % 2));
+        else
+          all.append({words[i][word], words[i + 1][word]});
+    }
   }
   return all;
 }

@@ -44,7 +44,7 @@ struct Capabilities {
   bool scattersInOneTree = false; ///< a reduce-scatter adds in the tree of Communicator.h, as an all-reduce does where it must
   bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
-  bool attentionTiles = false; ///< attention of bf16 has kernels of its own where heads suit them (suitsTiles)
+  bool attentionTiles = false; ///< attention has kernels for warps where heads suit them (suitsTiles)
   bool attentionCalls = false; ///< its library computes attention and its gradient, where suitsCalls says so
   int64_t productRowBytes = 0; ///< rows of matrices that are a multiple of it keep tensor cores fed; 0: any
   int64_t chunkBytes = int64_t(64) << 20; ///< of a large product of rows, a part: compiler.chunk_bytes unless the recipe has it

@@ -11,6 +11,7 @@
 #include "passes/Common.h"
 #include "passes/Passes.h"
 
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/JSON.h"
 
@@ -25,8 +26,8 @@ namespace {
 /// Builds the op that a match describes, before its product with the values.
 class AttentionWriter {
 public:
-  AttentionWriter(AxisSpace &axes, AttentionMatch &match, bool tilesOnly, bool callsOnly)
-      : axes(axes), match(match), tilesOnly(tilesOnly), callsOnly(callsOnly), builder(match.product), loc(fusedLocation(match)),
+  AttentionWriter(AxisSpace &axes, AttentionMatch &match, TileNumbers tiles, bool tilesOnly, bool callsOnly)
+      : axes(axes), match(match), tiles(tiles), tilesOnly(tilesOnly), callsOnly(callsOnly), builder(match.product), loc(fusedLocation(match)),
         reader(axes, builder, match.queryAxes, match.keyAxes) {}
 
   /// Null, with `failure` filled, where masks say something that the op cannot.
@@ -35,10 +36,18 @@ public:
       return nullptr;
     arrangeAxes();
     const int64_t depth = axes.extent(match.featureAxes), width = axes.extent(match.valueAxes);
-    const bool byTiles = tilesOnly && suitsTiles(depth, width);
+    // Of wider heads the gradient takes about twice the products, which costs more time than storing scores.
+    constexpr int64_t kMostFeatures = 128;
+    const bool isDouble = elementTypeOf(match.value.value).isF64();
+    const bool byTiles =
+        tilesOnly && !isDouble && suitsTiles(tiles, depth, width) && std::max(depth, width) <= kMostFeatures;
     if (tilesOnly && !byTiles && !(callsOnly && suitsCalls(depth, width))) {
-      failure = {match.softmax, llvm::formatv("its heads have {0} and {1} features; the target's kernels take multiples of "
-                                              "16 up to 128", depth, width).str()};
+      const bool even = tiles == TileNumbers::BF16 || tiles == TileNumbers::F16;
+      failure = {match.softmax,
+                 isDouble ? "the target has no kernels for attention in f64"
+                          : llvm::formatv("its heads have {0} and {1} features; the target's kernels take {2}numbers up to {3}",
+                                          depth, width, even ? "even " : "", kMostFeatures)
+                                .str()};
       return nullptr;
     }
     Value query = writeQuery(), key = writeKey();
@@ -63,6 +72,10 @@ public:
                                   uint64_t(causal ? kept.upper : 0), number(match.softcap),
                                   dropout ? dropout.getP() : number(0), dropout ? dropout.getId() : 0,
                                   maskFill ? builder.getF64FloatAttr(*maskFill) : FloatAttr());
+    if (tiles == TileNumbers::TF32)
+      op->setAttr(names::kTf32Products, builder.getUnitAttr());
+    if ((tiles == TileNumbers::BF16 || tiles == TileNumbers::F16) && suitsTiles(tiles, depth, width))
+      op->setAttr(names::kWordRows, builder.getUnitAttr());
     if (callsOnly && !byTiles && !(isPlainAttention(op) && suitsCalls(depth, width))) {
       op.erase();
       failure = {match.softmax, llvm::formatv("cuDNN takes no bias, soft cap, dropout, or mask but the causal one, and heads of a "
@@ -345,6 +358,7 @@ private:
 
   AxisSpace &axes;
   AttentionMatch &match;
+  const TileNumbers tiles; ///< what the target's warps multiply in this precision
   const bool tilesOnly, callsOnly;
   OpBuilder builder;
   Location loc;
@@ -410,6 +424,15 @@ struct FuseAttentionPass : impl::FuseAttentionPassBase<FuseAttentionPass> {
   }
 
 private:
+  TileNumbers tileNumbers() const {
+    return llvm::StringSwitch<TileNumbers>(tiles)
+        .Case("bf16", TileNumbers::BF16)
+        .Case("f16", TileNumbers::F16)
+        .Case("tf32", TileNumbers::TF32)
+        .Case("f32", TileNumbers::F32)
+        .Default(TileNumbers::None);
+  }
+
   void fuse(SoftmaxOp softmax, llvm::StringRef graph, AttentionReport &report) {
     AxisSpace axes;
     AttentionFailure failure;
@@ -426,7 +449,7 @@ private:
           names.push_back(name);
       for (std::string &name : names)
         nodes.push_back(name);
-      op = AttentionWriter(axes, *match, tilesOnly, callsOnly).write(failure);
+      op = AttentionWriter(axes, *match, tileNumbers(), tilesOnly, callsOnly).write(failure);
     }
     if (!op) {
       if (!match && !looksLikeAttention(softmax))

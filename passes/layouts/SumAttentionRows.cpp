@@ -57,9 +57,9 @@ struct SumAttentionRowsPass : impl::SumAttentionRowsPassBase<SumAttentionRowsPas
     SmallVector<AttentionGradOp> gradients;
     getOperation().walk([&](AttentionGradOp op) { gradients.push_back(op); });
     for (AttentionGradOp op : gradients) {
-      AttentionShape s = attentionShapeOf(op);
-      if (!op.getOutput() || !elementTypeOf(op.getQuery()).isBF16() || !suitsTiles(s.depth, s.width))
+      if (!op.getOutput() || tileNumbersOf(op) == TileNumbers::None)
         continue;
+      AttentionShape s = attentionShapeOf(op);
       auto region = dyn_cast<FusedOp>(op->getParentOp());
       OpBuilder builder(region ? region.getOperation() : op.getOperation());
       Location loc = op.getLoc();

@@ -8,6 +8,8 @@ import sys
 import unittest
 from pathlib import Path
 
+import numpy as np
+
 from common import ZOO, EndToEnd, case
 
 ARCHITECTURES = {"sm_80": "8.0", "sm_90": "8.0", "sm_120": "8.7"}     # and the PTX that each is written in
@@ -119,6 +121,52 @@ class Cuda(EndToEnd):
                 self.assertEqual(done.returncode, 0, f"{name}: {done.stderr[-2000:]}")
                 spills = {int(count) for count in re.findall(r"(\d+) bytes spill", done.stderr)}
                 self.assertLessEqual(max(spills), 128, f"{name} for {architecture}")
+
+    def attention(self, features, tokens=64, heads=2):
+        """Queries, keys and values are columns of one product, as most models have them."""
+        import models
+        node, width = models.helper.make_node, heads * features
+        nodes = [node("MatMul", ["x", "w"], ["all"], "in"), node("Split", ["all"], ["q", "k", "v"], "split", axis=2, num_outputs=3)]
+        for name in "qkv":
+            nodes += [node("Reshape", [name, "heads"], [f"{name}h"], f"{name}_heads"),
+                      node("Transpose", [f"{name}h"], [f"{name}t"], f"{name}_move", perm=[0, 2, 3, 1] if name == "k" else [0, 2, 1, 3])]
+        nodes += [node("MatMul", ["qt", "kt"], ["scores"], "scores"), node("Mul", ["scores", "scale"], ["scaled"], "scale_scores"),
+                  node("Softmax", ["scaled"], ["weights"], "softmax", axis=-1), node("MatMul", ["weights", "vt"], ["o"], "mix"),
+                  node("Transpose", ["o"], ["ot"], "back", perm=[0, 2, 1, 3]), node("Reshape", ["ot", "whole"], ["or"], "join"),
+                  node("MatMul", ["or", "u"], ["y"], "out")]
+        constants = {"w": models.random(1, width, 3 * width), "u": models.random(2, width, width),
+                     "scale": np.array(features ** -0.5, np.float32), "heads": np.array([0, 0, heads, features], np.int64),
+                     "whole": np.array([0, 0, width], np.int64)}
+        return models.save(self.folder / f"attention{features}.onnx", nodes, {"x": [2, tokens, width]}, {"y": [2, tokens, width]}, constants, opset=20)
+
+    # Features of a head, and the most bytes that attention's kernels may spill on any architecture (ptxas 13.0).
+    SPILLS = {("bf16", 20): 0, ("f16", 128): 128, ("tf32", 36): 0, ("f32", 64): 192}
+    if os.environ.get("TCC_CUDA_ALL"):
+        SPILLS |= {("bf16", 128): 320, ("bf16", 256): 384, ("f16", 64): 32, ("f16", 256): 608, ("tf32", 128): 352, ("f32", 32): 0}
+
+    def test_attention_on_tensor_cores(self):
+        """Each precision multiplies its own tiles; rows are read in the widest accesses that their alignment allows; registers suffice."""
+        recipe = self.write("attention.toml", "[loss]\nkind = 'mse'\nof = 'y'\ntarget = 'z'\n")
+        tiles = {"bf16": "m16n8k16.row.col.f32.bf16.bf16.f32", "f16": "m16n8k16.row.col.f32.f16.f16.f32", "tf32": "m16n8k8.row.col.f32.tf32.tf32.f32"}
+        for (precision, features), most in self.SPILLS.items():
+            fused = ("--set", "compiler.attention=fused") if precision == "f32" or features > 128 else ()
+            model, row = self.attention(features), features * (2 if precision in ("bf16", "f16") else 4)
+            for architecture in ASSEMBLED:
+                what = f"{precision}, {features} features, {architecture}"
+                plan = self.compile(model, "--recipe", recipe, "--target", f"cuda:{architecture}", "--precision", precision, *fused)
+                self.succeed("tcc", "report", plan, "--code", "code.ptx")
+                kernels = [kernel for kernel in re.split(r"(?=\.visible \.entry )", (self.folder / "code.ptx").read_text()) if "mma.sync" in kernel]
+                self.assertEqual(len(kernels), 2, "attention and its gradient")
+                for kernel in kernels:
+                    self.assertIn(f"mma.sync.aligned.{tiles.get(precision, tiles['tf32'])}", kernel, what)
+                    self.assertEqual("ex2.approx" in kernel, precision != "f32", what)
+                    copies = set(re.findall(r"cp\.async\.\w+\.shared\.global [^;]*?, (\d+)", kernel))
+                    self.assertEqual(copies, {str(min(16, row & -row))}, f"{what}: rows of {row} bytes")
+                done = subprocess.run([find_ptxas(), "-v", f"-arch={architecture}", "code.ptx", "-o", "code.cubin"], cwd=self.folder,
+                                      capture_output=True, text=True)
+                self.assertEqual(done.returncode, 0, f"{what}: {done.stderr[-2000:]}")
+                spills = max(int(count) for count in re.findall(r"(\d+) bytes spill stores", done.stderr))
+                self.assertLessEqual(spills, most, what)
 
     def test_budgets_are_kept(self):
         model, recipe, _, _ = case("nano-gpt")

@@ -28,9 +28,8 @@ class Attention(EndToEnd):
         return {call["call"].split(",")[0]: call["algorithm"] for call in calls if call["call"].startswith("attention")}
 
     def test_losses_are_those_of_kernels(self):
-        """vit-tiny attends without a mask, and its heads are slices of one product: calls read and write them in place. In f16 there is
-        no kernel for tiles: the graph's products and softmax, or both calls."""
-        for name, precision, ways in (("vit-tiny", "bf16", ("none", "forward", "both")), ("vit-tiny", "f16", ("none", "both"))):
+        """vit-tiny attends without a mask, and its heads are slices of one product: calls read and write them in place."""
+        for name, precision, ways in (("vit-tiny", "bf16", ("none", "forward", "both")), ("vit-tiny", "f16", ("none", "forward", "both"))):
             losses, launches = {}, {}
             for calls in ways:
                 plan = self.network(name, calls, precision=precision)
@@ -74,7 +73,7 @@ class Attention(EndToEnd):
             self.refuse(1, [said], "trun", plan, "--data", data, "--device", "cuda", "--steps", 1, "--out", "refused", env=stand_in(**settings))
 
     def test_other_forms_stay_kernels(self):
-        """Dropout and masks of the graph are no calls; f32 and TF32 are computed as the graph has it."""
+        """f32 and TF32 are no calls."""
         for name, precision in (("vit-tiny", "tf32"), ("nano-gpt", "f32")):
             self.assertFalse(self.names(self.network(name, "both", precision=precision)))
 

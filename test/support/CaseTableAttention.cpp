@@ -21,7 +21,11 @@ struct AttentionCase {
   bool differences = true;   ///< small enough, and finite
   bool delta = false;        ///< the gradient reads the rows' sums in place of the output
   bool rest = true;          ///< the gradient reads logsumexp's rounding error; else it is 0
+  std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}}; ///< of queries, keys and values
+  Range gradients = {-1, 1};                               ///< of the output's
 };
+
+constexpr const char *kTf32 = ", train.tf32_products";
 
 std::string typeOf(const std::vector<int> &shape, const std::string &element) {
   std::string text = "tensor<";
@@ -56,7 +60,7 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
     }
   std::string arguments = "%q: " + query + ", %k: " + key + ", %v: " + value;
   text.types = wide.types = query + ", " + key + ", " + value;
-  std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}};
+  std::vector<Range> ranges = c.ranges;
   auto optional = [&](bool there, const std::string &name, const std::string &type, Range range) {
     text.segments += there ? ", 1" : ", 0";
     wide.segments += there && name != "m" ? ", 1" : ", 0";
@@ -104,11 +108,13 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
                (c.bias.empty() ? "0" : "1") + ">" + t->settings + "} : (" + t->types + ", " +
                (c.delta ? logsumexp : output) + ", " + logsumexp + (c.rest ? ", " + logsumexp : "") + ", " + output +
                ") -> (" + gradients + ")";
-  ranges.push_back({-1, 1});
-  bool narrow = element == "bf16" || element == "f16";
-  cases.push_back({"attention_grad_" + c.name + "_" + element,
+  ranges.push_back(c.gradients);
+  bool narrow = element == "bf16" || element == "f16", tf32 = c.settings.find(kTf32) != std::string::npos;
+  // Weights and scores' gradients have as many bits as factors: those of TF32 as many as f16.
+  const double slack = narrow ? 4.0 : tf32 ? 4.0 * 0x1p-10 / 0x1p-21 : 64.0;
+  cases.push_back({"attention_grad_" + c.name + "_" + (tf32 ? "tf32" : element),
                    "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")",
-                   text.body, Types::None, ranges, "%r, %l, " + gradientNames, false, narrow ? 4.0 : 64.0, "",
+                   text.body, Types::None, ranges, "%r, %l, " + gradientNames, false, slack, "",
                    wide.body});
 }
 
@@ -206,39 +212,71 @@ void addAttentionCases(std::vector<Case> &cases) {
       if (element == "f32" || (element == "f64" && c.differences) ||
           (c.allTypes && (element != "f16" || c.sizes[3] < 64)))
         add(cases, c, element);
-  // Heads that a warp multiplies by tiles of 16 (suitsTiles); it takes 16 or 32 queries and 16 or 32 keys at a time.
+  // What warps multiply (suitsTiles): 16 or 32 queries, 16 to 64 keys at a time, features in steps of 16, or 8 in f32.
   const std::vector<AttentionCase> tiles = {
-      {"tiles", {1, 2, 2, 40, 70, 16, 16}},
+      {"tiles", {1, 2, 2, 40, 70, 16, 16}, "", {}, {}, true},
       {"tiles_whole", {1, 1, 1, 64, 96, 64, 64}},
       {"tiles_few", {2, 1, 1, 3, 5, 32, 16}},
-      {"tiles_of_widest_heads", {1, 1, 1, 20, 50, 128, 96}},
+      {"tiles_of_widest_heads", {1, 1, 1, 20, 50, 128, 96}, "", {}, {}, true},
       {"tiles_of_parts", {1, 1, 1, 33, 18, 112, 80}},
+      // Zeros behind a head's features.
+      {"tiles_padded", {1, 2, 2, 19, 21, 20, 12}, causal, {}, {}, true},
+      {"tiles_padded_by_half", {1, 2, 1, 20, 35, 24, 40}, "", {}, {}, true},
+      {"tiles_padded_wide", {1, 1, 1, 18, 40, 72, 90}, causal, {}, {}, true},
+      {"tiles_padded_most", {1, 2, 2, 17, 33, 4, 2}, softcap, {1, 2, 17, 33}, {}, true},
       // Several stages of 64 or 32 rows, and blocks whose last warps have none.
       {"tiles_stages", {1, 1, 1, 150, 200, 16, 16}},
-      {"tiles_stages_causal", {1, 2, 1, 200, 168, 16, 32}, offset(-16)},
+      {"tiles_stages_causal", {1, 2, 1, 200, 168, 16, 32}, offset(-16), {}, {}, true},
       {"tiles_stages_of_widest_heads", {1, 1, 1, 80, 72, 128, 128}, causal},
       {"tiles_causal", {2, 2, 2, 70, 70, 32, 48}, causal},
       {"tiles_causal_offset", {1, 2, 2, 37, 90, 16, 16}, offset(40)},
-      {"tiles_causal_late", {1, 2, 1, 40, 34, 16, 16}, offset(-18), {}, {}, false, true},
+      {"tiles_causal_late", {1, 2, 1, 40, 34, 16, 16}, offset(-18), {}, {}, true, true},
       {"tiles_causal_keys_beyond", {1, 1, 1, 20, 80, 16, 16}, offset(3)},
       {"tiles_without_rest", {1, 1, 1, 36, 64, 16, 16}, causal, {}, {}, false, false, "", false, false, false},
       {"tiles_without_rest_of_odd_queries", {1, 1, 1, 34, 64, 16, 16}, "", {}, {}, false, false, "", false, false, false},
-      {"tiles_grouped", {2, 6, 2, 18, 19, 16, 16}, causal},
+      {"tiles_grouped", {2, 6, 2, 18, 19, 16, 16}, causal, {}, {}, true},
       {"tiles_bias", {1, 2, 2, 18, 35, 16, 16}, "", {1, 2, 18, 35}},
-      {"tiles_bias_causal", {2, 2, 2, 35, 35, 16, 16}, causal, {1, 2, 35, 35}},
+      {"tiles_bias_causal", {2, 2, 2, 35, 35, 16, 16}, causal, {1, 2, 35, 35}, {}, true},
       {"tiles_bias_of_keys", {2, 2, 2, 18, 35, 16, 16}, "", {2, 1, 1, 35}},
       {"tiles_mask", {2, 2, 2, 18, 35, 16, 16}, "", {}, {2, 1, 18, 35}},
-      {"tiles_mask_of_queries", {2, 2, 2, 18, 35, 16, 16}, "", {}, {1, 2, 18, 1}, false, true},
+      {"tiles_mask_of_queries", {2, 2, 2, 18, 35, 16, 16}, "", {}, {1, 2, 18, 1}, true, true},
       {"tiles_mask_fill", {2, 2, 2, 18, 35, 16, 16}, fill, {2, 1, 1, 35}, {2, 2, 18, 35}},
       {"tiles_softcap", {1, 2, 2, 18, 35, 16, 16}, softcap},
-      {"tiles_dropout", {2, 2, 2, 18, 35, 16, 16}, dropout},
-      {"tiles_everything", {1, 4, 2, 40, 45, 16, 32}, offset(5) + softcap + dropout + fill, {1, 4, 40, 45}, {1, 1, 40, 45}, false, true},
+      {"tiles_dropout", {2, 2, 2, 18, 35, 16, 16}, dropout, {}, {}, true},
+      {"tiles_everything", {1, 4, 2, 40, 45, 16, 32}, offset(5) + softcap + dropout + fill, {1, 4, 40, 45}, {1, 1, 40, 45}, true, true},
   };
-  for (AttentionCase c : tiles)
-    for (const std::string element : {"bf16", "f32"}) {
-      c.delta = true;
-      add(cases, c, element);
-    }
+  auto addTiles = [&](AttentionCase c, const std::string &element) {
+    c.delta = true;
+    if (element == "tf32")
+      c.settings += kTf32;
+    add(cases, c, element == "tf32" ? "f32" : element);
+  };
+  // Types differ in tiles and stages, forms in what is common to all; so each form is there in two types, and all of
+  // them together in each.
+  for (const AttentionCase &c : tiles)
+    for (const std::string element : {"bf16", "f16", "tf32", "f32"})
+      if (c.allTypes || element == "bf16" || element == "f32")
+        addTiles(c, element);
+  // Heads whose gradients of keys and of values have blocks of their own, also in parts; numbers of a row that is no
+  // multiple of words.
+  for (const char *element : {"bf16", "f16"}) {
+    addTiles({"tiles_of_256", {1, 1, 1, 20, 50, 256, 256}, causal}, element);
+    addTiles({"tiles_of_256_padded", {1, 2, 1, 17, 19, 140, 200}, "", {1, 2, 17, 19}}, element);
+  }
+  for (const char *element : {"tf32", "f32"})
+    addTiles({"tiles_odd", {1, 2, 2, 18, 35, 5, 7}, causal + dropout}, element);
+  // Beyond the range of f16: scores in the thousands; gradients of scores up to 10^8, and below 10^-7.
+  AttentionCase steep{"tiles_steep", {1, 2, 2, 40, 70, 16, 16}};
+  steep.ranges = {{-40, 40}, {-40, 40}, {-1, 1}};
+  steep.gradients = {-0.1, 0.1}; // what rounds the output is multiplied by keys
+  AttentionCase large{"tiles_large_gradients", {1, 2, 2, 40, 70, 16, 16}};
+  large.ranges = {{-1e-4, 1e-4}, {-1e-4, 1e-4}, {-100, 100}};
+  large.gradients = {-60000, 60000};
+  AttentionCase little{"tiles_little_gradients", {1, 2, 2, 40, 70, 16, 16}};
+  little.ranges = {{-1e-5, 1e-5}, {-60000, 60000}, {-1, 1}};
+  little.gradients = {-1e-6, 1e-6};
+  for (const AttentionCase &c : {steep, large, little})
+    addTiles(c, "f16");
   // What is not finite: the rows that see it, and no others.
   for (const auto &[name, sign] : {std::pair<const char *, const char *>{"infinity", "1.0"}, {"nan", "0.0"}}) {
     std::string bias = typeOf({1, 1, 70, 9}, "f32"), body = special(sign, "-1.9", typeOf({1, 1, 70, 9}, "i1"));

@@ -51,7 +51,7 @@ struct CudaModel {
                     .stateBytesPerNs = 2500,
                     .launchNs = 2000};
   /// As an H200 reaches them (docs/measurements/device-runs.md): products and convolutions of 16-bit factors, attention on
-  /// tiles. Of f32 factors rounded to TF32, half.
+  /// tiles. Of f32 factors rounded to TF32, half; attention in f32 takes three such products for one, a sixth.
   double narrowFlopsPerNs = 600000, narrowConvolutionFlopsPerNs = 100000, tileFlopsPerNs = 150000;
 };
 

@@ -47,9 +47,14 @@ public:
       if (factor.isF32() && module && module->hasAttr(kTf32Attribute))
         return narrow / 2;
     }
-    bool tiles = false;
-    op->walk([&](mlir::Operation *inner) { tiles |= attendsOnTiles(inner); });
-    return tiles ? model.tileFlopsPerNs : Target::flopsPerNs(op, isCall);
+    std::optional<double> tiles;
+    op->walk([&](mlir::Operation *inner) {
+      if (const train::TileNumbers numbers = tileNumbers(inner); numbers != train::TileNumbers::None)
+        tiles = model.tileFlopsPerNs / (numbers == train::TileNumbers::F32    ? 6
+                                        : numbers == train::TileNumbers::TF32 ? 2
+                                                                              : 1);
+    });
+    return tiles ? *tiles : Target::flopsPerNs(op, isCall);
   }
   const CodeModel &code() const override { return generated; }
   /// Products run on cuBLASLt, convolutions on cuDNN, attention where a pass asks for it.
@@ -89,16 +94,12 @@ public:
   void addPasses(Stage, mlir::OpPassManager &, const Wishes &) const override {}
 
 private:
-  static bool attendsOnTiles(mlir::Operation *op) {
-    auto suits = [](auto attention) {
-      const train::AttentionShape shape = train::attentionShapeOf(attention);
-      return mlir::getElementTypeOrSelf(attention.getQuery().getType()).isBF16() &&
-             train::suitsTiles(shape.depth, shape.width);
-    };
+  /// What warps multiply for attention or its gradient.
+  static train::TileNumbers tileNumbers(mlir::Operation *op) {
     if (auto forward = mlir::dyn_cast<train::AttentionOp>(op))
-      return suits(forward);
+      return train::tileNumbersOf(forward);
     auto backward = mlir::dyn_cast<train::AttentionGradOp>(op);
-    return backward && suits(backward);
+    return backward ? train::tileNumbersOf(backward) : train::TileNumbers::None;
   }
 
   /// Types and sizes that the library takes: sums in f32, or f64 of f64; dimensions in 31 bits.

@@ -16,16 +16,16 @@ func.func @tiles(%q: tensor<1x2x32x16xbf16>, %k: tensor<1x2x32x16xbf16>, %v: ten
   return %dq, %dk, %dv : tensor<1x2x32x16xbf16>, tensor<1x2x32x16xbf16>, tensor<1x2x32x16xbf16>
 }
 
-// Heads of 8 features are no whole tiles: a thread's kernel reads the output itself.
+// Rows of 7 features are no whole words: a thread's kernel reads the output itself.
 // CHECK-LABEL: func.func @narrow
 // CHECK-NOT: train.reduce
 // CHECK: train.attention_grad %arg0, %arg1, %arg2, %arg3
-func.func @narrow(%q: tensor<1x2x32x8xbf16>, %k: tensor<1x2x32x8xbf16>, %v: tensor<1x2x32x8xbf16>,
-                  %o: tensor<1x2x32x8xbf16>, %l: tensor<1x2x32x1xf32>, %r: tensor<1x2x32x1xf32>,
-                  %g: tensor<1x2x32x8xbf16>)
-    -> (tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>) {
-  %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %r, %g {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>, scale = 0.25} : (tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>, tensor<1x2x32x1xf32>, tensor<1x2x32x1xf32>, tensor<1x2x32x8xbf16>) -> (tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>)
-  return %dq, %dk, %dv : tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>, tensor<1x2x32x8xbf16>
+func.func @narrow(%q: tensor<1x2x32x7xbf16>, %k: tensor<1x2x32x7xbf16>, %v: tensor<1x2x32x7xbf16>,
+                  %o: tensor<1x2x32x7xbf16>, %l: tensor<1x2x32x1xf32>, %r: tensor<1x2x32x1xf32>,
+                  %g: tensor<1x2x32x7xbf16>)
+    -> (tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>) {
+  %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %r, %g {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>, scale = 0.25} : (tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>, tensor<1x2x32x1xf32>, tensor<1x2x32x1xf32>, tensor<1x2x32x7xbf16>) -> (tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>)
+  return %dq, %dk, %dv : tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>
 }
 
 // Inside a region that reads its operands by strides the rows are summed where they lie; the output is no operand then.
