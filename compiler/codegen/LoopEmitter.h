@@ -58,7 +58,8 @@ public:
   llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) override;
   void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) override;
   void reserveBlockMemory(int64_t bytes) override;
-  void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value bytes) override;
+  void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset,
+                   mlir::Value bytes) override;
   void meetBlock() override;
   llvm::SmallVector<mlir::Value> loadBlockMemory(mlir::Value offset, int64_t count) override;
 

@@ -71,8 +71,8 @@ SmallVector<Value> multiplyTile(OpBuilder &b, Location loc, train::TileNumbers n
   SmallVector<Value> operands;
   for (ValueRange words : {left, right})
     for (Value word : words)
-      operands.push_back(
-          ofF16 ? LLVM::BitcastOp::create(b, loc, VectorType::get({2}, b.getF16Type()), word).getResult() : word);
+      operands.push_back(ofF16 ? LLVM::BitcastOp::create(b, loc, VectorType::get({2}, b.getF16Type()), word).getResult()
+                               : word);
   llvm::append_range(operands, sums);
   const StringRef form = ofF16                                 ? "m16n8k16.row.col.f32.f32"
                          : numbers == train::TileNumbers::TF32 ? "m16n8k8.row.col.tf32"
@@ -145,7 +145,8 @@ void copyAsynchronously(OpBuilder &b, Location loc, Value to, Value from, int64_
   for (int64_t byte = 0; byte < kCopyBytes; byte += alignment) {
     SmallVector<Value> operands{at(to, byte), at(from, byte)};
     if (bytes) {
-      Value rest = arith::SubIOp::create(b, loc, arith::TruncIOp::create(b, loc, b.getI32Type(), bytes), word(b, loc, byte));
+      Value rest =
+          arith::SubIOp::create(b, loc, arith::TruncIOp::create(b, loc, b.getI32Type(), bytes), word(b, loc, byte));
       rest = arith::MaxSIOp::create(b, loc, rest, word(b, loc, 0));
       operands.push_back(arith::MinSIOp::create(b, loc, rest, word(b, loc, alignment)));
     }

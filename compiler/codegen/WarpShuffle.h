@@ -21,8 +21,8 @@ mlir::Value ballot(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value con
 /// Every thread gets the first one's value.
 mlir::Value shuffleFromFirst(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
 
-/// Adds the product of two tiles to one of f32 sums (PTX ISA, mma.m16n8k16, mma.m16n8k8 of TF32): this thread's four sums,
-/// the words of its two halves' rows and columns. All threads of the warp must be there.
+/// Adds the product of two tiles to one of f32 sums (PTX ISA, mma.m16n8k16, mma.m16n8k8 of TF32): this thread's four
+/// sums, the words of its two halves' rows and columns. All threads of the warp must be there.
 llvm::SmallVector<mlir::Value> multiplyTile(mlir::OpBuilder &builder, mlir::Location loc, train::TileNumbers numbers,
                                             mlir::ValueRange sums, mlir::ValueRange left, mlir::ValueRange right);
 
@@ -45,8 +45,8 @@ mlir::Value sharedMemory(mlir::OpBuilder &builder, mlir::Location loc, int64_t b
 /// Begins to copy 16 bytes of global memory to the block's, in pieces of `alignment` bytes (4, 8 or 16). Only the first
 /// `bytes` (an i64, null: all) are read, zeros follow (PTX ISA, cp.async).
 constexpr int64_t kCopyBytes = 16;
-void copyAsynchronously(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value to, mlir::Value from, int64_t alignment,
-                        mlir::Value bytes);
+void copyAsynchronously(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value to, mlir::Value from,
+                        int64_t alignment, mlir::Value bytes);
 /// Waits for the copies that this thread began (PTX ISA, cp.async.wait_all).
 void awaitCopies(mlir::OpBuilder &builder, mlir::Location loc);
 

@@ -139,7 +139,7 @@ public:
   /// The `value` of the thread of number `thread`, an i32.
   virtual mlir::Value ofThread(mlir::Value value, mlir::Value thread) = 0;
 
-  // Products of tiles by all threads of a warp, and rows of words for them. A word of 32 bits is two neighbours of 16 bits,
+  // Products of tiles by all threads of a warp, and rows of words for them. A word of 32 bits: two neighbours of 16 bits,
   // or one number rounded to TF32.
   /// This thread's four f32 of a tile of 16 x 8 sums, each with the products of a row of `left` (four words of a tile of
   /// 16 x 16, or 16 x 8 of TF32) and a column of `right` (two words of one of 16 x 8, or 8 x 8) added; PTX ISA,

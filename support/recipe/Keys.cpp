@@ -420,8 +420,8 @@ std::vector<Key> makeKeys() {
        "compute a larger product with independent rows (logits) in chunks of about so many bytes, and never store it; "
        "0: no chunks. CUDA plans: 536870912 by default"},
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
-       "`\"auto\"`: fused on a CPU, not on a card; `\"fused\"`: a near-miss is an error; `\"unfused\"`: scores are "
-       "stored"},
+       "`\"auto\"`: fused on a CPU, and on a card except in f32; `\"fused\"`: a near-miss is an error; "
+       "`\"unfused\"`: scores are stored"},
       {"compiler.attention_calls", choice({"none", "forward", "both"}), "\"none\"", Recompile,
        "on CUDA, what cuDNN computes of attention: `\"none\"`: generated kernels; `\"forward\"`: attention; "
        "`\"both\"`: its "

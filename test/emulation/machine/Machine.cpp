@@ -361,8 +361,8 @@ static double f16Value(uint16_t bits) {
 /// PTX ISA, "mma.m16n8k16" for 16 bits: of lane 4g + t, word i of the left tile holds row g + 8·(i%2) and columns 2t +
 /// 8·(i/2) and the next, word i of the right one column g and rows 2t + 8·i and the next, sum i row g + 8·(i/2) and
 /// column 2t + i%2. "mma.m16n8k8" for .tf32: word i of the left tile holds column t + 4·(i/2), of the right one row t +
-/// 4·i; the lower 13 bits of a word are not read. A device sums in at least f32 and an order of its own; here it is f64,
-/// rounded once.
+/// 4·i; the lower 13 bits of a word are not read. A device sums in at least f32 and an order of its own; here it is
+/// f64, rounded once.
 void Machine::multiplyTile(Thread *warp) {
   double left[16][16], right[16][8];
   const auto kind = static_cast<TileKind>(warp->mode);

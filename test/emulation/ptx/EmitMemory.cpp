@@ -243,7 +243,8 @@ void Emitter::multiplyTile() {
     for (const Operand &part : tile.parts)
       builder.CreateStore(get(part, 32), at(count++));
   }
-  call("tccEmulationMultiplyTile", builder.getVoidTy(), {thread, factors, at(kTileFactors), builder.getInt32(static_cast<uint32_t>(kind)), site()});
+  call("tccEmulationMultiplyTile", builder.getVoidTy(),
+       {thread, factors, at(kTileFactors), builder.getInt32(static_cast<uint32_t>(kind)), site()});
   const Operand &to = now->operands[0];
   if (to.kind != Operand::Kind::Vector || to.parts.size() != kTileSums)
     refuse("four registers in braces are expected");
