@@ -1,10 +1,12 @@
 //===- Schedule.cpp - order instructions for the least peak ---------------===//
 //
-// compiler/planning/Scheduling orders the entry's program: of several orders with little live memory, the pass takes the
-// one that packs into the smallest arena. With several ranks, collectives then begin earlier.
+// compiler/planning/Scheduling orders the entry's program: of several orders with little live memory, the pass takes
+// the one that packs into the smallest arena. With several ranks, collectives then begin earlier. On a device that
+// computes while the host goes on, the numbers that the host waits for come as soon as they can.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Scheduling.h"
+#include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/memory/CollectiveOrder.h"
@@ -18,6 +20,32 @@ namespace tcc::train {
 
 namespace {
 
+/// Moves each instruction that only makes numbers for the host behind the last one that it depends on. Of clipping,
+/// that is the norm's square root: behind the updates it would be known when they are done.
+planning::Sequence numbersEarly(const EntryProgram &entry, const planning::Sequence &order) {
+  constexpr planning::Bytes kNumberBytes = 8;
+  const planning::Program &program = entry.program;
+  planning::Sequence early;
+  for (int i : order) {
+    const planning::ProgramInstruction &instruction = program.instructions[size_t(i)];
+    const bool isNumber =
+        !instruction.writesState && !instruction.writes.empty() && !isa<Collective>(entry.instructions[size_t(i)]) &&
+        llvm::all_of(instruction.writes, [&](int value) {
+          return program.values[size_t(value)].atExit && program.values[size_t(value)].bytes <= kNumberBytes;
+        });
+    auto at = early.end();
+    if (isNumber) {
+      llvm::SmallDenseSet<int> before(instruction.after.begin(), instruction.after.end());
+      for (int value : instruction.reads)
+        before.insert(program.values[size_t(value)].producer);
+      while (at != early.begin() && !before.contains(*std::prev(at)))
+        --at;
+    }
+    early.insert(at, i);
+  }
+  return early;
+}
+
 struct Schedule : impl::SchedulePassBase<Schedule> {
   void runOnOperation() override {
     func::FuncOp function = getOperation();
@@ -28,6 +56,8 @@ struct Schedule : impl::SchedulePassBase<Schedule> {
     auto prefetch = function->getParentOfType<ModuleOp>()->getAttrOfType<IntegerAttr>(names::kPrefetch);
     planning::Sequence order =
         beginCollectivesEarly(entry, planning::leastPacked(entry.program, solution), prefetch ? prefetch.getInt() : 1);
+    if (const target::Target *target = target::targetOf(function); target && target->code().warps())
+      order = numbersEarly(entry, order);
     if (std::string wrong = planning::validate(entry.program, order); !wrong.empty()) {
       function.emitError("internal error: the order of instructions is wrong: ") << wrong;
       return signalPassFailure();
