@@ -226,6 +226,8 @@ private:
       (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
     if (recipe.convolutions == "kernels")
       (*model.module)->setAttr(target::kConvolutionKernelsAttribute, UnitAttr::get(&context));
+    if (!recipe.at("compiler.slice_bytes").empty())
+      (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(recipe.sliceBytes));
     if (Status status = chooseEntries(); !status.ok())
       return status;
     dump("import");
@@ -451,6 +453,10 @@ private:
                       train::FuseKernelsPassOptions fuse;
                       fuse.fuse = recipe.fuse;
                       passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
+                      // Before a call takes over sums beside a product: the memory of a large gradient is worth more.
+                      if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels &&
+                          target->capabilities().rowsToKernels)
+                        passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                       // Before reductions are cut: one that a call takes over needs no parts. And after: a call that
                       // takes over what was cut saves the kernel that adds the parts.
                       const bool epilogues = recipe.fuse && recipe.epilogues != "none" && options.libraryKernels &&
@@ -463,8 +469,6 @@ private:
                         passes.addNestedPass<func::FuncOp>(train::createSplitReductionsPass());
                       if (epilogues)
                         passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass(finish));
-                      if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels && target->capabilities().rowsToKernels)
-                        passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
                     }});
     list.push_back({"order", [this](OpPassManager &passes) {
                       passes.addPass(train::createMaterializeBuffersPass());

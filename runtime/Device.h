@@ -70,6 +70,7 @@ struct DeviceCapabilities {
   bool copiesState = false;       ///< copyOut is there
   bool keepsNumbers = false;      ///< readNumber also has the numbers of the run before the latest
   unsigned threads = 1;           ///< workers of the host that run kernels
+  std::string machine;            ///< as its driver calls it, "NVIDIA H200"; empty where it is the host
 };
 
 /// Runs of a collective, since the device was made: what the ranks took for it, and how long instructions of this rank

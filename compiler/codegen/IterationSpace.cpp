@@ -235,7 +235,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
 
   space.units = rows * (laneParallel ? (laneExtent + space.laneBlock - 1) / space.laneBlock : 1);
   int64_t perUnit = std::max<int64_t>(1, space.units ? elements / space.units : 1);
-  if (std::optional<int64_t> tile = fused.getTileElements()) {
+  const std::optional<int64_t> tile = fused.getTileElements();
+  if (tile && !model.warps()) {
     space.laneBlock = laneExtent; // whole rows, of which a tile has some
     space.units = rows;
     space.rowWarps = 1;
@@ -252,6 +253,15 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   if (model.warps())
     together = std::min(together, space.units / model.residentWarps());
   space.unitsPerTile = std::max<int64_t>({1, together, (space.units + most - 1) / most});
+  if (tile) { // a slice's rows are whole tiles
+    const int64_t blocks = space.laneBlocks(), rowElements = elements / rows, sliceRows = *tile / rowElements;
+    if (blocks > 1)
+      space.unitsPerTile = 1;
+    while (sliceRows % space.unitsPerTile)
+      --space.unitsPerTile;
+    space.sliceTiles = sliceRows * blocks / space.unitsPerTile;
+    space.groupElements = rowElements * space.unitsPerTile;
+  }
   return space;
 }
 

@@ -40,6 +40,8 @@ struct IterationSpace {
   int64_t neighbours = 1; ///< elements side by side that a thread of a warp takes at a time: one access of up to 16 bytes
   int64_t columns = 1;    ///< side by side that a thread of a warp sums up where lanes are parallel
   int64_t rowWarps = 1;   ///< of a block, each of which sums up a part of the same columns' rows
+  int64_t sliceTiles = 0; ///< of warps behind a product: that cover the rows of a slice; 0: the kernel has no slices
+  int64_t groupElements = 0; ///< likewise: that the fewest tiles cover that end with a row
 
   bool sumsInMemory() const { return !levels.empty() && !reduced[laneDim] && laneBlock > lanes * columns; }
   bool lanesReduced() const { return !levels.empty() && reduced[laneDim]; }

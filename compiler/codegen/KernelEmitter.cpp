@@ -73,11 +73,14 @@ public:
   }
 
   /// A kernel of a GPU (KernelAbi.h): warps, or single threads where the loops are the op's own, take tiles in strides
-  /// of the grid.
+  /// of the grid; behind a product from the slice's first one on.
   LogicalResult emitForWarps(const KernelWork &work) {
     Type pointer = LLVM::LLVMPointerType::get(context, kGlobalMemory);
     SmallVector<Type> types(inputs + results, pointer);
     types.append({i64, pointer});
+    const bool slices = fused.getTileElements().has_value();
+    if (slices)
+      types.push_back(i64);
     auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, types));
     // While the threads of a large block wait for each other, those of another one have to work.
     const int64_t blocks = model.grid.residentThreads / work.gridThreads;
@@ -105,6 +108,8 @@ public:
       Value offset = arith::MulIOp::create(b, loc, number, constant(bytes));
       scratch = LLVM::GEPOp::create(b, loc, pointer, b.getI8Type(), scratch, ValueRange{offset});
     }
+    if (slices)
+      first = arith::AddIOp::create(b, loc, first, entry->getArgument(inputs + results + 2));
     if (failed(emitTiles(entry, scratch, first, tiles, stride, thread)))
       return failure();
     LLVM::ReturnOp::create(b, loc, ValueRange());
@@ -255,13 +260,15 @@ private:
 KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
   KernelWork work;
   train::LoopKernel loops = fused.getLoopKernel();
-  int64_t lanes = model.vectorLanes;
+  int64_t lanes = model.vectorLanes, sliceTiles = 0;
   if (loops) {
     work.tiles = loops.getTileCount();
   } else {
     Scratch scratch(fused);
     IterationSpace space = analyzeIterationSpace(scratch.copy, model);
     work.tiles = space.tiles();
+    sliceTiles = space.sliceTiles;
+    work.groupElements = space.groupElements;
     lanes = std::max(lanes, space.threads());
     work.waits = space.levels.size() > 1;
   }
@@ -280,7 +287,7 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
                      : lanes > plan::kWarpThreads ? work.tileThreads
                                                   : uint32_t(grid.blockThreads);
   int64_t most = alone && loops.getScratchBytes() ? grid.scratchThreads / grid.loopBlockThreads : grid.mostBlocks;
-  int64_t needed = llvm::divideCeil(work.tiles * work.tileThreads, work.gridThreads);
+  int64_t needed = llvm::divideCeil((sliceTiles ? sliceTiles : work.tiles) * work.tileThreads, work.gridThreads);
   work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, most));
   return work;
 }

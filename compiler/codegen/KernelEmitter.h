@@ -40,7 +40,8 @@ void mergeDims(train::FusedOp fused);
 struct KernelWork {
   int64_t tiles = 0;
   uint32_t tileThreads = 0; ///< that share a tile
-  uint32_t gridBlocks = 0, gridThreads = 0;
+  uint32_t gridBlocks = 0, gridThreads = 0; ///< of one slice behind a product
+  int64_t groupElements = 0; ///< IterationSpace::groupElements
   bool waits = false; ///< threads of a block wait for each other between walks over their row
 };
 

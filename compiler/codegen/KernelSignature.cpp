@@ -24,7 +24,8 @@ plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, const 
     plan::KernelSignature::Operand &operand = add(input.getType());
     operand.set_read(true);
     if (tileElements && fused.readsByTiles(unsigned(number)))
-      operand.set_tile_bytes(uint64_t(*tileElements) * elementBytes(input.getType()));
+      operand.set_tile_bytes(uint64_t(work.groupElements ? work.groupElements : *tileElements) *
+                             elementBytes(input.getType()));
   }
   for (Value result : fused.getResults())
     add(result.getType()).set_write(true);

@@ -167,10 +167,7 @@ private:
       instruction.mutable_kernel()->set_code(0);
       instruction.mutable_kernel()->set_symbol(kernel.symbol);
       instruction.mutable_kernel()->set_tiles(kernel.work.tiles);
-      if (kernel.work.gridBlocks) {
-        instruction.mutable_kernel()->mutable_grid()->set_blocks(kernel.work.gridBlocks);
-        instruction.mutable_kernel()->mutable_grid()->set_threads(kernel.work.gridThreads);
-      }
+      setGrid(*instruction.mutable_kernel(), kernel.work);
       if (train::LoopKernel loops = fused ? fused.getLoopKernel() : train::LoopKernel()) {
         instruction.mutable_kernel()->set_loops(loops->getName().stripDialect().str());
         Type products = loops.getProductType(target.capabilities().multipliesBf16 && (!target.code().warps() || loops.getWarpTileCount()));
@@ -189,8 +186,10 @@ private:
       instruction = descriptor.take();
       if (auto rowwise = dyn_cast<train::RowwiseOp>(op)) {
         codegen::KernelSet::Kernel kernel = kernels.add(rowwise.getKernel());
-        instruction.mutable_matmul()->mutable_row_kernel()->set_symbol(kernel.symbol);
-        instruction.mutable_matmul()->mutable_row_kernel()->set_tiles(kernel.work.tiles);
+        plan::KernelCall &rows = *instruction.mutable_matmul()->mutable_row_kernel();
+        rows.set_symbol(kernel.symbol);
+        rows.set_tiles(kernel.work.tiles);
+        setGrid(rows, kernel.work);
       }
     } else if (auto fill = dyn_cast<train::FillOp>(op)) {
       instruction.mutable_fill()->set_value(fill.getValue().convertToDouble());
@@ -249,6 +248,13 @@ private:
     entry.set_flops(entry.flops() + instruction.flops());
     *entry.add_instructions() = std::move(instruction);
     return Status::success();
+  }
+
+  static void setGrid(plan::KernelCall &call, const codegen::KernelWork &work) {
+    if (!work.gridBlocks)
+      return;
+    call.mutable_grid()->set_blocks(work.gridBlocks);
+    call.mutable_grid()->set_threads(work.gridThreads);
   }
 
   bool shareMemory(Value operand, Value result) {

@@ -236,6 +236,7 @@ struct Recipe {
   std::string convolutions = "auto";               ///< compiler.convolutions
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
+  int64_t sliceBytes = 32 << 20;                   ///< compiler.slice_bytes
   std::string epilogues = "exact";                 ///< compiler.epilogues
   std::string cubins = "auto";                     ///< compiler.cubins
   double recomputeTime = 0.015;                    ///< compiler.recompute_time

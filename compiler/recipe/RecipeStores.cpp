@@ -338,6 +338,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"compiler.attention_calls", to(&Recipe::attentionCalls)},
       {"compiler.overlap", to(&Recipe::overlap)},
       {"compiler.fuse_updates", to(&Recipe::fuseUpdates)},
+      {"compiler.slice_bytes", to(&Recipe::sliceBytes)},
       {"compiler.epilogues", to(&Recipe::epilogues)},
       {"compiler.convolutions", to(&Recipe::convolutions)},
       {"compiler.cubins", to(&Recipe::cubins)},

@@ -48,6 +48,7 @@ struct Capabilities {
   bool attentionCalls = false; ///< its library computes attention and its gradient, where suitsCalls says so
   int64_t productRowBytes = 0; ///< rows of matrices that are a multiple of it keep tensor cores fed; 0: any
   int64_t chunkBytes = int64_t(64) << 20; ///< of a large product of rows, a part: compiler.chunk_bytes unless the recipe has it
+  int64_t leastRowwiseBytes = 0; ///< of a gradient whose rows go to a kernel: a smaller one stays in caches until read
   int64_t reductionUnits = 0;  ///< rows that keep the machine busy: fewer and longer ones are cut into parts; 0: never
   uint32_t slots = 0;          ///< of scratch, a fixed number that may be in use at a time; 0: as many as --threads says
 };
@@ -147,6 +148,10 @@ inline constexpr llvm::StringLiteral kTf32Attribute = "train.tf32";
 
 /// unit, on a module: convolutions are generated kernels, even where the target's library computes them.
 inline constexpr llvm::StringLiteral kConvolutionKernelsAttribute = "train.convolution_kernels";
+
+/// i64, on a module: bytes of the slices in which a target may compute gradients (compiler.slice_bytes); 0: it stores
+/// all of them. Absent: the target's own choice.
+inline constexpr llvm::StringLiteral kSliceBytesAttribute = "train.slice_bytes";
 
 /// The attribute of a module that names its target.
 inline constexpr llvm::StringLiteral kTargetAttribute = "train.target";

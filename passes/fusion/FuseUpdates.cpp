@@ -17,8 +17,6 @@ namespace tcc::train {
 
 namespace {
 
-constexpr int64_t kLeastGradientBytes = 128 << 10; // a smaller one stays in cache until it is read
-
 /// A product, the views of it that its reader sees, and the number of the reader's operand.
 struct Gradient {
   MatMulOp product;
@@ -27,26 +25,27 @@ struct Gradient {
 };
 
 /// The product behind an operand of the kernel, if neither it nor a view of it has another reader.
-std::optional<Gradient> gradientOf(FusedOp kernel, unsigned operand) {
+std::optional<Gradient> gradientOf(FusedOp kernel, unsigned operand, int64_t leastBytes) {
   Gradient gradient{nullptr, {}, operand};
   Value value = soleRootOf(kernel->getOperand(operand), &gradient.views);
   if (!value)
     return std::nullopt;
   gradient.product = value.getDefiningOp<MatMulOp>();
   bool fits = gradient.product && gradient.product->hasAttr(names::kCall) && !gradient.product.getAddend() &&
-              tensorBytes(value.getType()) >= kLeastGradientBytes && kernel.readsByTiles(operand);
+              tensorBytes(value.getType()) >= leastBytes && kernel.readsByTiles(operand);
   return fits ? std::optional(gradient) : std::nullopt;
 }
 
-/// False where the kernel waits for more than the gradient, and the product's operands, which would wait too, are larger.
-bool keepsLess(Gradient &gradient, FusedOp kernel) {
+/// False where the kernel waits for more than the gradient, and the product's operands, which would wait too, are
+/// larger together with so many bytes of scratch.
+bool keepsLess(Gradient &gradient, FusedOp kernel, int64_t scratchBytes = 0) {
   auto bytesOf = [](Value value) { return tensorBytes(value.getType()); };
   bool waits = llvm::any_of(llvm::enumerate(kernel->getOperands()), [&](auto operand) {
     Operation *op = operand.value().getDefiningOp();
     return op && operand.index() != gradient.operand && gradient.product->isBeforeInBlock(op) &&
            tensorTypeOf(operand.value()).getNumElements() > 1; // a number of the optimizer's is there soon
   });
-  return !waits || bytesOf(gradient.product.getLhs()) + bytesOf(gradient.product.getRhs()) <=
+  return !waits || bytesOf(gradient.product.getLhs()) + bytesOf(gradient.product.getRhs()) + scratchBytes <=
                        bytesOf(gradient.product.getResult());
 }
 
@@ -88,10 +87,14 @@ RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
   return rowwise;
 }
 
-/// True if the target multiplies row by row, and the kernel's tiles can follow.
-bool isPossible(RowwiseOp rowwise, const target::Target &target) {
+/// True if the target multiplies row by row, the kernel's tiles can follow, and less memory is kept. Scratch counts
+/// where its slots are a fixed number: there it may be a large part of the gradient.
+bool isPossible(RowwiseOp rowwise, Gradient &gradient, FusedOp kernel, const target::Target &target) {
   std::optional<target::Call> call = target.call(rowwise);
   if (!call)
+    return false;
+  const uint32_t slots = target.capabilities().slots;
+  if (slots && !keepsLess(gradient, kernel, int64_t(call->scratchBytes(slots))))
     return false;
   const plan::MatmulCall &matmul = call->instruction.matmul();
   if (!rowwise.getKernel().setTileElements(matmul.tile_m() * matmul.n()))
@@ -114,11 +117,11 @@ struct FuseUpdates : impl::FuseUpdatesPassBase<FuseUpdates> {
       if (llvm::none_of(kernel->getResults(), [&](Value result) { return newState.contains(result); }))
         continue;
       for (unsigned operand = 0; operand < kernel->getNumOperands(); ++operand) {
-        std::optional<Gradient> gradient = gradientOf(kernel, operand);
+        std::optional<Gradient> gradient = gradientOf(kernel, operand, target->capabilities().leastRowwiseBytes);
         if (!gradient || !keepsLess(*gradient, kernel))
           continue;
         RowwiseOp rowwise = wrap(*gradient, kernel);
-        if (!isPossible(rowwise, *target)) {
+        if (!isPossible(rowwise, *gradient, kernel, *target)) {
           rowwise->erase();
           continue;
         }

@@ -93,7 +93,7 @@ BlasOperands BlasOperands::of(const plan::MatmulCall &call, std::span<const api:
                               api::CUdeviceptr workspace) {
   const plan::Epilogue &epilogue = call.epilogue();
   size_t next = 2;
-  BlasOperands operands{pointers[0], pointers[1], 0, workspace, 0, 0};
+  BlasOperands operands{.a = pointers[0], .b = pointers[1], .workspace = workspace};
   if (call.accumulate()) // the addend and C share their memory
     ++next;
   if (epilogue.kind() == plan::Epilogue::BIAS || epilogue.kind() == plan::Epilogue::GELU)
@@ -158,18 +158,18 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
   if (!status.ok())
     return status;
 
-  // A matrix of `rows` rows of `columns` elements, as we say it.
-  auto layout = [&](api::cudaDataType element, int64_t rows, int64_t columns,
+  // A matrix of `rows` rows of `columns` elements, as we say it, `next` from one row to the next.
+  auto layout = [&](api::cudaDataType element, int64_t rows, int64_t columns, int64_t next,
                     Owned<api::cublasLtMatrixLayout_t> &into) -> Status {
     api::cublasLtMatrixLayout_t made = nullptr;
     if (Status status = library.check(
-            library->layoutCreate(&made, element, static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), columns),
+            library->layoutCreate(&made, element, static_cast<uint64_t>(columns), static_cast<uint64_t>(rows), next),
             "describing a matrix");
         !status.ok())
       return status;
     into.reset(made, [shared](api::cublasLtMatrixLayout_t old) { (void)(*shared)->layoutDestroy(old); });
     auto batch = static_cast<int32_t>(call.batch());
-    int64_t stride = rows * columns;
+    int64_t stride = rows * next;
     Status status =
         library.check(library->layoutSetAttribute(made, api::CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch),
                       "describing a batch");
@@ -179,12 +179,13 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
                                "describing a batch")
                : status;
   };
-  status = layout(*type, call.trans_b() ? call.n() : call.k(), call.trans_b() ? call.k() : call.n(), product.layoutOfA);
+  const int64_t columnsOfA = call.trans_a() ? call.m() : call.k(), columnsOfB = call.trans_b() ? call.k() : call.n();
+  status = layout(*type, call.trans_b() ? call.n() : call.k(), columnsOfB, columnsOfB, product.layoutOfA);
   if (status.ok())
-    status =
-        layout(*type, call.trans_a() ? call.k() : call.m(), call.trans_a() ? call.m() : call.k(), product.layoutOfB);
+    status = layout(*type, call.trans_a() ? call.k() : call.m(), columnsOfA,
+                    operands.rowOfA ? operands.rowOfA : columnsOfA, product.layoutOfB);
   if (status.ok())
-    status = layout(*resultType, call.m(), call.n(), product.layoutOfC);
+    status = layout(*resultType, call.m(), call.n(), call.n(), product.layoutOfC);
   return status.ok() ? Expected<BlasProduct>(std::move(product)) : status;
 }
 
@@ -196,6 +197,8 @@ std::string BlasProduct::text() const {
       call.trans_b() ? " transposed" : "", plan::DType_Name(result), call.tf32() ? " in TF32" : "",
       call.accumulate() ? ", added" : "", epilogueText(call), call.library_scratch_bytes(), alignmentOf(operands.a),
       alignmentOf(operands.b), alignmentOf(operands.c));
+  if (operands.rowOfA)
+    text += fmt::format(", rows of the first {} apart", operands.rowOfA);
   for (auto [name, address] : {std::pair("vector", operands.vector), std::pair("matrix", operands.matrix)})
     if (address)
       text += fmt::format(" {} {}", name, alignmentOf(address));
@@ -285,7 +288,10 @@ std::vector<BlasProduct::Range> BlasProduct::operandRanges() const {
   auto bytes = [&](int64_t rows, int64_t columns, plan::DType type) {
     return static_cast<uint64_t>(call.batch() * rows * columns) * plan::dtypeBytes(type);
   };
-  std::vector<Range> ranges = {{operands.a, bytes(call.m(), call.k(), call.dtype())},
+  const uint64_t bytesOfA = operands.rowOfA
+                                ? bytes(call.k() - 1, operands.rowOfA, call.dtype()) + bytes(1, call.m(), call.dtype())
+                                : bytes(call.m(), call.k(), call.dtype());
+  std::vector<Range> ranges = {{operands.a, bytesOfA},
                                {operands.b, bytes(call.k(), call.n(), call.dtype())},
                                {operands.c, bytes(call.m(), call.n(), result)}};
   const int64_t elements = call.epilogue().sums() == plan::Epilogue::OF_A ? call.m() : call.n(),

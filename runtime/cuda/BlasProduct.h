@@ -23,6 +23,7 @@ namespace tcc::cuda {
 /// gelu's input, kept or read; both 0 where the epilogue has none.
 struct BlasOperands {
   api::CUdeviceptr a = 0, b = 0, c = 0, workspace = 0, vector = 0, matrix = 0;
+  int64_t rowOfA = 0; ///< elements from a row of A to the next; 0: rows lie side by side
 
   /// Of an instruction's operands, in order (plan.proto).
   static BlasOperands of(const plan::MatmulCall &call, std::span<const api::CUdeviceptr> pointers,

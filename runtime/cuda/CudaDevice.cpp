@@ -18,6 +18,7 @@
 #include "runtime/cuda/TimedEvents.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Verifier.h"
 
@@ -386,6 +387,7 @@ private:
     if (!opened)
       return opened.status();
     card.emplace(opened.take());
+    abilities.machine = card->name();
     if (card->capability() < needs.capability)
       return error("{} has compute capability {}.{}, the plan is for {}; compile with tcc --target cuda:sm_{}",
                    card->name(), card->capability() / 10, card->capability() % 10, plan().target(), card->capability());
@@ -450,7 +452,10 @@ private:
     Status status;
     switch (instruction.call_case()) {
     case plan::Instruction::kMatmul:
-      status = cuda::take(step.product, libraries->product(instruction.matmul(), step.pointers, workspaceOf(step)));
+      status = plan::hasSlices(instruction.matmul())
+                   ? cuda::take(step.slices, cuda::SlicedProduct::make(plan(), instruction.matmul(), step.pointers,
+                                                                       workspaceOf(step), *modules, *libraries))
+                   : take(step.product, libraries->product(instruction.matmul(), step.pointers, workspaceOf(step)));
       break;
     case plan::Instruction::kConvolution:
       status =

@@ -88,11 +88,10 @@ Status Libraries::compare(const plan::Plan &plan) {
   return status.ok() && attends ? openCompiler() : status;
 }
 
-Expected<BlasProduct> Libraries::product(const plan::MatmulCall &call, Pointers pointers, api::CUdeviceptr workspace) {
+Expected<BlasProduct> Libraries::product(const plan::MatmulCall &call, const BlasOperands &operands) {
   if (Status status = openBlas(); !status.ok())
     return status;
-  Expected<BlasProduct> product =
-      BlasProduct::describe(blas, blasHandle, call, BlasOperands::of(call, pointers, workspace));
+  Expected<BlasProduct> product = BlasProduct::describe(blas, blasHandle, call, operands);
   if (product)
     if (Status status = products->choose(*product); !status.ok())
       return status;

@@ -28,7 +28,10 @@ public:
 
   /// A call with its algorithm, whose operands and workspace lie there. Error: the library is missing, or has none for
   /// it.
-  Expected<BlasProduct> product(const plan::MatmulCall &call, Pointers pointers, api::CUdeviceptr workspace);
+  Expected<BlasProduct> product(const plan::MatmulCall &call, const BlasOperands &operands);
+  Expected<BlasProduct> product(const plan::MatmulCall &call, Pointers pointers, api::CUdeviceptr workspace) {
+    return product(call, BlasOperands::of(call, pointers, workspace));
+  }
   Expected<DnnConvolution> convolution(const plan::ConvolutionCall &call, Pointers pointers,
                                        api::CUdeviceptr workspace);
   Expected<DnnAttention> attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);

@@ -35,6 +35,8 @@ api::CUresult fill(const Step &step, const DriverLibrary &driver, api::CUstream 
 Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream, const CardRanks *ranks) {
   if (step.product)
     return step.product->submit(stream);
+  if (step.slices)
+    return step.slices->submit(driver, stream);
   if (step.convolution)
     return step.convolution->submit(stream);
   if (step.attention)

@@ -7,6 +7,7 @@
 #include "runtime/cuda/DnnAttention.h"
 #include "runtime/cuda/DnnConvolution.h"
 #include "runtime/cuda/DriverLibrary.h"
+#include "runtime/cuda/SlicedProduct.h"
 
 #include <array>
 #include <optional>
@@ -18,6 +19,7 @@ namespace tcc::cuda {
 struct Step {
   const plan::Instruction *source = nullptr;
   std::optional<BlasProduct> product;
+  std::optional<SlicedProduct> slices;
   std::optional<DnnConvolution> convolution;
   std::optional<DnnAttention> attention;
   std::optional<Collective> collective;

@@ -5,9 +5,10 @@
 // captured once.
 //
 // A kernel in PTX (CodeObject::PTX) is an entry `symbol(pointer 0, pointer 1, ..., i64 tiles, pointer scratch)` of
-// global addresses. It runs on a one-dimensional grid whose number of blocks changes no result: groups of `tile_threads`
-// threads take tiles in strides of all groups. A group of more than a warp is a block. With scratch, thread t of the grid has the slot of that number, and a thread
-// without a tile touches none.
+// global addresses; behind a product whose rows it takes in slices (ProductSlices.h) `symbol(..., i64 end, pointer
+// scratch, i64 begin)`, the tiles of a slice. It runs on a one-dimensional grid whose number of blocks changes no
+// result: groups of `tile_threads` threads take tiles in strides of all groups. A group of more than a warp is a block.
+// With scratch, thread t of the grid has the slot of that number, and a thread without a tile touches none.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_KERNELABI_H

@@ -1,4 +1,5 @@
 //===- VerifierCalls.cpp - checks that each call fits its operands --------===//
+#include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/VerifierImpl.h"
 #include "support/PlanNames.h"
@@ -131,6 +132,8 @@ void verifyKernel(const Context &context, const Call &call, const KernelCall &ke
   const KernelSignature *signature = findSignature(call, kernel, call.instruction.operands_size());
   if (!signature)
     return;
+  if (takesFirstTile(context.plan, *signature))
+    call.report("{}: kernel '{}' takes slices of a product, and stands alone", call.where(), kernel.symbol());
   verifyAgainst(call, *signature, 0, 0);
   if (call.instruction.scratch_slot_bytes() < signature->scratch_bytes())
     call.report("{}: kernel '{}' needs {} bytes of scratch for each worker, the plan has {}", call.where(),
@@ -138,8 +141,9 @@ void verifyKernel(const Context &context, const Call &call, const KernelCall &ke
   verifyGrid(context, call.entry, call.index, kernel, *signature);
 }
 
-/// The kernel behind a product: its first operand is the product's rows in a worker's scratch, and it has none itself.
-void verifyRowKernel(const Call &call, const MatmulCall &matmul) {
+/// The kernel behind a product: its first operand is the product's rows in a worker's scratch, or on a card a slice of
+/// them, and it has none itself.
+void verifyRowKernel(const Context &context, const Call &call, const MatmulCall &matmul) {
   const KernelSignature *signature = findSignature(call, matmul.row_kernel(), matmul.row_operands() + 1);
   if (!signature)
     return;
@@ -147,7 +151,8 @@ void verifyRowKernel(const Call &call, const MatmulCall &matmul) {
   uint64_t rowBytes = saturatingProduct({4, static_cast<uint64_t>(matmul.n())});
   if (!rows.read() || rows.write() ||
       rows.bytes() != saturatingProduct({rowBytes, static_cast<uint64_t>(matmul.m())}) ||
-      rows.tile_bytes() != saturatingProduct({rowBytes, static_cast<uint64_t>(matmul.tile_m())}))
+      (!hasSlices(matmul) &&
+       rows.tile_bytes() != saturatingProduct({rowBytes, static_cast<uint64_t>(matmul.tile_m())})))
     call.report("{}: kernel '{}' does not read {} rows of {} f32 values of the product a tile", call.where(),
                 signature->symbol(), matmul.tile_m(), matmul.n());
   if (signature->scratch_bytes() > 0)
@@ -158,17 +163,19 @@ void verifyRowKernel(const Call &call, const MatmulCall &matmul) {
       call.report("{}: kernel '{}' updates the product's rows, which are not in memory", call.where(),
                   signature->symbol());
   verifyAgainst(call, *signature, 2, 1);
+  if (hasSlices(matmul))
+    verifySlices(context, call.entry, call.index, *signature);
 }
 
 /// A product whose rows go to a kernel: some rows of C at a time, in f32, all columns of them, and never C as a whole.
-void verifyRowwise(const Call &call, const MatmulCall &matmul) {
+void verifyRowwise(const Context &context, const Call &call, const MatmulCall &matmul) {
   if (matmul.row_operands() < 1 || matmul.row_operands() > call.instruction.operands_size()) {
     call.report("{}: a kernel with {} operands beside the rows of a product", call.where(), matmul.row_operands());
     return;
   }
   if (!call.operandCount("matmul whose rows go to a kernel", 2 + matmul.row_operands()))
     return;
-  verifyRowKernel(call, matmul);
+  verifyRowKernel(context, call, matmul);
   uint64_t size = dtypeBytes(matmul.dtype()), m = matmul.m(), n = matmul.n(), k = matmul.k();
   uint64_t sizeOfB = matmul.rounds_b() ? dtypeBytes(F32) : size;
   call.operand(0, "A", saturatingProduct({size, m, k}), size, false);
@@ -178,7 +185,8 @@ void verifyRowwise(const Call &call, const MatmulCall &matmul) {
       matmul.chunk_k() != matmul.k())
     call.report("{}: a matmul whose rows go to a kernel is one product, in f32, of whole rows, added to nothing",
                 call.where());
-  if (int64_t tiles = (matmul.m() - 1) / matmul.tile_m() + 1; matmul.row_kernel().tiles() != tiles)
+  if (int64_t tiles = (matmul.m() - 1) / matmul.tile_m() + 1;
+      !hasSlices(matmul) && matmul.row_kernel().tiles() != tiles)
     call.report("{}: the kernel has {} tiles, the product's rows come in {}", call.where(), matmul.row_kernel().tiles(),
                 tiles);
   // A and B are read until the last tile is done, when the kernel has long begun to write.
@@ -234,7 +242,7 @@ void verifyEpilogue(const Call &call, const MatmulCall &matmul) {
                 pair.destination(), pair.source());
 }
 
-void verifyMatmul(const Call &call, const MatmulCall &matmul) {
+void verifyMatmul(const Context &context, const Call &call, const MatmulCall &matmul) {
   for (auto [name, value] : {std::pair{"batch", matmul.batch()},
                              {"m", matmul.m()},
                              {"n", matmul.n()},
@@ -255,7 +263,7 @@ void verifyMatmul(const Call &call, const MatmulCall &matmul) {
   uint64_t batch = matmul.batch(), m = matmul.m(), n = matmul.n(), k = matmul.k();
   uint64_t chunks = (k + matmul.chunk_k() - 1) / matmul.chunk_k();
   if (matmul.has_row_kernel())
-    return verifyRowwise(call, matmul);
+    return verifyRowwise(context, call, matmul);
   if (matmul.has_epilogue())
     return verifyEpilogue(call, matmul);
   // What is added comes before C and lies where C does.
@@ -459,7 +467,7 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
     return verifyKernel(context, call, instruction.kernel());
   case Instruction::kMatmul:
     verifyLibrary(context, entry, index);
-    return verifyMatmul(call, instruction.matmul());
+    return verifyMatmul(context, call, instruction.matmul());
   case Instruction::kConvolution:
     verifyLibrary(context, entry, index);
     return verifyConvolution(call, instruction.convolution());
@@ -489,7 +497,9 @@ void verifyCall(const Context &context, const Entry &entry, int index) {
 int64_t leastTiles(const Instruction &instruction) {
   auto ceilDiv = [](int64_t size, int64_t tile) { return size > 0 && tile > 0 ? (size - 1) / tile + 1 : 1; };
   Wide tiles = 0;
-  if (instruction.has_matmul()) {
+  if (instruction.has_matmul() && hasSlices(instruction.matmul())) {
+    tiles = 1; // slices share their scratch
+  } else if (instruction.has_matmul()) {
     const MatmulCall &call = instruction.matmul();
     tiles = Wide(ceilDiv(call.batch(), call.tile_batch()));
     for (int64_t pieces :

@@ -2,6 +2,7 @@
 #include "runtime/plan/BlasLimits.h"
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/VerifierImpl.h"
 
 namespace tcc::plan::verifier {
@@ -141,13 +142,13 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
                (narrow && result == F32);
   if (!known)
     fail("cuBLASLt makes no {} of {}", DType_Name(result), DType_Name(call.dtype()));
-  if (call.rounds_b() || call.widened() || call.has_row_kernel())
-    fail("cuBLASLt neither converts operands nor hands rows to a kernel");
+  if (call.rounds_b() || call.widened())
+    fail("cuBLASLt does not convert operands");
   for (auto [name, size, tile] : {std::tuple("batch", call.batch(), call.tile_batch()), {"m", call.m(), call.tile_m()},
                                   {"n", call.n(), call.tile_n()}, {"k", call.k(), call.chunk_k()}}) {
     if (size > std::numeric_limits<int32_t>::max())
       fail("{} = {} is more than cuBLASLt takes", name, size);
-    if (tile != size)
+    if (tile != size && !(name == std::string_view("m") && call.has_row_kernel()))
       fail("cuBLASLt computes a product in one piece, it is cut along {}", name);
   }
   if (const Epilogue &epilogue = call.epilogue();
@@ -156,9 +157,33 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
   if (call.has_epilogue() && !narrow && call.dtype() != F32)
     fail("cuBLASLt has no such epilogue for {}", DType_Name(call.dtype()));
   uint64_t workspace = call.library_scratch_bytes();
+  if (call.has_row_kernel()) {
+    const uint64_t slice = saturatingProduct({sliceRowBytes(call), static_cast<uint64_t>(call.tile_m())});
+    const uint64_t most = std::numeric_limits<uint64_t>::max() - kLibraryWorkspaceAlignment - workspace;
+    workspace = slice > most ? std::numeric_limits<uint64_t>::max() : workspace + sliceBytes(call);
+  }
   if (uint64_t scratch = instruction.scratch_slot_bytes();
       workspace > 0 && (scratch < kLibraryWorkspaceAlignment || scratch - kLibraryWorkspaceAlignment < workspace))
-    fail("scratch of {} bytes does not hold an aligned workspace of {}", scratch, workspace);
+    fail("scratch of {} bytes does not hold an aligned {} of {}", scratch,
+         call.has_row_kernel() ? "slice and workspace" : "workspace", workspace);
+}
+
+bool takesFirstTile(const Plan &plan, const KernelSignature &signature) {
+  return hasFixedSlots(plan) && std::any_of(signature.operands().begin(), signature.operands().end(),
+                                            [](const KernelSignature::Operand &one) { return one.tile_bytes() > 0; });
+}
+
+void verifySlices(const Context &context, const Entry &entry, int index, const KernelSignature &signature) {
+  const MatmulCall &call = entry.instructions(index).matmul();
+  if (sliceTiles(call, signature) == 0)
+    context.report("{}: slices of {} rows are no whole tiles of kernel '{}'", describeInstruction(entry, index),
+                   call.tile_m(), signature.symbol());
+  if (const uint32_t alignment = signature.operands(0).alignment();
+      saturatingProduct({sliceRowBytes(call), static_cast<uint64_t>(call.tile_m())}) % alignment != 0)
+    context.report(
+        "{}: slices of {} rows of {} f32 values do not begin at multiples of {} bytes, as kernel '{}' expects",
+        describeInstruction(entry, index), call.tile_m(), call.n(), alignment, signature.symbol());
+  verifyGrid(context, entry, index, call.row_kernel(), signature);
 }
 
 } // namespace tcc::plan::verifier

@@ -80,6 +80,12 @@ struct Context {
 void verifyGrid(const Context &context, const Entry &entry, int index, const KernelCall &kernel,
                 const KernelSignature &signature);
 
+/// On a card a kernel behind a product takes one parameter more, the first tile of a slice.
+bool takesFirstTile(const Plan &plan, const KernelSignature &signature);
+
+/// Slices of a product on a card: whole tiles of their kernel, which is launched on its grid for each.
+void verifySlices(const Context &context, const Entry &entry, int index, const KernelSignature &signature);
+
 /// A matmul or convolution must be of a library that the plan's target has; one of cuBLASLt, a product that it
 /// computes.
 void verifyLibrary(const Context &context, const Entry &entry, int index);

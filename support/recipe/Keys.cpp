@@ -431,10 +431,13 @@ std::vector<Key> makeKeys() {
        "launches"},
       {"compiler.fuse_updates", flag(), "true", Recompile,
        "compute gradients of matrices row by row where they are updated, and never store them"},
+      {"compiler.slice_bytes", integer(0, int64_t(1) << 50), "33554432", Recompile,
+       "on CUDA, compute a larger gradient of a matrix where it is updated, in slices of rows of at most so many "
+       "bytes, "
+       "and never store it whole; 0: all are stored"},
       {"compiler.epilogues", choice({"exact", "bias", "gelu", "all", "none"}), "\"exact\"", Recompile,
        "on CUDA, what calls of products and convolutions compute beside them: `\"exact\"`: biases that keep their "
-       "bits; "
-       "`\"bias\"`: all biases; `\"gelu\"`: also gelu, ReLU of convolutions and gelu's gradient; `\"all\"`: also "
+       "bits; `\"bias\"`: all biases; `\"gelu\"`: also gelu, ReLU of convolutions and gelu's gradient; `\"all\"`: also "
        "sums for biases' gradients; each in the library's bits"},
       {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
        "on CUDA, what computes convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; `\"kernels\"`: "

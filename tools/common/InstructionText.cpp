@@ -3,6 +3,7 @@
 #include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/JoinedKernels.h"
+#include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Shards.h"
 
 #include <fmt/format.h>
@@ -91,7 +92,9 @@ std::string matmulText(const plan::MatmulCall &call) {
       "widened"};
   // Symbols are hashes: their start tells them apart.
   std::string how = call.has_row_kernel()
-                        ? fmt::format(" by rows to kernel {}", call.row_kernel().symbol().substr(0, 10))
+                        ? fmt::format(" by {} to kernel {}",
+                                      plan::hasSlices(call) ? fmt::format("{} slices", plan::sliceCount(call)) : "rows",
+                                      call.row_kernel().symbol().substr(0, 10))
                         : fmt::format(" by {}", runtime::implementationName(call));
   return fmt::format("matmul {}{}{}x{}x{} {}{}{}{}{}", typePrefix(call.dtype()),
                      call.batch() > 1 ? fmt::format("{} * ", call.batch()) : "", call.m(), call.n(), call.k(),

@@ -22,6 +22,7 @@ public:
       : Target(name), level(level), model(model), codeOf(cpu::codeOf(level)) {
     able.multipliesBf16 = runtime::multipliesBf16(level);
     able.rowsToKernels = able.runsBeside = able.collectives = able.scattersInOneTree = true;
+    able.leastRowwiseBytes = int64_t(128) << 10;
   }
 
   const Capabilities &capabilities() const override { return able; }

@@ -31,6 +31,11 @@ struct CudaModel {
   /// Each chunk of logits reads and writes the weights' gradient once more. With chunks of 64 MiB, GPT-2's took a
   /// quarter of a step of 65,536 tokens on an H200.
   int64_t chunkBytes = int64_t(512) << 20;
+  /// Rows of a large weight gradient that are computed at a time, between this and half of it: the product has tiles
+  /// enough for every processor, and half of the gradient or more needs no memory.
+  int64_t sliceBytes = int64_t(32) << 20;
+  /// Rows of a slice are a multiple of this where they are many: tiles of products fit.
+  int64_t sliceRows = 128;
   /// Warps that reduce at a time: half of those.
   int64_t reductionUnits = 16384;
   /// What cuBLASLt may take for sums over parts of K: results in f32, one for each part of this length, so many at

@@ -6,7 +6,9 @@
 #include "compiler/dialect/Attention.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "runtime/plan/BlasLimits.h"
+#include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
+#include "runtime/plan/ProductSlices.h"
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -30,6 +32,7 @@ public:
     able.attentionCalls = hasAttentionGradient(architecture);
     able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C
     able.chunkBytes = model.chunkBytes;
+    able.rowsToKernels = true;
     able.reductionUnits = model.reductionUnits;
     able.slots = uint32_t(model.grid.scratchThreads);
   }
@@ -40,7 +43,7 @@ public:
     if (isCall) {
       const mlir::Type factor = mlir::getElementTypeOrSelf(op->getOperand(0).getType());
       auto module = op->getParentOfType<mlir::ModuleOp>();
-      const bool product = mlir::isa<train::MatMulOp, train::MatMulEpilogueOp>(op);
+      const bool product = mlir::isa<train::MatMulOp, train::MatMulEpilogueOp, train::RowwiseOp>(op);
       const double narrow = product ? model.narrowFlopsPerNs : model.narrowConvolutionFlopsPerNs;
       if (factor.getIntOrFloatBitWidth() == 16)
         return narrow;
@@ -80,14 +83,18 @@ public:
     product.set_tile_batch(product.batch());
     product.set_tile_m(product.m());
     product.set_tile_n(product.n());
+    if (product.has_row_kernel() && !cutRows(product, module, model))
+      return std::nullopt;
     product.set_chunk_k(product.k());
     product.set_tf32(product.dtype() == plan::F32 && tf32);
-    const auto result = double(product.batch()) * double(product.m()) * double(product.n()) * sizeof(float);
+    const auto result = double(product.batch()) * double(product.tile_m()) * double(product.n()) * sizeof(float);
     const int64_t parts = std::min(product.k() / model.partLength, model.mostParts);
     const auto workspace = uint64_t(std::min(result * double(parts), double(model.mostWorkspaceBytes)));
     product.set_library_scratch_bytes(workspace / plan::kLibraryWorkspaceAlignment * plan::kLibraryWorkspaceAlignment);
-    if (product.library_scratch_bytes())
-      request.scratchSlotBytes = product.library_scratch_bytes() + plan::kLibraryWorkspaceAlignment;
+    const uint64_t scratch =
+        product.library_scratch_bytes() + (product.has_row_kernel() ? plan::sliceBytes(product) : 0);
+    if (scratch)
+      request.scratchSlotBytes = scratch + plan::kLibraryWorkspaceAlignment;
     request.readsInPlace = true;
     return request;
   }
@@ -108,8 +115,27 @@ private:
     const bool narrow = type == plan::BF16 || type == plan::F16;
     const bool known =
         type == result ? narrow || type == plan::F32 || type == plan::F64 : narrow && result == plan::F32;
-    return known && !product.rounds_b() && !product.has_row_kernel() &&
+    return known && !product.rounds_b() &&
            std::max({product.batch(), product.m(), product.n(), product.k()}) <= std::numeric_limits<int32_t>::max();
+  }
+
+  /// Cuts the rows of a product that a kernel reads into even slices. False: it is no larger than a slice, or no slice
+  /// has rows that both begin where kernels' and the library's accesses of 16 bytes do.
+  static bool cutRows(plan::MatmulCall &product, mlir::ModuleOp module, const CudaModel &model) {
+    auto asked = module ? module->getAttrOfType<mlir::IntegerAttr>(kSliceBytesAttribute) : mlir::IntegerAttr();
+    const int64_t rowBytes = product.n() * int64_t(sizeof(float));
+    const int64_t most = (asked ? asked.getInt() : model.sliceBytes) / rowBytes;
+    if (most == 0 || product.n() == 1 || product.m() <= most || product.batch() != 1 || product.accumulate() ||
+        product.has_epilogue() || plan::resultType(product) != plan::F32)
+      return false;
+    const int64_t even = llvm::divideCeil(product.m(), llvm::divideCeil(product.m(), most));
+    const auto rowUnit = int64_t(kAccessBytes / plan::dtypeBytes(product.dtype()));
+    int64_t rows = most / rowUnit * rowUnit;
+    for (int64_t unit = rowUnit; unit <= model.sliceRows; unit *= 2)
+      if (const auto found = int64_t(llvm::alignTo(uint64_t(even), uint64_t(unit))); found <= most)
+        rows = found;
+    product.set_tile_m(rows);
+    return rows > 0;
   }
 
   /// Epilogues that the library has (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias, gelu's input and sums

@@ -101,7 +101,7 @@ TEST(VerifierGrid, AProductOfCublasLt) {
   finds([](plan::Instruction &instruction,
            plan::MatmulCall &call) { call.set_library_scratch_bytes(instruction.scratch_slot_bytes()); },
         "does not hold an aligned workspace");
-  finds([](auto &, plan::MatmulCall &call) { call.set_widened(true); }, "cuBLASLt neither converts operands");
+  finds([](auto &, plan::MatmulCall &call) { call.set_widened(true); }, "cuBLASLt does not convert operands");
   finds([](auto &, plan::MatmulCall &call) { call.set_dtype(plan::BF16), call.set_tf32(true); }, "in TF32");
   finds([](auto &, plan::MatmulCall &call) { call.mutable_epilogue()->set_kind(plan::Epilogue::BIAS); },
         "a matmul with this epilogue takes 4 operands");

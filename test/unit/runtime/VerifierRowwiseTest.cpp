@@ -1,6 +1,9 @@
 //===- VerifierRowwiseTest.cpp - products whose rows go to a kernel ------===//
 #include "TestPlan.h"
 
+#include <fmt/ranges.h>
+#include <functional>
+
 using namespace tcc;
 using namespace tcc::test;
 
@@ -120,4 +123,81 @@ TEST(VerifierRowwise, ACodeObjectThatIsNotThere) {
   plan::Plan plan = makeTestPlan();
   makeRowwise(plan).mutable_row_kernel()->set_code(7);
   expectProblem(plan, {"instruction 3", "code object 7 does not exist"});
+}
+
+namespace {
+/// The same for a card: two slices of two rows, each of two tiles of a warp, of a product of cuBLASLt.
+plan::Plan onCard(const std::function<void(plan::Instruction &, plan::KernelSignature &)> &change) {
+  plan::Plan plan = makeTestPlan();
+  plan::MatmulCall &matmul = makeRowwise(plan);
+  plan.set_target("cuda:sm_90");
+  plan::CodeObject &code = *plan.mutable_code_objects(0);
+  code.set_format(plan::CodeObject::PTX);
+  code.set_processor("sm_90");
+  for (plan::KernelSignature &kernel : *code.mutable_kernels())
+    kernel.set_tile_threads(32);
+  auto onGrid = [](plan::KernelCall &call) {
+    call.mutable_grid()->set_blocks(2);
+    call.mutable_grid()->set_threads(64);
+  };
+  for (plan::Instruction &instruction : *step(plan).mutable_instructions())
+    if (instruction.has_kernel())
+      onGrid(*instruction.mutable_kernel());
+  onGrid(*matmul.mutable_row_kernel());
+  matmul.set_implementation(plan::MatmulCall::BLAS);
+  matmul.set_library_scratch_bytes(512);
+  matmul.mutable_row_kernel()->set_tiles(4);
+  plan::KernelSignature &rows = *code.mutable_kernels()->rbegin();
+  rows.set_tiles(4);
+  for (plan::KernelSignature::Operand &operand : *rows.mutable_operands())
+    operand.set_tile_bytes(32 * 4), operand.set_alignment(16);
+  plan::Instruction &instruction = *step(plan).mutable_instructions(3);
+  instruction.set_tiles(1);
+  instruction.clear_scratch_shared_bytes();
+  // A slice of 256 bytes, the workspace, and what aligns both.
+  instruction.set_scratch_slot_bytes(256 + 512 + plan::kLibraryWorkspaceAlignment);
+  change(instruction, rows);
+  const uint64_t end = instruction.scratch_offset() + instruction.scratch_slot_bytes();
+  step(plan).set_transient_bytes(end);
+  plan::setSpaceBytes(plan, plan::TRANSIENT, end);
+  bindCode(code, kNoCode);
+  return plan;
+}
+
+std::string problemsOnCard(const std::function<void(plan::Instruction &, plan::KernelSignature &)> &change) {
+  return fmt::format("{}", fmt::join(plan::verifyPlan(onCard(change), 20), "\n"));
+}
+} // namespace
+
+TEST(VerifierRowwise, SlicesOnACard) {
+  EXPECT_EQ(problemsOnCard([](auto &, auto &) {}), "");
+  auto finds = [](auto change, const char *words) {
+    const std::string problems = problemsOnCard(change);
+    EXPECT_NE(problems.find(words), std::string::npos) << words << "\n" << problems;
+  };
+  finds([](plan::Instruction &call, auto &) { call.set_scratch_slot_bytes(512 + plan::kLibraryWorkspaceAlignment); },
+        "does not hold an aligned slice and workspace of 768");
+  finds([](plan::Instruction &call, auto &) { call.mutable_matmul()->mutable_row_kernel()->clear_grid(); },
+        "a grid of 0 blocks");
+  // A tile of three rows ends in the middle of a slice; four tiles of a row do not make rows of 64 elements.
+  const char *tiles = "slices of 2 rows are no whole tiles of kernel 'rows'";
+  finds([](auto &, plan::KernelSignature &rows) { rows.mutable_operands(0)->set_tile_bytes(3 * 32 * 4); }, tiles);
+  finds(
+      [](plan::Instruction &call, plan::KernelSignature &rows) {
+        rows.set_tiles(5), call.mutable_matmul()->mutable_row_kernel()->set_tiles(5);
+      },
+      tiles);
+  finds(
+      [](plan::Instruction &call, plan::KernelSignature &rows) {
+        call.mutable_matmul()->set_n(33), call.mutable_matmul()->set_tile_n(33);
+        rows.mutable_operands(0)->set_alignment(64);
+      },
+      "slices of 2 rows of 33 f32 values do not begin at multiples of 64 bytes");
+  finds([](plan::Instruction &call, auto &) { call.mutable_matmul()->set_tile_n(16); }, "it is cut along n");
+  // Alone, the kernel would take a parameter too few.
+  plan::Plan plan = onCard([](auto &, auto &) {});
+  for (plan::KernelSignature &kernel : *plan.mutable_code_objects(0)->mutable_kernels())
+    kernel.mutable_operands(0)->set_tile_bytes(32 * 4);
+  bindCode(*plan.mutable_code_objects(0), kNoCode);
+  expectProblem(plan, {"instruction 1", "takes slices of a product, and stands alone"});
 }
