@@ -1,7 +1,7 @@
 //===- Cluster.cpp - machines that a prediction is for --------------------===//
 #include "tools/tcc/Cluster.h"
 
-#include "compiler/target/cuda/Cards.h"
+#include "tools/common/Cards.h"
 #include "support/MappedFile.h"
 #include "support/NearestName.h"
 #include "support/Toml.h"
@@ -160,10 +160,10 @@ Expected<Cluster> readCluster(const std::string &path) {
   cluster.source = reader.text("source") ? *reader.text("source") : "";
   cluster.target = reader.text("target") ? *reader.text("target") : "";
   if (const std::string *named = reader.text("device.card")) {
-    const target::cuda::Card *card = target::cuda::findCard(*named);
+    const report::Card *card = report::findCard(*named);
     if (!card) {
       std::string known;
-      for (const target::cuda::Card &one : target::cuda::cards())
+      for (const report::Card &one : report::cards())
         known += fmt::format("{}{}", known.empty() ? "" : ", ", one.name);
       return error("{}: device.card '{}' is not known; give its rates in [device], or one of {}",
                    reader.at("device.card"), *named, known);

@@ -1,7 +1,7 @@
 //===- Compile.cpp - tcc MODEL, tcc inspect -------------------------------===//
 #include "compiler/PlanCache.h"
 #include "compiler/profile/Profile.h"
-#include "compiler/target/cuda/Cards.h"
+#include "tools/common/Cards.h"
 #include "compiler/recipe/Recipe.h"
 #include "frontend/Import.h"
 #include "runtime/plan/Verifier.h"
@@ -38,7 +38,7 @@ constexpr uint64_t kBesideCardArenaBytes = 512ull << 20;
 
 std::string cardNames() {
   std::string names;
-  for (const target::cuda::Card &card : target::cuda::cards())
+  for (const report::Card &card : report::cards())
     names += (names.empty() ? "" : ", ") + std::string(card.name);
   return names;
 }
@@ -51,7 +51,7 @@ Expected<uint64_t> readDeviceMemory(const std::string &text, CompileOptions &opt
                               "architecture",
                               text),
                   kExitUsage);
-  const target::cuda::Card *card = target::cuda::findCard(text);
+  const report::Card *card = report::findCard(text);
   if (!card) {
     Expected<uint64_t> bytes = parseMemorySize("--device-memory", text);
     if (!bytes)

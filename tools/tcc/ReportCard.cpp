@@ -1,15 +1,15 @@
 //===- ReportCard.cpp - what a CUDA card would take at best ---------------===//
 //
-// Roofline (Williams, Waterman, Patterson, 2009): an instruction takes at least its bytes over the card's bandwidth, and
-// its operations over the card's rate, whichever is longer; instructions run one after another. Rates are those of data
-// sheets, each operand is moved once, launches take no time: no kernel is faster, most are slower.
+// Instructions run one after another, each as long as the card's roofline says (CardRoofline.h).
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ReportCard.h"
 
-#include "compiler/target/cuda/Cards.h"
+#include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
+#include "tools/common/CardRoofline.h"
+#include "tools/common/InstructionText.h"
 #include "tools/common/TextTable.h"
 
 #include <algorithm>
@@ -21,7 +21,6 @@ namespace tcc::report {
 using Json = nlohmann::ordered_json;
 
 namespace {
-constexpr std::string_view kCuda = "cuda:";
 constexpr size_t kFloorShown = 8;
 
 /// A kernel whose tiles are single threads.
@@ -32,12 +31,16 @@ struct FloorKernel {
 };
 
 struct Estimate {
-  const target::cuda::Card *card = nullptr;
+  const Card *card = nullptr;
   bool named = false;
   uint64_t launches = 0;
+  uint64_t sliced = 0,
+           sliceLaunches = 0; ///< products whose rows go to a kernel in slices, and their part of `launches`
+  uint64_t slicedBytes = 0;   ///< that their results would take if they were whole
   double seconds = 0;       ///< products of the library, and of kernels that say so, at the rate of their type; all else at f32's
   double tensorSeconds = 0; ///< at the rate of the plan's products on tensor cores
   double memorySeconds = 0; ///< of `seconds`, where bytes decide
+  double librarySeconds = 0; ///< of `seconds`, calls of libraries
   std::vector<FloorKernel> floor;
 };
 
@@ -53,18 +56,14 @@ uint64_t callsOf(const Report &report, const plan::Entry &entry) {
 
 std::optional<Estimate> estimate(const Report &report) {
   const plan::Plan &plan = *report.plan;
-  if (!plan.target().starts_with(kCuda))
+  const ChosenCard chosen = chooseCard(plan);
+  if (!chosen.card)
     return std::nullopt;
   Estimate result;
-  result.card = target::cuda::findCard(plan.card());
-  result.named = result.card != nullptr;
-  if (!result.named)
-    result.card = target::cuda::usualCard(std::string_view(plan.target()).substr(kCuda.size()));
-  if (!result.card)
-    return std::nullopt;
+  result.card = chosen.card;
+  result.named = chosen.from == ChosenCard::From::Plan;
   const plan::DType products = plan.precision() == "bf16" ? plan::BF16 : plan.precision() == "f16" ? plan::F16 : plan::F32;
-  const double tensorRate =
-      plan.precision() == "tf32" ? result.card->tf32 : target::cuda::productRate(*result.card, products);
+  const double tensorRate = plan.precision() == "tf32" ? result.card->tf32 : productRate(*result.card, products);
   std::set<std::string> single; // kernels of which a thread takes a tile; of generated convolutions it takes an element
   for (const plan::CodeObject &code : plan.code_objects())
     for (const plan::KernelSignature &kernel : code.kernels())
@@ -77,21 +76,19 @@ std::optional<Estimate> estimate(const Report &report) {
       if (!calls)
         continue;
       for (const plan::Instruction &instruction : program.planned->instructions()) {
-        double bytes = double(instruction.bytes()) / result.card->bytesPerSecond;
-        // Other instructions have empty calls: f32's rate.
-        const plan::MatmulCall &product = instruction.matmul();
-        const plan::ConvolutionCall &convolution = instruction.convolution();
-        const plan::DType type = instruction.has_convolution()          ? convolution.dtype()
-                                 : instruction.has_attention()          ? instruction.attention().dtype()
-                                 : instruction.kernel().loops().empty() ? product.dtype()
-                                                                        : instruction.kernel().dtype();
-        double rate =
-            product.tf32() || convolution.tf32() ? result.card->tf32 : target::cuda::productRate(*result.card, type);
-        double flops = instruction.flops() / rate, tensor = instruction.flops() / tensorRate;
-        result.launches += calls;
-        result.seconds += double(calls) * std::max(bytes, flops);
-        result.tensorSeconds += double(calls) * std::max(bytes, tensor);
-        result.memorySeconds += bytes >= flops ? double(calls) * bytes : 0;
+        const LeastTime least = leastTime(*result.card, instruction);
+        const double seconds = double(calls) * least.seconds();
+        const uint64_t launches = calls * uint64_t(plan::launchesOf(instruction));
+        result.launches += launches;
+        if (const plan::MatmulCall &product = instruction.matmul(); plan::hasSlices(product)) {
+          result.sliced += calls;
+          result.sliceLaunches += launches;
+          result.slicedBytes += calls * uint64_t(product.m()) * plan::sliceRowBytes(product);
+        }
+        result.seconds += seconds;
+        result.tensorSeconds += double(calls) * std::max(least.traffic, instruction.flops() / tensorRate);
+        result.memorySeconds += least.traffic >= least.arithmetic ? seconds : 0;
+        result.librarySeconds += instructionKind(instruction) == InstructionKind::Library ? seconds : 0;
         if (!single.contains(instruction.kernel().symbol()) && !instruction.kernel().loops().starts_with("conv"))
           continue;
         auto [at, fresh] = index.try_emplace(instruction.kernel().symbol(), result.floor.size());
@@ -128,8 +125,11 @@ Json cardJson(const Report &report) {
           {"source", found->card->source},
           {"named", found->named},
           {"launches", found->launches},
+          {"sliced_gradients", found->sliced},
+          {"slice_launches", found->sliceLaunches},
           {"best_seconds", found->seconds},
           {"best_seconds_on_tensor_cores", found->tensorSeconds},
+          {"library_share", found->seconds > 0 ? found->librarySeconds / found->seconds : 0},
           {"memory_bound_share", found->seconds > 0 ? found->memorySeconds / found->seconds : 0},
           {"machine_code", machineCode},
           {"floor", floor}};
@@ -140,13 +140,21 @@ std::string cardText(const Report &report) {
   if (!found)
     return "";
   std::string text = fmt::format(
-      "\ncard: {} ({}){}: {} takes at least {:.3g} ms in {} launches, {:.0f} % of it bound by memory; with every product on "
-      "tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); a bound, not a measurement. Products run on cuBLASLt, "
+      "\ncard: {} ({}){}: {} takes at least {:.3g} ms in {} launches, {:.0f} % of it in calls of libraries, {:.0f} % "
+      "bound by "
+      "memory; with every product on tensor cores {:.3g} ms\n  by the rates of its data sheet ({}); a bound, not a "
+      "measurement. Products run on cuBLASLt, "
       "convolutions on cuDNN; of generated kernels only attention of bf16 uses tensor cores\n",
       found->card->title, found->card->architecture,
       found->named ? "" : ", of its architecture the usual one (tcc --device-memory names another)", report.counted,
-      1e3 * found->seconds, found->launches, found->seconds > 0 ? 100 * found->memorySeconds / found->seconds : 0,
-      1e3 * found->tensorSeconds, found->card->source);
+      1e3 * found->seconds, found->launches, found->seconds > 0 ? 100 * found->librarySeconds / found->seconds : 0,
+      found->seconds > 0 ? 100 * found->memorySeconds / found->seconds : 0, 1e3 * found->tensorSeconds,
+      found->card->source);
+  if (found->sliced)
+    text += fmt::format("  {} in slices, {} never stored whole: {} launches, where whole ones would take {} "
+                        "(compiler.slice_bytes)\n",
+                        counted(found->sliced, "weight gradient"), formatBytes(found->slicedBytes),
+                        found->sliceLaunches, 2 * found->sliced);
   for (const plan::CodeObject &code : report.plan->code_objects())
     if (code.assembled().empty())
       text += "  the plan holds PTX alone: the card's driver compiles it when it first loads the plan\n";

@@ -225,9 +225,13 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
   if (!session)
     return session.status();
   std::optional<Roofline> roofline;
-  unsigned threads = session->device->capabilities().threads;
+  report::ChosenCard card;
+  const DeviceCapabilities &machine = session->device->capabilities();
+  const unsigned threads = machine.threads;
   // What is measured is the host's: it says nothing of a device with memory of its own.
-  if (!options.noRoofline && session->leads() && session->device->capabilities().memory == DeviceMemory::Host) {
+  if (!options.noRoofline && machine.memory == DeviceMemory::Separate)
+    card = report::chooseCard(session->plan(), machine.machine);
+  if (!options.noRoofline && session->leads() && machine.memory == DeviceMemory::Host) {
     auto measured = measureRoofline(threads, session->plan().target(), multipliedTypes(session->plan()));
     if (!measured)
       return measured.status();
@@ -242,7 +246,7 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
       return status;
   if (!session->leads())
     return Status();
-  ProfileReport report = makeProfileReport(*session, *measured, std::move(roofline));
+  ProfileReport report = makeProfileReport(*session, *measured, std::move(roofline), card);
   if (!options.trace.empty())
     if (Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
       return status;

@@ -1,6 +1,7 @@
 //===- ProfileReport.cpp - time by kernel, against the roofline ----------===//
 #include "tools/trun/ProfileReport.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Roles.h"
 #include "tools/common/TextTable.h"
 
@@ -48,7 +49,25 @@ std::string shapeOf(const runtime::MatmulPeak &peak) {
   return fmt::format("{} {}x{}x{} N{}", plan::dtypeName(peak.dtype), peak.m, peak.n, peak.k, peak.transB ? 'T' : 'N');
 }
 
+/// Where the choice of the card comes from.
+std::string sourceOf(const report::ChosenCard &chosen) {
+  return chosen.from == report::ChosenCard::From::Device ? "device"
+         : chosen.from == report::ChosenCard::From::Plan ? "plan"
+                                                         : "architecture";
+}
+
+std::string teraFlops(double perSecond) { return fmt::format("{:.4g} TFLOP/s", perSecond / 1e12); }
+
 std::string machineText(const ProfileReport &report) {
+  if (const report::Card *card = report.card.card) {
+    const char *why = report.card.from == report::ChosenCard::From::Device ? ""
+                      : report.card.from == report::ChosenCard::From::Plan
+                          ? ", for which the plan was made"
+                          : ", the usual card of the plan's architecture";
+    return fmt::format(
+        "roofline, by data sheet: {}{}\n  f32 {}, products in TF32 {}, in 16 bits {}; memory {:.0f} GB/s", card->title,
+        why, teraFlops(card->f32), teraFlops(card->tf32), teraFlops(card->bf16), card->bytesPerSecond / 1e9);
+  }
   if (!report.roofline)
     return "roofline: not measured";
   std::string text = "roofline, measured now: ";
@@ -126,19 +145,27 @@ double ProfileReport::instructionSeconds() const {
 double ProfileReport::secondsAtRoofline() const {
   double sum = 0;
   for (const ProfiledKernel &kernel : kernels)
-    if (kernel.rooflineShare() >= kAtRoofline)
+    if (kernel.rooflineShare() >= atRoofline())
       sum += kernel.seconds;
   return sum;
 }
 
+double ProfileReport::leastSeconds() const {
+  double sum = 0;
+  for (const ProfiledKernel &kernel : kernels)
+    sum += std::min(kernel.rooflineSeconds(), kernel.seconds);
+  return sum;
+}
+
 ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, const runtime::Profile &profile,
-                                            std::optional<runtime::Roofline> roofline) {
+                                            std::optional<runtime::Roofline> roofline, report::ChosenCard card) {
   ProfileReport report;
   report.plan = session.reader.path();
   report.session = &session;
   report.profile = &profile;
   report.threads = session.device->capabilities().threads;
   report.roofline = std::move(roofline);
+  report.card = card;
   std::vector<double> steps;
   for (const runtime::StepTimes &step : profile.steps)
     steps.push_back(step.seconds());
@@ -177,9 +204,15 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
       double seconds = medianOf(times[static_cast<size_t>(i)]);
       kernel.nodes.push_back(instruction.node());
       kernel.calls += calls;
+      kernel.launches += calls * static_cast<uint64_t>(plan::launchesOf(instruction));
       kernel.seconds += seconds * static_cast<double>(calls);
       kernel.flops += instruction.flops() * static_cast<double>(calls);
       kernel.bytes += static_cast<double>(instruction.bytes() * calls);
+      if (card.card) {
+        const report::LeastTime least = report::leastTime(*card.card, instruction);
+        kernel.arithmeticSeconds += least.arithmetic * static_cast<double>(calls);
+        kernel.trafficSeconds += least.traffic * static_cast<double>(calls);
+      }
       report.instructions.push_back({e, at->second, i, calls, seconds});
     }
   }
@@ -204,26 +237,35 @@ ProfileReport tcc::tools::makeProfileReport(const runtime::Session &session, con
   return report;
 }
 
-std::string tcc::tools::profileText(const ProfileReport &report, bool all) {
-  const runtime::Profile &profile = *report.profile;
-  double step = report.stepSeconds, sum = report.instructionSeconds();
-  std::string entries;
-  for (const plan::Entry *entry : profile.entries)
-    entries += (entries.empty() ? "" : ", ") + entry->name();
-  std::string text =
-      fmt::format("{}: {}, {}; median of {} steps on {} thread{}\n{}\n\n", report.plan, report.session->plan().target(),
-                  entries, profile.steps.size(), report.threads, report.threads == 1 ? "" : "s", machineText(report));
+namespace {
+/// Kernels that the text does not list: those that take less than a two-hundredth of the step.
+struct Hidden {
+  size_t kernels = 0;
+  double seconds = 0;
+  std::string text() const { return fmt::format("{} (--all lists them)", report::counted(kernels, "further kernel")); }
+};
 
-  report::Table table("<<>>>>>>><", {"what", "node", "calls", "ms a step", "% of step", "GFLOP/s", "% of peak", "GB/s",
-                                     "% of copy", "limited by"});
-  size_t hidden = 0;
-  double hiddenSeconds = 0;
+constexpr const char *kBetween = "between instructions, reading the batch";
+
+/// Gives each kernel that the text lists to `add`.
+template <typename Add> Hidden listKernels(const ProfileReport &report, bool all, Add add) {
+  Hidden hidden;
   for (const ProfiledKernel &kernel : report.kernels) {
-    if (!all && kernel.seconds < 0.005 * step) {
-      ++hidden;
-      hiddenSeconds += kernel.seconds;
+    if (all || kernel.seconds >= 0.005 * report.stepSeconds) {
+      add(kernel);
       continue;
     }
+    ++hidden.kernels;
+    hidden.seconds += kernel.seconds;
+  }
+  return hidden;
+}
+
+std::string hostTable(const ProfileReport &report, bool all) {
+  const double step = report.stepSeconds, rest = std::max(0.0, step - report.instructionSeconds());
+  report::Table table("<<>>>>>>><", {"what", "node", "calls", "ms a step", "% of step", "GFLOP/s", "% of peak", "GB/s",
+                                     "% of copy", "limited by"});
+  const Hidden hidden = listKernels(report, all, [&](const ProfiledKernel &kernel) {
     auto perSecond = [&](double amount) {
       return kernel.seconds > 0 && amount > 0 ? rate(amount / kernel.seconds) : "";
     };
@@ -231,24 +273,87 @@ std::string tcc::tools::profileText(const ProfileReport &report, bool all) {
     table.add({kernel.what, nodesText(kernel.nodes, 40), std::to_string(kernel.calls), milliseconds(kernel.seconds),
                share(step > 0 ? kernel.seconds / step : 0), perSecond(kernel.flops), ofPeak(kernel.arithmeticSeconds),
                perSecond(kernel.bytes), ofPeak(kernel.trafficSeconds), limitOf(kernel)});
-  }
-  if (hidden)
-    table.add({fmt::format("{} (--all lists them)", report::counted(hidden, "further kernel")), "", "",
-               milliseconds(hiddenSeconds), share(hiddenSeconds / step), "", "", "", "", ""});
-  double rest = std::max(0.0, step - sum);
-  table.add(
-      {"between instructions, reading the batch", "", "", milliseconds(rest), share(rest / step), "", "", "", "", ""});
-  text += table.text() + "\n";
+  });
+  if (hidden.kernels)
+    table.add({hidden.text(), "", "", milliseconds(hidden.seconds), share(hidden.seconds / step), "", "", "", "", ""});
+  table.add({kBetween, "", "", milliseconds(rest), share(rest / step), "", "", "", "", ""});
+  return table.text();
+}
 
+/// Launches and least times beside measured ones, in lines of at most report::kLineWidth characters.
+std::string cardTable(const ProfileReport &report, bool all) {
+  constexpr size_t kWhat = 39, kNode = 14;
+  const double step = report.stepSeconds, rest = std::max(0.0, step - report.instructionSeconds());
+  report::Table table("<<>>>>><", {"what", "node", "launches", "ms", "% step", "least ms", "reached", "bound"});
+  auto start = [](const std::string &text) { return text.size() > kWhat ? text.substr(0, kWhat - 1) + "…" : text; };
+  const Hidden hidden = listKernels(report, all, [&](const ProfiledKernel &kernel) {
+    const bool reaches = kernel.seconds > 0 && kernel.rooflineSeconds() > 0;
+    const char *limit = kernel.rooflineSeconds() == 0                      ? ""
+                        : kernel.arithmeticSeconds > kernel.trafficSeconds ? "flops"
+                                                                           : "bytes";
+    table.add({start(kernel.what), nodesText(kernel.nodes, kNode), std::to_string(kernel.launches),
+               milliseconds(kernel.seconds), share(step > 0 ? kernel.seconds / step : 0),
+               milliseconds(kernel.rooflineSeconds()), reaches ? share(kernel.rooflineShare()) + " %" : "", limit});
+  });
+  if (hidden.kernels)
+    table.add({hidden.text(), "", "", milliseconds(hidden.seconds), share(hidden.seconds / step), "", "", ""});
+  table.add({kBetween, "", "", milliseconds(rest), share(rest / step), "", "", ""});
+  return table.text();
+}
+
+/// How near the step is to the roofline, and which kernels are far from it.
+std::string rooflineText(const ProfileReport &report) {
+  const double step = report.stepSeconds, least = report.leastSeconds(), at = report.atRoofline();
+  std::string text;
+  if (report.card.card) {
+    uint64_t launches = 0;
+    double sum = 0;
+    for (const ProfiledKernel &kernel : report.kernels) {
+      launches += kernel.launches;
+      sum += kernel.rooflineSeconds();
+    }
+    text = fmt::format("{} launches; by the data sheet they take at least {} ms, {} of the step\n"
+                       "{} of the step in kernels that take at most {:.2g} times their least time\n",
+                       launches, milliseconds(sum), percentText(sum / step),
+                       percentText(report.secondsAtRoofline() / step), 1 / at);
+  } else {
+    text = fmt::format(
+        "{} of it in kernels at {:.0f} % of their roofline or more; all kernels at their roofline would take "
+        "{} ms, {} of it\n",
+        percentText(report.secondsAtRoofline() / step), 100 * at, milliseconds(least), percentText(least / step));
+  }
+  const size_t width = report.card.card ? 30 : 60;
+  std::string named;
+  for (const ProfiledKernel &kernel : report.kernels)
+    if (kernel.seconds > kWorthNaming * step && kernel.rooflineShare() < at)
+      named += fmt::format("  {} ({}): {} of the step at {} of what {} allows\n", kernel.what,
+                           nodesText(kernel.nodes, width), percentText(kernel.seconds / step),
+                           percentText(kernel.rooflineShare()), limitOf(kernel));
+  return text + (named.empty()
+                     ? fmt::format("nothing above {:.0f} % of the step runs below that\n", 100 * kWorthNaming)
+                     : fmt::format("above {:.0f} % of the step and below that:\n{}", 100 * kWorthNaming, named));
+}
+} // namespace
+
+std::string tcc::tools::profileText(const ProfileReport &report, bool all) {
+  const runtime::Profile &profile = *report.profile;
+  const double step = report.stepSeconds;
+  std::string entries;
+  for (const plan::Entry *entry : profile.entries)
+    entries += (entries.empty() ? "" : ", ") + entry->name();
+  const std::string &card = report.session->device->capabilities().machine;
+  std::string text = fmt::format("{}: {}, {}; median of {} steps on {}\n{}\n\n", report.plan,
+                                 report.session->plan().target(), entries, profile.steps.size(),
+                                 card.empty() ? report::counted(report.threads, "thread") : card, machineText(report));
+  text += (report.card.card ? cardTable(report, all) : hostTable(report, all)) + "\n";
   if (!profile.collectives.empty())
     text += collectivesText(report) + "\n";
 
   std::map<report::InstructionKind, double> kinds;
-  double flops = 0, roofline = 0;
+  double flops = 0;
   for (const ProfiledKernel &kernel : report.kernels) {
     kinds[kernel.kind] += kernel.seconds;
     flops += kernel.flops;
-    roofline += std::min(kernel.rooflineSeconds(), kernel.seconds);
   }
   text += fmt::format("a step takes {} s: {:.1f} GFLOP at {} GFLOP/s", fmt::format("{:.6g}", step), flops / 1e9,
                       rate(flops / step));
@@ -259,21 +364,8 @@ std::string tcc::tools::profileText(const ProfileReport &report, bool all) {
   text += "\n";
   for (const auto &[kind, seconds] : kinds)
     text += fmt::format("  {:<10} {:>10} ms  {}\n", kindName(kind), milliseconds(seconds), percentText(seconds / step));
-  if (report.roofline) {
-    text += fmt::format(
-        "{} of it in kernels at {:.0f} % of their roofline or more; all kernels at their roofline would take "
-        "{} ms, {} of it\n",
-        percentText(report.secondsAtRoofline() / step), 100 * kAtRoofline, milliseconds(roofline),
-        percentText(roofline / step));
-    std::string named;
-    for (const ProfiledKernel &kernel : report.kernels)
-      if (kernel.seconds > kWorthNaming * step && kernel.rooflineShare() < kAtRoofline)
-        named +=
-            fmt::format("  {} ({}): {} of the step at {} of what {} allows\n", kernel.what, nodesText(kernel.nodes, 60),
-                        percentText(kernel.seconds / step), percentText(kernel.rooflineShare()), limitOf(kernel));
-    text += named.empty() ? fmt::format("nothing above {:.0f} % of the step runs below that\n", 100 * kWorthNaming)
-                          : fmt::format("above {:.0f} % of the step and below that:\n{}", 100 * kWorthNaming, named);
-  }
+  if (report.hasRoofline())
+    text += rooflineText(report);
   if (!profile.finite)
     text += "note: the loss is not finite, so updates were not applied: their kernels may run at another speed\n";
   return text;
@@ -287,6 +379,7 @@ std::string tcc::tools::profileJson(const ProfileReport &report) {
   json["model"] = report.session->plan().model();
   json["target"] = report.session->plan().target();
   json["threads"] = report.threads;
+  json["device"] = report.session->device->capabilities().machine;
   json["steps"] = profile.steps.size();
   json["entries"] = Json::array();
   for (const plan::Entry *entry : profile.entries)
@@ -313,10 +406,19 @@ std::string tcc::tools::profileJson(const ProfileReport &report) {
                                    {"trans_b", peak.transB}});
     machine["copy_bytes_per_s"] = report.roofline->bytesPerSecond;
     machine["copied_bytes"] = report.roofline->copiedBytes;
-    double least = 0;
-    for (const ProfiledKernel &kernel : report.kernels)
-      least += std::min(kernel.rooflineSeconds(), kernel.seconds);
-    json["roofline_seconds"] = least;
+  } else if (const report::Card *card = report.card.card) {
+    json["roofline"] = {{"card", card->name},
+                        {"title", card->title},
+                        {"from", sourceOf(report.card)},
+                        {"source", card->source},
+                        {"f32_flops_per_s", card->f32},
+                        {"tf32_flops_per_s", card->tf32},
+                        {"bf16_flops_per_s", card->bf16},
+                        {"bytes_per_s", card->bytesPerSecond}};
+  }
+  if (report.hasRoofline()) {
+    json["roofline_seconds"] = report.leastSeconds();
+    json["at_roofline"] = report.atRoofline();
     json["at_roofline_share"] = report.stepSeconds > 0 ? report.secondsAtRoofline() / report.stepSeconds : 0;
   }
   json["kernels"] = Json::array();
@@ -327,11 +429,12 @@ std::string tcc::tools::profileJson(const ProfileReport &report) {
                 {"nodes", kernel.nodes},
                 {"writes", kernel.writes},
                 {"calls", kernel.calls},
+                {"launches", kernel.launches},
                 {"seconds", kernel.seconds},
                 {"share", report.stepSeconds > 0 ? kernel.seconds / report.stepSeconds : 0},
                 {"flops", kernel.flops},
                 {"bytes", kernel.bytes}};
-    if (report.roofline) {
+    if (report.hasRoofline()) {
       one["limit"] = limitOf(kernel);
       one["roofline_seconds"] = kernel.rooflineSeconds();
       one["roofline_share"] = kernel.rooflineShare();

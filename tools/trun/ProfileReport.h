@@ -1,8 +1,9 @@
 //===- ProfileReport.h - time by kernel, against the roofline ---*- C++ -*-===//
 //
 // Equal instructions are one kernel: the same call on the same shapes. Each has the time that its arithmetic and its
-// traffic take at the machine's rates; the larger of the two limits it, and over its measured time that is its share of
-// the roofline. Times are medians over the measured steps, instruction by instruction.
+// traffic take at the machine's rates, measured on the host, of a card by its data sheet; the larger of the two limits
+// it, and over its measured time that is its share of the roofline. Times are medians over the measured steps,
+// instruction by instruction.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TRUN_PROFILEREPORT_H
@@ -10,6 +11,7 @@
 
 #include "runtime/cpu/Roofline.h"
 #include "runtime/train/Profile.h"
+#include "tools/common/CardRoofline.h"
 #include "tools/common/InstructionText.h"
 
 #include <optional>
@@ -24,10 +26,10 @@ struct ProfiledKernel {
   plan::DType dtype = plan::F32;                    ///< whose matmul rate bounds it
   std::vector<std::string> nodes;                   ///< the most telling node of each instruction, in order
   std::vector<std::string> writes;                  ///< state: "parameter", "optimizer", "accumulator"
-  uint64_t calls = 0;                               ///< in a step
+  uint64_t calls = 0, launches = 0;                 ///< in a step; a call may launch several kernels on a card
   double seconds = 0;                               ///< of a step, all calls
   double flops = 0, bytes = 0;                      ///< of a step, all calls
-  double arithmeticSeconds = 0, trafficSeconds = 0; ///< at the machine's rates; 0 where those are not known
+  double arithmeticSeconds = 0, trafficSeconds = 0; ///< likewise, at the machine's rates; 0 where those are not known
   double rooflineSeconds() const { return std::max(arithmeticSeconds, trafficSeconds); }
   double rooflineShare() const { return seconds > 0 ? rooflineSeconds() / seconds : 0; }
 };
@@ -43,22 +45,28 @@ struct ProfileReport {
   std::string plan;
   const runtime::Session *session = nullptr;
   const runtime::Profile *profile = nullptr;
-  std::optional<runtime::Roofline> roofline;
+  std::optional<runtime::Roofline> roofline; ///< of the host
+  report::ChosenCard card;                   ///< else; none where no roofline is wanted
   unsigned threads = 0;
   double stepSeconds = 0;              ///< median, reading the batch included
   std::vector<ProfiledKernel> kernels; ///< most time first
   std::vector<ProfiledInstruction> instructions;
 
+  bool hasRoofline() const { return roofline || card.card; }
+  /// The share of its roofline from which a kernel counts as being there. Rates of data sheets are not reached.
+  double atRoofline() const { return card.card ? 1 / 1.5 : 0.9; }
   double instructionSeconds() const;
-  /// Seconds of a step in kernels that run at 90 % of their roofline or more.
+  /// Seconds of a step in kernels that are at their roofline.
   double secondsAtRoofline() const;
+  /// Seconds of a step if all kernels ran at their roofline, those that are faster as fast as they are.
+  double leastSeconds() const;
 };
 
-inline constexpr double kAtRoofline = 0.9;
 inline constexpr double kWorthNaming = 0.03; ///< share of a step
 
+/// Without both rooflines times are held against nothing.
 ProfileReport makeProfileReport(const runtime::Session &session, const runtime::Profile &profile,
-                                std::optional<runtime::Roofline> roofline);
+                                std::optional<runtime::Roofline> roofline, report::ChosenCard card = {});
 
 /// For a terminal. `all`: every kernel, else those that take a two-hundredth of the step or more.
 std::string profileText(const ProfileReport &report, bool all);

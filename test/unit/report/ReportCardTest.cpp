@@ -1,8 +1,8 @@
 //===- ReportCardTest.cpp - what a CUDA card would take at best -----------===//
-#include "compiler/target/cuda/Cards.h"
-#include "test/unit/report/HandMadePlan.h"
-#include "tools/tcc/Report.h"
 #include "tools/tcc/ReportCard.h"
+#include "test/unit/report/HandMadePlan.h"
+#include "tools/common/CardRoofline.h"
+#include "tools/tcc/Report.h"
 
 #include <gtest/gtest.h>
 
@@ -63,25 +63,58 @@ TEST(ReportCard, IsTheUsualCardOfTheArchitectureWithoutAName) {
     EXPECT_NE(text.find(part), std::string::npos) << part << " is not in" << text;
 }
 
+TEST(ReportCard, CountsTheLaunchesOfSlices) {
+  plan::Plan plan = cudaPlan("h200");
+  plan::MatmulCall &product = *plan.mutable_entries(0)->mutable_instructions(2)->mutable_matmul();
+  product.set_implementation(plan::MatmulCall::BLAS);
+  product.set_dtype(plan::F32);
+  product.set_m(1000), product.set_n(1 << 18), product.set_k(64), product.set_tile_m(400);
+  product.mutable_row_kernel()->set_symbol("k_rows");
+  const Report report = analyzePlan(plan, 0);
+  const nlohmann::ordered_json card = cardJson(report);
+  EXPECT_EQ(card["sliced_gradients"], 1);
+  EXPECT_EQ(card["slice_launches"], 6) << "400, 400 and 200 rows, a product and a kernel for each";
+  EXPECT_EQ(card["launches"], 3 + 6);
+  EXPECT_NE(
+      cardText(report).find(
+          "1 weight gradient in slices, 1000.0 MiB never stored whole: 6 launches, where whole ones would take 2"),
+      std::string::npos)
+      << cardText(report);
+}
+
 TEST(ReportCard, OtherTargetsHaveNone) {
   plan::Plan plan = handMadePlan();
   EXPECT_TRUE(cardJson(analyzePlan(plan, 0)).is_null());
   EXPECT_EQ(cardText(analyzePlan(plan, 0)), "");
 }
 
+TEST(Cards, TheOneThatRunsCountsMoreThanTheOneThatWasPlannedFor) {
+  plan::Plan plan = cudaPlan("h200");
+  EXPECT_EQ(chooseCard(plan, "NVIDIA H100 80GB HBM3").card, findCard("h100"));
+  EXPECT_EQ(chooseCard(plan, "NVIDIA H100 80GB HBM3").from, ChosenCard::From::Device);
+  EXPECT_EQ(chooseCard(plan, "Emulated sm_90").card, findCard("h200"));
+  EXPECT_EQ(chooseCard(plan).from, ChosenCard::From::Plan);
+  plan.clear_card();
+  EXPECT_EQ(chooseCard(plan).card, findCard("h100"));
+  EXPECT_EQ(chooseCard(plan).from, ChosenCard::From::Architecture);
+  plan.set_target("cpu:v4");
+  EXPECT_EQ(chooseCard(plan, "NVIDIA H200").card, nullptr);
+}
+
 TEST(Cards, HaveNamesOfTheirOwnAndPlausibleRates) {
   std::set<std::string_view> names;
-  for (const target::cuda::Card &card : target::cuda::cards()) {
+  for (const report::Card &card : report::cards()) {
     EXPECT_TRUE(names.insert(card.name).second) << card.name;
-    EXPECT_EQ(target::cuda::findCard(card.name), &card);
+    EXPECT_EQ(report::findCard(card.name), &card);
     EXPECT_TRUE(card.architecture.starts_with("sm_"));
     EXPECT_GE(card.memoryBytes, 20'000'000'000u) << card.name;
     EXPECT_LE(card.f32, card.tf32) << card.name;
     EXPECT_LT(card.tf32, card.bf16) << card.name;
     EXPECT_FALSE(card.source.empty()) << card.name;
+    EXPECT_EQ(report::findCardOfDriver(card.driverName), &card) << card.driverName;
   }
-  EXPECT_EQ(target::cuda::findCard("H200")->title, "H200 SXM");
-  EXPECT_EQ(target::cuda::findCard("h300"), nullptr);
-  EXPECT_EQ(target::cuda::usualCard("sm_80")->name, "a100");
-  EXPECT_EQ(target::cuda::usualCard("sm_70"), nullptr);
+  EXPECT_EQ(report::findCard("H200")->title, "H200 SXM");
+  EXPECT_EQ(report::findCard("h300"), nullptr);
+  EXPECT_EQ(report::usualCard("sm_80")->name, "a100");
+  EXPECT_EQ(report::usualCard("sm_70"), nullptr);
 }

@@ -111,6 +111,40 @@ TEST_F(Profiling, SharesFollowFromTimesAndRates) {
   EXPECT_NEAR(json["at_roofline_share"].get<double>(), 0.2, 1e-9);
 }
 
+TEST_F(Profiling, TimesOfACardAreHeldAgainstItsDataSheet) {
+  Session session = open(plan(3));
+  Profile times;
+  for (const char *name : {"accumulate_first", "accumulate_next", "update"})
+    times.entries.push_back(findEntry(session.plan(), name));
+  // 2 us, two times 1 us, 4 us of a step of 10 us.
+  times.steps.push_back(
+      {0, 10e-6, {{0, 0, {{0, 2e-6}}}, {1, 3e-6, {{0, 4e-6}}}, {1, 4e-6, {{0, 5e-6}}}, {2, 5e-6, {{0, 9e-6}}}}});
+  report::Card card = *report::findCard("h200");
+  card.f32 = 1.4e9;           // 1000 FLOP: 0.714 us
+  card.bytesPerSecond = 1e12; // 400 bytes: next to nothing
+  ProfileReport report = makeProfileReport(session, times, std::nullopt, {&card, report::ChosenCard::From::Plan});
+  nlohmann::json json = nlohmann::json::parse(profileJson(report));
+  EXPECT_EQ(json["roofline"]["card"], "h200");
+  EXPECT_EQ(json["roofline"]["from"], "plan");
+  EXPECT_EQ(json["roofline"]["f32_flops_per_s"], 1.4e9);
+  EXPECT_NEAR(json["roofline_seconds"].get<double>(), 4 / 1.4 * 1e-6, 1e-12);
+  // Two calls of 1 us take 1.4 times their least time, the others more than 1.5 times it.
+  EXPECT_NEAR(json["at_roofline"].get<double>(), 1 / 1.5, 1e-12);
+  EXPECT_NEAR(json["at_roofline_share"].get<double>(), 0.2, 1e-9);
+  EXPECT_EQ(json["kernels"][0]["limit"], "arithmetic");
+  EXPECT_NEAR(json["kernels"][0]["roofline_share"].get<double>(), 1 / 1.4 / 4, 1e-9);
+  uint64_t launches = 0;
+  for (const nlohmann::json &kernel : json["kernels"])
+    launches += kernel["launches"].get<uint64_t>();
+  EXPECT_EQ(launches, 4u);
+  const std::string text = profileText(report, true);
+  for (const char *part : {"roofline, by data sheet: H200 SXM, for which the plan was made",
+                           "4 launches; by the data sheet they take "
+                           "at least 0.003 ms, 28.6 % of the step",
+                           "20.0 % of the step in kernels that take at most 1.5 times"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+}
+
 TEST_F(Profiling, TheCommandWritesJsonAndATrace) {
   Options options;
   options.session.planPath = plan(1);

@@ -1,11 +1,11 @@
 //===- Cards.h - data sheets of NVIDIA's cards ------------------*- C++ -*-===//
 //
-// What a card can do at most, by its maker's data sheet: to turn `--memory-budget 60%` into bytes, and for a report's
-// best case. No decision of a plan follows from it but the budget.
+// What a card can do at most, by its maker's data sheet: to turn `--memory-budget 60%` into bytes, and for the least
+// times in reports and profiles (CardRoofline.h). No decision of a plan follows from it but the budget.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_COMPILER_TARGET_CUDA_CARDS_H
-#define TCC_COMPILER_TARGET_CUDA_CARDS_H
+#ifndef TCC_TOOLS_COMMON_CARDS_H
+#define TCC_TOOLS_COMMON_CARDS_H
 
 #include "runtime/plan/plan.pb.h"
 
@@ -13,11 +13,12 @@
 #include <span>
 #include <string_view>
 
-namespace tcc::target::cuda {
+namespace tcc::report {
 
 struct Card {
   std::string_view name;         ///< as --device-memory takes it: "h200"
   std::string_view title;        ///< "H200 SXM"
+  std::string_view driverName;   ///< cuDeviceGetName's: "NVIDIA H200"
   std::string_view architecture; ///< "sm_90"
   uint64_t memoryBytes;          ///< the data sheet's gigabytes as 10⁹ bytes: a little less than the driver tells
   double bytesPerSecond;         ///< of memory
@@ -32,12 +33,15 @@ std::span<const Card> cards();
 /// The card of a name, in any case; null where there is none.
 const Card *findCard(std::string_view name);
 
+/// The card that a driver calls so; null for an unknown one.
+const Card *findCardOfDriver(std::string_view driverName);
+
 /// The card that stands for an architecture where none was named; null for an unknown one.
 const Card *usualCard(std::string_view architecture);
 
 /// Operations per second on products of a type; those of other types run at f32's rate.
 double productRate(const Card &card, plan::DType type);
 
-} // namespace tcc::target::cuda
+} // namespace tcc::report
 
-#endif // TCC_COMPILER_TARGET_CUDA_CARDS_H
+#endif // TCC_TOOLS_COMMON_CARDS_H
