@@ -3,6 +3,7 @@
 
     cifar10.py export DIR [--width 32] [--batch 256]       # DIR/model.onnx
     cifar10.py torch TRAIN.tar TEST.tar [--width 32] [--epochs 34] [--stop-after 3] -o curve.json
+    cifar10.py table RUN curve.json                        # both, epoch by epoch
 
 `--stop-after` ends early in the schedule of `--epochs`. The images (JPEGs in class folders of a tar) are decoded once. Each line of
 the curve has the epoch's mean loss, the loss and accuracy of the test set with the weights and with the averages, and seconds.
@@ -106,12 +107,28 @@ def export(o):
                       output_names=["logits"])
 
 
+def table(o):
+    with open(o.curve) as file: theirs = {line["epoch"]: line for line in json.load(file)["curve"]}
+    with open(o.run_folder + "/metrics.jsonl") as file: lines = [json.loads(line) for line in file]
+    percent = lambda share: f"{100 * share:.2f} %"
+    print("| epoch | loss | PyTorch | accuracy | PyTorch | accuracy of averages | PyTorch |\n| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    for line in lines:
+        if "eval_accuracy" not in line: continue
+        epoch = line["epoch"]
+        losses = [update["loss"] for update in lines if "loss" in update and update["epoch"] == epoch]
+        ours = [f"{sum(losses) / len(losses):.3f}", percent(line["eval_accuracy"]), percent(line["ema_eval_accuracy"])]
+        peer = theirs.get(epoch)
+        peer = [f"{peer['loss']:.3f}", percent(peer["eval"]["accuracy"]), percent(peer["ema"]["accuracy"])] if peer else [""] * 3
+        print("|", epoch, "|", " | ".join(cell for pair in zip(ours, peer) for cell in pair), "|")
+
+
 if __name__ == "__main__":
     a = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     sub = a.add_subparsers(required=True)
     e = sub.add_parser("export"); e.add_argument("folder"); e.set_defaults(run=export)
     t = sub.add_parser("torch"); t.add_argument("train"); t.add_argument("test"); t.add_argument("-o", "--output", required=True); t.set_defaults(run=train)
     t.add_argument("--epochs", type=int, default=34); t.add_argument("--stop-after", type=int, default=0)
+    b = sub.add_parser("table"); b.add_argument("run_folder", metavar="RUN"); b.add_argument("curve"); b.set_defaults(run=table)
     for s in (e, t):
         s.add_argument("--width", type=int, default=32); s.add_argument("--batch", type=int, default=256); s.add_argument("--seed", type=int, default=0)
     o = a.parse_args()
