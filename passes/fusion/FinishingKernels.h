@@ -68,7 +68,7 @@ public:
       }
     return dyn_cast<BlockArgument>(value);
   }
-  /// A value as it is stored in an element type; null where it is not cast to that.
+  /// The cast of a value to an element type, or the value itself if it has that type; null if there is no cast.
   Value storedAs(Value value, Type element) {
     if (elementTypeOf(value) == element)
       return value;
@@ -121,7 +121,7 @@ inline std::optional<BiasedProduct> matchBias(FusedOp kernel, KernelMatch &match
   return std::nullopt;
 }
 
-/// A vector without the views that give it the rank of what it is added to.
+/// The vector behind views that only raise its rank.
 inline Value vectorBehind(Value bias) {
   SmallVector<Operation *> views;
   Value root = rootOf(bias, &views);
@@ -145,7 +145,8 @@ inline bool sumsRows(ReduceOp reduce) {
   return !shape.empty();
 }
 
-/// A kernel that computes P + b, gelu(P + b) or relu(P + b), and nothing else; of relu also where it is above 0.
+/// A kernel that computes P + b, gelu(P + b) or relu(P + b), and nothing else. With relu it may also compute the mask
+/// of results above 0.
 struct Forward {
   FusedOp kernel;
   MatMulOp product;

@@ -163,6 +163,19 @@ private:
     return nullptr;
   }
 
+  /// Erases what a kernel computes and reads for nobody.
+  static void dropUnread(FusedOp kernel) {
+    Block &body = kernel.getBody().front();
+    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
+      if (isOpTriviallyDead(&op))
+        op.erase();
+    for (unsigned number = body.getNumArguments(); number-- > 0;)
+      if (body.getArgument(number).use_empty()) {
+        body.eraseArgument(number);
+        kernel->eraseOperand(number);
+      }
+  }
+
   static void askResultAgain(FusedOp reader, CompareOp asked, Value result) {
     Block &body = reader.getBody().front();
     BlockArgument argument = body.addArgument(result.getType(), reader.getLoc());
@@ -171,14 +184,7 @@ private:
     Value zero = splat(inside, asked.getLoc(), result.getType(), 0);
     asked.replaceAllUsesWith(
         CompareOp::create(inside, asked.getLoc(), asked.getType(), CompareKind::gt, argument, zero).getResult());
-    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
-      if (isOpTriviallyDead(&op))
-        op.erase();
-    for (unsigned number = body.getNumArguments(); number-- > 0;)
-      if (body.getArgument(number).use_empty()) {
-        body.eraseArgument(number);
-        reader->eraseOperand(number);
-      }
+    dropUnread(reader);
   }
 
   /// A kernel that reads a mask reads the values that it was made of.
@@ -355,14 +361,7 @@ private:
     smaller.getBody().takeBody(kernel.getBody());
     Block &body = smaller.getBody().front();
     body.getTerminator()->eraseOperand(dropped);
-    for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
-      if (isOpTriviallyDead(&op))
-        op.erase();
-    for (unsigned number = body.getNumArguments(); number-- > 0;)
-      if (body.getArgument(number).use_empty()) {
-        body.eraseArgument(number);
-        smaller->eraseOperand(number);
-      }
+    dropUnread(smaller);
     for (unsigned number = 0, to = 0; number < kernel->getNumResults(); ++number)
       if (number != dropped)
         kernel->getResult(number).replaceAllUsesWith(smaller->getResult(to++));

@@ -432,9 +432,8 @@ std::vector<Key> makeKeys() {
       {"compiler.fuse_updates", flag(), "true", Recompile,
        "compute gradients of matrices row by row where they are updated, and never store them"},
       {"compiler.slice_bytes", integer(0, int64_t(1) << 50), "33554432", Recompile,
-       "on CUDA, compute a larger gradient of a matrix where it is updated, in slices of rows of at most so many "
-       "bytes, "
-       "and never store it whole; 0: all are stored"},
+       "on CUDA, a larger gradient of a matrix is computed in slices of rows, at most so many bytes each, by the "
+       "instruction that updates the matrix, and never stored whole; 0: all are stored"},
       {"compiler.epilogues", choice({"exact", "bias", "gelu", "all", "none"}), "\"exact\"", Recompile,
        "on CUDA, what calls of products and convolutions compute beside them: `\"exact\"`: biases that keep their "
        "bits; `\"bias\"`: all biases; `\"gelu\"`: also gelu, ReLU of convolutions and gelu's gradient; `\"all\"`: also "
