@@ -450,6 +450,12 @@ class Failures(Jobs):
             self.assertEqual(status, 1, text)
         self.assertRegex(results[0][0], "rank 1 .*absent.safetensors")
 
+    def test_a_first_rank_that_cannot_begin_tells_it_alone(self):
+        (text, status), (quiet, second) = self.torchrun_like(self.words(data="absent.safetensors"), self.words())
+        self.assertEqual((status, second), (1, 1), text + quiet)
+        self.assertRegex(text, "trun: error: .*absent.safetensors")
+        self.assertEqual(quiet, "")
+
 
 class Wire:
     """A link between two hosts: passes on what comes to `port`, until it is cut, or goes silent without an end."""

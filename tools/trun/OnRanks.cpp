@@ -29,9 +29,11 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
     std::fclose(nowhere);
   if (status.ok())
     return status;
-  // Rank 0 tells of every failure but its own end, and of what all ranks find alike.
+  // Rank 0 tells of every failure but its own end, and of what all ranks find alike. What it told the others begins with
+  // its name and a colon.
   const std::optional<std::string> failure = ranks->failure();
-  const bool told = place.launched || !failure || !failure->starts_with(ranks->describe(0)) ||
+  const std::string first = ranks->describe(0);
+  const bool told = place.launched || !failure || !failure->starts_with(first) || failure->starts_with(first + ": ") ||
                     status.message().find(*failure) == std::string::npos;
   return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.exitCode());
 }
