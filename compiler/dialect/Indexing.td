@@ -9,6 +9,7 @@ def Train_GatherOp : Train_PureOp<"gather", [DeclareOpInterfaceMethods<Train_Fus
   let description = "ONNX Gather. Negative indices count from the end; out-of-range ones are clamped (the loader checks data).";
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);
+  let extraClassDeclaration = Train_readsOneElement;
   let assemblyFormat = "$input `,` $indices `axis` `=` $axis attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
@@ -25,6 +26,7 @@ def Train_PickOp : Train_PureOp<"pick", [DeclareOpInterfaceMethods<Train_Fusible
   let description = "The target's score in a cross-entropy. An index out of range (such as ignore_index) picks 0.";
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$dim);
   let results = (outs Train_Tensor:$result);
+  let extraClassDeclaration = Train_readsOneElement;
   let assemblyFormat = "$input `,` $indices `dim` `=` $dim attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }

@@ -16,6 +16,7 @@ def Train_GatherElementsOp : Train_PureOp<"gather_elements", [DeclareOpInterface
   }];
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);
+  let extraClassDeclaration = Train_readsOneElement;
   let assemblyFormat = "$input `,` $indices `axis` `=` $axis attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }

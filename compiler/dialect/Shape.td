@@ -25,6 +25,7 @@ class Train_Movement<string mnemonic, string text, list<Trait> traits = [], list
                                        DeclareOpInterfaceMethods<Train_Cost, ["isCheapToRecompute"]>]> {
   let summary = text;
   let results = (outs Train_Tensor:$result);
+  let extraClassDeclaration = Train_readsOneElement;
   let hasVerifier = 1;
 }
 def Train_ReshapeOp : Train_Movement<"reshape", "the same elements in row-major order under another shape", [Train_View]> {

@@ -46,6 +46,11 @@ def Train_Fusible : OpInterface<"Fusible"> {
       }],
       "::mlir::AffineMap", "getOperandMap", (ins "unsigned":$operand)>,
     InterfaceMethod<[{
+        True if a result element reads at most one element of operand `operand`, be it that data or its position selects
+        which.
+      }],
+      "bool", "readsOneElement", (ins "unsigned":$operand), "", "return bool($_op.getOperandMap(operand));">,
+    InterfaceMethod<[{
         The inverse of getOperandMap for an op that only moves elements: maps the coordinates of an element of operand
         `operand` to those of its one copy in result 0; a null map if elements have no copy, or several.
       }],
@@ -61,6 +66,8 @@ def Train_Fusible : OpInterface<"Fusible"> {
       (ins "::tcc::train::ElementBuilder &":$builder, "unsigned":$result, "::llvm::ArrayRef<::tcc::train::Coord>":$coords)>
   ];
 }
+
+defvar Train_readsOneElement = "bool readsOneElement(unsigned) { return true; }";
 
 def Train_Reducible : OpInterface<"Reducible"> {
   let cppNamespace = "::tcc::train";

@@ -207,13 +207,14 @@ private:
         pair.set_destination(reads.size() + result);
       }
     uint64_t bytes = 0;
+    for (double read : train::bytesRead(op))
+      bytes += uint64_t(read);
     for (Value value : reads) {
       plan::Operand &operand = *instruction.add_operands();
       unsigned id = buffers.bufferOf(value);
       operand.set_buffer(id);
       operand.set_read(true);
       operand.set_version(versions[id]);
-      bytes += train::tensorBytes(value.getType());
     }
     if (auto beside = op->getAttrOfType<IntegerAttr>(names::kBeside))
       instruction.set_beside(int32_t(beside.getInt()));

@@ -116,10 +116,47 @@ planning::Cost nominalCost(Operation *op, double flops, double bytes) {
 
 planning::Cost nominalCost(Operation *op) { return nominalCost(op, flopsOf(op), bytesOf(op)); }
 
+/// Backwards through the region: elements of a value that its readers ask for, its size at most.
+static SmallVector<double> bytesReadByFused(FusedOp fused) {
+  Block &body = fused.getBody().front();
+  const bool whole = bool(fused.getLoopKernel());
+  llvm::DenseMap<Value, double> asked;
+  auto ask = [&](Value value, double elements) {
+    double &sum = asked[value];
+    sum = std::min(sum + elements, double(tensorTypeOf(value).getNumElements()));
+  };
+  for (Operation &op : llvm::reverse(body)) {
+    auto fusible = dyn_cast<Fusible>(&op);
+    for (OpOperand &operand : op.getOpOperands()) {
+      const bool one = fusible && op.getNumResults() == 1 && fusible.readsOneElement(operand.getOperandNumber());
+      ask(operand.get(),
+          one && !whole ? asked.lookup(op.getResult(0)) : double(tensorTypeOf(operand.get()).getNumElements()));
+    }
+  }
+  SmallVector<double> bytes;
+  for (BlockArgument argument : body.getArguments())
+    bytes.push_back(asked.lookup(argument) * double(elementBytes(elementTypeOf(argument))));
+  return bytes;
+}
+
+SmallVector<double> bytesRead(Operation *op) {
+  if (auto fused = dyn_cast<FusedOp>(op))
+    return bytesReadByFused(fused);
+  SmallVector<double> bytes;
+  if (auto joined = dyn_cast<JoinedOp>(op)) {
+    for (FusedOp member : joined.getMembers())
+      llvm::append_range(bytes, bytesReadByFused(member));
+    return bytes;
+  }
+  for (Value operand : op->getOperands())
+    bytes.push_back(double(tensorBytes(operand.getType())));
+  return bytes;
+}
+
 double bytesOf(Operation *op) {
   double bytes = 0;
-  for (Value operand : op->getOperands())
-    bytes += double(tensorBytes(operand.getType()));
+  for (double read : bytesRead(op))
+    bytes += read;
   for (Value result : op->getResults())
     bytes += double(tensorBytes(result.getType()));
   return bytes;

@@ -53,7 +53,10 @@ mlir::Value updatedInPlace(mlir::Value result);
 /// Values stored in a variable's memory, by root: new state, and the operands that a kernel updates in place to it.
 llvm::DenseMap<mlir::Value, llvm::StringRef> newStateOf(mlir::func::FuncOp function);
 
-/// Bytes of an op's operands and results.
+/// Bytes that an op reads of each of its operands: of a table that a kernel looks elements up in, those elements.
+llvm::SmallVector<double> bytesRead(mlir::Operation *op);
+
+/// Bytes that an op reads and writes.
 double bytesOf(mlir::Operation *op);
 
 /// The time of an instruction on the nominal machine of the cost model. Shapes alone decide it, never the host.
