@@ -7,7 +7,7 @@
 #   plans     thousands of mutated plans, each that is accepted run between guard pages
 #   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
-#             budgets of eight of them
+#             budgets of eight of them; TCC_RANDOM_ROUNDS (100) draws of a model and settings, beside the CPU
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
 #   ranks     every model of the zoo on several ranks, in every mode; ranks in two network namespaces whose link goes down;
 #             ranks that Slurm starts (slurm-wlm, munge)
@@ -94,7 +94,9 @@ stage_emulation() {
       --target cuda:sm_90 --device cuda --values &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_models.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_budgets.py build/emulation --all &&
-    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_cards.py build/emulation --all
+    TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_cards.py build/emulation --all &&
+    TCC_BIN=$PWD/build/bin $python test/emulation/random_settings.py build/emulation --rounds "${TCC_RANDOM_ROUNDS:-100}" \
+      --seed "${TCC_RANDOM_SEED:-$((1000 * 10#$(date +%j)))}"
 }
 
 stage_levels() {

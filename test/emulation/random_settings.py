@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Models of the zoo under random settings, trained on the stand-in of CUDA's driver beside a CPU: `random_settings.py STANDIN`.
+
+Each round draws a model and settings that do not interact by design: optimizer, accumulation, clipping, averages, attention,
+epilogues, slices, chunks, convolutions, overlap, budget, precision. It holds, in f32, that losses and gradient norms of four
+updates are those of the CPU plan of the same recipe; in other types, that they stay near them; in each, that another order of
+threads and queued work gives the same bits. A round is reproduced by --seed SEED --rounds 1.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+parser.add_argument("standin")
+parser.add_argument("--rounds", type=int, default=20)
+parser.add_argument("--seed", type=int, default=0, help="of the first round; each further one takes the next number")
+parser.add_argument("--models", nargs="+", help="names of the zoo; all of them by default")
+parser.add_argument("--mode", default="fast", choices=["fast", "checked"])
+options = parser.parse_args()
+sys.argv = [sys.argv[0], options.standin]
+
+from standin import stand_in  # noqa: E402: it takes its argument
+from common import BIN, ZOO  # noqa: E402
+
+UPDATES = 4
+# How far losses and gradient norms may be apart, as shares: the CPU's kernels sum in another order.
+NEAR = {"f32": (2e-5, 2e-3), "tf32": (1e-2, None), "bf16": (5e-2, None), "f16": (1e-2, None)}
+SECONDS = 900
+
+SETTINGS = {
+    "train.precision": ["f32", "f32", "f32", "tf32", "bf16", "f16"],
+    "train.accumulate": [1, 1, 2],
+    "train.clip_norm": [None, None, 0.5],
+    "train.ema.decay": [None, 0.9],
+    "train.ema.on": ["host", "device"],
+    "optimizer.kind": [None, "sgd", "adamw", "rmsprop", "lion", "lamb", "muon", "adagrad"],
+    "compiler.attention": ["auto", "fused", "unfused"],
+    "compiler.attention_calls": ["none", "forward", "both"],
+    "compiler.epilogues": ["none", "exact", "bias", "gelu", "all"],
+    "compiler.slice_bytes": [0, 1024, 16384, 33554432],
+    "compiler.chunk_bytes": [0, 4096, 65536, 67108864],
+    "compiler.convolutions": ["auto", "kernels"],
+    "compiler.fuse_updates": ["true", "true", "false"],
+    "compiler.fuse": ["true", "true", "true", "false"],
+    "compiler.overlap": ["true", "false"],
+    "compiler.recompute_time": [0, 0.015, 0.5],
+}
+# What a CPU knows as well: the reference has it, too.
+SHARED = ("train.accumulate", "train.clip_norm", "optimizer.kind")
+
+
+class Failed(Exception):
+    pass
+
+
+def run(folder, *words, env=None):
+    done = subprocess.run([str(word) for word in words], cwd=folder, env=os.environ | (env or {}), capture_output=True, text=True,
+                          timeout=SECONDS, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise Failed(f"$ {' '.join(map(str, words))}\nexit status {done.returncode}\n{done.stderr[-3000:]}")
+    return done
+
+
+def trained(folder, name, case, words, device, env=None):
+    """Losses and gradient norms by update, as the run wrote them."""
+    plan = folder / f"{name}.tplan"
+    if not plan.exists():
+        run(folder, BIN / "tcc", case / "model.onnx", "--recipe", case / "recipe.toml", "-o", plan, *words)
+    out = folder / f"run-{name}"
+    shutil.rmtree(out, ignore_errors=True)
+    run(folder, BIN / "trun", plan, "--data", case / "data.safetensors", "--no-shuffle", "--steps", UPDATES, "--out", out,
+        "--no-release", "--device", device, env=env)
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return [(line["loss"], line.get("grad_norm")) for line in lines if "loss" in line]
+
+
+def smaller(folder, case, words, share):
+    """Words of a budget that leaves the arena `share` of what it takes without one; none where recomputation saves less."""
+    whole = folder / "whole.tplan"
+    run(folder, BIN / "tcc", case / "model.onnx", "--recipe", case / "recipe.toml", "-o", whole, *words)
+    memory = json.loads(run(folder, BIN / "tcc", "report", whole, "--json").stdout)["memory"]
+    budget = ["--memory-budget", str(memory["resident_bytes"] + int(share * memory["arena_bytes"]))]
+    try:
+        run(folder, BIN / "tcc", case / "model.onnx", "--recipe", case / "recipe.toml", "-o", folder / "cuda.tplan", *words, *budget)
+    except Failed as refusal:
+        if "no plan fits into the memory budget" not in str(refusal):
+            raise
+        return []
+    return budget
+
+
+def apart(one, other):
+    return abs(one - other) / max(abs(other), 1e-3)
+
+
+def check(seed, folder):
+    """The settings of the round, as words for tcc; Failed where something does not hold."""
+    draw = random.Random(seed)
+    names = options.models or sorted(path.parent.name for path in ZOO.glob("*/expected.json"))
+    case = ZOO / draw.choice(names)
+    settings = {key: draw.choice(values) for key, values in SETTINGS.items()}
+    share = draw.choice([1, 1, 0.85, 0.7])
+    if settings["train.ema.decay"] is None:
+        del settings["train.ema.on"]
+    words = lambda keys: [word for key in keys if settings.get(key) is not None for word in ("--set", f"{key}={settings[key]}")]
+    told = f"{case.name} {' '.join(words(settings)[1::2])}{f' arena {share}' if share < 1 else ''}"
+    print(f"seed {seed}: {told}", flush=True)
+    exact = trained(folder, "cpu", case, words(SHARED), "cpu")
+    card = [*words(settings), "--target", "cuda:sm_90"]
+    if share < 1:
+        card += smaller(folder, case, card, share)
+    orders = [("ascending", seed + 1), ("seeded", seed + 2)]
+    found = [trained(folder, "cuda", case, card, "cuda", stand_in(mode=options.mode, order=order, seed=number)) for order, number in orders]
+    if found[0] != found[1]:
+        raise Failed(f"the order of threads changes bits: {found[0]}, {found[1]}")
+    near, norms_near = NEAR[settings["train.precision"]]
+    for update, ((loss, norm), (wanted, wanted_norm)) in enumerate(zip(found[0], exact, strict=True), 1):
+        if not apart(loss, wanted) <= near:
+            raise Failed(f"update {update}: loss {loss}, on a CPU {wanted}")
+        if norms_near and norm is not None and wanted_norm is not None and not apart(norm, wanted_norm) <= norms_near:
+            raise Failed(f"update {update}: gradient norm {norm}, on a CPU {wanted_norm}")
+
+
+failures = 0
+for seed in range(options.seed, options.seed + options.rounds):
+    with tempfile.TemporaryDirectory(prefix="tcc-random-") as folder:
+        try:
+            check(seed, Path(folder))
+        except Failed as problem:
+            failures += 1
+            print(f"seed {seed} FAILED: {problem}", flush=True)
+print(f"random settings: {options.rounds} rounds, {failures} failed")
+sys.exit(1 if failures else 0)
