@@ -201,6 +201,10 @@ private:
     return {std::move(sequence), peak, cost};
   }
 
+  /// Adds what is left of the candidates without needless repeats. Those that it is made of stay: what lives longer may
+  /// pack worse.
+  void addWithoutNeedlessRepeats(std::vector<Candidate> &candidates) const;
+
   /// The same executions in other orders of a smaller peak, each after the one it was made of; `orderly` as long as
   /// `candidates`, says where one is looked for.
   std::vector<Candidate> withOtherOrders(std::vector<Candidate> candidates, const std::vector<bool> &orderly) const;
@@ -251,12 +255,22 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
           asTheyAre.push_back(std::exchange(candidates.back(), std::move(other)));
         }
     }
+  addWithoutNeedlessRepeats(candidates);
   std::vector<bool> orderly(candidates.size(), true);
   std::move(asTheyAre.begin(), asTheyAre.end(), std::back_inserter(candidates));
   orderly.resize(candidates.size(), false);
   add(packPromising(withOtherOrders(std::move(candidates), orderly), options.packingWork));
   if (last)
     sweep(view, last->cost);
+}
+
+void Climb::addWithoutNeedlessRepeats(std::vector<Candidate> &candidates) const {
+  std::vector<Candidate> fewer(candidates.size());
+  inParallel(candidates.size(),
+             [&](size_t i) { fewer[i] = candidateOf(withoutNeedlessRepeats(program, candidates[i].sequence)); });
+  for (size_t i = 0; i < fewer.size(); ++i)
+    if (fewer[i].cost < candidates[i].cost)
+      candidates.push_back(std::move(fewer[i]));
 }
 
 std::vector<Climb::Candidate> Climb::withOtherOrders(std::vector<Candidate> candidates,

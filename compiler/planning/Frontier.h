@@ -69,6 +69,10 @@ std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence);
 /// The sequence without executions whose results nobody reads before they are made again.
 Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence);
 
+/// The sequence without repeats whose results may as well stay from the execution before, within the same peak: such as
+/// those of one instruction that were made again one after another.
+Sequence withoutNeedlessRepeats(const Program &program, Sequence sequence);
+
 /// A program in which each execution of a sequence is an instruction of its own.
 Program expand(const Program &program, const Sequence &sequence);
 

@@ -6,6 +6,7 @@
 #include "compiler/planning/Frontier.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace tcc::planning {
@@ -258,32 +259,105 @@ Program expand(const Program &program, const Sequence &sequence) {
   return expanded;
 }
 
-std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence) {
-  std::vector<Block> blocks = blocksOf(program, sequence);
+namespace {
+
+/// Bytes live at each position of a sequence; the first is at entry, the last at exit.
+std::vector<int64_t> liveBytes(const std::vector<Block> &blocks, size_t length) {
   std::vector<int> bufferOf;
   PackingProblem problem = packingOf(blocks, bufferOf);
-  std::vector<int64_t> change(sequence.size() + 3, 0);
+  std::vector<int64_t> live(length + 3, 0);
   for (const PackingBuffer &buffer : problem.buffers) {
-    change[size_t(buffer.first + 1)] += int64_t(aligned(buffer.bytes));
-    change[size_t(buffer.last + 2)] -= int64_t(aligned(buffer.bytes));
+    live[size_t(buffer.first + 1)] += int64_t(aligned(buffer.bytes));
+    live[size_t(buffer.last + 2)] -= int64_t(aligned(buffer.bytes));
   }
   for (const PackingScratch &scratch : problem.scratch) {
-    change[size_t(scratch.at + 1)] += int64_t(aligned(scratch.bytes));
-    change[size_t(scratch.at + 2)] -= int64_t(aligned(scratch.bytes));
+    live[size_t(scratch.at + 1)] += int64_t(aligned(scratch.bytes));
+    live[size_t(scratch.at + 2)] -= int64_t(aligned(scratch.bytes));
   }
-  int64_t live = 0, most = -1;
-  Time peak = -1;
-  for (size_t at = 0; at < change.size(); ++at)
-    if ((live += change[at]) > most) {
-      most = live;
-      peak = Time(at) - 1;
-    }
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  live.pop_back();
+  return live;
+}
+
+} // namespace
+
+std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence) {
+  std::vector<Block> blocks = blocksOf(program, sequence);
+  const std::vector<int64_t> live = liveBytes(blocks, sequence.size());
+  const Time peak = Time(std::max_element(live.begin(), live.end()) - live.begin()) - 1;
   std::vector<Block> found;
   for (const Block &block : blocks)
     if (block.first <= peak && peak <= block.last && !(block.inPlaceOf >= 0 && block.first == peak))
       found.push_back(block);
   std::stable_sort(found.begin(), found.end(), [](const Block &a, const Block &b) { return a.bytes > b.bytes; });
   return found;
+}
+
+namespace {
+
+/// Repeats in the order of the sequence whose results fit beside what lives since the execution before, as far as bytes
+/// tell: what writes over a result that lives longer then needs memory of its own.
+std::vector<size_t> repeatsWithRoom(const Program &program, const Sequence &sequence, Bytes peak) {
+  const std::vector<Execution> executions = executionsOf(program, sequence);
+  std::vector<int64_t> live = liveBytes(blocksOf(program, sequence), sequence.size());
+  std::vector<size_t> last(program.instructions.size(), sequence.size()), found;
+  for (size_t at = 0; at < sequence.size(); ++at) {
+    size_t &before = last[size_t(sequence[at])];
+    if (before < at) {
+      int64_t kept = 0;
+      for (int v : executions[at].writes)
+        kept += int64_t(aligned(program.values[size_t(v)].bytes));
+      // Position i is element i + 1; at both ends the results live already.
+      const auto from = live.begin() + long(before) + 1, to = live.begin() + long(at) + 1;
+      if (*std::max_element(from, to) + kept <= int64_t(peak)) {
+        std::for_each(from, to, [&](int64_t &bytes) { bytes += kept; });
+        found.push_back(at);
+        continue;
+      }
+    }
+    before = at;
+  }
+  return found;
+}
+
+} // namespace
+
+Sequence withoutNeedlessRepeats(const Program &program, Sequence sequence) {
+  constexpr int kMostRounds = 4;
+  const Bytes peak = peakOf(program, sequence);
+  for (int round = 0; round < kMostRounds; ++round) {
+    const std::vector<size_t> repeats = repeatsWithRoom(program, sequence, peak);
+    std::vector<bool> gone(sequence.size(), false);
+    Sequence best = sequence;
+    Cost cost = costOf(program, best);
+    // All of them at once, or in halves.
+    std::function<void(size_t, size_t)> leave = [&](size_t begin, size_t end) {
+      for (size_t i = begin; i < end; ++i)
+        gone[repeats[i]] = true;
+      Sequence fewer;
+      for (size_t at = 0; at < sequence.size(); ++at)
+        if (!gone[at])
+          fewer.push_back(sequence[at]);
+      fewer = withoutDeadExecutions(program, fewer);
+      if (validate(program, fewer).empty() && peakOf(program, fewer) <= peak && costOf(program, fewer) < cost) {
+        cost = costOf(program, fewer);
+        best = std::move(fewer);
+        return;
+      }
+      for (size_t i = begin; i < end; ++i)
+        gone[repeats[i]] = false;
+      if (const size_t half = (begin + end) / 2; end - begin > 1) {
+        leave(begin, half);
+        leave(half, end);
+      }
+    };
+    if (!repeats.empty())
+      leave(0, repeats.size());
+    if (best == sequence)
+      break;
+    sequence = std::move(best);
+  }
+  return sequence;
 }
 
 } // namespace tcc::planning

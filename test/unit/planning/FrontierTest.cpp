@@ -47,6 +47,48 @@ TEST(Frontier, DeadExecutionsLeave) {
   }
 }
 
+TEST(Frontier, NeedlessRepeatsLeave) {
+  std::mt19937 random(17);
+  size_t left = 0;
+  for (int round = 0; round < 1000; ++round) {
+    Program program = randomProgram(random, 3 + below(random, 12));
+    Sequence sequence = withoutDeadExecutions(program, randomSequence(random, program));
+    Sequence kept = withoutNeedlessRepeats(program, sequence);
+    ASSERT_EQ(validate(program, kept), "");
+    ASSERT_LE(costOf(program, kept), costOf(program, sequence));
+    ASSERT_LE(peakOf(program, kept), peakOf(program, sequence));
+    left += sequence.size() - kept.size();
+  }
+  EXPECT_GT(left, 100u);
+}
+
+TEST(Frontier, ResultsOfOneRepeatAreMadeTogether) {
+  // A product and its activation are read far behind the peak, one after the other: one repeat makes both.
+  Program program;
+  auto add = [&](std::vector<int> reads, std::vector<Bytes> bytes, bool repeatable = true) {
+    const int id = int(program.instructions.size());
+    std::vector<int> writes;
+    for (Bytes one : bytes) {
+      writes.push_back(int(program.values.size()));
+      program.values.push_back({"v", one, id, false});
+    }
+    program.instructions.push_back({"i", 10, std::move(reads), writes, 0, {}, {}, repeatable, false, false});
+    return writes;
+  };
+  const int input = add({}, {64}, false)[0];
+  const std::vector<int> both = add({input}, {640, 640});
+  int last = add({both[0]}, {64}, false)[0];
+  for (int i = 0; i < 4; ++i) // the peak
+    last = add({add({last}, {1280}, false)[0]}, {64}, false)[0];
+  for (int result : both)
+    last = add({std::min(result, last), std::max(result, last)}, {64}, false)[0];
+  program.values[size_t(last)].atExit = true;
+  std::vector<FrontierPoint> points = frontier(program).points;
+  ASSERT_GE(points.size(), 2u);
+  EXPECT_EQ(points.back().cost, points.front().cost + 10);
+  EXPECT_LT(points.back().bytes, points.front().bytes);
+}
+
 FrontierOptions quick() {
   FrontierOptions options;
   options.rungs = 8;
