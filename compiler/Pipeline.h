@@ -1,80 +1,49 @@
-//===- Pipeline.h - from a model to a plan ----------------------*- C++ -*-===//
+//===- Pipeline.h - the passes of a compile, in order -----------*- C++ -*-===//
 #ifndef TCC_COMPILER_PIPELINE_H
 #define TCC_COMPILER_PIPELINE_H
 
-#include "runtime/plan/PlanFile.h"
-#include "support/Ptxas.h"
-#include "support/Status.h"
+#include "frontend/Import.h"
 
-#include <cstdint>
+#include "mlir/Pass/PassManager.h"
+
+#include <functional>
 #include <map>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
-
-namespace mlir {
-class MLIRContext;
-class DialectRegistry;
-} // namespace mlir
 
 namespace tcc {
 
+struct CompileOptions;
 struct Recipe;
-class Profile;
-namespace cache {
-class ContentStore;
-}
-namespace frontend {
-struct ImportOptions;
+namespace target {
+class Target;
 }
 
-/// The options of `tcc MODEL.onnx`.
-struct CompileOptions {
-  std::string modelPath;
-  std::string recipePath;
-  std::vector<std::string> settings;                  ///< --set KEY=VALUE
-  std::map<std::string, int64_t> dims;                ///< --dim NAME=N
-  std::map<std::string, std::vector<int64_t>> shapes; ///< --shape INPUT=32x3x32x32
-  bool dequantize = false;                            ///< --dequantize: a quantised model as a floating-point one
-  std::string target;    ///< --target: a kind or a level of one (compiler/target); empty: this machine's
-  std::string card;      ///< --device-memory: the card that it named, for reports
-  std::string precision; ///< --precision: f32 | bf16 | auto; empty: the recipe's
-  uint32_t maxWorkers = 0;                            ///< --threads: that memory is planned for; 0: 8
-  std::vector<std::string> entries; ///< train, evaluate, predict, gradients; empty: the first three as far as they can be made
-  bool embedWeights = false;
-  bool libraryKernels = true; ///< false: generated kernels for everything
-  bool forceF64 = false;      ///< gradcheck: all in f64, and stopped values in state that can be held (hold-stops)
-  uint64_t budgetBytes = 0;   ///< --memory-budget: limit on state and arena together; 0: none
-  bool ladder = false;        ///< solve the ladder of budgets although none is given
-  bool bounds = false;        ///< compute lower bounds of each rung's cost
-  unsigned variants = 1;      ///< --variants: points of the frontier in the plan
-  bool sizesOnly = false;     ///< the plan gets its sizes and frontiers, but no code, buffers or weights
-  bool describeOnly = false;  ///< the plan gets neither code nor weights, whose files may be missing
-  std::string planFolder;     ///< folder of the plan; external weights are relative to it
-  std::string dumpFolder;     ///< --dump-phases-to
-  Profile *profile = nullptr; ///< measures the compile; null: no measurement
-  std::optional<Ptxas> ptxas; ///< makes machine code of PTX; none: the card's driver does
-  cache::ContentStore *store = nullptr; ///< cache of kernels' code; null: compile everything
+/// The phases between import and emit, as options, recipe and target ask for them. All of these outlive it.
+struct Pipeline {
+  const CompileOptions &options;
+  const Recipe &recipe;
+  const target::Target &target;
+  const std::map<std::string, frontend::Initializer> &initializers;
+  const std::vector<std::string> &entries; ///< that the plan gets
+  bool asExported = false;                 ///< there is no recipe: the graph alone decides
+
+  struct Phase {
+    std::string name; ///< as `--dump-phases-to` has it
+    std::function<void(mlir::OpPassManager &)> build;
+  };
+  std::vector<Phase> phases() const;
+  /// May kernels share a launch?
+  bool joinsKernels() const;
+
+private:
+  bool wants(llvm::StringRef entry) const;
+  bool wantsLoss() const;
+  bool wantsGradients() const;
+  /// Of recomputation without a budget. Over several ranks none unless the recipe says so: in the ladder's orders less
+  /// runs beside collectives, and nothing beside a reduce-scatter. A prediction for many devices is one for ranks.
+  double extraTimeOf() const;
 };
-
-/// The importer's options; the command line overrides the recipe.
-frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe);
-
-/// A compiled model: the message, and the payloads that go with it. `writer` refers to memory that `storage` keeps.
-struct CompiledModel {
-  plan::Plan plan;
-  plan::PlanWriter writer;
-  std::vector<std::string> warnings;
-  std::vector<std::string> externalFiles; ///< of the model's data
-  std::shared_ptr<void> storage;
-};
-
-/// Registers the dialects that the compiler uses.
-void registerDialects(mlir::DialectRegistry &registry);
-
-/// Compiles a model. Errors of the user come back as located messages.
-Expected<CompiledModel> compileModel(mlir::MLIRContext &context, const CompileOptions &options);
 
 } // namespace tcc
 

@@ -8,7 +8,7 @@
 #ifndef TCC_COMPILER_CACHE_PLANCACHE_H
 #define TCC_COMPILER_CACHE_PLANCACHE_H
 
-#include "compiler/Pipeline.h"
+#include "compiler/CompileModel.h"
 #include "compiler/cache/ContentStore.h"
 
 #include <ctime>

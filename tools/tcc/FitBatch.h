@@ -2,7 +2,7 @@
 #ifndef TCC_TOOLS_TCC_FITBATCH_H
 #define TCC_TOOLS_TCC_FITBATCH_H
 
-#include "compiler/Pipeline.h"
+#include "compiler/CompileModel.h"
 
 namespace tcc::tools {
 

@@ -4,7 +4,7 @@
 // with other constants runs.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/Pipeline.h"
+#include "compiler/CompileModel.h"
 #include "compiler/target/Target.h"
 #include "compiler/target/cpu/CpuTarget.h"
 #include "runtime/plan/Verifier.h"

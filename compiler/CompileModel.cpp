@@ -1,0 +1,506 @@
+//===- CompileModel.cpp - from a model to a plan --------------------------===//
+//
+// Reads the recipe, imports the model, runs the phases of Pipeline.h and emits the plan; meanwhile kernels are compiled
+// in the background. Each phase ends with the module verified, the later ones also with verify-phase.
+//
+//===----------------------------------------------------------------------===//
+#include "compiler/CompileModel.h"
+
+#include "compiler/Pipeline.h"
+#include "compiler/cache/ContentStore.h"
+#include "compiler/codegen/KernelSet.h"
+#include "compiler/codegen/ObjectCode.h"
+#include "compiler/dialect/Joined.h"
+#include "compiler/dialect/TrainDialect.h"
+#include "compiler/emit/Emit.h"
+#include "compiler/kernels/Kernels.h"
+#include "compiler/profile/PassClock.h"
+#include "compiler/recipe/Recipe.h"
+#include "compiler/target/Target.h"
+#include "compiler/target/registry/Targets.h"
+#include "frontend/Import.h"
+#include "passes/Common.h"
+#include "passes/Lowering.h"
+#include "passes/Passes.h"
+#include "passes/training/Phases.h"
+#include "runtime/plan/Verifier.h"
+#include "support/AtomicFile.h"
+#include "support/PlanNames.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/SCF/IR/SCF.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
+#include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
+#include "mlir/Transforms/Passes.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+using namespace mlir;
+
+namespace tcc {
+
+namespace {
+
+/// Threads that memory is planned for unless asked otherwise. A constant: a plan does not depend on the host.
+constexpr uint32_t kDefaultMaxWorkers = 8;
+
+class Compiler {
+public:
+  Compiler(MLIRContext &context, const CompileOptions &options)
+      : context(context), options(options), profile(options.profile ? *options.profile : unread) {}
+
+  Expected<CompiledModel> run() {
+    Expected<Recipe> read = readRecipe(options.recipePath, options.settings);
+    if (!read)
+      return read.status();
+    recipe = read.take();
+    if (options.describeOnly) // other modes are predicted from this one
+      recipe.parallel.mode = "ddp", recipe.parallel.ranks = recipe.parallel.shardWithinNode = 0;
+    if (Status status = chooseTarget(); !status.ok())
+      return status;
+    if (Status status = importModel(); !status.ok())
+      return status;
+    // Diagnostics of passes are for the user: they become the error's text.
+    std::string messages;
+    ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
+      if (diagnostic.getSeverity() == DiagnosticSeverity::Warning) {
+        model.warnings.push_back(diagnostic.str());
+        return success();
+      }
+      if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
+        return failure();
+      if (!messages.empty())
+        messages += "\n";
+      std::string place;
+      // A function's own location is no node.
+      if (auto name = dyn_cast<NameLoc>(diagnostic.getLocation()); name && name.getName() != "forward")
+        place = "node " + name.getName().str() + ": ";
+      messages += place + diagnostic.str();
+      return success();
+    });
+    // Until entries are built, each of several optimizers has a module of its own.
+    const bool alternating = !recipe.phases.empty() && wants(entries::kTrain);
+    Status status = runPhases("", alternating ? "fold" : "", messages);
+    if (status.ok() && alternating)
+      status = compileAlternating(messages);
+    if (status.ok() && alternating)
+      status = runPhases("update", "", messages);
+    if (!status.ok())
+      return status;
+    return emitPlan(messages);
+  }
+
+private:
+  /// Runs the phases behind `after` (empty: from the first on) up to `last` (empty: to the end).
+  Status runPhases(StringRef after, StringRef last, const std::string &messages) {
+    bool runs = after.empty();
+    const Pipeline pipeline = this->pipeline();
+    for (const auto &[name, build] : pipeline.phases()) {
+      if (!std::exchange(runs, runs || name == after))
+        continue;
+      if (name == "order" || name == "memory")
+        startKernels(/*all=*/name == "memory");
+      if (name == "update")
+        warnOfCuts();
+      if (failed(runPhase(name, build)))
+        return Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
+                      (*model.module)->hasAttr(train::names::kOverBudget) ? kExitOverBudget : kExitFault);
+      if (!dumpStatus.ok())
+        return dumpStatus;
+      if (name == last)
+        break;
+    }
+    return Status::success();
+  }
+
+  /// [[phase]]: a copy of the module for each optimizer, compiled up to its entries; then one module of all.
+  Status compileAlternating(const std::string &messages) {
+    const Recipe whole = recipe;
+    const std::vector<std::string> wanted = entries;
+    if (wants(entries::kGradients))
+      return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
+                   "output = \"{}\"",
+                   whole.loss.output.empty() ? "NAME" : whole.loss.output);
+    // A phase's parameters may be adapters'.
+    if (!whole.adapter.targets.empty())
+      if (Status status = runPhases("fold", "adapters", messages); !status.ok())
+        return status;
+    OwningOpRef<ModuleOp> imported = std::move(model.module);
+    if (Status status = train::markPhaseParameters(*imported, whole, model.initializers); !status.ok())
+      return status;
+    std::vector<OwningOpRef<ModuleOp>> parts;
+    for (const Recipe &phase : whole.phases) {
+      recipe = phase;
+      recipe.train.precision = whole.train.precision;
+      recipe.train.lossScale = whole.train.lossScale;
+      recipe.adapter = {}; // they are there
+      entries = parts.empty() ? wanted : std::vector<std::string>{entries::kTrain};
+      model.module = imported->clone();
+      Status status = train::restrictToPhase(*model.module, phase, model.initializers);
+      if (status.ok())
+        status = runPhases("fold", "loss", messages);
+      if (status.ok())
+        train::dropForeignWrites(*model.module);
+      if (status.ok())
+        status = runPhases("loss", "update", messages);
+      if (!status.ok())
+        return status;
+      parts.push_back(std::move(model.module));
+    }
+    recipe = whole;
+    entries = wanted;
+    model.module = train::mergePhases(std::move(parts), recipe);
+    if (failed(mlir::verify(*model.module)))
+      return Status("internal error: the phases of the recipe do not fit together");
+    return Status::success();
+  }
+
+  Status chooseTarget() {
+    std::string &precision = recipe.train.precision;
+    if (!options.precision.empty())
+      precision = options.precision;
+    if (options.forceF64) { // nothing is rounded where derivatives are checked
+      precision = "f32";
+      recipe.train.lossScale.kind = "none";
+    }
+    Expected<std::string> name = target::resolveTarget(options.target, precision == "bf16" || precision == "auto");
+    if (!name)
+      return name.status();
+    targetName = *name;
+    target = target::findTarget(targetName);
+    if (options.maxWorkers && target->capabilities().slots)
+      return Status(fmt::format("--threads {}: {} has a fixed number of slots for scratch, {}; leave --threads out",
+                                options.maxWorkers, targetName, target->capabilities().slots),
+                    kExitUsage);
+    if (options.variants > 1 && target->capabilities().slots)
+      return Status(fmt::format("--variants {}: a plan for {} holds one; compile one for each budget (--memory-budget)",
+                                options.variants, targetName),
+                    kExitUsage);
+    if (precision == "tf32" && !target->capabilities().multipliesTf32)
+      return Status(
+          fmt::format("--precision tf32: {} does not multiply in TF32; compile for CUDA (--target cuda:sm_90), or "
+                      "use bf16 or f32",
+                      targetName),
+          kExitUsage);
+    if (recipe.parallel.distributed() && !target->capabilities().collectives && !options.describeOnly)
+      return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
+                   "[parallel] out",
+                   recipe.at("parallel.mode"), recipe.parallel.mode, targetName);
+    if (options.forceF64)
+      recipe.parallel = {}; // derivatives are checked by one process
+    if (precision == "auto")
+      precision = target->capabilities().multipliesBf16 ? "bf16" : "f32";
+    return Status::success();
+  }
+
+  Status importModel() {
+    Profile::Span clock = profile.phase("import");
+    frontend::ImportOptions import = importOptions(options, recipe);
+    if (hasNoRecipe())
+      import.model.batchNorm = "as-exported"; // the graph alone decides
+    if (options.entries.empty() ||
+        llvm::any_of(options.entries, [](StringRef entry) { return entry != entries::kPredict; }))
+      import.lossOf = lossValues();
+    import.forceF64 = options.forceF64;
+    Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
+    if (!imported)
+      return imported.status();
+    model = imported.take();
+    if (recipe.adapter.base != "f32" && !(model.quantized.empty() && model.ranges.empty()))
+      return error(
+          "{}adapter.base \"{}\": {} is a quantised model, whose weights are rounded to integers again at export; "
+          "leave adapter.base out",
+          recipe.at("adapter.base"), recipe.adapter.base, options.modelPath);
+    bool normalises = false;
+    model.module->walk([&](train::BatchNormOp op) { normalises |= op.getSync(); });
+    if (recipe.parallel.batchNorm == "sync" && !normalises)
+      return error(
+          "{}parallel.batch_norm \"sync\": {} has no BatchNormalization that trains; export it in train() mode or "
+          "set model.batch_norm = \"train\", or leave parallel.batch_norm out",
+          recipe.at("parallel.batch_norm"), options.modelPath);
+    (*model.module)->setAttr(target::kTargetAttribute, StringAttr::get(&context, targetName));
+    if (recipe.train.precision == "tf32")
+      (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
+    if (recipe.convolutions == "kernels")
+      (*model.module)->setAttr(target::kConvolutionKernelsAttribute, UnitAttr::get(&context));
+    if (!recipe.at("compiler.slice_bytes").empty())
+      (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(recipe.sliceBytes));
+    if (Status status = chooseEntries(); !status.ok())
+      return status;
+    dump("import");
+    return dumpStatus;
+  }
+
+  /// The entries asked for, else training, evaluation and prediction: without a recipe and a loss in the graph,
+  /// prediction alone. A recipe means training: there a missing loss is an error. `gradients` keeps every gradient at
+  /// once, which takes more memory than training, so it is made on request.
+  Status chooseEntries() {
+    entries = options.entries;
+    func::FuncOp forward = train::lookupFunction(*model.module, "forward");
+    bool hasOutputs = false;
+    for (unsigned i = 0; i < forward.getNumResults(); ++i)
+      hasOutputs |= !forward.getResultAttr(i, train::names::kInner);
+    if (recipe.parallel.shardsParameters())
+      return chooseShardedEntries();
+    if (!entries.empty()) {
+      if (wants(entries::kPredict) && !hasOutputs && forward.getNumResults() > 0)
+        return error("{}: predict has nothing to compute: none of the graph's outputs can be imported (tcc inspect "
+                     "says why); compile without it, as with --entry train,evaluate",
+                     options.modelPath);
+      return Status::success();
+    }
+    entries = {entries::kTrain, entries::kEvaluate};
+    if (hasOutputs || forward.getNumResults() == 0)
+      entries.push_back(entries::kPredict);
+    bool scalar = llvm::any_of(forward.getResultTypes(), [](Type type) {
+      auto tensor = cast<RankedTensorType>(type);
+      return tensor.getRank() == 0 && isa<FloatType>(tensor.getElementType());
+    });
+    if (hasNoRecipe() && !scalar) {
+      entries = {entries::kPredict};
+      model.warnings.push_back("no loss: there is no recipe and the graph has no scalar output, so the plan can only "
+                               "predict; give a recipe with loss.kind, loss.of and loss.target to train");
+    }
+    return Status::success();
+  }
+
+  /// Where no rank has all parameters, what runs is what all ranks run together.
+  Status chooseShardedEntries() {
+    for (const std::string &entry : entries)
+      if ((entry != entries::kTrain && entry != entries::kEvaluate) || !wants(entries::kTrain))
+        return error(
+            "--entry {}: no rank has all parameters (parallel.mode \"{}\"), and training and the evaluations in "
+            "between gather them; compile a plan for {} with --set parallel.mode=none, which reads the run's "
+            "checkpoints",
+            entry, recipe.parallel.mode, entry);
+    if (entries.empty()) {
+      entries = {entries::kTrain, entries::kEvaluate};
+      model.warnings.push_back(
+          fmt::format("parallel.mode \"{}\": the plan trains, and evaluates while it does; compile "
+                      "another without [parallel] to evaluate or predict with the run's checkpoints",
+                      recipe.parallel.mode));
+    }
+    return Status::success();
+  }
+
+  /// Values inside the graph, or outputs, that losses are made of.
+  std::vector<std::string> lossValues() const {
+    std::vector<std::string> values = recipe.loss.of;
+    for (const Recipe &phase : recipe.phases)
+      for (const std::string &value : phase.loss.of)
+        if (!llvm::is_contained(values, value))
+          values.push_back(value);
+    return values;
+  }
+
+  /// Nothing says how to train: keys of `compiler` say how things are computed, not what.
+  bool hasNoRecipe() const {
+    return options.recipePath.empty() &&
+           llvm::all_of(options.settings, [](StringRef setting) { return setting.ltrim().starts_with("compiler."); });
+  }
+
+  bool wants(StringRef entry) const { return llvm::is_contained(entries, entry); }
+
+  Pipeline pipeline() const { return {options, recipe, *target, model.initializers, entries, hasNoRecipe()}; }
+
+  /// Parameters behind an op without a derivative (Round, Sign, a comparison), which nobody asked to stop there.
+  void warnOfCuts() {
+    auto list = (*model.module)->getAttrOfType<ArrayAttr>(train::names::kUnused);
+    if (!list)
+      return;
+    using Cut = std::pair<std::string, std::string>; // op, node
+    std::vector<std::pair<Cut, std::vector<std::string>>> cuts;
+    for (auto entry : list.getAsRange<DictionaryAttr>()) {
+      auto op = entry.getAs<StringAttr>("cut");
+      if (!op || op.getValue() == train::StopGradientOp::getOperationName())
+        continue;
+      Cut cut{op.getValue().substr(op.getValue().find('.') + 1).str(), entry.getAs<StringAttr>("node").str()};
+      auto found = llvm::find_if(cuts, [&](auto &other) { return other.first == cut; });
+      if (found == cuts.end())
+        found = cuts.insert(cuts.end(), {cut, {}});
+      found->second.push_back(entry.getAs<StringAttr>("name").str());
+    }
+    constexpr size_t kNamed = 4;
+    for (auto &[cut, names] : cuts) {
+      std::string more = names.size() > kNamed + 1 ? fmt::format(" and {} more", names.size() - kNamed) : "";
+      if (!more.empty())
+        names.resize(kNamed);
+      model.warnings.push_back(fmt::format(
+          "{}: {}{}: not trained: every path to the loss ends at an op without a gradient, first at {} (node {}); "
+          "write a straight-through estimator as x + (f(x) - x).detach() and export with optimize=False, or freeze the "
+          "parameters with model.frozen",
+          model.name, fmt::join(names, ", "), more, cut.first, cut.second));
+    }
+  }
+
+  LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
+    Profile::Span clock = profile.phase(name);
+    if (name == "order" && pipeline().joinsKernels())
+      markTileThreads();
+    if (name == "order")
+      model.module->getOperation()->setAttr(train::names::kSlots, Builder(&context).getI64IntegerAttr(maxWorkers()));
+    PassManager passes(&context);
+    passes.addInstrumentation(std::make_unique<PassClock>(profile, name));
+    build(passes);
+    if (name == "decompose" || name == "kernels" || name == "memory") {
+      train::VerifyPhasePassOptions verify;
+      verify.phase = name;
+      passes.addNestedPass<func::FuncOp>(train::createVerifyPhasePass(verify));
+    }
+    LogicalResult result = passes.run(*model.module);
+    dump(name);
+    return result;
+  }
+
+  /// Says of each kernel how many threads share a tile: the code generator decides it, and what shares a launch has
+  /// blocks of one size.
+  void markTileThreads() {
+    for (auto function : model.module->getOps<func::FuncOp>())
+      if (function->hasAttr(train::names::kEntry))
+        for (auto fused : function.getOps<train::FusedOp>())
+          fused->setAttr(train::names::kTileThreads,
+                         Builder(&context).getI64IntegerAttr(codegen::workOf(fused, target->code()).tileThreads));
+  }
+
+  /// Kernels do not depend on where buffers lie, and few on the order of instructions: they are compiled in the
+  /// background meanwhile. What later passes add is compiled at the end.
+  void startKernels(bool all) {
+    if (options.sizesOnly || options.describeOnly)
+      return;
+    if (!kernels)
+      kernels.emplace(target->code(), &profile, options.store);
+    for (auto function : model.module->getOps<func::FuncOp>())
+      if (function->hasAttr(train::names::kEntry))
+        function.walk([&](Operation *op) {
+          if (auto joined = dyn_cast<train::JoinedOp>(op))
+            kernels->add(joined);
+          else if (auto fused = dyn_cast<train::FusedOp>(op);
+                   fused && !fused->hasAttr(train::names::kCall) && !isa<train::JoinedOp>(fused->getParentOp()))
+            // Which kernels share a launch is known in the end.
+            if (all || (!train::mayShrinkScratch(fused, maxWorkers()) &&
+                        (!pipeline().joinsKernels() || fused.getLoopKernel())))
+              kernels->add(fused);
+        });
+    kernels->start();
+  }
+
+  uint32_t maxWorkers() const {
+    if (uint32_t slots = target->capabilities().slots)
+      return slots;
+    return options.maxWorkers ? options.maxWorkers : kDefaultMaxWorkers;
+  }
+
+  Expected<CompiledModel> emitPlan(std::string &messages) {
+    CompiledModel compiled;
+    {
+      Profile::Span clock = profile.phase("emit");
+      emit::EmitOptions emit;
+      emit.recipe = &recipe;
+      emit.model = &model;
+      emit.target = target;
+      emit.card = options.card;
+      emit.maxWorkers = maxWorkers();
+      emit.embedWeights = options.embedWeights;
+      emit.planFolder = options.planFolder;
+      emit.sizesOnly = options.sizesOnly;
+      emit.describeOnly = options.describeOnly;
+      emit.kernels = kernels ? &*kernels : nullptr;
+      if (options.ptxas) {
+        emit.assembler = options.ptxas->version;
+        emit.assemble = [this](const std::string &ptx, const std::string &architecture) {
+          return assemble(ptx, architecture);
+        };
+      }
+      Expected<plan::Plan> plan = emit::emitPlan(*model.module, compiled.writer, emit);
+      if (!plan)
+        return messages.empty() ? plan.status() : Status(messages + "\n" + plan.message());
+      compiled.plan = plan.take();
+    }
+    compiled.warnings = model.warnings;
+    compiled.externalFiles = model.externalFiles;
+    compiled.storage = model.storage;
+    return compiled;
+  }
+
+  /// Machine code of all kernels, or that of an earlier compile.
+  Expected<std::string> assemble(const std::string &ptx, const std::string &architecture) {
+    Profile::Span clock = profile.part("emit", "ptxas");
+    const cache::Key key = cache::KeyBuilder("cubin").add(options.ptxas->version).add(architecture).add(ptx).finish();
+    if (std::optional<std::string> known = options.store ? options.store->get(key) : std::nullopt)
+      return std::move(*known);
+    Expected<std::string> code = options.ptxas->assemble(ptx, architecture);
+    if (code && options.store)
+      options.store->put(key, *code);
+    return code;
+  }
+
+  /// `--dump-phases-to`: a problem is kept, and ends the compile with it.
+  void dump(const std::string &phase) {
+    if (options.dumpFolder.empty() || !dumpStatus.ok())
+      return;
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    OpPrintingFlags flags;
+    flags.elideLargeElementsAttrs(32);
+    flags.enableDebugInfo(true, false);
+    model.module->print(stream, flags);
+    dumpStatus = tcc::makeFolders(options.dumpFolder);
+    if (dumpStatus.ok())
+      dumpStatus = tcc::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, phase), text);
+  }
+
+  MLIRContext &context;
+  const CompileOptions &options;
+  Recipe recipe;
+  std::string targetName; ///< as it is registered
+  const target::Target *target = nullptr;
+  frontend::ImportedModel model;
+  std::vector<std::string> entries;
+  Profile unread, &profile;
+  std::optional<codegen::KernelSet> kernels;
+  unsigned dumped = 0;
+  Status dumpStatus;
+};
+
+} // namespace
+
+void registerDialects(DialectRegistry &registry) {
+  target::registerTargets();
+  registry.insert<train::TrainDialect, func::FuncDialect, arith::ArithDialect, scf::SCFDialect, math::MathDialect,
+                  vector::VectorDialect, cf::ControlFlowDialect, LLVM::LLVMDialect>();
+  train::registerKernels(registry);
+  registerBuiltinDialectTranslation(registry);
+  registerLLVMDialectTranslation(registry);
+}
+
+frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe) {
+  frontend::ImportOptions import;
+  import.dims = recipe.model.dims;
+  for (const auto &[name, extent] : options.dims)
+    import.dims[name] = extent;
+  import.shapes = recipe.model.shapes;
+  for (const auto &[name, shape] : options.shapes)
+    import.shapes[name] = shape;
+  import.dequantize = options.dequantize;
+  import.absentData = options.describeOnly;
+  import.model = recipe.model;
+  import.model.syncBatchNorm = recipe.parallel.batchNorm == "sync";
+  import.recipeFile = recipe.file;
+  import.where = recipe.where;
+  import.batchAxis = recipe.dataBatchAxis;
+  return import;
+}
+
+Expected<CompiledModel> compileModel(MLIRContext &context, const CompileOptions &options) {
+  context.loadAllAvailableDialects();
+  return Compiler(context, options).run();
+}
+
+} // namespace tcc
