@@ -10,12 +10,10 @@
 #include "passes/Passes.h"
 #include "passes/optimizers/Optimizer.h"
 #include "passes/training/EntryBuilder.h"
-#include "passes/training/ParameterGroups.h"
 #include "passes/training/RankSums.h"
+#include "passes/training/TrainingState.h"
 #include "support/BytesText.h"
 #include "support/PlanNames.h"
-
-#include "llvm/ADT/StringSet.h"
 
 #include <limits>
 
@@ -28,20 +26,6 @@ namespace tcc::train {
 namespace {
 
 using outputs::kGradNorm, outputs::kLossSum, outputs::kLossWeight;
-constexpr llvm::StringLiteral kSumState = "loss/sum", kWeightState = "loss/weight";
-
-std::string gradientState(llvm::StringRef parameter) { return (parameter + "/gradient").str(); }
-
-/// A parameter that the loss reaches.
-struct Trained {
-  std::string name;
-  RankedTensorType type;
-  RankedTensorType held; ///< of the part that a rank updates: `type`, or its shard
-  unsigned group;
-  std::vector<std::string> states; ///< the optimizer's, by variable name
-  std::string average;             ///< its average's variable; empty: none
-  frontend::TorchShape torch;
-};
 
 /// The operands of one update, as values of its entry.
 struct UpdateInputs {
@@ -62,10 +46,12 @@ public:
   }
 
   LogicalResult run() {
-    if (options.train && backward && failed(prepareTraining()))
-      return failure();
     if (options.train && backward) {
-      if (!accumulates())
+      FailureOr<TrainingState> declared = declareTrainingState(module, backward, recipe, options);
+      if (failed(declared))
+        return failure();
+      state = std::move(*declared);
+      if (!accumulatesInState(recipe))
         makeStep();
       else
         makeAccumulation();
@@ -83,192 +69,6 @@ public:
   }
 
 private:
-  //===--------------------------------------------------------------------===//
-  // What is trained, and its state
-  //===--------------------------------------------------------------------===//
-
-  InFlightDiagnostic fail(const std::string &key) { return mlir::emitError(module.getLoc()) << recipe.at(key); }
-
-  LogicalResult prepareTraining() {
-    optimizer = findOptimizer(recipe.optimizer.kind);
-    if (!optimizer)
-      return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind
-                                    << "`; known: " << optimizerKinds();
-    settings = completeSettings(recipe.optimizer);
-    if (optimizer->check)
-      if (std::string problem = optimizer->check(settings); !problem.empty())
-        return fail("optimizer.nesterov") << problem;
-
-    std::vector<VariableOp> parameters, others;
-    SymbolTable symbols(module);
-    llvm::DenseSet<Operation *> trainable;
-    for (unsigned i = 2; i < backward.getNumResults(); ++i) {
-      parameters.push_back(symbols.lookup<VariableOp>(gradientName(i)));
-      trainable.insert(parameters.back());
-    }
-    for (VariableOp variable : module.getOps<VariableOp>())
-      if (!trainable.contains(variable) &&
-          (variable.getRole() == roles::kParameter || variable.getRole() == roles::kFrozen))
-        others.push_back(variable);
-    if (parameters.empty() && !recipe.phase.empty())
-      return fail("model.trainable") << "phase \"" << recipe.phase << "\": its loss reaches none of its parameters"
-                                     << firstReason() << "; see `loss` and `parameters` of the phase";
-    if (parameters.empty())
-      return fail("model.trainable")
-             << "there is nothing to train: the loss reaches no trainable parameter" << firstReason()
-             << "; see model.trainable and model.frozen, or compile with --entry evaluate,predict";
-    auto grouped = groupParameters(parameters, others, recipe, options.initializers, settings.numbers.at("weight_decay"),
-                                   readOrder());
-    if (!grouped)
-      return mlir::emitError(module.getLoc()) << grouped.message();
-    groups = grouped.take();
-    for (auto [index, group] : llvm::enumerate(groups))
-      for (const std::string &name : group.parameters)
-        groupOf[name] = unsigned(index);
-    recordGroups();
-    builder.setInsertionPointToEnd(module.getBody());
-    if (recipe.parallel.sharded())
-      module->setAttr(names::kRanks, builder.getI64IntegerAttr(recipe.parallel.shardRanks()));
-    if (recipe.parallel.shardsParameters())
-      module->setAttr(names::kPrefetch, builder.getI64IntegerAttr(recipe.parallel.prefetch));
-    if (recipe.parallel.sharded() && recipe.overlap)
-      module->setAttr(names::kRunsBeside, builder.getUnitAttr());
-    for (VariableOp parameter : parameters)
-      declareStates(parameter);
-    // What another phase trains is in shards here, too.
-    for (VariableOp variable : others)
-      if (variable->hasAttr(names::kOfPhase) && recipe.parallel.shardsParameters())
-        holdShard(variable);
-    warnOfAssumedShapes();
-    if (accumulates()) {
-      for (const Trained &parameter : trained)
-        declareSum(gradientState(parameter.name), stateType(parameter.type), parameter.group);
-      declareSum(kSumState.str(), backward.getResultTypes()[0], -1);
-      declareSum(kWeightState.str(), backward.getResultTypes()[1], -1);
-    }
-    return success();
-  }
-
-  /// Sums of a window are state.
-  bool accumulates() const { return recipe.train.accumulate > 1 || recipe.parallel.virtualRanks > 0; }
-
-  /// A sum over a window, and its places in the tree over virtual ranks.
-  void declareSum(const std::string &name, Type type, int64_t group) {
-    declare(name, type, roles::kAccumulator, 0, group);
-    for (int64_t level = 0; level < recipe.parallel.heldLevels(); ++level)
-      declare(heldState(name, level), type, roles::kAccumulator, 0, group);
-    sums.push_back(name);
-  }
-
-  /// Why the first parameter without a gradient has none.
-  std::string firstReason() {
-    auto list = module->getAttrOfType<ArrayAttr>(names::kUnused);
-    if (!list || list.empty())
-      return "";
-    auto entry = cast<DictionaryAttr>(list[0]);
-    auto text = [&](llvm::StringRef key) { return entry.getAs<StringAttr>(key).str(); };
-    return " (" + text("name") + ": " + text("reason") + (text("node").empty() ? "" : ", node " + text("node")) + ")";
-  }
-
-  /// Parameters in the order in which the model first reads them.
-  std::vector<std::string> readOrder() {
-    std::vector<std::string> order;
-    llvm::StringSet<> seen;
-    for (ReadOp read : backward.getBody().front().getOps<ReadOp>())
-      if (seen.insert(read.getVariable()).second)
-        order.push_back(read.getVariable().str());
-    return order;
-  }
-
-  llvm::StringRef gradientName(unsigned result) {
-    return backward.getResultAttrOfType<StringAttr>(result, names::kGradientOf).getValue();
-  }
-
-  /// Moments and accumulators of half-precision parameters are kept in f32.
-  RankedTensorType stateType(RankedTensorType type) {
-    return RankedTensorType::get(type.getShape(), computeType(type.getElementType()));
-  }
-  /// What an optimizer's state of values of type `type` is stored in.
-  RankedTensorType momentType(RankedTensorType type) {
-    RankedTensorType wide = stateType(type);
-    bool narrow = settings.moments == "bf16" && wide.getElementType().isF32();
-    return narrow ? RankedTensorType::get(type.getShape(), builder.getBF16Type()) : wide;
-  }
-  Type computeType(Type element) { return element.isF64() ? element : Type(builder.getF32Type()); }
-
-  VariableOp declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
-    return VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
-                              builder.getF64FloatAttr(fill), nullptr, group);
-  }
-
-  /// A rank holds its part of the variable alone.
-  void holdShard(VariableOp variable) {
-    const auto type = cast<RankedTensorType>(variable.getType());
-    variable.setType(heldType(recipe.parallel, type));
-    variable->setAttr(names::kWhole, TypeAttr::get(type));
-  }
-
-  void declareStates(VariableOp parameter) {
-    std::string name = parameter.getSymName().str();
-    const auto type = cast<RankedTensorType>(parameter.getType());
-    Trained entry{name, type, heldType(recipe.parallel, type), groupOf.lookup(name), {}, {}, torchShape(parameter)};
-    parameter.setGroup(entry.group);
-    if (recipe.parallel.shardsParameters())
-      holdShard(parameter);
-    for (const OptimizerState &state : optimizer->states(settings, entry.torch)) {
-      entry.states.push_back(name + "/" + state.name);
-      VariableOp moment =
-          declare(entry.states.back(), momentType(entry.held), roles::kOptimizer, state.fill, entry.group);
-      if (recipe.parallel.sharded())
-        moment->setAttr(names::kWhole, TypeAttr::get(momentType(type)));
-    }
-    // The runtime copies the weights into it when a run starts: --init may have replaced them.
-    if (recipe.train.ema.decay && recipe.train.ema.on == "device") {
-      entry.average = name + std::string(states::kEmaSuffix);
-      VariableOp average = declare(entry.average, stateType(type), roles::kEma, 0, entry.group);
-      if (recipe.parallel.shardsParameters())
-        holdShard(average);
-    }
-    trained.push_back(std::move(entry));
-  }
-
-  frontend::TorchShape torchShape(VariableOp parameter) const {
-    if (options.initializers)
-      if (auto found = options.initializers->find(parameter.getSymName().str()); found != options.initializers->end())
-        return found->second.torch;
-    return frontend::TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
-  }
-
-  /// One warning for all parameters: what is assumed decides their updates.
-  void warnOfAssumedShapes() {
-    std::string list;
-    for (const Trained &parameter : trained)
-      if (optimizer->readsShape && !parameter.torch.assumption.empty())
-        list += (list.empty() ? "" : "; ") + parameter.name + ": " + parameter.torch.assumption;
-    if (!list.empty())
-      mlir::emitWarning(module.getLoc())
-          << "optimizer \"" << optimizer->kind
-          << "\" depends on a parameter's shape in torch, which this export does not note; assumed are " << list
-          << ". An export with torch.onnx.export(..., dynamo=True) notes it";
-  }
-
-  void recordGroups() {
-    llvm::SmallVector<Attribute> entries;
-    for (const ParameterGroup &group : groups) {
-      llvm::SmallVector<llvm::StringRef> members(group.parameters.begin(), group.parameters.end());
-      entries.push_back(
-          builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(group.name)),
-                                     builder.getNamedAttr("lr_scale", builder.getF64FloatAttr(group.lrScale)),
-                                     builder.getNamedAttr("weight_decay", builder.getF64FloatAttr(group.weightDecay)),
-                                     builder.getNamedAttr("parameters", builder.getStrArrayAttr(members))}));
-    }
-    module->setAttr(names::kGroups, builder.getArrayAttr(entries));
-  }
-
-  //===--------------------------------------------------------------------===//
-  // Entries
-  //===--------------------------------------------------------------------===//
-
   Expr place(EntryBuilder &entry, Value value, llvm::StringRef name) {
     return Expr(entry.builder, NameLoc::get(builder.getStringAttr(name)), value);
   }
@@ -288,8 +88,8 @@ private:
     llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
     UpdateInputs inputs{values[0], values[1], llvm::SmallVector<Value>(llvm::drop_begin(values, 2))};
     noteWaiting();
-    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
-      gradient = place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType()));
+    for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
+      gradient = place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType()));
     if (recipe.parallel.distributed())
       sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients);
     buildUpdate(entry, inputs);
@@ -310,21 +110,21 @@ private:
       };
       accumulate(kSumState, place(entry, values[0], kSumState));
       accumulate(kWeightState, place(entry, values[1], kWeightState));
-      for (auto [parameter, gradient] : llvm::zip_equal(trained, llvm::drop_begin(values, 2)))
+      for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, llvm::drop_begin(values, 2)))
         accumulate(gradientState(parameter.name),
-                   place(entry, gradient, parameter.name).cast(computeType(parameter.type.getElementType())));
+                   place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType())));
       writeState(entry, isFinite(place(entry, values[0], kLossSum)));
       entry.finish();
     }
     if (recipe.parallel.virtualRanks)
-      sumVirtualRanks(module, recipe.parallel, sums);
+      sumVirtualRanks(module, recipe.parallel, state.sums);
     update->moveAfter(&module.getBody()->back());
   }
 
   func::FuncOp makeUpdate() {
     EntryBuilder entry(module, entries::kUpdate);
     UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}, true};
-    for (const Trained &parameter : trained)
+    for (const TrainedParameter &parameter : state.parameters)
       inputs.gradients.push_back(entry.state(gradientState(parameter.name)));
     if (recipe.parallel.distributed())
       sumWindow(entry, inputs);
@@ -336,7 +136,7 @@ private:
   void sumWindow(EntryBuilder &entry, UpdateInputs &inputs) {
     sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients);
     if (!recipe.parallel.sharded()) // shards lie elsewhere
-      for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+      for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
         entry.update(gradientState(parameter.name), gradient);
     std::vector<std::string> statistics;
     backward.walk([&](WriteOp write) {
@@ -354,9 +154,11 @@ private:
   void noteWaiting() {
     const bool clips = recipe.train.clipNorm.has_value();
     uint64_t bytes = 0;
-    for (const Trained &parameter : trained)
+    for (const TrainedParameter &parameter : state.parameters)
       bytes += uint64_t(parameter.held.getNumElements()) * (parameter.type.getElementType().isF64() ? 8 : 4);
-    llvm::StringRef who = !gradientScale ? "clipping waits" : clips ? "loss scaling and clipping wait" : "loss scaling waits";
+    llvm::StringRef who = !gradientScale ? "clipping waits"
+                          : clips        ? "loss scaling and clipping wait"
+                                         : "loss scaling waits";
     if (clips || gradientScale)
       addNote(module, "gradients", "",
               who.str() + " for the norm of all gradients, which are in memory together, " + bytesText(bytes) +
@@ -373,7 +175,7 @@ private:
   func::FuncOp buildUpdate(EntryBuilder &entry, const UpdateInputs &inputs) {
     Expr sum = place(entry, inputs.lossSum, kLossSum), weight = place(entry, inputs.lossWeight, kLossWeight);
     std::optional<Expr> squares;
-    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients)) {
+    for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients)) {
       Expr value = place(entry, gradient, parameter.name);
       Expr square = sumAll(value * value).cast(elementTypeOf(sum));
       squares = squares ? *squares + square : square;
@@ -393,16 +195,16 @@ private:
       scale = scale * norm.with(MinOp::create(entry.builder, norm.loc, factor, factor.like(1)));
     }
     Expr finite = isFinite(sum);
-    // Waiting for the norm keeps every gradient alive until the last is known: only where clipping needs it, where scaled
-    // gradients may overflow, or where the gradients are state anyway. Otherwise a gradient dies as soon as its update
-    // has run, and a bad norm ends the run without a checkpoint.
+    // Waiting for the norm keeps every gradient alive until the last is known: only where clipping needs it, where
+    // scaled gradients may overflow, or where the gradients are state anyway. Otherwise a gradient dies as soon as its
+    // update has run, and a bad norm ends the run without a checkpoint.
     Expr sound = finite;
     if (recipe.train.clipNorm || gradientScale || inputs.gradientsAreState)
       sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
     scalarOutput(entry, kLossSum, sum);
     scalarOutput(entry, kLossWeight, weight);
     scalarOutput(entry, kGradNorm, norm);
-    for (auto [parameter, gradient] : llvm::zip_equal(trained, inputs.gradients))
+    for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
       updateParameter(entry, parameter, gradient, scale, sound);
     // An update that is skipped since scaled gradients overflowed keeps what its forward pass has seen, as in PyTorch.
     writeState(entry, gradientScale ? finite : sound, recipe.parallel.distributed());
@@ -431,17 +233,18 @@ private:
     return value.with(IsFiniteOp::create(*value.builder, value.loc, type, value));
   }
 
-  /// A moment whose gradients stay zero decays to the smallest subnormal numbers, where rounding to the nearest keeps it
-  /// for ever, and some processors take a hundred cycles more for each of these at each step. It ends as zero instead.
+  /// A moment whose gradients stay zero decays to the smallest subnormal numbers, where rounding to the nearest keeps
+  /// it for ever, and some processors take a hundred cycles more for each of these at each step. It ends as zero
+  /// instead.
   static Expr withoutSubnormals(const Expr &moment) {
     bool wide = elementTypeOf(moment).isF64();
     double least = wide ? std::numeric_limits<double>::min() : double(std::numeric_limits<float>::min());
     return moment.apply<AbsOp>().compare(CompareKind::lt, least).select(moment.like(0), moment);
   }
 
-  void updateParameter(EntryBuilder &entry, const Trained &parameter, Value gradientSum, const Expr &scale,
+  void updateParameter(EntryBuilder &entry, const TrainedParameter &parameter, Value gradientSum, const Expr &scale,
                        const Expr &sound) {
-    Type element = parameter.type.getElementType(), compute = computeType(element);
+    Type element = parameter.type.getElementType(), compute = updateType(element);
     const bool sharded = recipe.parallel.sharded(), replicated = sharded && !recipe.parallel.shardsParameters();
     Expr stored = place(entry, entry.state(parameter.name), parameter.name);
     if (replicated)
@@ -454,15 +257,15 @@ private:
       gradient = stored.with(MaxOp::create(entry.builder, stored.loc, gradient, gradient.like(-most)));
       gradient = stored.with(MinOp::create(entry.builder, stored.loc, gradient, gradient.like(most)));
     }
-    if (settings.flags.count("maximize"))
+    if (state.settings.flags.count("maximize"))
       gradient = -gradient;
     UpdateStep step{stored.cast(compute),
                     gradient,
                     {},
                     parameter.type.getShape(),
                     parameter.torch,
-                    settings,
-                    groups[parameter.group].weightDecay,
+                    state.settings,
+                    state.groups[parameter.group].weightDecay,
                     scalar,
                     [&](llvm::StringRef name) { return scalar(prefix + name.str()); }};
     if (sharded) {
@@ -471,11 +274,11 @@ private:
       step.sumOfShards = [&](const Expr &number) { return sumOfShards(number, recipe.parallel); };
     }
     std::vector<Expr> old;
-    for (const std::string &state : parameter.states) {
-      old.push_back(stored.with(entry.state(state)));
+    for (const std::string &moment : parameter.states) {
+      old.push_back(stored.with(entry.state(moment)));
       step.states.push_back(old.back().cast(compute));
     }
-    Expr next = optimizer->update(step).cast(element);
+    Expr next = state.optimizer->update(step).cast(element);
     Expr keep = stored.with(sound);
     Expr updated = keep.select(next, stored);
     if (replicated)
@@ -512,8 +315,8 @@ private:
   }
 
   /// An f32 as one of the two bf16 around it, each with the probability of its nearness: its mean is the f32. To the
-  /// nearest, a second moment with β2 = 0.999 would never decay: it loses a thousandth, less than half a unit in the last
-  /// place. (Stochastic rounding: Forsythe, "Reprint of a note on rounding-off errors", SIAM Review 1959.)
+  /// nearest, a second moment with β2 = 0.999 would never decay: it loses a thousandth, less than half a unit in the
+  /// last place. (Stochastic rounding: Forsythe, "Reprint of a note on rounding-off errors", SIAM Review 1959.)
   Expr roundAtRandom(const Expr &value, const Expr &bits) {
     auto type = tensorTypeOf(bits);
     Value word = BitCastOp::create(*value.builder, value.loc, type, value);
@@ -572,8 +375,8 @@ private:
     if (gradientScale)
       scale = scale * unscaling(entry, weight);
     for (unsigned i = 2; i < values.size(); ++i) {
-      Expr gradient = place(entry, values[i], gradientName(i));
-      entry.output((llvm::Twine(outputs::kGradientPrefix) + gradientName(i)).str(),
+      Expr gradient = place(entry, values[i], gradientName(backward, i));
+      entry.output((llvm::Twine(outputs::kGradientPrefix) + gradientName(backward, i)).str(),
                    gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
     }
     // What the gradient check holds fixed (hold-stops); running statistics stay as they are.
@@ -589,12 +392,7 @@ private:
   OpBuilder builder;
   func::FuncOp forward, loss, backward;
   FloatAttr gradientScale; ///< of @backward; null: it does not scale
-  const Optimizer *optimizer = nullptr;
-  OptimizerSettings settings; ///< complete
-  std::vector<ParameterGroup> groups;
-  llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
-  std::vector<Trained> trained;
-  std::vector<std::string> sums;        ///< over a window: variables
+  TrainingState state;
   std::vector<std::string> scalarNames; ///< of the update
 };
 

@@ -1,0 +1,221 @@
+//===- TrainingState.cpp - what is trained, and its state ------------------===//
+#include "passes/training/TrainingState.h"
+
+#include "passes/Common.h"
+#include "passes/training/RankSums.h"
+#include "support/PlanNames.h"
+
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+std::string gradientState(llvm::StringRef parameter) { return (parameter + "/gradient").str(); }
+
+llvm::StringRef gradientName(func::FuncOp backward, unsigned result) {
+  return backward.getResultAttrOfType<StringAttr>(result, names::kGradientOf).getValue();
+}
+
+bool accumulatesInState(const Recipe &recipe) {
+  return recipe.train.accumulate > 1 || recipe.parallel.virtualRanks > 0;
+}
+
+Type updateType(Type element) { return element.isF64() ? element : Type(Float32Type::get(element.getContext())); }
+
+namespace {
+
+class StateMaker {
+public:
+  StateMaker(ModuleOp module, func::FuncOp backward, const Recipe &recipe, const BuildUpdateOptions &options)
+      : module(module), backward(backward), recipe(recipe), options(options), builder(module.getContext()) {}
+
+  FailureOr<TrainingState> run() {
+    made.optimizer = findOptimizer(recipe.optimizer.kind);
+    if (!made.optimizer)
+      return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind
+                                    << "`; known: " << optimizerKinds();
+    made.settings = completeSettings(recipe.optimizer);
+    if (made.optimizer->check)
+      if (std::string problem = made.optimizer->check(made.settings); !problem.empty())
+        return fail("optimizer.nesterov") << problem;
+
+    std::vector<VariableOp> parameters, others;
+    SymbolTable symbols(module);
+    llvm::DenseSet<Operation *> trainable;
+    for (unsigned i = 2; i < backward.getNumResults(); ++i) {
+      parameters.push_back(symbols.lookup<VariableOp>(gradientName(backward, i)));
+      trainable.insert(parameters.back());
+    }
+    for (VariableOp variable : module.getOps<VariableOp>())
+      if (!trainable.contains(variable) &&
+          (variable.getRole() == roles::kParameter || variable.getRole() == roles::kFrozen))
+        others.push_back(variable);
+    if (parameters.empty() && !recipe.phase.empty())
+      return fail("model.trainable") << "phase \"" << recipe.phase << "\": its loss reaches none of its parameters"
+                                     << firstReason() << "; see `loss` and `parameters` of the phase";
+    if (parameters.empty())
+      return fail("model.trainable")
+             << "there is nothing to train: the loss reaches no trainable parameter" << firstReason()
+             << "; see model.trainable and model.frozen, or compile with --entry evaluate,predict";
+    auto grouped = groupParameters(parameters, others, recipe, options.initializers,
+                                   made.settings.numbers.at("weight_decay"), readOrder());
+    if (!grouped)
+      return mlir::emitError(module.getLoc()) << grouped.message();
+    made.groups = grouped.take();
+    for (auto [index, group] : llvm::enumerate(made.groups))
+      for (const std::string &name : group.parameters)
+        groupOf[name] = unsigned(index);
+    recordGroups();
+    builder.setInsertionPointToEnd(module.getBody());
+    if (recipe.parallel.sharded())
+      module->setAttr(names::kRanks, builder.getI64IntegerAttr(recipe.parallel.shardRanks()));
+    if (recipe.parallel.shardsParameters())
+      module->setAttr(names::kPrefetch, builder.getI64IntegerAttr(recipe.parallel.prefetch));
+    if (recipe.parallel.sharded() && recipe.overlap)
+      module->setAttr(names::kRunsBeside, builder.getUnitAttr());
+    for (VariableOp parameter : parameters)
+      declareStates(parameter);
+    // What another phase trains is in shards here, too.
+    for (VariableOp variable : others)
+      if (variable->hasAttr(names::kOfPhase) && recipe.parallel.shardsParameters())
+        holdShard(variable);
+    warnOfAssumedShapes();
+    if (accumulatesInState(recipe)) {
+      for (const TrainedParameter &parameter : made.parameters)
+        declareSum(gradientState(parameter.name), stateType(parameter.type), parameter.group);
+      declareSum(kSumState.str(), backward.getResultTypes()[0], -1);
+      declareSum(kWeightState.str(), backward.getResultTypes()[1], -1);
+    }
+    return std::move(made);
+  }
+
+private:
+  InFlightDiagnostic fail(const std::string &key) { return mlir::emitError(module.getLoc()) << recipe.at(key); }
+
+  /// A sum over a window, and its places in the tree over virtual ranks.
+  void declareSum(const std::string &name, Type type, int64_t group) {
+    declare(name, type, roles::kAccumulator, 0, group);
+    for (int64_t level = 0; level < recipe.parallel.heldLevels(); ++level)
+      declare(heldState(name, level), type, roles::kAccumulator, 0, group);
+    made.sums.push_back(name);
+  }
+
+  /// Why the first parameter without a gradient has none.
+  std::string firstReason() {
+    auto list = module->getAttrOfType<ArrayAttr>(names::kUnused);
+    if (!list || list.empty())
+      return "";
+    auto entry = cast<DictionaryAttr>(list[0]);
+    auto text = [&](llvm::StringRef key) { return entry.getAs<StringAttr>(key).str(); };
+    return " (" + text("name") + ": " + text("reason") + (text("node").empty() ? "" : ", node " + text("node")) + ")";
+  }
+
+  /// Parameters in the order in which the model first reads them.
+  std::vector<std::string> readOrder() {
+    std::vector<std::string> order;
+    llvm::StringSet<> seen;
+    for (ReadOp read : backward.getBody().front().getOps<ReadOp>())
+      if (seen.insert(read.getVariable()).second)
+        order.push_back(read.getVariable().str());
+    return order;
+  }
+
+  /// Moments and accumulators of half-precision parameters are kept in f32.
+  RankedTensorType stateType(RankedTensorType type) {
+    return RankedTensorType::get(type.getShape(), updateType(type.getElementType()));
+  }
+  /// What an optimizer's state of values of type `type` is stored in.
+  RankedTensorType momentType(RankedTensorType type) {
+    RankedTensorType wide = stateType(type);
+    bool narrow = made.settings.moments == "bf16" && wide.getElementType().isF32();
+    return narrow ? RankedTensorType::get(type.getShape(), builder.getBF16Type()) : wide;
+  }
+
+  VariableOp declare(llvm::StringRef name, Type type, llvm::StringRef role, double fill, int64_t group) {
+    return VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, role,
+                              builder.getF64FloatAttr(fill), nullptr, group);
+  }
+
+  /// A rank holds its part of the variable alone.
+  void holdShard(VariableOp variable) {
+    const auto type = cast<RankedTensorType>(variable.getType());
+    variable.setType(heldType(recipe.parallel, type));
+    variable->setAttr(names::kWhole, TypeAttr::get(type));
+  }
+
+  void declareStates(VariableOp parameter) {
+    std::string name = parameter.getSymName().str();
+    const auto type = cast<RankedTensorType>(parameter.getType());
+    TrainedParameter entry{
+        name, type, heldType(recipe.parallel, type), groupOf.lookup(name), {}, {}, torchShape(parameter)};
+    parameter.setGroup(entry.group);
+    if (recipe.parallel.shardsParameters())
+      holdShard(parameter);
+    for (const OptimizerState &state : made.optimizer->states(made.settings, entry.torch)) {
+      entry.states.push_back(name + "/" + state.name);
+      VariableOp moment =
+          declare(entry.states.back(), momentType(entry.held), roles::kOptimizer, state.fill, entry.group);
+      if (recipe.parallel.sharded())
+        moment->setAttr(names::kWhole, TypeAttr::get(momentType(type)));
+    }
+    // The runtime copies the weights into it when a run starts: --init may have replaced them.
+    if (recipe.train.ema.decay && recipe.train.ema.on == "device") {
+      entry.average = name + std::string(states::kEmaSuffix);
+      VariableOp average = declare(entry.average, stateType(type), roles::kEma, 0, entry.group);
+      if (recipe.parallel.shardsParameters())
+        holdShard(average);
+    }
+    made.parameters.push_back(std::move(entry));
+  }
+
+  frontend::TorchShape torchShape(VariableOp parameter) const {
+    if (options.initializers)
+      if (auto found = options.initializers->find(parameter.getSymName().str()); found != options.initializers->end())
+        return found->second.torch;
+    return frontend::TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
+  }
+
+  /// One warning for all parameters: what is assumed decides their updates.
+  void warnOfAssumedShapes() {
+    std::string list;
+    for (const TrainedParameter &parameter : made.parameters)
+      if (made.optimizer->readsShape && !parameter.torch.assumption.empty())
+        list += (list.empty() ? "" : "; ") + parameter.name + ": " + parameter.torch.assumption;
+    if (!list.empty())
+      mlir::emitWarning(module.getLoc())
+          << "optimizer \"" << made.optimizer->kind
+          << "\" depends on a parameter's shape in torch, which this export does not note; assumed are " << list
+          << ". An export with torch.onnx.export(..., dynamo=True) notes it";
+  }
+
+  void recordGroups() {
+    llvm::SmallVector<Attribute> entries;
+    for (const ParameterGroup &group : made.groups) {
+      llvm::SmallVector<llvm::StringRef> members(group.parameters.begin(), group.parameters.end());
+      entries.push_back(
+          builder.getDictionaryAttr({builder.getNamedAttr("name", builder.getStringAttr(group.name)),
+                                     builder.getNamedAttr("lr_scale", builder.getF64FloatAttr(group.lrScale)),
+                                     builder.getNamedAttr("weight_decay", builder.getF64FloatAttr(group.weightDecay)),
+                                     builder.getNamedAttr("parameters", builder.getStrArrayAttr(members))}));
+    }
+    module->setAttr(names::kGroups, builder.getArrayAttr(entries));
+  }
+
+  ModuleOp module;
+  func::FuncOp backward;
+  const Recipe &recipe;
+  const BuildUpdateOptions &options;
+  OpBuilder builder;
+  llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
+  TrainingState made;
+};
+
+} // namespace
+
+FailureOr<TrainingState> declareTrainingState(ModuleOp module, func::FuncOp backward, const Recipe &recipe,
+                                              const BuildUpdateOptions &options) {
+  return StateMaker(module, backward, recipe, options).run();
+}
+
+} // namespace tcc::train
