@@ -1,0 +1,55 @@
+//===- LossOutputs.h - the outputs that a loss is of ------------*- C++ -*-===//
+#ifndef TCC_PASSES_TRAINING_LOSSOUTPUTS_H
+#define TCC_PASSES_TRAINING_LOSSOUTPUTS_H
+
+#include "compiler/recipe/Recipe.h"
+#include "passes/losses/Loss.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+#include <string>
+
+namespace tcc::train {
+
+/// The results of @forward, by number, as the recipe's [loss] and [evaluate] name them. A method that fails has
+/// reported the problem.
+class LossOutputs {
+public:
+  /// Both outlive it.
+  LossOutputs(mlir::func::FuncOp forward, const Recipe &recipe) : forward(forward), recipe(recipe) {}
+
+  using Numbers = llvm::SmallVector<unsigned>;
+  /// The scalar that loss.output names, or the only one that there is.
+  mlir::FailureOr<Numbers> findGraphLoss() const;
+  /// The values that loss.of names, or the only one of floating point.
+  mlir::FailureOr<Numbers> findPredictions(const LossKind &kind) const;
+
+  unsigned count() const { return forward.getNumResults(); }
+  std::string nameOf(unsigned i) const;
+  mlir::Type typeOf(unsigned i) const { return forward.getResultTypes()[i]; }
+  /// The axis of its samples; null where it is not known.
+  mlir::IntegerAttr sampleAxisOf(unsigned i) const;
+  /// True for a value inside the graph that is returned for loss.of.
+  bool isInner(unsigned i) const;
+  bool isFloat(unsigned i) const;
+
+  /// For messages: "`logits` is tensor<8x10xf32>, …"; "outputs: `logits` (tensor<8x10xf32>), …".
+  std::string describe(llvm::ArrayRef<unsigned> outputs) const;
+  std::string list() const;
+  /// An error about a key of the recipe.
+  mlir::InFlightDiagnostic fail(const std::string &key) const;
+
+private:
+  bool isScalarLoss(unsigned i) const;
+  /// The output of this name; reports `key` where there is none.
+  mlir::FailureOr<unsigned> find(const std::string &key, const std::string &name) const;
+
+  mutable mlir::func::FuncOp forward; ///< a handle
+  const Recipe &recipe;
+};
+
+std::string typeText(mlir::Type type);
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_TRAINING_LOSSOUTPUTS_H

@@ -1,0 +1,212 @@
+//===- LossTargets.cpp - the inputs that a loss compares with --------------===//
+#include "passes/training/LossTargets.h"
+
+#include "passes/Common.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+
+/// The target of a position is the next one's; that of the last does not count. The logits stay as they are: a row
+/// that is ignored costs less than a copy of all others.
+static Expr nextTargets(const Expr &target, int64_t axis, int64_t ignoreIndex) {
+  Expr next = target.cast(target.builder->getI64Type());
+  llvm::SmallVector<int64_t> whole(shapeOf(next)), shape = whole, starts(shape.size(), 0), steps(shape.size(), 1);
+  auto typeOf = [&](llvm::ArrayRef<int64_t> extents) { return RankedTensorType::get(extents, elementTypeOf(next)); };
+  shape[axis] -= 1;
+  starts[axis] = 1;
+  Value later = SliceOp::create(*next.builder, next.loc, typeOf(shape), next, starts, steps);
+  shape[axis] = 1;
+  Value none = splatInt(*next.builder, next.loc, typeOf(shape), ignoreIndex);
+  return next.with(ConcatOp::create(*next.builder, next.loc, typeOf(whole), ValueRange{later, none}, axis));
+}
+
+LogicalResult LossTargets::find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
+  return kind.target == LossTarget::Sequences ? findSequences(outputs, inputs) : findTargetOf(kind, outputs, inputs);
+}
+
+std::optional<unsigned> LossTargets::findArgument(llvm::StringRef name) {
+  for (unsigned i = 0; i < loss.getNumArguments(); ++i)
+    if (auto argument = loss.getArgAttrOfType<StringAttr>(i, names::kName); argument && argument.getValue() == name)
+      return i;
+  return std::nullopt;
+}
+unsigned LossTargets::addArgument(llvm::StringRef name, RankedTensorType type) {
+  OpBuilder builder(loss.getContext());
+  auto attributes = builder.getDictionaryAttr({builder.getNamedAttr(names::kName, builder.getStringAttr(name)),
+                                               builder.getNamedAttr(names::kSampleAxis, builder.getI64IntegerAttr(0))});
+  unsigned position = loss.getNumArguments();
+  [[maybe_unused]] LogicalResult inserted =
+      loss.insertArgument(position, type, attributes, NameLoc::get(StringAttr::get(loss.getContext(), name)));
+  assert(succeeded(inserted) && "the argument comes last");
+  return position;
+}
+void LossTargets::limit(unsigned argument, int64_t high, bool orIgnored, const std::string &meaning) {
+  Builder builder(loss.getContext());
+  NamedAttrList range;
+  range.set("low", builder.getI64IntegerAttr(0));
+  range.set("high", builder.getI64IntegerAttr(high));
+  range.set("extent", builder.getI64IntegerAttr(high + 1));
+  range.set("axis", builder.getI64IntegerAttr(0));
+  range.set("node", builder.getStringAttr(""));
+  range.set("table", builder.getStringAttr(""));
+  range.set("meaning", builder.getStringAttr(meaning));
+  if (orIgnored)
+    range.set("exceptions", builder.getDenseI64ArrayAttr(settings.ignoreIndex));
+  llvm::SmallVector<Attribute> ranges;
+  if (auto given = loss.getArgAttrOfType<ArrayAttr>(argument, names::kIndexRanges))
+    ranges.append(given.begin(), given.end());
+  ranges.push_back(range.getDictionary(loss.getContext()));
+  loss.setArgAttr(argument, names::kIndexRanges, builder.getArrayAttr(ranges));
+}
+
+FailureOr<Value> LossTargets::findTarget(const LossKind &kind, const std::string &name, RankedTensorType type,
+                                         RankedTensorType predictionType) {
+  std::optional<unsigned> argument = findArgument(name);
+  if (!argument)
+    return Value(loss.getArgument(addArgument(name, type)));
+  auto found = cast<RankedTensorType>(loss.getArgument(*argument).getType());
+  bool floating = isa<FloatType>(found.getElementType());
+  bool asProbabilities =
+      kind.probabilities && floating && !settings.shift && found.getShape() == predictionType.getShape();
+  if (found.getShape() != type.getShape() && !asProbabilities) {
+    graph.fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
+                              << kind.name << " of " << typeText(predictionType) << " needs the shape of "
+                              << typeText(type) << (kind.hasClasses() ? "; is loss.class_axis right?" : "");
+    return failure();
+  }
+  if (kind.hasClasses() && !asProbabilities && (floating || found.getElementType().isInteger(1))) {
+    graph.fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
+                              << kind.name << " needs integer classes, such as " << typeText(type);
+    return failure();
+  }
+  return Value(loss.getArgument(*argument));
+}
+
+FailureOr<unsigned> LossTargets::findIntegers(const std::string &key, const std::string &name, int64_t samples,
+                                              int64_t extent) {
+  llvm::SmallVector<int64_t> shape = {samples};
+  if (extent)
+    shape.push_back(extent);
+  std::optional<unsigned> argument = findArgument(name);
+  if (!argument)
+    return addArgument(name, RankedTensorType::get(shape, IntegerType::get(loss.getContext(), 64)));
+  auto found = cast<RankedTensorType>(loss.getArgument(*argument).getType());
+  bool fits = extent ? found.getRank() == 2 && found.getDimSize(0) == samples && found.getDimSize(1) > 0
+                     : found.getShape() == llvm::ArrayRef(shape);
+  if (fits && isa<IntegerType>(found.getElementType()) && !found.getElementType().isInteger(1))
+    return *argument;
+  graph.fail(key) << key << ": the graph input `" << name << "` is " << typeText(found)
+                  << ", but ctc needs integers of the shape [" << samples
+                  << (extent ? ", labels]: a row of labels for each sample" : "]: a length for each sample");
+  return failure();
+}
+
+FailureOr<int64_t> LossTargets::axisOf(const std::string &key, int64_t given, llvm::ArrayRef<unsigned> outputs,
+                                       int64_t rank) {
+  int64_t axis = given < 0 ? given + rank : given;
+  if (axis >= 0 && axis < rank)
+    return axis;
+  graph.fail(key) << key << ": " << given << " is no axis of the prediction: " << graph.describe(outputs)
+                  << "; use one from " << -rank << " to " << rank - 1;
+  return failure();
+}
+
+LogicalResult LossTargets::findSequences(llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
+  auto type = cast<RankedTensorType>(graph.typeOf(outputs.front()));
+  if (type.getRank() != 3)
+    return graph.fail("loss.of") << "loss.of: " << settings.kind
+                                 << " needs a prediction with the axes time, samples and "
+                                 << "classes: " << graph.describe(outputs);
+  FailureOr<int64_t> time = axisOf("loss.time_axis", settings.timeAxis, outputs, 3);
+  if (failed(time))
+    return failure();
+  FailureOr<int64_t> classes = axisOf("loss.class_axis", settings.classAxis.value_or(-1), outputs, 3);
+  if (failed(classes))
+    return failure();
+  if (*time == *classes)
+    return graph.fail("loss.time_axis") << "loss.time_axis and loss.class_axis are both axis " << *time << " of "
+                                        << graph.describe(outputs) << ": name two of its three axes";
+  inputs.axes = {3 - *time - *classes, *time, *classes};
+  auto sampled = graph.sampleAxisOf(outputs.front());
+  if (sampled && sampled.getInt() >= 0 && sampled.getInt() != inputs.axes.samples)
+    return graph.fail("loss.time_axis") << "loss.time_axis " << settings.timeAxis << " and loss.class_axis "
+                                        << settings.classAxis.value_or(-1) << " leave axis " << inputs.axes.samples
+                                        << " for the samples, but the graph has them on axis " << sampled.getInt()
+                                        << ": " << graph.describe(outputs)
+                                        << "; set loss.time_axis and loss.class_axis to the other two";
+  int64_t samples = type.getDimSize(inputs.axes.samples), steps = type.getDimSize(*time),
+          labels = type.getDimSize(*classes);
+  if (!findArgument(settings.target) && !settings.maxTargetLength)
+    return graph.fail("loss.target")
+           << "loss.target: the graph has no input `" << settings.target
+           << "`, so the recipe must say how long its rows are: set loss.max_target_length to the "
+              "columns of the data, to which shorter targets are padded";
+  FailureOr<unsigned> target =
+      findIntegers("loss.target", settings.target, samples, settings.maxTargetLength.value_or(1));
+  if (failed(target))
+    return failure();
+  auto targetType = cast<RankedTensorType>(loss.getArgument(*target).getType());
+  if (settings.maxTargetLength && targetType.getDimSize(1) != *settings.maxTargetLength)
+    return graph.fail("loss.max_target_length")
+           << "loss.max_target_length is " << *settings.maxTargetLength << ", but the graph input `" << settings.target
+           << "` is " << typeText(targetType) << ": leave the key out";
+  limit(*target, labels - 1, true, "class of ctc");
+  inputs.target = inputs.target.with(loss.getArgument(*target));
+  auto lengths = [&](const std::string &key, const std::string &name, int64_t most, const std::string &meaning,
+                     std::optional<Expr> &into) -> LogicalResult {
+    if (name.empty())
+      return success();
+    FailureOr<unsigned> argument = findIntegers(key, name, samples, 0);
+    if (failed(argument))
+      return failure();
+    limit(*argument, most, false, meaning);
+    into = inputs.target.with(loss.getArgument(*argument)).cast(inputs.target.builder->getI64Type());
+    return success();
+  };
+  if (failed(lengths("loss.input_lengths", settings.inputLengths, steps, "number of time steps", inputs.inputLengths)))
+    return failure();
+  return lengths("loss.target_lengths", settings.targetLengths, targetType.getDimSize(1), "length of a target",
+                 inputs.targetLengths);
+}
+
+LogicalResult LossTargets::findTargetOf(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
+  const auto type = cast<RankedTensorType>(graph.typeOf(outputs.front()));
+  const Type lossType = elementTypeOf(inputs.prediction);
+  int64_t rank = type.getRank();
+  if (kind.hasClasses() || settings.classAxis) {
+    FailureOr<int64_t> axis = axisOf("loss.class_axis", settings.classAxis.value_or(1), outputs, rank);
+    if (failed(axis))
+      return failure();
+    inputs.classAxis = *axis;
+  }
+  int64_t axis = inputs.classAxis;
+  if (settings.shift && (!kind.hasClasses() || rank < 2 || axis == 1 || type.getDimSize(1) < 2))
+    return graph.fail("loss.shift")
+           << "loss.shift drops a position of axis 1, which needs a loss over classes on another axis and at "
+              "least two positions: "
+           << graph.describe(outputs) << ", class_axis is " << settings.classAxis.value_or(1)
+           << "; for [batch, sequence, vocabulary] set loss.class_axis = -1";
+  if (kind.target == LossTarget::None)
+    return success();
+  llvm::SmallVector<int64_t> shape(type.getShape());
+  if (kind.hasClasses())
+    shape.erase(shape.begin() + axis);
+  else if (kind.target == LossTarget::Rows && !shape.empty())
+    shape.pop_back();
+  auto targetType =
+      RankedTensorType::get(shape, kind.hasClasses() ? Type(IntegerType::get(loss.getContext(), 64)) : lossType);
+  FailureOr<Value> argument = findTarget(kind, settings.target.empty() ? "target" : settings.target, targetType, type);
+  if (failed(argument))
+    return failure();
+  inputs.target = inputs.target.with(*argument);
+  if (!kind.hasClasses())
+    inputs.target = inputs.target.cast(lossType);
+  else if (graph.isInner(outputs.front()) && !isFloatTensor(*argument)) // of an output, the loader sees the classes
+    limit(cast<BlockArgument>(*argument).getArgNumber(), type.getDimSize(axis) - 1, true, "class");
+  if (settings.shift)
+    inputs.target = nextTargets(inputs.target, axis > 1 ? 1 : 0, settings.ignoreIndex);
+  return success();
+}
+
+} // namespace tcc::train

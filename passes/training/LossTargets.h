@@ -1,0 +1,49 @@
+//===- LossTargets.h - the inputs that a loss compares with -----*- C++ -*-===//
+#ifndef TCC_PASSES_TRAINING_LOSSTARGETS_H
+#define TCC_PASSES_TRAINING_LOSSTARGETS_H
+
+#include "passes/training/LossOutputs.h"
+
+#include <optional>
+
+namespace tcc::train {
+
+/// Finds the inputs of the graph that a built-in loss reads beside the prediction, or adds them to @loss: targets, and
+/// the lengths of sequences. Tells the loader which integers are legal. A method that fails has reported the problem.
+class LossTargets {
+public:
+  /// `graph`: the outputs of @forward, which outlives this.
+  LossTargets(mlir::func::FuncOp loss, const LossOutputs &graph, const LossSettings &settings)
+      : loss(loss), graph(graph), settings(settings) {}
+
+  /// Completes inputs that have their predictions, the graph's `outputs`: axes, target and lengths.
+  mlir::LogicalResult find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+
+private:
+  /// Finds the class axis, and adds the target of kinds whose target's shape follows from the prediction's.
+  mlir::LogicalResult findTargetOf(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+  /// Finds the axes of a prediction of sequences, and adds its target and lengths.
+  mlir::LogicalResult findSequences(llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+  /// The graph input of this name, or a new one of type `type`.
+  mlir::FailureOr<mlir::Value> findTarget(const LossKind &kind, const std::string &name, mlir::RankedTensorType type,
+                                          mlir::RankedTensorType predictionType);
+  /// The graph input of integers that `key` names, or a new one of i64 [samples, extent], or [samples] where extent is
+  /// 0.
+  mlir::FailureOr<unsigned> findIntegers(const std::string &key, const std::string &name, int64_t samples,
+                                         int64_t extent);
+  /// An axis of the recipe from 0 on; reports `key` where it is none.
+  mlir::FailureOr<int64_t> axisOf(const std::string &key, int64_t given, llvm::ArrayRef<unsigned> outputs,
+                                  int64_t rank);
+  /// Tells the loader which values of an integer input are legal: [low, high] and the recipe's padding.
+  void limit(unsigned argument, int64_t high, bool orIgnored, const std::string &meaning);
+  std::optional<unsigned> findArgument(llvm::StringRef name);
+  unsigned addArgument(llvm::StringRef name, mlir::RankedTensorType type);
+
+  mlir::func::FuncOp loss;
+  const LossOutputs &graph;
+  const LossSettings &settings;
+};
+
+} // namespace tcc::train
+
+#endif // TCC_PASSES_TRAINING_LOSSTARGETS_H
