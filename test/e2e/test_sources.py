@@ -1,6 +1,7 @@
 """Rules of the source tree that a build cannot state: `test_sources.py BUILD`.
 
 A translation unit that includes MLIR takes half a minute to compile, so their number is the build's time: at most LIMIT.
+A source file has at most LONGEST lines; plan.proto, the format, is one file whatever its length.
 Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name.
 Folders include each other in no circle, as docs/design/layers.md lists; only the CPU's rooms name its library, its
 instructions or its workers. Every package that is installed is explained in DEPENDENCIES.md.
@@ -13,6 +14,7 @@ import unittest
 from common import ROOT
 
 LIMIT = 38
+LONGEST = 600
 BUILD = sys.argv.pop(1)
 
 
@@ -29,6 +31,8 @@ def headers_of_objects():
 
 
 PRODUCT = ("support", "frontend", "compiler", "passes", "runtime", "tools")
+
+SUFFIXES = (".cpp", ".h", ".c", ".td", ".py", ".sh", ".cmake", ".js", ".css", ".html", ".mlir")
 
 # Where knowledge of one machine may stand; tools and trun's devices speak of threads and libraries to their users.
 CPU_ROOMS = ("compiler/target/cpu/", "compiler/codegen/", "compiler/cache/")
@@ -115,6 +119,12 @@ class Sources(unittest.TestCase):
                 wrong += [f"{name}:{number}: {line.strip()}" for number, line in enumerate(path.read_text().splitlines(), 1)
                           if CPU_WORDS.search(line) and not line.startswith("#include")]
         self.assertEqual(wrong, [], "\n".join(wrong))
+
+    def test_no_file_is_too_long(self):
+        lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for folder in (*PRODUCT, "cmake", "test")
+                   for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES}
+        self.assertGreater(len(lengths), 1000)
+        self.assertEqual({name: lines for name, lines in lengths.items() if lines > LONGEST}, {}, "split by meaning")
 
     def test_every_package_is_explained(self):
         text = (ROOT / "DEPENDENCIES.md").read_text()
