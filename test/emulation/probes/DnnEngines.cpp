@@ -174,8 +174,6 @@ bool printEngines(Program &p, const std::string &architecture) {
             std::printf(",\"taken\":null}\n");
           good = good && (taken || finish != Finish::None);
           std::fflush(stdout);
-          if (!card)
-            convolution.release();
         }
   return good;
 }

@@ -255,6 +255,12 @@ std::optional<Engine> Convolution::first(bool tf32) {
   return std::nullopt;
 }
 
+std::optional<Engine> Convolution::expectFirst(bool tf32) {
+  std::optional<Engine> engine = first(tf32);
+  EXPECT(engine.has_value());
+  return engine;
+}
+
 cudnnBackendDescriptor_t Convolution::configurationOf(const Engine &engine) {
   auto made = descriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   setChild(made, CUDNN_ATTR_ENGINE_OPERATION_GRAPH, graph);
@@ -300,7 +306,9 @@ void Convolution::reserve(int64_t workspace) {
   scratchBytes = workspace;
 }
 
-void Convolution::release() {
+Convolution::~Convolution() {
+  if (card)
+    return;
   cu.ctxSynchronize();
   for (int i = 0; i < tensors(); ++i)
     cu.memFree(memory[i]);
@@ -315,6 +323,17 @@ bool Convolution::run(cudnnBackendDescriptor_t configuration) {
     return false;
   reserve(workspace);
   return execute(made, p.stream) == CUDNN_STATUS_SUCCESS && cu.streamSynchronize(p.stream) == CUDA_SUCCESS;
+}
+
+void Convolution::expectExact(const Engine &engine) {
+  fill(true);
+  EXPECT(run(engine.configuration));
+  const std::vector<float> got = get(result());
+  for (size_t i = 0; i < got.size(); ++i)
+    if (double(got[i]) != reference(int64_t(i))) {
+      EXPECT(!"a result is the sum of products, with what finishes it");
+      return;
+    }
 }
 
 cudnnStatus_t Convolution::execute(cudnnBackendDescriptor_t made, CUstream stream) {

@@ -45,10 +45,15 @@ class Convolution {
 public:
   /// With a `card` (see describeCard) nothing can be executed, and no driver is asked.
   Convolution(Program &program, const ConvolutionShape &shape, cudnnBackendDescriptor_t card = nullptr);
+  Convolution(const Convolution &) = delete;
+  Convolution &operator=(const Convolution &) = delete;
+  ~Convolution();
 
   std::vector<Engine> engines(cudnnBackendHeurMode_t mode);
   /// The first of heuristics A, then of the fallback, that our runtime would take and that a plan is made of.
   std::optional<Engine> first(bool tf32 = false);
+  /// The same; the probe expects that there is one.
+  std::optional<Engine> expectFirst(bool tf32 = false);
   /// The same engine made from its number and settings. Null: the library refuses.
   cudnnBackendDescriptor_t configurationOf(const Engine &engine);
   /// A plan, or null; and its workspace.
@@ -58,8 +63,8 @@ public:
   cudnnStatus_t execute(cudnnBackendDescriptor_t plan, CUstream stream);
   /// Plans, reserves and executes a configuration on the program's stream, and waits.
   bool run(cudnnBackendDescriptor_t configuration);
-  /// Frees its memory.
-  void release();
+  /// Fills operands with small integers and expects the exact result, whatever the order of its sums.
+  void expectExact(const Engine &engine);
 
   /// Fills operands with small integers (sums are exact), or with numbers in [-1, 1); the result with NaN.
   void fill(bool integers);

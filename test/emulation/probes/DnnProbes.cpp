@@ -16,25 +16,14 @@ template <typename Check> void everyWay(Program &p, ConvolutionShape shape, Chec
       shape.channelsLast = last;
       Convolution convolution(p, shape);
       check(convolution);
-      convolution.release();
     }
 }
 
 /// Sums of small integers are exact in f32, whatever their order.
 void expectExact(Program &p, const ConvolutionShape &shape) {
   everyWay(p, shape, [](Convolution &c) {
-    std::optional<Engine> engine = c.first();
-    EXPECT(engine.has_value());
-    if (!engine)
-      return;
-    c.fill(true);
-    EXPECT(c.run(engine->configuration));
-    const std::vector<float> got = c.get(c.result());
-    for (size_t i = 0; i < got.size(); ++i)
-      if (double(got[i]) != c.reference(int64_t(i))) {
-        EXPECT(!"a result is the sum of products");
-        return;
-      }
+    if (std::optional<Engine> engine = c.expectFirst())
+      c.expectExact(*engine);
   });
 }
 
@@ -75,8 +64,7 @@ PROBE(DnnSumsOf16BitsAreF32, "cuDNN: CUDNN_ATTR_CONVOLUTION_COMP_TYPE") {
   shape.before[0] = shape.before[1] = shape.after[0] = shape.after[1] = 0;
   shape.channelsLast = true;
   Convolution c(p, shape);
-  std::optional<Engine> engine = c.first();
-  EXPECT(engine.has_value());
+  std::optional<Engine> engine = c.expectFirst();
   if (!engine)
     return;
   c.fill(true);
@@ -118,8 +106,7 @@ PROBE(DnnAnEngineFromItsNumberHasTheSameBits, "cuDNN: engine descriptor, knob ch
   ConvolutionShape shape;
   shape.channels = 16, shape.features = 24;
   everyWay(p, shape, [](Convolution &c) {
-    std::optional<Engine> engine = c.first();
-    EXPECT(engine.has_value());
+    std::optional<Engine> engine = c.expectFirst();
     if (!engine)
       return;
     c.fill(false);
@@ -158,8 +145,7 @@ PROBE(DnnRunsInACapture, "CUDA C++ Programming Guide: Stream capture; cuDNN: cud
   ConvolutionShape shape;
   shape.channels = 16, shape.features = 16;
   everyWay(p, shape, [&](Convolution &c) {
-    std::optional<Engine> engine = c.first(true);
-    EXPECT(engine.has_value());
+    std::optional<Engine> engine = c.expectFirst(true);
     if (!engine)
       return;
     c.fill(true);
@@ -190,8 +176,7 @@ PROBE(DnnANanReachesItsReadersAlone, "cuDNN: convolution forward (no word of NaN
   for (bool last : {false, true}) {
     shape.channelsLast = last;
     Convolution c(p, shape);
-    std::optional<Engine> engine = c.first(true);
-    EXPECT(engine.has_value());
+    std::optional<Engine> engine = c.expectFirst(true);
     if (!engine)
       return;
     c.fill(true);
@@ -207,7 +192,6 @@ PROBE(DnnANanReachesItsReadersAlone, "cuDNN: convolution forward (no word of NaN
         return;
       }
     }
-    c.release();
   }
 }
 PROBE(DnnRefusesWhatIsNotFinalized, "cuDNN: cudnnBackendFinalize, cudnnBackendGetAttribute, cudnnBackendSetAttribute") {
