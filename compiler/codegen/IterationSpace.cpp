@@ -47,38 +47,37 @@ int64_t rowOf(ArrayRef<int64_t> shape, const IterationSpace &space) {
   return shape[space.laneDim] == 1 ? kMostNeighbours : shape[space.laneDim];
 }
 
-/// A cut or an extension along the lanes keeps groups of neighbours together, and so do a permutation of the other
-/// dimensions and a choice among whole rows.
-bool keepsNeighbours(Operation *op, const IterationSpace &space, int64_t count) {
-  const size_t last = space.dims.size() - 1;
-  if (auto rows = dyn_cast<train::GatherOp>(op)) {
-    ArrayRef<int64_t> table = shapeOf(rows.getInput());
-    return space.laneDim == last && rows.getAxis() < table.size() - 1 && table.back() == space.dims.back();
-  }
-  if (auto permuted = dyn_cast<train::TransposeOp>(op)) {
-    ArrayRef<int64_t> permutation = permuted.getPermutation();
-    return space.laneDim == last && permutation.size() == last + 1 && permutation[last] == int64_t(last);
-  }
-  ArrayRef<int64_t> starts, steps;
-  if (auto slice = dyn_cast<train::SliceOp>(op))
-    starts = slice.getStarts(), steps = slice.getSteps();
-  else if (auto pad = dyn_cast<train::PadOp>(op))
-    starts = pad.getLow(), steps = pad.getSteps();
-  return starts.size() == space.dims.size() && steps[space.laneDim] == 1 && starts[space.laneDim] % count == 0;
+/// The lanes' dimension of a value that is right-aligned with the space; none where it has fewer dimensions.
+std::optional<unsigned> laneDimOf(Value value, const IterationSpace &space) {
+  const size_t rank = shapeOf(value).size(), fromEnd = space.dims.size() - space.laneDim;
+  return rank >= fromEnd ? std::optional(unsigned(rank - fromEnd)) : std::nullopt;
+}
+
+/// Does the op read one element of this operand for all of its lanes, such as the number of the row that it looks up?
+bool readsOne(OpOperand &use, const IterationSpace &space) {
+  auto fusible = dyn_cast<train::Fusible>(use.getOwner());
+  const AffineMap map = fusible ? fusible.getOperandMap(use.getOperandNumber()) : AffineMap();
+  const std::optional<unsigned> dim = map ? laneDimOf(use.getOwner()->getResult(0), space) : std::nullopt;
+  return dim && !map.isFunctionOfDim(*dim) && !fusible.readsNeighbours(use.getOperandNumber(), *dim, 1);
+}
+
+/// Do `count` neighbours along the lanes of the op's results read as many neighbours of each operand?
+bool keepsNeighbours(Operation &op, const IterationSpace &space, int64_t count) {
+  if (op.hasTrait<train::Pointwise>() || op.getNumOperands() == 0 || isa<train::Reducible>(op))
+    return true;
+  auto fusible = dyn_cast<train::Fusible>(op);
+  const std::optional<unsigned> dim = laneDimOf(op.getResult(0), space);
+  return fusible && dim && llvm::all_of(op.getOpOperands(), [&](OpOperand &use) {
+           return fusible.readsNeighbours(use.getOperandNumber(), *dim, count) || readsOne(use, space);
+         });
 }
 
 /// Elements side by side that a thread takes at a time: those of 16 bytes of the narrowest tensor, as far as rows are a
 /// multiple of them. 1 where some op reads its operand in another order.
 int64_t neighboursOf(Block &body, const IterationSpace &space) {
   int64_t count = kMostNeighbours, narrowest = 8;
-  // Which row a lookup takes is one number for the whole row.
-  auto choosesRows = [](Value value) {
-    return !value.use_empty() && llvm::all_of(value.getUses(), [](OpOperand &use) {
-      return isa<train::GatherOp>(use.getOwner()) && use.getOperandNumber() == 1;
-    });
-  };
   auto suits = [&](Value value) {
-    if (choosesRows(value))
+    if (!value.use_empty() && llvm::all_of(value.getUses(), [&](OpOperand &use) { return readsOne(use, space); }))
       return;
     auto type = cast<RankedTensorType>(value.getType());
     if (type.getNumElements() > 1)
@@ -91,9 +90,7 @@ int64_t neighboursOf(Block &body, const IterationSpace &space) {
   for (Operation &op : body.without_terminator()) {
     for (Value result : op.getResults())
       suits(result);
-    const bool inOrder = op.hasTrait<train::Pointwise>() || op.getNumOperands() == 0 || isa<train::Reducible>(op) ||
-                         isa<train::BroadcastOp>(op) || keepsNeighbours(&op, space, count);
-    if (!inOrder)
+    if (!keepsNeighbours(op, space, count))
       return 1;
   }
   return std::max<int64_t>(1, std::min(count, target::kAccessBytes / narrowest));

@@ -1,6 +1,6 @@
 //===- Indexing.cpp - gather, scatter, pick ---------------------*- C++ -*-===//
-#include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Indexing.h"
+#include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/ScatterRows.h"
 #include "compiler/dialect/Verify.h"
@@ -16,8 +16,10 @@ Value emitResolve(OpBuilder &b, Location loc, Value index, Type element, int64_t
   Type i64 = b.getI64Type(), wide = vector ? Type(VectorType::get(vector.getShape(), i64)) : i64;
   auto constant = [&](int64_t value) -> Value {
     Attribute scalar = b.getI64IntegerAttr(value);
-    return arith::ConstantOp::create(b, loc, vector ? cast<TypedAttr>(Attribute(DenseElementsAttr::get(cast<VectorType>(wide), scalar)))
-                                                    : cast<TypedAttr>(scalar));
+    return arith::ConstantOp::create(
+        b, loc,
+        vector ? cast<TypedAttr>(Attribute(DenseElementsAttr::get(cast<VectorType>(wide), scalar)))
+               : cast<TypedAttr>(scalar));
   };
   if (index.getType() != wide)
     index = element.isUnsignedInteger() ? arith::ExtUIOp::create(b, loc, wide, index).getResult()
@@ -32,7 +34,7 @@ Value emitResolve(OpBuilder &b, Location loc, Value index, Type element, int64_t
 }
 
 Coord indexAt(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, Type element, int64_t extent,
-                     llvm::function_ref<Value(Value)> convert) {
+              llvm::function_ref<Value(Value)> convert) {
   Value index = builder.operand(operand, coords);
   bool shared = llvm::all_of(coords, [](const Coord &coord) { return !coord.lanes && coord.laneStride == 0; });
   if (shared && isa<VectorType>(index.getType()))
@@ -43,7 +45,8 @@ Coord indexAt(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> c
 //===----------------------------------------------------------------------===//
 // gather
 //===----------------------------------------------------------------------===//
-static llvm::SmallVector<int64_t> gatheredShape(llvm::ArrayRef<int64_t> input, llvm::ArrayRef<int64_t> indices, int64_t axis) {
+static llvm::SmallVector<int64_t> gatheredShape(llvm::ArrayRef<int64_t> input, llvm::ArrayRef<int64_t> indices,
+                                                int64_t axis) {
   llvm::SmallVector<int64_t> shape(input.take_front(axis));
   llvm::append_range(shape, indices);
   llvm::append_range(shape, input.drop_front(axis + 1));
@@ -70,7 +73,8 @@ bool GatherOp::isCheapToRecompute() {
 
 void GatherOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   llvm::ArrayRef<int64_t> shape = operands[0].shape();
-  int64_t outer = product(shape.take_front(getAxis())), extent = shape[getAxis()], inner = product(shape.drop_front(getAxis() + 1));
+  int64_t outer = product(shape.take_front(getAxis())), extent = shape[getAxis()],
+          inner = product(shape.drop_front(getAxis() + 1));
   int64_t rowBytes = inner * elementBytes(operands[0].elementType()), count = operands[1].size();
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t m = 0; m < count; ++m)
@@ -83,6 +87,11 @@ AffineMap GatherOp::getOperandMap(unsigned operand) {
     return {};
   size_t rank = shapeOf(getResult()).size(), indexRank = shapeOf(getIndices()).size();
   return AffineMap::getMultiDimIdentityMap(rank, getContext()).getSliceMap(getAxis(), indexRank);
+}
+
+/// Whole rows are chosen. All of a row is read by one index, whose map says so.
+bool GatherOp::readsNeighbours(unsigned operand, unsigned dim, int64_t) {
+  return operand == 0 && dim + 1 == shapeOf(getResult()).size() && getAxis() + 1 < shapeOf(getInput()).size();
 }
 
 Value GatherOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
@@ -98,12 +107,14 @@ Value GatherOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
 }
 
 /// The slices of g, added up where they came from.
-void GatherOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void GatherOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                             llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   if (!resultGradients[0] || !isFloatTensor(getInput()))
     return;
   Value zero = splat(builder, getLoc(), getInput().getType(), 0);
-  operandGradients[0] = ScatterAddOp::create(builder, getLoc(), getInput().getType(), zero, getIndices(), resultGradients[0], getAxis());
+  operandGradients[0] =
+      ScatterAddOp::create(builder, getLoc(), getInput().getType(), zero, getIndices(), resultGradients[0], getAxis());
 }
 
 //===----------------------------------------------------------------------===//
@@ -128,7 +139,8 @@ int ScatterAddOp::getInPlaceOperand() { return 0; }
 void ScatterAddOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   HostTensor &out = results[0];
   llvm::ArrayRef<int64_t> shape = out.shape();
-  int64_t outer = product(shape.take_front(getAxis())), extent = shape[getAxis()], inner = product(shape.drop_front(getAxis() + 1));
+  int64_t outer = product(shape.take_front(getAxis())), extent = shape[getAxis()],
+          inner = product(shape.drop_front(getAxis() + 1));
   int64_t count = operands[1].size();
   std::vector<double> floats(out.size());
   std::vector<uint64_t> integers(out.size());
@@ -139,7 +151,8 @@ void ScatterAddOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableAr
   for (int64_t o = 0; o < outer; ++o)
     for (int64_t m = 0; m < count; ++m)
       for (int64_t c = 0; c < inner; ++c) {
-        int64_t target = (o * extent + resolve(operands[1].getInt(m), extent)) * inner + c, source = (o * count + m) * inner + c;
+        int64_t target = (o * extent + resolve(operands[1].getInt(m), extent)) * inner + c,
+                source = (o * count + m) * inner + c;
         if (out.isFloat())
           floats[target] += operands[2].getDouble(source);
         else
@@ -157,7 +170,8 @@ static constexpr int64_t kColumnsPerTile = 64;
 
 int64_t ScatterAddOp::getTileCount() {
   llvm::ArrayRef<int64_t> shape = shapeOf(getInit());
-  return product(shape.take_front(getAxis())) * llvm::divideCeil(product(shape.drop_front(getAxis() + 1)), kColumnsPerTile);
+  return product(shape.take_front(getAxis())) *
+         llvm::divideCeil(product(shape.drop_front(getAxis() + 1)), kColumnsPerTile);
 }
 
 void ScatterAddOp::emitTile(LoopBuilder &loops, Value tile) {
@@ -215,12 +229,14 @@ void ScatterAddOp::emitWarpTile(LoopBuilder &loops, Value tile) {
                   });
 }
 
-void ScatterAddOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ScatterAddOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                 llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(3);
   if (!resultGradients[0] || !isFloatTensor(getInit()))
     return;
   operandGradients[0] = resultGradients[0];
-  operandGradients[2] = GatherOp::create(builder, getLoc(), getUpdates().getType(), resultGradients[0], getIndices(), getAxis());
+  operandGradients[2] =
+      GatherOp::create(builder, getLoc(), getUpdates().getType(), resultGradients[0], getIndices(), getAxis());
 }
 
 //===----------------------------------------------------------------------===//
@@ -272,7 +288,8 @@ Value PickOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coor
 }
 
 /// g at the picked element, 0 elsewhere.
-void PickOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void PickOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                           llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   if (!resultGradients[0] || !isFloatTensor(getInput()))
     return;

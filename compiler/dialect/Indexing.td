@@ -3,7 +3,7 @@
 #define TCC_DIALECT_INDEXING_TD
 include "compiler/dialect/TrainDialect.td"
 
-def Train_GatherOp : Train_PureOp<"gather", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>,
+def Train_GatherOp : Train_PureOp<"gather", [DeclareOpInterfaceMethods<Train_Fusible, ["readsNeighbours"]>, DeclareOpInterfaceMethods<Train_Differentiable>,
                                              DeclareOpInterfaceMethods<Train_Cost, ["isCheapToRecompute"]>]> {
   let summary = "slices of `input` along `axis`: shape input[:axis] ++ indices ++ input[axis+1:]";
   let description = "ONNX Gather. Negative indices count from the end; out-of-range ones are clamped (the loader checks data).";

@@ -1,7 +1,7 @@
 //===- Shape.cpp - constants, views and data movement -----------*- C++ -*-===//
 //
-// These ops move elements: each is a map from result coordinates to operand coordinates, which the evaluator, the kernel
-// and the gradient (its transpose) share.
+// These ops move elements: each is a map from result coordinates to operand coordinates, which the evaluator, the
+// kernel and the gradient (its transpose) share.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -93,7 +93,8 @@ OpFoldResult ReshapeOp::fold(FoldAdaptor) {
 void ReshapeOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   std::copy_n(operands[0].data(), operands[0].sizeBytes(), results[0].data());
 }
-void ReshapeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ReshapeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
     operandGradients[0] = reshape(builder, getLoc(), resultGradients[0], shapeOf(getInput()));
@@ -137,7 +138,8 @@ AffineMap ReshapeOp::getOperandMap(unsigned) {
   MLIRContext *context = getContext();
   llvm::SmallVector<AffineExpr> exprs;
   if (tensorTypeOf(getInput()).getNumElements() == 0)
-    return AffineMap::get(to.size(), 0, llvm::SmallVector<AffineExpr>(from.size(), getAffineConstantExpr(0, context)), context);
+    return AffineMap::get(to.size(), 0, llvm::SmallVector<AffineExpr>(from.size(), getAffineConstantExpr(0, context)),
+                          context);
   for (const ReshapeGroup &group : groupsOf(from, to)) {
     AffineExpr linear = getAffineConstantExpr(0, context);
     for (size_t d = group.toBegin; d < group.toEnd; ++d)
@@ -203,8 +205,10 @@ LogicalResult TransposeOp::verify() {
   llvm::ArrayRef<int64_t> permutation = getPermutation();
   llvm::SmallVector<int64_t> sorted(permutation);
   llvm::sort(sorted);
-  if (int64_t(sorted.size()) != from.getRank() || to.getRank() != from.getRank() || from.getElementType() != to.getElementType())
-    return emitOpError("needs one dimension number for each of ") << from.getRank() << " dimensions, and one element type";
+  if (int64_t(sorted.size()) != from.getRank() || to.getRank() != from.getRank() ||
+      from.getElementType() != to.getElementType())
+    return emitOpError("needs one dimension number for each of ")
+           << from.getRank() << " dimensions, and one element type";
   for (int64_t i = 0; i < from.getRank(); ++i)
     if (sorted[i] != i)
       return emitOpError("has a permutation that does not name each dimension once");
@@ -241,13 +245,18 @@ AffineMap TransposeOp::getOperandMap(unsigned) {
     inverse[dim] = i;
   return AffineMap::getPermutationMap(inverse, getContext());
 }
+/// The last dimension stays the last.
+bool TransposeOp::readsNeighbours(unsigned, unsigned dim, int64_t) {
+  return dim + 1 == getPermutation().size() && getPermutation()[dim] == int64_t(dim);
+}
 Value TransposeOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   llvm::SmallVector<Coord> source(coords);
   for (auto [i, dim] : llvm::enumerate(getPermutation()))
     source[dim] = coords[i];
   return builder.operand(0, source);
 }
-void TransposeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void TransposeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   llvm::SmallVector<int64_t> inverse(getPermutation().size());
   for (auto [i, dim] : llvm::enumerate(getPermutation()))
@@ -289,9 +298,11 @@ AffineMap BroadcastOp::getOperandMap(unsigned) {
   size_t rank = shapeOf(getResult()).size();
   llvm::SmallVector<AffineExpr> exprs;
   for (size_t i = 0; i < from.size(); ++i)
-    exprs.push_back(from[i] == 1 ? getAffineConstantExpr(0, getContext()) : getAffineDimExpr(rank - from.size() + i, getContext()));
+    exprs.push_back(from[i] == 1 ? getAffineConstantExpr(0, getContext())
+                                 : getAffineDimExpr(rank - from.size() + i, getContext()));
   return AffineMap::get(rank, 0, exprs, getContext());
 }
+bool BroadcastOp::readsNeighbours(unsigned, unsigned, int64_t) { return true; }
 Value BroadcastOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   llvm::ArrayRef<int64_t> from = shapeOf(getInput());
   llvm::SmallVector<Coord> source;
@@ -299,7 +310,8 @@ Value BroadcastOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef
     source.push_back(from[i] == 1 ? builder.uniform(int64_t(0)) : coords[coords.size() - from.size() + i]);
   return builder.operand(0, source);
 }
-void BroadcastOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void BroadcastOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
     operandGradients[0] = unbroadcast(builder, getLoc(), resultGradients[0], shapeOf(getInput()));
@@ -335,7 +347,8 @@ Value ReverseOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<C
     source[dim] = builder.affine(coords[dim], -1, shapeOf(getInput())[dim] - 1);
   return builder.operand(0, source);
 }
-void ReverseOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ReverseOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
     operandGradients[0] = ReverseOp::create(builder, getLoc(), getType(), resultGradients[0], getDims());

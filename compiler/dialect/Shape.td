@@ -33,22 +33,22 @@ def Train_ReshapeOp : Train_Movement<"reshape", "the same elements in row-major 
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
   let hasFolder = 1;
 }
-def Train_TransposeOp : Train_Movement<"transpose", "result dimension i is operand dimension permutation[i]"> {
+def Train_TransposeOp : Train_Movement<"transpose", "result dimension i is operand dimension permutation[i]", [], ["readsNeighbours"]> {
   let arguments = (ins Train_Tensor:$input, DenseI64ArrayAttr:$permutation);
   let assemblyFormat = "$input $permutation attr-dict `:` type($input) `->` type($result)";
   let hasFolder = 1;
 }
-def Train_BroadcastOp : Train_Movement<"broadcast", "numpy's broadcasting: right-aligned, extent 1 repeats"> {
+def Train_BroadcastOp : Train_Movement<"broadcast", "numpy's broadcasting: right-aligned, extent 1 repeats", [], ["readsNeighbours"]> {
   let arguments = (ins Train_Tensor:$input);
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
   let hasFolder = 1;
 }
-def Train_SliceOp : Train_Movement<"slice", "elements start + i·step per dimension; steps may be negative"> {
+def Train_SliceOp : Train_Movement<"slice", "elements start + i·step per dimension; steps may be negative", [], ["readsNeighbours"]> {
   let arguments = (ins Train_Tensor:$input, DenseI64ArrayAttr:$starts, DenseI64ArrayAttr:$steps);
   let assemblyFormat = "$input `starts` $starts `steps` $steps attr-dict `:` type($input) `->` type($result)";
   let hasFolder = 1;
 }
-def Train_PadOp : Train_Movement<"pad", "`value` around (and, with steps above 1, between) the elements"> {
+def Train_PadOp : Train_Movement<"pad", "`value` around (and, with steps above 1, between) the elements", [], ["readsNeighbours"]> {
   let description = [{
     Result coordinate low + i·step holds input element i; everything else is `value`. With steps above 1 it is the
     derivative of a strided slice. Lows and steps are not negative; step ≥ 1.

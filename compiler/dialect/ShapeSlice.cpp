@@ -38,8 +38,8 @@ LogicalResult SliceOp::verify() {
     if (getSteps()[i] == 0)
       return emitOpError("has step 0 in dimension ") << i;
     if (count > 0 && (std::min(first, last) < 0 || std::max(first, last) >= from.getDimSize(i)))
-      return emitOpError("reads elements ") << first << " to " << last << " of dimension " << i << ", which has "
-                                            << from.getDimSize(i);
+      return emitOpError("reads elements ")
+             << first << " to " << last << " of dimension " << i << ", which has " << from.getDimSize(i);
   }
   return success();
 }
@@ -63,13 +63,17 @@ AffineMap SliceOp::getOperandMap(unsigned) {
     exprs.push_back(getAffineDimExpr(i, getContext()) * getSteps()[i] + getStarts()[i]);
   return AffineMap::get(getStarts().size(), 0, exprs, getContext());
 }
+bool SliceOp::readsNeighbours(unsigned, unsigned dim, int64_t count) {
+  return getSteps()[dim] == 1 && getStarts()[dim] % count == 0;
+}
 Value SliceOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   llvm::SmallVector<Coord> source;
   for (size_t i = 0; i < coords.size(); ++i)
     source.push_back(builder.affine(coords[i], getSteps()[i], getStarts()[i]));
   return builder.operand(0, source);
 }
-void SliceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SliceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                            llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0] || !isFloatTensor(getInput()))
     return;
@@ -90,7 +94,8 @@ void SliceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm
   }
   if (!mirrored.empty())
     gradient = ReverseOp::create(builder, getLoc(), gradient.getType(), gradient, mirrored);
-  operandGradients[0] = PadOp::create(builder, getLoc(), getInput().getType(), gradient, low, steps, llvm::APFloat(0.0));
+  operandGradients[0] =
+      PadOp::create(builder, getLoc(), getInput().getType(), gradient, low, steps, llvm::APFloat(0.0));
 }
 
 //===----------------------------------------------------------------------===//
@@ -107,8 +112,8 @@ LogicalResult PadOp::verify() {
     if (getLow()[i] < 0 || getSteps()[i] < 1)
       return emitOpError("has a negative low or a step below 1 in dimension ") << i;
     if (count > 0 && last >= to.getDimSize(i))
-      return emitOpError("puts element ") << count - 1 << " of dimension " << i << " at " << last << ", beyond its "
-                                          << to.getDimSize(i);
+      return emitOpError("puts element ")
+             << count - 1 << " of dimension " << i << " at " << last << ", beyond its " << to.getDimSize(i);
   }
   return success();
 }
@@ -123,6 +128,9 @@ void PadOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<
   }
 }
 AffineMap PadOp::getOperandMap(unsigned) { return {}; }
+bool PadOp::readsNeighbours(unsigned, unsigned dim, int64_t count) {
+  return getSteps()[dim] == 1 && getLow()[dim] % count == 0;
+}
 Value PadOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   llvm::ArrayRef<int64_t> from = shapeOf(getInput()), to = shapeOf(getResult());
   Type element = elementTypeOf(getInput());
@@ -153,10 +161,12 @@ Value PadOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord
   }
   return inside ? builder.operandIf(0, source, inside, padding) : builder.operand(0, source);
 }
-void PadOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void PadOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                          llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
-    operandGradients[0] = SliceOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getLow(), getSteps());
+    operandGradients[0] =
+        SliceOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getLow(), getSteps());
 }
 
 //===----------------------------------------------------------------------===//
@@ -179,8 +189,8 @@ LogicalResult ConcatOp::verify() {
       return emitOpError("has operands that differ outside dimension ") << getDim();
   }
   if (total != to.getDimSize(getDim()))
-    return emitOpError("has operands with ") << total << " elements along dimension " << getDim() << ", its result has "
-                                             << to.getDimSize(getDim());
+    return emitOpError("has operands with ")
+           << total << " elements along dimension " << getDim() << ", its result has " << to.getDimSize(getDim());
   return success();
 }
 void ConcatOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
@@ -217,7 +227,8 @@ Value ConcatOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
   }
   return result;
 }
-void ConcatOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ConcatOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                             llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
   if (!resultGradients[0] || !isFloatTensor(getResult()))
     return;

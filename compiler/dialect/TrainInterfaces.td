@@ -61,6 +61,15 @@ def Train_Fusible : OpInterface<"Fusible"> {
         bool all = elements($_op->getResult(0)) == elements($_op->getOperand(operand));
         return map && all && map.isPermutation() ? ::mlir::inversePermutation(map) : ::mlir::AffineMap();
       }]>,
+    InterfaceMethod<[{
+        True if `count` result elements side by side along dimension `dim`, from a multiple of `count` on, read elements of
+        operand `operand` that are side by side and from a multiple of `count` on along the same dimension, counted from the
+        last; or elements of extent 1 there. Not asked of pointwise ops, for which it holds.
+      }],
+      "bool", "readsNeighbours", (ins "unsigned":$operand, "unsigned":$dim, "int64_t":$count), "", [{
+        (void)operand, (void)dim, (void)count;
+        return false;
+      }]>,
     InterfaceMethod<"Emits result element(s) `coords` of result `result`: a scalar, or a vector of lanes.",
       "::mlir::Value", "emitElement",
       (ins "::tcc::train::ElementBuilder &":$builder, "unsigned":$result, "::llvm::ArrayRef<::tcc::train::Coord>":$coords)>
