@@ -387,7 +387,6 @@ Value Nest::combineLanes(Operation *op, Value vector) {
 }
 
 Value Nest::combineWarps(Operation *op, Value value) {
-  constexpr int64_t kScalarBytes = 8; // of the largest scalar
   OpBuilder &b = emitter.builder;
   Location loc = emitter.loc;
   Type type = value.getType();
@@ -400,13 +399,19 @@ Value Nest::combineWarps(Operation *op, Value value) {
     LLVM::StoreOp::create(b, loc, value, at(arith::DivUIOp::create(b, loc, thread, emitter.i64(kWarp))));
     return SmallVector<Value>();
   });
+  return combineShared(op, type, space.lanes / kWarp, at);
+}
+
+Value Nest::combineShared(Operation *op, Type type, int64_t warps, function_ref<Value(Value)> at) {
+  OpBuilder &b = emitter.builder;
+  Location loc = emitter.loc;
   meetBlock(b, loc);
   Value sum;
-  for (int64_t warp = 0; warp < space.lanes / kWarp; ++warp) {
+  for (int64_t warp = 0; warp < warps; ++warp) {
     Value next = LLVM::LoadOp::create(b, loc, type, at(emitter.i64(warp)));
     sum = sum ? cast<train::Reducible>(op).emitCombine(emitter, sum, next) : next;
   }
-  meetBlock(b, loc); // before the next reduction writes there
+  meetBlock(b, loc); // before the next value is written there
   return sum;
 }
 
@@ -449,12 +454,12 @@ SmallVector<Value> Nest::walkRow(unsigned level, ArrayRef<Operation *> reduction
 void Nest::emitRows(ArrayRef<SmallVector<Coord>> places) {
   struct Row {
     SmallVector<Coord> coords;
-    llvm::DenseMap<Operation *, Value> values;
-    SmallVector<Value> sums;
+    llvm::DenseMap<Operation *, Value> values{};
+    SmallVector<Value> sums{};
   };
   SmallVector<Row> rows;
   for (const SmallVector<Coord> &place : places)
-    rows.push_back({place, {}, {}});
+    rows.push_back(Row{place});
   auto forEach = [&](function_ref<void(Row &)> body) {
     for (Row &row : rows) {
       coords = row.coords;

@@ -36,6 +36,8 @@ private:
   /// Vectors that a reduction adds up one after another before it starts anew: a few in a hundred more work, and the
   /// sum of ten million elements is 300 additions deep instead of 300,000.
   static constexpr int64_t kLongestRun = 128;
+  /// Of the largest scalar: a value's place in shared memory.
+  static constexpr int64_t kScalarBytes = 8;
 
   void emitUnit(mlir::Value unit);
   /// Rows of a tile that a warp takes together, so that their loads are in flight and their shuffles under way at the
@@ -94,6 +96,10 @@ private:
   Values walkRow(unsigned level, llvm::ArrayRef<mlir::Operation *> reductions);
   /// Combines the values of the first threads of a block's warps, in their order; every thread gets the result.
   mlir::Value combineWarps(mlir::Operation *op, mlir::Value value);
+  /// Combines the values of that many warps, in their order, which the block's threads have just put into shared
+  /// memory: `at` gives the address of a warp's. The memory may be written again afterwards.
+  mlir::Value combineShared(mlir::Operation *op, mlir::Type type, int64_t warps,
+                            llvm::function_ref<mlir::Value(mlir::Value warp)> at);
   void setRow(mlir::Operation *op, mlir::Value value);
 
   // A thread's elements (NestThreads.cpp).
@@ -140,7 +146,7 @@ private:
   unsigned levelsDone = 0;                   ///< with sums in memory
   struct Column {
     train::Coord at;
-    llvm::DenseMap<mlir::Operation *, mlir::Value> rows; ///< results of the levels that are done
+    llvm::DenseMap<mlir::Operation *, mlir::Value> rows{}; ///< results of the levels that are done
   };
   llvm::SmallVector<Column> columns; ///< that this code sums up, lanes of vectors or a thread's
   size_t column = 0;                 ///< the one that is computed

@@ -39,13 +39,13 @@ void Nest::emitLaneParallel(Value start) {
 void Nest::emitLaneColumns(Value start) {
   OpBuilder &b = emitter.builder;
   Location loc = emitter.loc;
-  columns.assign(1, {lanesAt(start), {}});
+  columns.assign(1, Column{lanesAt(start)});
   if (space.columns > 1) {
     columns.clear();
     Value own = arith::MulIOp::create(b, loc, thread, emitter.i64(space.columns));
     own = arith::AddIOp::create(b, loc, start, own);
     for (int64_t i = 0; i < space.columns; ++i)
-      columns.push_back({Coord{arith::AddIOp::create(b, loc, own, emitter.i64(i)), 0, nullptr}, {}});
+      columns.push_back(Column{Coord{arith::AddIOp::create(b, loc, own, emitter.i64(i)), 0, nullptr}});
   }
   enterColumn(0);
   for (unsigned level = 0; level <= space.levels.size(); ++level) {
@@ -95,25 +95,18 @@ void Nest::emitLaneColumns(Value start) {
 }
 
 SmallVector<Value> Nest::combineRowWarps(ArrayRef<Operation *> reductions, ValueRange sums) {
-  constexpr int64_t kScalarBytes = 8; // of the largest scalar
   OpBuilder &b = emitter.builder;
   Location loc = emitter.loc;
   Value memory = sharedMemory(b, loc, space.threads() * kScalarBytes);
-  auto at = [&](Type type, Value warp) -> Value {
-    Value place = arith::AddIOp::create(b, loc, times(warp, space.lanes), thread);
-    return LLVM::GEPOp::create(b, loc, memory.getType(), type, memory, ValueRange{place});
-  };
   SmallVector<Value> all;
   for (auto [i, own] : llvm::enumerate(sums)) {
-    LLVM::StoreOp::create(b, loc, own, at(own.getType(), rowWarp));
-    meetBlock(b, loc);
-    Value sum;
-    for (int64_t warp = 0; warp < space.rowWarps; ++warp) {
-      Value next = LLVM::LoadOp::create(b, loc, own.getType(), at(own.getType(), emitter.i64(warp)));
-      sum = sum ? cast<train::Reducible>(reductions[i % reductions.size()]).emitCombine(emitter, sum, next) : next;
-    }
-    all.push_back(sum);
-    meetBlock(b, loc); // before the next one is written there
+    const Type type = own.getType();
+    auto at = [&](Value warp) -> Value {
+      Value place = arith::AddIOp::create(b, loc, times(warp, space.lanes), thread);
+      return LLVM::GEPOp::create(b, loc, memory.getType(), type, memory, ValueRange{place});
+    };
+    LLVM::StoreOp::create(b, loc, own, at(rowWarp));
+    all.push_back(combineShared(reductions[i % reductions.size()], type, space.rowWarps, at));
   }
   return all;
 }
