@@ -332,8 +332,9 @@ private:
     case plan::Instruction::kCollective:
       step.collective.emplace(entry, instruction, step.pointers, plan().training().parallel());
       break;
+    case plan::Instruction::kAttention:
     case plan::Instruction::CALL_NOT_SET:
-      return error("it calls nothing");
+      return error("it calls nothing that a CPU runs");
     }
     program.steps.push_back(std::move(step));
     return Status::success();

@@ -1,8 +1,8 @@
 //===- TrainSetup.cpp - what a training run needs before its first update -===//
 #include "runtime/train/TrainSetup.h"
-#include "runtime/train/AlgorithmRecord.h"
 #include "runtime/data/SampleWeights.h"
 #include "runtime/state/Weights.h"
+#include "runtime/train/AlgorithmRecord.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Resume.h"
 #include "runtime/train/RunFolder.h"
@@ -27,8 +27,8 @@ public:
     if (!updates)
       return updates.status();
     result.updates = updates.take();
-    for (auto stage : {&Setup::openCheckpoint, &Setup::openData, &Setup::setGoals, &Setup::initialize, &Setup::takeUpPosition,
-                       &Setup::beginAverages, &Setup::orderBatches, &Setup::planSteps})
+    for (auto stage : {&Setup::openCheckpoint, &Setup::openData, &Setup::setGoals, &Setup::initialize,
+                       &Setup::takeUpPosition, &Setup::beginAverages, &Setup::orderBatches, &Setup::planSteps})
       if (Status status = (this->*stage)(); !status.ok())
         return status;
     return std::move(result);
@@ -74,12 +74,12 @@ private:
         return read.status();
       known = read.take();
     }
-    std::optional<std::vector<uint32_t>> vocabulary = known.vocabulary;
     ScanLine scan(options.terminal ? options.messages : nullptr);
     auto hears = [&scan](uint64_t done, uint64_t files, uint64_t found) { scan.hear(done, files, found); };
     auto notes = [this](const std::string &text) { result.notes.push_back(text); };
-    auto opened = openEntryData(session, result.updates->dataEntry(), options.data,
-                                {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true, vocabulary, hears, notes});
+    auto opened = openEntryData(
+        session, result.updates->dataEntry(), options.data,
+        {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true, known.vocabulary, hears, notes});
     if (!opened)
       return opened.status();
     data = opened.take();
@@ -92,11 +92,13 @@ private:
       return error("{}: the plan has no entry 'evaluate'; compile with tcc --entry train,evaluate, or leave the "
                    "evaluation data out",
                    session.reader.path());
-    vocabulary.reset();
-    if (!data.dataset->vocabulary.empty())
-      vocabulary = data.dataset->vocabulary;
-    opened = openEntryData(session, *evaluate, split ? options.data : options.evalData,
-                           {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, vocabulary, hears, notes});
+    // Texts have the tokens of the training text; other data has no vocabulary.
+    known.vocabulary = data.dataset->vocabulary;
+    if (known.vocabulary->empty())
+      known.vocabulary.reset();
+    opened = openEntryData(
+        session, *evaluate, split ? options.data : options.evalData,
+        {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, known.vocabulary, hears, notes});
     if (!opened)
       return opened.status();
     if (!split && opened->dataset->classes != data.dataset->classes)
@@ -217,7 +219,8 @@ private:
       weights = read.take();
       if (!position.shuffle || data.dataset->epochSamples)
         return Status(fmt::format("data.sampler = \"{}\" draws samples at random: it excludes --no-shuffle and "
-                                  "data.windows = \"random\"", kind),
+                                  "data.windows = \"random\"",
+                                  kind),
                       kExitUsage);
     }
     SampleOrder order = data.dataset->epochSamples || !weights.empty() ? SampleOrder::Random
@@ -225,9 +228,10 @@ private:
                                                                        : SampleOrder::Ordered;
     const std::string window = settingText(settings, "shuffle_window");
     if (!window.empty() && order == SampleOrder::Random)
-      return Status("data.shuffle_window: samples that are drawn at random (data.sampler, data.windows = \"random\") have no "
-                    "order to shuffle; leave one of them out",
-                    kExitUsage);
+      return Status(
+          "data.shuffle_window: samples that are drawn at random (data.sampler, data.windows = \"random\") have no "
+          "order to shuffle; leave one of them out",
+          kExitUsage);
     if (!window.empty() && order == SampleOrder::Shuffled)
       order = SampleOrder::Windowed;
     Sampler sampler(samples, epochSamples, batch, order, position.seed, pad, std::move(weights));
@@ -241,8 +245,9 @@ private:
                    "data.last=pad",
                    options.data, epochSamples, batch, ranks > 1 ? fmt::format(" of each of {} ranks", ranks) : "");
     if (ranks > 1 && sampler.dropped())
-      result.notes.push_back(fmt::format("note: the last {} samples of an epoch fill no batch of {} ranks and are left out{}",
-                                         sampler.dropped(), ranks, pad ? "" : "; --set data.last=pad takes them"));
+      result.notes.push_back(
+          fmt::format("note: the last {} samples of an epoch fill no batch of {} ranks and are left out{}",
+                      sampler.dropped(), ranks, pad ? "" : "; --set data.last=pad takes them"));
     result.record = makeRunRecord(session);
     result.record.data = makeDataRecord(data, epochSamples, batches, ranks);
     result.batches = std::make_unique<TrainingBatches>(std::move(data), std::move(sampler), maxBadOf(session),
@@ -350,9 +355,10 @@ static Status makeRunFolder(const Session &session, const TrainOptions &options,
       run.notes.push_back(fmt::format("note: the plan is not the one in {}: results may differ in their last bits",
                                       resumed->reference.run));
     else if (!stored.target.empty() && stored.target != run.record.target)
-      run.notes.push_back(fmt::format("note: the target differs from the run's: {} → {}; results may differ in their last "
-                                      "bits",
-                                      stored.target, run.record.target));
+      run.notes.push_back(
+          fmt::format("note: the target differs from the run's: {} → {}; results may differ in their last "
+                      "bits",
+                      stored.target, run.record.target));
   }
   if (run.goesOn()) {
     auto superseded = supersedeAfter(run.folder, run.best, run.position);
