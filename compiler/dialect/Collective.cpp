@@ -178,7 +178,7 @@ void AllReduceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 LogicalResult RankBroadcastOp::verify() {
   if (failed(verifyTypes(*this)))
     return failure();
-  return getRoot() < 0 ? emitOpError("needs a rank that is not negative") : success();
+  return getRootAttr().getInt() < 0 ? emitOpError("needs a rank that is not negative") : success();
 }
 
 double RankBroadcastOp::getFlops() { return 0; }

@@ -133,5 +133,22 @@ TEST(Distribute, BucketsChangeNoBitOnAnyRank) {
   EXPECT_GT(joined, 100);
 }
 
+TEST(Collectives, ABroadcastIsFromARank) {
+  for (int root : {0, 3, -1}) {
+    std::string message;
+    ScopedDiagnosticHandler handler(&ranksContext(), [&](Diagnostic &diagnostic) {
+      message += diagnostic.str();
+      return success();
+    });
+    const std::string text = "func.func @step(%a: tensor<2xf32>) -> tensor<2xf32> {\n"
+                             "  %b = train.rank_broadcast(%a) {root = " +
+                             std::to_string(root) +
+                             " : i64} : (tensor<2xf32>) -> tensor<2xf32>\n"
+                             "  return %b : tensor<2xf32>\n}\n";
+    EXPECT_EQ(bool(parseSourceString<ModuleOp>(text, ParserConfig(&ranksContext()))), root >= 0) << message;
+    EXPECT_EQ(message.find("needs a rank that is not negative") != std::string::npos, root < 0) << message;
+  }
+}
+
 } // namespace
 } // namespace tcc::test
