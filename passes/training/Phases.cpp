@@ -120,8 +120,8 @@ private:
       const bool own = role == roles::kOptimizer || role == roles::kAccumulator;
       const bool clashes =
           role == roles::kConstant && other && other->getAttrDictionary() != variable->getAttrDictionary();
-      if (variable.getGroup() >= 0)
-        variable.setGroup(variable.getGroup() + int64_t(groupCount));
+      if (const auto group = int64_t(variable.getGroup()); group >= 0) // -1: of none
+        variable.setGroup(uint64_t(group) + groupCount);
       if (!own && !clashes)
         continue;
       std::string next = stateName(own ? name : llvm::StringRef((name + "/constant").str()), phase);

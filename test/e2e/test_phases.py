@@ -1,5 +1,6 @@
 """Alternating optimizers ([[phase]]): fifty steps against PyTorch's numbers (phases/make.py), resumes, accumulation, reports, mistakes."""
 import json
+import re
 import unittest
 from pathlib import Path
 
@@ -137,6 +138,12 @@ class Phases(EndToEnd):
             part = self.save(f"part{half}.safetensors", **{k: v[16 * half:16 * half + 16] for k, v in columns.items()})
             alone.append(metrics(self.train(single, part, steps=1, out=f"alone{half}"))[0][0]["loss.critic"])
         self.assertAlmostEqual(first["loss.critic"], np.mean(alone), 6)
+        self.plan("actor-critic", "--set", "train.accumulate=2", "--dump-phases-to", "phases", plan="again.tplan")
+        groups = dict(re.findall(r'train\.variable @"?([\w./]+)"? :.*?{(.*?)}', next((self.folder / "phases").glob("*-memory.mlir")).read_text()))
+        self.assertIn("group = 1", groups["policy.bias"])
+        self.assertIn("group = 1", groups["policy.bias/actor/gradient"])
+        for name in ("critic", "actor"):
+            self.assertNotIn("group", groups[f"loss/{name}/sum"], "it belongs to no parameter")
         self.assertTrue(all(np.isfinite(v).all() for v in state.values() if v.dtype.kind == "f"))
 
     def test_adapters_of_both_networks(self):
