@@ -224,6 +224,79 @@ TEST(Collectives, AShardIsARangeOfElementsAndZeros) {
   EXPECT_TRUE(succeeded(verify(*module)));
 }
 
+/// Whether groups of `count` along dimension `dim` of the op's result are, element by element, groups of its first
+/// operand from a multiple of `count` on; or equal, as where it is broadcast or padded.
+bool keepsGroups(Operation *op, unsigned dim, int64_t count) {
+  std::vector<train::HostTensor> operands, results;
+  for (Value operand : op->getOperands()) {
+    operands.emplace_back(cast<RankedTensorType>(operand.getType()));
+    train::HostTensor &numbers = operands.back();
+    for (int64_t i = 0; i < numbers.size(); ++i)
+      if (numbers.isFloat())
+        numbers.setDouble(i, double(i + 1));
+      else
+        numbers.setInt(i, i % 3);
+  }
+  results.emplace_back(cast<RankedTensorType>(op->getResult(0).getType()));
+  cast<train::Reference>(op).evaluate(operands, results);
+  auto strideOf = [](llvm::ArrayRef<int64_t> shape, size_t fromEnd) {
+    int64_t stride = 1;
+    for (int64_t extent : shape.take_back(fromEnd))
+      stride *= extent;
+    return stride;
+  };
+  const llvm::ArrayRef<int64_t> to = results[0].shape(), from = operands[0].shape();
+  const size_t behind = to.size() - dim - 1;
+  const int64_t extent = behind < from.size() ? from[from.size() - behind - 1] : 1, step = strideOf(to, behind),
+                stride = strideOf(from, std::min(behind, from.size()));
+  for (int64_t i = 0; i < results[0].size(); ++i) {
+    if (i / step % to[dim] % count != 0)
+      continue;
+    const double first = results[0].getDouble(i);
+    bool same = true, beside = int64_t(first - 1) / stride % extent % count == 0;
+    for (int64_t j = 1; j < count; ++j) {
+      same = same && results[0].getDouble(i + j * step) == first;
+      beside = beside && results[0].getDouble(i + j * step) == first + double(j * stride);
+    }
+    if (!same && !beside)
+      return false;
+  }
+  return true;
+}
+
+TEST(Interfaces, NeighboursAreReadSideBySide) {
+  auto module = parseSourceString<ModuleOp>(R"(
+    func.func @f(%x: tensor<8x16xf32>, %y: tensor<2x4x16xf32>, %v: tensor<16xf32>, %i: tensor<3xi64>) {
+      %0 = train.gather %x, %i axis = 0 {most = 8} : (tensor<8x16xf32>, tensor<3xi64>) -> tensor<3x16xf32>
+      %1 = train.gather %x, %i axis = 1 {most = 1} : (tensor<8x16xf32>, tensor<3xi64>) -> tensor<8x3xf32>
+      %2 = train.transpose %y [1, 0, 2] {most = 8} : tensor<2x4x16xf32> -> tensor<4x2x16xf32>
+      %3 = train.transpose %y [0, 2, 1] {most = 1} : tensor<2x4x16xf32> -> tensor<2x16x4xf32>
+      %4 = train.slice %x starts [1, 8] steps [2, 1] {most = 8} : tensor<8x16xf32> -> tensor<3x8xf32>
+      %5 = train.slice %x starts [0, 4] steps [1, 1] {most = 4} : tensor<8x16xf32> -> tensor<8x8xf32>
+      %6 = train.slice %x starts [0, 0] steps [1, 2] {most = 1} : tensor<8x16xf32> -> tensor<8x8xf32>
+      %7 = train.pad %x low [1, 8] steps [1, 1] value 0.0 {most = 8} : tensor<8x16xf32> -> tensor<10x32xf32>
+      %8 = train.pad %x low [0, 2] steps [1, 1] value 0.0 {most = 2} : tensor<8x16xf32> -> tensor<8x24xf32>
+      %9 = train.broadcast %v {most = 8} : tensor<16xf32> -> tensor<8x16xf32>
+      %10 = train.reverse %x [1] {most = 1} : tensor<8x16xf32> -> tensor<8x16xf32>
+      return
+    })",
+                                            ParserConfig(&test::testContext()));
+  ASSERT_TRUE(module);
+  int asked = 0;
+  module->walk([&](train::Fusible op) {
+    const auto most = op->getAttrOfType<IntegerAttr>("most");
+    ASSERT_TRUE(most);
+    const auto last = unsigned(cast<RankedTensorType>(op->getResult(0).getType()).getRank() - 1);
+    for (int64_t count : {2, 4, 8}) {
+      EXPECT_EQ(op.readsNeighbours(0, last, count), count <= most.getInt()) << op->getName().getStringRef().str();
+      EXPECT_TRUE(count > most.getInt() || keepsGroups(op, last, count))
+          << op->getName().getStringRef().str() << " by " << count;
+    }
+    ++asked;
+  });
+  EXPECT_EQ(asked, 11);
+}
+
 TEST(Interfaces, EveryOpHasACase) {
   llvm::StringSet<> covered;
   for (const test::Case &c : test::allCases())
