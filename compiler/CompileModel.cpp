@@ -21,7 +21,6 @@
 #include "frontend/Import.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
-#include "passes/Passes.h"
 #include "passes/training/Phases.h"
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
@@ -37,7 +36,6 @@
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
-#include "mlir/Transforms/Passes.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

@@ -14,7 +14,6 @@
 #include "passes/Lowering.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/JoinedKernels.h"
-#include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/VirtualRanks.h"

@@ -9,6 +9,7 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/memory/Buffers.h"
+#include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
 
 #include "llvm/ADT/SetVector.h"
