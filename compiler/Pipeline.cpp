@@ -211,7 +211,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
 
 double Pipeline::extraTimeOf() const {
   const bool ranks = recipe.parallel.distributed() || options.describeOnly;
-  return ranks && recipe.at("compiler.recompute_time").empty() ? 0 : recipe.recomputeTime;
+  return recipe.recomputeTime.value_or(ranks ? 0 : target.costs().recomputeTime);
 }
 
 bool Pipeline::wants(llvm::StringRef entry) const { return llvm::is_contained(entries, entry); }

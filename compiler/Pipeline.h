@@ -40,8 +40,9 @@ private:
   bool wants(llvm::StringRef entry) const;
   bool wantsLoss() const;
   bool wantsGradients() const;
-  /// Of recomputation without a budget. Over several ranks none unless the recipe says so: in the ladder's orders less
-  /// runs beside collectives, and nothing beside a reduce-scatter. A prediction for many devices is one for ranks.
+  /// Of recomputation without a budget: the recipe's, or the target's. Over several ranks none unless the recipe says
+  /// so: in the ladder's orders less runs beside collectives, and nothing beside a reduce-scatter. A prediction for many
+  /// devices is one for ranks.
   double extraTimeOf() const;
 };
 

@@ -239,7 +239,7 @@ struct Recipe {
   int64_t sliceBytes = 32 << 20;                   ///< compiler.slice_bytes
   std::string epilogues = "exact";                 ///< compiler.epilogues
   std::string cubins = "auto";                     ///< compiler.cubins
-  double recomputeTime = 0.015;                    ///< compiler.recompute_time
+  std::optional<double> recomputeTime;             ///< compiler.recompute_time; unset: the target's
   /// [[phase]]: each a recipe of its own, with the members below; none: one optimizer.
   std::vector<Recipe> phases;
   std::string phase;                        ///< its name

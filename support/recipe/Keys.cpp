@@ -443,7 +443,7 @@ std::vector<Key> makeKeys() {
        "generated kernels, which are far slower"},
       {"compiler.cubins", choice({"auto", "none"}), "\"auto\"", Recompile,
        "on CUDA: `\"auto\"`: where `tcc` finds ptxas, the plan holds machine code beside PTX; `\"none\"`: PTX alone"},
-      {"compiler.recompute_time", number({0, 1}), "0.015", Recompile,
+      {"compiler.recompute_time", number({0, 1}), "0.015 on a CPU, 0 on CUDA", Recompile,
        "without a memory budget: recompute values instead of keeping them while the step's planned time grows by at "
        "most "
        "this share; 0: nothing is executed twice, as over several ranks unless the recipe has this key"},

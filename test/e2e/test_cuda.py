@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+import models
 from common import ZOO, EndToEnd, case
 
 ARCHITECTURES = {"sm_80": "8.0", "sm_90": "8.0", "sm_120": "8.7"}     # and the PTX that each is written in
@@ -187,6 +188,19 @@ class Cuda(EndToEnd):
             text = next(phases.glob("*-kernels.mlir")).read_text()
             self.assertEqual(bool(re.search(r"train.reduce sum %\S+ \[1, 2\] : tensor<4x1x32x48xf32>", text)), is_cut, target)
             self.assertEqual(bool(re.search(r"train.reduce sum %\S+ \[0, 1\] : tensor<4x32x48xf32>", text)), not is_cut, target)
+
+    def test_a_card_recomputes_only_what_it_is_asked_to(self):
+        """A plan for a CPU gives 1.5 % of its time for less memory; on a card time is not given unasked."""
+        recipe = self.write("r.toml", models.CLASSES + models.SGD)
+        model = models.swish_tower(self.folder / "m.onnx", batch=16, channels=32, size=64, layers=6)
+        found = {}
+        for name, words in (("default", []), ("share", ["--set", "compiler.recompute_time=0.2"])):
+            plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--target", "cuda:sm_90", *words, plan=f"{name}.tplan")
+            report = self.report(plan)
+            found[name] = (report["recompute"]["extra_cost_fraction"], report["memory"]["arena_bytes"])
+        self.assertEqual(found["default"][0], 0)
+        self.assertTrue(0 < found["share"][0] <= 0.2, found)
+        self.assertLess(found["share"][1], found["default"][1])
 
     def test_a_card_by_name(self):
         """A percentage is of that card, and the report speaks of its rates."""

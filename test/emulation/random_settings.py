@@ -111,7 +111,9 @@ def check(seed, folder):
     words = lambda keys: [word for key in keys if settings.get(key) is not None for word in ("--set", f"{key}={settings[key]}")]
     told = f"{case.name} {' '.join(words(settings)[1::2])}{f' arena {share}' if share < 1 else ''}"
     print(f"seed {seed}: {told}", flush=True)
-    exact = trained(folder, "cpu", case, words(SHARED), "cpu")
+    # With a loss scale the first updates may be left out, on both.
+    half = ["--precision", "f16"] if settings["train.precision"] == "f16" else []
+    exact = trained(folder, "cpu", case, [*words(SHARED), *half], "cpu")
     card = [*words(settings), "--target", "cuda:sm_90"]
     if share < 1:
         card += smaller(folder, case, card, share)

@@ -54,7 +54,8 @@ struct CudaModel {
                     .kernelFlopsPerNs = 10000,
                     .bytesPerNs = 2500,
                     .stateBytesPerNs = 2500,
-                    .launchNs = 2000};
+                    .launchNs = 2000,
+                    .recomputeTime = 0}; // who has a card has its memory, and counts the time
   /// As an H200 reaches them (docs/measurements/device-runs.md): products and convolutions of 16-bit factors, attention on
   /// tiles. Of f32 factors rounded to TF32, half; attention in f32 takes three such products for one, a sixth.
   double narrowFlopsPerNs = 600000, narrowConvolutionFlopsPerNs = 100000, tileFlopsPerNs = 150000;

@@ -72,7 +72,13 @@ TEST(Frontier, ResultsOfOneRepeatAreMadeTogether) {
       writes.push_back(int(program.values.size()));
       program.values.push_back({"v", one, id, false});
     }
-    program.instructions.push_back({"i", 10, std::move(reads), writes, 0, {}, {}, repeatable, false, false});
+    ProgramInstruction instruction;
+    instruction.name = "i";
+    instruction.cost = 10;
+    instruction.reads = std::move(reads);
+    instruction.writes = writes;
+    instruction.repeatable = repeatable;
+    program.instructions.push_back(std::move(instruction));
     return writes;
   };
   const int input = add({}, {64}, false)[0];
