@@ -119,7 +119,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     if (recipe.fuse && options.libraryKernels && recipe.attentionCalls != "none") {
                       train::CallAttentionPassOptions call;
                       call.gradients = recipe.attentionCalls == "both";
-                      passes.addNestedPass<func::FuncOp>(train::createCallAttentionPass(call));
+                      passes.addPass(train::createCallAttentionPass(call));
                     }
                     passes.addPass(train::createElideZeroFillPass());
                     passes.addPass(train::createFoldConstantsPass());

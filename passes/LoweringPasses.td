@@ -264,14 +264,18 @@ def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
                  Option<"length", "length", "int64_t", "32", "least steps of a part; a step is a vector, or one element of each of its lanes">];
 }
 
-def CallAttentionPass : Pass<"call-attention", "::mlir::func::FuncOp"> {
+def CallAttentionPass : Pass<"call-attention", "::mlir::ModuleOp"> {
   let summary = "Replace attention by the library's, where the target has a call";
   let description = [{
-    train.attention without bias, mask, soft cap and dropout becomes train.attention_call if the target has a call for it. It
-    keeps one number a row for the gradient, so the pass decides for attention and its gradients together: `forward`
-    leaves the gradient a generated kernel, which reads logsumexp without its rounding error; `both` takes the library's
-    gradient, and nothing if the target has no call for it. A bias's gradient, and readers of the rounding error that are no
-    gradient, keep attention as it is.
+    train.attention without soft cap and dropout becomes train.attention_call if the target has a call for it. The call keeps
+    one number a row for the gradient, so the pass decides for attention and its gradients together: `forward` leaves the
+    gradient a generated kernel, which reads logsumexp without its rounding error; `both` takes the library's gradient, and
+    a kernel where the target has no call for that. Readers of the rounding error that are no gradient keep attention as
+    it is.
+
+    A bias and a mask become one bias of the operands' type, for every query and key, which a generated gradient then
+    reads, too. They need the mark `train.rows_keep_keys`: rows that see no key are not the library's. The bias's gradient
+    comes summed over samples and heads that share a bias, so its reader must be that sum.
 
     ```mlir
     %o, %l, %rest = train.attention %q, %k, %v {scale = 0.25, causal = true}
@@ -281,6 +285,15 @@ def CallAttentionPass : Pass<"call-attention", "::mlir::func::FuncOp"> {
     %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %do {scale = 0.25, causal = true}
     // with gradients = true
     %dq, %dk, %dv = train.attention_grad_call %q, %k, %v, %o, %l, %do {scale = 0.25, causal = true}
+
+    %o, %l, %rest = train.attention %q, %k, %v, %bias {scale = 0.25, train.rows_keep_keys} // f32
+    %dq, %dk, %dv, %ds = train.attention_grad %q, %k, %v, %bias, %o, %l, %rest, %do {scale = 0.25, train.rows_keep_keys}
+    %db = train.reduce sum %ds [0] : tensor<8x12x64x64xf32> -> tensor<1x12x64x64xf32>
+    // with gradients = true becomes
+    %b = train.cast %bias : tensor<1x12x64x64xf32> -> tensor<1x12x64x64xbf16>
+    %o, %l = train.attention_call %q, %k, %v, %b {scale = 0.25}
+    %dq, %dk, %dv, %g = train.attention_grad_call %q, %k, %v, %o, %l, %do, %b {scale = 0.25}
+    %db = train.cast %g : tensor<1x12x64x64xbf16> -> tensor<1x12x64x64xf32>
     ```
   }];
   let options = [Option<"gradients", "gradients", "bool", "false", "replace gradients, too">];

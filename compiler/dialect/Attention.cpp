@@ -145,6 +145,13 @@ public:
           body(b, h, i);
   }
 
+  static int64_t broadcastIndex(llvm::ArrayRef<int64_t> shape, int64_t b, int64_t h, int64_t i, int64_t j) {
+    Dims at = {b, h, i, j};
+    for (auto [coordinate, extent] : llvm::zip_equal(at, shape))
+      coordinate = extent == 1 ? 0 : coordinate;
+    return ravel(at, shape);
+  }
+
 private:
   bool masked(int64_t b, int64_t h, int64_t i, int64_t j) const {
     return s.mask >= 0 && !operands[s.mask].getInt(broadcastIndex(s.maskShape, b, h, i, j));
@@ -155,13 +162,6 @@ private:
       sum += query(b, h, i, d) * key(b, h, j, d);
     return s.scale * sum;
   }
-  static int64_t broadcastIndex(const Dims &shape, int64_t b, int64_t h, int64_t i, int64_t j) {
-    Dims at = {b, h, i, j};
-    for (auto [coordinate, extent] : llvm::zip_equal(at, shape))
-      coordinate = extent == 1 ? 0 : coordinate;
-    return ravel(at, shape);
-  }
-
   const AttentionShape &s;
   llvm::ArrayRef<HostTensor> operands;
 };
@@ -356,8 +356,8 @@ void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> o
         sums[0][naive.queryIndex(b, h, i, d)] += rawGrad * naive.key(b, h, j, d);
         sums[1][naive.keyIndex(b, h, j, d)] += rawGrad * naive.query(b, h, i, d);
       }
-      if (results.size() > 3)
-        sums[3][naive.scoreIndex(b, h, i, j)] = scoreGrad;
+      if (results.size() > 3) // of every score, or summed to the bias's shape
+        sums[3][naive.broadcastIndex(results[3].shape(), b, h, i, j)] += scoreGrad;
     }
   });
   for (auto [result, values] : llvm::zip_equal(results, sums))

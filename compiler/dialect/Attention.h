@@ -13,6 +13,9 @@ namespace names {
 inline constexpr llvm::StringLiteral kTf32Products = "train.tf32_products";
 /// unit, on attention of 16-bit numbers and its gradient: rows that are read in place begin at whole words of 32 bits
 inline constexpr llvm::StringLiteral kWordRows = "train.word_rows";
+/// unit, on attention with a bias, a mask or a shifted diagonal and its gradient: whatever the data, each query sees a
+/// key whose bias is of ordinary size
+inline constexpr llvm::StringLiteral kRowsKeepKeys = "train.rows_keep_keys";
 } // namespace names
 
 /// What warps multiply for heads of this type.
@@ -47,6 +50,8 @@ struct AttentionShape {
   /// Do the gradients of raw scores depend on more than the scale?
   bool hasSlopes() const { return softcap > 0 || maskFill; }
   int64_t groupSize() const { return heads / keyHeads; }
+  /// Is the causal mask another than that of a square?
+  bool isShifted() const { return causal && causalOffset != 0; }
   /// Keys that query i may see.
   int64_t seenBy(int64_t i) const { return causal ? std::clamp<int64_t>(i + causalOffset + 1, 0, keys) : keys; }
   /// Scores that the causal mask leaves, over all heads.
@@ -112,10 +117,20 @@ void evaluateAttention(const AttentionShape &s, llvm::ArrayRef<HostTensor> opera
 void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
                            llvm::MutableArrayRef<HostTensor> results);
 
-/// Scores are products times a number, of which causality alone excludes some.
-template <typename OpTy> bool isPlainAttention(OpTy op) {
+/// Why a library's calls take no attention of this form, for people; "" if they do. Types and sizes are the target's
+/// question.
+template <typename OpTy> std::string callObjection(OpTy op) {
   AttentionShape s = attentionShapeOf(op);
-  return s.bias < 0 && s.mask < 0 && s.softcap == 0 && s.dropout == 0 && (!s.causal || s.causalOffset == 0);
+  if (!suitsCalls(s.depth, s.width))
+    return "its heads have " + std::to_string(s.depth) + " and " + std::to_string(s.width) +
+           " features, cuDNN takes multiples of 8 up to 128";
+  if (s.softcap != 0)
+    return "it has a soft cap";
+  if (s.dropout != 0)
+    return "it has dropout";
+  if ((s.bias >= 0 || s.mask >= 0 || s.isShifted()) && !op->hasAttr(names::kRowsKeepKeys))
+    return "its mask may exclude all keys of a query, as far as is known without data";
+  return "";
 }
 
 } // namespace tcc::train

@@ -59,9 +59,9 @@ def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of 
   let hasCanonicalizer = 1;
 }
 
-/// As the target's library computes them, without bias, mask, soft cap and dropout: calls of the plan. Heads may be strided
+/// As the target's library computes them, without mask, soft cap and dropout: calls of the plan. Heads may be strided
 /// views of other tensors, as for the kernels: fold-strides puts the op with the movements into a region, place-calls gives
-/// that the call with strides.
+/// that the call with strides. `bias` has the operands' type and no gaps: [1 or B, 1 or H, Tq, Tk].
 class Train_AttentionCallBase<string mnemonic, string text>
     : Train_PureOp<mnemonic, [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_LibraryCall, ["getInPlaceOperand"]>,
                               DeclareOpInterfaceMethods<Train_LoopKernel, ["acceptsLayout"]>]> {
@@ -72,20 +72,22 @@ class Train_AttentionCallBase<string mnemonic, string text>
 def Train_AttentionCallOp : Train_AttentionCallBase<"attention_call", "attention by a library, which keeps one number a row"> {
   let description = [{
     Output and logsumexp as those of train.attention with the same operands; what rounding takes from logsumexp is lost.
-    Weights are rounded to the operands' type before they multiply values. `causal` excludes j > i.
-    call-attention replaces train.attention by it.
+    Weights are rounded to the operands' type before they multiply values. `causal` excludes j > i. Each row sees a key:
+    what the library makes of a row that sees none is not documented. call-attention replaces train.attention by it.
   }];
-  let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value, F64Attr:$scale,
-                       DefaultValuedAttr<BoolAttr, "false">:$causal);
+  let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
+                       Optional<Train_FloatTensor>:$bias, F64Attr:$scale, DefaultValuedAttr<BoolAttr, "false">:$causal);
   let results = (outs Train_FloatTensor:$output, Train_FloatTensor:$logsumexp);
 }
 def Train_AttentionGradCallOp : Train_AttentionCallBase<"attention_grad_call", "gradients of attention_call, by the same library"> {
   let description = [{
-    The gradients of train.attention_grad with the output and logsumexp of train.attention_call.
+    The gradients of train.attention_grad with the output and logsumexp of train.attention_call. `biasGrad`, present only
+    if it has a reader, has the bias's type and shape: it is summed over the samples and heads that share an element.
   }];
   let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value, Train_FloatTensor:$output,
-                       Train_FloatTensor:$logsumexp, Train_FloatTensor:$outputGrad, F64Attr:$scale,
-                       DefaultValuedAttr<BoolAttr, "false">:$causal);
-  let results = (outs Train_FloatTensor:$queryGrad, Train_FloatTensor:$keyGrad, Train_FloatTensor:$valueGrad);
+                       Train_FloatTensor:$logsumexp, Train_FloatTensor:$outputGrad, Optional<Train_FloatTensor>:$bias,
+                       F64Attr:$scale, DefaultValuedAttr<BoolAttr, "false">:$causal);
+  let results = (outs Train_FloatTensor:$queryGrad, Train_FloatTensor:$keyGrad, Train_FloatTensor:$valueGrad,
+                      Variadic<Train_FloatTensor>:$biasGrad);
 }
 #endif // TCC_DIALECT_ATTENTION_TD

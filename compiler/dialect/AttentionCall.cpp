@@ -31,19 +31,24 @@ template <typename OpTy> AttentionShape callShapeOf(OpTy op) {
                    0,
                    0,
                    Float32Type::get(op.getContext())};
-  if constexpr (std::is_same_v<OpTy, AttentionGradCallOp>) {
+  constexpr bool isGradient = std::is_same_v<OpTy, AttentionGradCallOp>;
+  if constexpr (isGradient) {
     s.output = 3;
     s.logsumexp = 4;
     s.outputGrad = 5;
   }
+  if (op.getBias()) {
+    s.bias = isGradient ? 6 : 3;
+    s.biasShape = llvm::to_vector(shapeOf(op.getBias()));
+  }
   return s;
 }
 
-/// The tensors that have one number a row; all others are of heads, and may be strided views.
+/// All tensors but numbers of rows, the bias and its gradient are of heads, and may be strided views.
 template <typename OpTy> bool isOfHeads(bool isResult, unsigned number) {
   if (std::is_same_v<OpTy, AttentionCallOp>)
-    return !isResult || number == 0;
-  return isResult || number != 4;
+    return isResult ? number == 0 : number < 3;
+  return isResult ? number < 3 : number != 4 && number != 6;
 }
 
 /// Libraries read and write 16 bytes of a row at a time, which are aligned.
@@ -85,6 +90,12 @@ template <typename OpTy> void buildAttentionCall(OpTy op, plan::Instruction &ins
   call.set_width(s.width);
   call.set_scale(s.scale);
   call.set_causal(s.causal);
+  if (s.bias >= 0) {
+    call.set_bias_batch(s.biasShape[0]);
+    call.set_bias_heads(s.biasShape[1]);
+  }
+  if constexpr (std::is_same_v<OpTy, AttentionGradCallOp>)
+    call.set_bias_gradient(!op.getBiasGrad().empty());
   auto region = dyn_cast<FusedOp>(op->getParentOp());
   LoopKernel kernel = region ? LoopKernel(op.getOperation()) : LoopKernel();
   const unsigned operands = region ? region->getNumOperands() : op->getNumOperands();
@@ -120,8 +131,18 @@ template <typename OpTy> LogicalResult verifyCallShapes(OpTy op) {
     good &= fits(op.getOutputGrad(), output, element) && op.getQueryGrad().getType() == op.getQuery().getType() &&
             op.getKeyGrad().getType() == op.getKey().getType() &&
             op.getValueGrad().getType() == op.getValue().getType();
-  return good ? success()
-              : op.emitOpError("needs tensors of heads in one element type, and one number a row in ") << s.sumType;
+  if (!good)
+    return op.emitOpError("needs tensors of heads in one element type, and one number a row in ") << s.sumType;
+  const llvm::ArrayRef<int64_t> b = s.biasShape;
+  bool biased = s.bias < 0 || (b.size() == 4 && (b[0] == 1 || b[0] == s.batch) && (b[1] == 1 || b[1] == s.heads) &&
+                               b[2] == s.queries && b[3] == s.keys && elementTypeOf(op.getBias()) == element);
+  if constexpr (std::is_same_v<OpTy, AttentionGradCallOp>)
+    for (auto [number, gradient] : llvm::enumerate(op.getBiasGrad()))
+      biased &= number == 0 && op.getBias() && gradient.getType() == op.getBias().getType();
+  if (!biased)
+    return op.emitOpError("needs a bias of the operands' element type for each query and key, of one sample or all and "
+                          "one head or all, and a gradient of its type");
+  return success();
 }
 
 } // namespace

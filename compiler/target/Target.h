@@ -45,7 +45,7 @@ struct Capabilities {
   bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
   bool attentionTiles = false; ///< attention has kernels for warps where heads suit them (suitsTiles)
-  bool attentionCalls = false; ///< its library computes attention and its gradient, where suitsCalls says so
+  bool attentionCalls = false; ///< its library computes attention where suitsCalls says so: call() knows its gradient
   int64_t productRowBytes = 0; ///< rows of matrices that are a multiple of it keep tensor cores fed; 0: any
   int64_t chunkBytes = int64_t(64) << 20; ///< of a large product of rows, a part: compiler.chunk_bytes unless the recipe has it
   int64_t leastRowwiseBytes = 0; ///< of a gradient whose rows go to a kernel: a smaller one stays in caches until read

@@ -1,13 +1,21 @@
 //===- CallAttention.cpp - attention as calls of the target ---------------===//
 //
 // A library's attention keeps one number a row for its gradient, ours two: the second is the rounding error of the
-// first, which matters where a finite mask excludes a whole row. Forms with such masks are no calls.
+// first, which matters where a finite mask excludes a whole row. Forms that may do so are no calls.
+//
+// The library adds a bias of the operands' type, for each query and key. Ours may be f32 and broadcast along these, and
+// masks are tensors of their own, or a shifted diagonal: a small kernel writes all as one bias. An excluded key gets a
+// number there that both 16-bit types have, far below any score of ordinary size, since what the library makes of a
+// block of keys that are all −∞ is not documented.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
 #include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
+
+#include "llvm/Support/FormatVariadic.h"
+#include "llvm/Support/JSON.h"
 
 using namespace mlir;
 
@@ -17,54 +25,80 @@ namespace tcc::train {
 #include "passes/LoweringPasses.h.inc"
 
 namespace {
+constexpr double kExcludedBias = -32768;
+
+/// Reasons why attention, or its gradient alone, stays a kernel; for the report.
+struct CallReport {
+  struct Line {
+    std::string node, what, reason;
+    llvm::json::Array entries;
+  };
+  std::vector<Line> lines;
+
+  void add(Operation *op, llvm::StringRef what, const std::string &reason) {
+    const std::string node = nodeName(op->getLoc()).str();
+    auto found = llvm::find_if(
+        lines, [&](const Line &line) { return line.node == node && line.what == what && line.reason == reason; });
+    if (found == lines.end())
+      found = lines.insert(lines.end(), {node, what.str(), reason, {}});
+    found->entries.push_back(op->getParentOfType<func::FuncOp>().getName());
+  }
+  void write(ModuleOp module) {
+    for (Line &line : lines)
+      addNote(module, "attention kept", line.node,
+              llvm::formatv("{0}", llvm::json::Value(llvm::json::Object{
+                                       {"what", line.what}, {"reason", line.reason}, {"in", std::move(line.entries)}}))
+                  .str());
+  }
+};
 
 class CallBuilder {
 public:
-  CallBuilder(const target::Target &target, bool gradients) : target(target), gradients(gradients) {}
+  CallBuilder(const target::Target &target, bool gradients, CallReport &report)
+      : target(target), gradients(gradients), report(report) {}
 
   void replace(AttentionOp op) {
     std::vector<AttentionGradOp> grads;
-    if (!isPlainAttention(op) || !findGradients(op, grads))
-      return;
+    const unsigned bits = elementTypeOf(op.getQuery()).getIntOrFloatBitWidth();
+    std::string objection = bits != 16 ? "its numbers have " + std::to_string(bits) + " bits" : callObjection(op);
+    if (objection.empty() && !findGradients(op, grads))
+      objection = "something else than its gradient reads the logarithms of its rows' sums";
+    if (!objection.empty())
+      return report.add(op, "attention", objection);
     OpBuilder builder(op);
+    std::vector<Operation *> made;
+    const Value bias = writeBias(builder, op, made);
     auto call =
         AttentionCallOp::create(builder, op.getLoc(), op.getOutput().getType(), op.getLogsumexp().getType(),
-                                op.getQuery(), op.getKey(), op.getValue(), op.getScaleAttr(), op.getCausalAttr());
-    std::vector<Operation *> calls{call};
-    if (gradients)
-      for (AttentionGradOp grad : grads) {
-        builder.setInsertionPoint(grad);
-        calls.push_back(AttentionGradCallOp::create(
-            builder, grad.getLoc(), grad->getResultTypes(), grad.getQuery(), grad.getKey(), grad.getValue(),
-            call.getOutput(), call.getLogsumexp(), grad.getOutputGrad(), grad.getScaleAttr(), grad.getCausalAttr()));
-      }
-    const bool known = llvm::all_of(calls, [&](Operation *made) { return target.call(made).has_value(); });
-    if (!known) {
-      for (Operation *made : llvm::reverse(calls))
-        made->erase();
-      return;
+                                op.getQuery(), op.getKey(), op.getValue(), bias, op.getScaleAttr(), diagonalOf(op));
+    made.push_back(call);
+    if (!target.call(call)) {
+      erase(made);
+      return report.add(op, "attention", "cuDNN has no engine for its sizes");
     }
     op.getOutput().replaceAllUsesWith(call.getOutput());
     op.getLogsumexp().replaceAllUsesWith(call.getLogsumexp());
-    for (auto [number, grad] : llvm::enumerate(grads))
-      if (gradients) {
-        grad->replaceAllUsesWith(calls[number + 1]->getResults());
-        grad->erase();
-      } else {
-        grad.getLogsumexpRestMutable().clear();
-      }
+    for (AttentionGradOp grad : grads)
+      if (!gradients || !replaceGradient(grad, call))
+        readCall(grad, bias);
     op->erase();
   }
 
 private:
-  /// The gradients that read what attention keeps. False: something else does, or one of them is more than attention's.
+  static void erase(llvm::ArrayRef<Operation *> made) {
+    for (Operation *op : llvm::reverse(made))
+      op->erase();
+  }
+
+  /// The gradients that read what attention keeps. False: something else does.
   static bool findGradients(AttentionOp op, std::vector<AttentionGradOp> &grads) {
     auto collect = [&](Value value) {
       return llvm::all_of(value.getUses(), [&](OpOperand &use) {
         auto grad = dyn_cast<AttentionGradOp>(use.getOwner());
         if (!grad || grad.getOutput() != op.getOutput() || grad.getQuery() != op.getQuery() ||
-            grad.getKey() != op.getKey() || grad.getValue() != op.getValue() || !grad.getBiasGrad().empty() ||
-            !isPlainAttention(grad) || grad.getScale() != op.getScale() || grad.getCausal() != op.getCausal())
+            grad.getKey() != op.getKey() || grad.getValue() != op.getValue() || grad.getBias() != op.getBias() ||
+            grad.getMask() != op.getMask() || !callObjection(grad).empty() || grad.getScale() != op.getScale() ||
+            grad.getCausal() != op.getCausal() || grad.getCausalOffset() != op.getCausalOffset())
           return false;
         if (!llvm::is_contained(grads, grad))
           grads.push_back(grad);
@@ -74,21 +108,140 @@ private:
     return collect(op.getLogsumexp()) && collect(op.getLogsumexpRest());
   }
 
+  /// What the library compares: it knows the diagonal of a square alone.
+  static BoolAttr diagonalOf(AttentionOp op) {
+    return BoolAttr::get(op.getContext(), op.getCausal() && !attentionShapeOf(op).isShifted());
+  }
+
+  /// Bias, mask and a shifted diagonal as the library's bias; null where there is none of them.
+  static Value writeBias(OpBuilder &builder, AttentionOp op, std::vector<Operation *> &made) {
+    Value bias = op.getBias(), mask = op.getMask();
+    const bool shifted = attentionShapeOf(op).isShifted();
+    if (!bias && !mask && !shifted)
+      return Value();
+    llvm::SmallVector<int64_t> shape(4, 1);
+    for (Value part : {bias, mask})
+      if (part)
+        for (auto [extent, other] : llvm::zip_equal(shape, shapeOf(part)))
+          extent = std::max(extent, other);
+    shape[2] = shapeOf(op.getQuery())[2];
+    shape[3] = shapeOf(op.getKey())[2];
+    Operation *before = op->getPrevNode();
+    const Type element = elementTypeOf(op.getQuery());
+    const Type full = RankedTensorType::get(shape, bias ? elementTypeOf(bias) : element);
+    Location loc = op.getLoc();
+    Value sum = bias ? broadcastTo(builder, loc, bias, shape) : splat(builder, loc, full, 0);
+    auto exclude = [&](Value kept) {
+      sum = select(builder, loc, broadcastTo(builder, loc, kept, shape), sum, splat(builder, loc, full, kExcludedBias));
+    };
+    if (mask)
+      exclude(mask);
+    if (shifted) {
+      auto range = [&](llvm::ArrayRef<int64_t> extents, int64_t dim) {
+        return Expr(builder, loc,
+                    IotaOp::create(builder, loc, RankedTensorType::get(extents, builder.getI64Type()), dim));
+      };
+      const Expr distance = range({1, 1, 1, shape[3]}, 3) - range({1, 1, shape[2], 1}, 2);
+      exclude(distance.compare(CompareKind::le, double(int64_t(op.getCausalOffset()))));
+    }
+    sum = cast(builder, loc, sum, element);
+    Operation *first = before ? before->getNextNode() : &op->getBlock()->front();
+    for (Operation *one = first; one != op.getOperation(); one = one->getNextNode())
+      made.push_back(one);
+    return sum;
+  }
+
+  /// False: the target has no call for it, or its bias's gradient is read in a form that the library does not give.
+  bool replaceGradient(AttentionGradOp grad, AttentionCallOp call) {
+    const Value bias = call.getBias();
+    llvm::SmallVector<ReduceOp> sums;
+    const bool biasGrad = !grad.getBiasGrad().empty() && !grad.getBiasGrad()[0].use_empty();
+    if (biasGrad && !findSums(grad.getBiasGrad()[0], bias, sums)) {
+      report.add(grad, "gradient", "its bias's gradient is read before it is summed to the bias's shape");
+      return false;
+    }
+    OpBuilder builder(grad);
+    llvm::SmallVector<Type> biasType;
+    if (biasGrad)
+      biasType.push_back(bias.getType());
+    auto made = AttentionGradCallOp::create(
+        builder, grad.getLoc(), grad.getQueryGrad().getType(), grad.getKeyGrad().getType(),
+        grad.getValueGrad().getType(), biasType, grad.getQuery(), grad.getKey(), grad.getValue(), call.getOutput(),
+        call.getLogsumexp(), grad.getOutputGrad(), bias, grad.getScaleAttr(), call.getCausalAttr());
+    if (!target.call(made)) {
+      made->erase();
+      report.add(grad, "gradient",
+                 "cuDNN has no engine that repeats its bits for these sizes, or takes too much memory");
+      return false;
+    }
+    grad.getQueryGrad().replaceAllUsesWith(made.getQueryGrad());
+    grad.getKeyGrad().replaceAllUsesWith(made.getKeyGrad());
+    grad.getValueGrad().replaceAllUsesWith(made.getValueGrad());
+    if (biasGrad) {
+      Value all = grad.getBiasGrad()[0];
+      const Value got = cast(builder, grad.getLoc(), made.getBiasGrad()[0], elementTypeOf(all));
+      for (ReduceOp sum : sums) {
+        llvm::SmallVector<int64_t> left; // along which the library's bias is not repeated, and the graph's is
+        for (int64_t dim : sum.getDims())
+          if (shapeOf(bias)[size_t(dim)] == shapeOf(all)[size_t(dim)] && shapeOf(all)[size_t(dim)] > 1)
+            left.push_back(dim);
+        sum.getResult().replaceAllUsesWith(reduceSum(builder, sum.getLoc(), got, left));
+        sum->erase();
+      }
+      if (sums.empty())
+        all.replaceAllUsesWith(got);
+    }
+    grad->erase();
+    return true;
+  }
+
+  /// Who sums the gradients of all scores to the bias's shape, if the library's bias is repeated. False: something else
+  /// reads them.
+  static bool findSums(Value all, Value bias, llvm::SmallVectorImpl<ReduceOp> &sums) {
+    llvm::SmallVector<int64_t> repeated;
+    for (auto [dim, extents] : llvm::enumerate(llvm::zip_equal(shapeOf(all), shapeOf(bias))))
+      if (std::get<0>(extents) != std::get<1>(extents))
+        repeated.push_back(int64_t(dim));
+    if (repeated.empty())
+      return true;
+    for (Operation *user : all.getUsers()) {
+      auto sum = dyn_cast<ReduceOp>(user);
+      if (!sum || sum.getKind() != ReduceKind::sum ||
+          !llvm::all_of(repeated, [&](int64_t dim) { return llvm::is_contained(sum.getDims(), dim); }))
+        return false;
+      sums.push_back(sum);
+    }
+    return true;
+  }
+
+  /// Lets a kernel read what the library keeps, and add what it added: weights are computed again from both.
+  static void readCall(AttentionGradOp grad, Value bias) {
+    grad.getLogsumexpRestMutable().clear();
+    if (!bias)
+      return;
+    grad.getMaskMutable().clear();
+    grad.getBiasMutable().assign(bias);
+  }
+
   const target::Target &target;
   bool gradients;
+  CallReport &report;
 };
 
 struct CallAttention : impl::CallAttentionPassBase<CallAttention> {
   using CallAttentionPassBase::CallAttentionPassBase;
 
   void runOnOperation() override {
-    func::FuncOp function = getOperation();
-    const target::Target *target = target::targetOf(function);
-    if (!function->hasAttr(names::kEntry) || !target)
-      return;
-    CallBuilder builder(*target, gradients);
-    for (auto op : llvm::make_early_inc_range(function.getOps<AttentionOp>()))
-      builder.replace(op);
+    CallReport report;
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      const target::Target *target = target::targetOf(function);
+      if (!function->hasAttr(names::kEntry) || !target || !target->capabilities().attentionCalls)
+        continue;
+      CallBuilder builder(*target, gradients, report);
+      for (auto op : llvm::make_early_inc_range(function.getOps<AttentionOp>()))
+        builder.replace(op);
+    }
+    report.write(getOperation());
   }
 };
 

@@ -7,9 +7,10 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
-#include "passes/attention/AttentionMatch.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
+#include "passes/attention/AttentionBias.h"
+#include "passes/attention/AttentionMatch.h"
 
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -76,10 +77,11 @@ public:
       op->setAttr(names::kTf32Products, builder.getUnitAttr());
     if ((tiles == TileNumbers::BF16 || tiles == TileNumbers::F16) && suitsTiles(tiles, depth, width))
       op->setAttr(names::kWordRows, builder.getUnitAttr());
-    if (callsOnly && !byTiles && !(isPlainAttention(op) && suitsCalls(depth, width))) {
+    if ((bias || mask || attentionShapeOf(op).isShifted()) && keepKeys)
+      op->setAttr(names::kRowsKeepKeys, builder.getUnitAttr());
+    if (std::string objection = callObjection(op); callsOnly && !byTiles && !objection.empty()) {
       op.erase();
-      failure = {match.softmax, llvm::formatv("cuDNN takes no bias, soft cap, dropout, or mask but the causal one, and heads of a "
-                                              "multiple of 8 features up to 128; these have {0} and {1}", depth, width).str()};
+      failure = {match.softmax, "cuDNN takes no attention of this form: " + objection};
       return nullptr;
     }
     match.product.getResult().replaceAllUsesWith(writeResult(op));
@@ -168,6 +170,10 @@ private:
       return false;
     for (ScoreTerm *term : biases)
       term->access = reader.shrink(term->access);
+    keepKeys = !guarded && !maskFill && reader.keepsEveryRow(kept) && llvm::all_of(biases, [](ScoreTerm *term) {
+      return excludesNoKey(term->access.value, term->factor) &&
+             llvm::all_of(term->tensors, [](AttentionFactor &factor) { return excludesNoKey(factor.access.value); });
+    });
     llvm::sort(biases); // in the order of the terms: one array
     return true;
   }
@@ -190,23 +196,6 @@ private:
     maskFill = fill;
     guarded = useBand = false;
     return true;
-  }
-
-  /// True for a value computed from the function's arguments and no variable: a mask, while activations have weights.
-  static bool isFromDataAlone(Value root) {
-    constexpr size_t kMost = 1000;
-    llvm::SetVector<Value> seen;
-    seen.insert(root);
-    bool data = false;
-    for (size_t i = 0; i < seen.size() && i < kMost; ++i) {
-      Operation *op = seen[i].getDefiningOp();
-      if (isa_and_nonnull<ReadOp>(op))
-        return false;
-      data |= !op;
-      if (op)
-        seen.insert(op->operand_begin(), op->operand_end());
-    }
-    return data;
   }
 
   /// Which of the batch axes are samples and which are heads. Axes that neither keys nor values have come last: heads that
@@ -370,6 +359,7 @@ private:
   Operation *mixedFills = nullptr;
   std::optional<double> maskFill;
   bool guarded = false, useBand = true;
+  bool keepKeys = false; ///< kRowsKeepKeys
 };
 
 /// Notes for the report: their text is a JSON object, with the graphs that it is about. What is the same for training and

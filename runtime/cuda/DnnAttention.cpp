@@ -4,6 +4,9 @@
 // described transposed, by their strides. What flows between operations is a virtual tensor in f32, but for what
 // products multiply: weights and scores' gradients have the operands' type there.
 //
+// A bias is added to the scaled scores, before the diagonal is compared; dimensions of extent 1 are repeated. Its
+// gradient is that of the scores before they are multiplied by the scale, summed where the bias is repeated.
+//
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/DnnAttention.h"
 
@@ -54,10 +57,11 @@ public:
   }
 
   void forward() {
-    const Tensor query = operand(0), key = operand(1, true), value = operand(2), output = operand(3),
-                 stats = operand(4);
+    const Tensor query = operand(), key = operand(true), value = operand(), bias = biasOperand(), output = operand(),
+                 stats = operand();
     const Tensor scale = number(static_cast<float>(made.call.scale()));
-    const Tensor score = masked(pointwise(api::CUDNN_POINTWISE_MUL, multiplied(query, key, scores), scale, scores));
+    const Tensor score =
+        masked(biased(pointwise(api::CUDNN_POINTWISE_MUL, multiplied(query, key, scores), scale, scores), bias));
     const Tensor most = reduced(api::CUDNN_REDUCE_TENSOR_MAX, score, between(rows));
     const Tensor weight =
         pointwise(api::CUDNN_POINTWISE_EXP, pointwise(api::CUDNN_POINTWISE_SUB, score, most, scores), Tensor(), scores);
@@ -71,9 +75,9 @@ public:
 
   void gradient() {
     const plan::AttentionCall &call = made.call;
-    const Tensor query = operand(0), key = operand(1, true), value = operand(2, true), output = operand(3),
-                 stats = operand(4), outputGrad = operand(5), queryGrad = operand(6), keyGrad = operand(7),
-                 valueGrad = operand(8);
+    const Tensor query = operand(), key = operand(true), value = operand(true), output = operand(), stats = operand(),
+                 outputGrad = operand(), bias = biasOperand(), queryGrad = operand(), keyGrad = operand(),
+                 valueGrad = operand();
     const Tensor scale = number(static_cast<float>(call.scale())), one = number(1);
     const Dims outputs{call.batch(), call.heads(), call.queries(), call.width()}, turned = transposed(scores);
     // δ = Σ output·outputGrad of each row, in the scratch.
@@ -82,15 +86,17 @@ public:
     const Tensor delta = described(rows, denseStrides(rows), api::CUDNN_DATA_FLOAT, made.scratch);
     pointwise(api::CUDNN_POINTWISE_MUL, sums, one, Tensor(), delta);
     // Weights again, and their product with outputGrad.
-    const Tensor raw = pointwise(api::CUDNN_POINTWISE_MUL, multiplied(query, key, scores), scale, scores);
+    const Tensor raw = biased(pointwise(api::CUDNN_POINTWISE_MUL, multiplied(query, key, scores), scale, scores), bias);
     const Tensor weight = pointwise(api::CUDNN_POINTWISE_EXP,
                                     masked(pointwise(api::CUDNN_POINTWISE_SUB, raw, stats, scores)), Tensor(), scores);
     sumHeads(reshaped(weight, turned), outputGrad, valueGrad, call.width());
     // Gradients of scores, and their products with keys and queries.
     const Tensor weightGrad = multiplied(outputGrad, value, scores);
     const Tensor relative = pointwise(api::CUDNN_POINTWISE_SUB, weightGrad, delta, scores);
-    const Tensor scoreGrad = pointwise(api::CUDNN_POINTWISE_MUL,
-                                       pointwise(api::CUDNN_POINTWISE_MUL, relative, weight, scores), scale, scores);
+    const Tensor unscaled = pointwise(api::CUDNN_POINTWISE_MUL, relative, weight, scores);
+    if (call.bias_gradient())
+      reduce(api::CUDNN_REDUCE_TENSOR_ADD, unscaled, operand());
+    const Tensor scoreGrad = pointwise(api::CUDNN_POINTWISE_MUL, unscaled, scale, scores);
     sumHeads(reshaped(scoreGrad, turned), query, keyGrad, call.depth());
     const Dims keyRows{call.batch(), call.key_heads(), call.keys(), call.depth()};
     const Tensor keyAgain = between(keyRows, type, stridesIn(call.tensors(1)));
@@ -154,12 +160,15 @@ private:
     made.data.push_back(reinterpret_cast<void *>(address));
     return tensor;
   }
-  Tensor operand(size_t index, bool turn = false) {
+  /// The call's next tensor.
+  Tensor operand(bool turn = false) {
+    const size_t index = next++;
     const plan::AttentionTensor &tensor = tensors[index];
     const Dims strides = stridesIn(made.call.tensors(static_cast<int>(index)));
     return described(turn ? transposed(tensor.dims) : tensor.dims, turn ? transposed(strides) : strides,
-                     tensor.isRows ? api::CUDNN_DATA_FLOAT : type, made.addresses[index]);
+                     tensor.kind == plan::AttentionTensor::Rows ? api::CUDNN_DATA_FLOAT : type, made.addresses[index]);
   }
+  Tensor biasOperand() { return made.call.bias_batch() > 0 ? operand() : Tensor(); }
   Tensor number(float value) {
     Tensor tensor = describe({1, 1, 1, 1}, {1, 1, 1, 1}, api::CUDNN_DATA_FLOAT, sizeof value, false, true);
     made.numbers->push_back(value); // reserved: addresses stay
@@ -259,6 +268,9 @@ private:
     multiply(a, b, all);
     reduce(api::CUDNN_REDUCE_TENSOR_ADD, all, to);
   }
+  Tensor biased(const Tensor &score, const Tensor &bias) {
+    return bias ? pointwise(api::CUDNN_POINTWISE_ADD, score, bias, scores) : score;
+  }
   /// −∞ behind the diagonal.
   Tensor masked(const Tensor &score) {
     if (!made.call.causal())
@@ -276,6 +288,7 @@ private:
   api::cudnnDataType_t type;
   Dims scores, rows;
   std::vector<plan::AttentionTensor> tensors;
+  size_t next = 0; ///< of them, to be described
   std::vector<api::cudnnBackendDescriptor_t> operations;
   int64_t uid = 0;
   Status status;
@@ -295,8 +308,8 @@ Expected<DnnAttention> DnnAttention::describe(std::shared_ptr<const DnnLibrary> 
   const std::vector<plan::AttentionTensor> tensors = plan::attentionTensors(call);
   for (size_t i = 0; i < tensors.size(); ++i) {
     const plan::AttentionCall::Tensor &tensor = call.tensors(static_cast<int>(i));
-    const uint64_t bytes = tensors[i].isRows ? sizeof(float) : plan::dtypeBytes(call.dtype());
-    made.addresses.push_back(pointers[tensor.operand()] + static_cast<uint64_t>(tensor.offset()) * bytes);
+    made.addresses.push_back(pointers[tensor.operand()] +
+                             static_cast<uint64_t>(tensor.offset()) * tensors[i].elementBytes(call));
   }
   constexpr size_t kMostNumbers = 4;
   made.numbers = std::make_shared<std::vector<float>>();
@@ -311,18 +324,24 @@ Expected<DnnAttention> DnnAttention::describe(std::shared_ptr<const DnnLibrary> 
 }
 
 std::string DnnAttention::text() const {
-  std::string places;
+  std::string places, bias;
   const std::vector<plan::AttentionTensor> tensors = plan::attentionTensors(call);
   for (size_t i = 0; i < tensors.size(); ++i)
-    places += fmt::format(", {} {}", tensors[i].isRows ? "rows" : fmt::format("{}", fmt::join(tensors[i].dims, "x")),
-                          fmt::join(call.tensors(static_cast<int>(i)).strides(), " "));
+    places += fmt::format(
+        ", {} {}",
+        tensors[i].kind == plan::AttentionTensor::Rows ? "rows" : fmt::format("{}", fmt::join(tensors[i].dims, "x")),
+        fmt::join(call.tensors(static_cast<int>(i)).strides(), " "));
+  if (call.bias_batch() > 0)
+    bias = fmt::format(", bias {}x{}{}", call.bias_batch(), call.bias_heads(),
+                       call.bias_gradient() ? " and its gradient" : "");
   std::vector<int64_t> aligned;
   for (api::CUdeviceptr address : addresses)
     aligned.push_back(dnnAlignmentOf(address));
-  return fmt::format("attention {} {}{}, scale {}, {} keys{}, workspace {}, aligned {}",
+  return fmt::format("attention {} {}{}{}, scale {}, {} keys{}, workspace {}, aligned {}",
                      call.kind() == plan::AttentionCall::GRADIENT ? "gradient" : "forward",
-                     plan::DType_Name(call.dtype()), call.causal() ? " causal" : "", static_cast<float>(call.scale()),
-                     call.keys(), places, call.library_scratch_bytes(), fmt::join(aligned, " "));
+                     plan::DType_Name(call.dtype()), call.causal() ? " causal" : "", bias,
+                     static_cast<float>(call.scale()), call.keys(), places, call.library_scratch_bytes(),
+                     fmt::join(aligned, " "));
 }
 
 DnnEngines DnnAttention::engines() const {
@@ -364,8 +383,7 @@ std::vector<DnnAttention::Range> DnnAttention::operandRanges() const {
     int64_t last = 0;
     for (int d = 0; d < 4; ++d)
       last += call.tensors(static_cast<int>(i)).strides(d) * (tensors[i].dims[static_cast<size_t>(d)] - 1);
-    const uint64_t bytes = tensors[i].isRows ? sizeof(float) : plan::dtypeBytes(call.dtype());
-    ranges.push_back({addresses[i], static_cast<uint64_t>(last + 1) * bytes});
+    ranges.push_back({addresses[i], static_cast<uint64_t>(last + 1) * tensors[i].elementBytes(call)});
   }
   return ranges;
 }

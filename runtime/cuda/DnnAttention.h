@@ -2,7 +2,8 @@
 //
 // The library fuses a graph of operations that compute attention or its gradient, if the graph is one that it knows. Of
 // the gradient's forms this is the one without atomic additions: the scores' gradients are in the workspace, from where
-// a second product takes them. (No note of an engine says that the other form adds in any order.)
+// a second product takes them, and the sum that is a bias's gradient. (No note of an engine says that the other form
+// adds in any order.)
 //
 // Engines are compiled as they are made ready, by NVRTC, whose version the run records beside cuDNN's.
 //

@@ -7,6 +7,7 @@
 #ifndef TCC_RUNTIME_PLAN_ATTENTIONLAYOUT_H
 #define TCC_RUNTIME_PLAN_ATTENTIONLAYOUT_H
 
+#include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -17,29 +18,46 @@ namespace tcc::plan {
 
 /// A tensor of the call, in the order of AttentionCall.tensors.
 struct AttentionTensor {
+  /// Heads may be strided views, and Rows are F32, one number a row; a Bias has no gaps. All but Rows have the call's
+  /// type.
+  enum Kind { Heads, Rows, Bias };
+
   const char *name;
-  std::array<int64_t, 4> dims; ///< batch, heads, positions, features
-  bool isRows;                 ///< F32, one number a row; else of the call's type
+  std::array<int64_t, 4> dims; ///< batch, heads, positions, features; of a bias: keys last
+  Kind kind;
   bool isWritten;
+
+  uint64_t elementBytes(const AttentionCall &call) const {
+    return kind == Rows ? sizeof(float) : dtypeBytes(call.dtype());
+  }
 };
 
 inline std::vector<AttentionTensor> attentionTensors(const AttentionCall &call) {
+  constexpr auto kHeads = AttentionTensor::Heads, kRows = AttentionTensor::Rows, kBias = AttentionTensor::Bias;
   const std::array<int64_t, 4> query{call.batch(), call.heads(), call.queries(), call.depth()},
       key{call.batch(), call.key_heads(), call.keys(), call.depth()},
       value{call.batch(), call.key_heads(), call.keys(), call.width()},
       output{call.batch(), call.heads(), call.queries(), call.width()},
-      rows{call.batch(), call.heads(), call.queries(), 1};
-  if (call.kind() == AttentionCall::GRADIENT)
-    return {{"query", query, false, false},           {"key", key, false, false},
-            {"value", value, false, false},           {"output", output, false, false},
-            {"logsumexp", rows, true, false},         {"the output's gradient", output, false, false},
-            {"query's gradient", query, false, true}, {"key's gradient", key, false, true},
-            {"value's gradient", value, false, true}};
-  return {{"query", query, false, false},
-          {"key", key, false, false},
-          {"value", value, false, false},
-          {"output", output, false, true},
-          {"logsumexp", rows, true, true}};
+      rows{call.batch(), call.heads(), call.queries(), 1},
+      bias{call.bias_batch(), call.bias_heads(), call.queries(), call.keys()};
+  const bool gradient = call.kind() == AttentionCall::GRADIENT;
+  std::vector<AttentionTensor> tensors = {
+      {"query", query, kHeads, false}, {"key", key, kHeads, false}, {"value", value, kHeads, false}};
+  auto add = [&](bool present, AttentionTensor tensor) {
+    if (present)
+      tensors.push_back(tensor);
+  };
+  add(gradient, {"output", output, kHeads, false});
+  add(gradient, {"logsumexp", rows, kRows, false});
+  add(gradient, {"the output's gradient", output, kHeads, false});
+  add(call.bias_batch() > 0, {"bias", bias, kBias, false});
+  add(gradient, {"query's gradient", query, kHeads, true});
+  add(gradient, {"key's gradient", key, kHeads, true});
+  add(gradient, {"value's gradient", value, kHeads, true});
+  add(gradient && call.bias_gradient(), {"bias's gradient", bias, kBias, true});
+  add(!gradient, {"output", output, kHeads, true});
+  add(!gradient, {"logsumexp", rows, kRows, true});
+  return tensors;
 }
 
 /// Bytes in the scratch of a gradient before the workspace: the sums of output times its gradient, one a row.

@@ -40,6 +40,17 @@ uint64_t reachOf(const AttentionTensor &tensor, const AttentionCall::Tensor &at,
   return static_cast<uint64_t>(std::min(last, kMost)) + 1;
 }
 
+/// True for the strides of a tensor without gaps.
+bool isDense(const AttentionTensor &tensor, const AttentionCall::Tensor &at) {
+  if (at.strides_size() != 4)
+    return false;
+  uint64_t step = 1;
+  for (int d = 4; d-- > 0; step = saturatingProduct({step, static_cast<uint64_t>(tensor.dims[static_cast<size_t>(d)])}))
+    if (static_cast<uint64_t>(at.strides(d)) != step)
+      return false;
+  return true;
+}
+
 /// Bytes that a tensor touches within its buffer: `begin` + stride·index of each dimension, largest stride first.
 struct Bytes {
   Wide begin;
@@ -111,6 +122,18 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
                          static_cast<uint64_t>(std::max(call.queries(), call.keys())),
                          static_cast<uint64_t>(std::max(call.depth(), call.width()))}) >= uint64_t(kMostAttentionSize))
     return fail("a tensor of more elements than cuDNN takes");
+  auto isOneOr = [](int64_t extent, int64_t all) { return extent == 1 || extent == all; };
+  const bool biased = call.bias_batch() != 0;
+  if (biased ? !isOneOr(call.bias_batch(), call.batch()) || !isOneOr(call.bias_heads(), call.heads())
+             : call.bias_heads() != 0 || call.bias_gradient())
+    return fail("a bias of {} samples and {} heads for attention of {} and {}", call.bias_batch(), call.bias_heads(),
+                call.batch(), call.heads());
+  if (call.bias_gradient() && call.kind() != AttentionCall::GRADIENT)
+    return fail("attention forward with the gradient of a bias");
+  if (biased && saturatingProduct({static_cast<uint64_t>(call.bias_batch()), static_cast<uint64_t>(call.bias_heads()),
+                                   static_cast<uint64_t>(call.queries()), static_cast<uint64_t>(call.keys())}) >=
+                    uint64_t(kMostAttentionSize))
+    return fail("a bias of more elements than cuDNN takes");
   const std::vector<AttentionTensor> tensors = attentionTensors(call);
   if (call.tensors_size() != static_cast<int>(tensors.size()))
     return fail("attention takes {} tensors, it has {}", tensors.size(), call.tensors_size());
@@ -124,9 +147,13 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
     used[at.operand()] = 1;
     const auto position = static_cast<int>(at.operand());
     const Operand &operand = instruction.operands(position);
-    const uint64_t bytes = tensor.isRows ? sizeof(float) : dtypeBytes(call.dtype()),
-                   step = tensor.isRows ? 1 : kAttentionAccessBytes / bytes;
+    const uint64_t bytes = tensor.elementBytes(call),
+                   step = tensor.kind == AttentionTensor::Heads ? kAttentionAccessBytes / bytes : 1;
     const uint64_t reach = reachOf(tensor, at, step);
+    if (tensor.kind == AttentionTensor::Bias && (!isDense(tensor, at) || at.offset() != 0)) {
+      fail("{} has gaps: cuDNN takes rows of {} one behind another", tensor.name, fmt::join(tensor.dims, "x"));
+      continue;
+    }
     if (reach == 0) {
       fail("{} has strides that are none of {} distinct elements, features side by side and pieces of {} bytes aligned",
            tensor.name, fmt::join(tensor.dims, "x"), kAttentionAccessBytes);
@@ -135,7 +162,7 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
     if (saturatingProduct({reach, bytes}) > operandBytes(entry, instruction, position))
       fail("{} reaches {} elements, {} offers {} bytes from byte {} on", tensor.name, reach,
            describe(entry, operand.buffer()), operandBytes(entry, instruction, position), operand.byte_offset());
-    if (operand.byte_offset() % (tensor.isRows ? bytes : kAttentionAccessBytes) != 0)
+    if (operand.byte_offset() % (tensor.kind == AttentionTensor::Rows ? bytes : kAttentionAccessBytes) != 0)
       fail("{} begins at byte offset {}", tensor.name, operand.byte_offset());
     if (tensor.isWritten ? !operand.write() : (!operand.read() || operand.write()))
       fail("{} ({}) must be {}", tensor.name, describe(entry, operand.buffer()),

@@ -3,6 +3,10 @@ import json
 import unittest
 
 from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
+import attention_biases
+import models
+import numpy as np
+import safetensors.numpy
 from common import ZOO, EndToEnd, metrics
 
 CALLS = {"none": set(), "forward": {"attention cuDNN"}, "both": {"attention cuDNN", "attention gradient cuDNN"}}
@@ -71,6 +75,82 @@ class Attention(EndToEnd):
         for settings, said in (({"dnn": 91800}, r"cuDNN 9\.19 or later.*9\.18\.0.*attention_calls=none"),
                                ({"engines": 0}, r"lists .* engines.*bytes of workspace.*attention_calls=none")):
             self.refuse(1, [said], "trun", plan, "--data", data, "--device", "cuda", "--steps", 1, "--out", "refused", env=stand_in(**settings))
+
+    # -- biases ----------------------------------------------------------------------------------------------------------
+
+    def biased(self, calls, layers, *words, precision="bf16", entry="train", positions=attention_biases.T):
+        model = self.folder / f"biased-{'-'.join(layers)}.onnx"
+        attention_biases.save(model, layers, positions)
+        recipe = self.write("biased.toml", models.SQUARES + models.SGD)
+        return self.compile(model, "--recipe", recipe, "--entry", entry, "--precision", precision, "--target", "cuda:sm_90", "--set",
+                            f"compiler.attention_calls={calls}", *words, plan=f"{model.stem}-{precision}-{calls}-{entry}.tplan")
+
+    def counts(self, plan):
+        return {kernel["name"]: kernel["count"] for kernel in self.report(plan)["kernels"] if "attention" in kernel["name"]}
+
+    def kept(self, plan):
+        rows = self.report(plan)["attention"].get("kept_from_library", [])
+        return {(row["node"].split("/")[0], row["what"]): row["reason"] for row in rows}
+
+    def test_biases_and_masks(self):
+        """Learned tables, activations, slopes and windows are calls; a mask that data makes is not, since it may exclude all."""
+        data = self.save("biased.safetensors", **attention_biases.columns())
+        layers = list(attention_biases.LAYERS)
+        for precision, most in (("bf16", 4e-3), ("f16", 1e-3)):
+            losses = {}
+            for calls in CALLS:
+                plan = self.biased(calls, layers, precision=precision)
+                counts, kept = self.counts(plan), self.kept(plan)
+                wanted = len(layers) - 1
+                self.assertEqual(counts.get("attention cuDNN", 0), 0 if calls == "none" else wanted)
+                self.assertEqual(counts.get("attention gradient cuDNN", 0), wanted if calls == "both" else 0)
+                self.assertEqual(list(kept), [] if calls == "none" else [("padding", "attention")])
+                if kept:
+                    self.assertRegex(kept["padding", "attention"], "mask may exclude all keys of a query")
+                runs = [self.train(plan, data, "--device", "cuda", "--no-shuffle", "--no-release", steps=2, out=f"{precision}-{calls}-{order}",
+                                   env=stand_in(mode="checked", order=order, seed=seed))
+                        for order, seed in [("ascending", 1), ("seeded", 5)][:2 if precision == "bf16" else 1]]
+                losses[calls] = self.losses(runs[0])
+                self.assertEqual(losses[calls], self.losses(runs[-1]))
+            for calls in ("forward", "both"):
+                self.assertNotEqual(losses[calls], losses["none"], "cuDNN rounds elsewhere")
+                for got, kernels in zip(losses[calls], losses["none"], strict=True):
+                    self.assertLess(abs(got - kernels), most * kernels)
+
+    def test_gradients_of_biases(self):
+        """Each parameter's gradient is as near to that in f32 as by kernels, those of tables and shared biases too."""
+        data = self.save("biased.safetensors", **attention_biases.columns(attention_biases.B))
+        layers = list(attention_biases.LAYERS)
+
+        def gradients(plan, name, *words, **options):
+            self.succeed("trun", "gradients", plan, "--inputs", data, "--outputs", name, *words, **options)
+            return safetensors.numpy.load_file(self.folder / name)
+
+        model = self.folder / "cpu.onnx"
+        attention_biases.save(model, layers)
+        cpu = self.compile(model, "--recipe", self.write("cpu.toml", models.SQUARES), "--entry", "gradients", plan="cpu.tplan")
+        exact = gradients(cpu, "cpu.safetensors")
+        errors = {}
+        for calls in CALLS:
+            plan = self.biased(calls, layers, precision="f16", entry="gradients")
+            got = gradients(plan, f"{calls}.safetensors", "--device", "cuda", env=stand_in(mode="fast"))
+            for name, value in exact.items():
+                if name != "loss":
+                    largest = float(np.abs(value).max())
+                    self.assertGreater(largest, 0, name)
+                    errors[calls, name] = float(np.abs(got[name].astype(np.float64) - value).max()) / largest
+        named = {name for _, name in errors}
+        self.assertLess({"table.table", "shared.bias", "pairs.w"}, named)
+        for name in named:
+            for calls in ("forward", "both"):
+                self.assertLess(errors[calls, name], max(2 * errors["none", name], 4e-3), f"{calls}: {name}")
+
+    def test_a_bias_whose_gradient_has_no_engine(self):
+        """Forward it is a call; a kernel makes the gradient, from what the call keeps."""
+        plan = self.biased("both", ["table"], positions=64)
+        self.assertEqual(self.counts(plan).get("attention cuDNN"), 1)
+        self.assertNotIn("attention gradient cuDNN", self.counts(plan))
+        self.assertRegex(self.kept(plan)["table", "gradient"], "no engine that repeats its bits for these sizes")
 
     def test_other_forms_stay_kernels(self):
         """f32 and TF32 are no calls."""

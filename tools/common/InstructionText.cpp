@@ -133,13 +133,16 @@ std::string convolutionText(const plan::ConvolutionCall &call) {
 }
 
 std::string attentionText(const plan::AttentionCall &call) {
-  return fmt::format("attention{} {}{} * {} heads{} {}x{} of {}{}{} by cuDNN",
-                     call.kind() == plan::AttentionCall::GRADIENT ? " gradient" : "", typePrefix(call.dtype()),
-                     call.batch(), call.heads(),
-                     call.key_heads() != call.heads() ? fmt::format(" ({} of keys)", call.key_heads()) : "",
-                     call.queries(), call.keys(), call.depth(),
-                     call.width() != call.depth() ? fmt::format(" and {}", call.width()) : "",
-                     call.causal() ? ", causal" : "");
+  std::string bias;
+  if (call.bias_batch() > 0)
+    bias = fmt::format(", bias {}x{}{}", call.bias_batch(), call.bias_heads(),
+                       call.bias_gradient() ? " and its gradient" : "");
+  return fmt::format(
+      "attention{} {}{} * {} heads{} {}x{} of {}{}{}{} by cuDNN",
+      call.kind() == plan::AttentionCall::GRADIENT ? " gradient" : "", typePrefix(call.dtype()), call.batch(),
+      call.heads(), call.key_heads() != call.heads() ? fmt::format(" ({} of keys)", call.key_heads()) : "",
+      call.queries(), call.keys(), call.depth(),
+      call.width() != call.depth() ? fmt::format(" and {}", call.width()) : "", call.causal() ? ", causal" : "", bias);
 }
 
 /// "f32 4x64", of an operand.

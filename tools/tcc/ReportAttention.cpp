@@ -18,6 +18,12 @@ Json attentionJson(const plan::Plan &plan) {
     if (!text.is_object())
       continue;
     const bool fused = note.kind() == "attention fused";
+    if (note.kind() == "attention kept") {
+      Json row = {{"node", note.subject()}};
+      row.update(text);
+      result["kept_from_library"].push_back(std::move(row));
+      continue;
+    }
     Json row = fused ? Json{{"nodes", Json::array()}, {"softmax", note.subject()}} : Json{{"node", note.subject()}};
     row.update(text);
     result[fused ? "fused" : note.kind() == "attention missed" ? "near_misses" : "weights_elided"].push_back(std::move(row));
@@ -68,6 +74,14 @@ std::string attentionText(const plan::Plan &plan) {
     Table table("<<<", {"  node", "reason", "in"});
     for (const Json &row : missed)
       table.add({"  " + row.value("node", std::string()), row.value("reason", std::string()), in(row)});
+    text += table.text();
+  }
+  if (attention.contains("kept_from_library")) {
+    text += "  left to kernels by compiler.attention_calls:\n";
+    Table table("<<<<", {"  node", "what", "reason", "in"});
+    for (const Json &row : attention["kept_from_library"])
+      table.add({"  " + row.value("node", std::string()), row.value("what", std::string()),
+                 row.value("reason", std::string()), in(row)});
     text += table.text();
   }
   return text;

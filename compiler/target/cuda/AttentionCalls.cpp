@@ -6,7 +6,8 @@
 //
 // Gradients of queries are sums over keys, which engines of one kernel make by atomic additions, in no fixed order,
 // though no numerical note says so. The deterministic form has the gradients of scores in the workspace, rounded to 16
-// bits, and multiplies them by a second kernel: memory grows with the square of the sequence.
+// bits, and multiplies them by a second kernel: memory grows with the square of the sequence. A bias's gradient is
+// computed by this form alone, and takes no more workspace.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cuda/AttentionCalls.h"
@@ -25,6 +26,10 @@ namespace {
 constexpr int64_t kMostHeadFeatures = 128;
 /// Blocks of queries and keys that the workspace has room for.
 constexpr int64_t kWorkspaceQueries = 64, kWorkspaceKeys = 128;
+/// Gradients with a bias that Hopper's engines make NaN, as users report (github.com/pytorch/pytorch/issues/196678): of
+/// the last block of keys half is there, the other half has a score of 0, and e^(0 − logsumexp) overflows for a row
+/// whose logsumexp is below −88.
+constexpr int64_t kBadKeysBeyondBlocks = 64;
 
 uint64_t upTo(int64_t size, int64_t step) { return uint64_t((size + step - 1) / step * step); }
 
@@ -49,11 +54,17 @@ bool callCudnnAttention(Call &request, const Architecture &architecture, const C
     return false;
   if (gradient && !hasAttentionGradient(architecture))
     return false;
+  const bool biased = call.bias_batch() > 0;
+  if (gradient && biased && call.keys() % kWorkspaceKeys == kBadKeysBeyondBlocks)
+    return false;
   // One query is a form of its own, for generation.
   if (call.queries() < 2 || call.keys() < 2)
     return false;
   const double scores = double(call.batch()) * double(call.heads()) * double(call.queries()) * double(call.keys());
   const auto most = double(std::numeric_limits<int32_t>::max());
+  if (biased &&
+      double(call.bias_batch()) * double(call.bias_heads()) * double(call.queries()) * double(call.keys()) > most)
+    return false;
   if (double(call.batch()) * double(call.heads()) * double(std::max(call.queries(), call.keys())) * kMostHeadFeatures >
           most ||
       (gradient && scores * double(plan::dtypeBytes(call.dtype())) > double(model.mostScoreBytes)))

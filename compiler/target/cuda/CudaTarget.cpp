@@ -29,7 +29,7 @@ public:
     able.collectives = true;     // NCCL's, which adds in an order of its own
     able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
     able.attentionTiles = true;
-    able.attentionCalls = hasAttentionGradient(architecture);
+    able.attentionCalls = true;
     able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C
     able.chunkBytes = model.chunkBytes;
     able.rowsToKernels = true;

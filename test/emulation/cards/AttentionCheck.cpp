@@ -6,7 +6,8 @@
 // of heads that are slices of one tensor, and prints, as lines of JSON: time, workspace, whether the bits repeat, and
 // the largest errors against f64 relative to the bounds of docs/design/attention-kernel.md. Exit status 1 if an error
 // exceeds its bound or bits differ. --small takes sizes that the emulated card computes in seconds; on it, that is the
-// default.
+// default. Biases are those of plans: random numbers, keys that are excluded by −2^15 (each query keeps its own), and
+// numbers near −120, since e^120 is no f32.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/Card.h"
@@ -19,6 +20,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 using namespace tcc;
 using namespace tcc::cuda;
@@ -29,6 +31,15 @@ struct Shape {
   int64_t batch, heads, keyHeads, positions, features;
   bool causal;
   plan::DType type;
+  int64_t biasBatch = 0, biasHeads = 0; ///< 0: no bias
+  enum { Random, Excluding, Low } biases = Random;
+  bool biasGradient = true;
+
+  bool isBiased() const { return biasBatch > 0; }
+  int64_t biasElements() const { return biasBatch * biasHeads * positions * positions; }
+  int64_t biasAt(int64_t n, int64_t h, int64_t i, int64_t j) const {
+    return (((biasBatch > 1 ? n : 0) * biasHeads + (biasHeads > 1 ? h : 0)) * positions + i) * positions + j;
+  }
 };
 
 float widened(uint16_t bits, plan::DType type) {
@@ -94,12 +105,22 @@ plan::AttentionCall callOf(const Shape &s, bool gradient) {
   call.set_width(s.features);
   call.set_scale(1 / std::sqrt(double(s.features)));
   call.set_causal(s.causal);
+  call.set_bias_batch(s.biasBatch);
+  call.set_bias_heads(s.biasHeads);
+  call.set_bias_gradient(gradient && s.isBiased() && s.biasGradient);
   const int64_t out = s.heads * s.features, row = out + 2 * s.keyHeads * s.features;
   auto add = [&](uint32_t operand, int64_t offset, int64_t step) {
     plan::AttentionCall::Tensor &tensor = *call.add_tensors();
     tensor.set_operand(operand);
     tensor.set_offset(offset);
     for (int64_t stride : {s.positions * step, s.features, step, int64_t(1)})
+      tensor.add_strides(stride);
+  };
+  auto addBias = [&](uint32_t operand) {
+    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
+    tensor.set_operand(operand);
+    const int64_t matrix = s.positions * s.positions;
+    for (int64_t stride : {s.biasHeads * matrix, matrix, s.positions, int64_t(1)})
       tensor.add_strides(stride);
   };
   auto addRows = [&](uint32_t operand) {
@@ -110,12 +131,18 @@ plan::AttentionCall callOf(const Shape &s, bool gradient) {
   };
   for (int64_t offset : {int64_t(0), out, out + s.keyHeads * s.features})
     add(0, offset, row);
+  if (!gradient && s.isBiased())
+    addBias(5);
   add(1, 0, out);
   addRows(2);
   if (gradient) {
     add(3, 0, out);
+    if (s.isBiased())
+      addBias(5);
     for (int64_t offset : {int64_t(0), out, out + s.keyHeads * s.features})
       add(4, offset, row);
+    if (call.bias_gradient())
+      addBias(6);
   }
   const uint64_t scores = uint64_t(s.batch * s.heads) * uint64_t((s.positions + 127) / 128 * 128) *
                           uint64_t((s.positions + 127) / 128 * 128) * 2;
@@ -127,9 +154,11 @@ plan::AttentionCall callOf(const Shape &s, bool gradient) {
 
 /// Attention of a batch and head in f64, with the sums that bound errors.
 struct Exact {
-  std::vector<double> output, outputBound, queryGrad, queryBound, keyGrad, keyBound, valueGrad, valueBound, logsumexp;
+  std::vector<double> output, outputBound, queryGrad, queryBound, keyGrad, keyBound, valueGrad, valueBound, logsumexp,
+      scoreGrad, scoreBound; ///< the last two of every score, before the scale
 
-  Exact(const Shape &s, const std::vector<uint16_t> &qkv, const std::vector<uint16_t> &grads, int64_t n, int64_t h) {
+  Exact(const Shape &s, const std::vector<uint16_t> &qkv, const std::vector<uint16_t> &grads,
+        const std::vector<uint16_t> &bias, int64_t n, int64_t h) {
     const int64_t out = s.heads * s.features, row = out + 2 * s.keyHeads * s.features, d = s.features, t = s.positions,
                   group = s.heads / s.keyHeads;
     auto at = [&](int64_t i, int64_t offset, int64_t head, int64_t f) {
@@ -140,6 +169,8 @@ struct Exact {
     };
     for (auto *one : {&output, &outputBound, &queryGrad, &queryBound, &keyGrad, &keyBound, &valueGrad, &valueBound})
       one->assign(size_t(t * d), 0);
+    for (auto *one : {&scoreGrad, &scoreBound})
+      one->assign(size_t(t * t), 0);
     logsumexp.resize(size_t(t));
     const double scale = double(float(1 / std::sqrt(double(d))));
     std::vector<double> weights(static_cast<size_t>(t));
@@ -150,7 +181,10 @@ struct Exact {
         double sum = 0;
         for (int64_t f = 0; f < d; ++f)
           sum += at(i, 0, h, f) * at(j, out, h / group, f);
-        most = std::max(most, weights[size_t(j)] = sum * scale);
+        sum *= scale;
+        if (s.isBiased())
+          sum += double(widened(bias[size_t(s.biasAt(n, h, i, j))], s.type));
+        most = std::max(most, weights[size_t(j)] = sum);
       }
       for (int64_t j = 0; j < seen; ++j)
         total += weights[size_t(j)] = std::exp(weights[size_t(j)] - most);
@@ -171,13 +205,15 @@ struct Exact {
         double weightGrad = 0;
         for (int64_t f = 0; f < d; ++f)
           weightGrad += grad(i, f) * at(j, out + s.keyHeads * d, h / group, f);
-        const double scoreGrad = weights[size_t(j)] * (weightGrad - delta) * scale;
-        const double size = std::abs(scoreGrad) + weights[size_t(j)] * deltaSize * scale;
+        const double unscaled = weights[size_t(j)] * (weightGrad - delta), gradient = unscaled * scale;
+        const double size = std::abs(gradient) + weights[size_t(j)] * deltaSize * scale;
+        scoreGrad[size_t(i * t + j)] = unscaled;
+        scoreBound[size_t(i * t + j)] = std::abs(unscaled) + weights[size_t(j)] * deltaSize;
         for (int64_t f = 0; f < d; ++f) {
           const double q = at(i, 0, h, f), k = at(j, out, h / group, f), g = grad(i, f);
-          queryGrad[size_t(i * d + f)] += scoreGrad * k;
+          queryGrad[size_t(i * d + f)] += gradient * k;
           queryBound[size_t(i * d + f)] += size * std::abs(k);
-          keyGrad[size_t(j * d + f)] += scoreGrad * q;
+          keyGrad[size_t(j * d + f)] += gradient * q;
           keyBound[size_t(j * d + f)] += size * std::abs(q);
           valueGrad[size_t(j * d + f)] += weights[size_t(j)] * g;
           valueBound[size_t(j * d + f)] += std::abs(weights[size_t(j)] * g);
@@ -203,6 +239,39 @@ double worstOf(const Shape &s, const std::vector<double> &exact, const std::vect
   return worst;
 }
 
+/// The bias's gradient that belongs to the heads and samples which share a part of the bias with one: the sums of the
+/// gradients of scores, and of their bounds.
+struct ExactBias {
+  std::vector<double> value, bound;
+  ExactBias(const Shape &s, const std::vector<uint16_t> &qkv, const std::vector<uint16_t> &grads,
+            const std::vector<uint16_t> &bias, int64_t sample, int64_t head)
+      : value(size_t(s.positions * s.positions)), bound(value.size()) {
+    for (int64_t n = 0; n < s.batch; ++n)
+      for (int64_t h = 0; h < s.heads; ++h) {
+        if ((s.biasBatch > 1 && n != sample) || (s.biasHeads > 1 && h != head))
+          continue;
+        const Exact one(s, qkv, grads, bias, n, h);
+        for (size_t at = 0; at < value.size(); ++at) {
+          value[at] += one.scoreGrad[at];
+          bound[at] += one.scoreBound[at];
+        }
+      }
+  }
+
+  /// As worstOf().
+  double worst(const Shape &s, const std::vector<uint16_t> &got, int64_t sample, int64_t head) const {
+    const double unit = std::ldexp(1, s.type == plan::BF16 ? -8 : -11);
+    const auto first = size_t(s.biasAt(sample, head, 0, 0));
+    double worst = 0;
+    for (size_t at = 0; at < value.size(); ++at) {
+      const auto one = double(widened(got[first + at], s.type));
+      const double error = std::abs(one - value[at]) / (unit * (3 * bound[at] + 1e-3));
+      worst = std::isnan(one) ? double(INFINITY) : std::max(worst, error);
+    }
+    return worst;
+  }
+};
+
 class Check {
 public:
   Check(const DriverLibrary &driver, api::CUstream stream, std::shared_ptr<const DnnLibrary> dnn,
@@ -213,10 +282,14 @@ public:
     Buffers memory(driver, stream);
     const int64_t out = s.heads * s.features, row = out + 2 * s.keyHeads * s.features, places = s.batch * s.positions;
     const plan::AttentionCall forward = callOf(s, false), gradient = callOf(s, true);
-    std::array<api::CUdeviceptr, 5> operands = {
-        memory.take(uint64_t(places * row) * 2), memory.take(uint64_t(places * out) * 2),
-        memory.take(uint64_t(s.batch * s.heads * s.positions) * 4), memory.take(uint64_t(places * out) * 2),
-        memory.take(uint64_t(places * row) * 2)};
+    const uint64_t biasBytes = uint64_t(std::max<int64_t>(8, s.biasElements())) * 2;
+    std::array<api::CUdeviceptr, 7> operands = {memory.take(uint64_t(places * row) * 2),
+                                                memory.take(uint64_t(places * out) * 2),
+                                                memory.take(uint64_t(s.batch * s.heads * s.positions) * 4),
+                                                memory.take(uint64_t(places * out) * 2),
+                                                memory.take(uint64_t(places * row) * 2),
+                                                memory.take(biasBytes),
+                                                memory.take(biasBytes)};
     const api::CUdeviceptr scratch = memory.take(gradient.library_scratch_bytes());
     std::vector<uint16_t> qkv(size_t(places * row)), grads(size_t(places * out));
     uint32_t state = 1;
@@ -225,12 +298,28 @@ public:
         state = state * 1664525u + 1013904223u;
         value = narrowed(float(state >> 8) * 0x1p-22F - 2, s.type);
       }
+    std::vector<uint16_t> bias(size_t(s.biasElements()));
+    for (size_t at = 0; at < bias.size(); ++at) {
+      state = state * 1664525u + 1013904223u;
+      const size_t t = size_t(s.positions), key = at % t, query = at / t % t;
+      float value = float(state >> 8) * 0x1p-22F - 2;
+      if (s.biases == Shape::Low)
+        value -= 120;
+      if (s.biases == Shape::Excluding && key != query && value > 0)
+        value = -32768;
+      bias[at] = narrowed(value, s.type);
+    }
     memory.put(operands[0], qkv);
     memory.put(operands[3], grads);
+    if (s.isBiased())
+      memory.put(operands[5], bias);
     bool good = true;
     const int64_t sample = s.batch - 1, head = s.heads - 1;
     const bool compares = s.heads == s.keyHeads;
-    const Exact exact(s, qkv, grads, sample, head);
+    const Exact exact(s, qkv, grads, bias, sample, head);
+    std::optional<ExactBias> exactBias;
+    if (gradient.bias_gradient())
+      exactBias.emplace(s, qkv, grads, bias, sample, head);
     for (const plan::AttentionCall *call : {&forward, &gradient}) {
       const bool isGradient = call == &gradient;
       Expected<DnnAttention> attention = DnnAttention::describe(dnn, handle, *call, operands, scratch);
@@ -250,10 +339,15 @@ public:
           status = time(*attention, seconds);
         const size_t count = size_t(places) * size_t(isGradient ? row : out);
         const std::vector<uint16_t> first = memory.get<uint16_t>(operands[isGradient ? 4 : 1], count);
+        std::vector<uint16_t> firstBias;
+        if (isGradient && exactBias)
+          firstBias = memory.get<uint16_t>(operands[6], bias.size());
         for (int again = 0; again < 3 && status.ok(); ++again)
           status = attention->submit(stream);
         memory.wait();
-        const bool repeats = first == memory.get<uint16_t>(operands[isGradient ? 4 : 1], count);
+        bool repeats = first == memory.get<uint16_t>(operands[isGradient ? 4 : 1], count);
+        if (!firstBias.empty())
+          repeats &= firstBias == memory.get<uint16_t>(operands[6], bias.size());
         std::string errors;
         double worst = 0;
         auto compare = [&](const char *name, const std::vector<double> &value, const std::vector<double> &bound,
@@ -281,6 +375,11 @@ public:
             compare("key", exact.keyGrad, exact.keyBound, out, row);
             compare("value", exact.valueGrad, exact.valueBound, 2 * out, row);
           }
+          if (!firstBias.empty()) {
+            const double error = exactBias->worst(s, firstBias, sample, head);
+            errors += fmt::format(",\"bias\":{:.3f}", std::isfinite(error) ? error : 1e30);
+            worst = std::max(worst, error);
+          }
         }
         std::printf(
             "{\"shape\":\"%s\",\"gradient\":%s,\"engine\":\"%s\",\"workspace\":%llu,\"us\":%.1f,\"repeats\":%s%s%s}\n",
@@ -296,9 +395,14 @@ public:
 
 private:
   static std::string textOf(const Shape &s) {
-    return fmt::format("{} {}x{}{}x{}x{}{}", s.type == plan::BF16 ? "bf16" : "f16", s.batch, s.heads,
+    constexpr const char *kBiases[] = {"", " that excludes keys", " near -120"};
+    std::string bias;
+    if (s.isBiased())
+      bias = fmt::format(" bias {}x{}{}{}", s.biasBatch, s.biasHeads, kBiases[s.biases],
+                         s.biasGradient ? "" : ", no gradient");
+    return fmt::format("{} {}x{}{}x{}x{}{}{}", s.type == plan::BF16 ? "bf16" : "f16", s.batch, s.heads,
                        s.heads != s.keyHeads ? fmt::format("({})", s.keyHeads) : "", s.positions, s.features,
-                       s.causal ? " causal" : "");
+                       s.causal ? " causal" : "", bias);
   }
 
   /// The least time of some runs.
@@ -357,12 +461,29 @@ int main(int count, char **arguments) {
   const bool small = card->name().starts_with("Emulated") || (count > 1 && std::strcmp(arguments[1], "--small") == 0);
   std::vector<Shape> shapes;
   if (small)
-    shapes = {{2, 2, 2, 65, 16, true, plan::BF16}, {1, 4, 2, 33, 24, false, plan::F16}};
+    shapes = {{2, 2, 2, 65, 16, true, plan::BF16},
+              {1, 4, 2, 33, 24, false, plan::F16},
+              {2, 2, 2, 33, 16, false, plan::BF16, 1, 2},
+              {2, 4, 2, 20, 8, true, plan::F16, 1, 1, Shape::Excluding},
+              {2, 2, 2, 17, 8, false, plan::BF16, 2, 2, Shape::Low},
+              {2, 2, 2, 17, 8, false, plan::F16, 2, 1, Shape::Random, false}};
   else
-    shapes = {{8, 12, 12, 1024, 64, true, plan::BF16}, {8, 12, 12, 1024, 64, false, plan::BF16},
-              {8, 12, 12, 1024, 64, true, plan::F16},  {2, 16, 4, 2048, 128, true, plan::BF16},
-              {8, 3, 3, 65, 64, false, plan::BF16},    {4, 4, 4, 33, 24, true, plan::BF16},
-              {64, 12, 12, 1024, 64, true, plan::BF16}};
+    shapes = {{8, 12, 12, 1024, 64, true, plan::BF16},
+              {8, 12, 12, 1024, 64, false, plan::BF16},
+              {8, 12, 12, 1024, 64, true, plan::F16},
+              {2, 16, 4, 2048, 128, true, plan::BF16},
+              {8, 3, 3, 65, 64, false, plan::BF16},
+              {4, 4, 4, 33, 24, true, plan::BF16},
+              {64, 12, 12, 1024, 64, true, plan::BF16},
+              {8, 12, 12, 1024, 64, false, plan::BF16, 1, 12},
+              {8, 12, 12, 256, 64, true, plan::F16, 1, 1, Shape::Excluding},
+              {2, 16, 4, 2048, 128, true, plan::BF16, 1, 16, Shape::Random, false},
+              {256, 3, 3, 49, 32, false, plan::BF16, 256, 3},
+              {64, 6, 6, 49, 32, false, plan::F16, 1, 6},
+              {4, 4, 4, 33, 24, true, plan::BF16, 4, 1, Shape::Excluding},
+              {4, 4, 4, 65, 64, false, plan::BF16, 1, 4, Shape::Low},
+              {4, 4, 4, 128, 64, false, plan::F16, 1, 1, Shape::Low},
+              {4, 4, 4, 200, 64, false, plan::BF16, 1, 4, Shape::Low}};
   bool good = true;
   {
     Check check(*driver, stream, dnn, handle);

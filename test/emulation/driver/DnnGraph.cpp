@@ -111,12 +111,51 @@ std::string DnnGraph::connect() {
       break;
     }
   }
+  for (const Operation &operation : operations) {
+    Tensor &b = tensors[operation.b], &y = tensors[operation.y];
+    const Tensor &x = tensors[operation.x];
+    if (operation.kind == Operation::Pointwise && operation.mode == CUDNN_POINTWISE_ADD)
+      b.isBias = b.isRead;
+    if (operation.kind == Operation::Reduction && x.isVirtual && !isNarrow(x.type) && x.dims[3] == y.dims[3])
+      y.isBias = y.isWritten;
+  }
   return "";
 }
 
 bool DnnGraph::isGradient() const {
   return std::count_if(operations.begin(), operations.end(),
                        [](const Operation &one) { return one.kind == Operation::Product; }) == 5;
+}
+
+/// Additive biases: in 16 bits, [1 or B, 1 or H, Sq, Skv] ("Attention" of the frontend's documentation, table of input
+/// tensors), keys side by side; a gradient "should have the same properties" as its bias (there, backward operation),
+/// and the library refuses other strides than those without gaps.
+std::string DnnGraph::unknownBias(const Tensor &tensor) const {
+  const Operation &product = *std::find_if(operations.begin(), operations.end(),
+                                           [](const Operation &one) { return one.kind == Operation::Product; });
+  const std::vector<int64_t> &scores = tensors[product.y].dims;
+  if (tensor.type != tensors[product.x].type)
+    return "a bias in another type than the heads";
+  if (!repeats(tensor.dims[0], scores[0]) || !repeats(tensor.dims[1], scores[1]) || tensor.dims[2] != scores[2] ||
+      tensor.dims[3] != scores[3])
+    return "a bias that does not have a row for each query and a column for each key";
+  if (tensor.strides[3] != 1)
+    return "a bias whose keys do not lie side by side";
+  if (tensor.alignment % kAccessBytes)
+    return fmt::format("a bias at a multiple of {} bytes", tensor.alignment);
+  // Not documented: users report NaN (github.com/pytorch/pytorch/issues/196678).
+  if (isGradient() && tensor.dims[3] % kBlockColumns == kBlockColumns / 2)
+    return fmt::format("the gradient of attention with a bias for {} keys", tensor.dims[3]);
+  if (!tensor.isWritten)
+    return "";
+  int64_t step = 1;
+  for (size_t d = kRank; d-- > 0; step *= tensor.dims[d])
+    if (tensor.dims[d] > 1 && tensor.strides[d] != step)
+      return "a bias's gradient with gaps";
+  const bool same = std::any_of(tensors.begin(), tensors.end(), [&](const Tensor &bias) {
+    return bias.isBias && bias.isRead && bias.dims == tensor.dims;
+  });
+  return same ? "" : "a bias's gradient of other sizes than the bias";
 }
 
 /// Scaled dot product attention, forward and backward: products of 16 bits, features in steps of 8, which lie side by
@@ -129,6 +168,11 @@ std::string DnnGraph::unknown() const {
   for (const Tensor &tensor : tensors) {
     if (!tensor.isRead && !tensor.isWritten)
       continue;
+    if (tensor.isBias) {
+      if (std::string wrong = unknownBias(tensor); !wrong.empty())
+        return wrong;
+      continue;
+    }
     if (!isNarrow(tensor.type)) {
       if (tensor.type != CUDNN_DATA_FLOAT || tensor.dims[3] != 1)
         return "a tensor of heads in more than 16 bits";

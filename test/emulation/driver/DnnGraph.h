@@ -19,6 +19,7 @@ struct DnnGraph {
     std::vector<int64_t> dims, strides;
     bool isVirtual = false, isByValue = false;
     bool isRead = false, isWritten = false; ///< in memory, before and by the graph
+    bool isBias = false;                    ///< in memory, and added to scores, or the sum of their gradients
 
     int64_t elements() const;
     uint64_t elementBytes() const;
@@ -41,6 +42,9 @@ struct DnnGraph {
   /// Why no engine computes it, "" for nothing.
   std::string unknown() const;
   bool isGradient() const;
+
+private:
+  std::string unknownBias(const Tensor &tensor) const;
 };
 
 /// What heuristics of a mode list for a graph.

@@ -1,7 +1,7 @@
 //===- DnnGraphFaultsTest.cpp - planted mistakes with attention ----------===//
 //
 // Each program describes attention to cuDNN's stand-in with one mistake, and without. What graphs compute is for
-// attention-check and the models' tests to see.
+// attention-check and the models' tests to see: the gradient here is a graph with as many products, of no meaning.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/faults/DnnScene.h"
@@ -17,6 +17,10 @@ namespace {
 struct AttentionScene {
   int64_t features = 8, rowElements = 48, alignment = 16, uid = 0;
   bool sumsBeforeProduct = false, keepsNumber = true;
+  CUdeviceptr bias = 0, biasGrad = 0; ///< in memory, where the graph has them
+  cudnnDataType_t biasType = CUDNN_DATA_HALF;
+  std::vector<int64_t> biasDims{1, 2, 4, 4}, biasGradDims{1, 2, 4, 4};
+  int64_t biasGradRow = 4;  ///< elements from row to row
   void *numberAt = nullptr; ///< in place of the host's number
   float one = 1;
   DnnScene base; ///< creates, sets and gives back
@@ -114,6 +118,22 @@ struct AttentionScene {
     multiply(q, k, raw);
     if (!sumsBeforeProduct)
       compute(CUDNN_POINTWISE_MUL, raw, number, score);
+    auto dense = [](const std::vector<int64_t> &dims, int64_t row) {
+      return std::vector<int64_t>{dims[1] * dims[2] * row, dims[2] * row, row, 1};
+    };
+    if (bias) {
+      auto added = between(4);
+      compute(CUDNN_POINTWISE_ADD, score,
+              placed(biasDims, dense(biasDims, biasDims[3]), biasType, reinterpret_cast<void *>(bias)), added);
+      score = added;
+    }
+    if (biasGrad) {
+      for (int i = 0; i < 3; ++i)
+        multiply(q, k, between(4));
+      reduce(
+          CUDNN_REDUCE_TENSOR_ADD, score,
+          placed(biasGradDims, dense(biasGradDims, biasGradRow), CUDNN_DATA_HALF, reinterpret_cast<void *>(biasGrad)));
+    }
     reduce(CUDNN_REDUCE_TENSOR_MAX, score, most);
     compute(CUDNN_POINTWISE_SUB, score, most, relative);
     compute(CUDNN_POINTWISE_EXP, relative, nullptr, weight);
@@ -155,12 +175,27 @@ constexpr size_t kHeads = 512, kOutput = 256, kEnough = 512;
 void giveHeads(Scene &s, CUdeviceptr to, size_t bytes) { cuMemsetD16Async(to, 0x3c00, bytes / 2, s.one); }
 
 /// With what `change` plants before.
-template <typename Change> void attend(Scene &s, Change change) {
-  Extra qkv(kHeads), output(kOutput), workspace(kEnough);
+template <typename Change> void attend(Scene &s, Change change, size_t workspaceBytes = kEnough) {
+  Extra qkv(kHeads), output(kOutput), workspace(workspaceBytes);
   giveHeads(s, qkv.address, kHeads);
   AttentionScene scene;
   change(scene);
   scene.run(s, qkv.address, output.address, workspace.address);
+}
+
+/// With a bias of 64 bytes, and where asked its gradient, which takes workspace for gradients of scores.
+constexpr size_t kBias = 128, kGradientWorkspace = 1 << 18;
+template <typename Change> void attendBiased(Scene &s, bool gradient, Change change) {
+  Extra bias(kBias), biasGrad(kBias);
+  giveHeads(s, bias.address, kBias);
+  attend(
+      s,
+      [&](AttentionScene &a) {
+        a.bias = bias.address;
+        a.biasGrad = gradient ? biasGrad.address : 0;
+        change(a);
+      },
+      kGradientWorkspace);
 }
 
 const Planted kGraphPlanted[] = {
@@ -213,10 +248,51 @@ const Planted kGraphPlanted[] = {
      }},
 };
 
+const Planted kBiasPlanted[] = {
+    {"BiasInF32", "misuse",
+     [](Scene &s, bool wrong) {
+       attendBiased(s, false, [&](AttentionScene &a) { a.biasType = wrong ? CUDNN_DATA_FLOAT : CUDNN_DATA_HALF; });
+     }},
+    {"BiasInTheOther16Bits", "misuse",
+     [](Scene &s, bool wrong) {
+       attendBiased(s, false, [&](AttentionScene &a) { a.biasType = wrong ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_HALF; });
+     }},
+    {"BiasOfOneRow", "misuse",
+     [](Scene &s, bool wrong) {
+       attendBiased(s, false, [&](AttentionScene &a) { a.biasDims = {1, 1, wrong ? 1 : 4, 4}; });
+     }},
+    {"BiasOfAnotherNumberOfHeads", "misuse",
+     [](Scene &s, bool wrong) {
+       attendBiased(s, false, [&](AttentionScene &a) { a.biasDims = {1, wrong ? 3 : 1, 4, 4}; });
+     }},
+    {"BiasWithoutAValue", "uninitialised-read",
+     [](Scene &s, bool wrong) {
+       CUdeviceptr bias = 0;
+       cuMemAlloc_v2(&bias, kBias);
+       giveHeads(s, bias, wrong ? 32 : 64);
+       attend(s, [&](AttentionScene &a) { a.bias = bias; });
+       cuMemFree_v2(bias);
+     }},
+    {"BiasBehindTheEnd", "out-of-bounds",
+     [](Scene &s, bool wrong) { attendBiased(s, false, [&](AttentionScene &a) { a.bias += wrong ? 96 : 64; }); }},
+    {"GradientOfABiasOfOtherSizes", "misuse",
+     [](Scene &s, bool wrong) {
+       attendBiased(s, true, [&](AttentionScene &a) { a.biasGradDims = {1, wrong ? 1 : 2, 4, 4}; });
+     }},
+    {"GradientOfABiasWithGaps", "misuse",
+     [](Scene &s, bool wrong) { attendBiased(s, true, [&](AttentionScene &a) { a.biasGradRow = wrong ? 5 : 4; }); }},
+    {"GradientOverTheBias", "misuse",
+     [](Scene &s, bool wrong) {
+       attendBiased(s, true, [&](AttentionScene &a) { a.biasGrad = wrong ? a.bias + 16 : a.biasGrad; });
+     }},
+};
+
 class DnnGraphFaults : public testing::TestWithParam<Planted> {};
 
 TEST_P(DnnGraphFaults, AreFoundByName) { expectFound(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Emulation, DnnGraphFaults, testing::ValuesIn(kGraphPlanted),
+                         [](auto &info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Biases, DnnGraphFaults, testing::ValuesIn(kBiasPlanted),
                          [](auto &info) { return info.param.name; });
 
 } // namespace

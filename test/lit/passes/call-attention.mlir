@@ -1,17 +1,16 @@
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(call-attention))" --split-input-file | FileCheck %s --check-prefixes=CHECK,FORWARD
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(call-attention{gradients=true}))" --split-input-file | FileCheck %s --check-prefixes=CHECK,BOTH
-// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_100},func.func(call-attention{gradients=true}))" --split-input-file | FileCheck %s --check-prefix=WITHOUT
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},call-attention)" --split-input-file | FileCheck %s --check-prefixes=CHECK,FORWARD
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},call-attention{gradients=true})" --split-input-file | FileCheck %s --check-prefixes=CHECK,BOTH
+// RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_100},call-attention{gradients=true})" --split-input-file | FileCheck %s --check-prefix=WITHOUT
 
-// The library keeps logsumexp alone; the gradient reads it, whoever computes that. sm_100 has no gradient, so nothing is a
-// call there.
+// The library keeps logsumexp alone; the gradient reads it, whoever computes that: on sm_100 a kernel.
 // CHECK-LABEL: func.func @plain
 // CHECK: %[[O:.*]], %[[L:.*]] = train.attention_call %arg0, %arg1, %arg2 {causal = true, scale = 2.500000e-01 : f64}
 // FORWARD: train.attention_grad %arg0, %arg1, %arg2, %[[O]], %[[L]], %arg3 {
 // FORWARD-SAME: array<i32: 1, 1, 1, 0, 0, 0, 1, 0, 1, 0, 1>
 // BOTH: train.attention_grad_call %arg0, %arg1, %arg2, %[[O]], %[[L]], %arg3 {causal = true, scale = 2.500000e-01 : f64}
 // WITHOUT-LABEL: func.func @plain
-// WITHOUT-NOT: attention_call
-// WITHOUT-NOT: attention_grad_call
+// WITHOUT: train.attention_call
+// WITHOUT: train.attention_grad %arg0
 func.func @plain(%q: tensor<1x2x32x24xbf16>, %k: tensor<1x2x32x24xbf16>, %v: tensor<1x2x32x24xbf16>, %g: tensor<1x2x32x24xbf16>)
     -> (tensor<1x2x32x24xbf16>, tensor<1x2x32x24xbf16>, tensor<1x2x32x24xbf16>, tensor<1x2x32x24xbf16>) attributes {train.entry = "step"} {
   %o, %l, %r = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, causal = true, scale = 0.25} : (tensor<1x2x32x24xbf16>, tensor<1x2x32x24xbf16>, tensor<1x2x32x24xbf16>) -> (tensor<1x2x32x24xbf16>, tensor<1x2x32x1xf32>, tensor<1x2x32x1xf32>)
@@ -21,7 +20,7 @@ func.func @plain(%q: tensor<1x2x32x24xbf16>, %k: tensor<1x2x32x24xbf16>, %v: ten
 
 // -----
 
-// Masks, dropout, soft caps, offsets of the diagonal, other types and other sizes of heads are no calls.
+// Masks that may exclude a row, dropout, soft caps, offsets of the diagonal that may, other types and other sizes of heads are no calls.
 // CHECK-LABEL: func.func @others
 // CHECK-NOT: attention_call
 // WITHOUT-LABEL: func.func @others
@@ -36,4 +35,56 @@ func.func @others(%q: tensor<1x2x32x16xbf16>, %k: tensor<1x2x32x16xbf16>, %v: te
   %o5, %l5, %r5 = train.attention %x, %x, %x {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.25} : (tensor<1x2x32x12xbf16>, tensor<1x2x32x12xbf16>, tensor<1x2x32x12xbf16>) -> (tensor<1x2x32x12xbf16>, tensor<1x2x32x1xf32>, tensor<1x2x32x1xf32>)
   %o6, %l6, %r6 = train.attention %c, %c, %c {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.25} : (tensor<1x2x32x16xf16>, tensor<1x2x32x16xf16>, tensor<1x2x32x16xf16>) -> (tensor<1x2x32x16xf16>, tensor<1x2x32x1xf32>, tensor<1x2x32x1xf32>)
   return %o0, %o1, %o2, %o3, %o4, %o5, %r6 : tensor<1x2x32x16xbf16>, tensor<1x2x32x16xbf16>, tensor<1x2x32x16xbf16>, tensor<1x2x32x16xbf16>, tensor<1x2x32x16xf32>, tensor<1x2x32x12xbf16>, tensor<1x2x32x1xf32>
+}
+
+// -----
+
+// A bias gets the operands' type; its gradient comes summed over samples, and what is left to be summed stays a sum. Of a
+// bias for all queries alike that is the sum over these. Without the library's gradient a kernel reads the same bias.
+// CHECK-LABEL: func.func @biased
+// CHECK: %[[WIDE:.*]] = train.broadcast %arg4
+// CHECK: %[[BIAS:.*]] = train.cast %[[WIDE]] : tensor<1x4x20x20xf32> -> tensor<1x4x20x20xbf16>
+// CHECK: %[[O:.*]], %[[L:.*]] = train.attention_call %arg0, %arg1, %arg2, %[[BIAS]] {{.*}}
+// FORWARD: %queryGrad, %keyGrad, %valueGrad, %biasGrad = train.attention_grad %arg0, %arg1, %arg2, %[[BIAS]], %[[O]], %[[L]], %arg3 {
+// FORWARD-SAME: array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 1, 0, 1>
+// BOTH: %queryGrad, %keyGrad, %valueGrad, %biasGrad = train.attention_grad_call %arg0, %arg1, %arg2, %[[O]], %[[L]], %arg3, %[[BIAS]] {
+// BOTH: %[[F:.*]] = train.cast %biasGrad : tensor<1x4x20x20xbf16> -> tensor<1x4x20x20xf32>
+// BOTH: train.reduce sum %[[F]] [2] : tensor<1x4x20x20xf32> -> tensor<1x4x1x20xf32>
+func.func @biased(%q: tensor<2x4x20x16xbf16>, %k: tensor<2x2x20x16xbf16>, %v: tensor<2x2x20x16xbf16>, %g: tensor<2x4x20x16xbf16>, %b: tensor<1x4x1x20xf32>) -> (tensor<2x4x20x16xbf16>, tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<1x4x1x20xf32>) attributes {train.entry = "step"} {
+  %o, %l, %r = train.attention %q, %k, %v, %b {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, scale = 0.25, train.rows_keep_keys} : (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<1x4x1x20xf32>) -> (tensor<2x4x20x16xbf16>, tensor<2x4x20x1xf32>, tensor<2x4x20x1xf32>)
+  %dq, %dk, %dv, %s = train.attention_grad %q, %k, %v, %b, %o, %l, %r, %g {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 1, 1, 1>, scale = 0.25, train.rows_keep_keys} : (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<1x4x1x20xf32>, tensor<2x4x20x16xbf16>, tensor<2x4x20x1xf32>, tensor<2x4x20x1xf32>, tensor<2x4x20x16xbf16>) -> (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x4x20x20xf32>)
+  %db = train.reduce sum %s [0, 2] : tensor<2x4x20x20xf32> -> tensor<1x4x1x20xf32>
+  return %o, %dq, %dk, %dv, %db : tensor<2x4x20x16xbf16>, tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<1x4x1x20xf32>
+}
+
+// -----
+
+// A mask becomes a bias that is low where it excludes. Gradients of scores that are read unsummed are a kernel's.
+// CHECK-LABEL: func.func @masked
+// CHECK: %[[LOW:.*]] = train.constant dense<-3.276800e+04>
+// CHECK: %[[BIAS:.*]] = train.select %{{.*}}, %{{.*}}, %[[LOW]]
+// CHECK: train.attention_call %arg0, %arg1, %arg2, %[[BIAS]] {{.*}}
+// CHECK-LABEL: func.func @unsummed
+// CHECK: train.attention_call
+// CHECK: train.attention_grad %arg0
+func.func @masked(%q: tensor<2x4x20x16xbf16>, %k: tensor<2x2x20x16xbf16>, %v: tensor<2x2x20x16xbf16>, %m: tensor<1x1x20x20xi1>) -> tensor<2x4x20x16xbf16> attributes {train.entry = "predict"} {
+  %o, %l, %r = train.attention %q, %k, %v, %m {operandSegmentSizes = array<i32: 1, 1, 1, 0, 1, 0>, scale = 0.25, train.rows_keep_keys} : (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<1x1x20x20xi1>) -> (tensor<2x4x20x16xbf16>, tensor<2x4x20x1xf32>, tensor<2x4x20x1xf32>)
+  return %o : tensor<2x4x20x16xbf16>
+}
+func.func @unsummed(%q: tensor<2x4x20x16xbf16>, %k: tensor<2x2x20x16xbf16>, %v: tensor<2x2x20x16xbf16>, %g: tensor<2x4x20x16xbf16>, %b: tensor<1x4x20x20xf32>) -> (tensor<2x4x20x16xbf16>, tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x4x20x20xf32>) attributes {train.entry = "step"} {
+  %o, %l, %r = train.attention %q, %k, %v, %b {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0>, scale = 0.25, train.rows_keep_keys} : (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<1x4x20x20xf32>) -> (tensor<2x4x20x16xbf16>, tensor<2x4x20x1xf32>, tensor<2x4x20x1xf32>)
+  %dq, %dk, %dv, %s = train.attention_grad %q, %k, %v, %b, %o, %l, %r, %g {operandSegmentSizes = array<i32: 1, 1, 1, 1, 0, 0, 1, 0, 1, 1, 1>, scale = 0.25, train.rows_keep_keys} : (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<1x4x20x20xf32>, tensor<2x4x20x16xbf16>, tensor<2x4x20x1xf32>, tensor<2x4x20x1xf32>, tensor<2x4x20x16xbf16>) -> (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x4x20x20xf32>)
+  return %o, %dq, %dk, %dv, %s : tensor<2x4x20x16xbf16>, tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x4x20x20xf32>
+}
+
+// -----
+
+// So does a diagonal that is shifted, for the library compares that of a square alone.
+// CHECK-LABEL: func.func @shifted
+// CHECK: %[[SEEN:.*]] = train.compare le
+// CHECK: %[[BIAS:.*]] = train.select
+// CHECK: train.attention_call %arg0, %arg1, %arg2, %[[BIAS]] {scale = 2.500000e-01 : f64}
+func.func @shifted(%q: tensor<2x4x20x16xbf16>, %k: tensor<2x2x20x16xbf16>, %v: tensor<2x2x20x16xbf16>) -> tensor<2x4x20x16xbf16> attributes {train.entry = "predict"} {
+  %o, %l, %r = train.attention %q, %k, %v {operandSegmentSizes = array<i32: 1, 1, 1, 0, 0, 0>, scale = 0.25, causal = true, causalOffset = 3, train.rows_keep_keys} : (tensor<2x4x20x16xbf16>, tensor<2x2x20x16xbf16>, tensor<2x2x20x16xbf16>) -> (tensor<2x4x20x16xbf16>, tensor<2x4x20x1xf32>, tensor<2x4x20x1xf32>)
+  return %o : tensor<2x4x20x16xbf16>
 }

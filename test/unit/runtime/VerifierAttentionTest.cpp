@@ -1,4 +1,4 @@
-//===- VerifierAttentionTest.cpp - results of attention in one buffer -----===//
+//===- VerifierAttentionTest.cpp - tensors of a call of attention ---------===//
 #include "TestPlan.h"
 
 #include <fmt/ranges.h>
@@ -46,6 +46,47 @@ TEST(VerifierAttention, ResultsInOneBufferShareNoByte) {
   EXPECT_NE(problemsOf(16, 3, 8).find(kShared), std::string::npos);
   EXPECT_NE(problemsOf(16, 8, 8).find(kShared), std::string::npos);
   EXPECT_NE(problemsOf(16, 4, 7).find(kShared), std::string::npos);
+}
+
+/// What the verifier says of a bias of so many samples and heads for attention of 2 samples and 2 heads with 4 queries
+/// and keys of 8 bf16, whose rows are `row` apart, `offset` elements behind the start of w, which has 1024 of them.
+std::string problemsOfBias(int64_t batch, int64_t heads, int64_t row, int64_t offset = 0, bool gradient = false) {
+  plan::Plan plan = makeTestPlan();
+  plan.set_target("cuda:sm_90");
+  plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
+  plan::AttentionCall &call = *instruction.mutable_attention();
+  call.set_dtype(plan::BF16);
+  call.set_batch(2), call.set_heads(2), call.set_key_heads(2);
+  call.set_queries(4), call.set_keys(4), call.set_depth(8), call.set_width(8);
+  call.set_scale(1);
+  call.set_bias_batch(batch), call.set_bias_heads(heads), call.set_bias_gradient(gradient);
+  auto add = [&](uint32_t operand, int64_t from, std::initializer_list<int64_t> strides) {
+    plan::AttentionCall::Tensor &tensor = *call.add_tensors();
+    tensor.set_operand(operand);
+    tensor.set_offset(from);
+    for (int64_t stride : strides)
+      tensor.add_strides(stride);
+  };
+  for (int i = 0; i < 3; ++i)
+    add(1, 128 * i, {64, 32, 8, 1});
+  if (batch > 0)
+    add(1, offset, {heads * 4 * row, 4 * row, row, 1});
+  add(2, 0, {64, 32, 8, 1});
+  add(2, 128, {8, 4, 1, 1});
+  return fmt::format("{}", fmt::join(plan::verifyPlan(plan, 50), "\n"));
+}
+
+TEST(VerifierAttention, ABiasHasARowForEachQueryAndNoGaps) {
+  auto says = [](const std::string &problems, const char *text) { return problems.find(text) != std::string::npos; };
+  for (int64_t batch : {1, 2})
+    for (int64_t heads : {1, 2})
+      EXPECT_FALSE(says(problemsOfBias(batch, heads, 4), "bias")) << problemsOfBias(batch, heads, 4);
+  EXPECT_TRUE(says(problemsOfBias(3, 1, 4), "a bias of 3 samples and 1 heads for attention of 2 and 2"));
+  EXPECT_TRUE(says(problemsOfBias(1, 4, 4), "a bias of 1 samples and 4 heads"));
+  EXPECT_TRUE(says(problemsOfBias(1, 1, 8), "bias has gaps"));
+  EXPECT_TRUE(says(problemsOfBias(1, 1, 4, 8), "bias has gaps"));
+  EXPECT_TRUE(says(problemsOfBias(0, 0, 4, 0, true), "a bias of 0 samples and 0 heads"));
+  EXPECT_TRUE(says(problemsOfBias(1, 1, 4, 0, true), "attention forward with the gradient of a bias"));
 }
 
 } // namespace
