@@ -8,6 +8,7 @@
 #ifndef TCC_SUPPORT_TRACE_H
 #define TCC_SUPPORT_TRACE_H
 
+#include "support/Nvtx.h"
 #include "support/Status.h"
 
 #include <chrono>
@@ -71,12 +72,17 @@ private:
   std::deque<Track> tracks; ///< their addresses stay
 };
 
-/// A span from here to the end of the scope; nothing without a track.
+/// A span from here to the end of the scope, on the track, if there is one, and for an attached profiler.
 class TraceScope {
 public:
   TraceScope(Trace::Track *track, const char *name, const char *label = nullptr, uint64_t number = 0)
-      : track(track), span{name, track ? track->now() : 0, 0, label, number} {}
+      : track(track), span{name, track ? track->now() : 0, 0, label, number} {
+    if (nvtx::isAttached())
+      nvtx::push(name, label, number);
+  }
   ~TraceScope() {
+    if (nvtx::isAttached())
+      nvtx::pop();
     if (!track)
       return;
     span.end = track->now();

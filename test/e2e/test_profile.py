@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from common import EndToEnd, case
+from common import BIN, EndToEnd, case
 
 
 def tracks(path):
@@ -99,6 +99,39 @@ class Profile(EndToEnd):
         # Batches were there before training took them.
         finished = sorted(span[1] for span in read)
         self.assertTrue(all(end <= wait[1] + 2e-3 for end, wait in zip(finished, waits)))
+
+    def ranges(self, *words, **variables):
+        """Ranges of a run of 4 updates as an attached profiler sees them: (depth, text) by thread; fails where they do not pair."""
+        record = self.folder / "ranges.txt"
+        record.unlink(missing_ok=True)
+        self.succeed("trun", self.plan, "--data", self.data, "--eval-data", self.data, "--steps", 4, "--eval-every", 2,
+                     *(words or ("--out", "run")), "--set", "data.workers=1", env={"NVTX_INJECTION64_PATH": str(BIN / "nvtx-recorder.so"), "NVTX_RECORD": str(record)} | variables)
+        threads, depth = {}, {}
+        for line in record.read_text().splitlines() if record.exists() else ():
+            word, thread, *text = line.split(" ", 2)
+            depth.setdefault(thread, 0)
+            if word == "push":
+                threads.setdefault(thread, []).append((depth[thread], text[0]))
+            depth[thread] += 1 if word == "push" else -1
+            self.assertGreaterEqual(depth[thread], 0)
+        self.assertFalse(any(depth.values()), depth)
+        return list(threads.values())
+
+    def test_a_profiler_gets_the_spans_as_ranges(self):
+        training, loader = sorted(self.ranges(), key=lambda own: (0, "update: update 1") not in own)
+        updates = [text for depth, text in training if depth == 0 and text.startswith("update: ")]
+        self.assertEqual(updates, [f"update: update {step}" for step in range(1, 5)])
+        for text in ("evaluation: update 2", "evaluation: update 4"):
+            self.assertIn(text, [text for _, text in training])
+        at = training.index((0, "update: update 3"))
+        self.assertEqual([text.split(":")[0] for depth, text in training[at + 1:at + 3] if depth == 1], ["wait for data", "step"])
+        self.assertIn((0, "read samples: batch 0"), loader)
+
+    def test_without_a_profiler_that_takes_them_there_are_no_ranges(self):
+        for number, variables in enumerate(({"NVTX_INJECTION64_PATH": "/no/such.so"}, {"NVTX_INJECTION64_PATH": ""}, {"NVTX_WITHOUT_POP": "1"},
+                                            {"NVTX_INJECTION64_PATH": str(self.write("text.so", "no library"))},
+                                            {"NVTX_RECORD": "/no/such/file"})):
+            self.assertEqual(self.ranges("--out", f"run{number}", **variables), [], variables)
 
     def test_a_trace_that_cannot_be_written_is_told_before_training(self):
         self.refuse(1, ["--trace", "no/such"], "trun", self.plan, "--data", self.data, "--steps", 1, "--trace", "no/such/t.json", "--out", "run")
