@@ -45,9 +45,29 @@ protected:
   planning::Execution make(const std::vector<bool> &wanted) const override;
 
 private:
+  /// A kernel of its own without operands, which nothing else sees, and which operands its region's arguments are.
+  struct Part {
+    OwningOpRef<FusedOp> kernel;
+    SmallVector<unsigned> operands;
+  };
+  Part partOf(ArrayRef<unsigned> results) const;
+
   mutable FusedOp fused; // its accessors are not const; nothing here changes it
   InstructionValues values;
 };
+
+PartialKernel::Part PartialKernel::partOf(ArrayRef<unsigned> results) const {
+  SmallVector<Type> types;
+  for (unsigned result : results)
+    types.push_back(fused->getResult(result).getType());
+  OpBuilder builder(fused->getContext());
+  Part part{FusedOp::create(builder, fused->getLoc(), types, ValueRange()), {}};
+  Region &region = part.kernel->getBody();
+  IRMapping mapping;
+  fused.getBody().cloneInto(&region, mapping);
+  part.operands = keepResults(region.front(), results);
+  return part;
+}
 
 planning::Execution PartialKernel::make(const std::vector<bool> &wanted) const {
   planning::Execution execution;
@@ -63,16 +83,10 @@ planning::Execution PartialKernel::make(const std::vector<bool> &wanted) const {
     if (value >= 0)
       execution.writes.push_back(value);
   }
-  // A kernel of its own without operands, which nothing else sees.
-  OpBuilder builder(fused->getContext());
-  OwningOpRef<FusedOp> part = FusedOp::create(builder, fused->getLoc(), types, ValueRange());
-  Region &region = part->getBody();
-  IRMapping mapping;
-  fused.getBody().cloneInto(&region, mapping);
-  SmallVector<unsigned> operands = keepResults(region.front(), results);
+  Part part = partOf(results);
   double bytes = 0;
-  for (unsigned operand : operands) {
-    bytes += double(tensorBytes(fused->getOperand(operand).getType()));
+  for (auto [operand, read] : llvm::zip_equal(part.operands, bytesRead(*part.kernel))) {
+    bytes += read;
     if (values.operands[operand] >= 0)
       execution.reads.push_back(values.operands[operand]);
   }
@@ -80,17 +94,18 @@ planning::Execution PartialKernel::make(const std::vector<bool> &wanted) const {
     bytes += double(tensorBytes(type));
   llvm::sort(execution.reads);
   execution.reads.erase(llvm::unique(execution.reads), execution.reads.end());
-  execution.cost = nominalCost(fused, flopsOf(part->getOperation()), bytes);
+  execution.cost = nominalCost(fused, flopsOf(part.kernel->getOperation()), bytes);
   SmallVector<std::pair<unsigned, unsigned>> pairs;
-  for (auto [operand, result] : part->getInPlacePairs())
-    pairs.push_back({operands[operand], results[result]});
-  execution.inPlace = inPlaceValues(fused, pairs, values, operands);
+  for (auto [operand, result] : part.kernel->getInPlacePairs())
+    pairs.push_back({part.operands[operand], results[result]});
+  execution.inPlace = inPlaceValues(fused, pairs, values, part.operands);
   return execution;
 }
 
 /// Each op and each operand counts in equal parts for the results that need it, by whichever of computation and traffic
 /// makes the whole kernel's time: an op is executed at least as often as each of those results is made, so also as
-/// often as they are on average. The overhead is shared by all results in the same way.
+/// often as they are on average. Of an operand each result counts what it alone reads: an execution for several reads
+/// no less than that. The overhead is shared by all results in the same way.
 std::vector<planning::Cost> PartialKernel::shares() const {
   Block &body = fused.getBody().front();
   auto yield = cast<YieldOp>(body.getTerminator());
@@ -120,27 +135,21 @@ std::vector<planning::Cost> PartialKernel::shares() const {
     if (value < 0)
       continue;
     bytes[write] += double(tensorBytes(fused->getResult(unsigned(number)).getType()));
+    Part alone = partOf(unsigned(number));
+    for (auto [operand, read] : llvm::zip_equal(alone.operands, bytesRead(*alone.kernel)))
+      bytes[write] += read / double(argumentNeeded.lookup(body.getArgument(operand)));
     llvm::SmallPtrSet<Operation *, 16> ops;
-    for (Value need : needs[write]) {
-      if (auto argument = dyn_cast<BlockArgument>(need))
-        bytes[write] += double(tensorBytes(fused->getOperand(argument.getArgNumber()).getType())) /
-                        double(argumentNeeded.lookup(need));
-      else if (Operation *op = need.getDefiningOp(); ops.insert(op).second)
+    for (Value need : needs[write])
+      if (Operation *op = need.getDefiningOp(); op && ops.insert(op).second)
         flops[write] += flopsOf(op) / double(opNeeded.lookup(op));
-    }
     ++write;
   }
-  double allBytes = 0;
-  for (Value value :
-       llvm::concat<Value>(llvm::to_vector(fused->getOperands()), llvm::to_vector_of<Value>(fused->getResults())))
-    allBytes += double(tensorBytes(value.getType()));
   auto cost = [&](double flops, double bytes) { return nominalCost(fused, flops, bytes); };
-  const bool byFlops = cost(flopsOf(fused), 0) > cost(0, allBytes);
+  const bool byFlops = cost(flopsOf(fused), 0) > cost(0, bytesOf(fused));
   const planning::Cost overhead = cost(0, 0);
   std::vector<planning::Cost> result;
   for (size_t w = 0; w < needs.size(); ++w)
-    result.push_back(overhead / needs.size() +
-                     (byFlops ? cost(flops[w], 0) : cost(0, bytes[w])) - overhead);
+    result.push_back(overhead / needs.size() + (byFlops ? cost(flops[w], 0) : cost(0, bytes[w])) - overhead);
   return result;
 }
 

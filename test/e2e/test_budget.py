@@ -106,6 +106,17 @@ class Budget(BudgetChecks):
     def test_budgets_from_least_to_most(self):
         self.check_models(CASES if ALL else CASES[:3], 6 if ALL else 2)
 
+    def test_a_part_of_a_kernel_that_looks_rows_up_costs_what_the_ladder_says(self):
+        """tcc compares the ladder's cost with that of the plan: a kernel of several results that looks rows up is made again in part."""
+        model, recipe, _, _ = case("hf-bert-tiny")
+        resident, points = self.points("hf-bert-tiny")
+        most, partial = points[0]["arena_bytes"], 0
+        for target in ("cpu:v3", "cuda:sm_90"):
+            for share in (0.9, 0.8, 0.7):
+                plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--target", target, "--memory-budget", resident + int(share * most))
+                partial += self.report(plan)["recompute"]["extra_cost_fraction"] > 0
+        self.assertGreaterEqual(partial, 4)
+
     def test_a_budget_that_nothing_meets_names_the_least_and_what_forces_it(self):
         model, recipe, _, _ = case("nano-gpt")
         resident, points = self.points("nano-gpt")

@@ -29,7 +29,8 @@ from standin import stand_in  # noqa: E402: it takes its argument
 from common import BIN, ZOO  # noqa: E402
 
 UPDATES = 4
-# How far losses and gradient norms may be apart, as shares: the CPU's kernels sum in another order.
+# How far losses and gradient norms may be apart, as shares: the CPU's kernels sum in another order. Muon's iterations are
+# in bf16, whatever the precision.
 NEAR = {"f32": (2e-5, 2e-3), "tf32": (1e-2, None), "bf16": (5e-2, None), "f16": (1e-2, None)}
 SECONDS = 900
 
@@ -112,16 +113,20 @@ def check(seed, folder):
     told = f"{case.name} {' '.join(words(settings)[1::2])}{f' arena {share}' if share < 1 else ''}"
     print(f"seed {seed}: {told}", flush=True)
     # With a loss scale the first updates may be left out, on both.
-    half = ["--precision", "f16"] if settings["train.precision"] == "f16" else []
-    exact = trained(folder, "cpu", case, [*words(SHARED), *half], "cpu")
-    card = [*words(settings), "--target", "cuda:sm_90"]
+    own = ["--precision", "f16"] if settings["train.precision"] == "f16" else []
+    if settings["optimizer.kind"]: # in place of the recipe's, at a rate that no optimizer diverges with
+        own += ["--set", "optimizer.lr=1e-3"]
+        if "one_cycle" in (case / "recipe.toml").read_text():
+            own += ["--set", "schedule.cycle_momentum=false"]
+    exact = trained(folder, "cpu", case, [*words(SHARED), *own], "cpu")
+    card = [*words(settings), *own, "--target", "cuda:sm_90"]
     if share < 1:
         card += smaller(folder, case, card, share)
     orders = [("ascending", seed + 1), ("seeded", seed + 2)]
     found = [trained(folder, "cuda", case, card, "cuda", stand_in(mode=options.mode, order=order, seed=number)) for order, number in orders]
     if found[0] != found[1]:
         raise Failed(f"the order of threads changes bits: {found[0]}, {found[1]}")
-    near, norms_near = NEAR[settings["train.precision"]]
+    near, norms_near = NEAR["bf16" if settings["optimizer.kind"] == "muon" else settings["train.precision"]]
     for update, ((loss, norm), (wanted, wanted_norm)) in enumerate(zip(found[0], exact, strict=True), 1):
         if not apart(loss, wanted) <= near:
             raise Failed(f"update {update}: loss {loss}, on a CPU {wanted}")
