@@ -1,6 +1,6 @@
 //===- Pipeline.cpp - the order of passes, and why ------------------------===//
 //
-// What a phase leaves behind is said where it is added.
+// A comment beside each phase says what holds after it.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/Pipeline.h"
@@ -112,7 +112,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     }});
   // Composites have given their own gradients; fusion wants core ops. Zero fills are seen once gradients are summed.
   // Large products are cut into rows where all that is made of them, gradients included, stands in core ops;
-  // after that, what is left to be added to accumulators is known.
+  // after that, the pass that adds products to accumulators finds those that are still separate.
   list.push_back({"decompose", [this](OpPassManager &passes) {
                     passes.addPass(train::createDecomposeCompositesPass());
                     // What a library keeps for a gradient decides what the generated one reads.

@@ -201,8 +201,8 @@ private:
     return {std::move(sequence), peak, cost};
   }
 
-  /// Adds what is left of the candidates without needless repeats. Those that it is made of stay: what lives longer may
-  /// pack worse.
+  /// Adds a copy of each candidate without its needless repeats. The candidate stays, too: it may pack into less, since
+  /// its values live shorter.
   void addWithoutNeedlessRepeats(std::vector<Candidate> &candidates) const;
 
   /// The same executions in other orders of a smaller peak, each after the one it was made of; `orderly` as long as

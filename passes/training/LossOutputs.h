@@ -27,7 +27,7 @@ public:
   unsigned count() const { return forward.getNumResults(); }
   std::string nameOf(unsigned i) const;
   mlir::Type typeOf(unsigned i) const { return forward.getResultTypes()[i]; }
-  /// The axis of its samples; null where it is not known.
+  /// The axis of the output along which its samples lie; null if nothing says which.
   mlir::IntegerAttr sampleAxisOf(unsigned i) const;
   /// True for a value inside the graph that is returned for loss.of.
   bool isInner(unsigned i) const;

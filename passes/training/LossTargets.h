@@ -31,7 +31,7 @@ private:
   /// 0.
   mlir::FailureOr<unsigned> findIntegers(const std::string &key, const std::string &name, int64_t samples,
                                          int64_t extent);
-  /// An axis of the recipe from 0 on; reports `key` where it is none.
+  /// The axis that the recipe gives under `key`, counted from 0. An error names `key` if the value has no such axis.
   mlir::FailureOr<int64_t> axisOf(const std::string &key, int64_t given, llvm::ArrayRef<unsigned> outputs,
                                   int64_t rank);
   /// Tells the loader which values of an integer input are legal: [low, high] and the recipe's padding.

@@ -224,8 +224,8 @@ TEST(Collectives, AShardIsARangeOfElementsAndZeros) {
   EXPECT_TRUE(succeeded(verify(*module)));
 }
 
-/// Whether groups of `count` along dimension `dim` of the op's result are, element by element, groups of its first
-/// operand from a multiple of `count` on; or equal, as where it is broadcast or padded.
+/// Cuts dimension `dim` of the op's result into groups of `count`. True if each group is a group of the first operand,
+/// which starts at a multiple of `count`, or holds one value throughout, as in a broadcast or in padding.
 bool keepsGroups(Operation *op, unsigned dim, int64_t count) {
   std::vector<train::HostTensor> operands, results;
   for (Value operand : op->getOperands()) {

@@ -8,17 +8,23 @@ using namespace tcc::test;
 
 namespace {
 
+/// Instruction 3 of the plan as attention of 4 queries and 4 keys of 8 bf16.
+plan::AttentionCall &smallAttention(plan::Plan &plan, int64_t batch, int64_t heads) {
+  plan.set_target("cuda:sm_90");
+  plan::AttentionCall &call = *plan.mutable_entries(0)->mutable_instructions(3)->mutable_attention();
+  call.set_dtype(plan::BF16);
+  call.set_batch(batch), call.set_heads(heads), call.set_key_heads(heads);
+  call.set_queries(4), call.set_keys(4), call.set_depth(8), call.set_width(8);
+  call.set_scale(1);
+  return call;
+}
+
 /// What the verifier says of two results in one buffer: an output of 4 rows of 8 bf16, `rowStep` apart, and 4 f32 from
 /// `offset` on, `step` apart.
 std::string problemsOf(int64_t rowStep, int64_t offset, int64_t step) {
   plan::Plan plan = makeTestPlan();
-  plan.set_target("cuda:sm_90");
+  plan::AttentionCall &call = smallAttention(plan, 1, 1);
   plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
-  plan::AttentionCall &call = *instruction.mutable_attention();
-  call.set_dtype(plan::BF16);
-  call.set_batch(1), call.set_heads(1), call.set_key_heads(1);
-  call.set_queries(4), call.set_keys(4), call.set_depth(8), call.set_width(8);
-  call.set_scale(1);
   auto add = [&](uint32_t operand, int64_t from, int64_t between) {
     plan::AttentionCall::Tensor &tensor = *call.add_tensors();
     tensor.set_operand(operand);
@@ -52,13 +58,8 @@ TEST(VerifierAttention, ResultsInOneBufferShareNoByte) {
 /// and keys of 8 bf16, whose rows are `row` apart, `offset` elements behind the start of w, which has 1024 of them.
 std::string problemsOfBias(int64_t batch, int64_t heads, int64_t row, int64_t offset = 0, bool gradient = false) {
   plan::Plan plan = makeTestPlan();
-  plan.set_target("cuda:sm_90");
+  plan::AttentionCall &call = smallAttention(plan, 2, 2);
   plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
-  plan::AttentionCall &call = *instruction.mutable_attention();
-  call.set_dtype(plan::BF16);
-  call.set_batch(2), call.set_heads(2), call.set_key_heads(2);
-  call.set_queries(4), call.set_keys(4), call.set_depth(8), call.set_width(8);
-  call.set_scale(1);
   call.set_bias_batch(batch), call.set_bias_heads(heads), call.set_bias_gradient(gradient);
   auto add = [&](uint32_t operand, int64_t from, std::initializer_list<int64_t> strides) {
     plan::AttentionCall::Tensor &tensor = *call.add_tensors();
