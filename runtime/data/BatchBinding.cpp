@@ -1,0 +1,301 @@
+//===- BatchBinding.cpp - which column feeds which input ------------------===//
+#include "runtime/data/BatchReader.h"
+#include "runtime/data/Convert.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <limits>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+bool isIntegerMatrix(const plan::TensorType &type) {
+  return type.dims_size() == 2 && !plan::isFloatingPoint(type.dtype()) && type.dtype() != plan::I1;
+}
+
+bool sameDims(const plan::TensorType &a, const plan::TensorType &b) {
+  return std::equal(a.dims().begin(), a.dims().end(), b.dims().begin(), b.dims().end());
+}
+
+/// The shape of one sample: the input's without its sample axis.
+plan::TensorType sampleType(const plan::TensorType &type, int axis) {
+  plan::TensorType sample;
+  sample.set_dtype(type.dtype());
+  for (int i = 0; i < type.dims_size(); ++i)
+    if (i != axis)
+      sample.add_dims(type.dims(i));
+  return sample;
+}
+
+bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample) {
+  return column.dims_size() == sample.dims_size() + 1 &&
+         std::equal(sample.dims().begin(), sample.dims().end(), column.dims().begin() + 1);
+}
+
+/// A column as an input reads it.
+struct View {
+  const Column *column;
+  uint32_t number; ///< from 0: random transforms draw for each view anew
+};
+
+/// "image#2" is the second view of the column `image`, unless a column has this very name.
+std::optional<View> findView(const Dataset &dataset, const std::string &name) {
+  if (const Column *column = dataset.find(name))
+    return View{column, 0};
+  const size_t mark = name.rfind('#');
+  uint16_t number = 0;
+  if (mark == std::string::npos)
+    return std::nullopt;
+  const char *end = name.data() + name.size();
+  if (auto [stop, code] = std::from_chars(name.data() + mark + 1, end, number);
+      code != std::errc() || stop != end || number == 0)
+    return std::nullopt;
+  const Column *column = dataset.find(name.substr(0, mark));
+  return column ? std::optional(View{column, number - 1u}) : std::nullopt;
+}
+
+/// The column of an input, or the error that lists the columns.
+Expected<View> columnOf(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
+                        const BindOptions &options) {
+  std::string wanted = port.name();
+  if (auto mapped = options.map.find(port.name()); mapped != options.map.end()) {
+    wanted = mapped->second;
+  } else if (!dataset.find(wanted) && (dataset.format == "token" || dataset.format == "text")) {
+    int others = 0;
+    for (const plan::Port &other : entry.inputs())
+      others += other.name() != options.target && other.sample_axis() >= 0 &&
+                isIntegerMatrix(entry.buffers(static_cast<int>(other.buffer())).type());
+    if (port.name() == options.target)
+      wanted = "targets";
+    else if (others == 1 && isIntegerMatrix(entry.buffers(static_cast<int>(port.buffer())).type()))
+      wanted = "tokens";
+  }
+  if (std::optional<View> view = findView(dataset, wanted))
+    return *view;
+  return error("{}: no column '{}' for the model's input '{}' {}; the data has {}; name the right one with "
+                     "--set data.map.{}=COLUMN",
+                     dataset.path, wanted, port.name(),
+                     plan::typeName(entry.buffers(static_cast<int>(port.buffer())).type()), dataset.describeColumns(),
+                     port.name());
+}
+} // namespace
+
+Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, const plan::Port &port,
+                                                          const Dataset &dataset, const Column &column, bool eager) {
+  const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = column.type();
+  Input input;
+  input.name = port.name();
+  input.column = &column;
+  input.dtype = type.dtype();
+  if (!mayConvert(have.dtype(), type.dtype(), column.isText()))
+    return error(
+        "{}: column '{}' is {}, the model's input '{}' {}: {} does not become {} silently; convert the "
+        "data{}",
+        dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type),
+        plan::dtypeName(have.dtype()), plan::dtypeName(type.dtype()),
+        have.dtype() == plan::U8 && type.dtype() == plan::F32
+            ? fmt::format(", or let [[data.transform]] with kind = \"to_float\" and column = \"{}\" divide it by 255",
+                          column.name())
+            : "");
+  int axis = port.sample_axis();
+  bool canSample = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch();
+  plan::TensorType sample = sampleType(type, canSample ? axis : -1);
+  input.sampled = canSample && hasSamplesOf(have, sample);
+  if (!input.sampled && !sameDims(have, type)) {
+    if (canSample)
+      return error("{}: column '{}' is {}, but a sample of the model's input '{}' is {}: the column must be "
+                         "[samples]{}",
+                         dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(sample),
+                         sample.dims_size() ? " followed by that shape" : "");
+    return error("{}: column '{}' is {}, but the model's input '{}' is the constant {}: the shapes must be equal",
+                       dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type));
+  }
+  for (int i = 0; i < type.dims_size(); ++i) {
+    input.elements *= static_cast<uint64_t>(type.dims(i));
+    if (canSample && i != axis)
+      (i < axis ? input.outer : input.inner) *= static_cast<uint64_t>(type.dims(i));
+  }
+  // Checks as much as possible now: an error after an hour of training would be unkind.
+  std::span<const std::byte> all = column.contiguous();
+  if (eager && !all.empty() && !alwaysFits(have.dtype(), type.dtype())) {
+    uint64_t width = plan::dtypeBytes(have.dtype()), count = all.size() / width;
+    std::byte value[8];
+    for (uint64_t i = 0; i < count; ++i)
+      if (convertElements(all.data() + i * width, have.dtype(), value, type.dtype(), 1))
+        return error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'",
+                           dataset.path, column.name(), elementText(all.data(), have.dtype(), i),
+                           have.dims_size() ? i / std::max<uint64_t>(count / std::max<uint64_t>(column.samples(), 1), 1)
+                                            : 0,
+                           plan::dtypeName(type.dtype()), port.name());
+  }
+  return input;
+}
+
+Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset &dataset,
+                                              const BindOptions &options) {
+  BatchReader reader;
+  reader.path = dataset.path;
+  reader.ignoreIndex = options.ignoreIndex;
+  reader.maxBad = options.maxBad;
+  reader.batchSize = static_cast<uint64_t>(std::max<int64_t>(entry.batch(), 1));
+  for (const auto &[input, column] : options.map) {
+    bool known = false;
+    for (const plan::Port &port : entry.inputs())
+      known |= port.name() == input;
+    // Entries differ in their inputs: `predict` has no target.
+    if (!known && !findView(dataset, column) && input != options.target)
+      return error("{}: data.map.{} = \"{}\": no such column; the data has {}", dataset.path, input, column,
+                         dataset.describeColumns());
+  }
+  for (const plan::Port &port : entry.inputs()) {
+    auto column = columnOf(entry, port, dataset, options);
+    if (!column)
+      return column.status();
+    auto input = bindInput(entry, port, dataset, *column->column, options.maxBad == 0);
+    if (!input)
+      return input.status();
+    reader.inputs.push_back(input.take());
+    reader.inputs.back().view = column->number;
+  }
+  // A column of exactly the input's shape is a constant, unless it has as many samples as the others.
+  auto isExact = [&](size_t i) {
+    return sameDims(reader.inputs[i].column->type(),
+                    entry.buffers(static_cast<int>(entry.inputs(static_cast<int>(i)).buffer())).type());
+  };
+  const Input *first = nullptr;
+  for (size_t i = 0; i < reader.inputs.size(); ++i)
+    if (reader.inputs[i].sampled && !isExact(i) && !first)
+      first = &reader.inputs[i];
+  for (size_t i = 0; i < reader.inputs.size(); ++i) {
+    Input &input = reader.inputs[i];
+    if (!input.sampled)
+      continue;
+    if (!first)
+      reader.sampleCount = input.column->samples();
+    else if (input.column->samples() != first->column->samples() && isExact(i))
+      input.sampled = false;
+    else if (input.column->samples() != first->column->samples())
+      return error("{}: column '{}' has {} samples, '{}' has {}; all must have the same number", dataset.path,
+                         first->column->name(), first->column->samples(), input.column->name(),
+                         input.column->samples());
+  }
+  for (const Input &input : reader.inputs)
+    if (input.sampled && input.column->samples() == 0)
+      return error("{}: the data set is empty: column '{}' is {}, without a sample", dataset.path,
+                         input.column->name(), plan::typeName(input.column->type()));
+  if (first)
+    reader.sampleCount = first->column->samples();
+  else if (reader.sampleCount == 0)
+    reader.sampleCount = reader.batchSize;
+  for (size_t i = 0; i < reader.inputs.size(); ++i) {
+    Input &input = reader.inputs[i];
+    uint64_t count = input.sampled ? input.outer * input.inner : input.elements;
+    const plan::Port &port = entry.inputs(static_cast<int>(i));
+    const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = input.column->type();
+    for (int d = 0; d < type.dims_size(); ++d)
+      if (!input.sampled || d != port.sample_axis())
+        input.dims.push_back(type.dims(d));
+    bool integer = !plan::isFloatingPoint(input.dtype);
+    if (integer)
+      bindRanges(input, port, type, options);
+    if (options.maxBad == 0 || !input.sampled)
+      if (Status status = reader.checkRangesNow(input); !status.ok())
+        return status;
+    if (input.name == options.target && input.sampled && integer && options.ignoreIndex) {
+      std::byte probe[8];
+      if (!convertElements(reinterpret_cast<const std::byte *>(&*options.ignoreIndex), plan::I64, probe, input.dtype,
+                           1)) {
+        reader.maskedInput = static_cast<int>(i);
+      }
+    }
+    if (input.sampled && integer && have.dims_size() >= 2 && (reader.tokens == 0 || input.name == options.target))
+      reader.tokens = count;
+  }
+  if (Status status = reader.bindBatchTransforms(dataset); !status.ok())
+    return status;
+  reader.own = reader.makeScratch();
+  return reader;
+}
+
+void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
+                             const BindOptions &options) {
+  auto exceptionsText = [](const std::vector<int64_t> &values) {
+    return values.empty() ? "" : fmt::format(", and {} does not count", fmt::join(values, ", "));
+  };
+  if (input.name == options.target && options.classes) {
+    Range range;
+    range.high = *options.classes - 1;
+    if (options.ignoreIndex)
+      range.exceptions.push_back(*options.ignoreIndex);
+    range.what = fmt::format("names no class of the model's input '{}': classes are 0 to {}{}", input.name, range.high,
+                             exceptionsText(range.exceptions));
+    input.ranges.push_back(std::move(range));
+  }
+  int axis = input.sampled ? port.sample_axis() : -1;
+  for (const plan::IndexRange &given : port.index_ranges()) {
+    Range range{given.low(), given.high(), {given.exceptions().begin(), given.exceptions().end()}, {}, {}, ""};
+    bool whole = given.begin().empty(), usable = whole || given.begin_size() == given.end_size();
+    for (int d = 0; usable && d < given.begin_size(); ++d)
+      if (d == axis) {
+        usable = given.begin(d) == 0 && d < type.dims_size() && given.end(d) == type.dims(d); // of every sample
+      } else {
+        range.begin.push_back(given.begin(d));
+        range.end.push_back(given.end(d));
+      }
+    usable = usable && (whole || range.begin.size() == input.dims.size());
+    for (size_t d = 0; usable && d < range.begin.size(); ++d)
+      usable = range.begin[d] >= 0 && range.begin[d] <= range.end[d] && range.end[d] <= input.dims[d];
+    if (!usable)
+      continue; // of some slots of a batch alone, or of another shape, which the verifier refuses
+    std::string table =
+        given.table().empty() ? fmt::format("the {} entries that node '{}' looks up", given.extent(), given.node())
+        : given.axis() == 0   ? fmt::format("{}'s {} rows", given.table(), given.extent())
+                            : fmt::format("{}'s {} entries along axis {}", given.table(), given.extent(), given.axis());
+    constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::numeric_limits<int64_t>::max();
+    std::string legal = range.low == kLeast   ? fmt::format("up to {}", range.high)
+                        : range.high == kMost ? fmt::format("from {} on", range.low)
+                                              : fmt::format("from {} to {}", range.low, range.high);
+    const std::string takes = fmt::format("the model's input '{}' takes values {}{}: correct the data", input.name, legal,
+                                          exceptionsText(range.exceptions));
+    range.what = given.meaning().empty()
+                     ? fmt::format("is no index of {}; {}, or compile a model whose table is larger", table, takes)
+                     : fmt::format("is no {}; {}", given.meaning(), takes);
+    input.ranges.push_back(std::move(range));
+  }
+}
+
+Status BatchReader::bindBatchTransforms(const Dataset &dataset) {
+  for (const recipe::TransformSpec &spec : dataset.batchTransforms) {
+    auto indexOf = [&](const std::string &column) {
+      return static_cast<size_t>(std::find_if(inputs.begin(), inputs.end(), [&](const Input &input) {
+                                   return input.column->name() == column;
+                                 }) - inputs.begin());
+    };
+    BatchTransform bound{spec, indexOf(spec.column), indexOf(spec.word("target")), 0, 0};
+    for (const auto &[name, place] : {std::pair(spec.column, bound.input), std::pair(spec.word("target"), bound.target)})
+      if (place == inputs.size())
+        return error("{}: no input of the model reads the column '{}'; set `column` and `target` to those that it mixes",
+                     spec.place(), name);
+    const Input &image = inputs[bound.input], &target = inputs[bound.target];
+    for (const Input *input : {&image, &target})
+      if (input->dtype != plan::F32 || !input->sampled || input->outer != 1)
+        return error("{}: the model's input '{}' is {}{}; it mixes f32 inputs whose first axis is the sample{}", spec.place(),
+                     input->name, plan::dtypeName(input->dtype), input->sampled ? "" : " and constant",
+                     input == &target ? fmt::format(": the loss must take probabilities of classes, and the column needs "
+                                                    "{{ column = \"{}\", kind = \"one_hot\", classes = N }}",
+                                                    target.column->name())
+                                      : std::string());
+    if (spec.kind->name != "mixup") {
+      if (image.dims.size() != 3)
+        return error("{}: a sample of the model's input '{}' has {} dimensions; cutmix needs channels, height and width",
+                     spec.place(), image.name, image.dims.size());
+      bound.height = static_cast<uint32_t>(image.dims[1]);
+      bound.width = static_cast<uint32_t>(image.dims[2]);
+    }
+    batchTransforms.push_back(std::move(bound));
+  }
+  return Status();
+}
