@@ -8,6 +8,8 @@
 #   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
 #             budgets of eight of them; TCC_RANDOM_ROUNDS (100) draws of a model and settings, beside the CPU
+#   graphs    TCC_RANDOM_GRAPHS (20000) random graphs against PyTorch in f64: forward, gradients, updates, in every way to compile
+#             them, an emulated card among them; then every plan that the end-to-end tests compile, between guard pages
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
 #   ranks     every model of the zoo on several ranks, in every mode; ranks in two network namespaces whose link goes down;
 #             ranks that Slurm starts (slurm-wlm, munge)
@@ -16,7 +18,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-known=(address thread fuzz plans cuda emulation levels ranks crash)
+known=(address thread fuzz plans cuda emulation graphs levels ranks crash)
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
@@ -97,6 +99,15 @@ stage_emulation() {
     TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/emulation/test_cards.py build/emulation --all &&
     TCC_BIN=$PWD/build/bin $python test/emulation/random_settings.py build/emulation --rounds "${TCC_RANDOM_ROUNDS:-100}" \
       --seed "${TCC_RANDOM_SEED:-$((1000 * 10#$(date +%j)))}"
+}
+
+stage_graphs() {
+  tools/build.sh || return 1
+  local failed=0
+  TCC_CACHE_DIR= .venv-nightly/bin/python test/e2e/graph_fuzz.py --bin build/bin --emulation build/emulation --jobs "$jobs" \
+    --first "${TCC_RANDOM_SEED:-$((100000 * 10#$(date +%j)))}" --count "${TCC_RANDOM_GRAPHS:-20000}" || failed=1
+  TCC_TEST_ISOLATED=1 ctest --test-dir build -j "$jobs" --output-on-failure --timeout 3600 -R '^e2e' || failed=1
+  return $failed
 }
 
 stage_levels() {

@@ -3,15 +3,19 @@
 # environment in .venv, and the ONNX C++ library in .deps/onnx. Does nothing, quickly, where all of it is there.
 #
 #   tools/setup.sh              DEPENDENCIES.md says what is installed and why
-#   tools/setup.sh nightly      also what tools/nightly.sh needs
+#   tools/setup.sh nightly      also what tools/nightly.sh needs: more packages, and PyTorch in .venv-nightly
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 package_lists=(tools/packages.txt)
+environments=(.venv:tools/requirements.txt)
 case "${1:-}" in
 "") ;;
-nightly) package_lists+=(tools/packages-nightly.txt) ;;
+nightly)
+  package_lists+=(tools/packages-nightly.txt)
+  environments+=(.venv-nightly:tools/requirements-nightly.txt)
+  ;;
 *) echo "usage: tools/setup.sh [nightly]" >&2 && exit 2 ;;
 esac
 
@@ -48,14 +52,14 @@ install_packages() {
 
 # Debian's own interpreter: what else lies on the PATH may be of any version.
 install_python() {
-  local stamp
-  stamp=$(sha256sum <tools/requirements.txt)
-  [ "$(cat .venv/stamp 2>/dev/null)" = "$stamp" ] && return
-  say "installing the Python environment .venv"
-  rm -rf .venv
-  quietly /usr/bin/python3 -m venv .venv
-  quietly .venv/bin/pip install --no-deps --only-binary :all: -r tools/requirements.txt
-  echo "$stamp" >.venv/stamp
+  local folder=$1 requirements=$2 stamp
+  stamp=$(sha256sum <"$requirements")
+  [ "$(cat "$folder/stamp" 2>/dev/null)" = "$stamp" ] && return
+  say "installing the Python environment $folder"
+  rm -rf "$folder"
+  quietly /usr/bin/python3 -m venv "$folder"
+  quietly "$folder/bin/pip" install --no-deps --only-binary :all: -r "$requirements"
+  echo "$stamp" >"$folder/stamp"
 }
 
 # Debian's ONNX is too old, and a Python wheel holds no C++ library: the source distribution is built.
@@ -87,5 +91,5 @@ install_onnx() {
 }
 
 install_packages
-install_python
+for environment in "${environments[@]}"; do install_python "${environment%:*}" "${environment#*:}"; done
 install_onnx

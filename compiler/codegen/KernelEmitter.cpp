@@ -206,12 +206,19 @@ private:
         if (!place)
           return kernel->emitError("is fused with a producer, but its loops are its own");
         auto type = cast<RankedTensorType>(region.getArgument(place->number).getType());
+        if (kernel->getOperand(i).getDefiningOp() &&
+            !follows(kernel, false, i, kernel->getOperand(i), place->layout, type))
+          return kernel->emitError("its loops cannot read operand ") << i << " where the movements before it have it";
         operands.push_back({{entry->getArgument(place->number), type}, std::move(place->layout)});
       }
       for (unsigned i = 0; i < kernel->getNumResults(); ++i) {
         std::optional<train::PlacedTensor> place = train::placeOfResult(kernel, i);
         if (!place)
           return kernel->emitError("is fused with a consumer, but its loops are its own");
+        Value result = kernel->getResult(i);
+        if (!isa<train::YieldOp>(*result.user_begin()) &&
+            !follows(kernel, true, i, result, place->layout, outputs[place->number].type))
+          return kernel->emitError("its loops cannot write result ") << i << " where the movements behind it have it";
         written.push_back({outputs[place->number], std::move(place->layout)});
       }
       LoopEmitter emitter(b, loc, operands, written, scratch, model, thread);
@@ -236,6 +243,15 @@ private:
     if (emitter.failed)
       return original->emitError("no kernel can be generated for ") << emitter.failed->getName();
     return success();
+  }
+
+  /// Do the op's loops address a tensor by this layout, which is inside the memory that the kernel declares?
+  static bool follows(train::LoopKernel kernel, bool isResult, unsigned number, Value tensor,
+                      const train::StridedLayout &layout, RankedTensorType memory) {
+    ArrayRef<int64_t> shape = cast<RankedTensorType>(tensor.getType()).getShape();
+    const bool isDense = layout.offset == 0 && layout.strides == train::denseLayout(shape).strides;
+    return (isDense || kernel.acceptsLayout(isResult, number, layout)) &&
+           train::isInside(layout, shape, memory.getNumElements());
   }
 
   void forTiles(Value begin, Value end, Value step, function_ref<void(Value)> body) {

@@ -54,9 +54,14 @@ template <typename OpTy> bool isOfHeads(bool isResult, unsigned number) {
 /// Libraries read and write 16 bytes of a row at a time, which are aligned.
 constexpr int64_t kCallAccessElements = 8;
 
-template <typename OpTy> bool acceptsCallLayout(bool isResult, unsigned number, const StridedLayout &layout) {
+template <typename OpTy> bool acceptsCallLayout(OpTy op, bool isResult, unsigned number, const StridedLayout &layout) {
   if (!isOfHeads<OpTy>(isResult, number) || layout.strides.size() != 4 || layout.strides[3] != 1)
     return false;
+  // No library says that it reads rows, heads or samples that are one in memory.
+  llvm::ArrayRef<int64_t> shape = shapeOf(isResult ? Value(op->getResult(number)) : op->getOperand(number));
+  for (auto [stride, extent] : llvm::zip_equal(layout.strides, shape))
+    if (extent > 1 && stride == 0)
+      return false;
   bool aligned = layout.offset % kCallAccessElements == 0;
   for (int64_t stride : llvm::ArrayRef(layout.strides).drop_back())
     aligned &= stride % kCallAccessElements == 0;
@@ -157,7 +162,7 @@ void AttentionCallOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
 }
 void AttentionCallOp::buildCall(plan::Instruction &instruction) { buildAttentionCall(*this, instruction); }
 bool AttentionCallOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
-  return acceptsCallLayout<AttentionCallOp>(isResult, number, layout);
+  return acceptsCallLayout(*this, isResult, number, layout);
 }
 int AttentionCallOp::getInPlaceOperand() { return -1; }
 int64_t AttentionCallOp::getTileCount() { return 1; }
@@ -173,7 +178,7 @@ void AttentionGradCallOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mu
 }
 void AttentionGradCallOp::buildCall(plan::Instruction &instruction) { buildAttentionCall(*this, instruction); }
 bool AttentionGradCallOp::acceptsLayout(bool isResult, unsigned number, const StridedLayout &layout) {
-  return acceptsCallLayout<AttentionGradCallOp>(isResult, number, layout);
+  return acceptsCallLayout(*this, isResult, number, layout);
 }
 int AttentionGradCallOp::getInPlaceOperand() { return -1; }
 int64_t AttentionGradCallOp::getTileCount() { return 1; }

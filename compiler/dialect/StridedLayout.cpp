@@ -92,6 +92,16 @@ StridedLayout denseLayout(llvm::ArrayRef<int64_t> shape) {
   return layout;
 }
 
+bool isInside(const StridedLayout &layout, llvm::ArrayRef<int64_t> shape, int64_t elements) {
+  int64_t first = layout.offset, last = layout.offset;
+  for (auto [stride, extent] : llvm::zip_equal(layout.strides, shape)) {
+    if (extent == 0)
+      return true;
+    (stride < 0 ? first : last) += stride * (extent - 1);
+  }
+  return first >= 0 && last < elements;
+}
+
 std::optional<StridedLayout> layoutOfResult(Operation *movement, const StridedLayout &operand) {
   Value from = movement->getOperand(0), to = movement->getResult(0);
   if (movement->hasTrait<View>())

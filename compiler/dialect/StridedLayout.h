@@ -14,6 +14,9 @@ namespace tcc::train {
 /// Row-major, nothing between elements. Dimensions of extent 1 have stride 0 in all layouts.
 StridedLayout denseLayout(llvm::ArrayRef<int64_t> shape);
 
+/// Is every element of a tensor of `shape` one of the `elements` that its memory has?
+bool isInside(const StridedLayout &layout, llvm::ArrayRef<int64_t> shape, int64_t elements);
+
 /// The layout of a movement's result inside its only operand, for reading it there; nothing if strides cannot express
 /// it.
 std::optional<StridedLayout> layoutOfResult(mlir::Operation *movement, const StridedLayout &operand);

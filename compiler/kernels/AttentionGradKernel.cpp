@@ -496,7 +496,10 @@ struct AttentionGradLoops : LoopKernel::ExternalModel<AttentionGradLoops, Attent
   bool acceptsLayout(Operation *op, bool isResult, unsigned number, const StridedLayout &layout) const {
     AttentionShape s = shapeOf(op);
     bool ofHeads = number < 3 || (!isResult && (int(number) == s.output || int(number) == s.outputGrad));
-    return ofHeads && isRowWise(s, elementOf(op), layout, op->hasAttr(names::kWordRows));
+    if (!ofHeads)
+      return false;
+    int64_t features = train::shapeOf(isResult ? Value(op->getResult(number)) : op->getOperand(number)).back();
+    return isRowWise(s, elementOf(op), layout, features, op->hasAttr(names::kWordRows));
   }
   Type getProductType(Operation *op, bool multipliesPairs) const {
     return productTypeOf(cast<AttentionGradOp>(op), multipliesPairs);

@@ -120,7 +120,8 @@ private:
       return llvm::SmallVector<Value>{greater(x, lane(carried[0])).select(x, lane(carried[0]))};
     })[0]);
     store(at.largest, v.offset, largest);
-    Lane base = scoring.formula.finiteBase(scoring.formula.scaled(largest)), shrunk = scoring.formula.exp(scoring.formula.scaled(before) - base);
+    Lane base = scoring.formula.finiteBase(scoring.formula.scaled(largest)),
+         shrunk = scoring.formula.exp(scoring.formula.scaled(before) - base);
     Lane total = load(at.total, v.offset) * shrunk;
     // Adds the weight to `sum`, and returns what multiplies the value.
     auto weigh = [&](Value row, Lane &sum) {
@@ -179,8 +180,8 @@ private:
         Value index = e.indexOf(sums, feature, e.index(0));
         e.store(sums, index, lane(e.load(sums, index, e.lanes())) * inverse);
       });
-      ScoreFormula::Logsumexp log =
-          scoring.formula.logsumexp(scoring.formula.finiteBase(scoring.formula.scaled(load(at.largest, v.offset))), total);
+      ScoreFormula::Logsumexp log = scoring.formula.logsumexp(
+          scoring.formula.finiteBase(scoring.formula.scaled(load(at.largest, v.offset))), total);
       Value row = e.plus(here.queryBase(), v.first);
       e.store(resultAt(1, row, 1), row, log.value, v.active);
       e.store(resultAt(2, row, 1), row, log.rest, v.active);
@@ -209,7 +210,10 @@ struct AttentionLoops : LoopKernel::ExternalModel<AttentionLoops, AttentionOp> {
   }
   bool acceptsLayout(Operation *op, bool isResult, unsigned number, const StridedLayout &layout) const {
     AttentionShape s = attentionShapeOf(cast<AttentionOp>(op));
-    return number < (isResult ? 1 : 3) && isRowWise(s, elementTypeOf(op->getOperand(0)), layout, op->hasAttr(names::kWordRows));
+    if (number >= (isResult ? 1 : 3))
+      return false;
+    int64_t features = shapeOf(isResult ? Value(op->getResult(number)) : op->getOperand(number)).back();
+    return isRowWise(s, elementTypeOf(op->getOperand(0)), layout, features, op->hasAttr(names::kWordRows));
   }
   Type getProductType(Operation *op, bool multipliesPairs) const {
     return productTypeOf(cast<AttentionOp>(op), multipliesPairs);

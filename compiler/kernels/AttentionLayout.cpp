@@ -19,8 +19,9 @@ bool suitsPairs(const AttentionShape &s, Type element) {
   return element.isBF16() && s.depth % 2 == 0 && s.width % 2 == 0;
 }
 
-bool isRowWise(const AttentionShape &s, Type element, const StridedLayout &layout, bool wordRows) {
-  if (layout.strides.back() > 1 || llvm::any_of(layout.strides, [](int64_t stride) { return stride < 0; }))
+bool isRowWise(const AttentionShape &s, Type element, const StridedLayout &layout, int64_t features, bool wordRows) {
+  if (layout.strides.back() != (features > 1) ||
+      llvm::any_of(layout.strides, [](int64_t stride) { return stride < 0; }))
     return false;
   return !(wordRows || suitsPairs(s, element)) ||
          (layout.offset % 2 == 0 &&

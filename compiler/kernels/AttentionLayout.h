@@ -23,9 +23,11 @@ ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape);
 /// True where products of pairs (LoopBuilder::addPairs) can make these scores: rows of bf16 are whole words.
 bool suitsPairs(const AttentionShape &s, mlir::Type element);
 
-/// Features side by side, and rows of whole words where they are read in pairs: the same at all machine levels, and of
-/// f16 where warps read them (`wordRows`, names::kWordRows).
-bool isRowWise(const AttentionShape &s, mlir::Type element, const StridedLayout &layout, bool wordRows);
+/// Are a row's `features` elements neighbours, as the kernels' vectors have it (a broadcast row has one element), and
+/// rows whole words where they are read in pairs? The same at all machine levels, and of f16 where warps read them
+/// (`wordRows`, names::kWordRows).
+bool isRowWise(const AttentionShape &s, mlir::Type element, const StridedLayout &layout, int64_t features,
+               bool wordRows);
 
 template <typename OpTy> mlir::Type productTypeOf(OpTy op, bool multipliesPairs) {
   AttentionShape s = attentionShapeOf(op);

@@ -17,6 +17,8 @@ os.environ["TCC_CACHE_DIR"] = ""         # no cache: what is tested is the compi
 # KEY=VALUE by spaces: recipe keys that every compile of the suite gets, unless the test itself sets them. So the whole suite
 # can be asked whether it holds with `TCC_TEST_SETTINGS=compiler.fuse=false` (docs/design/testing.md).
 SETTINGS = os.environ.get("TCC_TEST_SETTINGS", "").split()
+# Set: every plan for a CPU that the suite compiles runs once, each instruction alone between guard pages (isolated-plans).
+ISOLATED = bool(os.environ.get("TCC_TEST_ISOLATED"))
 SECONDS = 240                            # no command of these tests takes a tenth of it; a hang must end
 
 
@@ -27,6 +29,12 @@ def compile_words(words):
         return words
     own = {word.removeprefix("--set=").split("=")[0].strip() for word in words}
     return words + [word for setting in SETTINGS if setting.split("=")[0] not in own for word in ("--set", setting)]
+
+
+def isolated(plans, bin=BIN):
+    """Runs plans between guard pages: "", or what is wrong. Those for machines other than this one are left out."""
+    done = subprocess.run([bin / "isolated-plans", *map(str, plans)], capture_output=True, text=True, timeout=1200)
+    return "" if done.returncode == 0 else f"isolated-plans ends with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
 
 
 class Result:
@@ -59,6 +67,10 @@ class EndToEnd(unittest.TestCase):
         words = [str(BIN / program), *(compile_words(arguments) if program == "tcc" else map(str, arguments))]
         done = subprocess.run(words, cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS,
                               env=os.environ | (env or {}), preexec_fn=prepare, restore_signals=prepare is None)
+        if ISOLATED and program == "tcc" and done.returncode == 0 and "-o" in words:
+            plan = self.folder / words[words.index("-o") + 1]
+            if plan.suffix == ".tplan" and plan.exists():
+                self.assertEqual(isolated([plan]), "", words)
         return Result(words, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
 
     def succeed(self, program, *arguments, **options):

@@ -22,7 +22,7 @@ import onnx
 from onnx import TensorProto, numpy_helper
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from common import compile_words  # noqa: E402
+from common import ISOLATED, compile_words, isolated  # noqa: E402
 from node_scope import reason_to_skip, only_shapes, shape_inputs  # noqa: E402
 
 # safetensors' names of types; numpy has no bfloat16 of its own, so its bytes travel as uint16.
@@ -134,7 +134,9 @@ def compile_cases(tcc, cases, target):
     subprocess.run([tcc, *compile_words([*words, *models])], capture_output=True, timeout=1200)
     failures = {}
     for case, model in zip(cases, models):
-        if model.with_suffix(".tplan").exists():
+        if (plan := model.with_suffix(".tplan")).exists():
+            if ISOLATED and not target and (problem := isolated([plan], tcc.parent)):
+                failures[case.name] = problem
             continue
         run = subprocess.run([tcc, *compile_words([*words, model])], capture_output=True, text=True,
                              timeout=300)

@@ -114,7 +114,10 @@ def compile_group(tcc, group, model, words):
     command(tcc, "--quiet", *words, *paths)
     failures = {}
     for check, path in zip(group, paths):
-        if not path.with_suffix(".tplan").exists():
+        if (plan := path.with_suffix(".tplan")).exists():
+            if ISOLATED and "--target" not in words and (problem := isolated([plan], pathlib.Path(tcc).parent)):
+                failures[check] = problem
+        else:
             status, _, err = command(tcc, "--quiet", *words, path)
             if status:
                 failures[check] = failure(status, err)

@@ -6,13 +6,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/Compare.h"
+#include "test/kernels/GraphText.h"
 #include "test/support/Evaluate.h"
 #include "test/support/RunCompiled.h"
-
-#include "passes/Common.h"
-#include "passes/Lowering.h"
-
-#include "mlir/Pass/PassManager.h"
 
 using namespace mlir;
 using namespace tcc;
@@ -35,9 +31,9 @@ struct StridedAttention {
   bool mask = false;
 };
 
-using Extents = std::vector<int64_t>;
+using test::Extents;
 
-class StridedWriter {
+class StridedWriter : test::GraphText {
 public:
   explicit StridedWriter(const StridedAttention &a) : a(a), outside(a.outside.empty() ? a.element : a.outside) {}
 
@@ -89,18 +85,18 @@ public:
     segments += std::string(", ") + (a.mask ? "1" : "0") + ", " + random;
     const Extents rows = {batch, heads, queries, 1};
     const std::string settings = ", scale = 0.4" + a.settings;
-    body += "%o, %l, %s = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">" + settings +
-            "} : (" + types + ") -> (" + type(output, a.element) + ", " + type(rows, "f32") + ", " + type(rows, "f32") +
-            ")\n";
+    body += "%o, %l, %s = train.attention " + names + " {operandSegmentSizes = array<i32: " + segments + ">" +
+            settings + "} : (" + types + ") -> (" + type(output, a.element) + ", " + type(rows, "f32") + ", " +
+            type(rows, "f32") + ")\n";
     const Extents lyingOutput = {batch, queries, heads, width};
     std::string result = transpose(outer("%o", output), output, {0, 2, 1, 3}, outside);
     std::string grad = inner(transpose(argument("%g", lyingOutput), lyingOutput, {0, 2, 1, 3}, outside), output);
     body += "%gq, %gk, %gv = train.attention_grad " + names + ", %o, %l, %s, " + grad +
             " {operandSegmentSizes = array<i32: " + segments +
             ", 1, 0, 1, 1, 1>, resultSegmentSizes = array<i32: 1, 1, 1, 0>" + settings + "} : (" + types + ", " +
-            type(output, a.element) + ", " + type(rows, "f32") + ", " + type(rows, "f32") + ", " + type(output, a.element) +
-            ") -> (" +
-            type(shapes[0], a.element) + ", " + type(shapes[1], a.element) + ", " + type(shapes[2], a.element) + ")\n";
+            type(output, a.element) + ", " + type(rows, "f32") + ", " + type(rows, "f32") + ", " +
+            type(output, a.element) + ") -> (" + type(shapes[0], a.element) + ", " + type(shapes[1], a.element) + ", " +
+            type(shapes[2], a.element) + ")\n";
     std::string returned = result + ", %l", returnedTypes = type(lyingOutput, outside) + ", " + type(rows, "f32");
     const char *grads[] = {"%gq", "%gk", "%gv"};
     if (a.form == Heads::Apart) {
@@ -138,18 +134,6 @@ public:
   }
 
 private:
-  static std::string type(const Extents &shape, const std::string &element) {
-    std::string text = "tensor<";
-    for (int64_t extent : shape)
-      text += std::to_string(extent) + "x";
-    return text + element + ">";
-  }
-  static std::string list(const Extents &values) {
-    std::string text;
-    for (int64_t value : values)
-      text += (text.empty() ? "[" : ", ") + std::to_string(value);
-    return text + "]";
-  }
   /// Queries and keys lie samples, positions, heads; values positions, heads, samples turned round once more.
   static Extents order(int64_t part) { return part < 2 ? Extents{0, 2, 1, 3} : Extents{2, 1, 0, 3}; }
   static Extents lyingApart(const Extents &shape, int64_t part) {
@@ -158,60 +142,29 @@ private:
       lying.push_back(shape[size_t(dim)]);
     return lying;
   }
-  std::string define(const std::string &op) {
-    std::string name = "%t" + std::to_string(defined++);
-    body += name + " = train." + op + "\n";
-    return name;
-  }
   std::string argument(const std::string &name, const Extents &shape, std::string element = "",
                        test::Range range = {-2, 2}) {
-    arguments += (arguments.empty() ? "" : ", ") + name + ": " + type(shape, element.empty() ? outside : element);
-    ranges.push_back(range);
-    return name;
+    return GraphText::argument(name, shape, element.empty() ? outside : element, range);
   }
   std::string transpose(const std::string &x, const Extents &shape, const Extents &permutation,
                         const std::string &element) {
-    Extents turned;
-    for (int64_t dim : permutation)
-      turned.push_back(shape[size_t(dim)]);
-    return define("transpose " + x + " " + list(permutation) + " : " + type(shape, element) + " -> " +
-                  type(turned, element));
+    return GraphText::transpose({x, shape, element}, permutation).name;
   }
   std::string reshape(const std::string &x, const Extents &from, const Extents &to, const std::string &element) {
-    return define("reshape " + x + " : " + type(from, element) + " -> " + type(to, element));
+    return GraphText::reshape({x, from, element}, to).name;
   }
   std::string slice(const std::string &x, const Extents &shape, size_t dim, int64_t first, int64_t count) {
-    Extents starts(shape.size(), 0), steps(shape.size(), 1), part = shape;
-    starts[dim] = first;
-    part[dim] = count;
-    return define("slice " + x + " starts " + list(starts) + " steps " + list(steps) + " : " + type(shape, outside) +
-                  " -> " + type(part, outside));
+    return GraphText::slice({x, shape, outside}, dim, first, count).name;
   }
   std::string pad(const std::string &x, const Extents &from, const Extents &to, size_t dim, int64_t low) {
-    Extents lows(from.size(), 0), steps(from.size(), 1);
-    lows[dim] = low;
-    return define("pad " + x + " low " + list(lows) + " steps " + list(steps) + " value 0.0 : " + type(from, outside) +
-                  " -> " + type(to, outside));
+    return GraphText::pad({x, from, outside}, dim, low, to[dim]).name;
   }
-  std::string casted(const std::string &x, const Extents &shape, const std::string &from, const std::string &to) {
-    return from == to ? x : define("cast " + x + " : " + type(shape, from) + " -> " + type(shape, to));
-  }
-  std::string inner(const std::string &x, const Extents &shape) { return casted(x, shape, outside, a.element); }
-  std::string outer(const std::string &x, const Extents &shape) { return casted(x, shape, a.element, outside); }
+  std::string inner(const std::string &x, const Extents &shape) { return cast({x, shape, outside}, a.element).name; }
+  std::string outer(const std::string &x, const Extents &shape) { return cast({x, shape, a.element}, outside).name; }
 
   const StridedAttention &a;
-  std::string outside, body, arguments;
-  std::vector<test::Range> ranges;
-  int defined = 0;
+  std::string outside;
 };
-
-LogicalResult foldStrides(ModuleOp module) {
-  for (auto function : module.getOps<func::FuncOp>())
-    function->setAttr(train::names::kEntry, StringAttr::get(module.getContext(), "predict"));
-  PassManager passes(module.getContext());
-  passes.addNestedPass<func::FuncOp>(train::createFoldStridesPass());
-  return passes.run(module);
-}
 
 const std::vector<StridedAttention> kStrided = {
     {"stacked", Heads::Stacked, {1, 3, 3, 70, 70, 32, 32}, "f32", "", ", causal = true"},
@@ -235,7 +188,7 @@ void checkStrides(const std::string &level, bool bf16Alone) {
     apart.push_back(test::parseCase(cases.back(), ""));
     folded.push_back(test::parseCase(cases.back(), ""));
     ASSERT_TRUE(apart.back() && folded.back()) << cases.back().signature << "\n" << cases.back().body;
-    ASSERT_TRUE(succeeded(foldStrides(*folded.back()))) << cases.back().body;
+    ASSERT_TRUE(succeeded(test::foldStrides(*folded.back()))) << cases.back().body;
     // Nothing but the two kernels, casts, and views.
     int kernels = 0;
     for (Operation &op : (*folded.back()->getOps<func::FuncOp>().begin()).getBody().front().without_terminator()) {

@@ -22,16 +22,16 @@ namespace tcc::test {
 using namespace runtime;
 
 namespace {
-constexpr char kUnset = '\xa5';
+constexpr char kOutside = '\xa5';
 char runningText[256] = "no instruction";
 
 uint64_t pageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
-/// Memory between two pages that cannot be touched. It ends at the second, or as little before it as its alignment asks
-/// for; the bytes around it on its own pages are looked at by isIntact.
+/// Memory between two pages that cannot be touched. It begins behind the first (`atStart`), or ends at the second, or
+/// as little before it as its alignment asks for; the bytes around it on its own pages are looked at by isIntact.
 class Guarded {
 public:
-  Guarded(uint64_t bytes, uint64_t alignment) : bytes(bytes) {
+  Guarded(uint64_t bytes, uint64_t alignment, bool atStart = false) : bytes(bytes) {
     uint64_t page = pageBytes();
     inside = (bytes + alignment + page - 1) / page * page;
     void *start = ::mmap(nullptr, inside + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -40,9 +40,9 @@ public:
     mapping = static_cast<char *>(start);
     if (::mprotect(mapping + page, inside, PROT_READ | PROT_WRITE) != 0)
       return;
-    data = mapping + page + (inside - bytes) / alignment * alignment;
-    std::memset(mapping + page, kUnset, static_cast<size_t>(data - mapping) - page);
-    std::memset(data + bytes, kUnset, static_cast<size_t>(end() - (data + bytes)));
+    data = mapping + page + (atStart ? 0 : (inside - bytes) / alignment * alignment);
+    std::memset(mapping + page, kOutside, static_cast<size_t>(data - mapping) - page);
+    std::memset(data + bytes, kOutside, static_cast<size_t>(end() - (data + bytes)));
   }
   ~Guarded() {
     if (mapping)
@@ -54,8 +54,8 @@ public:
   void makeReadOnly() { ::mprotect(mapping + pageBytes(), inside, PROT_READ); }
 
   bool isIntact() const {
-    auto unset = [](char byte) { return byte == kUnset; };
-    return std::all_of(mapping + pageBytes(), data, unset) && std::all_of(data + bytes, end(), unset);
+    auto outside = [](char byte) { return byte == kOutside; };
+    return std::all_of(mapping + pageBytes(), data, outside) && std::all_of(data + bytes, end(), outside);
   }
 
   char *data = nullptr; ///< null where there is no memory
@@ -105,12 +105,13 @@ struct IsolatedPlan::State {
     return Status::success();
   }
 
-  Status run(const plan::Entry &entry, std::mt19937_64 &random) {
-    std::fill(transient.begin(), transient.end(), kUnset);
+  Status run(const plan::Entry &entry, std::mt19937_64 &random, const IsolatedRun &options) {
+    how = options;
+    std::fill(transient.begin(), transient.end(), how.unset);
     for (const plan::Buffer &buffer : entry.buffers())
       if (buffer.kind() == plan::Buffer::INPUT || buffer.kind() == plan::Buffer::SCALARS ||
           buffer.kind() == plan::Buffer::COUNTERS)
-        draw(buffer, random);
+        how.legalInputs ? drawLegal(entry, buffer, random) : draw(buffer, random);
     for (int i = 0; i < entry.instructions_size(); ++i)
       if (Status status = runInstruction(entry, i); !status.ok())
         return status.withContext(runningText);
@@ -127,6 +128,32 @@ struct IsolatedPlan::State {
     }
   }
 
+  /// Numbers in [-1, 1], those of an optimizer's step in (0, 1]; indices that the entry's ports allow, else 0 and 1.
+  void drawLegal(const plan::Entry &entry, const plan::Buffer &buffer, std::mt19937_64 &random) {
+    char *data = arenaOf(buffer).data() + buffer.offset();
+    int64_t low = 0, high = 1;
+    bool bounded = false;
+    for (const plan::Port &port : entry.inputs())
+      if (&entry.buffers(static_cast<int>(port.buffer())) == &buffer)
+        for (const plan::IndexRange &range : port.index_ranges()) {
+          low = bounded ? std::max(low, range.low()) : range.low();
+          high = std::max(low, bounded ? std::min(high, range.high()) : range.high());
+          bounded = true;
+        }
+    const plan::DType dtype = buffer.type().dtype();
+    const uint64_t size = std::max<uint64_t>(plan::dtypeBytes(dtype), 1);
+    for (uint64_t at = 0; at + size <= buffer.bytes(); at += size) {
+      double fraction = static_cast<double>(random() >> 11) * 0x1p-53;
+      double number = buffer.kind() == plan::Buffer::SCALARS ? 1 - fraction : 2 * fraction - 1;
+      int64_t integer =
+          low + static_cast<int64_t>(fraction * static_cast<double>(std::min<int64_t>(high - low, 1 << 20) + 1));
+      if (plan::isFloatingPoint(dtype))
+        plan::fillElements(data + at, dtype, 1, number);
+      else
+        std::memcpy(data + at, &integer, size);
+    }
+  }
+
   Status runInstruction(const plan::Entry &entry, int index) {
     const plan::Instruction &instruction = entry.instructions(index);
     fmt::format_to_n(runningText, sizeof(runningText) - 1, "entry '{}', instruction {} (node '{}'){}", entry.name(),
@@ -136,14 +163,16 @@ struct IsolatedPlan::State {
       std::unique_ptr<Guarded> memory;
       const plan::Buffer *buffer;
       bool written;
+      bool fresh; ///< nothing has written it before
     };
     std::map<std::pair<int, uint64_t>, Place> places;
     auto keyOf = [](const plan::Buffer &buffer) { return std::pair(int(buffer.arena()), buffer.offset()); };
     uint64_t alignment = instruction.has_kernel() ? 1 : plan::kAlignmentBytes;
     for (const plan::Operand &operand : instruction.operands()) {
       const plan::Buffer &buffer = entry.buffers(static_cast<int>(operand.buffer()));
-      Place &place = places.try_emplace(keyOf(buffer), Place{nullptr, &buffer, false}).first->second;
+      Place &place = places.try_emplace(keyOf(buffer), Place{nullptr, &buffer, false, true}).first->second;
       place.written |= operand.write();
+      place.fresh &= !operand.read() && buffer.first() == index;
       if (buffer.bytes() > place.buffer->bytes())
         place.buffer = &buffer;
     }
@@ -153,10 +182,13 @@ struct IsolatedPlan::State {
           alignment == 1 ? std::max<uint64_t>(plan::dtypeBytes(place.buffer->type().dtype()), 1) : alignment;
       if (place.buffer->bytes() % aligned != 0)
         aligned = 1;
-      place.memory = std::make_unique<Guarded>(place.buffer->bytes(), std::max(aligned, alignment));
+      place.memory = std::make_unique<Guarded>(place.buffer->bytes(), std::max(aligned, alignment), how.atStart);
       if (!place.memory->data)
         return error("no memory for a copy of {} bytes", place.buffer->bytes());
-      std::memcpy(place.memory->data, arenaOf(*place.buffer).data() + place.buffer->offset(), place.buffer->bytes());
+      if (place.fresh)
+        std::memset(place.memory->data, how.unset, place.buffer->bytes());
+      else
+        std::memcpy(place.memory->data, arenaOf(*place.buffer).data() + place.buffer->offset(), place.buffer->bytes());
       if (!place.written)
         place.memory->makeReadOnly();
     }
@@ -219,6 +251,7 @@ struct IsolatedPlan::State {
 
   const plan::Plan &plan;
   ThreadPool pool;
+  IsolatedRun how;
   std::vector<char> resident, transient;
   std::vector<CodeObject> objects;
   std::map<const plan::Instruction *, std::unique_ptr<LibraryCall>> calls;
@@ -228,14 +261,13 @@ IsolatedPlan::IsolatedPlan(std::unique_ptr<State> state) : state(std::move(state
 IsolatedPlan::IsolatedPlan(IsolatedPlan &&) = default;
 IsolatedPlan::~IsolatedPlan() = default;
 
-Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, unsigned threads) {
+Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, unsigned threads, uint64_t mostBytes) {
   const plan::Plan &plan = reader.plan();
   if (Status status = selectLevel(plan.target()); !status.ok())
     return status;
-  constexpr uint64_t mostBytes = uint64_t(1) << 30;
   if (plan::spaceBytes(plan, plan::RESIDENT) > mostBytes || plan::spaceBytes(plan, plan::TRANSIENT) > mostBytes)
     return error("arenas of {} and {} bytes are too large to test", plan::spaceBytes(plan, plan::RESIDENT),
-                       plan::spaceBytes(plan, plan::TRANSIENT));
+                 plan::spaceBytes(plan, plan::TRANSIENT));
   auto state = std::make_unique<State>(plan, threads);
   state->resident.resize(plan::spaceBytes(plan, plan::RESIDENT));
   state->transient.resize(plan::spaceBytes(plan, plan::TRANSIENT));
@@ -252,7 +284,13 @@ Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, unsign
   return IsolatedPlan(std::move(state));
 }
 
-Status IsolatedPlan::run(const plan::Entry &entry, std::mt19937_64 &random) { return state->run(entry, random); }
+Status IsolatedPlan::run(const plan::Entry &entry, std::mt19937_64 &random, const IsolatedRun &options) {
+  return state->run(entry, random, options);
+}
+
+std::span<const char> IsolatedPlan::bytesOf(const plan::Buffer &buffer) const {
+  return std::span(state->arenaOf(buffer)).subspan(buffer.offset(), buffer.bytes());
+}
 
 void nameFaults() {
   auto handler = [](int signal) {
