@@ -80,10 +80,7 @@ Store scheduleNumber(std::string name) {
 /// As text: the runtime reads it.
 Store dataText(std::string name) {
   return [=](Recipe &recipe, const toml::node &node) {
-    std::string &text = recipe.dataSettings[name];
-    text = node.is_string()    ? *node.value<std::string>()
-           : node.is_integer() ? fmt::format("{}", *node.value<int64_t>())
-                               : fmt::format("{}", *node.value<double>());
+    recipe.dataSettings[name] = plainText(node);
     return Status();
   };
 }

@@ -30,10 +30,30 @@ plan::TensorType sampleType(const plan::TensorType &type, int axis) {
   return sample;
 }
 
-bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample) {
-  return column.dims_size() == sample.dims_size() + 1 &&
-         std::equal(sample.dims().begin(), sample.dims().end(), column.dims().begin() + 1);
+/// The shape of the input with its samples first.
+plan::TensorType samplesFirst(const plan::TensorType &type, int axis) {
+  plan::TensorType moved;
+  moved.set_dtype(type.dtype());
+  moved.add_dims(type.dims(axis));
+  for (int i = 0; i < type.dims_size(); ++i)
+    if (i != axis)
+      moved.add_dims(type.dims(i));
+  return moved;
 }
+
+/// Is the column [samples] followed by the sample's shape? One number a sample has one meaning in every shape: [N] is
+/// [N, 1] and [N, 1, 1].
+bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample) {
+  if (column.dims_size() == 0)
+    return false;
+  auto isOne = [](int64_t extent) { return extent == 1; };
+  return std::equal(sample.dims().begin(), sample.dims().end(), column.dims().begin() + 1, column.dims().end()) ||
+         (std::all_of(sample.dims().begin(), sample.dims().end(), isOne) &&
+          std::all_of(column.dims().begin() + 1, column.dims().end(), isOne));
+}
+
+/// The way to say that a constant is meant.
+std::string constantKey(const std::string &input) { return fmt::format("--set 'data.constant=[\"{}\"]'", input); }
 
 /// A column as an input reads it.
 struct View {
@@ -84,7 +104,8 @@ Expected<View> columnOf(const plan::Entry &entry, const plan::Port &port, const 
 } // namespace
 
 Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, const plan::Port &port,
-                                                          const Dataset &dataset, const Column &column, bool eager) {
+                                                    const Dataset &dataset, const Column &column,
+                                                    const BindOptions &options) {
   const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = column.type();
   Input input;
   input.name = port.name();
@@ -101,15 +122,17 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
                           column.name())
             : "");
   int axis = port.sample_axis();
-  bool canSample = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch();
+  const bool canSample = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch() &&
+                         !options.constants.contains(port.name());
   plan::TensorType sample = sampleType(type, canSample ? axis : -1);
   input.sampled = canSample && hasSamplesOf(have, sample);
   if (!input.sampled && !sameDims(have, type)) {
     if (canSample)
       return error("{}: column '{}' is {}, but a sample of the model's input '{}' is {}: the column must be "
-                         "[samples]{}",
-                         dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(sample),
-                         sample.dims_size() ? " followed by that shape" : "");
+                   "[samples]{}{}",
+                   dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(sample),
+                   sample.dims_size() ? " followed by that shape" : "",
+                   port.name() == options.target && have.dims_size() > 1 ? options.targetHint : "");
     return error("{}: column '{}' is {}, but the model's input '{}' is the constant {}: the shapes must be equal",
                        dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type));
   }
@@ -120,7 +143,7 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
   }
   // Checks as much as possible now: an error after an hour of training would be unkind.
   std::span<const std::byte> all = column.contiguous();
-  if (eager && !all.empty() && !alwaysFits(have.dtype(), type.dtype())) {
+  if (options.maxBad == 0 && !all.empty() && !alwaysFits(have.dtype(), type.dtype())) {
     uint64_t width = plan::dtypeBytes(have.dtype()), count = all.size() / width;
     std::byte value[8];
     for (uint64_t i = 0; i < count; ++i)
@@ -154,42 +177,18 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     auto column = columnOf(entry, port, dataset, options);
     if (!column)
       return column.status();
-    auto input = bindInput(entry, port, dataset, *column->column, options.maxBad == 0);
+    auto input = bindInput(entry, port, dataset, *column->column, options);
     if (!input)
       return input.status();
     reader.inputs.push_back(input.take());
     reader.inputs.back().view = column->number;
   }
-  // A column of exactly the input's shape is a constant, unless it has as many samples as the others.
-  auto isExact = [&](size_t i) {
-    return sameDims(reader.inputs[i].column->type(),
-                    entry.buffers(static_cast<int>(entry.inputs(static_cast<int>(i)).buffer())).type());
-  };
-  const Input *first = nullptr;
-  for (size_t i = 0; i < reader.inputs.size(); ++i)
-    if (reader.inputs[i].sampled && !isExact(i) && !first)
-      first = &reader.inputs[i];
-  for (size_t i = 0; i < reader.inputs.size(); ++i) {
-    Input &input = reader.inputs[i];
-    if (!input.sampled)
-      continue;
-    if (!first)
-      reader.sampleCount = input.column->samples();
-    else if (input.column->samples() != first->column->samples() && isExact(i))
-      input.sampled = false;
-    else if (input.column->samples() != first->column->samples())
-      return error("{}: column '{}' has {} samples, '{}' has {}; all must have the same number", dataset.path,
-                         first->column->name(), first->column->samples(), input.column->name(),
-                         input.column->samples());
-  }
+  if (Status status = reader.countSamples(entry, options); !status.ok())
+    return status;
   for (const Input &input : reader.inputs)
     if (input.sampled && input.column->samples() == 0)
       return error("{}: the data set is empty: column '{}' is {}, without a sample", dataset.path,
                          input.column->name(), plan::typeName(input.column->type()));
-  if (first)
-    reader.sampleCount = first->column->samples();
-  else if (reader.sampleCount == 0)
-    reader.sampleCount = reader.batchSize;
   for (size_t i = 0; i < reader.inputs.size(); ++i) {
     Input &input = reader.inputs[i];
     uint64_t count = input.sampled ? input.outer * input.inner : input.elements;
@@ -218,6 +217,55 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     return status;
   reader.own = reader.makeScratch();
   return reader;
+}
+
+Status BatchReader::countSamples(const plan::Entry &entry, const BindOptions &options) {
+  auto portOf = [&](size_t i) -> const plan::Port & { return entry.inputs(static_cast<int>(i)); };
+  auto isExact = [&](size_t i) {
+    return sameDims(inputs[i].column->type(), entry.buffers(static_cast<int>(portOf(i).buffer())).type());
+  };
+  const Input *first = nullptr; // one whose column is samples beyond doubt, or else one that may be
+  for (bool sure : {true, false})
+    for (size_t i = 0; i < inputs.size() && !first; ++i)
+      if (inputs[i].sampled && (!sure || !isExact(i)))
+        first = &inputs[i];
+  const uint64_t count = first ? first->column->samples() : batchSize;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    Input &input = inputs[i];
+    const int axis = portOf(i).sample_axis();
+    const std::string shown = fmt::format("column '{}' {}", input.column->name(), plan::typeName(input.column->type()));
+    if (!input.sampled || input.column->samples() != count) {
+      if (options.constants.contains(input.name) || axis < 0 || !isExact(i)) {
+        if (!input.sampled)
+          continue;
+        return error("{}: column '{}' has {} samples, '{}' has {}; all must have the same number", path,
+                     first->column->name(), count, input.column->name(), input.column->samples());
+      }
+      const plan::TensorType &type = entry.buffers(static_cast<int>(portOf(i).buffer())).type();
+      if (axis >= type.dims_size() || type.dims(axis) != entry.batch())
+        continue; // no axis of samples
+      if (axis > 0 && !input.sampled && count == batchSize)
+        return error("{}: {} has the shape of the model's input '{}', whose samples lie along axis {}; the first axis of a "
+                     "column is the sample, so give it as {}; if it is no samples, say so with {}",
+                     path, shown, input.name, axis, plan::typeName(samplesFirst(type, axis)), constantKey(input.name));
+      if (input.name == options.target)
+        return error("{}: {} is the target of a single batch, but other columns have {} samples: each batch would be "
+                     "compared with the same values; give {} rows, or, if a constant is meant, {}",
+                     path, shown, count, count, constantKey(input.name));
+      input.sampled = false;
+      notesOfBinding.push_back(fmt::format(
+          "warning: {}: {} has the shape of the model's input '{}', and other columns have {} samples: every batch gets "
+          "the same values; if samples are meant, give {} rows; if a constant is meant, {} says so",
+          path, shown, input.name, count, count, constantKey(input.name)));
+    } else if (axis > 0 && isExact(i) && count == batchSize) {
+      notesOfBinding.push_back(fmt::format(
+          "warning: {}: {} could be one batch as the model's input '{}' has it, samples along axis {}, but the first axis "
+          "of a column is the sample: its rows are the samples; {} takes it as it is",
+          path, shown, input.name, axis, constantKey(input.name)));
+    }
+  }
+  sampleCount = count;
+  return Status();
 }
 
 void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
@@ -250,6 +298,13 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::T
       usable = range.begin[d] >= 0 && range.begin[d] <= range.end[d] && range.end[d] <= input.dims[d];
     if (!usable)
       continue; // of some slots of a batch alone, or of another shape, which the verifier refuses
+    // A constant that is added moves both ends. torch's embedding refuses what ONNX would count from the end.
+    const bool ofRows = !given.table().empty() && given.axis() == 0 && given.extent() > 0;
+    const bool both = ofRows && static_cast<uint64_t>(range.high) - static_cast<uint64_t>(range.low) + 1 ==
+                                    2 * static_cast<uint64_t>(given.extent());
+    const bool wraps = both && !options.negativeIndices;
+    if (wraps)
+      range.low = range.high - given.extent() + 1;
     std::string table =
         given.table().empty() ? fmt::format("the {} entries that node '{}' looks up", given.extent(), given.node())
         : given.axis() == 0   ? fmt::format("{}'s {} rows", given.table(), given.extent())
@@ -261,7 +316,8 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::T
     const std::string takes = fmt::format("the model's input '{}' takes values {}{}: correct the data", input.name, legal,
                                           exceptionsText(range.exceptions));
     range.what = given.meaning().empty()
-                     ? fmt::format("is no index of {}; {}, or compile a model whose table is larger", table, takes)
+                     ? fmt::format("is no index of {}; {}, or compile a model whose table is larger{}", table, takes,
+                                   wraps ? "; data.negative_indices = true counts negative ones from the end" : "")
                      : fmt::format("is no {}; {}", given.meaning(), takes);
     input.ranges.push_back(std::move(range));
   }

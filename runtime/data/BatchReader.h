@@ -10,6 +10,7 @@
 #include "runtime/data/Dataset.h"
 #include "runtime/plan/plan.pb.h"
 
+#include <set>
 #include <span>
 
 namespace tcc::runtime {
@@ -37,14 +38,22 @@ struct BindOptions {
   std::optional<int64_t> classes;
   /// Damaged samples that are left out before one is an error: `data.max_bad`.
   uint64_t maxBad = 0;
+  /// Inputs whose columns are constants: `data.constant`.
+  std::set<std::string> constants = {};
+  /// Indices of a weight's rows may be negative: `data.negative_indices`.
+  bool negativeIndices = false;
+  /// Ends the message about a target of another shape, where the recipe may be the reason.
+  std::string targetHint = {};
 };
 
 class BatchReader {
 public:
   /// Each input must find its column: by `map`, by its own name, or in a token file by its role (the target gets
-  /// `targets`, the only other integer input of rank 2 `tokens`). Columns must have the input's sample shape, or
-  /// exactly the input's: then it is a constant, given to every call. Every error says which columns there are. The
-  /// data set must outlive the reader.
+  /// `targets`, the only other integer input of rank 2 `tokens`). The first axis of a column is the sample, wherever the
+  /// input has its samples; a column with one number a sample serves each input with one. A column of exactly the input's
+  /// shape is a constant, given to every call, if `constants` says so, if the input has no samples, or if other columns
+  /// have another number of samples, which a note tells of; a target never is one unasked. Every error says which columns
+  /// there are. The data set must outlive the reader.
   static Expected<BatchReader> bind(const plan::Entry &entry, const Dataset &dataset, const BindOptions &options);
 
   /// Samples that all sampled columns have; a call's batch where no column is sampled.
@@ -55,6 +64,9 @@ public:
   bool maskable() const { return maskedInput >= 0; }
   /// Elements of the target, or else of the first integer input of rank ≥ 2, in one sample: tokens; 0: no tokens.
   uint64_t tokensPerSample() const { return tokens; }
+
+  /// What the user should know of how columns were taken.
+  const std::vector<std::string> &notes() const { return notesOfBinding; }
 
   /// The columns that are read, each with its input's name.
   std::vector<std::pair<std::string, const Column *>> columns() const {
@@ -145,7 +157,9 @@ private:
   };
 
   static Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
-                                         const Column &column, bool eager);
+                                   const Column &column, const BindOptions &options);
+  /// Decides which columns are samples, and how many these are.
+  Status countSamples(const plan::Entry &entry, const BindOptions &options);
   static void bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
                          const BindOptions &options);
   /// Error: a value outside its range. `sample` is the number of the sample that `values` are; nothing: a constant.
@@ -161,6 +175,7 @@ private:
            std::vector<float> &spare) const;
 
   std::string path;
+  std::vector<std::string> notesOfBinding;
   std::vector<Input> inputs;
   std::vector<BatchTransform> batchTransforms;
   Scratch own;   ///< of the thread that calls fill()

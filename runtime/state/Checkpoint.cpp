@@ -74,7 +74,9 @@ Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference
     return error("{}: no such run folder", reference.run);
   std::vector<uint64_t> steps = checkpointSteps(reference.run);
   if (steps.empty())
-    return error("{}: the run has no checkpoint", reference.run);
+    return error("{}: the run has no checkpoint: it broke off before its first; the command that began it, with --out {}, "
+                 "starts it over",
+                 reference.run, reference.run);
   uint64_t step = steps.back();
   if (reference.selector == "best") {
     if (!fs::exists(bestFileOf(reference.run), code))
@@ -383,6 +385,15 @@ void tcc::runtime::removeUnfinished(const std::string &run) {
     fs::remove_all(path, code);
 }
 
+Expected<WeightSet> tcc::runtime::weightSetOf(const RunReference &reference) {
+  if (reference.selector != "best")
+    return WeightSet::Last;
+  auto best = readBest(reference.run);
+  if (!best)
+    return best.status();
+  return best->metric.starts_with("ema_") ? WeightSet::Averages : WeightSet::Last;
+}
+
 const ManifestTensor *tcc::runtime::findValue(const Checkpoint &checkpoint, const std::string &name, WeightSet set) {
   if (set == WeightSet::Averages)
     if (const ManifestTensor *average = checkpoint.find(name + std::string(states::kEmaSuffix));
@@ -525,7 +536,8 @@ Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &p
       continue;
     const ManifestTensor *tensor = findValue(checkpoint, variable.name(), set);
     // A plan without training entries has no parameters: what the run did not train keeps its initial value.
-    if (!tensor && (variable.role() == plan::PARAMETER || written[static_cast<size_t>(i)]))
+    if (!tensor && (variable.role() == plan::PARAMETER || written[static_cast<size_t>(i)]) &&
+        !wasFrozenAs(checkpoint.manifest(), variable.name(), initialIdentity(plan, variable)))
       missing.add(variable.name());
     if (!tensor)
       continue;

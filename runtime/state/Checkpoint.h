@@ -130,6 +130,10 @@ Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
 /// The values of trained parameters: as the last update left them, or their averages.
 enum class WeightSet { Last, Averages };
 
+/// The set that a reference means: RUN@best is the averages where a metric of them decided which one is best. Error: the
+/// run's note of its best checkpoint is damaged.
+Expected<WeightSet> weightSetOf(const RunReference &reference);
+
 /// The tensor with a parameter's value in that set; the others' value is the same in both. Null where there is none.
 const ManifestTensor *findValue(const Checkpoint &checkpoint, const std::string &name, WeightSet set);
 

@@ -471,3 +471,8 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
     root["position"]["damaged_samples"] = position.damagedSamples;
   return sealObject(root, {"shards", "tensors"});
 }
+
+bool tcc::runtime::wasFrozenAs(const Manifest &manifest, const std::string &name, uint64_t identity) {
+  auto found = manifest.run.frozen.find(name);
+  return found != manifest.run.frozen.end() && found->second == identity;
+}

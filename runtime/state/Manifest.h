@@ -124,6 +124,9 @@ std::string manifestText(const Manifest &manifest);
 /// Do the slices cover every element of a tensor of that shape exactly once? Error: says how not.
 Status checkCoverage(const std::vector<uint64_t> &shape, const std::vector<TensorSlice> &slices);
 
+/// True if the run had this initializer frozen at the value of that identity, which its checkpoints do not hold then.
+bool wasFrozenAs(const Manifest &manifest, const std::string &name, uint64_t identity);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_STATE_MANIFEST_H

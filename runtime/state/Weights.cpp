@@ -135,13 +135,30 @@ struct GivenWeights {
   std::optional<SafetensorsFile> file;
   std::optional<Checkpoint> checkpoint;
   std::vector<Tensor> tensors;
+  bool averages = false;
   bool ofRun() const { return checkpoint.has_value(); }
 };
+
+/// torch's own files are programs (pickle): they are never read.
+Status refusePickles(const std::string &path) {
+  for (const char *suffix : {".pt", ".pth", ".ckpt", ".bin", ".pkl"})
+    if (path.ends_with(suffix)) {
+      const std::string to = path.substr(0, path.size() - std::strlen(suffix)) + ".safetensors";
+      return error("{}: weights are read from safetensors files; two lines of Python write one:\n"
+                   "  import torch, safetensors.torch\n"
+                   "  safetensors.torch.save_file({{k: v.clone() for k, v in torch.load(\"{}\", map_location=\"cpu\", "
+                   "weights_only=True).items()}}, \"{}\")",
+                   path, path, to);
+    }
+  return Status();
+}
 
 Expected<GivenWeights> openWeights(const std::string &from) {
   GivenWeights given;
   std::error_code code;
   if (!std::filesystem::is_directory(parseRunReference(from).run, code)) {
+    if (Status status = refusePickles(from); !status.ok())
+      return status;
     auto file = SafetensorsFile::open(from);
     if (!file)
       return file.status();
@@ -156,9 +173,17 @@ Expected<GivenWeights> openWeights(const std::string &from) {
   if (!checkpoint)
     return checkpoint.status();
   given.checkpoint = checkpoint.take();
+  auto set = weightSetOf(parseRunReference(from));
+  if (!set)
+    return set.status();
+  given.averages = *set == WeightSet::Averages;
+  if (given.averages)
+    if (Status status = requireAverages(*given.checkpoint); !status.ok())
+      return status;
   for (const ManifestTensor &tensor : given.checkpoint->manifest().tensors)
     if (!tensor.role || *tensor.role == TensorRole::Parameter || *tensor.role == TensorRole::Buffer)
-      given.tensors.push_back({tensor.name, tensor.type, given.checkpoint->bytes(tensor)});
+      given.tensors.push_back(
+          {tensor.name, tensor.type, given.checkpoint->bytes(*findValue(*given.checkpoint, tensor.name, *set))});
   return given;
 }
 } // namespace
@@ -323,6 +348,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     if (present.count(tie.of()))
       copies.insert(tie.name());
   WeightsFit fit;
+  fit.averages = given->averages;
   std::map<int, const Tensor *> found;
   for (const Tensor &tensor : given->tensors) {
     const int index = destinations.find(tensor.name);
@@ -365,14 +391,13 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
       continue;
     if (!holdsAdapter && adapters.count(variable.name())) {
       fit.kept.add(variable.name());
+    } else if (given->ofRun() && given->checkpoint->manifest().run.frozen.count(variable.name())) {
+      // What the run had frozen is in none of its checkpoints. A plan that trains it starts from the same value.
+      if (!wasFrozenAs(given->checkpoint->manifest(), variable.name(), initialIdentity(plan, variable)))
+        fit.different.add(variable.name(), "its frozen value is another than the run's");
     } else if (expected) {
       fit.missing.add(variable.name());
-    } else if (variable.role() == plan::FROZEN && given->ofRun()) {
-      const auto &frozen = given->checkpoint->manifest().run.frozen;
-      if (auto value = frozen.find(variable.name());
-          value != frozen.end() && value->second != initialIdentity(plan, variable))
-        fit.different.add(variable.name(), "its frozen value is another than the run's");
-    } else if (variable.role() == plan::FROZEN && variable.type().dims_size() != 0 &&
+    } else if (!given->ofRun() && variable.role() == plan::FROZEN && variable.type().dims_size() != 0 &&
                (plan::isFloatingPoint(variable.type().dtype()) || !variable.scale().empty())) {
       fit.kept.add(variable.name());
     }

@@ -65,6 +65,7 @@ struct WeightsFit {
   NameList unexpected; ///< weights that the model has no value for
   NameList different;  ///< of another type or shape; frozen in a run with another value
   std::vector<int> replaced; ///< frozen variables, written by no entry, that got another value than the plan's
+  bool averages = false;     ///< they are averaged weights: RUN@best, chosen by a metric of these
   NameList kept;       ///< other frozen values that a file lacks; they keep the model's own, which is no fault
 
   bool complete() const { return missing.empty() && unexpected.empty() && different.empty(); }

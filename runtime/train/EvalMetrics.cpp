@@ -15,16 +15,22 @@ using namespace tcc::runtime;
 static constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::vector<std::string> &names,
-                                          const std::string &lossKind, std::optional<int64_t> ignoreIndex) {
+                                          const std::string &lossKind, std::optional<int64_t> ignoreIndex, bool pairs) {
   EvalMetrics made;
   for (const std::string &name : names)
     if (const MetricKind *metric = findMetricKind(name);
         metric && (metric->fromPrediction || (name == "accuracy" && !isGivenByLoss(*metric, lossKind))))
       made.tasks.push_back(name);
-  if (made.tasks.empty())
+  if (pairs && !isClassification(lossKind))
+    return Status("a confusion matrix needs a loss over classes: cross_entropy or nll", kExitUsage);
+  if (made.tasks.empty() && !pairs)
     return made;
   made.prediction = runner.outputIndex(outputs::kPrediction);
   made.target = runner.outputIndex(outputs::kPredictionTarget);
+  if (pairs && (made.prediction < 0 || made.target < 0))
+    return Status("a confusion matrix is made of predictions, which evaluations of this plan do not give; compile with tcc "
+                  "--set 'evaluate.metrics=[\"f1\"]'",
+                  kExitUsage);
   if (made.prediction < 0 || made.target < 0)
     return error("the plan's entry 'evaluate' gives no prediction, which the metric {} is computed from; compile again",
                  made.tasks.front());
@@ -46,6 +52,12 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   made.columns = elements / rows;
   made.predictionBytes.resize(plan::tensorBytes(scores).value_or(0));
   made.targetBytes.resize(plan::tensorBytes(targets).value_or(0));
+  constexpr uint64_t kMostClasses = 4096;
+  if (pairs && made.columns > kMostClasses)
+    return error("a confusion matrix of {} classes would have {} numbers; the most classes are {}", made.columns,
+                 made.columns * made.columns, kMostClasses);
+  if (pairs)
+    made.classPairs.resize(made.columns * made.columns);
   if (made.wants("f1"))
     made.confusion.resize(made.columns);
   if (made.wants("auroc"))
@@ -58,7 +70,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
 bool EvalMetrics::wants(const char *name) const { return std::find(tasks.begin(), tasks.end(), name) != tasks.end(); }
 
 Status EvalMetrics::add(const EntryRunner &runner, uint64_t samples) {
-  if (tasks.empty())
+  if (prediction < 0)
     return Status();
   Status status = runner.readOutput(prediction, 0, predictionBytes);
   if (status.ok())
@@ -98,6 +110,8 @@ void EvalMetrics::addClasses(std::span<const float> scores, std::span<const int6
       most = std::max(most, line[c]);
     }
     top5 += before < 5;
+    if (!classPairs.empty())
+      ++classPairs[goal * columns + best];
     if (!confusion.empty()) {
       ++confusion[best].predicted;
       ++confusion[goal].present;
@@ -168,6 +182,8 @@ std::string EvalMetrics::take() {
   append(counted), append(top5), append(correct), append(absolute);
   for (Confusion &one : confusion)
     append(one);
+  for (uint64_t &one : classPairs)
+    append(one);
   for (Regression &one : regressions)
     append(one);
   for (Ranking &one : rankings) {
@@ -198,6 +214,8 @@ Expected<std::string_view> EvalMetrics::merge(std::string_view sums) {
     const Confusion other = next(Confusion());
     one.hit += other.hit, one.predicted += other.predicted, one.present += other.present;
   }
+  for (uint64_t &one : classPairs)
+    one += next(uint64_t(0));
   for (Regression &one : regressions)
     one.merge(next(Regression()));
   for (Ranking &one : rankings)

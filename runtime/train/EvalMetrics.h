@@ -18,10 +18,10 @@ class EvalMetrics {
 public:
   /// `names`: evaluate.metrics; those that need no prediction are skipped. `ignoreIndex`: the target that does not
   /// count. Error: the entry lacks an output that a metric needs.
+  /// With `pairs` the pairs of a target's class and the predicted one are counted; an error where there are no classes.
   static Expected<EvalMetrics> create(const EntryRunner &runner, const std::vector<std::string> &names,
-                                      const std::string &lossKind, std::optional<int64_t> ignoreIndex);
-
-  bool empty() const { return tasks.empty(); }
+                                      const std::string &lossKind, std::optional<int64_t> ignoreIndex,
+                                      bool pairs = false);
 
   /// Adds the first `samples` of the runner's last batch. Error: the device's.
   Status add(const EntryRunner &runner, uint64_t samples);
@@ -33,6 +33,9 @@ public:
 
   /// Metric → value, in the order of the names, without "eval_"; NaN where no sample decides it.
   std::vector<std::pair<std::string, double>> values() const;
+
+  /// How often class j was predicted for a target of class i, at i · classes + j; empty where they are not counted.
+  const std::vector<uint64_t> &pairs() const { return classPairs; }
 
 private:
   /// Scores of one label against the others, and whether the target is that label.
@@ -65,6 +68,7 @@ private:
   uint64_t counted = 0, top5 = 0, correct = 0;
   double absolute = 0;
   std::vector<Confusion> confusion;
+  std::vector<uint64_t> classPairs;
   std::vector<Ranking> rankings;
   std::vector<Regression> regressions;
 };

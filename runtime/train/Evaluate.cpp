@@ -6,6 +6,7 @@
 #include "runtime/train/Settings.h"
 #include "support/PlanNames.h"
 #include "support/recipe/Kinds.h"
+#include "support/recipe/MetricGoal.h"
 
 #include <algorithm>
 #include <array>
@@ -76,7 +77,7 @@ public:
       outputs[i] = runner.outputIndex(kSumNames[i]);
     if (outputs[0] < 0 || outputs[1] < 0)
       return error("the plan's entry 'evaluate' gives no loss; compile again");
-    auto made = EvalMetrics::create(runner, options.metrics, options.lossKind, options.ignoreIndex);
+    auto made = EvalMetrics::create(runner, options.metrics, options.lossKind, options.ignoreIndex, options.confusion);
     if (!made)
       return made.status();
     metrics = made.take();
@@ -96,6 +97,7 @@ public:
     if (outputs[2] >= 0 && outputs[3] >= 0)
       result.accuracy = total[2] / total[3];
     result.samples = counted;
+    result.confusion = totals.pairs();
     for (const std::string &name : options.metrics)
       addValue(name, result);
     return result;
@@ -330,20 +332,16 @@ private:
 
 EvaluateOptions tcc::runtime::evaluateOptionsOf(const Session &session) {
   const auto &metrics = session.training.evaluation().metrics();
-  return {{metrics.begin(), metrics.end()}, session.training.loss_kind(), ignoreIndexOf(session.plan())};
+  EvaluateOptions options;
+  options.metrics.assign(metrics.begin(), metrics.end());
+  options.lossKind = session.training.loss_kind();
+  options.ignoreIndex = ignoreIndexOf(session.plan());
+  return options;
 }
 
 std::vector<std::string> tcc::runtime::evaluationKeys(const Session &session) {
-  std::vector<std::string> keys = {"eval_loss"};
-  if (isClassification(session.training.loss_kind()))
-    keys.push_back("eval_accuracy");
-  for (const std::string &name : session.training.evaluation().metrics())
-    if (std::string key = "eval_" + name; std::find(keys.begin(), keys.end(), key) == keys.end())
-      keys.push_back(key);
-  if (session.training.has_ema())
-    for (size_t i = 0, count = keys.size(); i < count; ++i)
-      keys.push_back("ema_" + keys[i]);
-  return keys;
+  const auto &metrics = session.training.evaluation().metrics();
+  return tcc::evaluationKeys(session.training.loss_kind(), {metrics.begin(), metrics.end()}, session.training.has_ema());
 }
 
 Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options) {

@@ -28,6 +28,7 @@ struct EvaluateOptions {
   std::optional<int64_t> ignoreIndex; ///< the target that does not count
   /// Asked before each batch, with the samples that are done; false ends the evaluation.
   std::function<bool(uint64_t done)> goesOn = nullptr;
+  bool confusion = false; ///< count the pairs of classes as well
   Communicator *ranks = nullptr; ///< that evaluate together; an end on one rank is one on all
 };
 /// The settings of the session; nobody ends the evaluation.

@@ -8,27 +8,9 @@
 #define TCC_RUNTIME_TRAIN_GOAL_H
 
 #include "runtime/train/Metrics.h"
-
-#include <map>
+#include "support/recipe/MetricGoal.h"
 
 namespace tcc::runtime {
-
-/// A metric, and which values of it are better.
-struct MetricGoal {
-  std::string name = "eval_loss"; ///< its key in metrics.jsonl: "eval_loss", "ema_eval_f1"
-  bool larger = false;
-
-  bool isBetter(double value, double than, double minChange = 0) const {
-    return larger ? value > than + minChange : value < than - minChange;
-  }
-};
-
-/// Reads "accuracy", "eval_accuracy", "ema_eval_f1", "min:NAME" or "max:NAME"; empty text: `usual`. Error (wrong
-/// usage): neither a metric that is known nor a direction; `key` is for the message.
-Expected<MetricGoal> parseGoal(const std::string &key, const std::string &text, const MetricGoal &usual = {});
-
-/// Error (wrong usage): evaluations compute no such metric; those that they do are listed.
-Status checkGoal(const std::string &key, const MetricGoal &goal, const std::vector<std::string> &known);
 
 /// evaluate.stop.
 class EarlyStop {

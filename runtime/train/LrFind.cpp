@@ -2,6 +2,7 @@
 #include "runtime/train/LrFind.h"
 #include "runtime/data/SampleWeights.h"
 #include "runtime/state/Weights.h"
+#include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
 #include "runtime/train/UpdateRunner.h"
 
@@ -49,12 +50,22 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
   auto updates = UpdateRunner::create(session);
   if (!updates)
     return updates.status();
-  auto data = openEntryData(session, (*updates)->dataEntry(), options.data, {DatasetOptions::Part::All, true, {}, {}, {}});
+  auto known = readDataNotesOf(options.init);
+  if (!known)
+    return known.status();
+  auto data = openEntryData(session, (*updates)->dataEntry(), options.data,
+                            {DatasetOptions::Part::All, true, known->vocabulary, {}, options.note});
   if (!data)
     return data.status();
-  if (!options.init.empty())
-    if (auto fit = loadWeights(session.plan(), *session.device, options.init, WeightsRule::Strict); !fit)
+  if (Status status = checkClasses(*known, *data->dataset, options.init); !status.ok())
+    return status;
+  if (!options.init.empty()) {
+    auto fit = loadWeights(session.plan(), *session.device, options.init, WeightsRule::Strict);
+    if (!fit)
       return fit.status();
+    if (fit->averages && options.note)
+      options.note("note: " + averagesText(options.init));
+  }
   uint64_t samples = data->reader->samples(), batch = data->reader->batch(), drawn = data->dataset->epochSamples;
   TrainingPosition position;
   position.seed = session.training.seed();

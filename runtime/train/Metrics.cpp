@@ -1,6 +1,7 @@
 //===- Metrics.cpp - metrics and progress of a run ------------------------===//
 #include "runtime/train/Metrics.h"
 #include "support/MappedFile.h"
+#include "support/TerminalWidth.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -49,6 +50,36 @@ void addDuration(Line &line, double seconds) {
     line.add("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   else
     line.add("{}:{:02}", whole / 60, whole % 60);
+}
+} // namespace
+
+namespace {
+constexpr size_t kUsualColumns = 80;
+
+/// What a progress line holds: each the parts before it, too.
+enum class Part { Loss, Time, Speed, All };
+
+Line progressLine(const UpdateMetrics &metrics, uint64_t total, double secondsLeft, Part most) {
+  Line line;
+  line.add("step {}/{}", metrics.step, total);
+  for (const PhaseMetrics &phase : metrics.phases)
+    if (phase.ran)
+      line.add("  loss.{} {:.5g}", phase.name, phase.loss);
+  if (metrics.phases.empty())
+    line.add("  loss {:.5g}", metrics.loss);
+  if (most == Part::All)
+    line.add("  lr {:.3g}", metrics.learningRate);
+  if (most >= Part::Speed)
+    line.add("  {:.0f} {}/s", static_cast<double>(metrics.tokens ? metrics.tokens : metrics.samples) / metrics.seconds,
+             metrics.tokens ? "tokens" : "samples");
+  if (most == Part::All && metrics.skippedUpdates)
+    line.add("  {} skipped, loss scale {}", metrics.skippedUpdates, metrics.lossScale);
+  if (most >= Part::Time) {
+    line.add("  ");
+    addDuration(line, secondsLeft);
+    line.add(" left");
+  }
+  return line;
 }
 } // namespace
 
@@ -173,8 +204,9 @@ void MetricsFile::evaluation(uint64_t step, uint64_t epoch, const EvaluationReco
   records.add(text + "}\n");
 }
 
-Progress::Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out)
-    : total(totalSteps), first(firstStep), every(every), terminal(terminal), out(out), startTime(monotonicSeconds()) {
+Progress::Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out, bool quiet)
+    : total(totalSteps), first(firstStep), every(every), terminal(terminal), quiet(quiet), out(out),
+      startTime(monotonicSeconds()) {
   if (every == 0 && !terminal)
     this->every = std::max<uint64_t>(1, (totalSteps - std::min(firstStep, totalSteps)) / 20);
 }
@@ -208,30 +240,22 @@ void Progress::update(const UpdateMetrics &metrics) {
     return;
   lastShown = now;
   double perStep = (now - startTime) / static_cast<double>(std::max<uint64_t>(metrics.step - first, 1));
-  Line line;
-  line.add("step {}/{}  ", metrics.step, total);
-  for (const PhaseMetrics &phase : metrics.phases)
-    if (phase.ran)
-      line.add("loss.{} {:.5g}  ", phase.name, phase.loss);
-  if (metrics.phases.empty())
-    line.add("loss {:.5g}  ", metrics.loss);
-  line.add("lr {:.3g}  ", metrics.learningRate);
-  if (metrics.tokens)
-    line.add("{:.0f} tokens/s  ", static_cast<double>(metrics.tokens) / metrics.seconds);
-  else
-    line.add("{:.0f} samples/s  ", static_cast<double>(metrics.samples) / metrics.seconds);
-  if (metrics.skippedUpdates)
-    line.add("{} skipped, loss scale {}  ", metrics.skippedUpdates, metrics.lossScale);
-  addDuration(line, perStep * static_cast<double>(total - std::min(metrics.step, total)));
-  line.add(" left");
-  lineOpen = terminal;
-  if (terminal) {
+  const double left = perStep * static_cast<double>(total - std::min(metrics.step, total));
+  Line line = progressLine(metrics, total, left, Part::All);
+  if (terminal && !quiet) {
+    // Of what does not fit, the least wanted goes first: a line that wraps cannot be rewritten.
+    const size_t columns = columnsOf(::fileno(out ? out : stderr)).value_or(kUsualColumns);
+    Line shown = line;
+    for (Part most : {Part::Speed, Part::Time, Part::Loss})
+      if (characters(shown.view()) >= columns)
+        shown = progressLine(metrics, total, left, most);
     Line again;
-    again.add("\r\033[K{}", line.view());
+    again.add("\r\033[K{}", shown.view().substr(0, columns - 1));
     show(again.view());
   }
+  lineOpen = terminal && !quiet;
   line.add("\n");
-  if (!terminal)
+  if (!terminal && !quiet)
     show(line.view());
   if (log) {
     log->add(line.view());
@@ -242,7 +266,7 @@ void Progress::update(const UpdateMetrics &metrics) {
 void Progress::evaluating(uint64_t done, uint64_t samples) {
   std::lock_guard lock(*mutex);
   double now = monotonicSeconds();
-  if (!terminal || now - lastShown < 0.1)
+  if (!terminal || quiet || now - lastShown < 0.1)
     return;
   lastShown = now;
   lineOpen = true;
@@ -267,7 +291,8 @@ void Progress::noteInLog(const std::string &text) {
 void Progress::note(const std::string &text) {
   std::lock_guard lock(*mutex);
   finish();
-  show(text + "\n");
+  if (!quiet || text.starts_with("warning:"))
+    show(text + "\n");
   noteInLog(text);
 }
 

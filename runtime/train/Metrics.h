@@ -28,6 +28,7 @@ struct Evaluation {
   double loss = 0;
   std::optional<double> accuracy; ///< of counted targets, where the loss is a classification
   std::vector<std::pair<std::string, double>> others = {}; ///< evaluate.metrics, by name
+  std::vector<uint64_t> confusion = {}; ///< EvalMetrics::pairs()
   uint64_t samples = 0;
   bool complete = true; ///< false: it was ended early, and the numbers mean nothing
 };
@@ -97,7 +98,8 @@ private:
 class Progress {
 public:
   /// `every`: updates between lines; 0: ten lines a second at most on a terminal, else about twenty lines a run.
-  Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out);
+  /// `quiet`: warnings alone are shown; the log has everything.
+  Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out, bool quiet = false);
   Status openLog(const std::string &path);
 
   void update(const UpdateMetrics &metrics);
@@ -115,7 +117,7 @@ public:
 private:
   void show(std::string_view text);
   uint64_t total, first, every;
-  bool terminal, lineOpen = false;
+  bool terminal, quiet, lineOpen = false;
   std::FILE *out;
   std::optional<RecordFile> log;
   std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>(); ///< notes come from any thread

@@ -2,6 +2,8 @@
 #include "runtime/train/RunFolder.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/state/RunLock.h"
+#include "runtime/train/RunOptions.h"
 #include "support/AtomicFile.h"
 #include "support/CopyFile.h"
 #include "runtime/state/SealedJson.h"
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <sys/stat.h>
 
 using namespace tcc;
@@ -65,6 +68,38 @@ Status tcc::runtime::createRunFolder(const std::string &run) {
   if (::mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST)
     return error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
   return makeFolders(run + "/checkpoints");
+}
+
+/// True if trun wrote a file or folder of this name into a run.
+static bool isNameOfRun(const std::string &name) {
+  static const std::set<std::string> known = {"lock",       "run.json", "algorithms.json", kVocabulary,  kClasses,
+                                              "metrics.jsonl", "log.txt",  "checkpoints",     "ranks"};
+  return known.contains(name) || name.starts_with("events.out.tfevents.") ||
+         (name.starts_with("plan") && name.ends_with(".tplan")) ||
+         (name.starts_with("source") && name.ends_with(".json"));
+}
+
+Expected<bool> tcc::runtime::removeUnbegun(const std::string &run, const std::vector<std::string> &inputs) {
+  std::error_code code;
+  auto options = readRunOptions(run);
+  if (!options || !*options || !checkpointSteps(run).empty())
+    return false;
+  const fs::path folder = fs::canonical(run, code);
+  for (const std::string &input : inputs)
+    for (fs::path path = fs::weakly_canonical(input, code); !path.empty() && path != path.root_path();
+         path = path.parent_path())
+      if (path == folder)
+        return false;
+  for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code))
+    if (!isNameOfRun(entry->path().filename().string()))
+      return false;
+  auto lock = RunLock::acquire(run);
+  if (!lock)
+    return lock.status();
+  if (!checkpointSteps(run).empty()) // of a process that has just ended
+    return false;
+  fs::remove_all(run, code);
+  return code ? error("{}: cannot remove: {}", run, code.message()) : Expected<bool>(true);
 }
 
 Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &reader) {
@@ -183,6 +218,24 @@ Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
   return notes;
 }
 
+Expected<DataNotes> tcc::runtime::readDataNotesOf(const std::string &from) {
+  RunReference reference = parseRunReference(from);
+  std::error_code code;
+  if (from.empty() || !fs::is_directory(reference.run, code))
+    return DataNotes();
+  auto folder = findCheckpoint(reference);
+  if (!folder)
+    return folder.status();
+  auto manifest = readManifest(*folder);
+  if (!manifest)
+    return manifest.status();
+  return readDataNotes(reference.run, manifest->run.files);
+}
+
+std::string tcc::runtime::averagesText(const std::string &reference) {
+  return fmt::format("{}: its averaged weights: the run's evaluate.best is a metric of these", reference);
+}
+
 Status tcc::runtime::checkClasses(const DataNotes &notes, const Dataset &dataset, const std::string &run) {
   if (!notes.classes || dataset.classes.empty() || *notes.classes == dataset.classes)
     return Status();
@@ -256,6 +309,13 @@ Status tcc::runtime::exportRun(const std::string &text, const std::string &path,
   if (!planFolder)
     return planFolder.status();
   options.planFolder = *planFolder;
+  if (auto meant = weightSetOf(reference); !meant)
+    return meant.status();
+  else if (*meant == WeightSet::Averages && set != WeightSet::Averages) {
+    set = WeightSet::Averages;
+    if (options.note)
+      options.note(averagesText(text));
+  }
   if (set == WeightSet::Averages)
     if (Status status = requireAverages(*checkpoint); !status.ok())
       return status;

@@ -24,6 +24,10 @@ namespace tcc::runtime {
 /// Makes the folder of a new run. Error: it exists, or cannot be written.
 Status createRunFolder(const std::string &run);
 
+/// Removes a run that broke off before its first checkpoint, so that it can begin anew; false, and nothing is removed,
+/// where the folder is none, holds files that no run has, or one of `inputs`. Error: a process trains in it.
+Expected<bool> removeUnbegun(const std::string &run, const std::vector<std::string> &inputs);
+
 /// Makes RUN/plan.tplan a copy of the plan. Another plan that the run had stays as plan-CHECKSUM.tplan, for the
 /// checkpoints that were made with it.
 Status keepPlan(const std::string &run, const plan::PlanReader &reader);
@@ -43,6 +47,12 @@ struct DataNotes {
 };
 Expected<DataNotes> readDataNotes(const std::string &run, const std::map<std::string, uint64_t> &files);
 
+/// The same of the checkpoint that --init names; nothing of a file of weights.
+Expected<DataNotes> readDataNotesOf(const std::string &from);
+
+/// For a note: the weights of RUN@best are averages.
+std::string averagesText(const std::string &reference);
+
 /// Checks that labels of the data set mean the same as in the run. Error: its class folders differ.
 Status checkClasses(const DataNotes &notes, const Dataset &dataset, const std::string &run);
 
@@ -56,6 +66,9 @@ Status copySources(const std::string &run, const std::string &folder);
 /// the best one, by the metric `best`, if it is among them. Returns a message about it, empty where there was nothing. Only for the holder of
 /// the run's lock.
 Expected<std::string> supersedeAfter(const std::string &run, const MetricGoal &best, TrainingPosition &position);
+
+/// Copies the lines of evaluations up to `step` of a run's metrics into a new run that goes on from there.
+Status inheritEvaluations(const std::string &from, const std::string &to, uint64_t step);
 
 /// Writes the weights of RUN[@…] as `path` (`trun export`). `options` need no planFolder.
 Status exportRun(const std::string &reference, const std::string &path, ExportOptions options = {},

@@ -8,8 +8,11 @@
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Settings.h"
 #include "support/MachineMemory.h"
+#include "support/NearestName.h"
 #include "support/PlanNames.h"
 #include "support/Processors.h"
+#include "support/Toml.h"
+#include "support/recipe/Kinds.h"
 
 #include <algorithm>
 #include <bit>
@@ -233,6 +236,25 @@ unsigned tcc::runtime::workersOf(const Session &session, const EntryData &data) 
   return 0;
 }
 
+/// data.constant. Error: an input that no entry has.
+static Status readConstants(const Session &session, const std::string &text, std::set<std::string> &constants) {
+  std::vector<std::string> known;
+  for (const plan::Entry &entry : session.plan().entries())
+    for (const plan::Port &port : entry.inputs())
+      if (std::find(known.begin(), known.end(), port.name()) == known.end())
+        known.push_back(port.name());
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string name = text.substr(begin, end - begin);
+    begin = end + 1;
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      return Status(fmt::format("data.constant: the model has no input '{}'; {}", name, nearestOrSome(name, known)),
+                    kExitUsage);
+    constants.insert(name);
+  }
+  return Status();
+}
+
 Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
                                                       const std::string &path, const EntryDataOptions &options) {
   DatasetOptions dataOptions;
@@ -268,9 +290,19 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   bind.ignoreIndex = ignoreIndexOf(session.plan());
   bind.classes = classesOf(session.plan());
   bind.maxBad = maxBadOf(session);
+  bind.negativeIndices = settingText(dataOptions.settings, "negative_indices") == "true";
+  if (Status status = readConstants(session, settingText(dataOptions.settings, "constant"), bind.constants); !status.ok())
+    return status;
+  if (auto recipe = parseToml(session.plan().recipe());
+      recipe && isClassification(session.training.loss_kind()) && !recipe->at_path("loss.class_axis"))
+    bind.targetHint = "; if the classes are the last axis of the prediction, as in [batch, sequence, vocabulary], compile "
+                      "with tcc --set loss.class_axis=-1";
   auto reader = BatchReader::bind(entry, *result.dataset, bind);
   if (!reader)
     return reader.status();
   result.reader = std::make_unique<BatchReader>(reader.take());
+  for (const std::string &note : result.reader->notes())
+    if (options.note)
+      options.note(note);
   return result;
 }

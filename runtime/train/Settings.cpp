@@ -286,9 +286,7 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
     for (const auto &[input, column] : *columns)
       (*data.mutable_map())[std::string(input.str())] = column.value_or(std::string());
   } else {
-    (*data.mutable_settings())[part] = node->is_string()    ? *node->value<std::string>()
-                                       : node->is_integer() ? fmt::format("{}", *node->value<int64_t>())
-                                                            : fmt::format("{}", *node->value<double>());
+    (*data.mutable_settings())[part] = recipe::plainText(*node);
   }
   return Status();
 }

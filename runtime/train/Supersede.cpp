@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <sstream>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -125,6 +126,21 @@ Status restoreBest(const std::string &run, const std::string &folder, const Metr
   return Status();
 }
 } // namespace
+
+Status tcc::runtime::inheritEvaluations(const std::string &from, const std::string &to, uint64_t step) {
+  std::string metrics = from + "/metrics.jsonl", lines;
+  std::error_code code;
+  if (!fs::exists(metrics, code))
+    return Status();
+  auto text = readFile(metrics);
+  if (!text)
+    return text.status();
+  std::istringstream kept(splitLines(*text, step, "eval_loss").kept);
+  for (std::string line; std::getline(kept, line);)
+    if (json entry = json::parse(line, nullptr, false); entry.contains("eval_loss"))
+      lines += line + "\n";
+  return lines.empty() ? Status() : writeFileAtomically(to + "/metrics.jsonl", lines);
+}
 
 Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, const MetricGoal &best,
                                                     TrainingPosition &position) {

@@ -57,13 +57,12 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
   if (session.ranks)
     session.ranks->onSlow([this](const std::string &text) { progress().note("warning: " + text); });
   run.batches->onDamaged([this](const std::string &text) { progress().note("warning: " + text); });
-  if (run.goesOn()) {
+  if (run.goesOn())
     checkpoints.resumedFrom(run.position.step);
-    for (const auto &[step, record] : recorder.evaluations()) {
-      evaluated = step;
-      if (run.stop)
-        run.stop->hear(step, record);
-    }
+  for (const auto &[step, record] : recorder.evaluations()) {
+    evaluated = step;
+    if (run.stop)
+      run.stop->hear(step, record);
   }
 }
 
@@ -433,7 +432,7 @@ Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *
   if (Status status = openRunFolder(session, options, *prepared); !status.ok())
     return refused(status);
   Progress progress(prepared->totalSteps, prepared->position.step, options.logEvery.value_or(0), options.terminal,
-                    options.messages);
+                    options.messages, options.quiet);
   if (session.leads() && !places->empty())
     progress.note("warning: " + *places);
   auto recorder = session.leads() ? Recorder::open(prepared->folder, std::move(progress))

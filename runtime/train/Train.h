@@ -23,6 +23,7 @@ struct TrainOptions : RunOptions {
   uint32_t localRank = 0;                  ///< this process's number among the job's on this machine
   uint32_t sharers = 1;                    ///< ranks that may use the same processors, this one among them
   bool terminal = false;                   ///< messages go to a terminal
+  bool quiet = false;                      ///< of messages, warnings alone
   std::FILE *messages = stderr;
   /// The command that goes on from RUN[@STEP], for messages.
   std::function<std::string(const std::string &)> resumeCommand = [](const std::string &run) {

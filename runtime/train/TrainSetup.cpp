@@ -73,18 +73,33 @@ private:
       if (!read)
         return read.status();
       known = read.take();
+    } else if (auto read = readDataNotesOf(options.init); !read) {
+      return read.status();
+    } else {
+      known = read.take();
     }
-    ScanLine scan(options.terminal ? options.messages : nullptr);
+    const std::string from = result.resumed ? resumedFolder : options.init;
+    // --init-partial may bring a model to other data.
+    const bool others = !options.init.empty() && options.initPartial;
+    ScanLine scan(options.terminal && !options.quiet ? options.messages : nullptr);
     auto hears = [&scan](uint64_t done, uint64_t files, uint64_t found) { scan.hear(done, files, found); };
-    auto notes = [this](const std::string &text) { result.notes.push_back(text); };
+    auto notes = [this](const std::string &text) {
+      if (std::find(result.notes.begin(), result.notes.end(), text) == result.notes.end())
+        result.notes.push_back(text);
+    };
     auto opened = openEntryData(
         session, result.updates->dataEntry(), options.data,
-        {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true, known.vocabulary, hears, notes});
+        {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true,
+         others ? std::nullopt : known.vocabulary, hears, notes});
     if (!opened)
       return opened.status();
     data = opened.take();
-    if (Status status = checkClasses(known, *data.dataset, resumedFolder); !status.ok())
+    if (Status status = checkClasses(known, *data.dataset, from); !status.ok() && others)
+      notes("warning: " + status.message());
+    else if (!status.ok())
       return status;
+    if (others && known.vocabulary && *known.vocabulary != data.dataset->vocabulary)
+      notes(fmt::format("warning: {}: its characters have other tokens than those of {}", options.data, from));
     if (options.evalData.empty() && !split)
       return Status();
     const plan::Entry *evaluate = findEntry(session.plan(), entries::kEvaluate);
@@ -120,6 +135,11 @@ private:
     if (Status status = checkGoal("evaluate.best", *best, keys); !status.ok())
       return status;
     result.best = best.take();
+    if (!result.evaluation && options.evalEvery.value_or(0) != 0)
+      return Status(fmt::format("--eval-every {}: there is no evaluation data; give --eval-data PATH, or keep a part of "
+                                "--data with --set data.eval_split=0.1",
+                                *options.evalEvery),
+                    kExitUsage);
     if (settings.stop_patience() == 0)
       return Status();
     auto stop = parseGoal("evaluate.stop.metric", settings.stop_metric(), result.best);
@@ -129,7 +149,7 @@ private:
       return status;
     if (!result.evaluation || options.evalEvery.value_or(0) == 0)
       return Status("evaluate.stop: training ends early by its evaluations, and there are none; give --eval-data and "
-                    "--eval-every, or --set evaluate.stop.patience=9007199254740992",
+                    "--eval-every, or turn it off with --set evaluate.stop.patience=0",
                     kExitUsage);
     result.stop.emplace(stop.take(), settings.stop_patience(), settings.stop_min_change());
     return Status();
@@ -143,6 +163,8 @@ private:
     if (!fit)
       return fit.status();
     session.replaced = fit->replaced;
+    if (fit->averages)
+      result.notes.push_back("note: " + averagesText(options.init));
     if (!fit->text().empty())
       result.notes.push_back(
           fmt::format("note: {}: {} of the model's values taken; {}", options.init, fit->loaded, fit->text()));
@@ -377,6 +399,10 @@ static Status makeRunFolder(const Session &session, const TrainOptions &options,
     // The best checkpoint is in the other run.
     run.position.bestStep = 0;
     run.position.bestMetric = run.best.name;
+    // What ends training early follows from all evaluations up to here.
+    if (resumed && run.stop)
+      if (Status status = inheritEvaluations(resumed->reference.run, run.folder, run.position.step); !status.ok())
+        return status;
     auto files = writeDataNotes(run.folder, run.batches->dataset());
     if (!files)
       return files.status();

@@ -49,10 +49,10 @@ std::vector<Key> makeKeys() {
        {"metric_for_best_model", "monitor"}},
       {"evaluate.stop.metric", text(), "that of `evaluate.best`", RunTime, "the metric that ends training early"},
       {"evaluate.stop.patience",
-       integer(1, int64_t(1) << 53),
-       "",
+       integer(0, int64_t(1) << 53),
+       "0",
        RunTime,
-       "evaluations without a better value until training ends",
+       "evaluations without a better value until training ends; 0: it does not",
        {"early_stopping_patience", "early_stopping"}},
       {"evaluate.stop.min_change",
        number(kNotNegative),
@@ -381,6 +381,11 @@ std::vector<Key> makeKeys() {
 
       {"data.map", textTable(), "", RunTime, "the column of an input, where their names differ"},
       {"data.batch_axis", integerTable(-1), "", Recompile, "the sample axis of an input; −1: none"},
+      {"data.constant", texts(), "[]", RunTime,
+       "inputs whose column has the input's own shape and is the same in every batch: "
+       "[data.md](data.md#samples-and-constants)"},
+      {"data.negative_indices", flag(), "false", RunTime,
+       "indices of a weight's rows below 0 count from its end, as ONNX has them, instead of being an error"},
       {"data.tokens", choice({"uint16", "uint32", "bytes", "chars"}), "", RunTime,
        "how a file of tokens or text is read"},
       {"data.windows", choice({"consecutive", "random"}), "\"consecutive\"", RunTime,
@@ -484,6 +489,9 @@ std::string hintFor(std::string_view name) {
   const size_t dot = name.rfind('.');
   const std::string_view table = dot == name.npos ? "" : name.substr(0, dot);
   const std::string_view given = name.substr(dot == name.npos ? 0 : dot + 1);
+  for (const char *batch : {"batch", "batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"})
+    if (given == batch)
+      return "a batch is a dimension of the graph: give tcc --batch N, or model.dims = { batch = N }";
   std::string best;
   size_t bestDistance = ~size_t(0);
   auto offer = [&](const std::string &key, std::optional<size_t> distance, size_t penalty) {

@@ -101,6 +101,10 @@ const MetricKind *findMetricKind(std::string_view name) {
   return nullptr;
 }
 
+std::string_view metricOfAlias(std::string_view name) {
+  return name == "acc" ? "accuracy" : name == "auc" || name == "roc_auc" ? "auroc" : "";
+}
+
 std::vector<std::string> metricKindNames() {
   std::vector<std::string> names;
   for (const MetricKind &kind : metricKinds())

@@ -320,4 +320,17 @@ std::string describe(const Values &values) {
   return "";
 }
 
+std::string plainText(const toml::node &node) {
+  if (const toml::array *list = node.as_array()) {
+    std::string text;
+    for (const toml::node &element : *list)
+      text += (text.empty() ? "" : "\n") + plainText(element);
+    return text;
+  }
+  return node.is_string()    ? *node.value<std::string>()
+         : node.is_boolean() ? fmt::format("{}", *node.value<bool>())
+         : node.is_integer() ? fmt::format("{}", *node.value<int64_t>())
+                             : fmt::format("{}", *node.value<double>());
+}
+
 } // namespace tcc::recipe

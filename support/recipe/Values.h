@@ -89,6 +89,9 @@ Status check(const Values &values, const toml::node &node);
 /// For the documentation, in Markdown: "number, at least 0", "`\"auto\"`, `\"fused\"`".
 std::string describe(const Values &values);
 
+/// A value of a key that the plan keeps as text: a string as it is, a list of strings a line each.
+std::string plainText(const toml::node &node);
+
 /// "string", "integer", …: a value's type in TOML's words.
 std::string_view typeName(const toml::node &node);
 

@@ -46,12 +46,13 @@ class Indices(EndToEnd):
 
     def test_good_data_trains(self):
         self.train(self.plan, self.save("d.safetensors", **self.good))
-        self.train(self.plan, self.save("e.safetensors", **self.damaged("input_ids", 3, 3, -ROWS)), out="negative")
+        negative = self.save("e.safetensors", **self.damaged("input_ids", 3, 3, -ROWS))
+        self.train(self.plan, negative, "--set", "data.negative_indices=true", out="negative")
 
     def test_every_command_refuses(self):
         data = self.save("d.safetensors", **self.damaged("input_ids", 17, 3, ROWS))
         says = [r"d\.safetensors: column 'input_ids', sample 17, position 3: value 40 is no index of wte\.weight's 40 rows",
-                "-40 to 39"]
+                "from 0 to 39"]
         self.refuse(1, says, "trun", self.plan, "--data", data, "--out", "run")
         self.refuse(1, says, "trun", "eval", self.plan, "--data", data)
         one = self.save("one.safetensors", **{k: v[16:20] for k, v in self.damaged("input_ids", 17, 3, ROWS).items()})
@@ -61,7 +62,7 @@ class Indices(EndToEnd):
 
     def test_through_what_the_graph_adds(self):
         data = self.save("d.safetensors", **self.damaged("position_ids", 2, 5, LENGTH))
-        self.refuse(1, [r"'position_ids', sample 2, position 5: value 6 is no index of wpe\.weight's 8 rows", "-10 to 5"],
+        self.refuse(1, [r"'position_ids', sample 2, position 5: value 6 is no index of wpe\.weight's 8 rows", "from -2 to 5"],
                     "trun", self.plan, "--data", data, "--out", "run")
 
     def test_left_out_by_max_bad(self):
@@ -108,7 +109,8 @@ class OtherOps(EndToEnd):
             indices = np.full([int(n) for n in inputs[0][2]], 0)
             indices.flat[-1] = value
             data = self.save("d.safetensors", **{column: indices}, **(others or {}))
-            words = ("trun", "predict", plan, "--inputs", data, "--outputs", "o.safetensors")
+            words = ("trun", "predict", plan, "--inputs", data, "--outputs", "o.safetensors", "--set",
+                     "data.negative_indices=true")
             with self.subTest(op=node.op_type, value=value):
                 if status:
                     self.refuse(1, [rf"column '{column}', sample .*value {value} is no index of"], *words)

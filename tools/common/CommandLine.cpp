@@ -1,15 +1,21 @@
 //===- CommandLine.cpp - options and usage errors that commands share -----===//
 #include "tools/common/CommandLine.h"
 #include "support/NearestName.h"
+#include "support/TerminalWidth.h"
+#include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <unistd.h>
 #include <vector>
 
 namespace tcc::tools {
 
 namespace {
+
+/// Columns of a --help that goes to a file or a pipe.
+constexpr size_t kPipedColumns = 100;
 
 Status wrongUsage(const CLI::App &app, const std::string &text) {
   return Status(fmt::format("{}; see {} --help", text, app.get_name()), kExitUsage);
@@ -33,7 +39,10 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &problem) {
     if (problem.get_exit_code() == 0) {
-      app.exit(problem);
+      if (dynamic_cast<const CLI::CallForHelp *>(&problem))
+        printResult("{}", wrapped(app.help(), columnsOf(STDOUT_FILENO).value_or(kPipedColumns)));
+      else
+        app.exit(problem);
       arguments.answered = true;
       return arguments;
     }

@@ -1,5 +1,6 @@
 //===- StandardStreams.cpp - output that is written whole or reported -----===//
 #include "tools/common/StandardStreams.h"
+#include "support/TerminalWidth.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -26,6 +27,11 @@ Status finishStandardStreams() {
   if (std::fflush(stderr) != 0 || std::ferror(stderr))
     return error("standard error: cannot be written");
   return Status::success();
+}
+
+void printText(const std::string &text) {
+  const std::optional<size_t> columns = columnsOf(STDOUT_FILENO);
+  printResult("{}", columns ? wrapped(text, *columns) : text);
 }
 
 } // namespace tcc::tools

@@ -35,6 +35,10 @@ template <typename... Args> void printResult(fmt::format_string<Args...> format,
   (void)!std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
+/// Writes a result for people to standard output, its lines as wide as the terminal (columnsOf); to a file or a pipe as
+/// they are.
+void printText(const std::string &text);
+
 } // namespace tcc::tools
 
 #endif // TCC_TOOLS_COMMON_STANDARDSTREAMS_H

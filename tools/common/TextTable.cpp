@@ -2,32 +2,23 @@
 #include "tools/common/TextTable.h"
 
 #include "support/BytesText.h"
+#include "support/TerminalWidth.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 
 namespace tcc::report {
 
-namespace {
-
-/// Characters of a UTF-8 text: bytes that do not go on with another character.
-size_t columns(const std::string &text) {
-  return size_t(
-      std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-} // namespace
-
 std::string Table::text() const {
   std::vector<size_t> widths(alignments.size(), 0);
   for (const auto &row : rows)
     for (size_t i = 0; i < row.size(); ++i)
-      widths[i] = std::max(widths[i], columns(row[i]));
+      widths[i] = std::max(widths[i], characters(row[i]));
   std::string text;
   for (const auto &row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      std::string padding(widths[i] - columns(row[i]), ' ');
+      std::string padding(widths[i] - characters(row[i]), ' ');
       line += "  " + (alignments[i] == '>' ? padding + row[i] : row[i] + padding);
     }
     line.erase(line.find_last_not_of(' ') + 1);

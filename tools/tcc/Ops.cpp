@@ -101,7 +101,7 @@ int opsCommand(int argc, char **argv) {
   }
   if (json)
     text = list.dump(1) + "\n";
-  printResult("{}", text);
+  printText(text);
   return kExitDone;
 }
 

@@ -74,7 +74,7 @@ int predictScaleCommand(int argc, char **argv) {
   if (json)
     printResult("{}\n", report::scaleJson(*prediction, *cluster, subject).dump(1));
   else
-    printResult("{}", report::scaleText(*prediction, *cluster, subject));
+    printText(report::scaleText(*prediction, *cluster, subject));
   return kExitDone;
 }
 

@@ -74,7 +74,10 @@ Status printReports(const std::string &path, const std::vector<std::string> &tar
     else
       text = dump(report::reportJson(*report));
   }
-  printResult("{}", json && targets.size() > 1 ? dump(all) : text);
+  if (json)
+    printResult("{}", targets.size() > 1 ? dump(all) : text);
+  else
+    printText(text);
   return Status::success();
 }
 
@@ -136,7 +139,10 @@ int reportCommand(int argc, char **argv) {
   if (!after)
     return printError(after.status());
   nlohmann::ordered_json difference = report::diffJson(*report, *after);
-  printResult("{}", json ? dump(difference) : report::diffText(difference));
+  if (json)
+    printResult("{}", dump(difference));
+  else
+    printText(report::diffText(difference));
   return kExitDone;
 }
 

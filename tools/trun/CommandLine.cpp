@@ -1,6 +1,7 @@
 //===- CommandLine.cpp - the command line of trun -------------------------===//
 #include "runtime/registry/DeviceRegistry.h"
 #include "support/MachineMemory.h"
+#include "support/PlanNames.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/Duration.h"
 #include "tools/common/MemorySize.h"
@@ -45,6 +46,10 @@ void addDevice(CLI::App &app, Options &options, Raw &raw) {
   addBudget(app, raw);
 }
 
+void addQuiet(CLI::App &app, Options &options) {
+  app.add_flag("--quiet", options.train.quiet, "print warnings and errors only");
+}
+
 void addSettings(CLI::App &app, Options &options) {
   app.add_option("--set", options.session.settings, "KEY=VALUE: change a recipe key that needs no compilation")
       ->allow_extra_args(false);
@@ -57,7 +62,10 @@ void addPlan(CLI::App &app, Options &options) {
 void addFrom(CLI::App &app, Options &options) {
   app.add_option("--from", options.from,
                  "RUN[@STEP|@best|@last], or WEIGHTS.safetensors; default: the initial weights");
-  app.add_flag("--ema", options.ema, "with --from RUN: the averaged weights (train.ema)");
+  app.add_flag("--ema", options.ema,
+               "with --from RUN: the averaged weights (train.ema); of RUN@best they are taken where evaluate.best is a "
+               "metric of them");
+  addQuiet(app, options);
 }
 
 void addTrain(CLI::App &app, Options &options, Raw &raw) {
@@ -90,6 +98,7 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--max-time", raw.maxTime,
                  "90s, 30m, 2h, 1d12h: stop after this time, with a checkpoint, like a signal");
   app.add_flag("--no-release", raw.noRelease, "write no model.onnx at the end");
+  addQuiet(app, options);
   app.add_option("--workers", raw.workers,
                  "threads that read batches ahead; 0: the training thread reads; default: as many as this process may "
                  "use if samples are decoded or transformed")
@@ -180,6 +189,8 @@ std::optional<int> check(Options &options, const Raw &raw) {
       return wrongUsage(bytes.status().message());
     options.session.budgetBytes = *bytes;
   }
+  if (options.profile.entry == entries::kTrain)
+    options.profile.entry.clear(); // all entries of an update
   if (options.command == Options::Command::LrFind && options.lrFind.start >= options.lrFind.end)
     return wrongUsage(fmt::format("--start {:g}: the rate grows, so it must be below --end {:g}", options.lrFind.start,
                                   options.lrFind.end));
@@ -271,6 +282,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     app.description("Computes loss and accuracy over a data set; prints JSON.");
     addPlan(app, options);
     app.add_option("--data", options.train.data, "data to evaluate on")->required();
+    app.add_option("--confusion", options.confusion,
+                   "write how often each class was predicted for each class of the targets to this file (CSV)");
     addFrom(app, options);
     addSettings(app, options);
     addDevice(app, options, raw);

@@ -30,6 +30,12 @@ using namespace tcc::runtime;
 using namespace tcc::tools;
 
 namespace {
+/// Prints what the user should know; --quiet leaves all but warnings out.
+void tell(const Options &options, const std::string &text) {
+  if (!options.train.quiet || text.starts_with("warning:"))
+    printMessage("trun: {}\n", text);
+}
+
 /// Only the checkpoint of a run holds averages.
 Status checkEma(const Options &options) {
   if (!options.ema || (!options.from.empty() && !options.from.ends_with(".safetensors")))
@@ -37,11 +43,20 @@ Status checkEma(const Options &options) {
   return Status("--ema: averaged weights are in a run's checkpoints; give --from RUN[@STEP]", kExitUsage);
 }
 
-WeightSet setOf(const Options &options) { return options.ema ? WeightSet::Averages : WeightSet::Last; }
+/// The set of weights that --from and --ema mean; what a run's best checkpoint decides is told.
+Expected<WeightSet> setOf(const Options &options) {
+  if (options.ema)
+    return WeightSet::Averages;
+  auto set = weightSetOf(parseRunReference(options.from));
+  if (set && *set == WeightSet::Averages)
+    tell(options, "note: " + averagesText(options.from));
+  return set;
+}
 
 /// The weights of --from: a run's checkpoint, or else a file.
 Expected<std::optional<Checkpoint>> openFrom(const std::string &from) {
-  if (from.empty() || from.ends_with(".safetensors"))
+  std::error_code code;
+  if (from.empty() || from.ends_with(".safetensors") || std::filesystem::is_regular_file(from, code))
     return std::optional<Checkpoint>();
   auto folder = findCheckpoint(parseRunReference(from));
   if (!folder)
@@ -52,17 +67,18 @@ Expected<std::optional<Checkpoint>> openFrom(const std::string &from) {
   return std::optional<Checkpoint>(checkpoint.take());
 }
 
-Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const std::string &from, WeightSet set) {
+Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const Options &options, WeightSet set) {
+  const std::string &from = options.from;
   if (!checkpoint) {
     auto fit = loadWeights(session.plan(), *session.device, from, WeightsRule::MayBeMissing);
     if (fit && !fit->complete())
-      fmt::print(stderr, "trun: note: {}: {}; they keep the model's own values\n", from, fit->text());
+      tell(options, fmt::format("note: {}: {}; they keep the model's own values", from, fit->text()));
     return fit.status();
   }
   NameList unused;
   Status status = loadModelValues(*checkpoint, session.plan(), *session.device, unused, set);
   if (status.ok() && !unused.empty())
-    fmt::print(stderr, "trun: note: {}: the plan has no {}\n", from, unused.text());
+    tell(options, fmt::format("note: {}: the plan has no {}", from, unused.text()));
   return status;
 }
 
@@ -101,7 +117,10 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
                        entryName, entryName);
   EntryDataOptions dataOptions;
   if (!options.from.empty()) {
-    if (Status status = loadFrom(*session, *checkpoint, options.from, setOf(options)); !status.ok())
+    auto set = setOf(options);
+    if (!set)
+      return set.status();
+    if (Status status = loadFrom(*session, *checkpoint, options, *set); !status.ok())
       return status;
   }
   DataNotes notes;
@@ -113,7 +132,10 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
     notes = read.take();
     checkpoint->reset();
   }
+  if (options.from.empty())
+    tell(options, fmt::format("note: no --from: {} takes the plan's initial weights", entryName));
   dataOptions.vocabulary = notes.vocabulary;
+  dataOptions.note = [&](const std::string &text) { tell(options, text); };
   auto data = openEntryData(*session, *entry, dataPath, dataOptions);
   if (!data)
     return data.status();
@@ -125,20 +147,47 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
   return prepared;
 }
 
+/// A line for each class: how often it was predicted as each of them.
+std::string confusionCsv(const Evaluation &evaluation, const std::vector<std::string> &names) {
+  const size_t classes = static_cast<size_t>(std::sqrt(static_cast<double>(evaluation.confusion.size())) + 0.5);
+  auto nameOf = [&](size_t i) {
+    if (i >= names.size())
+      return std::to_string(i);
+    std::string quoted = "\"";
+    for (char c : names[i])
+      quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
+    return names[i].find_first_of(",\"\r\n") == std::string::npos ? names[i] : quoted + "\"";
+  };
+  std::string text = "target";
+  for (size_t i = 0; i < classes; ++i)
+    text += "," + nameOf(i);
+  for (size_t row = 0; row < classes; ++row) {
+    text += "\n" + nameOf(row);
+    for (size_t i = 0; i < classes; ++i)
+      text += fmt::format(",{}", evaluation.confusion[row * classes + i]);
+  }
+  return text + "\n";
+}
+
 Status evalCommand(const Options &options) {
   auto prepared = prepare(options, entries::kEvaluate, options.train.data);
   if (!prepared)
     return prepared.status();
   EvaluateOptions with = evaluateOptionsOf(prepared->session);
-  Progress progress(0, 0, 0, options.train.terminal, stderr);
+  Progress progress(0, 0, 0, options.train.terminal, stderr, options.train.quiet);
   with.goesOn = [&](uint64_t done) {
     progress.evaluating(done, prepared->data.reader->samples());
     return true;
   };
+  with.confusion = !options.confusion.empty();
   auto result = evaluate(*prepared->runner, *prepared->data.reader, with);
   progress.clear();
   if (!result)
     return result.status();
+  if (with.confusion)
+    if (Status status = writeFileAtomically(options.confusion, confusionCsv(*result, prepared->data.dataset->classes));
+        !status.ok())
+      return status;
   nlohmann::ordered_json line;
   for (const auto &[key, value] : recordOf(*result, nullptr).values)
     line[key] = value;
@@ -159,8 +208,8 @@ Status gradientsCommand(const Options &options) {
 
 Status exportCommand(const Options &options) {
   ExportOptions with = options.exporting;
-  with.note = [](const std::string &text) { fmt::print(stderr, "trun: note: {}\n", text); };
-  return exportRun(options.run, options.output, with, setOf(options));
+  with.note = [&](const std::string &text) { tell(options, "note: " + text); };
+  return exportRun(options.run, options.output, with, options.ema ? WeightSet::Averages : WeightSet::Last);
 }
 
 Status verifyCommand(const Options &options) {
@@ -250,7 +299,10 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
   if (!options.trace.empty())
     if (Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
       return status;
-  printResult("{}", options.json ? profileJson(report) : profileText(report, options.allKernels));
+  if (options.json)
+    printResult("{}", profileJson(report));
+  else
+    printText(profileText(report, options.allKernels));
   return Status();
 }
 
@@ -296,8 +348,9 @@ Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionO
     session.planPath = reader->path();
     session.planFolder = *folder;
   }
-  printMessage("trun: {} goes on after update {}: {} {}\n", run, manifest.position.step, session.planPath,
-               optionsText(train));
+  if (!train.quiet)
+    printMessage("trun: {} goes on after update {}: {} {}\n", run, manifest.position.step, session.planPath,
+                 optionsText(train));
   return Status();
 }
 
@@ -323,8 +376,14 @@ Status trainCommand(const Options &options) {
       return recorded.status();
     sessionOptions.recorded = recorded.take();
   } else if (!trainOptions.out.empty() && std::filesystem::exists(trainOptions.out)) {
-    return error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
-                       trainOptions.out);
+    auto removed = removeUnbegun(trainOptions.out, {sessionOptions.planPath, trainOptions.data, trainOptions.evalData,
+                                                    trainOptions.init});
+    if (!removed)
+      return removed.status();
+    if (!*removed)
+      return error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
+                   trainOptions.out);
+    tell(options, fmt::format("note: {}: it broke off before its first checkpoint, and begins anew", trainOptions.out));
   }
   trainOptions.settings = sessionOptions.settings;
   return onRanks(trainOptions, [&](Communicator *ranks) {
@@ -346,8 +405,10 @@ Status tcc::tools::reportCommand(const Options &options) {
     return history.status();
   if (!options.html.empty())
     return writeFileAtomically(options.html, runReportHtml(*history));
-  printResult("{}", options.json ? runReportJson(*history).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"
-                                 : runReportText(*history));
+  if (options.json)
+    printResult("{}\n", runReportJson(*history).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  else
+    printText(runReportText(*history));
   return Status();
 }
 

@@ -18,6 +18,7 @@ struct Options {
   runtime::TrainOptions train;
   std::string from, inputs, outputs; ///< eval, predict, gradients
   std::string run, output;           ///< export, report
+  std::string confusion;             ///< eval: file to write; empty: none
   std::string html;                  ///< report: file to write; empty: none
   bool ema = false;
   runtime::ExportOptions exporting; ///< export

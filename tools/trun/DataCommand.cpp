@@ -5,6 +5,7 @@
 #include "runtime/train/Settings.h"
 #include "support/MachineMemory.h"
 #include "support/PlanNames.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/common/TextTable.h"
 #include "tools/trun/Commands.h"
 
@@ -35,7 +36,9 @@ Expected<EntryData> openForPlan(const Options &options) {
   const plan::Entry *entry = entryOfData(session->plan());
   if (!entry)
     return error("{}: no entry of the plan reads data", options.session.planPath);
-  return openEntryData(*session, *entry, options.train.data, {});
+  EntryDataOptions with;
+  with.note = [](const std::string &text) { printMessage("trun: {}\n", text); };
+  return openEntryData(*session, *entry, options.train.data, with);
 }
 
 /// The same without a plan: a token file is a column of single tokens.

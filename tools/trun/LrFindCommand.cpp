@@ -30,7 +30,9 @@ Status tcc::tools::lrFindCommand(const Options &options) {
   auto session = openSession(sessionOptions);
   if (!session)
     return session.status();
-  auto found = findLearningRate(*session, options.lrFind);
+  LrFindOptions with = options.lrFind;
+  with.note = [](const std::string &text) { printMessage("trun: {}\n", text); };
+  auto found = findLearningRate(*session, with);
   if (!found)
     return found.status();
   if (options.json) {

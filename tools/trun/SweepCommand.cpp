@@ -7,6 +7,7 @@
 #include "runtime/state/Checkpoint.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Goal.h"
+#include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
 #include "support/AtomicFile.h"
 #include "support/MappedFile.h"
@@ -157,8 +158,10 @@ private:
     sessionOptions.settings = trainOptions.settings = trial.settings;
     std::error_code code;
     // A run that ended before its first checkpoint begins anew.
-    if (fs::exists(trial.run + "/run.json", code) && checkpointSteps(trial.run).empty())
-      fs::remove_all(trial.run, code);
+    if (auto removed = removeUnbegun(trial.run, {sessionOptions.planPath, trainOptions.data, trainOptions.evalData,
+                                                 trainOptions.init});
+        !removed)
+      return removed.status();
     if (fs::exists(trial.run, code)) {
       auto folder = findCheckpoint({trial.run, "last"});
       if (!folder)
@@ -195,7 +198,7 @@ private:
                          {"diverged", trial.diverged},
                          {"run", trial.run}});
     }
-    printResult("{}", table.text());
+    printText(table.text());
     return writeFileAtomically(options.train.out + "/summary.json", summary.dump(1) + "\n");
   }
 

@@ -50,8 +50,100 @@ TEST_F(Batches, ColumnOfTheInputsShapeIsAConstant) {
   ASSERT_TRUE(reader.ok()) << reader.message();
   EXPECT_EQ(reader->samples(), 4u);
   EXPECT_EQ(fill<float>(*reader, {3, 2}, 2, false, 1, 2), (std::vector<float>{8, 9}));
+  ASSERT_EQ(reader->notes().size(), 1u);
+  for (const char *text : {"'scale' f32[2]", "4 samples", "--set 'data.constant=[\"scale\"]'"})
+    EXPECT_NE(reader->notes()[0].find(text), std::string::npos) << reader->notes()[0];
+  BindOptions meant;
+  meant.constants = {"scale"};
+  reader = BatchReader::bind(entry, data, meant);
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  EXPECT_TRUE(reader->notes().empty());
+  EXPECT_EQ(fill<float>(*reader, {3, 2}, 2, false, 1, 2), (std::vector<float>{8, 9}));
   entry.mutable_inputs(1)->set_sample_axis(-1);
-  ASSERT_TRUE(BatchReader::bind(entry, data, {}).ok());
+  reader = BatchReader::bind(entry, data, {});
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  EXPECT_TRUE(reader->notes().empty());
+}
+
+TEST_F(Batches, TargetsOfOneBatchAreNoConstantUnasked) {
+  add<float>("x", plan::F32, {6, 3}, std::vector<float>(18));
+  add<int64_t>("y", plan::I64, {2}, {0, 1});
+  const plan::Entry entry = entryOf(2, {{"x", plan::F32, {2, 3}, 0}, {"y", plan::I64, {2}, 0}});
+  BindOptions options;
+  options.target = "y";
+  expectError(BatchReader::bind(entry, data, options), {"'y' i64[2]", "6 samples", "data.constant"});
+  options.constants = {"y"};
+  auto reader = BatchReader::bind(entry, data, options);
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  EXPECT_EQ(fill<int64_t>(*reader, {4, 5}, 2, false, 1, 2), (std::vector<int64_t>{0, 1}));
+}
+
+TEST_F(Batches, OneBatchIsSampledAlongEachAxisAlike) {
+  // The input holds samples along axis 1, whatever the number of time steps: rows of the column are samples.
+  for (int64_t steps : {2, 3}) {
+    data.columns.clear();
+    std::vector<float> values(static_cast<size_t>(3 * steps)), wanted(values.size());
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(i);
+    for (size_t sample = 0; sample < 3; ++sample)
+      for (size_t step = 0; step < static_cast<size_t>(steps); ++step)
+        wanted[step * 3 + sample] = values[sample * static_cast<size_t>(steps) + step];
+    add<float>("x", plan::F32, {3, steps}, values);
+    const plan::Entry entry = entryOf(3, {{"x", plan::F32, {steps, 3}, 1}});
+    auto reader = BatchReader::bind(entry, data, {});
+    ASSERT_TRUE(reader.ok()) << reader.message();
+    EXPECT_EQ(fill<float>(*reader, {0, 1, 2}, values.size()), wanted);
+    // Only of a square batch can the user have meant the input's own layout.
+    EXPECT_EQ(reader->notes().size(), steps == 3 ? 1u : 0u);
+  }
+  data.columns.clear();
+  add<float>("x", plan::F32, {2, 3}, {1, 2, 3, 4, 5, 6});
+  const plan::Entry entry = entryOf(3, {{"x", plan::F32, {2, 3}, 1}});
+  expectError(BatchReader::bind(entry, data, {}), {"'x' f32[2x3]", "axis 1", "f32[3x2]", "data.constant"});
+  BindOptions options;
+  options.constants = {"x"};
+  auto reader = BatchReader::bind(entry, data, options);
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  EXPECT_EQ(fill<float>(*reader, {0, 1, 2}, 6), (std::vector<float>{1, 2, 3, 4, 5, 6}));
+}
+
+TEST_F(Batches, OneNumberASampleHasEachShape) {
+  for (const std::vector<int64_t> &column : {std::vector<int64_t>{3}, {3, 1}, {3, 1, 1}})
+    for (const std::vector<int64_t> &input : {std::vector<int64_t>{2}, {2, 1}, {2, 1, 1}}) {
+      data.columns.clear();
+      add<float>("x", plan::F32, column, {1, 2, 3});
+      auto reader = BatchReader::bind(entryOf(2, {{"x", plan::F32, input, 0}}), data, {});
+      ASSERT_TRUE(reader.ok()) << reader.message();
+      EXPECT_EQ(reader->samples(), 3u);
+      EXPECT_EQ(fill<float>(*reader, {2, 0}, 2), (std::vector<float>{3, 1}));
+    }
+}
+
+TEST_F(Batches, NegativeIndicesOfAWeightAreRefusedUnlessMeant) {
+  add<int64_t>("ids", plan::I64, {2, 2}, {0, 3, 2, -1});
+  plan::Entry entry = entryOf(2, {{"ids", plan::I64, {2, 2}, 0}});
+  plan::IndexRange *range = entry.mutable_inputs(0)->add_index_ranges();
+  range->set_low(-4);
+  range->set_high(3);
+  range->set_extent(4);
+  range->set_table("wte.weight");
+  BindOptions options;
+  expectError(BatchReader::bind(entry, data, options), {"sample 1, position 1", "value -1", "from 0 to 3", "negative"});
+  options.negativeIndices = true;
+  EXPECT_TRUE(BatchReader::bind(entry, data, options).ok());
+  // The graph adds 2 to each index: -1 is row 1 of the table, -3 is none.
+  options.negativeIndices = false;
+  range->set_low(-6);
+  range->set_high(1);
+  data.columns.clear();
+  add<int64_t>("ids", plan::I64, {2, 2}, {0, 1, -2, -1});
+  EXPECT_TRUE(BatchReader::bind(entry, data, options).ok());
+  data.columns.clear();
+  add<int64_t>("ids", plan::I64, {2, 2}, {0, 1, -2, -3});
+  expectError(BatchReader::bind(entry, data, options), {"value -3", "from -2 to 1"});
+  // What is no weight's rows has ONNX's rule.
+  range->clear_table();
+  EXPECT_TRUE(BatchReader::bind(entry, data, options).ok());
 }
 
 TEST_F(Batches, ExactlyOneBatchIsSampled) {
