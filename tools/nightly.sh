@@ -9,7 +9,7 @@
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
 #             budgets of eight of them; TCC_RANDOM_ROUNDS (100) draws of a model and settings, beside the CPU
 #   graphs    TCC_RANDOM_GRAPHS (20000) random graphs against PyTorch in f64: forward, gradients, updates, in every way to compile
-#             them, an emulated card among them; then every plan that the end-to-end tests compile, between guard pages
+#             them, an emulated card among them; TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's loop; every plan that the end-to-end tests compile, between guard pages
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
 #   ranks     every model of the zoo on several ranks, in every mode; ranks in two network namespaces whose link goes down;
 #             ranks that Slurm starts (slurm-wlm, munge)
@@ -106,6 +106,8 @@ stage_graphs() {
   local failed=0
   TCC_CACHE_DIR= .venv-nightly/bin/python test/e2e/graph_fuzz.py --bin build/bin --emulation build/emulation --jobs "$jobs" \
     --first "${TCC_RANDOM_SEED:-$((100000 * 10#$(date +%j)))}" --count "${TCC_RANDOM_GRAPHS:-20000}" || failed=1
+  .venv-nightly/bin/python test/e2e/recipe_fuzz.py --bin build/bin --first "${TCC_RANDOM_SEED:-$((100000 * 10#$(date +%j)))}" \
+    --count "${TCC_RANDOM_RECIPES:-500}" || failed=1
   TCC_TEST_ISOLATED=1 ctest --test-dir build -j "$jobs" --output-on-failure --timeout 3600 -R '^e2e' || failed=1
   return $failed
 }
