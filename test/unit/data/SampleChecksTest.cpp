@@ -33,6 +33,7 @@ protected:
   Expected<BatchReader> bindAll(const plan::Entry &entry, const std::string &name, uint64_t maxBad = 0) {
     BindOptions options;
     options.maxBad = maxBad;
+    options.negativeIndices = true;
     auto opened = openDataset(at(name), {});
     EXPECT_TRUE(opened.ok()) << opened.message();
     kept.push_back(std::make_unique<Dataset>(opened.take()));
