@@ -73,7 +73,7 @@ class Graph:
         if self.sampled:
             safetensors.numpy.save_file({n: np.concatenate([x, x]) for n, x in self.inputs.items()}, folder / "data.safetensors")
         ways = [w for w in WAYS if (self.sampled or WAYS[w][2] != "update") and (cards or w != "a card")]
-        self.ways = random.Random(seed).sample(ways, count)
+        self.ways = random.Random(seed).sample(ways, min(count, len(ways)))
         self.loss = self.truth = self.own = None
 
     def reference(self, expected):
