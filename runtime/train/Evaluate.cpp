@@ -1,6 +1,5 @@
 //===- Evaluate.cpp - loss and accuracy over a whole data set ------------===//
 #include "runtime/train/Evaluate.h"
-#include "runtime/state/Safetensors.h"
 #include "runtime/plan/DType.h"
 #include "runtime/train/EvalMetrics.h"
 #include "runtime/train/Settings.h"
@@ -348,12 +347,14 @@ Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &re
   return Pass(runner, reader, options).run();
 }
 
-Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath) {
+Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
+                             ArrayFormat format) {
   const plan::Entry &entry = runner.entry();
   uint64_t samples = reader.samples(), batch = reader.batch();
   bool single = samples == batch;
   std::vector<std::vector<std::byte>> values(static_cast<size_t>(entry.outputs_size()));
   std::vector<plan::TensorType> types;
+  std::vector<ArraySpec> arrays;
   for (int i = 0; i < entry.outputs_size(); ++i) {
     plan::TensorType type = entry.buffers(static_cast<int>(entry.outputs(i).buffer())).type();
     int axis = entry.outputs(i).sample_axis();
@@ -366,7 +367,10 @@ Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std
     }
     values[static_cast<size_t>(i)].resize(plan::tensorBytes(type).value_or(0));
     types.push_back(type);
+    arrays.push_back({entry.outputs(i).name(), type, axis});
   }
+  if (Status status = checkArrays(outputPath, format, arrays); !status.ok())
+    return status;
   std::vector<std::byte> call; // one output of one call
   for (uint64_t begin = 0; begin < samples; begin += batch) {
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
@@ -403,13 +407,22 @@ Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std
                     indices.size() * inner);
     }
   }
-  std::vector<Tensor> tensors;
-  for (int i = 0; i < entry.outputs_size(); ++i)
-    tensors.push_back({entry.outputs(i).name(), types[static_cast<size_t>(i)], values[static_cast<size_t>(i)]});
-  return writeSafetensors(outputPath, tensors).status();
+  std::vector<StreamedValue> tensors;
+  for (int i = 0; i < entry.outputs_size(); ++i) {
+    const std::vector<std::byte> &whole = values[static_cast<size_t>(i)];
+    tensors.push_back({entry.outputs(i).name(), types[static_cast<size_t>(i)],
+                       [&whole](const ByteSink &sink) { return sink(whole); }});
+  }
+  return writeArrays(outputPath, format, std::move(tensors));
 }
 
-Status tcc::runtime::writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath) {
+Status tcc::runtime::writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
+                                    ArrayFormat format) {
+  std::vector<ArraySpec> arrays;
+  for (int i = 0; i < runner.entry().outputs_size(); ++i)
+    arrays.push_back({runner.entry().outputs(i).name(), runner.outputType(i)});
+  if (Status status = checkArrays(outputPath, format, arrays); !status.ok())
+    return status;
   if (reader.samples() != reader.batch())
     return error("--inputs holds {} samples; gradients are of one batch: give exactly {}", reader.samples(),
                        reader.batch());
@@ -428,5 +441,5 @@ Status tcc::runtime::writeGradients(EntryRunner &runner, BatchReader &reader, co
     tensors.push_back(
         {name, runner.outputType(i), [&runner, i](const ByteSink &sink) { return runner.streamOutput(i, sink); }});
   }
-  return writeSafetensors(outputPath, std::move(tensors)).status();
+  return writeArrays(outputPath, format, std::move(tensors));
 }

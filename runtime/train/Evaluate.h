@@ -14,6 +14,7 @@
 
 #include "runtime/data/BatchReader.h"
 #include "runtime/parallel/Communicator.h"
+#include "runtime/state/ArrayFiles.h"
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Session.h"
@@ -41,10 +42,12 @@ std::vector<std::string> evaluationKeys(const Session &session);
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
 /// Runs `predict` over all samples and writes every graph output; the sample axis of outputs holds all samples.
-Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath);
+Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
+               ArrayFormat format = ArrayFormat::Safetensors);
 
 /// Runs `gradients` on exactly one batch and writes loss and gradients ("gradient:X" as X).
-Status writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath);
+Status writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
+               ArrayFormat format = ArrayFormat::Safetensors);
 
 } // namespace tcc::runtime
 
