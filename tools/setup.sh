@@ -62,6 +62,16 @@ install_python() {
   echo "$stamp" >"$folder/stamp"
 }
 
+# Without it everything but trun-arrow.so is built.
+install_arrow() {
+  local stamp
+  stamp=$(sha256sum <tools/requirements-arrow.txt)
+  [ "$(cat .venv/stamp-arrow 2>/dev/null)" = "$stamp" ] && return
+  say "installing Arrow into .venv"
+  quietly .venv/bin/pip install --no-deps --only-binary :all: -r tools/requirements-arrow.txt
+  echo "$stamp" >.venv/stamp-arrow
+}
+
 # Debian's ONNX is too old, and a Python wheel holds no C++ library: the source distribution is built.
 onnx_version=1.23.2
 onnx_sha256=008cb0467b2bbee41448acc7da8b6f4e704624cb0d327a2d5adafc7ce19bc5b8
@@ -92,4 +102,5 @@ install_onnx() {
 
 install_packages
 for environment in "${environments[@]}"; do install_python "${environment%:*}" "${environment#*:}"; done
+install_arrow
 install_onnx

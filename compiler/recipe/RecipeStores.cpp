@@ -1,6 +1,7 @@
 //===- RecipeStores.cpp - where a recipe's values go ----------------------===//
 #include "compiler/recipe/RecipeStores.h"
 #include "compiler/recipe/RecipeReaders.h"
+#include "support/recipe/ColumnRules.h"
 #include "support/recipe/Transforms.h"
 
 namespace tcc::recipe {
@@ -176,6 +177,22 @@ Status setTransforms(Recipe &recipe, const toml::node &node) {
   return Status::success();
 }
 
+/// data.categories, data.missing or data.columns: each column's rule is a setting.
+Store columnRules(std::string table) {
+  return [=](Recipe &recipe, const toml::node &node) -> Status {
+    const toml::table *columns = node.as_table();
+    if (!columns)
+      return expected("a table of columns", node);
+    for (const auto &[column, rule] : *columns) {
+      Expected<std::string> text = columnRuleText(table, rule);
+      if (!text)
+        return text.status().withContext(std::string(column.str()));
+      recipe.dataSettings[fmt::format("{}.{}", table, column.str())] = text.take();
+    }
+    return Status::success();
+  };
+}
+
 Status setShapes(Recipe &recipe, const toml::node &node) {
   const toml::table *table = node.as_table();
   if (!table)
@@ -328,6 +345,9 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"data.map", to(&Recipe::dataMap)},
       {"data.batch_axis", to(&Recipe::dataBatchAxis)},
       {"data.transform", setTransforms},
+      {"data.categories", columnRules("categories")},
+      {"data.missing", columnRules("missing")},
+      {"data.columns", columnRules("columns")},
 
       {"compiler.fuse", to(&Recipe::fuse)},
       {"compiler.chunk_bytes", to(&Recipe::chunkBytes)},

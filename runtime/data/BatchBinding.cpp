@@ -1,6 +1,7 @@
 //===- BatchBinding.cpp - which column feeds which input ------------------===//
 #include "runtime/data/BatchReader.h"
 #include "runtime/data/Convert.h"
+#include "runtime/data/Table.h"
 
 #include <algorithm>
 #include <charconv>
@@ -93,6 +94,9 @@ Expected<View> columnOf(const plan::Entry &entry, const plan::Port &port, const 
     else if (others == 1 && isIntegerMatrix(entry.buffers(static_cast<int>(port.buffer())).type()))
       wanted = "tokens";
   }
+  // An .npy file has no name for its array.
+  if (dataset.format == "npy" && entry.inputs_size() == 1 && !options.map.contains(port.name()))
+    wanted = dataset.columns.front()->name();
   if (std::optional<View> view = findView(dataset, wanted))
     return *view;
   return error("{}: no column '{}' for the model's input '{}' {}; the data has {}; name the right one with "
@@ -111,7 +115,10 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
   input.name = port.name();
   input.column = &column;
   input.dtype = type.dtype();
-  if (!mayConvert(have.dtype(), type.dtype(), column.isText()))
+  if (Status status = checkTableColumn(dataset, column, options.maxBad == 0); !status.ok())
+    return status;
+  const bool casts = dataset.castsToF32 && type.dtype() == plan::F32 && have.dtype() != plan::U8;
+  if (!mayConvert(have.dtype(), type.dtype(), column.isText() || casts))
     return error(
         "{}: column '{}' is {}, the model's input '{}' {}: {} does not become {} silently; convert the "
         "data{}",
@@ -120,7 +127,8 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
         have.dtype() == plan::U8 && type.dtype() == plan::F32
             ? fmt::format(", or let [[data.transform]] with kind = \"to_float\" and column = \"{}\" divide it by 255",
                           column.name())
-            : "");
+        : type.dtype() == plan::F32 ? ", or let trun round its values to f32: --set data.cast=f32"
+                                    : "");
   int axis = port.sample_axis();
   const bool canSample = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch() &&
                          !options.constants.contains(port.name());

@@ -18,6 +18,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tcc::runtime {
@@ -36,6 +37,23 @@ public:
 
   /// Numbers that were read from text have no element type of their own: they may become any that holds them.
   virtual bool isText() const { return false; }
+
+  /// Error: no sample can be read as numbers, and why: a table's column of texts.
+  virtual Status usable() const { return Status(); }
+  /// True if samples are texts, of which data.categories makes numbers; the column has no bytes then.
+  virtual bool holdsTexts() const { return false; }
+  /// Only where holdsTexts(); lives as long as the column.
+  virtual std::string_view textOf(uint64_t index) const { return (void)index, std::string_view(); }
+
+  /// True if the file has no value for some element of some sample: an empty field of a table.
+  virtual bool mayLack() const { return false; }
+  /// Whether it has none for one of sample `index`; read() of it is an error then.
+  virtual bool lacks(uint64_t index) const { return (void)index, false; }
+  /// As read(); elements without a value become 0, and `missing` their numbers.
+  virtual Status readPresent(uint64_t index, std::byte *destination, std::vector<uint64_t> &missing) const {
+    missing.clear();
+    return read(index, destination);
+  }
 
   /// Writes sample `index` (< samples()) to `destination`. Error: the sample cannot be read, e.g. a broken image.
   virtual Status read(uint64_t index, std::byte *destination) const = 0;
@@ -121,6 +139,14 @@ public:
   SliceColumn(std::unique_ptr<Column> base, uint64_t begin, uint64_t end);
   SliceColumn(std::unique_ptr<Column> base, uint64_t count, Take take = Take::Spread);
   bool isText() const override { return base->isText(); }
+  Status usable() const override { return base->usable(); }
+  bool holdsTexts() const override { return base->holdsTexts(); }
+  std::string_view textOf(uint64_t index) const override { return base->textOf(of(index)); }
+  bool mayLack() const override { return base->mayLack(); }
+  bool lacks(uint64_t index) const override { return base->lacks(of(index)); }
+  Status readPresent(uint64_t index, std::byte *destination, std::vector<uint64_t> &missing) const override {
+    return base->readPresent(of(index), destination, missing);
+  }
   Status read(uint64_t index, std::byte *destination) const override { return base->read(of(index), destination); }
   Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
     return base->draw(of(index), draw, destination);

@@ -81,8 +81,10 @@ bool tcc::runtime::mayConvert(plan::DType from, plan::DType to, bool text) {
 }
 
 bool tcc::runtime::alwaysFits(plan::DType from, plan::DType to) {
-  if (from == to || plan::isFloatingPoint(to))
-    return true;
+  if (from == to || to == plan::F64 || (to != plan::F16 && plan::isFloatingPoint(to) && isInteger(from)))
+    return true; // every integer is below the greatest number but of f16
+  if (plan::isFloatingPoint(from) || plan::isFloatingPoint(to))
+    return false;
   auto [fromLeast, fromMost] = integerRange(from);
   auto [toLeast, toMost] = integerRange(to);
   return fromLeast >= toLeast && fromMost <= toMost;
@@ -96,10 +98,12 @@ std::optional<uint64_t> tcc::runtime::convertElements(const std::byte *source, p
     return std::nullopt;
   }
   if (plan::isFloatingPoint(to)) {
-    for (uint64_t i = 0; i < count; ++i)
-      plan::fillElements(destination + i * width, to, 1,
-                         from == plan::F64 ? load<double>(source, i)
-                                           : static_cast<double>(static_cast<int64_t>(loadInteger(source, from, i))));
+    for (uint64_t i = 0; i < count; ++i) {
+      const double value = numberElement(source, from, i);
+      plan::fillElements(destination + i * width, to, 1, value);
+      if (std::isfinite(value) && !std::isfinite(floatElement(destination, to, i)))
+        return i;
+    }
     return std::nullopt;
   }
   auto [least, most] = integerRange(to);
@@ -222,6 +226,11 @@ double tcc::runtime::floatElement(const std::byte *source, plan::DType dtype, ui
   default:
     return 0;
   }
+}
+
+double tcc::runtime::numberElement(const std::byte *source, plan::DType dtype, uint64_t index) {
+  return plan::isFloatingPoint(dtype) ? floatElement(source, dtype, index)
+                                      : static_cast<double>(loadInteger(source, dtype, index));
 }
 
 std::string tcc::runtime::elementText(const std::byte *source, plan::DType dtype, uint64_t index) {

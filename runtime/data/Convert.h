@@ -1,7 +1,7 @@
 //===- Convert.h - element types of columns and inputs -------------------===//
 //
 // Integers (and booleans) convert where every value fits, numbers read from text where the type can hold them; nothing
-// else converts silently.
+// else converts silently. A finite number that would become infinite does not fit.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_CONVERT_H
@@ -32,6 +32,9 @@ int64_t integerElement(const std::byte *source, plan::DType dtype, uint64_t inde
 
 /// An element of a floating-point type.
 double floatElement(const std::byte *source, plan::DType dtype, uint64_t index);
+
+/// An element of any type, as a number.
+double numberElement(const std::byte *source, plan::DType dtype, uint64_t index);
 
 /// The first of `count` floating-point elements that is a NaN, or also an infinity; nothing where all are good, or the
 /// type is no floating-point one.

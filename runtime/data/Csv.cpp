@@ -1,194 +1,289 @@
-//===- Csv.cpp - tables of numbers as text -------------------------------===//
+//===- Csv.cpp - tables of text --------------------------------------------===//
 //
-// The first line names the columns. A column whose every field is an integer is i64, else f64; being text, it may
-// become any element type that holds its values. Columns `x.0`, `x.1`, … together are one column `x` of vectors.
+// The first record names the columns; it decides what separates fields: comma, semicolon, tab or |. Quoting is RFC
+// 4180's: a quoted field may hold separators, line ends and doubled quotes. A column whose every value is an integer is
+// i64, one of numbers f64; being text, it may become any element type that holds its values. Other columns are texts.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
 #include "runtime/data/Limits.h"
+#include "runtime/data/Table.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <cstring>
+#include <deque>
 #include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Fields of one record (RFC 4180 quoting within one line).
-std::vector<std::string> splitLine(std::string_view line) {
-  std::vector<std::string> fields(1);
-  bool quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    char c = line[i];
-    if (quoted && c == '"' && i + 1 < line.size() && line[i + 1] == '"')
-      fields.back() += line[i++];
-    else if (c == '"')
-      quoted = !quoted;
-    else if (c == ',' && !quoted)
-      fields.emplace_back();
-    else
-      fields.back() += c;
-  }
-  for (std::string &field : fields) {
-    size_t first = field.find_first_not_of(" \t"), last = field.find_last_not_of(" \t");
-    field = first == std::string::npos ? "" : field.substr(first, last - first + 1);
-  }
-  return fields;
-}
+constexpr std::string_view kBlanks = " \t";
 
-template <typename T> bool parseWhole(const std::string &text, T &value) {
+/// Memory of fields that quoting changed; other fields are parts of the file.
+struct Fields {
+  formats::File file;
+  std::deque<std::string> unquoted;
+  std::deque<std::string_view> cells; ///< row by row
+};
+
+template <typename T> bool parseWhole(std::string_view text, T &value) {
   const char *begin = text.data() + (text.starts_with('+') ? 1 : 0), *end = text.data() + text.size();
   auto [stop, code] = std::from_chars(begin, end, value);
   return code == std::errc() && stop == end && begin != end;
 }
 
-/// The values of a column: integers, until a field is none.
-struct Values {
-  std::vector<int64_t> integers;
-  std::vector<double> reals;
-  bool isReal = false;
+bool isLineEnd(char c) { return c == '\n' || c == '\r'; }
 
-  void add(std::optional<int64_t> integer, double real) {
-    if (!integer && !isReal) {
-      reals.assign(integers.begin(), integers.end());
-      integers = {};
-      isReal = true;
-    }
-    if (isReal)
-      reals.push_back(real);
-    else
-      integers.push_back(*integer);
+/// The character that separates the most fields of the first record.
+char separatorOf(std::string_view text) {
+  static constexpr std::string_view kSeparators = ",;\t|";
+  std::array<uint64_t, kSeparators.size()> counts{};
+  bool quoted = false;
+  for (char c : text) {
+    if (c == '"')
+      quoted = !quoted;
+    else if (quoted)
+      continue;
+    else if (isLineEnd(c))
+      break;
+    else if (size_t which = kSeparators.find(c); which != kSeparators.npos)
+      ++counts[which];
   }
-  std::vector<double> asReals() const { return isReal ? reals : std::vector<double>(integers.begin(), integers.end()); }
-};
-
-/// "x.12" → ("x", 12); nothing for other names.
-std::optional<std::pair<std::string, size_t>> splitName(const std::string &name) {
-  size_t dot = name.rfind('.'), number = 0;
-  if (dot == std::string::npos || dot == 0 || !parseWhole(name.substr(dot + 1), number))
-    return std::nullopt;
-  return std::make_pair(name.substr(0, dot), number);
+  return kSeparators[static_cast<size_t>(std::max_element(counts.begin(), counts.end()) - counts.begin())];
 }
 
-template <typename T> std::vector<T> interleave(const std::vector<std::vector<T>> &parts) {
-  std::vector<T> values;
-  values.reserve(parts.size() * parts.front().size());
-  for (size_t row = 0; row < parts.front().size(); ++row)
-    for (const std::vector<T> &part : parts)
-      values.push_back(part[row]);
-  return values;
-}
+class Reader {
+public:
+  Reader(std::string path, std::string_view text, char separator, Fields &fields)
+      : path(std::move(path)), text(text), separator(separator), fields(fields) {}
 
-/// The start of a field, for messages: it may be as long as the file.
-std::string shown(const std::string &field) { return field.size() > 40 ? field.substr(0, 40) + "…" : field; }
+  /// The next record that is no empty line, with the line that it begins in; false at the end.
+  Expected<bool> next(std::vector<std::string_view> &record) {
+    record.clear();
+    do {
+      if (at >= text.size())
+        return false;
+      begin = line;
+    } while (skipEmptyLine());
+    for (;;) {
+      auto field = nextField();
+      if (!field)
+        return field.status();
+      if (record.size() == limits::kMostCsvColumns)
+        return error("{}:{}: more than {} columns, at most {} are read", path, begin, limits::kMostCsvColumns,
+                     limits::kMostCsvColumns);
+      record.push_back(*field);
+      if (at >= text.size())
+        return true;
+      if (text[at] == separator) {
+        if (++at == text.size()) { // an empty last field
+          record.push_back({});
+          return true;
+        }
+        continue;
+      }
+      endLine();
+      return true;
+    }
+  }
+  uint64_t beginsIn() const { return begin; }
 
-struct Table {
-  std::vector<std::string> names;
-  std::vector<Values> columns;
-  uint64_t rows = 0;
+private:
+  bool isBlank(char c) const { return c != separator && kBlanks.find(c) != kBlanks.npos; }
+  std::string_view trimmed(std::string_view field) const {
+    while (!field.empty() && isBlank(field.front()))
+      field.remove_prefix(1);
+    while (!field.empty() && isBlank(field.back()))
+      field.remove_suffix(1);
+    return field;
+  }
+  void endLine() {
+    at += text.substr(at, 2) == "\r\n" ? 2 : 1;
+    ++line;
+  }
+  bool skipEmptyLine() {
+    size_t end = at;
+    while (end < text.size() && isBlank(text[end]))
+      ++end;
+    if (end < text.size() && !isLineEnd(text[end]))
+      return false;
+    at = end;
+    if (at < text.size())
+      endLine();
+    return true;
+  }
+  /// Up to the separator or the end of the line.
+  Expected<std::string_view> nextField() {
+    size_t start = at;
+    while (at < text.size() && isBlank(text[at]))
+      ++at;
+    if (at < text.size() && text[at] == '"')
+      return nextQuoted();
+    while (at < text.size() && text[at] != separator && !isLineEnd(text[at]))
+      ++at;
+    return trimmed(text.substr(start, at - start));
+  }
+  Expected<std::string_view> nextQuoted() {
+    const uint64_t from = line;
+    const size_t start = ++at;
+    std::string *changed = nullptr; ///< once a quote was doubled
+    size_t copied = start;
+    for (;; ++at) {
+      if (at >= text.size())
+        return error("{}:{}: the quoted field that begins here has no end: write \" inside it twice", path, from);
+      if (text[at] == '\n')
+        ++line;
+      if (text[at] != '"')
+        continue;
+      if (at + 1 >= text.size() || text[at + 1] != '"')
+        break;
+      if (!changed)
+        changed = &fields.unquoted.emplace_back();
+      changed->append(text, copied, at + 1 - copied);
+      copied = ++at + 1;
+    }
+    const std::string_view rest = text.substr(copied, at - copied);
+    ++at;
+    const size_t end = at;
+    while (at < text.size() && text[at] != separator && !isLineEnd(text[at]))
+      ++at;
+    if (!trimmed(text.substr(end, at - end)).empty())
+      return error("{}:{}: '{}' stands behind a quoted field; write \" inside it twice", path, line,
+                   shown(trimmed(text.substr(end, at - end))));
+    if (!changed)
+      return rest;
+    changed->append(rest);
+    return std::string_view(*changed);
+  }
+
+  std::string path;
+  std::string_view text;
+  char separator;
+  Fields &fields;
+  size_t at = 0;
+  uint64_t line = 1, begin = 1;
 };
 
-Status addNames(const std::string &place, std::vector<std::string> fields, Table &table) {
-  std::set<std::string> seen;
-  for (const std::string &name : fields)
+Status checkNames(const std::string &place, const std::vector<std::string_view> &names) {
+  std::set<std::string_view> seen;
+  for (std::string_view name : names)
     if (!seen.insert(name).second)
       return error("{}: two columns are called '{}'", place, shown(name));
-  table.names = std::move(fields);
-  table.columns.resize(table.names.size());
+  // 0, 1, 2, … are names that pandas gives.
+  bool numbers = true, counted = true;
+  for (size_t i = 0; i < names.size(); ++i) {
+    double value = 0;
+    numbers = numbers && parseWhole(names[i], value);
+    counted = counted && names[i] == std::to_string(i);
+  }
+  if (numbers && !counted)
+    return error(
+        "{}: the first line holds numbers ('{}'), not the names of the columns; write a line of names above it", place,
+        shown(names.front()));
   return Status();
 }
 
-Status addRow(const std::string &place, const std::vector<std::string> &fields, Table &table) {
-  if (fields.size() != table.names.size())
-    return error("{}: {} fields, the first line names {}", place, fields.size(), table.names.size());
-  for (size_t i = 0; i < fields.size(); ++i) {
+/// Integers, else numbers, else texts. `asTexts`: texts in any case.
+TableField makeField(std::string_view name, const Fields &fields, size_t column, size_t columns, uint64_t rows,
+                     bool asTexts) {
+  TableField field{.name = std::string(name), .fromText = true};
+  auto cell = [&](uint64_t row) { return fields.cells[row * columns + column]; };
+  bool whole = true, numbers = !asTexts;
+  for (uint64_t row = 0; row < rows && numbers; ++row) {
     int64_t integer = 0;
     double real = 0;
-    if (!parseWhole(fields[i], real))
-      return error("{}: column '{}': '{}' is no number; encode categories as integers", place,
-                         shown(table.names[i]), shown(fields[i]));
-    table.columns[i].add(parseWhole(fields[i], integer) ? std::optional(integer) : std::nullopt, real);
+    if (isMissingWord(cell(row)))
+      continue;
+    whole = whole && parseWhole(cell(row), integer);
+    numbers = whole || parseWhole(cell(row), real);
+    if (!numbers)
+      field.strange = row;
   }
-  ++table.rows;
-  return Status();
+  for (uint64_t row = 0; row < rows; ++row)
+    if (isMissingWord(cell(row)))
+      field.gaps.push_back(row);
+  if (numbers && field.gaps.size() == rows && rows != 0)
+    whole = false; // nothing says of what type they are
+  if (!numbers) {
+    field.fromText = false;
+    field.texts.resize(rows);
+    for (uint64_t row = 0; row < rows; ++row)
+      field.texts[row] = cell(row);
+    return field;
+  }
+  field.dtype = whole ? plan::I64 : plan::F64;
+  field.numbers.resize(rows * 8);
+  for (uint64_t row = 0; row < rows; ++row) {
+    int64_t integer = 0;
+    double real = 0;
+    if (!isMissingWord(cell(row)))
+      (void)(whole ? parseWhole(cell(row), integer) : parseWhole(cell(row), real));
+    std::memcpy(field.numbers.data() + row * 8, whole ? static_cast<const void *>(&integer) : &real, 8);
+  }
+  return field;
 }
 
-Expected<Table> readTable(const std::string &path, std::string_view rest, limits::MemoryAllowance &memory) {
-  Table table;
-  if (rest.starts_with("\xef\xbb\xbf"))
-    rest.remove_prefix(3);
-  for (uint64_t lineNumber = 1; !rest.empty(); ++lineNumber) {
-    size_t end = std::min(rest.find('\n'), rest.size());
-    std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (line.ends_with('\r'))
-      line.remove_suffix(1);
-    if (line.find_first_not_of(" \t") == std::string_view::npos)
-      continue;
-    std::string place = fmt::format("{}:{}", path, lineNumber);
-    auto columns = static_cast<size_t>(std::count(line.begin(), line.end(), ',')) + 1;
-    if (columns > limits::kMostCsvColumns)
-      return error("{}: about {} columns, at most {} are read", place, columns, limits::kMostCsvColumns);
-    bool first = table.names.empty();
-    if (first) {
-      // Each value is kept as 8 bytes, and again where columns form vectors; vectors double as they grow.
-      auto values =
-          static_cast<uint64_t>(std::count_if(rest.begin(), rest.end(), [](char c) { return c == ',' || c == '\n'; }));
-      if (Status status = memory.take(path, 24 * values); !status.ok())
-        return status;
-    }
-    std::vector<std::string> fields = splitLine(line);
-    if (Status status = first ? addNames(place, std::move(fields), table) : addRow(place, fields, table);
-        !status.ok())
-      return status;
+std::string formatName(char separator) {
+  switch (separator) {
+  case ';':
+    return "CSV separated by semicolons";
+  case '\t':
+    return "CSV separated by tabs";
+  case '|':
+    return "CSV separated by |";
+  default:
+    return "CSV";
   }
-  if (table.rows == 0)
-    return error(
-        "{}: the data set is empty: it holds no rows; a CSV file needs a line of names and a line for each "
-        "sample",
-        path);
-  return table;
 }
 } // namespace
 
 Expected<Dataset> formats::openCsv(File file, const DatasetOptions &options) {
   const std::string &path = file->path();
+  std::string_view text = file->text();
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    return error("{}: it is UTF-16; save it as UTF-8", path);
+  if (text.starts_with("\xef\xbb\xbf"))
+    text.remove_prefix(3);
+  const char separator = separatorOf(text);
+  auto fields = std::make_shared<Fields>();
+  fields->file = file;
+  Reader reader(path, text, separator, *fields);
+  std::vector<std::string_view> names, record;
+  auto more = reader.next(names);
+  if (!more)
+    return more.status();
+  if (Status status = checkNames(fmt::format("{}:{}", path, reader.beginsIn()), names); !status.ok())
+    return status;
+  // A field takes 16 bytes while the file is read, a value 8, and 8 again where columns form vectors.
   limits::MemoryAllowance memory(options.memoryBytes);
-  auto table = readTable(path, file->text(), memory);
-  if (!table)
-    return table.status();
-  Dataset dataset{.path = path, .format = "CSV"};
-  auto rows = static_cast<int64_t>(table->rows);
-  std::map<std::string, std::map<size_t, size_t>> vectors;
-  for (size_t i = 0; i < table->names.size(); ++i)
-    if (auto parts = splitName(table->names[i]))
-      if (!vectors[parts->first].emplace(parts->second, i).second)
-        return error("{}: two columns are element {} of '{}'", path, parts->second, shown(parts->first));
-  for (const auto &[name, parts] : vectors) {
-    if (std::find(table->names.begin(), table->names.end(), name) != table->names.end())
-      continue; // 'x' and 'x.1': not elements of one vector
-    if (parts.rbegin()->first != parts.size() - 1)
-      return error("{}: columns '{}.0' … '{}.{}' have gaps", path, name, name, parts.rbegin()->first);
-    bool real = false;
-    for (const auto &[number, column] : parts)
-      real |= table->columns[column].isReal;
-    std::vector<std::vector<double>> reals;
-    std::vector<std::vector<int64_t>> integers;
-    for (const auto &[number, column] : parts)
-      if (real)
-        reals.push_back(table->columns[column].asReals());
-      else
-        integers.push_back(table->columns[column].integers);
-    auto width = static_cast<int64_t>(parts.size());
-    dataset.columns.push_back(real ? ownedColumn<double>(name, plan::F64, {rows, width}, interleave(reals), true)
-                                   : ownedColumn<int64_t>(name, plan::I64, {rows, width}, interleave(integers), true));
+  const auto fieldsAtMost = static_cast<uint64_t>(
+      std::count_if(text.begin(), text.end(), [&](char c) { return c == separator || isLineEnd(c); }));
+  if (Status status = memory.take(path, 24 * fieldsAtMost); !status.ok())
+    return status;
+  auto places = std::make_shared<RowPlaces>(path, /*inLines=*/true);
+  uint64_t rows = 0;
+  for (;; ++rows) {
+    more = reader.next(record);
+    if (!more)
+      return more.status();
+    if (!*more)
+      break;
+    if (record.size() != names.size())
+      return error("{}:{}: {} fields, the first line names {}", path, reader.beginsIn(), record.size(), names.size());
+    places->add(rows, reader.beginsIn());
+    fields->cells.insert(fields->cells.end(), record.begin(), record.end());
   }
-  for (size_t i = 0; i < table->names.size(); ++i) {
-    Values &column = table->columns[i];
-    dataset.columns.push_back(
-        column.isReal ? ownedColumn<double>(table->names[i], plan::F64, {rows}, std::move(column.reals), true)
-                      : ownedColumn<int64_t>(table->names[i], plan::I64, {rows}, std::move(column.integers), true));
-  }
-  return dataset;
+  if (rows == 0)
+    return error("{}: the data set is empty: it holds no rows; a CSV file needs a line of names and a line for each "
+                 "sample",
+                 path);
+  std::vector<TableField> columns;
+  for (size_t i = 0; i < names.size(); ++i)
+    columns.push_back(makeField(names[i], *fields, i, names.size(), rows,
+                                options.settings.contains("categories." + std::string(names[i]))));
+  fields->cells.clear();
+  return makeTable(path, formatName(separator), std::move(columns), rows, std::move(places), fields);
 }

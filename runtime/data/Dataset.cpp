@@ -1,6 +1,7 @@
 //===- Dataset.cpp - detect the format of a data set ----------------------===//
 #include "runtime/data/Dataset.h"
 #include "runtime/data/Formats.h"
+#include "runtime/data/Table.h"
 #include "runtime/data/TokenColumns.h"
 
 #include <algorithm>
@@ -71,13 +72,22 @@ Expected<Dataset> openFile(formats::File file, const DatasetOptions &options) {
     return formats::openTokens(file, options);
   if (extension == ".txt")
     return formats::openText(file, options);
-  if (extension == ".csv")
+  if (extension == ".csv" || extension == ".tsv")
     return formats::openCsv(file, options);
+  if (extension == ".jsonl" || extension == ".ndjson" || extension == ".json")
+    return formats::openJsonLines(file, options);
+  if (extension == ".parquet" || extension == ".pq" || extension == ".arrow" || extension == ".feather" ||
+      extension == ".arrows" || extension == ".ipc")
+    return formats::openArrow(file, options);
   if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
     return formats::openImageTars(path, {file}, options);
-  return error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .bin, .txt, .csv, .tar, IDX and "
-                     "CIFAR files, and folders",
-                     path);
+  if (extension == ".gz" || extension == ".zst" || extension == ".bz2" || extension == ".xz")
+    return error("{}: of compressed files only .tar.gz and those of IDX are read; unpack it first{}", path,
+                 extension == ".gz" ? ": gunzip -k FILE" : "");
+  return error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .csv, .tsv, .jsonl, .json, .parquet, .arrow, "
+               ".feather, .bin, .txt, .tar, IDX and CIFAR files, and folders; write other data from Python: "
+               "numpy.savez(\"data.npz\", x=x, labels=labels)",
+               path);
 }
 
 bool isTarName(const std::string &path) {
@@ -230,6 +240,9 @@ Expected<Dataset> finish(Expected<Dataset> dataset, const std::string &path,
       return status;
   if (options.limit != 0)
     takeFew(*dataset, options.limit);
+  if (Status status = applyColumnRules(*dataset, options); !status.ok())
+    return status;
+  dataset->castsToF32 = settingText(options.settings, "cast") == "f32";
   if (const std::string end = settingText(options.settings, "document_end"); !end.empty())
     if (Status status = addDocuments(*dataset, std::strtoll(end.c_str(), nullptr, 10)); !status.ok())
       return status;
@@ -254,7 +267,7 @@ std::string Dataset::describeColumns() const {
   std::string text;
   constexpr size_t kMost = 20;
   for (size_t i = 0; i < std::min(columns.size(), kMost); ++i)
-    text += fmt::format("{}'{}' {}", i ? ", " : "", columns[i]->name(), plan::typeName(columns[i]->type()));
+    text += fmt::format("{}'{}' {}", i ? ", " : "", columns[i]->name(), columnTypeName(*columns[i]));
   if (columns.size() > kMost)
     text += fmt::format(" and {} more", columns.size() - kMost);
   return text;

@@ -1,7 +1,8 @@
 //===- Dataset.h - reading data sets of every format ---------------------===//
 //
 // `openDataset` looks at the path, picks the format by name and content, and gives named columns. Formats: safetensors,
-// npz, npy and folders of npy, token files (.bin, .txt), IDX, CIFAR binary, CSV, folders or tars of class folders.
+// npz, npy and folders of npy, token files (.bin, .txt), IDX, CIFAR binary, CSV, JSON lines, Parquet, Arrow, folders or
+// tars of class folders.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_DATASET_H
@@ -24,6 +25,23 @@ namespace tcc::runtime {
 /// The `data.*` settings of a plan, as text: tokens, windows, last, eval_split, format, transform, …
 using DataMap = std::map<std::string, std::string>;
 
+/// What training data fixes about its columns. Data that is read later shares it, and a run keeps it.
+struct ColumnFacts {
+  /// By column: its categories, in the order of their numbers.
+  std::map<std::string, std::vector<std::string>> categories;
+  /// By column: what stands for missing values, one number for each element of a sample.
+  std::map<std::string, std::vector<double>> fills;
+  /// By column, "x#2" for a second `standardise` of it: numbers for elements or channels, or one of each.
+  struct Standard {
+    std::vector<double> mean, deviation;
+    bool operator==(const Standard &) const = default;
+  };
+  std::map<std::string, Standard> standards;
+
+  bool empty() const { return categories.empty() && fills.empty() && standards.empty(); }
+  bool operator==(const ColumnFacts &) const = default;
+};
+
 struct DatasetOptions {
   DataMap settings;
   /// Tokens of one window: the model's sequence length; 0: no input of the model has one.
@@ -45,6 +63,10 @@ struct DatasetOptions {
   uint64_t memoryBytes = std::numeric_limits<uint64_t>::max();
   /// The run's vocabulary (code points, sorted), for text read after the training data.
   std::optional<std::vector<uint32_t>> vocabulary;
+  /// Facts that are known: those of the run, or of the training data.
+  ColumnFacts facts;
+  /// Facts that are not known are taken from this data; else they are an error.
+  bool learnsFacts = false;
   /// Hears how far a scan of several files is: files done, files, samples so far.
   std::function<void(uint64_t, uint64_t, uint64_t)> scanning;
   /// Hears what the user should know: a cache that was written, or cannot be.
@@ -57,6 +79,9 @@ struct Dataset {
   std::vector<std::unique_ptr<Column>> columns = {};
   std::vector<uint32_t> vocabulary = {}; ///< of a character text: code point of token i
   std::vector<std::string> classes = {}; ///< of class folders: name of label i
+  ColumnFacts facts = {};                ///< that its columns were read by
+  /// data.cast: f64 and integers become f32 where an input is.
+  bool castsToF32 = false;
   /// Transforms of whole batches, in order.
   std::vector<recipe::TransformSpec> batchTransforms = {};
   /// Samples of each file, in order, where several files are one data set.

@@ -27,6 +27,11 @@ Expected<Dataset> openIdx(File images, File labels, const DatasetOptions &option
 Expected<Dataset> openCifar(const std::vector<File> &files, bool hundred);
 
 Expected<Dataset> openCsv(File file, const DatasetOptions &options);
+/// An object a line, or one list of objects.
+Expected<Dataset> openJsonLines(File file, const DatasetOptions &options);
+
+/// A Parquet file, an Arrow file or an Arrow stream, through the plug-in. Error: there is none.
+Expected<Dataset> openArrow(File file, const DatasetOptions &options);
 
 Expected<Dataset> openImageFolder(const std::string &folder, const DatasetOptions &options);
 /// One data set of all images; `path` names it in messages.
@@ -38,6 +43,11 @@ Expected<std::vector<std::string>> expandPattern(const std::string &pattern);
 bool isPattern(const std::string &path);
 /// The samples of all, one after the other. Error: their columns differ.
 Expected<Dataset> joinDatasets(const std::string &path, std::vector<Dataset> parts);
+
+/// (x − mean) ÷ standard deviation. The constants are a fact of the column: known, or computed here. `number`: how many of
+/// these the column has, from 1. Error: it holds no numbers, or nothing says the constants.
+Status standardise(std::unique_ptr<Column> &column, const recipe::TransformSpec &spec, int number, Dataset &dataset,
+                   const DatasetOptions &options);
 
 /// Wraps columns as `data.transform` says, with what belongs to training or to evaluation.
 /// `data.cache` keeps decoded images, with the transforms before the first random one.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -29,6 +30,20 @@ bool addValues(ColumnSummary &summary, std::span<const std::byte> values) {
   }
   return summary.nans != nans;
 }
+
+void addTexts(ColumnSummary &summary, const Column &column) {
+  constexpr size_t kMost = 100;
+  std::set<std::string_view> distinct;
+  for (uint64_t sample = 0; sample < column.samples(); ++sample) {
+    if (column.lacks(sample))
+      ++summary.missing;
+    else if (!summary.manyDistinct)
+      distinct.insert(column.textOf(sample));
+    summary.manyDistinct |= distinct.size() > kMost;
+  }
+  if (!summary.manyDistinct)
+    summary.distinct.assign(distinct.begin(), distinct.end());
+}
 } // namespace
 
 DataSummary tcc::runtime::inspectData(const Dataset &dataset, BatchReader *reader,
@@ -36,7 +51,13 @@ DataSummary tcc::runtime::inspectData(const Dataset &dataset, BatchReader *reade
   DataSummary result;
   for (const auto &column : dataset.columns) {
     result.columns.push_back({.name = column->name(), .type = column->type()});
-    if (column->sampleBytes() != 0) // a shape such as [10^15, 0] has nothing to look at
+    ColumnSummary &summary = result.columns.back();
+    summary.texts = column->holdsTexts();
+    if (summary.texts)
+      addTexts(summary, *column);
+    else
+      summary.unusable = column->usable().message();
+    if (column->sampleBytes() != 0 || summary.texts) // a shape such as [10^15, 0] has nothing to look at
       result.samples = std::max(result.samples, column->samples());
   }
   std::vector<std::byte> space;
@@ -48,6 +69,10 @@ DataSummary tcc::runtime::inspectData(const Dataset &dataset, BatchReader *reade
       const Column &column = *dataset.columns[i];
       if (sample >= column.samples() || column.sampleBytes() == 0)
         continue;
+      if (column.lacks(sample)) {
+        ++result.columns[i].missing;
+        continue;
+      }
       space.resize(column.sampleBytes());
       Status status = column.read(sample, space.data());
       if (status.ok() && addValues(result.columns[i], space))

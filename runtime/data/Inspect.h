@@ -15,6 +15,11 @@ struct ColumnSummary {
   double least = 0, greatest = 0; ///< of the finite values; 0 where there is none
   bool anyFinite = false;
   uint64_t nans = 0, infinities = 0;
+  uint64_t missing = 0;                    ///< samples without a value
+  std::string unusable = {};               ///< why it holds no numbers; of texts empty
+  bool texts = false;
+  std::vector<std::string> distinct = {}; ///< the sorted texts, while there are few
+  bool manyDistinct = false;               ///< there are more
 };
 
 /// A sample that cannot be used, and why.

@@ -27,8 +27,9 @@ constexpr uint64_t kMostInflation = 1032;
 /// The text in front of an .npy array.
 constexpr uint64_t kMostNpyHeaderBytes = uint64_t(1) << 20;
 constexpr size_t kMostNpyDims = 64;
-/// Columns of a CSV file.
+/// Columns of a table, and nested lists in one of them.
 constexpr size_t kMostCsvColumns = size_t(1) << 20;
+constexpr size_t kMostTableDims = 8;
 
 /// Bytes that `fileBytes` may inflate to; a little more for headers of empty archives.
 inline uint64_t mostInflatedBytes(uint64_t fileBytes) {

@@ -29,6 +29,28 @@ plan::DType dtypeOfDescriptor(std::string_view text) {
   return plan::DTYPE_NONE;
 }
 
+/// How to make an array of another element type one that is read.
+std::string adviceOn(std::string_view element) {
+  const char kind = element.size() > 1 ? element[1] : '?';
+  switch (kind) {
+  case 'O':
+    return "it holds Python objects; save numbers: numpy.array(array.tolist(), dtype=\"float32\")";
+  case 'U':
+  case 'S':
+    return "it holds texts; save integers in their place: numpy.unique(array, return_inverse=True)[1]";
+  case 'c':
+    return "it holds complex numbers; save numpy.stack([array.real, array.imag], axis=-1)";
+  case 'M':
+  case 'm':
+    return "it holds dates or times; save array.astype(\"int64\")";
+  case 'V':
+    return "it holds structures or raw bytes; save each field as an array of its own";
+  default:
+    return element.starts_with(">") ? "its bytes are in big-endian order; save array.astype(array.dtype.newbyteorder(\"<\"))"
+                             : "save array.astype(\"float32\")";
+  }
+}
+
 /// The text after `'key':` in the header's dictionary.
 std::string_view valueOf(std::string_view header, std::string_view key) {
   size_t at = header.find(fmt::format("'{}':", key));
@@ -63,14 +85,14 @@ Expected<NpyHeader> parseHeader(const std::string &where, std::string_view heade
   std::string_view descriptor = valueOf(header, "descr"), order = valueOf(header, "fortran_order"),
                    shape = valueOf(header, "shape");
   if (descriptor.size() < 5 || descriptor[0] != '\'' || order.empty() || shape.empty() || shape[0] != '(')
-    return error("{}: its header is no plain array: structured types are not supported; save the fields apart",
-                       where);
+    return error("{}: its header is no plain array: structured types are not supported; save each field as an array of "
+                 "its own, e.g. numpy.savez(FILE, **{{name: array[name] for name in array.dtype.names}})",
+                 where);
   std::string_view element = descriptor.substr(1, descriptor.find('\'', 1) - 1);
   NpyHeader result;
   result.type.set_dtype(element.empty() ? plan::DTYPE_NONE : dtypeOfDescriptor(element.substr(1)));
-  if (result.type.dtype() == plan::DTYPE_NONE || element[0] == '>')
-    return error("{}: element type '{}' is not supported; convert it in NumPy, e.g. with astype('<f4')", where,
-                       element.substr(0, 40));
+  if (result.type.dtype() == plan::DTYPE_NONE || (element[0] == '>' && element.back() != '1'))
+    return error("{}: element type '{}' is not supported: {}", where, element.substr(0, 40), adviceOn(element));
   if (order.substr(0, 4) == "True")
     return error("{}: the array is in Fortran order; save numpy.ascontiguousarray(array)", where);
   size_t close = shape.find(')');

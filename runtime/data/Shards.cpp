@@ -1,5 +1,6 @@
 //===- Shards.cpp - several files as one data set --------------------------===//
 #include "runtime/data/Formats.h"
+#include "runtime/data/Table.h"
 #include "runtime/plan/PlanFile.h"
 
 #include <algorithm>
@@ -69,6 +70,28 @@ public:
       ends.push_back(end += part->samples());
   }
   bool isText() const override { return parts.front()->isText(); }
+  Status usable() const override {
+    for (const auto &part : parts)
+      if (Status status = part->usable(); !status.ok())
+        return status;
+    return Status();
+  }
+  bool holdsTexts() const override { return parts.front()->holdsTexts(); }
+  std::string_view textOf(uint64_t index) const override {
+    const auto [part, own] = at(index);
+    return part->textOf(own);
+  }
+  bool mayLack() const override {
+    return std::any_of(parts.begin(), parts.end(), [](const auto &part) { return part->mayLack(); });
+  }
+  bool lacks(uint64_t index) const override {
+    const auto [part, own] = at(index);
+    return part->lacks(own);
+  }
+  Status readPresent(uint64_t index, std::byte *destination, std::vector<uint64_t> &missing) const override {
+    const auto [part, own] = at(index);
+    return part->readPresent(own, destination, missing);
+  }
   Status read(uint64_t index, std::byte *destination) const override {
     const auto [part, own] = at(index);
     return part->read(own, destination);
@@ -111,14 +134,22 @@ private:
   std::vector<uint64_t> ends; ///< of the parts' samples
 };
 
+/// Numbers of a text: whole ones in one file, others in another.
+bool areNumbersOfText(const Column &a, const Column &b) {
+  auto isNumber = [](const Column &column) {
+    return column.isText() && (column.type().dtype() == plan::I64 || column.type().dtype() == plan::F64);
+  };
+  return isNumber(a) && isNumber(b);
+}
+
 /// True where samples of both have one type: all but the first dimension.
 bool alike(const Column &a, const Column &b) {
-  if (a.type().dtype() != b.type().dtype() || a.type().dims_size() != b.type().dims_size() || a.type().dims_size() == 0)
+  if ((a.type().dtype() != b.type().dtype() && !areNumbersOfText(a, b)) || a.type().dims_size() != b.type().dims_size() || a.type().dims_size() == 0)
     return false;
   for (int i = 1; i < a.type().dims_size(); ++i)
     if (a.type().dims(i) != b.type().dims(i))
       return false;
-  return a.isText() == b.isText();
+  return a.isText() == b.isText() && a.holdsTexts() == b.holdsTexts();
 }
 } // namespace
 
@@ -164,8 +195,8 @@ Expected<Dataset> formats::joinDatasets(const std::string &path, std::vector<Dat
       const Column *own = part.find(first->name());
       if (!own || !alike(*first, *own))
         return error("{}: column '{}' is {}, that of {} is {}; files of one data set have the same columns", part.path,
-                     first->name(), own ? plan::typeName(own->type()) : "missing", parts.front().path,
-                     plan::typeName(first->type()));
+                     first->name(), own ? columnTypeName(*own) : "missing", parts.front().path,
+                     columnTypeName(*first));
     }
   std::vector<std::string> names;
   for (const auto &column : parts.front().columns)
@@ -180,6 +211,9 @@ Expected<Dataset> formats::joinDatasets(const std::string &path, std::vector<Dat
           own.push_back(std::move(column));
           break;
         }
+    if (std::any_of(own.begin(), own.end(), [&](auto &one) { return one->type().dtype() != own[0]->type().dtype(); }))
+      for (auto &one : own)
+        one = convertedColumn(std::move(one), plan::F64);
     plan::TensorType type = own.front()->type();
     type.set_dims(0, samples);
     joined.columns.push_back(std::make_unique<JoinedColumn>(std::move(type), std::move(own)));

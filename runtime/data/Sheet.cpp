@@ -30,7 +30,7 @@ Expected<std::string> forEyes(const std::string &text, bool &random) {
   toml::array kept;
   for (size_t i = 0; i < specs->size(); ++i) {
     const std::string &kind = (*specs)[i].kind->name;
-    if (kind == "normalise" || kind == "scale" || (*specs)[i].kind->works == recipe::TransformKind::Works::OnBatches)
+    if (kind == "normalise" || kind == "standardise" || kind == "scale" || (*specs)[i].kind->works == recipe::TransformKind::Works::OnBatches)
       continue;
     random |= isRandom((*specs)[i]);
     kept.push_back(*tables[i].as_table());

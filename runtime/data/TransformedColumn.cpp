@@ -8,6 +8,7 @@
 #include "runtime/data/Convert.h"
 #include "runtime/data/Formats.h"
 #include "runtime/data/ImageCache.h"
+#include "runtime/data/Table.h"
 #include "runtime/data/TokenColumns.h"
 #include "runtime/data/transforms/Transform.h"
 
@@ -65,6 +66,8 @@ public:
     return Status();
   }
 
+  bool mayLack() const override { return base->mayLack(); }
+  bool lacks(uint64_t index) const override { return base->lacks(index); }
   std::string place(uint64_t index) const override { return base->place(index); }
   uint64_t hostBytes() const override { return base->hostBytes(); }
   bool isComputed() const override { return true; }
@@ -121,6 +124,8 @@ public:
     values[label] = static_cast<float>(1 - smoothing + smoothing / static_cast<double>(classes));
     return Status();
   }
+  bool mayLack() const override { return base->mayLack(); }
+  bool lacks(uint64_t index) const override { return base->lacks(index); }
   std::string place(uint64_t index) const override { return base->place(index); }
   uint64_t hostBytes() const override { return base->hostBytes(); }
 
@@ -151,16 +156,28 @@ std::string textOf(const TransformSpec &spec) {
   return text.str();
 }
 
+/// True where the first transform is arithmetic of any numbers.
+bool worksOnNumbers(std::span<const TransformSpec> specs) {
+  return specs.front().kind->name == "scale" || specs.front().kind->name == "normalise";
+}
+
 /// Wraps `column` by transforms of images. `cache`: the folder of data.cache, or empty.
 /// `shared`: by the number of a transform that moves a mask, the shape that it is given for the column or the mask,
 /// whichever came first.
 Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs, const std::string &cache,
-            const DatasetOptions &options, std::map<size_t, ImageShape> &shared) {
+            const DatasetOptions &options, std::map<size_t, ImageShape> &shared, bool casts) {
   if (!specs.empty() && specs.front().ofMasks && !column->holdsImages())
     return error(
         "{}: mask = '{}' is {}; store class numbers as u8, or shares as f32: [samples, height, width] or [samples, "
         "channels, height, width]",
         specs.front().place(), column->name(), plan::typeName(column->type()));
+  // Numbers become f32, f64 only if they come from text or by data.cast.
+  if (!specs.empty() && worksOnNumbers(specs) && column->usable().ok() && !column->holdsImages() &&
+      mayConvert(column->type().dtype(), plan::F32, column->isText() || casts ||
+                                                        !plan::isFloatingPoint(column->type().dtype())))
+    column = convertedColumn(std::move(column), plan::F32);
+  if (!specs.empty() && !column->usable().ok())
+    return column->usable().withContext(specs.front().place());
   if (!specs.empty() && (!column->holdsImages() || column->type().dims_size() < 1))
     return error("{}: column '{}' is {}; f32 and u8 columns can be transformed", specs.front().place(), column->name(),
                  plan::typeName(column->type()));
@@ -209,6 +226,8 @@ Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> spec
 }
 
 Status makeOneHot(std::unique_ptr<Column> &column, const TransformSpec &spec) {
+  if (Status status = column->usable(); !status.ok())
+    return status.withContext(spec.place());
   plan::TensorType type = column->type();
   if (plan::isFloatingPoint(type.dtype()) || type.dtype() == plan::I1 || type.dims_size() != 1)
     return error("{}: column '{}' is {}; it needs one integer a sample", spec.place(), column->name(),
@@ -243,6 +262,8 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
   for (TransformSpec &spec : *read) {
     if (!(options.training ? spec.inTraining : spec.inEvaluation))
       continue;
+    if (!dataset.find(spec.column) && options.predicting)
+      continue; // a target, which nothing reads
     if (!dataset.find(spec.column) && spec.kind->works != TransformKind::Works::OnTokens)
       return error("{}: {} has no column '{}'; it has {}", spec.place(), dataset.path, spec.column,
                    dataset.describeColumns());
@@ -274,16 +295,23 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
         own.push_back(std::move(spec));
     std::string folder = isCompressed(*column) ? cache : "";
     if (!folder.empty() && (own.empty() || own.front().kind->works != TransformKind::Works::OnImages)) {
-      if (Status status = wrap(column, {}, folder, options, shared); !status.ok())
+      if (Status status = wrap(column, {}, folder, options, shared, false); !status.ok())
         return status;
       folder.clear();
     }
+    int standards = 0;
     for (size_t begin = 0; begin < own.size();) {
+      if (own[begin].kind->works == TransformKind::Works::OnNumbers) {
+        if (Status status = standardise(column, own[begin], ++standards, dataset, options); !status.ok())
+          return status;
+        ++begin;
+        continue;
+      }
       size_t end = begin;
       while (end < own.size() && own[end].kind->works == TransformKind::Works::OnImages)
         ++end;
       Status status = end > begin ? wrap(column, std::span(own).subspan(begin, end - begin), std::exchange(folder, ""),
-                                         options, shared)
+                                         options, shared, dataset.castsToF32)
                                   : makeOneHot(column, own[end++]);
       if (!status.ok())
         return status;

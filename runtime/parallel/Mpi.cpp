@@ -4,9 +4,9 @@
 #include "runtime/parallel/WiredLinks.h"
 #include "runtime/parallel/mpi/Plugin.h"
 #include "runtime/plan/PlanFile.h"
+#include "support/ProgramFolder.h"
 
 #include <charconv>
-#include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -34,16 +34,9 @@ struct Session {
   int status = 0;
 } session;
 
-std::string folderOfProgram() {
-  char path[PATH_MAX];
-  const ssize_t length = ::readlink("/proc/self/exe", path, sizeof(path));
-  const std::string_view text(path, length > 0 ? static_cast<size_t>(length) : 0);
-  return std::string(text.substr(0, text.rfind('/') + 1));
-}
-
 /// Not bound to `trun`: the libraries of MPI open parts of their own, which look for the symbols of the others.
 Expected<const TrunMpi *> openPlugin(const MpiStart &start) {
-  const std::string path = folderOfProgram() + kPlugin;
+  const std::string path = programFolder() + kPlugin;
   constexpr const char *kWayOut = "or start the ranks with --nproc, or with torchrun's variables, which need no MPI";
   if (::access(path.c_str(), R_OK) != 0)
     return error("MPI started this process ({}), but {} is missing: this trun was built without MPI. Install "

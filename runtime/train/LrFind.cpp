@@ -54,7 +54,8 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
   if (!known)
     return known.status();
   auto data = openEntryData(session, (*updates)->dataEntry(), options.data,
-                            {DatasetOptions::Part::All, true, known->vocabulary, {}, options.note});
+                            {DatasetOptions::Part::All, true, known->vocabulary, {}, options.note,
+                             known->facts, true});
   if (!data)
     return data.status();
   if (Status status = checkClasses(*known, *data->dataset, options.init); !status.ok())

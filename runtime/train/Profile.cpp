@@ -123,7 +123,9 @@ private:
     // All entries of an update that read data read the same inputs.
     for (const Call &call : calls)
       if (!data.reader && call.runner->entry().inputs_size()) {
-        auto opened = openEntryData(session, call.runner->entry(), options.data, {});
+        EntryDataOptions open;
+        open.learnsFacts = true;
+        auto opened = openEntryData(session, call.runner->entry(), options.data, open);
         if (!opened)
           return opened.status();
         data = opened.take();

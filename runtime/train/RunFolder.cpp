@@ -3,6 +3,7 @@
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/state/RunLock.h"
+#include "runtime/train/FactsFile.h"
 #include "runtime/train/RunOptions.h"
 #include "support/AtomicFile.h"
 #include "support/CopyFile.h"
@@ -20,7 +21,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-constexpr const char *kPlan = "plan.tplan", *kVocabulary = "vocabulary.json", *kClasses = "classes.json";
+constexpr const char *kPlan = "plan.tplan", *kVocabulary = "vocabulary.json", *kClasses = "classes.json",
+                     *kColumns = "columns.json";
 
 std::string planPathOf(const std::string &run) { return fmt::format("{}/{}", run, kPlan); }
 std::string olderPlanPathOf(const std::string &run, uint64_t checksum) {
@@ -174,6 +176,9 @@ Expected<std::map<std::string, uint64_t>> tcc::runtime::writeDataNotes(const std
             keep(kClasses, json(dataset.classes).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
         !status.ok())
       return status;
+  if (!dataset.facts.empty())
+    if (Status status = keep(kColumns, factsText(dataset.facts)); !status.ok())
+      return status;
   return checksums;
 }
 
@@ -214,6 +219,15 @@ Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
           notes.classes->push_back(name.get<std::string>());
     if (!parsed.is_array() || notes.classes->size() != parsed.size())
       return error("{}/{}: damaged: no list of class names", run, kClasses);
+  }
+  auto columns = readNamed(run, kColumns, files);
+  if (!columns)
+    return columns.status();
+  if (*columns) {
+    auto facts = parseFacts(**columns);
+    if (!facts)
+      return facts.status().withContext(fmt::format("{}/{}", run, kColumns));
+    notes.facts = facts.take();
   }
   return notes;
 }

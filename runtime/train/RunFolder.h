@@ -1,7 +1,7 @@
 //===- RunFolder.h - the folder that a training run leaves ---------------===//
 //
 // RUN/plan.tplan (a copy of the plan), source.json (where the plan was compiled, so that external weights are found),
-// vocabulary.json or classes.json (the meaning of the data's numbers), run.json (the options), algorithms.json (AlgorithmRecord.h), metrics.jsonl, log.txt, lock, checkpoints/,
+// vocabulary.json, classes.json or columns.json (the meaning of the data's numbers), run.json (the options), algorithms.json (AlgorithmRecord.h), metrics.jsonl, log.txt, lock, checkpoints/,
 // superseded/ (files that a resume from an earlier checkpoint replaced), model.onnx. docs/guide/checkpoints.md has the whole list.
 //
 //===----------------------------------------------------------------------===//
@@ -35,15 +35,16 @@ Status keepPlan(const std::string &run, const plan::PlanReader &reader);
 /// Opens the plan that a checkpoint of the run was made with. Error: it is gone, or was replaced by another.
 Expected<plan::PlanReader> openPlanOf(const std::string &run, const Manifest &manifest);
 
-/// Keeps the meaning of the data's numbers: the text's vocabulary, the images' classes. Returns the files' checksums by
+/// Keeps the meaning of the data's numbers: the text's vocabulary, the images' classes, facts of columns. Returns the files' checksums by
 /// name.
 Expected<std::map<std::string, uint64_t>> writeDataNotes(const std::string &run, const Dataset &dataset);
 
-/// The vocabulary of the run's training text, and the classes of its images, if it has them. `files` are the checksums
+/// The vocabulary of the run's training text, the classes of its images and the facts of its columns, if it has them. `files` are the checksums
 /// that a checkpoint holds (RunRecord::files). Error: missing, damaged, or not the file that the checkpoint names.
 struct DataNotes {
   std::optional<std::vector<uint32_t>> vocabulary;
   std::optional<std::vector<std::string>> classes;
+  ColumnFacts facts;
 };
 Expected<DataNotes> readDataNotes(const std::string &run, const std::map<std::string, uint64_t> &files);
 

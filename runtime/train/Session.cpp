@@ -267,6 +267,8 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   dataOptions.sameWindow = session.training.shift();
   dataOptions.overlappingWindows = options.training && settingText(dataOptions.settings, "windows") == "random";
   dataOptions.vocabulary = options.vocabulary;
+  dataOptions.facts = options.facts;
+  dataOptions.learnsFacts = options.learnsFacts;
   dataOptions.scanning = options.scanning;
   dataOptions.note = options.note;
   dataOptions.memoryBytes = freeMemoryBytes();

@@ -76,6 +76,8 @@ struct EntryDataOptions {
   std::optional<std::vector<uint32_t>> vocabulary;
   std::function<void(uint64_t, uint64_t, uint64_t)> scanning; ///< as DatasetOptions::scanning
   std::function<void(const std::string &)> note;              ///< as DatasetOptions::note
+  ColumnFacts facts;         ///< that are known
+  bool learnsFacts = false; ///< as DatasetOptions::learnsFacts
 };
 
 /// Opens `path` with the settings of the session and binds its columns to the entry's inputs.

@@ -2,6 +2,7 @@
 #include "runtime/train/Settings.h"
 #include "runtime/plan/DType.h"
 #include "support/PlanNames.h"
+#include "support/recipe/ColumnRules.h"
 #include "support/recipe/Keys.h"
 #include "support/recipe/Kinds.h"
 #include "support/recipe/Transforms.h"
@@ -156,6 +157,19 @@ Status setTransforms(const std::string &setting, const std::string &text, plan::
   return Status();
 }
 
+/// data.categories.COLUMN, data.missing.COLUMN or data.columns.COLUMN. A word alone is a text.
+Status setColumnRule(const std::string &setting, const std::string &table, const std::string &column,
+                     const std::string &text, plan::DataSettings &data) {
+  auto parsed = parseToml("v = " + text);
+  const toml::value<std::string> word(text);
+  const toml::node &rule = parsed && parsed->get("v") ? *parsed->get("v") : static_cast<const toml::node &>(word);
+  auto kept = recipe::columnRuleText(table, rule);
+  if (!kept)
+    return usage(fmt::format("--set {}: {}", setting, kept.message()));
+  (*data.mutable_settings())[fmt::format("{}.{}", table, column)] = kept.take();
+  return Status();
+}
+
 Status setEma(const std::string &setting, const std::string &name, const toml::node &node, plan::Training &training) {
   plan::Ema &ema = *training.mutable_ema();
   if (name == "decay")
@@ -227,6 +241,9 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
     (*data.mutable_map())[name.substr(kMap.size())] = quoted ? (*quoted)["v"].value_or(text) : text;
     return Status();
   }
+  for (std::string_view table : {"categories", "missing", "columns"})
+    if (std::string start = fmt::format("data.{}.", table); name.starts_with(start))
+      return setColumnRule(setting, std::string(table), name.substr(start.size()), text, data);
   const recipe::Key *key = recipe::findKey(name);
   if (!key)
     if (const recipe::Key *table = recipe::findTableOf(name))
@@ -282,6 +299,9 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
     if (!listed(training, "clip_norm"))
       return recompile(setting, "the plan was compiled without clipping");
     training.set_clip_norm(*node->value<double>());
+  } else if (recipe::isColumnTable(part)) {
+    return node->is_table() ? applyTable(name, *node->as_table(), training, data)
+                            : usage(fmt::format("--set {}: {} is a table of columns: --set {}.COLUMN=…", setting, name, name));
   } else if (const toml::table *columns = node->as_table()) {
     for (const auto &[input, column] : *columns)
       (*data.mutable_map())[std::string(input.str())] = column.value_or(std::string());

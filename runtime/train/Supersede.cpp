@@ -59,7 +59,7 @@ Status linkFiles(const std::string &run, const std::string &folder) {
   std::vector<fs::path> files;
   for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code)) {
     std::string name = entry->path().filename().string();
-    if (name.ends_with(".tplan") || name == "vocabulary.json" || name == "classes.json" ||
+    if (name.ends_with(".tplan") || name == "vocabulary.json" || name == "classes.json" || name == "columns.json" ||
         name == "run.json")
       files.push_back(entry->path());
   }

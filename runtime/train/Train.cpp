@@ -362,6 +362,8 @@ void Trainer::report() {
     progress().note(fmt::format("vocabulary: {} characters", dataset.vocabulary.size()));
   if (!dataset.classes.empty())
     progress().note(fmt::format("classes: {}", dataset.classes.size()));
+  for (const auto &[column, names] : dataset.facts.categories)
+    progress().note(fmt::format("column '{}': {} categories", column, names.size()));
   for (const std::string &note : session.notes)
     progress().note(note);
   uint64_t resident = session.device->residentBytes(), transient = session.device->transientBytes();

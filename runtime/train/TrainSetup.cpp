@@ -90,7 +90,8 @@ private:
     auto opened = openEntryData(
         session, result.updates->dataEntry(), options.data,
         {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true,
-         others ? std::nullopt : known.vocabulary, hears, notes});
+         others ? std::nullopt : known.vocabulary, hears, notes,
+         others ? ColumnFacts() : known.facts, !result.resumed});
     if (!opened)
       return opened.status();
     data = opened.take();
@@ -113,7 +114,8 @@ private:
       known.vocabulary.reset();
     opened = openEntryData(
         session, *evaluate, split ? options.data : options.evalData,
-        {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, known.vocabulary, hears, notes});
+        {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, known.vocabulary, hears, notes,
+         data.dataset->facts});
     if (!opened)
       return opened.status();
     if (!split && opened->dataset->classes != data.dataset->classes)

@@ -186,6 +186,16 @@ std::vector<TransformKind> makeKinds() {
         {"std", numbers(kPositive), "", "likewise", true}},
        "(x − `mean`) ÷ `std`, of images in [0, 1]",
        {"normalize"}},
+      {"standardise",
+       values,
+       false,
+       Works::OnNumbers,
+       {{"per", choice({"element", "channel", "column"}), "",
+         "what has constants of its own: each element of a sample, each index of its first axis, or the column; by default "
+         "elements of numbers and vectors, channels of larger samples"}},
+       "(x − mean) ÷ standard deviation of the training data, as f32; of any column of numbers, which `column` names: "
+       "[data.md](data.md#tables)",
+       {"standardize"}},
       {"one_hot",
        values,
        false,
@@ -317,7 +327,10 @@ Expected<TransformSpec> readOne(const toml::table &table, size_t number) {
     return status.withContext(fmt::format("{}: {}", spec.place(), key));
   };
   const Works works = spec.kind->works;
-  spec.column = works == Works::OnLabels ? "label" : works == Works::OnTokens ? "tokens" : "image";
+  spec.column = works == Works::OnLabels    ? "label"
+                : works == Works::OnTokens  ? "tokens"
+                : works == Works::OnNumbers ? ""
+                                            : "image";
   spec.inEvaluation = !spec.kind->random || works == Works::OnTokens; // without it the targets would mean something else
   for (const auto &[key, value] : table) {
     const std::string_view argument = key.str();
@@ -345,6 +358,8 @@ Expected<TransformSpec> readOne(const toml::table &table, size_t number) {
       return wrong(argument, status);
     spec.arguments.insert(argument, value);
   }
+  if (spec.column.empty())
+    return error("{}: it needs column: the name of a column of numbers", spec.place());
   if (!spec.mask.empty() && spec.mask == spec.column)
     return wrong("mask", error("\"{}\" is the column itself; name the column that moves with it", spec.mask));
   if (spec.inEvaluation && spec.kind->works == Works::OnBatches)

@@ -27,6 +27,7 @@ struct TransformKind {
   enum class Works {
     OnImages, ///< one sample of one column after the other
     OnLabels, ///< likewise, by default of the column `label`
+    OnNumbers, ///< likewise, of a column of numbers, which the table names
     OnTokens, ///< a window of tokens and its targets; of training and evaluation alike
     OnBatches ///< a whole batch: the column and its target
   };

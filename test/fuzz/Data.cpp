@@ -33,6 +33,12 @@ constexpr Kind kKinds[] = {
     {"d.bin", "d.bin", {"tokens", "uint32"}},
     {"images/a/1.jpg", "images", {}},
     {"images/a/1.png", "images", {}},
+    {"d.jsonl", "d.jsonl", {}},
+    {"d.json", "d.json", {"missing.*", "\"mean\""}},
+    {"d.csv", "d.csv", {"categories.c", "\"sorted\""}},
+    {"d.csv", "d.csv", {"transform", "tables = [ { kind = 'standardise', column = 'x' } ]"}},
+    {"d.parquet", "d.parquet", {}},
+    {"d.arrow", "d.arrow", {"categories.c", "\"sorted\""}},
 };
 /// Samples that are read of each column, and the most bytes that one may have for that.
 constexpr uint64_t kSamples = 16, kSampleBytes = 1 << 24;
@@ -47,6 +53,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   folder.write(kind.file, {data + 1, size - 1});
   tcc::runtime::DatasetOptions options;
   options.windowLength = 8;
+  options.learnsFacts = true;
   if (kind.setting.first)
     options.settings[kind.setting.first] = kind.setting.second;
   auto dataset = tcc::runtime::openDataset(folder.path + "/" + kind.opened, options);
@@ -56,6 +63,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint64_t bytes = column->sampleBytes();
     if (bytes > kSampleBytes)
       continue;
+    size_t characters = 0;
+    for (uint64_t i = 0; column->holdsTexts() && i < column->samples(); ++i)
+      for (char c : column->textOf(i))
+        characters += static_cast<unsigned char>(c);
+    (void)(characters + column->usable().message().size());
     std::vector<std::byte> sample(bytes);
     for (uint64_t i = 0; i < std::min(column->samples(), kSamples); ++i)
       (void)column->read(i, sample.data());

@@ -119,9 +119,13 @@ def data():
     files = [next(tensors())[1], npz(zipfile.ZIP_DEFLATED), npy(np.ones((3, 2))), npy(np.arange(5)), tar("w"), tar("w:gz"),
              idx([3, 2, 2], bytes(12)), gzip.compress(idx([3, 2, 2], bytes(12)), mtime=0), bytes(2 * 3073), bytes(2 * 3074),
              b"x,label\n1,0\n2.5,1\n", "größer than ascii €\n".encode() * 4, b"plain bytes " * 8,
-             struct.pack("<64H", *range(64)), struct.pack("<64I", *range(64)), jpeg, png()]
+             struct.pack("<64H", *range(64)), struct.pack("<64I", *range(64)), jpeg, png(),
+             b'{"x": [1.5, 2], "c": "a", "y": 1}\n{"x": [3, 4], "y": null}\n', b'[{"x": [[1], [2]], "y": true}, {"x": [[3], [null]]}]',
+             b'c;x\r\n"a;\n""b""";1\r\nNA;\r\nd;2\r\n', b"x.0,x.1,x\n1,2,3\n4,5,6\n",
+             *((HERE.parent / "unit" / "data" / "tables" / f"table.{kind}").read_bytes() for kind in ("parquet", "feather"))]
     for kind, content in enumerate(files):
         yield f"kind-{kind}", bytes([kind]) + content
+    yield "stream", bytes([len(files) - 1]) + (HERE.parent / "unit" / "data" / "tables" / "table.arrows").read_bytes()
 
 
 def manifest():

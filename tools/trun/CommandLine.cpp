@@ -115,8 +115,8 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
 
 void addIo(CLI::App &app, Options &options, Raw &raw) {
   addPlan(app, options);
-  app.add_option("--inputs", options.inputs, "file to read, .safetensors: a tensor per input name")->required();
-  app.add_option("--outputs", options.outputs, "file to write, .safetensors")->required();
+  app.add_option("--inputs", options.inputs, "data to read: a file of any kind that --data takes, with a column per input")->required();
+  app.add_option("--outputs", options.outputs, "file to write: .safetensors or .npz; of predictions also .npy (one array) or .csv (a row per sample)")->required();
   addFrom(app, options);
   addSettings(app, options);
   addDevice(app, options, raw);

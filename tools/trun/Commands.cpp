@@ -136,6 +136,7 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
     tell(options, fmt::format("note: no --from: {} takes the plan's initial weights", entryName));
   dataOptions.vocabulary = notes.vocabulary;
   dataOptions.note = [&](const std::string &text) { tell(options, text); };
+  dataOptions.facts = notes.facts;
   auto data = openEntryData(*session, *entry, dataPath, dataOptions);
   if (!data)
     return data.status();
@@ -197,13 +198,23 @@ Status evalCommand(const Options &options) {
 }
 
 Status predictCommand(const Options &options) {
+  static constexpr ArrayFormat kFormats[] = {ArrayFormat::Safetensors, ArrayFormat::Npz, ArrayFormat::Npy,
+                                             ArrayFormat::Csv};
+  auto format = arrayFormatOf(options.outputs, kFormats);
+  if (!format)
+    return format.status().withContext("--outputs");
   auto prepared = prepare(options, entries::kPredict, options.inputs);
-  return prepared ? predict(*prepared->runner, *prepared->data.reader, options.outputs) : prepared.status();
+  return prepared ? predict(*prepared->runner, *prepared->data.reader, options.outputs, *format) : prepared.status();
 }
 
 Status gradientsCommand(const Options &options) {
+  static constexpr ArrayFormat kFormats[] = {ArrayFormat::Safetensors, ArrayFormat::Npz};
+  auto format = arrayFormatOf(options.outputs, kFormats);
+  if (!format)
+    return format.status().withContext("--outputs");
   auto prepared = prepare(options, entries::kGradients, options.inputs);
-  return prepared ? writeGradients(*prepared->runner, *prepared->data.reader, options.outputs) : prepared.status();
+  return prepared ? writeGradients(*prepared->runner, *prepared->data.reader, options.outputs, *format)
+                  : prepared.status();
 }
 
 Status exportCommand(const Options &options) {

@@ -1,6 +1,7 @@
 //===- DataCommand.cpp - trun data: what a data set holds ----------------===//
 #include "runtime/data/Inspect.h"
 #include "runtime/data/Sheet.h"
+#include "runtime/data/Table.h"
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Settings.h"
 #include "support/MachineMemory.h"
@@ -38,6 +39,7 @@ Expected<EntryData> openForPlan(const Options &options) {
     return error("{}: no entry of the plan reads data", options.session.planPath);
   EntryDataOptions with;
   with.note = [](const std::string &text) { printMessage("trun: {}\n", text); };
+  with.learnsFacts = true;
   return openEntryData(*session, *entry, options.train.data, with);
 }
 
@@ -52,6 +54,7 @@ Expected<EntryData> openAlone(const Options &options) {
   open.limit = std::strtoull(settingText(open.settings, "limit").c_str(), nullptr, 10);
   open.windowLength = 1;
   open.sameWindow = true;
+  open.learnsFacts = true;
   open.memoryBytes = freeMemoryBytes();
   auto dataset = openDataset(options.train.data, open);
   if (!dataset)
@@ -79,6 +82,7 @@ Expected<DatasetOptions> settingsOf(const Options &options) {
   open.settings.insert(data.settings().begin(), data.settings().end());
   open.limit = std::strtoull(settingText(open.settings, "limit").c_str(), nullptr, 10);
   open.memoryBytes = freeMemoryBytes();
+  open.learnsFacts = true;
   return open;
 }
 
@@ -104,11 +108,23 @@ Status tcc::tools::dataCommand(const Options &options) {
     fmt::print("damaged sample {}: {}\n", damaged.sample, damaged.problem);
     std::fflush(stdout);
   });
-  report::Table table("<<>>>>", {"column", "type", "least", "greatest", "NaN", "infinite"});
-  for (const ColumnSummary &column : summary.columns)
-    table.add({column.name, plan::typeName(column.type), valueText(column, column.least),
-               valueText(column, column.greatest), std::to_string(column.nans), std::to_string(column.infinities)});
+  report::Table table("<<>>>>>", {"column", "type", "least", "greatest", "NaN", "infinite", "missing"});
+  for (const ColumnSummary &column : summary.columns) {
+    const Column &read = *dataset.find(column.name);
+    const std::string type = !column.unusable.empty() ? "none" : columnTypeName(read);
+    table.add({column.name, type, valueText(column, column.least), valueText(column, column.greatest),
+               std::to_string(column.nans), std::to_string(column.infinities), std::to_string(column.missing)});
+  }
   fmt::print("{}: {}, {}\n{}", dataset.path, dataset.format, report::counted(summary.samples, "sample"), table.text());
+  for (const ColumnSummary &column : summary.columns) {
+    if (!column.unusable.empty())
+      fmt::print("{}: {}\n", column.name, column.unusable);
+    else if (column.texts)
+      fmt::print("texts of {}: {}\n", column.name,
+                 column.manyDistinct ? "more than 100" : report::listText(column.distinct, 20));
+    if (auto found = dataset.facts.categories.find(column.name); found != dataset.facts.categories.end())
+      fmt::print("categories of {}: {}\n", column.name, report::listText(found->second, 20));
+  }
   if (!dataset.classes.empty())
     fmt::print("classes: {}\n", report::listText(dataset.classes, 20));
   if (!dataset.vocabulary.empty())

@@ -178,7 +178,7 @@ TEST_F(TransformedColumns, WhatCannotBeApplied) {
   write("d/a/1.png", png(2, 2));
   auto refuse = [&](const char *tables, std::initializer_list<std::string> says) { expectError(open("d", tables), says); };
   refuse("{ column = 'picture', kind = 'normalise', mean = 0, std = 1 }", {"data.transform 1 (normalise)", "'picture'", "'image'"});
-  refuse("{ column = 'label', kind = 'normalise', mean = 0, std = 1 }", {"'label'", "i64", "f32 and u8"});
+  refuse("{ column = 'label', kind = 'horizontal_flip' }", {"'label'", "i64", "f32 and u8"});
   refuse("{ kind = 'normalise', mean = [1, 2], std = 1 }", {"mean has 2 numbers", "3 channels"});
   refuse("{ kind = 'normalise', mean = 0, std = 1 }, { kind = 'resize', size = 2 }",
          {"data.transform 2 (resize)", "f32 here", "before `normalise`"});

@@ -1,0 +1,78 @@
+//===- Table.h - columns of tables: numbers or texts, with gaps -----------===//
+//
+// CSV, JSON lines, Parquet and Arrow are rows of named fields. Their readers give fields; makeTable turns these into
+// the columns of a data set: `x.0`, `x.1`, … together are also one column `x` of vectors. A field may be missing in a
+// row: that is an error once an input reads the column, unless data.missing says what stands for it.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_DATA_TABLE_H
+#define TCC_RUNTIME_DATA_TABLE_H
+
+#include "runtime/data/Dataset.h"
+
+namespace tcc::runtime {
+
+/// Where the rows of a table stand in their file.
+class RowPlaces {
+public:
+  /// `inLines`: rows have line numbers, which add() gives; else they are counted from 0.
+  RowPlaces(std::string path, bool inLines) : path(std::move(path)), inLines(inLines) {}
+  /// The line of row `row`; of rows that follow each other line by line, the first is enough.
+  void add(uint64_t row, uint64_t line);
+  uint64_t lineOf(uint64_t row) const;
+  /// "line 17", "row 16".
+  std::string of(uint64_t row) const;
+  /// The same with the file in front: "d.csv:17", "d.parquet, row 16".
+  std::string inFile(uint64_t row) const;
+
+private:
+  std::string path;
+  bool inLines;
+  std::vector<std::pair<uint64_t, uint64_t>> starts; ///< row, line
+};
+
+/// One column as its reader gives it.
+struct TableField {
+  std::string name;
+  plan::DType dtype = plan::DTYPE_NONE; ///< none: texts, or `problem`
+  std::vector<int64_t> dims = {};       ///< of one row
+  std::vector<std::byte> numbers = {};
+  std::vector<std::string_view> texts = {};
+  std::vector<uint64_t> gaps = {}; ///< elements without a value, ascending; among `numbers` 0, among `texts` as written
+  bool fromText = false;           ///< numbers of no type of their own
+  std::optional<uint64_t> strange = {}; ///< the row of a text that shows that the column holds no numbers
+  std::string problem = {};             ///< why a column that has neither numbers nor texts cannot be read
+};
+
+/// `owner` keeps the texts alive.
+Expected<Dataset> makeTable(const std::string &path, std::string format, std::vector<TableField> fields, uint64_t rows,
+                            std::shared_ptr<const RowPlaces> places, std::shared_ptr<const void> owner);
+
+/// Numbers of the rows `present` alone become those of `rows` rows: what is between has gaps.
+void spreadRows(TableField &field, const std::vector<uint64_t> &present, uint64_t rows);
+
+/// A text that stands for no value: empty, NA, NaN, null, None, ?, …
+bool isMissingWord(std::string_view text);
+
+/// A column in memory some of whose elements have no value.
+std::unique_ptr<Column> gappyColumn(const std::string &name, plan::TensorType type, std::vector<std::byte> numbers,
+                                    bool fromText, std::vector<uint64_t> gaps, std::shared_ptr<const RowPlaces> places);
+
+/// The column's numbers as elements of a floating-point type.
+std::unique_ptr<Column> convertedColumn(std::unique_ptr<Column> base, plan::DType dtype);
+
+/// Error: the column holds no numbers; `gaps`: or some sample lacks a value. For columns that an input reads.
+Status checkTableColumn(const Dataset &dataset, const Column &column, bool gaps);
+
+/// The start of a field, for messages: it may be as long as the file.
+std::string shown(std::string_view field);
+
+/// "f32[10x3]", "text[10]".
+std::string columnTypeName(const Column &column);
+
+/// data.categories and data.missing: texts become numbers, missing values are filled in. Takes and adds facts.
+Status applyColumnRules(Dataset &dataset, const DatasetOptions &options);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_DATA_TABLE_H

@@ -1,0 +1,20 @@
+//===- FactsFile.h - a run's columns.json ----------------------------------===//
+//
+// What the run's training data fixed: categories of columns, means that stand for missing values, constants of
+// `standardise`. Numbers are written so that they read back as the same bits.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_FACTSFILE_H
+#define TCC_RUNTIME_TRAIN_FACTSFILE_H
+
+#include "runtime/data/Dataset.h"
+
+namespace tcc::runtime {
+
+std::string factsText(const ColumnFacts &facts);
+/// Error: it is no such text; without the file's name.
+Expected<ColumnFacts> parseFacts(const std::string &text);
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_FACTSFILE_H

@@ -1,0 +1,45 @@
+//===- ColumnRules.h - data.categories, data.missing, data.columns -----------===//
+//
+// Rules for single columns. A plan keeps each as a setting of its own, "categories.species" or "missing.age",
+// with the rule as TOML text.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_SUPPORT_RECIPE_COLUMNRULES_H
+#define TCC_SUPPORT_RECIPE_COLUMNRULES_H
+
+#include "support/Toml.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tcc::recipe {
+
+/// How texts become integers: the place in `names`, or, where there are none, in the sorted texts of the training data.
+struct CategoryRule {
+  std::vector<std::string> names;
+};
+
+/// What stands for a missing value: a number, the mean of the training data, or a text, of columns of texts.
+struct MissingRule {
+  bool mean = false;
+  double number = 0;
+  std::string text;    ///< of a column of texts
+  bool isText = false; ///< `text` was given
+};
+
+/// True for "categories", "missing" and "columns": tables whose keys are columns.
+bool isColumnTable(std::string_view name);
+
+/// A rule as a plan keeps it. Error: it is none of that table; without the column's name.
+Expected<std::string> columnRuleText(std::string_view table, const toml::node &rule);
+
+/// Rules from that text.
+Expected<CategoryRule> parseCategoryRule(const std::string &text);
+Expected<MissingRule> parseMissingRule(const std::string &text);
+/// Names of columns that stand side by side.
+Expected<std::vector<std::string>> parseColumnList(const std::string &text);
+
+} // namespace tcc::recipe
+
+#endif // TCC_SUPPORT_RECIPE_COLUMNRULES_H
