@@ -192,37 +192,45 @@ TableField makeField(std::string_view name, const Fields &fields, size_t column,
   TableField field{.name = std::string(name), .fromText = true};
   auto cell = [&](uint64_t row) { return fields.cells[row * columns + column]; };
   bool whole = true, numbers = !asTexts;
-  for (uint64_t row = 0; row < rows && numbers; ++row) {
+  auto at = [&](uint64_t row) { return field.numbers.data() + row * 8; };
+  field.numbers.resize(numbers ? rows * 8 : 0);
+  for (uint64_t row = 0; row < rows; ++row) {
+    const std::string_view text = cell(row);
+    if (isMissingWord(text)) {
+      field.gaps.push_back(row);
+      continue;
+    }
+    if (!numbers)
+      continue;
     int64_t integer = 0;
     double real = 0;
-    if (isMissingWord(cell(row)))
+    if (whole && parseWhole(text, integer)) {
+      std::memcpy(at(row), &integer, 8);
       continue;
-    whole = whole && parseWhole(cell(row), integer);
-    numbers = whole || parseWhole(cell(row), real);
-    if (!numbers)
+    }
+    if (!parseWhole(text, real)) {
+      numbers = false;
       field.strange = row;
+      continue;
+    }
+    for (uint64_t before = 0; whole && before < row; ++before) {
+      std::memcpy(&integer, at(before), 8);
+      const auto same = static_cast<double>(integer);
+      std::memcpy(at(before), &same, 8);
+    }
+    whole = false;
+    std::memcpy(at(row), &real, 8);
   }
-  for (uint64_t row = 0; row < rows; ++row)
-    if (isMissingWord(cell(row)))
-      field.gaps.push_back(row);
-  if (numbers && field.gaps.size() == rows && rows != 0)
-    whole = false; // nothing says of what type they are
-  if (!numbers) {
-    field.fromText = false;
-    field.texts.resize(rows);
-    for (uint64_t row = 0; row < rows; ++row)
-      field.texts[row] = cell(row);
+  if (numbers) {
+    // Where no value is, nothing says of what type they are; all bits of both zeros are 0.
+    field.dtype = whole && field.gaps.size() < rows ? plan::I64 : plan::F64;
     return field;
   }
-  field.dtype = whole ? plan::I64 : plan::F64;
-  field.numbers.resize(rows * 8);
-  for (uint64_t row = 0; row < rows; ++row) {
-    int64_t integer = 0;
-    double real = 0;
-    if (!isMissingWord(cell(row)))
-      (void)(whole ? parseWhole(cell(row), integer) : parseWhole(cell(row), real));
-    std::memcpy(field.numbers.data() + row * 8, whole ? static_cast<const void *>(&integer) : &real, 8);
-  }
+  field.fromText = false;
+  field.numbers = {};
+  field.texts.resize(rows);
+  for (uint64_t row = 0; row < rows; ++row)
+    field.texts[row] = cell(row);
   return field;
 }
 

@@ -31,7 +31,9 @@ std::string RowPlaces::inFile(uint64_t row) const {
 bool tcc::runtime::isMissingWord(std::string_view text) {
   static constexpr std::array<std::string_view, 14> kWords = {"",    "NA",   "N/A",  "n/a",  "#N/A", "<NA>", "NaN",
                                                               "nan", "-NaN", "-nan", "null", "NULL", "None", "?"};
-  return std::find(kWords.begin(), kWords.end(), text) != kWords.end();
+  constexpr size_t kLongest = 4;
+  return text.size() <= kLongest && (text.empty() || text[0] < '0' || text[0] > '9') &&
+         std::find(kWords.begin(), kWords.end(), text) != kWords.end();
 }
 
 std::string tcc::runtime::shown(std::string_view field) {

@@ -171,6 +171,8 @@ class Tables(EndToEnd):
         self.assertIn("texts of species: setosa, versicolor, virginica", shown)
         shown = self.succeed("trun", "data", "d.csv", "--plan", self.plan).out
         self.assertIn("categories of species: setosa, versicolor, virginica", shown)
+        shown = self.succeed("trun", "data", self.write("e.csv", "x,na\x1bme\n1,\x1b[31mred\n")).out
+        self.assertNotIn("\x1b", shown, "names and texts of a file do not reach the terminal as they are")
 
     def test_predictions_in_every_format(self):
         self.train(self.plan, self.write("d.csv", csv()), steps=3)

@@ -105,7 +105,7 @@ Status tcc::tools::dataCommand(const Options &options) {
   const Dataset &dataset = *data->dataset;
   // Damaged samples are printed as they are found: a pass over a large set takes its time.
   DataSummary summary = inspectData(dataset, data->reader.get(), [](const DamagedSample &damaged) {
-    fmt::print("damaged sample {}: {}\n", damaged.sample, damaged.problem);
+    printResult("damaged sample {}: {}\n", damaged.sample, damaged.problem);
     std::fflush(stdout);
   });
   report::Table table("<<>>>>>", {"column", "type", "least", "greatest", "NaN", "infinite", "missing"});
@@ -115,20 +115,20 @@ Status tcc::tools::dataCommand(const Options &options) {
     table.add({column.name, type, valueText(column, column.least), valueText(column, column.greatest),
                std::to_string(column.nans), std::to_string(column.infinities), std::to_string(column.missing)});
   }
-  fmt::print("{}: {}, {}\n{}", dataset.path, dataset.format, report::counted(summary.samples, "sample"), table.text());
+  printResult("{}: {}, {}\n{}", dataset.path, dataset.format, report::counted(summary.samples, "sample"), table.text());
   for (const ColumnSummary &column : summary.columns) {
     if (!column.unusable.empty())
-      fmt::print("{}: {}\n", column.name, column.unusable);
+      printResult("{}: {}\n", column.name, column.unusable);
     else if (column.texts)
-      fmt::print("texts of {}: {}\n", column.name,
+      printResult("texts of {}: {}\n", column.name,
                  column.manyDistinct ? "more than 100" : report::listText(column.distinct, 20));
     if (auto found = dataset.facts.categories.find(column.name); found != dataset.facts.categories.end())
-      fmt::print("categories of {}: {}\n", column.name, report::listText(found->second, 20));
+      printResult("categories of {}: {}\n", column.name, report::listText(found->second, 20));
   }
   if (!dataset.classes.empty())
-    fmt::print("classes: {}\n", report::listText(dataset.classes, 20));
+    printResult("classes: {}\n", report::listText(dataset.classes, 20));
   if (!dataset.vocabulary.empty())
-    fmt::print("vocabulary: {}\n", report::counted(dataset.vocabulary.size(), "character"));
+    printResult("vocabulary: {}\n", report::counted(dataset.vocabulary.size(), "character"));
   if (std::fflush(stdout) != 0)
     return error("standard output: cannot write");
   if (summary.samples == 0)
