@@ -54,6 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   tcc::runtime::DatasetOptions options;
   options.windowLength = 8;
   options.learnsFacts = true;
+  options.memoryBytes = uint64_t(1) << 30; // a header's claim is refused, not tried
   if (kind.setting.first)
     options.settings[kind.setting.first] = kind.setting.second;
   auto dataset = tcc::runtime::openDataset(folder.path + "/" + kind.opened, options);
