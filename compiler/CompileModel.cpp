@@ -25,6 +25,8 @@
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
 #include "support/PlanNames.h"
+#include "support/recipe/Kinds.h"
+#include "support/recipe/MetricGoal.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/ControlFlow/IR/ControlFlow.h"
@@ -39,6 +41,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 using namespace mlir;
 
@@ -232,8 +235,38 @@ private:
       (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(recipe.sliceBytes));
     if (Status status = chooseEntries(); !status.ok())
       return status;
+    if (wants(entries::kTrain) && !model.inferenceWarning.empty())
+      model.warnings.push_back(model.inferenceWarning);
+    if (Status status = checkEvaluations(); !status.ok())
+      return status;
     dump("import");
     return dumpStatus;
+  }
+
+  /// evaluate.*: metrics under the names that other trainers give them become ours, unless the graph has an output of
+  /// that name; what decides about a run must be one of those that evaluations compute.
+  Status checkEvaluations() {
+    func::FuncOp forward = train::lookupFunction(*model.module, "forward");
+    std::set<std::string> outputs;
+    for (unsigned i = 0; i < forward.getNumResults(); ++i)
+      if (auto name = forward.getResultAttrOfType<StringAttr>(i, train::names::kName))
+        outputs.insert(name.str());
+    for (std::string &name : recipe.evaluate.metrics)
+      if (std::string_view metric = metricOfAlias(name); !metric.empty() && !outputs.contains(name))
+        name = metric;
+    for (auto [key, text] : {std::pair("evaluate.best", &recipe.evaluate.best),
+                             std::pair("evaluate.stop.metric", &recipe.evaluate.stopMetric)}) {
+      Expected<MetricGoal> goal = parseGoal(key, *text);
+      if (!goal)
+        return error("{}{}", recipe.at(key), goal.message());
+      // trun may average the weights, whatever the recipe says.
+      if (recipe.phases.empty() && !text->empty())
+        if (Status known =
+                checkGoal(key, *goal, evaluationKeys(recipe.loss.kind, recipe.evaluate.metrics, /*averages=*/true));
+            !known.ok())
+          return error("{}{}", recipe.at(key), known.message());
+    }
+    return Status::success();
   }
 
   /// The entries asked for, else training, evaluation and prediction: without a recipe and a loss in the graph,

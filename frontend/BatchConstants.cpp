@@ -79,9 +79,39 @@ public:
     for (const onnx::ValueInfoProto &input : model.graph().input())
       if (shapes.count(input.name()))
         varying.insert(input.name());
-    for (const onnx::NodeProto &node : model.graph().node())
-      if (std::any_of(node.input().begin(), node.input().end(), [&](auto &name) { return varying.count(name) != 0; }))
-        varying.insert(node.output().begin(), node.output().end());
+    noteVarying();
+  }
+
+  /// The same for a batch of any other size, along these axes of inputs.
+  BatchCheck(const onnx::ModelProto &exported, const std::map<std::string, int64_t> &axes, int64_t batch)
+      : BatchCheck(exported, {}) {
+    oldBatch = batch;
+    newBatch = 3 * batch;
+    for (onnx::ValueInfoProto &input : *model.mutable_graph()->mutable_input())
+      if (auto axis = axes.find(input.name()); axis != axes.end()) {
+        auto &shape = *input.mutable_type()->mutable_tensor_type()->mutable_shape();
+        shape.mutable_dim(int(axis->second))->set_dim_value(newBatch);
+        varying.insert(input.name());
+      }
+    noteVarying();
+  }
+
+  /// The axis of each output that has become as much longer as the batch, where it is one alone.
+  std::map<std::string, int64_t> grownOutputs() {
+    (void)run();
+    std::map<std::string, int64_t> grown;
+    for (const onnx::ValueInfoProto &output : model.graph().output()) {
+      const Dims old = find(before, output.name()), now = find(after, output.name());
+      int64_t found = -1, changes = 0;
+      for (size_t i = 0; i < old.size() && old.size() == now.size(); ++i)
+        if (old[i] != now[i]) {
+          ++changes;
+          found = old[i] == oldBatch && now[i] == newBatch ? int64_t(i) : -1;
+        }
+      if (changes == 1 && found >= 0)
+        grown[output.name()] = found;
+    }
+    return grown;
   }
 
   std::vector<std::string> run() {
@@ -99,6 +129,12 @@ public:
   }
 
 private:
+  void noteVarying() {
+    for (const onnx::NodeProto &node : model.graph().node())
+      if (std::any_of(node.input().begin(), node.input().end(), [&](auto &name) { return varying.count(name) != 0; }))
+        varying.insert(node.output().begin(), node.output().end());
+  }
+
   void forgetShapes() {
     model.mutable_graph()->clear_value_info();
     for (onnx::ValueInfoProto &output : *model.mutable_graph()->mutable_output())
@@ -231,6 +267,11 @@ private:
 
 std::vector<std::string> bakedConstants(const onnx::ModelProto &model, const std::map<std::string, Dims> &shapes) {
   return shapes.empty() ? std::vector<std::string>() : BatchCheck(model, shapes).run();
+}
+
+std::map<std::string, int64_t> sampledOutputs(const onnx::ModelProto &model, const std::map<std::string, int64_t> &axes,
+                                              int64_t batch) {
+  return BatchCheck(model, axes, batch).grownOutputs();
 }
 
 } // namespace tcc::frontend

@@ -23,6 +23,11 @@ std::vector<int64_t> dimsOf(const onnx::ValueInfoProto &value);
 std::vector<std::string> bakedConstants(const onnx::ModelProto &model,
                                         const std::map<std::string, std::vector<int64_t>> &shapes);
 
+/// Of a static export, the sample axis of each output: the one that grows with the batch, as far as the ONNX library
+/// infers shapes. `axes`: those of the inputs that hold `batch` samples.
+std::map<std::string, int64_t> sampledOutputs(const onnx::ModelProto &model, const std::map<std::string, int64_t> &axes,
+                                              int64_t batch);
+
 } // namespace tcc::frontend
 
 #endif // TCC_FRONTEND_BATCHCONSTANTS_H

@@ -261,6 +261,9 @@ Status GraphImport::finish() {
     }
     const onnx::ValueInfoProto *output = declared.lookup(cast<StringAttr>(names[i]).getValue());
     int64_t axis = output ? outputSampleAxis(*output, sampleDims) : -1;
+    if (auto grown = model.sampledOutputs.find(cast<StringAttr>(names[i]).str());
+        axis < 0 && grown != model.sampledOutputs.end())
+      axis = grown->second;
     if (axis >= 0)
       list.set("train.sample_axis", builder.getI64IntegerAttr(axis));
     attributes.push_back(list.getDictionary(&context));
@@ -343,6 +346,7 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   for (const auto &[name, size] : options.model.dims)
     prepare.dims.emplace(name, size);
   prepare.shapes = options.shapes;
+  prepare.batchAxis = options.batchAxis;
   for (const auto &[name, value] : options.model.fix)
     prepare.shapes.erase(name);
   prepare.isolate = options.isolate;
@@ -437,6 +441,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   externalFiles.insert(fixed.files.begin(), fixed.files.end());
   TCC_TRY(dequantized, readQuantization(*file, options));
   const PlainExport plain = plainExport(*file, options.shapes);
+  const std::string inferenceWarning = inferenceExport(*file);
   TCC_TRY(restored, restoreWeights(*file, options.model));
   if (Status taken = takeInnerWeights(*file); !taken.ok())
     return taken;
@@ -465,6 +470,8 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     result.warnings.push_back(fmt::format("{}{}{}", plain.text(problemOfShapes(context, path, options, plain.larger)), restored.empty() ? "" : "\n  ", fmt::join(restored, "\n  ")));
   else
     result.warnings = restored;
+  if (plain.warning.empty() && !options.where.contains("model.dropout") && !options.where.contains("model.batch_norm"))
+    result.inferenceWarning = inferenceWarning;
   result.warnings.insert(result.warnings.end(), dequantized.begin(), dequantized.end());
   result.warnings.insert(result.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
   for (const std::vector<std::string> *more : {&rounded, &modeWarnings, &roles.warnings, &import.warnings})

@@ -72,6 +72,7 @@ struct ImportedModel {
   std::vector<std::string> warnings;
   std::vector<std::string> externalFiles; ///< of the model's data, each once, sorted
   std::shared_ptr<void> storage; ///< keeps Initializer::data alive
+  std::string inferenceWarning;  ///< for those who train it (PlainExport.h); empty: none
 };
 
 /// Reads, checks and imports a model. Errors are complete: everything unsupported is in one message, one line each with node

@@ -1,6 +1,7 @@
 //===- OnnxLibrary.cpp - checker, inliner and shape inference of ONNX -----===//
 #include "frontend/OnnxLibrary.h"
 
+#include "frontend/BatchAxis.h"
 #include "frontend/BatchConstants.h"
 #include "frontend/Dequantize.h"
 #include "frontend/FunctionExpansion.h"
@@ -17,10 +18,12 @@
 #include <onnx/shape_inference/implementation.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <limits>
 #include <optional>
 #include <set>
+#include <sstream>
 
 namespace tcc::frontend {
 
@@ -371,6 +374,42 @@ std::string describe(const UnsupportedOp &op) {
                      op.help);
 }
 
+/// The outputs' sample axes of an export whose inputs have no symbols that could tell them.
+static void findSampledOutputs(const OnnxFile &file, const PrepareOptions &options, const onnx::ModelProto &model,
+                               PreparedModel &prepared) {
+  std::map<std::string, int64_t> axes;
+  int64_t batch = 0;
+  for (const onnx::ValueInfoProto &input : model.graph().input()) {
+    const auto &shape = input.type().tensor_type().shape();
+    if (file.initializers.count(input.name()) || !input.type().has_tensor_type())
+      continue;
+    auto given = options.batchAxis.find(input.name());
+    const int64_t axis = given != options.batchAxis.end() ? given->second : sampleAxis(input, size_t(shape.dim_size()));
+    if (axis < 0 || axis >= shape.dim_size())
+      continue;
+    const auto &dim = shape.dim(int(axis));
+    if (!dim.has_dim_value() || dim.dim_value() < 1)
+      return;
+    batch = batch ? batch : dim.dim_value();
+    if (dim.dim_value() == batch)
+      axes[input.name()] = axis;
+  }
+  if (axes.empty())
+    return;
+  IsolatedResult found = callIsolated(options.isolate, limitsFor(model), [&] {
+    std::string text;
+    for (const auto &[name, axis] : sampledOutputs(model, axes, batch))
+      text += fmt::format("{} {}\n", axis, name);
+    return text;
+  });
+  if (found.kind != IsolatedResult::Returned)
+    return;
+  std::istringstream lines(found.text);
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t space = line.find(' '); space != line.npos)
+      prepared.sampledOutputs[line.substr(space + 1)] = std::atoll(line.c_str());
+}
+
 Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions &options) {
   PreparedModel prepared;
   if (Status status = checkVersions(file, prepared.opsets); !status.ok())
@@ -444,6 +483,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     return error("{}: --shape cannot change the batch, which constants of the graph hold:\n  {}\nexport it with a "
                        "dynamic batch (dynamic_shapes=({{0: \"batch\"}},))",
                        file.path, baked.text);
+  findSampledOutputs(file, options, model, prepared);
   if (Status status = bindDimensions(file, options, *model.mutable_graph(), prepared.unbound); !status.ok())
     return status;
   if (!prepared.unbound.empty() && options.requireBound) {

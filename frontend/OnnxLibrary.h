@@ -39,6 +39,7 @@ struct PrepareOptions {
   bool isolate = true;                                ///< calls the ONNX library in child processes (Isolation.h)
   /// True if the importer's table has this op at this version of its domain.
   std::function<bool(const std::string &domain, const std::string &op, int64_t version)> knows;
+  std::map<std::string, int64_t> batchAxis; ///< data.batch_axis
 };
 
 /// A model ready for the importer: functions inlined, shapes inferred, dimensions bound.
@@ -52,6 +53,7 @@ struct PreparedModel {
   std::map<std::string, std::vector<int64_t>> hints;
   std::vector<std::string> unbound; ///< "input x, axis 0 (batch)"
   std::vector<std::string> warnings;
+  std::map<std::string, int64_t> sampledOutputs; ///< sample axes of a static export's outputs; symbols tell others
 };
 
 /// Checks and prepares a model. Errors: newer IR or opset, what the checker or shape inference refuse, dimensions (unbound,

@@ -2,6 +2,7 @@
 #include "frontend/PlainExport.h"
 
 #include "frontend/BatchConstants.h"
+#include "frontend/ModeNodes.h"
 #include "frontend/Weights.h"
 
 #include <algorithm>
@@ -44,6 +45,41 @@ static bool isOfTraining(const onnx::NodeProto &node) {
          });
 }
 
+namespace {
+/// What the graph shows of the mode that the module was exported in.
+struct ModeSigns {
+  bool normalised = false, drops = false, trains = false;
+  std::vector<std::string> folded, renamed; ///< weights
+};
+
+ModeSigns modeSigns(const OnnxFile &file) {
+  ModeSigns signs;
+  bool described = false;
+  for (const auto &[name, initializer] : file.initializers)
+    described |= initializer.kind == "PARAMETER";
+  for (const onnx::NodeProto &node : file.model.graph().node()) {
+    signs.normalised |= node.op_type() == "BatchNormalization";
+    signs.drops |= node.op_type() == "Dropout";
+    signs.trains |= isOfTraining(node) || wasTracedInTraining(node);
+    for (int i = 1; i < node.input_size(); ++i) {
+      auto found = file.initializers.find(node.input(i));
+      if (found == file.initializers.end() || !isFloatType(found->second.type) || found->second.dims.empty())
+        continue;
+      const OnnxInitializer &initializer = found->second;
+      // A fold computes new values, which lose the exporter's note, or the name.
+      const bool conv = node.op_type() == "Conv" && i == 1;
+      if (conv &&
+          (isInventedName(node.input(i)) || (described && initializer.kind.empty() && initializer.foldedFrom.empty())))
+        signs.folded.push_back(node.input(i));
+      else if (std::count(signs.renamed.begin(), signs.renamed.end(), node.input(i)) == 0 &&
+               isInventedName(node.input(i)) && initializer.dims.size() > 1 && node.op_type() != "Conv")
+        signs.renamed.push_back(node.input(i));
+    }
+  }
+  return signs;
+}
+} // namespace
+
 PlainExport plainExport(const OnnxFile &file, const std::map<std::string, Dims> &shapes) {
   const onnx::GraphProto &graph = file.model.graph();
   if (file.model.producer_name() != "pytorch")
@@ -70,29 +106,7 @@ PlainExport plainExport(const OnnxFile &file, const std::map<std::string, Dims> 
   if (rebatched)
     result.larger.clear();
   const bool newer = hasTorchNotes(graph);
-  std::vector<std::string> folded, renamed;
-  bool described = false, normalised = false, drops = false, trains = false;
-  for (const auto &[name, initializer] : file.initializers)
-    described |= initializer.kind == "PARAMETER";
-  for (const onnx::NodeProto &node : graph.node()) {
-    normalised |= node.op_type() == "BatchNormalization";
-    drops |= node.op_type() == "Dropout";
-    trains |= isOfTraining(node);
-    for (int i = 1; i < node.input_size(); ++i) {
-      auto found = file.initializers.find(node.input(i));
-      if (found == file.initializers.end() || !isFloatType(found->second.type) || found->second.dims.empty())
-        continue;
-      const OnnxInitializer &initializer = found->second;
-      // A fold computes new values, which lose the exporter's note, or the name.
-      const bool conv = node.op_type() == "Conv" && i == 1;
-      if (conv &&
-          (isInventedName(node.input(i)) || (described && initializer.kind.empty() && initializer.foldedFrom.empty())))
-        folded.push_back(node.input(i));
-      else if (std::count(renamed.begin(), renamed.end(), node.input(i)) == 0 && isInventedName(node.input(i)) &&
-               initializer.dims.size() > 1 && node.op_type() != "Conv")
-        renamed.push_back(node.input(i));
-    }
-  }
+  const auto [normalised, drops, trains, folded, renamed] = modeSigns(file);
   std::string text =
       fmt::format("{}: {}: {}", file.name,
                   trains ? "a plain export" : "a plain export, made for inference",
@@ -118,6 +132,27 @@ PlainExport plainExport(const OnnxFile &file, const std::map<std::string, Dims> 
                     fmt::join(quoted, ", "), fmt::join(axes, ", "));
   result.warning = std::move(text);
   return result;
+}
+
+std::string inferenceExport(const OnnxFile &file) {
+  if (file.model.producer_name() != "pytorch")
+    return "";
+  const ModeSigns signs = modeSigns(file);
+  if (signs.trains || (signs.drops && !signs.normalised && signs.folded.empty()))
+    return "";
+  std::string lost;
+  auto add = [&](const std::string &what) { lost += (lost.empty() ? "" : ", and ") + what; };
+  if (!signs.folded.empty() && !signs.normalised)
+    add(fmt::format("BatchNormalization is folded into convolutions ({})", shortList(signs.folded)));
+  if (signs.normalised)
+    add("BatchNormalization uses its running statistics (model.batch_norm = \"train\" trains it)");
+  if (!signs.drops)
+    add("dropout, if the module has it, is gone");
+  const bool newer = hasTorchNotes(file.model.graph());
+  return fmt::format("{}: nothing in it was exported in train() mode: {}. Export model.train() with {}, or set "
+                     "model.dropout = \"as-exported\" in the recipe if it is meant",
+                     file.name, lost,
+                     newer ? "optimize=False" : "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False");
 }
 
 std::string PlainExport::text(const std::string &problem) const {

@@ -25,6 +25,10 @@ struct PlainExport {
   std::string text(const std::string &problem) const;
 };
 
+/// A warning where PyTorch exported the module in eval() mode, as far as the graph shows: its norms do not train, or it
+/// holds no dropout. Empty where something in it was exported in train() mode.
+std::string inferenceExport(const OnnxFile &file);
+
 /// `shapes`: those of --shape.
 PlainExport plainExport(const OnnxFile &file, const std::map<std::string, std::vector<int64_t>> &shapes);
 

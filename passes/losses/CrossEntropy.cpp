@@ -136,8 +136,15 @@ LossResult buildNll(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kCrossEntropy{"cross_entropy", LossTarget::Classes, checkWeights, buildCrossEntropy,
-                             /*probabilities=*/true};
-const LossKind kNll{"nll", LossTarget::Classes, checkWeights, buildNll};
+const LossKind kCrossEntropy{"cross_entropy",
+                             LossTarget::Classes,
+                             checkWeights,
+                             buildCrossEntropy,
+                             /*probabilities=*/true,
+                             1,
+                             llvm::StringLiteral(""),
+                             LossInput::Logits};
+const LossKind kNll{
+    "nll", LossTarget::Classes, checkWeights, buildNll, false, 1, llvm::StringLiteral(""), LossInput::LogProbabilities};
 
 } // namespace tcc::train

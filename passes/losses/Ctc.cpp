@@ -90,6 +90,7 @@ std::optional<LossProblem> checkCtc(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kCtc{"ctc", LossTarget::Sequences, checkCtc, buildCtc};
+const LossKind kCtc{
+    "ctc", LossTarget::Sequences, checkCtc, buildCtc, false, 1, llvm::StringLiteral(""), LossInput::LogProbabilities};
 
 } // namespace tcc::train

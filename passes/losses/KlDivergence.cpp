@@ -30,6 +30,7 @@ LossResult buildKlDiv(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kKlDiv{"kl_div", LossTarget::Like, nullptr, buildKlDiv};
+const LossKind kKlDiv{
+    "kl_div", LossTarget::Like, nullptr, buildKlDiv, false, 1, llvm::StringLiteral(""), LossInput::LogProbabilities};
 
 } // namespace tcc::train

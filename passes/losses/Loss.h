@@ -51,6 +51,9 @@ struct LossProblem {
   std::string key, text;
 };
 
+/// The numbers that a kind takes its prediction for.
+enum class LossInput { Any, Logits, LogProbabilities, Probabilities };
+
 struct LossKind {
   llvm::StringLiteral name;
   LossTarget target;
@@ -59,6 +62,7 @@ struct LossKind {
   bool probabilities = false; ///< Classes: a floating-point target of the prediction's shape will do as well
   unsigned predictions = 1;   ///< how many values loss.of names
   llvm::StringLiteral roles = llvm::StringLiteral(""); ///< their meaning, where they are several
+  LossInput input = LossInput::Any;
 
   bool hasClasses() const { return target == LossTarget::Classes; }
 };

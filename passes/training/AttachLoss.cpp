@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
 #include "passes/Passes.h"
+#include "passes/training/LossPrediction.h"
 #include "passes/training/LossTargets.h"
 #include "support/NearestName.h"
 #include "support/PlanNames.h"
@@ -105,6 +106,8 @@ private:
     }
     if (failed(addPrediction(kind, outputs, inputs)))
       return std::nullopt;
+    if (std::string doubt = doubtfulPrediction(kind, settings, first, graph.nameOf(outputs.front())); !doubt.empty())
+      mlir::emitWarning(forward.getLoc()) << recipe.at("loss.kind") << "loss.kind: " << doubt;
     return kind.build(inputs);
   }
 
@@ -160,11 +163,12 @@ private:
                << (nearest.empty() ? "" : "; the nearest is `" + nearest + "`") << "; " << graph.list();
       }
       auto axis = graph.sampleAxisOf(*output);
-      if (!graph.isFloat(*output) || (axis && axis.getInt() > 0))
+      if (!graph.isFloat(*output))
         return graph.fail("evaluate.metrics")
                << "evaluate.metrics: `" << name << "` is " << typeText(graph.typeOf(*output))
-               << "; an average needs floating point and samples on the first axis; leave it "
-                  "out";
+               << "; an average needs floating point; leave it out";
+      if (axis && axis.getInt() > 0) // padding is subtracted as it is where the graph has averaged over the batch
+        axis = nullptr;
       Expr value(builder, lossLoc(name), returned[*output]);
       extra.push_back({std::string(outputs::kAveragedPrefix) + name, value.cast(builder.getF32Type()), axis});
     }

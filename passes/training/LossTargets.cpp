@@ -21,6 +21,23 @@ static Expr nextTargets(const Expr &target, int64_t axis, int64_t ignoreIndex) {
   return next.with(ConcatOp::create(*next.builder, next.loc, typeOf(whole), ValueRange{later, none}, axis));
 }
 
+/// The extents but those of 1.
+static llvm::SmallVector<int64_t> withoutOnes(RankedTensorType type) {
+  llvm::SmallVector<int64_t> shape(type.getShape());
+  llvm::erase(shape, 1);
+  return shape;
+}
+
+/// True if axis 1 and the last axis leave the same shape for the target: of [batch, sequence, vocabulary] with as many
+/// classes as positions.
+static bool isAmbiguous(RankedTensorType type) {
+  if (type.getRank() < 3)
+    return false;
+  llvm::SmallVector<int64_t> first(type.getShape()), last(type.getShape().drop_back());
+  first.erase(first.begin() + 1);
+  return first == last;
+}
+
 LogicalResult LossTargets::find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
   return kind.target == LossTarget::Sequences ? findSequences(outputs, inputs) : findTargetOf(kind, outputs, inputs);
 }
@@ -69,10 +86,16 @@ FailureOr<Value> LossTargets::findTarget(const LossKind &kind, const std::string
   bool floating = isa<FloatType>(found.getElementType());
   bool asProbabilities =
       kind.probabilities && floating && !settings.shift && found.getShape() == predictionType.getShape();
-  if (found.getShape() != type.getShape() && !asProbabilities) {
+  // A column of numbers is no matrix: nothing is broadcast.
+  const bool columns = !kind.hasClasses() && withoutOnes(found) == withoutOnes(type);
+  if (found.getShape() != type.getShape() && !asProbabilities && !columns) {
+    const bool last = kind.hasClasses() && found.getShape() == predictionType.getShape().drop_back();
     graph.fail("loss.target") << "loss.target: the graph input `" << name << "` is " << typeText(found) << ", but "
                               << kind.name << " of " << typeText(predictionType) << " needs the shape of "
-                              << typeText(type) << (kind.hasClasses() ? "; is loss.class_axis right?" : "");
+                              << typeText(type)
+                              << (last                ? "; set loss.class_axis = -1 if the classes are the last axis"
+                                  : kind.hasClasses() ? "; is loss.class_axis right?"
+                                                      : "");
     return failure();
   }
   if (kind.hasClasses() && !asProbabilities && (floating || found.getElementType().isInteger(1))) {
@@ -174,6 +197,10 @@ LogicalResult LossTargets::findTargetOf(const LossKind &kind, llvm::ArrayRef<uns
   const auto type = cast<RankedTensorType>(graph.typeOf(outputs.front()));
   const Type lossType = elementTypeOf(inputs.prediction);
   int64_t rank = type.getRank();
+  if (kind.hasClasses() && !settings.classAxis && isAmbiguous(type))
+    return graph.fail("loss.class_axis")
+           << "loss.class_axis: the classes could be axis 1 or the last one of " << graph.describe(outputs)
+           << ", and the target's shape is the same for both: set it to 1, or to -1 for [batch, sequence, vocabulary]";
   if (kind.hasClasses() || settings.classAxis) {
     FailureOr<int64_t> axis = axisOf("loss.class_axis", settings.classAxis.value_or(1), outputs, rank);
     if (failed(axis))
@@ -201,7 +228,7 @@ LogicalResult LossTargets::findTargetOf(const LossKind &kind, llvm::ArrayRef<uns
     return failure();
   inputs.target = inputs.target.with(*argument);
   if (!kind.hasClasses())
-    inputs.target = inputs.target.cast(lossType);
+    inputs.target = inputs.target.cast(lossType).reshape(shape);
   else if (graph.isInner(outputs.front()) && !isFloatTensor(*argument)) // of an output, the loader sees the classes
     limit(cast<BlockArgument>(*argument).getArgNumber(), type.getDimSize(axis) - 1, true, "class");
   if (settings.shift)

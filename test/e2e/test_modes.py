@@ -187,5 +187,46 @@ class BatchNorm(EndToEnd):
         self.refuse(1, ["norm", "1 value per channel"], "tcc", "m.onnx", "--recipe", self.recipe)
 
 
+class InferenceExports(EndToEnd):
+    """What PyTorch exported in eval() mode trains without dropout and norms: one warning says so to those who train it."""
+
+    def said(self, nodes, weights, shape, *arguments, producer="pytorch"):
+        models.save(self.folder / "m.onnx", nodes, {"x": shape}, {"prediction": [4, 1]}, weights)
+        model = onnx.load(self.folder / "m.onnx")
+        model.producer_name = producer
+        onnx.save(model, self.folder / "m.onnx")
+        result = self.succeed("tcc", "m.onnx", "-o", "p.tplan", "--recipe", self.write("r.toml", models.SQUARES), *arguments)
+        return [line for line in result.err.splitlines() if line.startswith("warning: ")]
+
+    def test_one_warning(self):
+        head = helper.make_node("Gemm", ["x", "w", "b"], ["prediction"], "head", transB=1)
+        weights = {"w": models.random(1, 1, 5), "b": models.random(2, 1)}
+        (said,) = self.said([head], weights, [4, 5])
+        for part in ("m.onnx", "dropout, if the module has it, is gone", "model.train()", "model.dropout"):
+            self.assertIn(part, said)
+        # The advice that needs no new export, other entries, other exporters.
+        self.assertEqual(self.said([head], weights, [4, 5], "--set", "model.dropout=as-exported"), [])
+        self.assertEqual(self.said([head], weights, [4, 5], "--entry", "evaluate,predict"), [])
+        self.assertEqual(self.said([head], weights, [4, 5], producer="keras2onnx"), [])
+        # A Dropout that trains.
+        drops = [helper.make_node("Dropout", ["x", "ratio", "training"], ["d"], "drop"),
+                 helper.make_node("Gemm", ["d", "w", "b"], ["prediction"], "head", transB=1)]
+        self.assertEqual(self.said(drops, weights | {"ratio": np.float32(0.5), "training": np.bool_(True)}, [4, 5]), [])
+
+    def test_norms(self):
+        norm = helper.make_node("BatchNormalization", ["x", "scale", "bias", "mean", "var"], ["n"], "norm")
+        tail = [helper.make_node("GlobalAveragePool", ["n"], ["g"], "pool"), helper.make_node("Flatten", ["g"], ["f"], "flat"),
+                helper.make_node("Gemm", ["f", "w"], ["prediction"], "head", transB=1)]
+        ones = np.ones(3, np.float32)
+        weights = {"w": models.random(1, 1, 3)}
+        (said,) = self.said([norm, *tail], weights | {"scale": ones, "bias": ones, "mean": ones, "var": ones}, [4, 3, 6])
+        self.assertIn('BatchNormalization uses its running statistics (model.batch_norm = "train" trains it)', said)
+        self.assertEqual(self.said([norm, *tail], weights | {"scale": ones, "bias": ones, "mean": ones, "var": ones}, [4, 3, 6],
+                                   "--set", "model.batch_norm=train"), [])
+        conv = helper.make_node("Conv", ["x", "onnx::Conv_12", "bias"], ["n"], "conv")
+        (said,) = self.said([conv, *tail], weights | {"onnx::Conv_12": models.random(2, 3, 3, 1), "bias": ones}, [4, 3, 6])
+        self.assertIn("BatchNormalization is folded into convolutions (onnx::Conv_12)", said)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

@@ -32,6 +32,7 @@ struct ModelArguments {
   std::vector<std::string> models; ///< one, unless `several` are taken
   std::string recipe;
   std::vector<std::string> settings, dims, shapes, fixed;
+  int64_t batch = 0; ///< --batch; 0: not given
   bool dequantize = false;
 
   void add(CLI::App &app, bool several = false);

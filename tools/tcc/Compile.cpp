@@ -299,11 +299,14 @@ void addPrecision(CLI::App &app, CompileOptions &options) {
 Status readEntries(const std::string &text, CompileOptions &options) {
   std::stringstream list(text);
   for (std::string entry; std::getline(list, entry, ',');) {
+    if (entry == entries::kStep) // as profiles and reports call it
+      entry = entries::kTrain;
     if (entry != entries::kTrain && entry != entries::kEvaluate && entry != entries::kPredict &&
         entry != entries::kGradients)
       return Status(fmt::format("--entry {}: expected train, evaluate, predict or gradients", entry),
                           kExitUsage);
-    options.entries.push_back(entry);
+    if (std::find(options.entries.begin(), options.entries.end(), entry) == options.entries.end())
+      options.entries.push_back(entry);
   }
   return Status::success();
 }
@@ -462,7 +465,7 @@ int inspectCommand(int argc, char **argv) {
   Expected<std::string> text = frontend::inspectModel(context, model.models.front(), importOptions(options, *recipe));
   if (!text)
     return printError(text.status());
-  printResult("{}", *text);
+  printText(*text);
   return kExitDone;
 }
 

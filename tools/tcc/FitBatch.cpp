@@ -43,7 +43,8 @@ struct BatchName {
   }
 };
 
-Expected<BatchName> findBatch(const CompileOptions &options) {
+/// `option`: for messages.
+Expected<BatchName> findBatch(const CompileOptions &options, const std::string &option) {
   Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return recipe.status();
@@ -62,10 +63,9 @@ Expected<BatchName> findBatch(const CompileOptions &options) {
   if (symbols.size() > 1) {
     std::erase_if(symbols, [](const std::string &symbol) { return symbol.find("batch") == std::string::npos; });
     if (symbols.size() != 1)
-      return Status(
-          "--fit batch: the inputs' first axes have several symbols; give data.batch_axis in the recipe, "
-          "or --dim for all but the batch",
-          kExitUsage);
+      return Status(option + ": the inputs' first axes have several symbols; give data.batch_axis in the recipe, "
+                             "or --dim for all but the batch",
+                    kExitUsage);
   }
   if (symbols.size() == 1)
     return BatchName{*symbols.begin(), {}};
@@ -81,7 +81,7 @@ Expected<BatchName> findBatch(const CompileOptions &options) {
         extent > 0 && (name.inputs.empty() || extent == extentOf(name.inputs.front())))
       name.inputs.push_back(input);
   if (name.inputs.empty())
-    return Status("--fit batch: no input of the model has an axis of samples", kExitUsage);
+    return Status(option + ": no input of the model has an axis of samples", kExitUsage);
   return name;
 }
 
@@ -108,8 +108,16 @@ Expected<uint64_t> leastBytes(const CompileOptions &options, const BatchName &na
 
 } // namespace
 
+Status setBatch(CompileOptions &options, int64_t batch) {
+  Expected<BatchName> name = findBatch(options, "--batch");
+  if (!name)
+    return name.status();
+  name->set(options, batch);
+  return Status::success();
+}
+
 Expected<int64_t> fitBatch(CompileOptions &options) {
-  Expected<BatchName> name = findBatch(options);
+  Expected<BatchName> name = findBatch(options, "--fit batch");
   if (!name)
     return name.status();
   Expected<uint64_t> one = leastBytes(options, *name, 1);

@@ -11,6 +11,9 @@ namespace tcc::tools {
 /// (exit status 3), and those of compileModel.
 Expected<int64_t> fitBatch(CompileOptions &options);
 
+/// --batch: sets the batch of `options` likewise. Errors: the model cannot be read, or has no axis of samples.
+Status setBatch(CompileOptions &options, int64_t batch);
+
 } // namespace tcc::tools
 
 #endif // TCC_TOOLS_TCC_FITBATCH_H

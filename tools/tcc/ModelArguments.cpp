@@ -2,6 +2,7 @@
 #include "tools/common/CommandLine.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
+#include "tools/tcc/FitBatch.h"
 
 #include <CLI/CLI.hpp>
 #include <climits>
@@ -39,6 +40,8 @@ void ModelArguments::add(CLI::App &app, bool several) {
   app.add_option("--recipe", recipe, "loss, optimizer and other settings of the training (TOML)");
   app.add_option("--set", settings, "KEY=VALUE: set a recipe key")->allow_extra_args(false);
   app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
+  app.add_option("--batch", batch, "the number of samples of a batch: --dim or --shape of the axis that holds them")
+      ->check(CLI::PositiveNumber);
   app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);
   app.add_option("--fix", fixed, "INPUT=VALUE: make an input a constant: a number, a list, or FILE.safetensors:TENSOR")
       ->allow_extra_args(false);
@@ -74,6 +77,8 @@ Status ModelArguments::fill(CompileOptions &options) const {
     }
     options.shapes[pair->first] = shape;
   }
+  if (batch > 0 && models.size() > 1)
+    return Status("--batch is for one model at a time; give --dim or --shape", kExitUsage);
   for (const std::string &text : fixed) {
     auto pair = splitAssignment("--fix", text);
     if (!pair)
@@ -83,7 +88,7 @@ Status ModelArguments::fill(CompileOptions &options) const {
       name += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
     options.settings.push_back(fmt::format("model.fix.\"{}\"={}", name, pair->second));
   }
-  return Status::success();
+  return batch > 0 ? setBatch(options, batch) : Status::success();
 }
 
 int printError(const Status &status) {

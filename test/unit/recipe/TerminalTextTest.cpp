@@ -1,10 +1,12 @@
 //===- TerminalTextTest.cpp - what a terminal must not get -----------------===//
 #include "support/TerminalText.h"
+#include "support/TerminalWidth.h"
 
 #include <gtest/gtest.h>
 
 using tcc::oneLine;
 using tcc::terminalText;
+using tcc::wrapped;
 
 TEST(TerminalText, EscapeSequencesBecomeText) {
   EXPECT_EQ(terminalText("a\x1b[31mb\rc\b\x7f"), "a\\u001b[31mb\\u000dc\\u0008\\u007f");
@@ -26,4 +28,16 @@ TEST(TerminalText, TextStays) {
   const char *text = "Größe → 日本語 👍\n\ttab";
   EXPECT_EQ(terminalText(text), text);
   EXPECT_EQ(oneLine("a\nb\tc"), "a\\u000ab\\u0009c");
+}
+
+TEST(TerminalWidth, LinesBreakAtSpaces) {
+  EXPECT_EQ(wrapped("one two three\nfour\n", 9), "one two\n  three\nfour\n");
+  EXPECT_EQ(wrapped("  one two three four", 10), "  one two\n    three\n    four");
+  // A list of options goes on below the text.
+  EXPECT_EQ(wrapped("  --a N  the first of them all", 20), "  --a N  the first\n         of them all");
+  // Words stay whole, and characters count, not bytes.
+  EXPECT_EQ(wrapped("averyveryverylongword next", 8), "averyveryverylongword\n  next");
+  EXPECT_EQ(wrapped("äöü äöü äöü", 7), "äöü äöü\n  äöü");
+  EXPECT_EQ(wrapped("", 5), "");
+  EXPECT_EQ(wrapped("a\n\nb\n", 5), "a\n\nb\n");
 }

@@ -86,6 +86,31 @@ TEST_F(RunFiles, BrokenPipeStopsPrintingAlone) {
   EXPECT_NE(log.find("step 30/30"), std::string::npos) << "the log goes on: " << log;
 }
 
+TEST_F(RunFiles, TheProgressLineFitsTheTerminal) {
+  UpdateMetrics update;
+  update.step = 123456;
+  update.loss = 0.123456;
+  update.learningRate = 3.33e-4;
+  update.samples = 512;
+  update.tokens = 1 << 20;
+  update.seconds = 0.01;
+  for (size_t columns : {120u, 60u, 40u, 20u}) {
+    ASSERT_EQ(::setenv("COLUMNS", std::to_string(columns).c_str(), 1), 0);
+    std::FILE *screen = std::fopen(at("screen").c_str(), "w+");
+    Progress progress(1000000, 0, 1, /*terminal=*/true, screen);
+    progress.update(update);
+    std::fclose(screen);
+    auto text = readFile(at("screen"));
+    ASSERT_TRUE(text.ok());
+    const std::string line = text->substr(text->find("\033[K") + 3);
+    EXPECT_LT(line.size(), columns) << line;
+    EXPECT_NE(line.find("step 123456/100"), std::string::npos) << line;
+    EXPECT_EQ(line.find("loss 0.12346") != std::string::npos, columns >= 40) << line;
+    EXPECT_EQ(line.find("lr 0.000333") != std::string::npos, columns == 120) << line;
+  }
+  ::unsetenv("COLUMNS");
+}
+
 TEST_F(RunFiles, TheLineOfAScanIsWiped) {
   std::FILE *terminal = std::tmpfile();
   ASSERT_NE(terminal, nullptr);
