@@ -62,7 +62,7 @@ public:
   std::string place(uint64_t index) const override { return base->place(index); }
   uint64_t hostBytes() const override { return base->hostBytes(); }
   Status read(uint64_t index, std::byte *destination) const override {
-    thread_local std::vector<uint64_t> missing;
+    std::vector<uint64_t> missing;
     Status status = base->readPresent(index, destination, missing);
     const uint64_t width = plan::dtypeBytes(type().dtype());
     for (uint64_t element : missing)
@@ -92,14 +92,14 @@ public:
   }
   std::string place(uint64_t index) const override { return parts.front()->place(index); }
   Status read(uint64_t index, std::byte *destination) const override {
-    thread_local std::vector<std::byte> memory;
     const plan::DType dtype = type().dtype();
     for (const Column *part : parts) {
-      memory.resize(part->sampleBytes());
+      const uint64_t bytes = part->sampleBytes();
+      SampleMemory memory(bytes);
       if (Status status = part->read(index, memory.data()); !status.ok())
         return status;
       const plan::DType from = part->type().dtype();
-      const uint64_t count = memory.size() / std::max<uint64_t>(plan::dtypeBytes(from), 1);
+      const uint64_t count = bytes / std::max<uint64_t>(plan::dtypeBytes(from), 1);
       if (auto bad = convertElements(memory.data(), from, destination, dtype, count))
         return error("column '{}', sample {}: value {} does not fit the {} of column '{}'", part->name(), index,
                      elementText(memory.data(), from, *bad), plan::dtypeName(dtype), name());

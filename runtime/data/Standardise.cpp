@@ -28,9 +28,7 @@ public:
   bool isComputed() const override { return base->isComputed(); }
   Status read(uint64_t index, std::byte *destination) const override { return draw(index, {}, destination); }
   Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
-    thread_local std::vector<std::byte> memory;
-    std::vector<std::byte> sample = std::move(memory); // the base may be a column of this kind
-    sample.resize(base->sampleBytes());
+    SampleMemory sample(base->sampleBytes());
     Status status = base->draw(index, draw, sample.data());
     const plan::DType dtype = base->type().dtype();
     for (uint64_t i = 0, count = sampleBytes() / sizeof(float); status.ok() && i < count; ++i) {
@@ -41,7 +39,6 @@ public:
         return error("column '{}', sample {}: value {} standardised does not fit f32", name(), index, value);
       std::memcpy(destination + i * sizeof(float), &result, sizeof(float));
     }
-    memory = std::move(sample);
     return status;
   }
 

@@ -160,32 +160,28 @@ public:
   uint64_t hostBytes() const override { return base->hostBytes(); }
   bool isComputed() const override { return base->isComputed(); }
   Status read(uint64_t index, std::byte *destination) const override {
-    scratch().resize(base->sampleBytes());
-    Status status = base->read(index, scratch().data());
-    return status.ok() ? convert(index, destination) : status;
+    SampleMemory sample(base->sampleBytes());
+    Status status = base->read(index, sample.data());
+    return status.ok() ? convert(index, sample.data(), destination) : status;
   }
   Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
-    scratch().resize(base->sampleBytes());
-    Status status = base->draw(index, draw, scratch().data());
-    return status.ok() ? convert(index, destination) : status;
+    SampleMemory sample(base->sampleBytes());
+    Status status = base->draw(index, draw, sample.data());
+    return status.ok() ? convert(index, sample.data(), destination) : status;
   }
   Status readPresent(uint64_t index, std::byte *destination, std::vector<uint64_t> &missing) const override {
-    scratch().resize(base->sampleBytes());
-    Status status = base->readPresent(index, scratch().data(), missing);
-    return status.ok() ? convert(index, destination) : status;
+    SampleMemory sample(base->sampleBytes());
+    Status status = base->readPresent(index, sample.data(), missing);
+    return status.ok() ? convert(index, sample.data(), destination) : status;
   }
 
 private:
-  static std::vector<std::byte> &scratch() {
-    thread_local std::vector<std::byte> memory;
-    return memory;
-  }
-  Status convert(uint64_t index, std::byte *destination) const {
+  Status convert(uint64_t index, const std::byte *sample, std::byte *destination) const {
     const plan::DType from = base->type().dtype();
-    if (auto bad = convertElements(scratch().data(), from, destination, type().dtype(),
+    if (auto bad = convertElements(sample, from, destination, type().dtype(),
                                    sampleBytes() / plan::dtypeBytes(type().dtype())))
-      return error("column '{}', sample {}: value {} does not fit {}", name(), index,
-                   elementText(scratch().data(), from, *bad), plan::dtypeName(type().dtype()));
+      return error("column '{}', sample {}: value {} does not fit {}", name(), index, elementText(sample, from, *bad),
+                   plan::dtypeName(type().dtype()));
     return Status();
   }
 

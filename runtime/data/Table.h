@@ -12,6 +12,24 @@
 
 namespace tcc::runtime {
 
+/// Memory for one sample of a column that another column reads: of the thread, or new where the thread's is in use
+/// because columns of this kind contain each other.
+class SampleMemory {
+public:
+  explicit SampleMemory(uint64_t bytes) : memory(std::move(spare())) { memory.resize(bytes); }
+  ~SampleMemory() { spare() = std::move(memory); }
+  SampleMemory(const SampleMemory &) = delete;
+  SampleMemory &operator=(const SampleMemory &) = delete;
+  std::byte *data() { return memory.data(); }
+
+private:
+  static std::vector<std::byte> &spare() {
+    thread_local std::vector<std::byte> kept;
+    return kept;
+  }
+  std::vector<std::byte> memory;
+};
+
 /// Where the rows of a table stand in their file.
 class RowPlaces {
 public:

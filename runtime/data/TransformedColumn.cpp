@@ -13,6 +13,7 @@
 #include "runtime/data/transforms/Transform.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <map>
 #include <sstream>
@@ -24,24 +25,44 @@ using recipe::TransformKind;
 using recipe::TransformSpec;
 
 namespace {
+/// Two images of the thread, or new ones where these are in use because columns of this kind contain each other.
+struct ThreadImages {
+  Image image = std::move(kept()[0]), spare = std::move(kept()[1]);
+  ThreadImages() = default;
+  ThreadImages(const ThreadImages &) = delete;
+  ThreadImages &operator=(const ThreadImages &) = delete;
+  ~ThreadImages() {
+    kept()[0] = std::move(image);
+    kept()[1] = std::move(spare);
+  }
+  static std::array<Image, 2> &kept() {
+    thread_local std::array<Image, 2> images;
+    return images;
+  }
+};
+
 class TransformedColumn : public Column {
 public:
   struct Step {
     TransformPointer transform;
     uint32_t number; ///< its place in the recipe; random numbers are drawn by seed, epoch, sample and this number
   };
-  /// `flat`: a sample is a matrix, an image of one channel without the axis of the channels.
+  /// `flat`: a sample is a matrix, an image of one channel without the axis of the channels. `drawsBase`: the base has
+  /// transforms of its own, which draw.
   TransformedColumn(std::unique_ptr<Column> base, plan::TensorType type, ImageShape result, std::vector<Step> steps,
-                    bool flat)
+                    bool flat, bool drawsBase)
       : Column(base->name(), std::move(type)), base(std::move(base)), result(result), steps(std::move(steps)),
-        flat(flat) {}
+        flat(flat), drawsBase(drawsBase) {}
 
   Status read(uint64_t index, std::byte *destination) const override { return draw(index, {}, destination); }
 
   Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
-    thread_local Image image, spare;
+    ThreadImages images;
+    Image &image = images.image, &spare = images.spare;
     size_t done = 0;
-    if (Status status = base->readsParts() ? readCut(index, draw, image, spare, done) : base->readImage(index, image);
+    if (Status status = drawsBase            ? drawBase(index, draw, image)
+                        : base->readsParts() ? readCut(index, draw, image, spare, done)
+                                             : base->readImage(index, image);
         !status.ok())
       return status;
     if (flat) {
@@ -73,6 +94,12 @@ public:
   bool isComputed() const override { return true; }
 
 private:
+  Status drawBase(uint64_t index, const Draw &draw, Image &image) const {
+    const ImageShape shape = base->imageShape();
+    image.reshape(shape.channels, shape.height, shape.width, /*newFloats=*/true);
+    return base->draw(index, draw, reinterpret_cast<std::byte *>(image.values.data()));
+  }
+
   /// Reads what the first transforms choose and scale, and does so; `done` becomes the number of these.
   Status readCut(uint64_t index, const Draw &draw, Image &image, Image &spare, size_t &done) const {
     Cut cut;
@@ -102,7 +129,7 @@ private:
   std::unique_ptr<Column> base;
   ImageShape result;
   std::vector<Step> steps;
-  bool flat;
+  bool flat, drawsBase;
 };
 
 /// Class probabilities of integer labels.
@@ -165,7 +192,8 @@ bool worksOnNumbers(std::span<const TransformSpec> specs) {
 /// `shared`: by the number of a transform that moves a mask, the shape that it is given for the column or the mask,
 /// whichever came first.
 Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs, const std::string &cache,
-            const DatasetOptions &options, std::map<size_t, ImageShape> &shared, bool casts) {
+            const DatasetOptions &options, std::map<size_t, ImageShape> &shared, bool casts,
+            bool drawsBase) {
   if (!specs.empty() && specs.front().ofMasks && !column->holdsImages())
     return error(
         "{}: mask = '{}' is {}; store class numbers as u8, or shares as f32: [samples, height, width] or [samples, "
@@ -221,7 +249,7 @@ Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> spec
       return made.status();
     column = made.take();
   }
-  column = std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps), flat);
+  column = std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps), flat, drawsBase);
   return Status();
 }
 
@@ -295,7 +323,7 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
         own.push_back(std::move(spec));
     std::string folder = isCompressed(*column) ? cache : "";
     if (!folder.empty() && (own.empty() || own.front().kind->works != TransformKind::Works::OnImages)) {
-      if (Status status = wrap(column, {}, folder, options, shared, false); !status.ok())
+      if (Status status = wrap(column, {}, folder, options, shared, false, false); !status.ok())
         return status;
       folder.clear();
     }
@@ -311,7 +339,7 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
       while (end < own.size() && own[end].kind->works == TransformKind::Works::OnImages)
         ++end;
       Status status = end > begin ? wrap(column, std::span(own).subspan(begin, end - begin), std::exchange(folder, ""),
-                                         options, shared, dataset.castsToF32)
+                                         options, shared, dataset.castsToF32, standards > 0)
                                   : makeOneHot(column, own[end++]);
       if (!status.ok())
         return status;

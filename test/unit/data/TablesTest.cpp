@@ -159,6 +159,57 @@ TEST_F(Tables, ColumnsSideBySide) {
   expectError(csv("a,b\n1,red\n", {{"columns.x", "[\"a\", \"b\"]"}}), {"data.columns.x", "'red'"});
 }
 
+TEST_F(Tables, StandardiseBetweenOtherTransforms) {
+  auto data =
+      csv("x.0,x.1\n1,2\n3,6\n",
+          {{"transform", "tables = [ { kind = 'scale', column = 'x', factor = 2 }, { kind = 'standardise', column = "
+                         "'x' }, { kind = 'scale', column = 'x', offset = 10 } ]"}});
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_EQ(readSample<float>(*data->find("x"), 0), (std::vector<float>{9, 9}));
+  EXPECT_EQ(readSample<float>(*data->find("x"), 1), (std::vector<float>{11, 11}));
+}
+
+/// A random transform before it draws anew in each epoch, also where others follow.
+TEST_F(Tables, StandardiseKeepsWhatIsDrawn) {
+  std::vector<float> pixels(2 * 1 * 8 * 8);
+  for (size_t i = 0; i < pixels.size(); ++i)
+    pixels[i] = static_cast<float>(i);
+  ASSERT_TRUE(writeSafetensors(at("d.safetensors"), {tensorOf("image", plan::F32, {2, 1, 8, 8}, pixels)}).ok());
+  const std::string crop = "{ kind = 'random_crop', size = 2 }",
+                    standard = "{ kind = 'standardise', column = 'image' }", flip = "{ kind = 'vertical_flip', p = 1 }";
+  auto drawn = [&](const std::string &tables, uint64_t epoch) {
+    auto data = openDataset(at("d.safetensors"), with({{"transform", "tables = [" + tables + "]"}}));
+    EXPECT_TRUE(data.ok()) << data.message();
+    std::vector<float> values(4);
+    Draw draw;
+    draw.seed = 7;
+    draw.epoch = epoch;
+    EXPECT_TRUE(data->find("image")->draw(1, draw, reinterpret_cast<std::byte *>(values.data())).ok());
+    return values;
+  };
+  int different = 0;
+  for (uint64_t epoch = 0; epoch < 8; ++epoch) {
+    std::vector<float> alone = drawn(crop + "," + standard, epoch),
+                       turned = drawn(crop + "," + standard + "," + flip, epoch);
+    EXPECT_EQ(turned, (std::vector<float>{alone[2], alone[3], alone[0], alone[1]})) << "epoch " << epoch;
+    different += turned != drawn(crop + "," + standard + "," + flip, 0);
+  }
+  EXPECT_GT(different, 0);
+}
+
+/// Columns that contain columns of their kind read each its own memory.
+TEST_F(Tables, ColumnsOfColumns) {
+  auto data =
+      csv("a,b,c\n1,2.5,NA\n3,4.5,7\n", {{"columns.x", "[\"a\", \"b\"]"},
+                                         {"columns.y", "[\"x\", \"c\", \"x\"]"},
+                                         {"missing.c", "\"mean\""},
+                                         {"transform", "tables = [ { kind = 'scale', column = 'c', factor = 2 } ]"}});
+  ASSERT_TRUE(data.ok()) << data.message();
+  EXPECT_EQ(readSample<double>(*data->find("y"), 0), (std::vector<double>{1, 2.5, 7, 1, 2.5}));
+  EXPECT_EQ(readSample<double>(*data->find("y"), 1), (std::vector<double>{3, 4.5, 7, 3, 4.5}));
+  EXPECT_EQ(readSample<float>(*data->find("c"), 0), std::vector<float>{14});
+}
+
 TEST_F(Tables, ColumnsThatNobodyReadsMayHoldAnything) {
   auto data = csv("x,when,name\n1,2026-11-27,Ann\n2,,\n");
   ASSERT_TRUE(data.ok()) << data.message();
