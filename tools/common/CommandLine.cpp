@@ -39,7 +39,7 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &problem) {
     if (problem.get_exit_code() == 0) {
-      if (dynamic_cast<const CLI::CallForHelp *>(&problem))
+      if (problem.get_name() == "CallForHelp") // no cast: LLVM's objects have no type information
         printResult("{}", wrapped(app.help(), columnsOf(STDOUT_FILENO).value_or(kPipedColumns)));
       else
         app.exit(problem);
