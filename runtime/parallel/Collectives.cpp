@@ -1,6 +1,7 @@
 //===- Collectives.cpp - collectives over links --------------------------===//
 #include "runtime/parallel/Collectives.h"
 #include "runtime/parallel/Sums.h"
+#include "runtime/plan/PlanFile.h"
 
 #include <algorithm>
 #include <chrono>
@@ -18,23 +19,57 @@ constexpr const char *kNames[] = {"an all-reduce", "a reduce-scatter",     "an a
 /// All ranks' parts of a block: what is added should be in the cache still.
 constexpr uint64_t kStagingBytes = uint64_t(2) << 20;
 
-/// Begins each message of a collective. What follows begins at a multiple of 64 bytes, so that it can be lent.
+/// Begins each message of a collective: everything that decides which bytes follow, and to whom they belong. What
+/// follows begins at a multiple of 64 bytes, so that it can be lent.
 struct Header {
   uint64_t number;
   uint32_t kind;
   uint32_t dtype;
   uint64_t bytes;
-  uint32_t group[3]; ///< whose call it is: RankGroup; zeros: all ranks
-  uint32_t unused[7];
+  uint64_t partBytes; ///< of a rank's part of a block
+  uint64_t layout;    ///< of the tensors of a call with shards, as a checksum
+  uint32_t group[3];  ///< whose call it is: RankGroup; zeros: all ranks
+  uint32_t root;      ///< of a broadcast
+  uint32_t unused[2];
   bool operator==(const Header &) const = default;
 };
+static_assert(sizeof(Header) == 64);
 
 std::string textOf(const Header &header) {
   if (header.kind >= std::size(kNames))
     return "something unknown";
   const auto [first, stride, count] = header.group;
-  return fmt::format("{} of {} bytes, its call {}{}", kNames[header.kind], header.bytes, header.number,
-                     count ? fmt::format(" with {} ranks from {} on", count, first) : "");
+  std::string text = fmt::format("{} of {} bytes, its call {}", kNames[header.kind], header.bytes, header.number);
+  if (header.kind == static_cast<uint32_t>(Kind::AllReduce) ||
+      header.kind == static_cast<uint32_t>(Kind::ReduceScatter))
+    text += fmt::format(" in parts of {}", header.partBytes);
+  if (header.kind == static_cast<uint32_t>(Kind::Broadcast))
+    text += fmt::format(" from rank {}", header.root);
+  if (header.layout)
+    text += fmt::format(" of tensors {:016x}", header.layout);
+  return count ? text + fmt::format(" with {} ranks from {} on", count, first) : text;
+}
+
+/// What the ranks agree on before the first collective.
+struct Terms {
+  uint64_t magic = 0x31736d7265746374; ///< "tcterms1": changes with the messages of collectives
+  uint64_t headerBytes = sizeof(Header);
+  uint64_t blockBytes = 0;        ///< of a rank's part of a block; 0: as many as fit into kStagingBytes
+  uint64_t mostLent = UINT64_MAX; ///< what the wires of this rank lend, the least of all peers
+};
+
+/// Of a rank's part of a block, of so many ranks: the same on every rank, whatever wires it has.
+uint64_t partBytesOf(const Terms &agreed, uint32_t size) {
+  const uint64_t wanted = agreed.blockBytes ? agreed.blockBytes : kStagingBytes / size;
+  return std::max<uint64_t>(std::min(wanted, agreed.mostLent) / 64 * 64, 64);
+}
+
+/// A checksum of how tensors are divided.
+uint64_t layoutOf(std::span<const ShardedPiece> wholes) {
+  std::vector<uint64_t> sizes;
+  for (const ShardedPiece &one : wholes)
+    sizes.insert(sizes.end(), {one.whole.bytes, one.shardBytes});
+  return plan::hashBytes(sizes.data(), sizes.size() * sizeof(uint64_t)) | 1;
 }
 
 /// Bytes [begin, end) of the pieces, one behind the other.
@@ -88,14 +123,9 @@ private:
 
 class LinkedCommunicator final : public Communicator {
 public:
-  /// `group`: the ranks of the links, if these are not all of a job.
-  LinkedCommunicator(std::unique_ptr<Links> given, uint64_t blockBytes, std::optional<RankGroup> group = std::nullopt)
-      : links(std::move(given)), blockBytes(blockBytes), ofJob(group) {
-    uint64_t most = blockBytes ? blockBytes : kStagingBytes / size();
-    for (uint32_t peer = 0; peer < size(); ++peer)
-      if (const uint64_t lent = peer == rank() ? 0 : links->mostLent(peer); lent > 0)
-        most = std::min(most, lent);
-    partBytes = std::max<uint64_t>(most / 64 * 64, 64);
+  /// `agreed`: with all ranks of the job. `group`: the ranks of the links, if these are not all of a job.
+  LinkedCommunicator(std::unique_ptr<Links> given, const Terms &agreed, std::optional<RankGroup> group = std::nullopt)
+      : links(std::move(given)), agreed(agreed), ofJob(group), partBytes(partBytesOf(agreed, size())) {
     heard.resize(size());
   }
 
@@ -120,7 +150,7 @@ public:
       if (known == ranks)
         return *group;
     groups.emplace_back(
-        ranks, std::make_unique<LinkedCommunicator>(std::make_unique<GroupLinks>(*links, ranks), blockBytes, ranks));
+        ranks, std::make_unique<LinkedCommunicator>(std::make_unique<GroupLinks>(*links, ranks), agreed, ranks));
     return *groups.back().second;
   }
 
@@ -160,6 +190,7 @@ public:
     if (!canSum(dtype) || bytes % width != 0 || own.size() != wholes.size())
       return error("internal error: a reduce-scatter of {} bytes of {}", bytes, plan::dtypeName(dtype));
     begin(Kind::ReduceScatter, dtype, bytes);
+    current.layout = layoutOf(wholes);
     std::vector<Piece> results;
     for (size_t i = 0; i < own.size(); ++i)
       results.push_back({own[i].data, wholes[i].part(rank()).bytes});
@@ -186,6 +217,7 @@ public:
     for (const ShardedPiece &one : wholes)
       bytes += one.whole.bytes;
     begin(Kind::AllGather, plan::DTYPE_NONE, bytes);
+    current.layout = layoutOf(wholes);
     return exchange([&](uint32_t) { return partsOf(wholes, rank()); },
                     [&](uint32_t peer) { return partsOf(wholes, peer); });
   }
@@ -193,6 +225,7 @@ public:
   Status broadcast(std::span<const Piece> pieces, uint32_t root) override {
     Scope scope(*this);
     begin(Kind::Broadcast, plan::DTYPE_NONE, bytesOf(pieces));
+    current.root = root;
     const std::vector<Piece> all(pieces.begin(), pieces.end()), none;
     return exchange([&](uint32_t) { return rank() == root ? all : none; },
                     [&](uint32_t peer) { return peer == root ? all : none; });
@@ -257,7 +290,12 @@ private:
   };
 
   void begin(Kind kind, plan::DType dtype, uint64_t bytes) {
-    current = {++counted.calls, static_cast<uint32_t>(kind), static_cast<uint32_t>(dtype), bytes, {}, {}};
+    current = {};
+    current.number = ++counted.calls;
+    current.kind = static_cast<uint32_t>(kind);
+    current.dtype = static_cast<uint32_t>(dtype);
+    current.bytes = bytes;
+    current.partBytes = partBytes;
     if (ofJob)
       current.group[0] = ofJob->first, current.group[1] = ofJob->stride, current.group[2] = ofJob->count;
     introduced = false;
@@ -373,10 +411,10 @@ private:
   }
 
   std::unique_ptr<Links> links;
-  const uint64_t blockBytes;
+  const Terms agreed;
   const std::optional<RankGroup> ofJob;
+  const uint64_t partBytes; ///< of a rank's part of a block
   std::vector<std::pair<RankGroup, std::unique_ptr<LinkedCommunicator>>> groups;
-  uint64_t partBytes = 0; ///< of a rank's part of a block
   Header current{};
   bool introduced = false; ///< the current collective's header has been sent
   std::vector<Header> heard;
@@ -385,8 +423,46 @@ private:
   std::vector<std::byte> staging;
   CollectiveCounts counted;
 };
+
+/// The ranks of the links tell each other their terms: the least of each number holds for all.
+Expected<Terms> agree(Links &links, uint64_t blockBytes) {
+  const uint32_t size = links.size();
+  std::vector<Terms> all(size);
+  Terms &own = all[links.rank()];
+  own.blockBytes = blockBytes;
+  for (uint32_t peer = 0; peer < size; ++peer)
+    if (const uint64_t lent = peer == links.rank() ? 0 : links.mostLent(peer); lent > 0)
+      own.mostLent = std::min(own.mostLent, lent);
+  std::vector<Transfer> transfers;
+  auto pieceOf = [&](uint32_t rank) { return Piece{reinterpret_cast<std::byte *>(&all[rank]), sizeof(Terms)}; };
+  for (uint32_t peer = 0; peer < size; ++peer)
+    if (peer != links.rank()) {
+      transfers.push_back({peer, true, {pieceOf(links.rank())}});
+      transfers.push_back({peer, false, {pieceOf(peer)}});
+    }
+  if (Status status = transfers.empty() ? Status() : links.exchange(transfers); !status.ok())
+    return status;
+  Terms agreed = own;
+  for (uint32_t peer = 0; peer < size; ++peer) {
+    if (all[peer].magic != own.magic || all[peer].headerBytes != own.headerBytes) {
+      std::string text =
+          fmt::format("{} speaks another version of the collectives than {}; start the same trun on every "
+                      "machine",
+                      links.describe(peer), links.describe(links.rank()));
+      links.abort(text);
+      return Status(text);
+    }
+    agreed.blockBytes = std::min(agreed.blockBytes, all[peer].blockBytes);
+    agreed.mostLent = std::min(agreed.mostLent, all[peer].mostLent);
+  }
+  return agreed;
+}
 } // namespace
 
-std::unique_ptr<Communicator> tcc::runtime::makeCommunicator(std::unique_ptr<Links> links, uint64_t blockBytes) {
-  return std::make_unique<LinkedCommunicator>(std::move(links), blockBytes);
+Expected<std::unique_ptr<Communicator>> tcc::runtime::makeCommunicator(std::unique_ptr<Links> links,
+                                                                       uint64_t blockBytes) {
+  auto agreed = agree(*links, blockBytes);
+  if (!agreed)
+    return agreed.status();
+  return std::unique_ptr<Communicator>(std::make_unique<LinkedCommunicator>(std::move(links), *agreed));
 }

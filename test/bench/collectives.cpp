@@ -49,7 +49,12 @@ int main(int argc, char **argv) {
   auto links = linksOf(argc, argv, status);
   if (!links)
     return status;
-  auto ranks = makeCommunicator(std::move(links));
+  auto made = makeCommunicator(std::move(links));
+  if (!made) {
+    std::fprintf(stderr, "%s\n", made.message().c_str());
+    return kExitFault;
+  }
+  auto ranks = made.take();
   for (uint64_t bytes : {uint64_t(4), uint64_t(4096), uint64_t(1) << 20, uint64_t(25) << 20, uint64_t(100) << 20}) {
     std::vector<float> values(bytes / sizeof(float), 1);
     const Piece piece{reinterpret_cast<std::byte *>(values.data()), bytes};

@@ -17,7 +17,10 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
                      const std::function<Status(Communicator *)> &body) {
   options.sharers = place.launched || place.bound ? 1 : std::max(place.localSize, 1u);
   options.localRank = place.localRank;
-  std::unique_ptr<Communicator> ranks = makeCommunicator(std::move(links));
+  auto made = makeCommunicator(std::move(links));
+  if (!made)
+    return made.status();
+  const std::unique_ptr<Communicator> ranks = made.take();
   if (place.rank == 0)
     return body(ranks.get());
   std::FILE *nowhere = std::fopen("/dev/null", "w");

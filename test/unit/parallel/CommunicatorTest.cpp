@@ -11,7 +11,9 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <fmt/ranges.h>
 #include <functional>
 #include <gtest/gtest.h>
 #include <limits>
@@ -23,8 +25,10 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Runs `body` as every rank of a job at once; `localSize`: of them on this machine.
-void asRanksOf(uint32_t size, uint32_t localSize, const std::function<void(std::unique_ptr<Links>)> &body) {
+/// Runs `body` as every rank of a job at once; `localSizes`: by rank, how many of them it believes are on its machine.
+/// One that is alone offers no shared memory.
+void asRanksOf(const std::vector<uint32_t> &localSizes, const std::function<void(std::unique_ptr<Links>)> &body) {
+  const auto size = static_cast<uint32_t>(localSizes.size());
   auto listener = listenOn("127.0.0.1", 0);
   ASSERT_TRUE(listener.ok()) << listener.message();
   auto port = portOf(*listener);
@@ -36,7 +40,7 @@ void asRanksOf(uint32_t size, uint32_t localSize, const std::function<void(std::
       RankPlace place;
       place.rank = rank;
       place.size = size;
-      place.localSize = localSize;
+      place.localSize = localSizes[rank];
       place.address = "127.0.0.1";
       place.port = *port;
       place.token = 42;
@@ -50,10 +54,22 @@ void asRanksOf(uint32_t size, uint32_t localSize, const std::function<void(std::
     thread.join();
 }
 
+void asRanksOf(uint32_t size, uint32_t localSize, const std::function<void(std::unique_ptr<Links>)> &body) {
+  asRanksOf(std::vector<uint32_t>(size, localSize), body);
+}
+
+void asRanks(const std::vector<uint32_t> &localSizes, const std::function<void(Communicator &)> &body,
+             uint64_t blockBytes) {
+  asRanksOf(localSizes, [&](std::unique_ptr<Links> links) {
+    auto ranks = makeCommunicator(std::move(links), blockBytes);
+    ASSERT_TRUE(ranks.ok()) << ranks.message();
+    body(**ranks);
+  });
+}
+
 void asRanks(uint32_t size, const std::function<void(Communicator &)> &body, uint64_t blockBytes = 4096) {
   for (uint32_t localSize : {1u, size})
-    asRanksOf(size, localSize,
-              [&](std::unique_ptr<Links> links) { body(*makeCommunicator(std::move(links), blockBytes)); });
+    asRanks(std::vector<uint32_t>(size, localSize), body, blockBytes);
 }
 
 template <typename T> Piece pieceOf(std::vector<T> &values, size_t begin, size_t count) {
@@ -132,6 +148,128 @@ TEST(Communicator, GroupsComputeAlone) {
     EXPECT_EQ(ranks.counts().calls, 3u);
     // The ranks meet as one job afterwards.
     ASSERT_TRUE(ranks.barrier().ok());
+  });
+}
+
+/// Ranks by node, as every launcher numbers them: {2, 1} has ranks 0 and 1 on one node, rank 2 on another.
+std::vector<uint32_t> localSizesOf(const std::vector<uint32_t> &nodes) {
+  std::vector<uint32_t> sizes;
+  for (uint32_t node : nodes)
+    sizes.insert(sizes.end(), node, node);
+  return sizes;
+}
+
+/// Sums of ranks whose wires lend different numbers of bytes, with the blocks of a real job: of all ranks, of nodes and
+/// across nodes, whole and in shards.
+void checkSums(const std::vector<uint32_t> &localSizes, const std::vector<std::vector<float>> &all,
+               const std::vector<float> &expected, const std::string &what) {
+  const auto size = static_cast<uint32_t>(localSizes.size());
+  const size_t count = expected.size(), share = (count + size - 1) / size;
+  asRanks(
+      localSizes,
+      [&](Communicator &ranks) {
+        const uint32_t rank = ranks.rank();
+        std::vector<float> values = all[rank], shard(share), gathered(count);
+        const Piece whole = pieceOf(values, 0, count), own = pieceOf(shard, 0, share);
+        const ShardedPiece source{whole, share * sizeof(float)},
+            parts{pieceOf(gathered, 0, count), share * sizeof(float)};
+        Status status = ranks.reduceScatter({&source, 1}, {&own, 1}, plan::F32);
+        ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+        const Piece mine = parts.part(rank);
+        std::memcpy(mine.data, shard.data(), mine.bytes);
+        status = ranks.allGather({&parts, 1});
+        ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+        EXPECT_TRUE(std::memcmp(gathered.data(), expected.data(), count * sizeof(float)) == 0)
+            << what << ": reduce-scatter and all-gather on rank " << rank;
+        if (size % 2 == 0) { // nodes of two, then across nodes: the tree of all ranks
+          status = ranks.group({rank - rank % 2, 1, 2}).allReduce({&whole, 1}, plan::F32);
+          ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+          status = ranks.group({rank % 2, 2, size / 2}).allReduce({&whole, 1}, plan::F32);
+          ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+          EXPECT_TRUE(std::memcmp(values.data(), expected.data(), count * sizeof(float)) == 0)
+              << what << ": nodes of two on rank " << rank;
+          values = all[rank];
+        }
+        status = ranks.allReduce({&whole, 1}, plan::F32);
+        ASSERT_TRUE(status.ok()) << what << ": " << status.message();
+        EXPECT_TRUE(std::memcmp(values.data(), expected.data(), count * sizeof(float)) == 0)
+            << what << ": all-reduce on rank " << rank;
+      },
+      0);
+}
+
+/// What the ranks of a job bring, and its sum: more than a block of any number of ranks.
+std::pair<std::vector<std::vector<float>>, std::vector<float>> bigContributions(uint32_t size) {
+  constexpr size_t kCount = 450'001; // 1.8 MB: a block of ranks with shared memory has at most 1.5 MiB
+  std::vector<std::vector<float>> all;
+  for (uint32_t rank = 0; rank < size; ++rank) {
+    std::vector<float> &values = all.emplace_back(contribution<float>(rank, 1000));
+    values.reserve(kCount);
+    while (values.size() < kCount)
+      values.push_back(values[values.size() - 1000] * 1.0009765625f);
+  }
+  std::vector<float> sum(kCount);
+  for (size_t i = 0; i < kCount; ++i)
+    sum[i] = treeSum(all, i, 0, size);
+  return {std::move(all), std::move(sum)};
+}
+
+/// Calls `body` with every division of so many ranks into nodes, in order: 2^(ranks − 1).
+void forSplits(uint32_t ranks, std::vector<uint32_t> &nodes, const std::function<void()> &body) {
+  if (ranks == 0)
+    return body();
+  for (uint32_t first = 1; first <= ranks; ++first) {
+    nodes.push_back(first);
+    forSplits(ranks - first, nodes, body);
+    nodes.pop_back();
+  }
+}
+
+TEST(Communicator, SumsAreTheSameHoweverRanksAreSplitOverNodes) {
+  // All splits up to six ranks; with TCC_RANKS_ALL=1 up to nine, and uneven ones of sixteen.
+  const bool everything = std::getenv("TCC_RANKS_ALL") != nullptr;
+  std::vector<uint32_t> nodes;
+  for (uint32_t size = 2; size <= (everything ? 9u : 6u); ++size) {
+    const auto [all, sum] = bigContributions(size);
+    forSplits(size, nodes, [&, &all = all, &sum = sum] {
+      checkSums(localSizesOf(nodes), all, sum, fmt::format("nodes of {} ranks", fmt::join(nodes, "+")));
+    });
+  }
+  if (!everything)
+    return;
+  const auto [all, sum] = bigContributions(16);
+  for (uint32_t first = 1; first < 16; ++first)
+    for (const std::vector<uint32_t> &split : {std::vector<uint32_t>{first, 16 - first}, {1, first, 15 - first}})
+      if (split.back() > 0)
+        checkSums(localSizesOf(split), all, sum, fmt::format("nodes of {} ranks", fmt::join(split, "+")));
+}
+
+TEST(Communicator, SumsAreTheSameWhereSharedMemoryFailsOnOneRank) {
+  for (uint32_t size : {2u, 3u, 4u, 6u}) {
+    const auto [all, sum] = bigContributions(size);
+    for (uint32_t without = 0; without < size; ++without) {
+      std::vector<uint32_t> localSizes(size, size);
+      localSizes[without] = 1;
+      checkSums(localSizes, all, sum, fmt::format("{} ranks, rank {} without shared memory", size, without));
+    }
+  }
+}
+
+TEST(Communicator, RanksThatCutTensorsDifferentlyAreTold) {
+  asRanks(2, [](Communicator &ranks) {
+    std::vector<float> values(64, 1);
+    const ShardedPiece whole{pieceOf(values, 0, 64), ranks.rank() ? 128u : 192u};
+    Status status = ranks.allGather({&whole, 1});
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("different collectives"), std::string::npos) << status.message();
+  });
+  asRanks(2, [](Communicator &ranks) {
+    std::vector<float> values(64, 1);
+    const Piece piece = pieceOf(values, 0, 64);
+    Status status = ranks.broadcast({&piece, 1}, ranks.rank());
+    ASSERT_FALSE(status.ok());
+    EXPECT_NE(status.message().find("from rank 0"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("from rank 1"), std::string::npos) << status.message();
   });
 }
 
