@@ -3,6 +3,7 @@
 #include "runtime/data/Sampler.h"
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Metrics.h"
+#include "runtime/train/Ranks.h"
 #include "runtime/train/Scalars.h"
 #include "support/PlanNames.h"
 
@@ -70,7 +71,10 @@ private:
   Status findEntries() {
     const plan::Plan &plan = session.plan();
     if (session.worldSize() > 1)
-      for (const Status &status : {requireRanks(session), checkVirtualRanks(session)})
+      for (const Status &status :
+           {requireRanks(session), checkVirtualRanks(session),
+            compareLines(*session.ranks, fmt::format("--entry={}\n--warmup={}\n--steps={}\n", options.entry,
+                                                     options.warmup, options.steps))})
         if (!status.ok())
           return status;
     uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));

@@ -44,12 +44,20 @@ std::string tcc::runtime::differencesOf(const std::vector<std::string> &texts,
   return count > kMostTold ? told + fmt::format("; and {} differences more", count - kMostTold) : told;
 }
 
+Status tcc::runtime::compareLines(Communicator &ranks, const std::string &text) {
+  auto texts = ranks.gatherTexts(text);
+  if (!texts)
+    return texts.status();
+  std::string differences = differencesOf(*texts, [&](uint32_t rank) { return ranks.describe(rank); });
+  if (!differences.empty()) // all know it before one of them ends: no rank is told of another's failure
+    (void)ranks.barrier();
+  return differences.empty() ? Status()
+                             : error("the ranks of the job differ: {}; start all with the same command", differences);
+}
+
 Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &options, const PreparedRun &run) {
   std::string text;
   auto add = [&](const std::string &key, const auto &value) { text += fmt::format("{}={}\n", key, value); };
-  add("program", run.record.producer);
-  add("plan", fmt::format("{:016x} ({})", session.reader.checksum(), session.plan().model()));
-  add("target", session.plan().target());
   for (const auto &[key, value] : run.record.training)
     add(key, value);
   if (run.record.data) {
@@ -68,14 +76,7 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
   add("step", run.position.step);
   add("steps in all", run.totalSteps);
   add("--init", options.init);
-  for (size_t i = 0; i < options.settings.size(); ++i)
-    add(fmt::format("--set {}", i), options.settings[i]);
-  auto texts = session.ranks->gatherTexts(text);
-  if (!texts)
-    return texts.status();
-  std::string differences = differencesOf(*texts, [&](uint32_t rank) { return session.ranks->describe(rank); });
-  return differences.empty() ? Status()
-                             : error("the ranks of the job differ: {}; start all with the same command", differences);
+  return compareLines(*session.ranks, text);
 }
 
 std::string tcc::runtime::dividedNode(const std::vector<std::string> &hosts, uint32_t node) {
@@ -146,7 +147,7 @@ Expected<std::string> differencesAmong(Communicator &ranks, const Expected<Check
 }
 } // namespace
 
-Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session, uint64_t step) {
+Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session, uint64_t step, bool begins) {
   auto differences = differencesAmong(*session.ranks, checksumsOf(session, /*shards=*/false));
   const plan::Parallel &parallel = session.plan().training().parallel();
   // The ranks with the same number in their nodes hold the same shards.
@@ -157,10 +158,12 @@ Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session
   }
   if (!differences || differences->empty())
     return differences;
-  return fmt::format(
-      "the ranks' state differs after update {}: {}; a rank's memory or arithmetic is at fault, so go on from a "
-      "checkpoint that was written before",
-      step, *differences);
+  if (begins)
+    return fmt::format("the ranks begin with different state: {}; give all of them the same plan, weights (--init) and "
+                       "run folder (--resume)",
+                       *differences);
+  return fmt::format("the ranks' state differs after update {}: {}; a rank's memory or arithmetic is at fault", step,
+                     *differences);
 }
 
 Status tcc::runtime::shareParameters(const Session &session) {

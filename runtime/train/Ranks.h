@@ -13,8 +13,11 @@ namespace tcc::runtime {
 /// RUN/ranks/rank-3.log.
 std::string rankLog(const std::string &run, uint32_t rank);
 
-/// Compares what all ranks must have alike before the first step: program, plan, settings, data, seed, position and
-/// length. Error, the same on every rank: what differs from rank 0, with the ranks' names.
+/// Compares lines "name=value" that all ranks must have alike. Error, the same on every rank: what differs from rank 0,
+/// with the ranks' names.
+Status compareLines(Communicator &ranks, const std::string &text);
+
+/// Compares what openSession has not compared: data, seed, position and length. Error: as compareLines.
 Status compareRanks(const Session &session, const TrainOptions &options, const PreparedRun &run);
 
 /// In words, the first of the nodes of `node` ranks whose ranks are on several machines; empty: there is none.
@@ -29,8 +32,8 @@ constexpr uint64_t kReplicaCheckUpdates = 64;
 
 /// Compares checksums of the state that all ranks hold alike: weights, optimizer state, running statistics. The result,
 /// the same on every rank: the variables that differ from rank 0's, with the ranks' names; empty where none does.
-/// Error: the state could not be read, or a rank has ended.
-Expected<std::string> differencesOfReplicas(const Session &session, uint64_t step);
+/// Error: the state could not be read, or a rank has ended. `begins`: no update of this process came before.
+Expected<std::string> differencesOfReplicas(const Session &session, uint64_t step, bool begins);
 
 /// The first lines of `texts` ("name=value", one a line) that differ from those of rank 0, in words; empty where all
 /// agree.

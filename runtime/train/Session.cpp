@@ -6,6 +6,7 @@
 #include "runtime/plan/Variants.h"
 #include "runtime/registry/DeviceRegistry.h"
 #include "runtime/train/Metrics.h"
+#include "runtime/train/Ranks.h"
 #include "runtime/train/Settings.h"
 #include "support/MachineMemory.h"
 #include "support/NearestName.h"
@@ -41,12 +42,39 @@ static unsigned ownProcessors(const SessionOptions &options) {
   return std::max(1u, usableProcessors() / options.sharers);
 }
 
+/// Compares what decides which collectives the ranks call, and in which order. Before the device is made: making it may
+/// take collectives.
+static Status compareSessions(const Session &session, const SessionOptions &options) {
+  std::string text = fmt::format("program=trun {}\nplan={:016x} ({})\ntarget={}\n", TCC_VERSION,
+                                 session.reader.checksum(), session.plan().model(), session.plan().target());
+  for (size_t i = 0; i < options.settings.size(); ++i)
+    text += fmt::format("--set {}={}\n", i, options.settings[i]);
+  return compareLines(*session.ranks, text);
+}
+
+/// The least of all ranks' numbers: variants differ in the order of their collectives, so all ranks take the same one.
+static Status takeLeast(Communicator &ranks, uint64_t &limit, uint32_t &workers) {
+  auto texts = ranks.gatherTexts(fmt::format("{} {}", limit, workers));
+  if (!texts)
+    return texts.status();
+  for (const std::string &text : *texts) {
+    char *next = nullptr;
+    limit = std::min<uint64_t>(limit, std::strtoull(text.c_str(), &next, 10));
+    workers = std::min(workers, static_cast<uint32_t>(std::strtoul(next, nullptr, 10)));
+  }
+  return Status();
+}
+
 /// Of a fat plan, the fastest variant within the budget, or within the memory that is free.
 static Status chooseVariant(Session &session, const SessionOptions &options) {
   const plan::Plan &plan = session.plan();
   // More workers than the plan was made for are no reason for a slower variant: a budget may limit them later.
-  const uint32_t workers = options.threads ? options.threads : std::min(ownProcessors(options), plan.max_workers());
+  uint32_t workers = options.threads ? options.threads : std::min(ownProcessors(options), plan.max_workers());
   uint64_t limit = options.budgetBytes ? options.budgetBytes : freeMemoryBytes();
+  const bool together = session.worldSize() > 1 && !plan.variants().empty();
+  if (together)
+    if (Status status = takeLeast(*session.ranks, limit, workers); !status.ok())
+      return status;
   std::optional<uint32_t> variant = plan::fastestVariant(plan, limit, workers);
   if (!variant && options.budgetBytes && !options.threads)
     variant = plan::fastestVariant(plan, limit, 1);
@@ -66,11 +94,12 @@ static Status chooseVariant(Session &session, const SessionOptions &options) {
   if (plan.variants().empty())
     return Status();
   uint32_t chosen = variant.value_or(plan::smallestVariant(plan, workers));
-  session.notes.push_back(
-      fmt::format("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
-                  formatBytes(plan::variantBytes(plan, chosen, workers)), formatBytes(limit),
-                  options.budgetBytes ? "allowed" : "free on this machine",
-                  variant ? "" : ", less than the smallest variant takes"));
+  session.notes.push_back(fmt::format("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
+                                      formatBytes(plan::variantBytes(plan, chosen, workers)), formatBytes(limit),
+                                      options.budgetBytes ? "allowed"
+                                      : together          ? "free on the machine that has least"
+                                                          : "free on this machine",
+                                      variant ? "" : ", less than the smallest variant takes"));
   session.reader.selectVariant(chosen);
   return Status();
 }
@@ -164,12 +193,15 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   session.reader.setFolder(options.planFolder);
   if (Status status = selectTarget(session, options); !status.ok())
     return status;
-  if (Status status = chooseVariant(session, options); !status.ok())
-    return status;
   session.ranks = options.ranks;
   if (session.worldSize() > 1 && !session.plan().training().has_parallel())
     return error("{}: the plan is for one rank, the job has {}; compile with tcc --set parallel.mode=ddp",
                  options.planPath, session.worldSize());
+  if (session.worldSize() > 1)
+    if (Status status = compareSessions(session, options); !status.ok())
+      return status;
+  if (Status status = chooseVariant(session, options); !status.ok())
+    return status;
   session.training = session.plan().training();
   session.data = session.plan().data();
   if (Status status = applySettings(options.settings, session.training, session.data); !status.ok())

@@ -160,39 +160,45 @@ bool Trainer::endRequested() const {
 }
 
 Expected<bool> Trainer::goesOn() {
-  uint64_t ends = (endRequested() ? kEndRequested : 0) | (isStopped() ? kStopped : 0);
-  if (session.ranks) {
-    auto agreed = session.ranks->anyOf(ends);
+  std::optional<uint64_t> ends = std::exchange(agreedEnds, std::nullopt);
+  if (!ends) {
+    auto agreed = session.ranks ? session.ranks->anyOf(ownEnds()) : Expected<uint64_t>(ownEnds());
     if (!agreed)
       return agreed.status();
     ends = *agreed;
   }
-  ending = ends;
+  ending = *ends;
   return ending == 0 && run.position.step < run.totalSteps;
 }
 
 Expected<bool> Trainer::checkpointIsDue(bool evaluating, bool &asked) {
   bool due = evaluating || asked || checkpoints.isDue(run.position.step, monotonicSeconds());
-  if (!session.isSharded())
+  if (session.worldSize() == 1)
     return due;
-  // A signal comes to each rank between other updates: rank 0's counts.
-  constexpr uint64_t kDue = 1, kAsked = 2;
-  auto agreed = session.ranks->anyOf(session.leads() ? (due ? kDue : 0) | (asked ? kAsked : 0) : 0);
+  // A signal comes to each rank between other updates, and each has a clock of its own: rank 0's count.
+  constexpr uint64_t kDue = kStopped << 1, kAsked = kStopped << 2;
+  auto agreed = session.ranks->anyOf(ownEnds() | (session.leads() ? (due ? kDue : 0) | (asked ? kAsked : 0) : 0));
   if (!agreed)
     return agreed.status();
   asked = (*agreed & kAsked) != 0;
-  return (*agreed & kDue) != 0;
+  due = (*agreed & kDue) != 0;
+  if (!due) // then the next update begins at once: one agreement serves both
+    agreedEnds = *agreed & (kEndRequested | kStopped);
+  return due;
 }
 
 Status Trainer::checkReplicas() {
-  if (session.worldSize() == 1 || !session.computes())
+  if (session.worldSize() == 1 || !session.computes() || compared == run.position.step)
     return Status();
   TraceScope span(track, "compare ranks", "update", run.position.step);
-  auto differences = differencesOfReplicas(session, run.position.step);
+  auto differences = differencesOfReplicas(session, run.position.step, /*begins=*/!compared);
   if (!differences) // a rank that has ended is none whose state differs
     return differences.status().withContext(fmt::format("step {}", run.position.step));
   diverged = !differences->empty();
-  return diverged ? Status(*differences) : Status();
+  if (diverged)
+    return Status(*differences);
+  compared = run.position.step;
+  return Status();
 }
 
 Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
@@ -252,6 +258,9 @@ Status Trainer::steps() {
   uint64_t batches = run.batches->perEpoch();
   double startedAt = monotonicSeconds(), before = startedAt;
   bool updated = false;
+  // Checkpoints or weights of one name may differ between machines.
+  if (Status status = checkReplicas(); !status.ok())
+    return status;
   auto isEvaluated = [&] { return options.evalEvery.value_or(0) != 0 && run.position.step % *options.evalEvery == 0; };
   // An evaluation that a signal or a crash cut short.
   if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated())
@@ -309,6 +318,8 @@ Status Trainer::steps() {
       continue;
     if (Status earlier = completeUpdate(/*isLast=*/true); !earlier.ok())
       return earlier;
+    if (Status status = checkReplicas(); !status.ok())
+      return status;
     if (Status status = checkpointOrWarn(/*wait=*/asked); !status.ok())
       return status;
     if (asked && checkpoints.last() == run.position.step)

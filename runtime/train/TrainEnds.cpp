@@ -22,6 +22,11 @@ Status Trainer::checkpointAtEnd() {
   return checkpoints.write(run.position);
 }
 
+Status Trainer::comparedCheckpointAtEnd() {
+  Status status = checkReplicas();
+  return status.ok() ? checkpointAtEnd() : status;
+}
+
 Status Trainer::checkpointOrWarn(bool wait) {
   if (!writesCheckpoints())
     return Status();
@@ -46,6 +51,9 @@ Status Trainer::warnOf(const Status &status) {
 std::string Trainer::kept() const {
   if (!checkpoints.last())
     return "no checkpoint had been written";
+  if (diverged && compared)
+    return fmt::format("the last checkpoint whose state was compared is {}, after update {}; go on with: {}",
+                       checkpoints.pathOf(*checkpoints.last()), *checkpoints.last(), options.resumeCommand(run.folder));
   return fmt::format("{} holds the state after update {}; go on with: {}", checkpoints.pathOf(*checkpoints.last()),
                      *checkpoints.last(), options.resumeCommand(run.folder));
 }
@@ -90,7 +98,9 @@ UpdateRunner::Cause Trainer::causeOnAnyRank(std::string &where) {
 Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   run.updates->settle();
   // Where the plan left the state alone, it is that of the last good update. Otherwise only the last checkpoint is.
-  Status status = run.updates->keepsState(metrics) ? checkpointAtEnd() : Status();
+  Status status = run.updates->keepsState(metrics) ? comparedCheckpointAtEnd() : Status();
+  if (diverged) // the numbers say nothing of the data or the recipe
+    return Status(fmt::format("step {}: the loss is {}, and {}", metrics.step, metrics.loss, status.message()));
   std::string at;
   UpdateRunner::Cause found = causeOnAnyRank(at);
   std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
@@ -125,14 +135,19 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
 Status Trainer::stopOnError(const Status &problem) {
   if (!session.leads())
     return problem;
+  if (diverged) // names one that is still being written, too
+    (void)checkpoints.finish();
   Status written = diverged                ? error("the ranks do not agree on the state")
                    : session.isSharded()   ? error("other ranks hold parts of the state")
                    : run.updates->settle() ? checkpointAtEnd()
                                            : error("an update was interrupted");
   bool told = written.ok() || problem.message().ends_with(written.message());
-  return Status(fmt::format("{}; training stopped{}; {}", problem.message(),
-                                  told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept()),
-                      problem.exitCode());
+  // Of ranks that do nothing together any more, this one has the state alone.
+  const bool alone = written.ok() && session.worldSize() > 1 && compared != run.position.step;
+  return Status(fmt::format("{}; training stopped{}; {}{}", problem.message(),
+                            told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept(),
+                            alone ? " (rank 0's state, which could not be compared with that of the other ranks)" : ""),
+                problem.exitCode());
 }
 
 Status Trainer::writeTrace() {
@@ -184,7 +199,7 @@ Status Trainer::stopOnRequest() {
   std::string by = signals.received() != 0 ? signalName(signals.received())
                    : endRequested()        ? "--max-time"
                                            : "a signal to another rank";
-  if (Status status = checkpointAtEnd(); !status.ok())
+  if (Status status = comparedCheckpointAtEnd(); !status.ok())
     return status.withContext(fmt::format("stopped by {} after update {}", by, run.position.step));
   if (!session.leads()) {
     progress().note(fmt::format("stopped by {} after update {}", by, run.position.step));
@@ -199,7 +214,7 @@ Status Trainer::stopOnRequest() {
 /// The end that was asked for. A checkpoint comes before what may take long or fail; where it cannot be written, the
 /// weights alone still may be.
 Status Trainer::finish() {
-  Status written = checkpointAtEnd();
+  Status written = comparedCheckpointAtEnd();
   if (session.worldSize() > 1 || !endRequested())
     if (Status status = evaluateNow(); !status.ok())
       return status;

@@ -49,11 +49,13 @@ private:
   Status keepBest(const EvaluationRecord &record);
   /// A signal, or --max-time, asks for an end after the update.
   bool endRequested() const;
-  /// Error: the state of a rank is not that of rank 0.
+  /// All ranks together; once for each update. Error: the state of a rank is not that of rank 0.
   Status checkReplicas();
-  /// A checkpoint is due after this update, as rank 0 says where all ranks write it; `asked` becomes true on every
-  /// rank.
+  /// A checkpoint is due after this update, as rank 0 says: the ranks compare its state, and with shards all write it.
+  /// `asked` becomes true on every rank.
   Expected<bool> checkpointIsDue(bool evaluating, bool &asked);
+  /// What ends training now, on this rank: kEndRequested, kStopped.
+  uint64_t ownEnds() const { return (endRequested() ? kEndRequested : 0) | (isStopped() ? kStopped : 0); }
   /// This rank writes checkpoints, or its part of them.
   bool writesCheckpoints() const { return session.computes() && (session.leads() || session.isSharded()); }
   /// Another update follows, as all ranks agree; else `ending` says why not.
@@ -66,6 +68,8 @@ private:
   Status warnOf(const Status &status);
   /// The checkpoint that an end needs. Error: it could not be written.
   Status checkpointAtEnd();
+  /// The same, on all ranks together. Error, too: the ranks' state differs, so there is none.
+  Status comparedCheckpointAtEnd();
   /// What an error or a signal leaves, and how to go on.
   std::string kept() const;
   Status stopNonFinite(const UpdateMetrics &metrics);
@@ -100,7 +104,9 @@ private:
   std::optional<Awaited> awaited;
   static constexpr uint64_t kEndRequested = 1, kStopped = 2;
   uint64_t ending = 0; ///< bits of those, of any rank
-  bool diverged = false; ///< ranks hold different state: none of it is worth a checkpoint
+  std::optional<uint64_t> agreedEnds; ///< of any rank, before the next update: agreed on already
+  bool diverged = false;              ///< ranks hold different state: none of it is worth a checkpoint
+  std::optional<uint64_t> compared;   ///< the last update after which all ranks held the same state
   bool complete = false;
   bool scaleTold = false;            ///< warnOfScale has spoken
   bool warned = false;               ///< the last checkpoint could not be written, which was told
