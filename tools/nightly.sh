@@ -11,8 +11,9 @@
 #   graphs    TCC_RANDOM_GRAPHS (20000) random graphs against PyTorch in f64: forward, gradients, updates, in every way to compile
 #             them, an emulated card among them; TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's loop; every plan that the end-to-end tests compile, between guard pages
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
-#   ranks     every model of the zoo on several ranks, in every mode; ranks in two network namespaces whose link goes down;
-#             ranks that Slurm starts (slurm-wlm, munge)
+#   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
+#             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
+#             starts (slurm-wlm, munge)
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
 set -uo pipefail
@@ -134,7 +135,8 @@ stage_levels() {
 stage_ranks() {
   tools/build.sh || return 1
   local suite failed=0
-  for suite in ranks shards hybrid virtual_ranks mpi two_machines slurm; do
+  TCC_RANKS_ALL=1 build/bin/ParallelTest --gtest_filter='Communicator.*' || failed=1
+  for suite in ranks ranks_agree shards hybrid virtual_ranks mpi two_machines slurm; do
     TCC_RANKS_ALL=1 TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_$suite.py || failed=1
   done
   return $failed

@@ -1,7 +1,8 @@
 //===- Launch.cpp - how the processes of a job come to be ----------------===//
 #include "runtime/parallel/Launch.h"
-#include "runtime/plan/PlanFile.h"
+#include "runtime/parallel/Host.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <csignal>
@@ -12,7 +13,6 @@
 #include <fstream>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -183,27 +183,40 @@ Expected<std::optional<RankPlace>> tcc::runtime::placeFromEnvironment() {
   if (status.ok() && std::getenv("LOCAL_WORLD_SIZE"))
     status = readNumber("LOCAL_WORLD_SIZE", kMostRanks, localSize);
   const char *address = std::getenv("MASTER_ADDR");
-  if (status.ok() && size > 1 && !address)
-    status = error("MASTER_ADDR is not set: the address of the machine of rank 0");
+  if (status.ok() && size > 1 && (!address || !*address))
+    status = error("MASTER_ADDR is {}: set it to the address of the machine of rank 0", address ? "empty" : "not set");
+  if (status.ok() && size > 1 && port == 0)
+    status = error("MASTER_PORT=0: all ranks need to know the port of rank 0; set it to a free one");
+  // Some launchers number the ranks of a machine without saying how many they are: 1 is no contradiction.
+  if (status.ok() && (localSize == 0 || (localSize > 1 && localRank >= localSize)))
+    status = error("LOCAL_RANK={} of LOCAL_WORLD_SIZE={}: the ranks of a machine count from 0", localRank, localSize);
   if (!status.ok())
     return status;
+  RankPlace place;
   // torchrun keeps a store of its own at that port.
   const char *store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
-  if (store && std::string_view(store) == "True")
+  if (store && std::string_view(store) == "True") {
+    place.portName = fmt::format("beside MASTER_PORT={}, which torchrun has itself", port);
     port = port < 65535 ? port + 1 : port - 1;
-  RankPlace place;
+  }
+  auto secret = size > 1 ? secretFromEnvironment() : Expected<std::string>(std::string());
+  if (!secret)
+    return secret.status();
+  place.trust.secret = secret.take();
   place.rank = static_cast<uint32_t>(rank);
   place.size = static_cast<uint32_t>(size);
   place.localRank = static_cast<uint32_t>(localRank);
-  place.localSize = static_cast<uint32_t>(std::max<uint64_t>(localSize, 1));
+  place.localSize = static_cast<uint32_t>(std::min(localSize, size));
   place.address = address ? address : "";
   place.port = static_cast<uint16_t>(port);
   if (const char *job = std::getenv("TORCHELASTIC_RUN_ID"))
-    place.token = plan::hashBytes(job, std::strlen(job));
+    place.job = fmt::format("TORCHELASTIC_RUN_ID={}", job);
   return std::optional(place);
 }
 
 Expected<Started> tcc::runtime::startRanks(uint32_t count) {
+  if (Status status = makeRoomForConnections(count); !status.ok()) // once, not from every rank
+    return status;
   auto listener = listenOn("127.0.0.1", 0);
   if (!listener)
     return listener.status();
@@ -215,7 +228,10 @@ Expected<Started> tcc::runtime::startRanks(uint32_t count) {
   place.address = "127.0.0.1";
   place.launched = true;
   place.port = *port;
-  (void)!::getrandom(&place.token, sizeof(place.token), 0);
+  auto secret = drawSecret();
+  if (!secret)
+    return secret.status();
+  place.trust.secret = secret.take();
   const std::vector<int> processors = usableList();
   sigset_t watched, before;
   sigemptyset(&watched);

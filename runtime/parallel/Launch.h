@@ -9,8 +9,8 @@
 namespace tcc::runtime {
 
 /// The place that torchrun's variables give this process: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and where they
-/// are there LOCAL_RANK and LOCAL_WORLD_SIZE. Nothing where RANK or WORLD_SIZE is not set. Error: a variable is missing
-/// or no number.
+/// are there LOCAL_RANK and LOCAL_WORLD_SIZE; and the job's secret (secretFromEnvironment). Nothing where RANK or
+/// WORLD_SIZE is not set. Error: a variable is missing, no number, or contradicts another.
 Expected<std::optional<RankPlace>> placeFromEnvironment();
 
 /// What a call of startRanks became.

@@ -1,52 +1,160 @@
 //===- Meeting.cpp - how the ranks of a job find each other --------------===//
 #include "runtime/parallel/Meeting.h"
+#include "runtime/parallel/Host.h"
+#include "runtime/parallel/Watch.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
+#include <fmt/ranges.h>
+#include <sys/socket.h>
+#include <type_traits>
 #include <unistd.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-constexpr uint64_t kMagic = 0x32736b6e61726374; // "tcranks2": changes with the messages
-
 enum Use : uint32_t { kWatch, kData };
+/// Begins rank 0's answer on a watch connection; so many bytes follow.
+struct Answer {
+  uint32_t accepted = 0, bytes = 0;
+};
+constexpr uint32_t kMostAnswer = 1 << 28;
+constexpr size_t kMostStrangers = 64; ///< that are heard at once, besides the ranks
+constexpr double kNoteSeconds = 10;   ///< between notes on who is missing
+constexpr int kMostNotes = 20;
 
+std::span<const std::byte> bytesOf(const std::string &text) { return std::as_bytes(std::span(text)); }
 template <typename T> std::span<const std::byte> bytesOf(const T &value) { return std::as_bytes(std::span(&value, 1)); }
 template <typename T> std::span<std::byte> bytesOf(T &value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
-void copyText(char (&to)[64], const std::string &from) {
-  std::memset(to, 0, sizeof(to));
-  std::memcpy(to, from.data(), std::min(from.size(), sizeof(to) - 1));
+/// Writes numbers as they are in memory, and texts behind their length.
+struct Packer {
+  std::string bytes;
+  template <typename T> void operator()(const T &value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    bytes.append(reinterpret_cast<const char *>(&value), sizeof(value));
+  }
+  void operator()(const std::string &text) {
+    (*this)(static_cast<uint32_t>(text.size()));
+    bytes += text;
+  }
+};
+
+/// Reads them back. `good` is false afterwards where the bytes ended before.
+struct Unpacker {
+  std::string_view bytes;
+  bool good = true;
+  template <typename T> void operator()(T &value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    good = good && bytes.size() >= sizeof(value);
+    if (!good)
+      return;
+    std::memcpy(&value, bytes.data(), sizeof(value));
+    bytes.remove_prefix(sizeof(value));
+  }
+  void operator()(std::string &text) {
+    uint32_t length = 0;
+    (*this)(length);
+    good = good && bytes.size() >= length;
+    if (!good)
+      return;
+    text = bytes.substr(0, length);
+    bytes.remove_prefix(length);
+  }
+};
+
+template <typename Pack> void packEntry(Pack &&pack, auto &entry) {
+  pack(entry.process);
+  pack(entry.port);
+  pack(entry.memory);
+  pack(entry.host);
+  pack(entry.machine);
+  pack(entry.address);
+}
+
+/// Of a connection on which nothing is to come yet.
+bool hasEnded(const Descriptor &link) {
+  char byte = 0;
+  return ::recv(link.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
+         (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+}
+
+/// Answers a watch connection.
+void answer(const Descriptor &link, bool accepted, const std::string &text, Deadline deadline) {
+  const Answer begin{accepted ? 1u : 0u, static_cast<uint32_t>(text.size())};
+  if (sendAll(link, bytesOf(begin), deadline).ok())
+    (void)sendAll(link, bytesOf(text), deadline);
 }
 } // namespace
 
+/// What a rank says on each connection that it opens.
+struct Meeting::Hello {
+  uint32_t use = kWatch, rank = 0, size = 0;
+  uint64_t job = 0;
+  std::string name; ///< RankPlace::job
+  RankEntry entry;
+
+  static void pack(auto &&with, auto &&hello) {
+    with(hello.use);
+    with(hello.rank);
+    with(hello.size);
+    with(hello.job);
+    with(hello.name);
+    packEntry(with, hello.entry);
+  }
+};
+
 Meeting::Meeting(const RankPlace &place, double seconds)
-    : table(place.size), place(place), deadline(deadlineIn(seconds)) {
-  char host[64] = "";
-  (void)::gethostname(host, sizeof(host) - 1);
-  own = {kMagic, place.token, kWatch, place.rank, place.size, static_cast<uint32_t>(::getpid()), 0, {}, {}};
-  copyText(own.host, host);
-  data.resize(place.size);
-  watch.resize(place.size);
+    : data(place.size), watch(place.size), table(place.size), place(place), deadline(deadlineIn(seconds)) {
+  RankEntry &own = table[place.rank];
+  own.process = static_cast<uint32_t>(::getpid());
+  own.host = hostName();
+  own.machine = place.machine.empty() ? machineName() : place.machine;
 }
 
-Status Meeting::run(bool messages, const SharedMemory *shared) {
+void Meeting::note(const std::string &text) const {
+  if (place.note && notes++ < kMostNotes)
+    place.note(text);
+}
+
+Status Meeting::meet(const SharedMemory *shared) {
+  if (Status status = makeRoomForConnections(place.size); !status.ok())
+    return status;
+  const bool alone = place.trust.secret.empty() && !place.trust.insecure && place.localSize < place.size;
+  if (alone && !isLoopback(place.address))
+    return error(
+        "rank {}: {} of the {} ranks are on this machine (LOCAL_WORLD_SIZE), and the job has no secret by which "
+        "ranks of other machines prove that they belong to it; set TRUN_JOB_SECRET_FILE for all ranks to a file "
+        "with one (openssl rand -hex 32), or start all with --insecure-ranks on a network that you trust. Are all "
+        "on this machine, set LOCAL_WORLD_SIZE to {}",
+        place.rank, place.localSize, place.size, place.size);
+  RankEntry &own = table[place.rank];
   if (shared)
     own.memory = shared->offer();
-  auto made = place.listener >= 0
-                  ? Expected<Descriptor>(Descriptor(place.listener))
-                  : listenOn(place.launched ? place.address : "", place.rank == 0 ? place.port : uint16_t(0));
+  const uint16_t wanted = place.rank == 0 ? place.port : uint16_t(0);
+  auto made = place.listener >= 0 ? Expected<Descriptor>(Descriptor(place.listener))
+                                  : listenOn(place.launched ? place.address : "", wanted);
   if (!made)
-    return made.status();
-  listener = made.take();
-  auto port = portOf(listener);
+    return place.rank == 0 && wanted
+               ? error(
+                     "rank 0 {}{}; is another job's rank 0 there? Give each job of a machine a MASTER_PORT of its own",
+                     made.message(), place.portName.empty() ? "" : fmt::format(" ({})", place.portName))
+               : made.status();
+  auto port = portOf(*made);
   if (!port)
     return port.status();
   own.port = *port;
-  Status status = place.rank == 0 ? gather() : join();
-  return status.ok() && messages ? connectData() : status;
+  door.emplace(made.take(), place.trust, place.size + kMostStrangers);
+  if (place.rank != 0)
+    return join();
+  Status status = gather(*door);
+  // The others wait for an answer.
+  for (uint32_t r = 1; r < place.size && !status.ok(); ++r)
+    if (watch[r])
+      answer(watch[r], false, fmt::format("{}: {}", names()[0], status.message()), deadlineIn(1));
+  return status;
 }
 
 std::vector<std::string> Meeting::names() const {
@@ -56,103 +164,184 @@ std::vector<std::string> Meeting::names() const {
   return list;
 }
 
-/// The next connection of this job. Others are closed without a word.
-Expected<Meeting::Guest> Meeting::accept() {
-  for (;;) {
-    auto link = acceptFrom(listener, deadline);
-    if (!link)
-      return link.status();
-    Guest guest{{}, link.take()};
-    // Who says nothing does not hold up the job for long.
-    if (receiveAll(guest.link, bytesOf(guest.hello), std::min(deadline, deadlineIn(5))).ok() &&
-        guest.hello.magic == kMagic && guest.hello.token == place.token) {
-      guest.hello.host[sizeof(guest.hello.host) - 1] = 0;
-      return guest;
-    }
-  }
+/// "rank 2", "ranks 2, 3 and 5 more".
+std::string Meeting::missing() const {
+  std::vector<std::string> list;
+  for (uint32_t r = 1; r < place.size; ++r)
+    if (!watch[r])
+      list.push_back(std::to_string(r));
+  constexpr size_t kMostNamed = 8;
+  const size_t more = list.size() > kMostNamed ? list.size() - kMostNamed : 0;
+  std::string text = list.size() == 1 ? "rank " : "ranks ";
+  list.resize(list.size() - more);
+  text += fmt::format("{}", fmt::join(list, ", "));
+  return more ? text + fmt::format(" and {} more", more) : text;
 }
 
 /// Rank 0: hears of all others, then tells each about all.
-Status Meeting::gather() {
-  fill(0, own, "");
-  for (uint32_t missing = place.size - 1; missing > 0;) {
-    auto guest = accept();
+Status Meeting::gather(Door &open) {
+  auto drawn = drawNonce();
+  if (!drawn)
+    return drawn.status();
+  std::memcpy(&job, drawn->data(), sizeof(job));
+  Deadline nextNote = deadlineIn(kNoteSeconds);
+  std::string refusal;
+  auto count = [&] {
+    return std::count_if(watch.begin(), watch.end(), [](const Descriptor &link) { return bool(link); });
+  };
+  while (static_cast<uint32_t>(count()) + 1 < place.size) {
+    std::vector<int> others; // a rank that waits says nothing: what can be read is its end
+    for (const Descriptor &link : watch)
+      if (link)
+        others.push_back(link.get());
+    auto guest = open.next(std::min(deadline, nextNote), others);
     if (!guest)
-      return error("{} of {} ranks are missing: {}", missing, place.size, guest.message());
-    const Hello &hello = guest->hello;
-    if (hello.size != place.size)
-      return error("rank {} on host {} says that the job has {} ranks, rank 0 that it has {}; start all of them with "
-                   "the same WORLD_SIZE",
-                   hello.rank, hello.host, hello.size, place.size);
-    if (hello.use == kData) { // a rank that is quick
-      early.push_back(guest.take());
+      return error("rank 0 accepts no more connections while {} of {} {} missing: {}", missing(), place.size,
+                   missing().starts_with("ranks") ? "are" : "is", guest.message());
+    if (auto refused = open.refused()) {
+      refusal = "; refused was " + *refused;
+      note("refused " + *refused);
+    }
+    for (uint32_t r = 1; r < place.size; ++r) {
+      if (!watch[r] || !hasEnded(watch[r]))
+        continue;
+      const std::string others = missing();
+      watch[r].close();
+      return error("{} has ended while ranks were still to come: missing {}", names()[r], others);
+    }
+    if (*guest) {
+      if (Status status = receive(std::move(**guest)); !status.ok())
+        return status;
       continue;
     }
-    if (hello.rank == 0 || hello.rank >= place.size || watch[hello.rank])
-      return error("two ranks have the number {}; the second is on host {}. Give each its own RANK", hello.rank,
-                   hello.host);
-    auto address = peerAddress(guest->link);
-    if (!address)
-      return address.status();
-    fill(hello.rank, hello, *address);
-    watch[hello.rank] = std::move(guest->link);
-    --missing;
+    const Deadline now = deadlineIn(0);
+    if (now >= deadline)
+      return error("{} of {} {} not come in time{}", missing(), place.size,
+                   missing().starts_with("ranks") ? "have" : "has", refusal);
+    if (now >= nextNote) {
+      note(fmt::format("rank 0 waits for {} of {} at port {}", missing(), place.size, table[0].port));
+      nextNote = deadlineIn(kNoteSeconds);
+    }
   }
+  Packer told;
+  told(job);
+  for (const RankEntry &entry : table)
+    packEntry(told, entry);
   for (uint32_t r = 1; r < place.size; ++r)
-    if (Status status = sendAll(watch[r], std::as_bytes(std::span(table)), deadline); !status.ok())
-      return status.withContext(names()[r]);
+    answer(watch[r], true, told.bytes, deadline);
   return Status();
 }
 
-void Meeting::fill(uint32_t rank, const Hello &hello, const std::string &address) {
-  table[rank] = {hello.port, hello.process, hello.memory, {}, {}};
-  copyText(table[rank].host, hello.host);
-  copyText(table[rank].address, address);
+Status Meeting::receive(Guest guest) {
+  Hello hello;
+  Unpacker words{guest.words};
+  Hello::pack(words, hello);
+  auto refuse = [&](const std::string &text) {
+    answer(guest.link, false, text, deadlineIn(1));
+    note(fmt::format("refused a rank {} (host {}, process {}): {}", hello.rank, hello.entry.host, hello.entry.process,
+                     text));
+    return Status();
+  };
+  if (!words.good || hello.use != kWatch)
+    return refuse("it is not at the start of a job");
+  if (hello.name != place.job)
+    return refuse(
+        fmt::format("it is of another job: rank 0 has {}, it has {}; give each job of a machine a MASTER_PORT of "
+                    "its own, and all ranks of a job the same command",
+                    place.job.empty() ? "no --out" : place.job, hello.name.empty() ? "no --out" : hello.name));
+  if (hello.size != place.size) {
+    const std::string text =
+        fmt::format("rank {} (host {}, process {}) says that the job has {} ranks, rank 0 that it has {}; start all of "
+                    "them with the same WORLD_SIZE",
+                    hello.rank, hello.entry.host, hello.entry.process, hello.size, place.size);
+    answer(guest.link, false, text, deadlineIn(1));
+    return Status(text);
+  }
+  if (hello.rank == 0 || hello.rank >= place.size || watch[hello.rank])
+    return refuse(
+        fmt::format("{} is in this job already: give each rank a RANK of its own, and each job of a machine a "
+                    "MASTER_PORT of its own",
+                    hello.rank < place.size ? names()[hello.rank] : fmt::format("no rank {}", hello.rank)));
+  table[hello.rank] = hello.entry;
+  table[hello.rank].address = guest.isNear ? "" : guest.address;
+  watch[hello.rank] = std::move(guest.link);
+  return Status();
 }
 
 Status Meeting::join() {
-  auto link = connectTo(place.address, place.port, deadline);
-  Status status = link.status();
-  if (status.ok())
-    status = sendAll(*link, bytesOf(own), deadline);
-  if (status.ok())
-    status = receiveAll(*link, std::as_writable_bytes(std::span(table)), deadline);
+  const std::string context =
+      fmt::format("rank {} of {} waits for rank 0 at {}:{}", place.rank, place.size, place.address, place.port);
+  Packer words;
+  Hello::pack(words, Hello{kWatch, place.rank, place.size, 0, place.job, table[place.rank]});
+  auto link = visit(place.address, place.port, place.trust, words.bytes, deadline);
+  if (!link)
+    return link.status().withContext(context);
+  Answer begin;
+  Status status = receiveAll(*link, bytesOf(begin), deadline);
+  std::string text;
+  if (status.ok()) {
+    text.resize(std::min(begin.bytes, kMostAnswer));
+    status = receiveAll(*link, std::as_writable_bytes(std::span(text)), deadline);
+  }
   if (!status.ok())
-    return status.withContext(
-        fmt::format("rank {} of {} waits for rank 0 at {}:{}", place.rank, place.size, place.address, place.port));
+    return status.withContext(context + ", which has ended or is silent");
+  if (!begin.accepted)
+    return Status(
+        fmt::format("rank {} was not taken into the job at {}:{}: {}", place.rank, place.address, place.port, text));
+  auto address = peerAddress(*link);
+  if (!address)
+    return address.status().withContext(context);
+  Unpacker told{text};
+  told(job);
+  for (RankEntry &entry : table) {
+    packEntry(told, entry);
+    if (entry.address.empty())
+      entry.address = *address;
+  }
   watch[0] = link.take();
-  for (RankEntry &entry : table)
-    entry.host[sizeof(entry.host) - 1] = entry.address[sizeof(entry.address) - 1] = 0;
-  copyText(table[0].address, place.address);
-  return Status();
+  table[0].port = place.port; // where this rank reaches it
+  return told.good ? Status() : error("{}: its answer is damaged", context);
 }
 
 /// Every rank connects to those below it.
-Status Meeting::connectData() {
-  own.use = kData;
-  for (uint32_t r = 0; r < place.rank; ++r) {
-    auto link = connectTo(table[r].address, static_cast<uint16_t>(r == 0 ? place.port : table[r].port), deadline);
-    Status status = link.status();
-    if (status.ok())
-      status = sendAll(*link, bytesOf(own), deadline);
-    if (!status.ok())
-      return status.withContext(names()[r]);
-    data[r] = link.take();
+Status Meeting::connect(Watch &alive) {
+  Packer words;
+  Hello::pack(words, Hello{kData, place.rank, place.size, job, place.job, table[place.rank]});
+  Status status;
+  for (uint32_t r = 0; r < place.rank && status.ok(); ++r) {
+    auto link = visit(table[r].address, static_cast<uint16_t>(table[r].port), place.trust, words.bytes, deadline,
+                      alive.wakes());
+    if (link)
+      data[r] = link.take();
+    else
+      status = link.status().withContext(names()[r]);
   }
-  for (uint32_t missing = place.size - 1 - place.rank; missing > 0; --missing) {
-    Expected<Guest> guest = Status("nobody");
-    if (!early.empty()) {
-      guest = std::move(early.back());
-      early.pop_back();
-    } else {
-      guest = accept();
-    }
+  const int failed[] = {alive.wakes()};
+  for (uint32_t missing = place.size - 1 - place.rank; missing > 0 && status.ok();) {
+    auto guest = door->next(deadline, failed);
     if (!guest)
-      return error("{} connections are missing: {}", missing, guest.message());
-    const uint32_t from = guest->hello.rank;
-    if (guest->hello.use != kData || from <= place.rank || from >= place.size || data[from])
-      return error("an unexpected connection of rank {} on host {}", from, guest->hello.host);
-    data[from] = std::move(guest->link);
+      status = guest.status();
+    else if (!*guest && (alive.failure() || std::chrono::steady_clock::now() >= deadline))
+      status = error("{} ranks above have not connected in time", missing);
+    if (!status.ok() || !*guest)
+      continue;
+    Hello hello;
+    Unpacker heard{(*guest)->words};
+    Hello::pack(heard, hello);
+    const bool isOurs = heard.good && hello.job == job && hello.rank > place.rank && hello.rank < place.size;
+    if (!isOurs || hello.use != kData || data[hello.rank]) {
+      answer((*guest)->link, false,
+             "all ranks of the job that listens there have come: give each job a MASTER_PORT of its own",
+             deadlineIn(1));
+      continue;
+    }
+    data[hello.rank] = std::move((*guest)->link);
+    --missing;
   }
-  return Status();
+  door.reset();
+  if (status.ok())
+    return status;
+  if (!alive.failure())
+    alive.abort(status.message());
+  return Status(alive.failure().value_or(status.message()));
 }

@@ -1,44 +1,45 @@
 //===- Meeting.h - how the ranks of a job find each other ----------------===//
 //
-// Rank 0 listens at an address that all know. Every other rank connects to it, says who it is, and hears about all.
-// Then each has a connection with every other for messages, and with rank 0 another for signs of life (Watch.h).
+// Rank 0 listens at an address that all know. Every other rank connects to it, says who it is, and hears about all once
+// all are there (meet). This connection stays for signs of life (Watch.h). Then each rank connects with every other for
+// messages (connect), while the watch tells who ends meanwhile. Whoever connects is proved first (Greeting.h).
+//
+// Addresses: a rank is known by the address that its connection to rank 0 comes from. That of a rank on rank 0's
+// machine may be a loopback address, so each rank reaches those where it reaches rank 0.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_MEETING_H
 #define TCC_RUNTIME_PARALLEL_MEETING_H
 
+#include "runtime/parallel/Greeting.h"
 #include "runtime/parallel/SharedMemory.h"
 #include "runtime/parallel/Tcp.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tcc::runtime {
 
-/// What a rank says on each connection that it opens.
-struct Hello {
-  uint64_t magic, token;
-  uint32_t use; ///< of the connection
-  uint32_t rank, size, process;
-  uint32_t port; ///< where this rank listens
-  SharedOffer memory;
-  char host[64];
-};
+class Watch;
 
-/// What rank 0 tells the others about each rank.
+/// What the ranks of a job know of one of them.
 struct RankEntry {
-  uint32_t port, process;
+  uint32_t process = 0, port = 0; ///< where it listens
   SharedOffer memory;
-  char host[64], address[64];
+  std::string host, machine;
+  std::string address; ///< numeric; empty: that of rank 0
 };
 
 class Meeting {
 public:
   Meeting(const RankPlace &place, double seconds);
 
-  /// Connects this rank with all others; without `messages`, only those that watch each other. With `shared`, tells
-  /// the others where its memory is. Error: as connectRanks.
-  Status run(bool messages, const SharedMemory *shared = nullptr);
+  /// Returns when all ranks are there. With `shared`, tells the others where this rank's memory is. Error: as
+  /// connectRanks.
+  Status meet(const SharedMemory *shared = nullptr);
+  /// Connects this rank with every other for messages. Error: `watch` knows it, too.
+  Status connect(Watch &watch);
 
   /// "rank 2 (host a, process 4711)", by rank.
   std::vector<std::string> names() const;
@@ -47,23 +48,19 @@ public:
   std::vector<RankEntry> table;        ///< by rank
 
 private:
-  /// A connection and who is at the other end.
-  struct Guest {
-    Hello hello;
-    Descriptor link;
-  };
-
-  Expected<Guest> accept();
-  Status gather();
-  void fill(uint32_t rank, const Hello &hello, const std::string &address);
+  struct Hello;
+  Status gather(Door &door);
+  /// Takes the guest in, or turns it away. Error: the job cannot begin.
+  Status receive(Guest guest);
   Status join();
-  Status connectData();
+  std::string missing() const;
+  void note(const std::string &text) const;
 
   const RankPlace &place;
   const Deadline deadline;
-  Hello own{};
-  Descriptor listener;
-  std::vector<Guest> early;
+  uint64_t job = 0; ///< a number of rank 0's, which ranks say on later connections
+  std::optional<Door> door;
+  mutable int notes = 0;
 };
 
 } // namespace tcc::runtime

@@ -1,5 +1,6 @@
 //===- Mpi.cpp - ranks that MPI started ----------------------------------===//
 #include "runtime/parallel/Mpi.h"
+#include "runtime/parallel/Host.h"
 #include "runtime/parallel/Meeting.h"
 #include "runtime/parallel/WiredLinks.h"
 #include "runtime/parallel/mpi/Plugin.h"
@@ -16,7 +17,6 @@
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <sched.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -26,6 +26,7 @@ using namespace tcc::runtime;
 namespace {
 constexpr const char *kPlugin = "trun-mpi.so";
 constexpr int kHeaderTag = 1, kBodyTag = 2;
+constexpr uint64_t kInvitation = 0x3169706d6e757274; // "trunmpi1": changes with Invitation
 
 /// This process's part of the job: one for as long as it runs.
 struct Session {
@@ -107,11 +108,11 @@ private:
   int idle = 0; ///< calls of wait since something moved
 };
 
-/// What every rank tells the others; token, port and addresses are rank 0's: where it listens for the watch.
+/// What every rank tells the others; secret, port and addresses are rank 0's: where it listens for the watch.
 struct Invitation {
-  uint64_t token;
+  char secret[sizeof(Nonce)]; ///< of the job; only ranks that MPI started hear it
   uint32_t port;
-  char machine[64]; ///< the same text on the same machine
+  uint64_t machine; ///< a checksum of machineName
   cpu_set_t processors;
   char addresses[8][64]; ///< numeric
 };
@@ -119,17 +120,6 @@ struct Invitation {
 void copyText(char (&to)[64], std::string_view from) {
   std::memset(to, 0, sizeof(to));
   std::memcpy(to, from.data(), std::min(from.size(), sizeof(to) - 1));
-}
-
-/// Host name and the number that the system drew when it started.
-std::string machineName() {
-  char host[64] = "", boot[40] = "";
-  (void)::gethostname(host, sizeof(host) - 1);
-  if (std::FILE *file = std::fopen("/proc/sys/kernel/random/boot_id", "re")) {
-    (void)!std::fgets(boot, sizeof(boot), file);
-    std::fclose(file);
-  }
-  return fmt::format("{:.30} {:.20}", host, boot);
 }
 
 /// The addresses of this machine that others may reach, those of its name first.
@@ -155,8 +145,18 @@ std::vector<std::string> ownAddresses() {
 
 /// Rank 0's place becomes known to all.
 Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double seconds) {
+  // Ranks of another version would tell as many other bytes.
+  const uint64_t version = kInvitation;
+  std::vector<uint64_t> versions(place.size);
+  if (const char *failed = mpi.gather(&version, sizeof(version), versions.data()))
+    return error("rank {} of {}: {}", place.rank, place.size, failed);
+  for (uint32_t other = 0; other < place.size; ++other)
+    if (versions[other] != version)
+      return error("rank {} is of another version of trun than rank {}; start the same trun on every machine", other,
+                   place.rank);
   Invitation own{};
-  copyText(own.machine, machineName());
+  const std::string machine = machineName();
+  own.machine = plan::hashBytes(machine.data(), machine.size());
   (void)::sched_getaffinity(0, sizeof(own.processors), &own.processors);
   if (place.rank == 0) {
     auto made = listenOn("", 0);
@@ -167,7 +167,10 @@ Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double
       return port.status();
     listener = made.take();
     own.port = *port;
-    (void)!::getrandom(&own.token, sizeof(own.token), 0);
+    auto secret = drawSecret();
+    if (!secret)
+      return secret.status();
+    std::memcpy(own.secret, secret->data(), sizeof(own.secret));
     size_t count = 0;
     for (const std::string &address : ownAddresses())
       if (count < std::size(own.addresses))
@@ -181,14 +184,14 @@ Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double
   for (uint32_t other = 0; other < place.size; ++other) {
     cpu_set_t common;
     CPU_AND(&common, &own.processors, &all[other].processors);
-    if (other != place.rank && std::string_view(all[other].machine) == own.machine && CPU_COUNT(&common) > 0)
+    if (other != place.rank && all[other].machine == own.machine && CPU_COUNT(&common) > 0)
       place.bound = false;
   }
   const Invitation &given = all[0];
   place.port = static_cast<uint16_t>(given.port);
-  place.token = given.token;
+  place.trust.secret.assign(given.secret, sizeof(given.secret));
   place.address = "127.0.0.1";
-  if (place.rank == 0 || std::string_view(own.machine) == given.machine)
+  if (place.rank == 0 || own.machine == given.machine)
     return Status();
   std::string reason = "it has no address";
   for (const Deadline deadline = deadlineIn(seconds); std::chrono::steady_clock::now() < deadline;)
@@ -201,8 +204,7 @@ Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double
         return Status();
       reason = reached.message();
     }
-  return error("rank {} cannot reach rank 0 on {}, port {}, for signs of life over TCP: {}", place.rank, given.machine,
-               place.port, reason);
+  return error("rank {} cannot reach rank 0, port {}, for signs of life over TCP: {}", place.rank, place.port, reason);
 }
 
 void endAtExit() {
@@ -279,14 +281,15 @@ Expected<MpiJob> tcc::runtime::joinMpi(const MpiStart &start, double seconds) {
     listener.close();
   }
   Meeting meeting(job.place, seconds);
-  if (Status status = meeting.run(/*messages=*/false); !status.ok())
+  if (Status status = meeting.meet(); !status.ok())
     return status;
   std::vector<std::unique_ptr<Wire>> wires;
   wires.push_back(std::make_unique<Messages>(mpi));
   std::vector<Wire *> routes(given.size, wires.front().get());
   routes[given.rank] = nullptr;
-  job.links = std::make_unique<WiredLinks>(given.rank, meeting.names(), std::move(wires), std::move(routes),
-                                           std::move(meeting.watch));
+  job.links =
+      std::make_unique<WiredLinks>(given.rank, meeting.names(), std::move(wires), std::move(routes),
+                                   std::make_unique<Watch>(given.rank, meeting.names(), std::move(meeting.watch)));
   return job;
 }
 

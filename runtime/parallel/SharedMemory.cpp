@@ -13,6 +13,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -36,6 +37,8 @@ struct SharedMemory::Head {
 namespace {
 constexpr const char *kName = "trun-rank";
 constexpr std::string_view kLink = "/memfd:trun-rank";
+/// The memory's size stays: who has mapped memory that its owner makes smaller ends by SIGBUS.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uint64_t kPage = 4096, kAlignment = 64;
 /// A rank's memory for messages, divided between its rings, each within these bounds.
 constexpr uint64_t kMemory = uint64_t(4) << 20, kMostRing = uint64_t(2) << 20, kLeastRing = uint64_t(64) << 10;
@@ -65,10 +68,11 @@ std::unique_ptr<SharedMemory> SharedMemory::make(uint32_t rank, uint32_t size, u
   cpu_set_t set;
   made->crowded = ::sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
   made->peers.resize(size);
-  made->memory = Descriptor(::memfd_create(kName, MFD_CLOEXEC));
+  made->memory = Descriptor(::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Pages that nobody touches take no memory: rings of ranks on other machines cost nothing.
   const uint64_t bytes = made->headBytes() + size * made->ringBytes;
-  if (!made->memory || ::ftruncate(made->memory.get(), static_cast<off_t>(bytes)) != 0)
+  if (!made->memory || ::ftruncate(made->memory.get(), static_cast<off_t>(bytes)) != 0 ||
+      ::fcntl(made->memory.get(), F_ADD_SEALS, kSeals) != 0)
     return nullptr;
   void *head = ::mmap(nullptr, made->headBytes(), PROT_READ | PROT_WRITE, MAP_SHARED, made->memory.get(), 0);
   if (head == MAP_FAILED)
@@ -98,7 +102,9 @@ bool SharedMemory::open(uint32_t peer, uint32_t process, const SharedOffer &offe
     return false;
   Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   const uint64_t bytes = headBytes();
-  if (!file || ::lseek(file.get(), 0, SEEK_END) != static_cast<off_t>(bytes + size * ringBytes))
+  struct stat status {};
+  if (!file || (::fcntl(file.get(), F_GET_SEALS) & kSeals) != kSeals || ::fstat(file.get(), &status) != 0 ||
+      status.st_size != static_cast<off_t>(bytes + size * ringBytes))
     return false;
   void *found = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (found == MAP_FAILED)

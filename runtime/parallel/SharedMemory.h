@@ -4,7 +4,9 @@
 // behind the other, so that any bytes in it are contiguous and a receiver can add from it without a copy. A rank finds
 // the memory of another through /proc and a number that only the two know; where that fails they use TCP.
 //
-// Nothing is left behind: the memory has no name and goes with the processes.
+// Nothing is left behind: the memory has no name and goes with the processes. Its size is sealed, so no rank can take
+// away what another has mapped; positions in a ring that its peer has damaged give wrong bytes, never an access beyond
+// it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_SHAREDMEMORY_H

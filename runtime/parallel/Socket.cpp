@@ -4,9 +4,11 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/parallel/Socket.h"
+#include "runtime/parallel/Host.h"
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <memory>
 #include <netdb.h>
@@ -15,7 +17,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <system_error>
-#include <thread>
 #include <unistd.h>
 
 using namespace tcc;
@@ -46,19 +47,20 @@ void sendAtOnce(const Descriptor &socket) {
   (void)::setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 }
 
-/// False: the deadline has passed.
-bool waitFor(const Descriptor &socket, short events, Deadline deadline) {
+enum class Waited { Ready, Late, Woken };
+
+Waited waitFor(int socket, short events, Deadline deadline, int wakes) {
   for (;;) {
-    pollfd entry{socket.get(), events, 0};
-    int ready = ::poll(&entry, 1, millisecondsUntil(deadline));
+    pollfd entries[] = {{socket, events, 0}, {wakes, POLLIN, 0}}; // poll ignores what is below 0
+    int ready = ::poll(entries, 2, millisecondsUntil(deadline));
     if (ready > 0)
-      return true;
+      return entries[1].revents ? Waited::Woken : Waited::Ready;
     if (ready == 0 || errno != EINTR)
-      return false;
+      return Waited::Late;
   }
 }
 
-int connectOnce(const addrinfo &address, Deadline deadline, Descriptor &socket) {
+int connectOnce(const addrinfo &address, Deadline deadline, int wakes, Descriptor &socket) {
   socket = makeSocket(address);
   if (!socket)
     return errno;
@@ -66,7 +68,7 @@ int connectOnce(const addrinfo &address, Deadline deadline, Descriptor &socket) 
     return 0;
   if (errno != EINPROGRESS)
     return errno;
-  if (!waitFor(socket, POLLOUT, deadline))
+  if (waitFor(socket.get(), POLLOUT, deadline, wakes) != Waited::Ready)
     return ETIMEDOUT;
   int problem = 0;
   socklen_t size = sizeof(problem);
@@ -74,7 +76,7 @@ int connectOnce(const addrinfo &address, Deadline deadline, Descriptor &socket) 
 }
 
 template <typename Call>
-Status moveAll(const Descriptor &socket, short events, uint64_t bytes, Deadline deadline, Call &&call) {
+Status moveAll(const Descriptor &socket, short events, uint64_t bytes, Deadline deadline, int wakes, Call &&call) {
   for (uint64_t done = 0; done < bytes;) {
     ssize_t moved = call(done);
     if (moved > 0) {
@@ -87,10 +89,50 @@ Status moveAll(const Descriptor &socket, short events, uint64_t bytes, Deadline 
       continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK)
       return Status(systemError(errno));
-    if (!waitFor(socket, events, deadline))
-      return Status("no answer in time");
+    const Waited waited = waitFor(socket.get(), events, deadline, wakes);
+    if (waited != Waited::Ready)
+      return Status(waited == Waited::Late ? "no answer in time" : "the job has failed");
   }
   return Status();
+}
+
+/// Accepts connections of IPv4, too. The descriptor is empty, with the reason in errno, where the machine has no IPv6.
+Descriptor listenOnAll(uint16_t port) {
+  Descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const int on = 1, off = 0;
+  sockaddr_in6 every{};
+  every.sin6_family = AF_INET6;
+  every.sin6_addr = in6addr_any;
+  every.sin6_port = htons(port);
+  if (!socket || ::setsockopt(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) != 0 ||
+      ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
+      ::bind(socket.get(), reinterpret_cast<const sockaddr *>(&every), sizeof(every)) != 0 ||
+      ::listen(socket.get(), SOMAXCONN) != 0)
+    return Descriptor();
+  return socket;
+}
+
+/// An IPv4 address that a socket of IPv6 shows becomes one of IPv4.
+sockaddr_storage plain(const sockaddr_storage &address) {
+  const auto &six = reinterpret_cast<const sockaddr_in6 &>(address);
+  if (address.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))
+    return address;
+  sockaddr_storage result{};
+  auto &four = reinterpret_cast<sockaddr_in &>(result);
+  four.sin_family = AF_INET;
+  four.sin_port = six.sin6_port;
+  std::memcpy(&four.sin_addr, six.sin6_addr.s6_addr + 12, sizeof(four.sin_addr));
+  return result;
+}
+
+/// The address without its port.
+std::string numeric(const sockaddr_storage &address) {
+  char text[NI_MAXHOST] = "";
+  const socklen_t size = address.ss_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  return ::getnameinfo(reinterpret_cast<const sockaddr *>(&address), size, text, sizeof(text), nullptr, 0,
+                       NI_NUMERICHOST) == 0
+             ? text
+             : "";
 }
 } // namespace
 
@@ -108,6 +150,12 @@ void Descriptor::close() {
 }
 
 Expected<Descriptor> tcc::runtime::listenOn(const std::string &address, uint16_t port) {
+  if (address.empty()) {
+    if (Descriptor socket = listenOnAll(port))
+      return socket;
+    if (errno != EAFNOSUPPORT && errno != EADDRNOTAVAIL)
+      return error("cannot listen on port {}: {}", port, systemError(errno));
+  }
   auto found = resolve(address, port, /*passive=*/true);
   if (!found)
     return found.status();
@@ -135,57 +183,68 @@ Expected<uint16_t> tcc::runtime::portOf(const Descriptor &socket) {
 Expected<std::string> tcc::runtime::peerAddress(const Descriptor &socket) {
   sockaddr_storage address{};
   socklen_t size = sizeof(address);
-  char text[NI_MAXHOST];
   if (::getpeername(socket.get(), reinterpret_cast<sockaddr *>(&address), &size) != 0)
     return Status(systemError(errno));
-  if (int failed =
-          getnameinfo(reinterpret_cast<sockaddr *>(&address), size, text, sizeof(text), nullptr, 0, NI_NUMERICHOST))
-    return Status(gai_strerror(failed));
-  return std::string(text);
+  std::string text = numeric(plain(address));
+  return text.empty() ? Expected<std::string>(Status("it has no numeric address")) : text;
 }
 
-Expected<Descriptor> tcc::runtime::connectTo(const std::string &address, uint16_t port, Deadline deadline) {
+bool tcc::runtime::isWithinMachine(const Descriptor &socket) {
+  sockaddr_storage own{}, peer{};
+  socklen_t ownSize = sizeof(own), peerSize = sizeof(peer);
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr *>(&own), &ownSize) != 0 ||
+      ::getpeername(socket.get(), reinterpret_cast<sockaddr *>(&peer), &peerSize) != 0)
+    return false;
+  const std::string here = numeric(plain(own)), there = numeric(plain(peer));
+  return !there.empty() && (here == there || isLoopback(there));
+}
+
+Expected<Descriptor> tcc::runtime::connectTo(const std::string &address, uint16_t port, Deadline deadline, int wakes) {
   std::string reason = "no answer in time";
+  const Deadline named = std::min(deadline, deadlineIn(kNameSeconds));
   for (;;) {
     auto found = resolve(address, port, /*passive=*/false);
     if (!found)
       reason = found.message();
     for (const addrinfo *one = found ? found->get() : nullptr; one; one = one->ai_next) {
       Descriptor socket;
-      int problem = connectOnce(*one, deadline, socket);
+      int problem = connectOnce(*one, deadline, wakes, socket);
       if (problem == 0) {
         sendAtOnce(socket);
         return socket;
       }
       reason = systemError(problem);
     }
-    if (std::chrono::steady_clock::now() >= deadline)
-      return error("cannot connect to {}:{}: {}", address, port, reason);
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (std::chrono::steady_clock::now() >= (found ? deadline : named) || !pauseFor(0.02, wakes))
+      return error("cannot connect to {}, port {}: {}", address, port, reason);
   }
 }
 
-Expected<Descriptor> tcc::runtime::acceptFrom(const Descriptor &listener, Deadline deadline) {
+Descriptor tcc::runtime::acceptNow(const Descriptor &listener, int &problem) {
   for (;;) {
     Descriptor socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket) {
+    if (socket)
       sendAtOnce(socket);
-      return socket;
-    }
-    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR && errno != ECONNABORTED)
-      return Status(systemError(errno));
-    if (!waitFor(listener, POLLIN, deadline))
-      return Status("nobody connected in time");
+    problem = socket ? 0 : errno;
+    if (problem == EINTR || problem == ECONNABORTED)
+      continue;
+    if (problem == EAGAIN || problem == EWOULDBLOCK)
+      problem = 0;
+    return socket;
   }
 }
 
-Status tcc::runtime::sendAll(const Descriptor &socket, std::span<const std::byte> bytes, Deadline deadline) {
-  return moveAll(socket, POLLOUT, bytes.size(), deadline, [&](uint64_t done) {
+bool tcc::runtime::pauseFor(double seconds, int wakes) {
+  return waitFor(-1, 0, deadlineIn(seconds), wakes) != Waited::Woken;
+}
+
+Status tcc::runtime::sendAll(const Descriptor &socket, std::span<const std::byte> bytes, Deadline deadline, int wakes) {
+  return moveAll(socket, POLLOUT, bytes.size(), deadline, wakes, [&](uint64_t done) {
     return ::send(socket.get(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
   });
 }
 
-Status tcc::runtime::receiveAll(const Descriptor &socket, std::span<std::byte> bytes, Deadline deadline) {
-  return moveAll(socket, POLLIN, bytes.size(), deadline,
+Status tcc::runtime::receiveAll(const Descriptor &socket, std::span<std::byte> bytes, Deadline deadline, int wakes) {
+  return moveAll(socket, POLLIN, bytes.size(), deadline, wakes,
                  [&](uint64_t done) { return ::recv(socket.get(), bytes.data() + done, bytes.size() - done, 0); });
 }

@@ -41,21 +41,29 @@ private:
   int number;
 };
 
-/// A socket that listens on `port` (0: a free one) of `address` (empty: every address of this machine).
+/// A socket that listens on `port` (0: a free one) of `address` (empty: every address of this machine, of IPv4 and
+/// IPv6).
 Expected<Descriptor> listenOn(const std::string &address, uint16_t port);
 /// The port of a socket.
 Expected<uint16_t> portOf(const Descriptor &socket);
-/// The numeric address of the other end.
+/// The numeric address of the other end; one of IPv4 as such, also where the socket is one of IPv6.
 Expected<std::string> peerAddress(const Descriptor &socket);
+/// True where both ends are on this machine: they have the same address, or the other one a loopback address.
+bool isWithinMachine(const Descriptor &socket);
 
-/// Connects, and tries again while nobody listens there yet. Error: the deadline has passed, with the last reason.
-Expected<Descriptor> connectTo(const std::string &address, uint16_t port, Deadline deadline);
-/// The next connection. Error: none came before the deadline.
-Expected<Descriptor> acceptFrom(const Descriptor &listener, Deadline deadline);
+/// Below, waiting ends where `wakes` becomes readable (−1: nothing does): the job has failed.
 
-/// All bytes, in or out. Error: the connection ended, or the deadline has passed.
-Status sendAll(const Descriptor &socket, std::span<const std::byte> bytes, Deadline deadline);
-Status receiveAll(const Descriptor &socket, std::span<std::byte> bytes, Deadline deadline);
+/// Connects, and tries again while nobody listens there yet. Error: the deadline has passed, with the last reason; the
+/// name is unknown for kNameSeconds.
+Expected<Descriptor> connectTo(const std::string &address, uint16_t port, Deadline deadline, int wakes = -1);
+constexpr double kNameSeconds = 30;
+/// A connection that waits to be accepted. Without one the descriptor is empty. Error: the system's number.
+Descriptor acceptNow(const Descriptor &listener, int &problem);
+/// Error: the connection is closed, or the deadline has passed.
+Status sendAll(const Descriptor &socket, std::span<const std::byte> bytes, Deadline deadline, int wakes = -1);
+Status receiveAll(const Descriptor &socket, std::span<std::byte> bytes, Deadline deadline, int wakes = -1);
+/// Waits a moment before another try. False: the job has failed.
+bool pauseFor(double seconds, int wakes);
 
 /// "Connection refused".
 std::string systemError(int number);

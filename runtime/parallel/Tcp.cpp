@@ -63,25 +63,33 @@ private:
 };
 
 /// Opens the memory of the ranks of this machine; true where both sides could.
-Expected<std::vector<bool>> openShared(SharedMemory *shared, const Meeting &meeting, uint32_t rank, Deadline deadline) {
+Expected<std::vector<bool>> openShared(SharedMemory *shared, const Meeting &meeting, uint32_t rank, Deadline deadline,
+                                       Watch &watch) {
   const uint32_t size = static_cast<uint32_t>(meeting.data.size());
   std::vector<bool> both(size, false);
+  auto failed = [&](uint32_t peer, const Status &status) {
+    if (auto failure = watch.failure(2))
+      return Status(*failure);
+    const Status told = status.withContext(meeting.names()[peer]);
+    watch.abort(told.message());
+    return told;
+  };
   for (uint32_t peer = 0; peer < size; ++peer) {
     if (peer == rank)
       continue;
     const RankEntry &entry = meeting.table[peer];
-    both[peer] = shared && std::string_view(entry.host) == meeting.table[rank].host &&
-                 shared->open(peer, entry.process, entry.memory);
+    both[peer] =
+        shared && entry.machine == meeting.table[rank].machine && shared->open(peer, entry.process, entry.memory);
     const std::byte mine{static_cast<uint8_t>(both[peer])};
-    if (Status status = sendAll(meeting.data[peer], {&mine, 1}, deadline); !status.ok())
-      return status.withContext(meeting.names()[peer]);
+    if (Status status = sendAll(meeting.data[peer], {&mine, 1}, deadline, watch.wakes()); !status.ok())
+      return failed(peer, status);
   }
   for (uint32_t peer = 0; peer < size; ++peer) {
     if (peer == rank)
       continue;
     std::byte theirs{0};
-    if (Status status = receiveAll(meeting.data[peer], {&theirs, 1}, deadline); !status.ok())
-      return status.withContext(meeting.names()[peer]);
+    if (Status status = receiveAll(meeting.data[peer], {&theirs, 1}, deadline, watch.wakes()); !status.ok())
+      return failed(peer, status);
     both[peer] = both[peer] && theirs == std::byte{1};
   }
   return both;
@@ -91,9 +99,12 @@ Expected<std::vector<bool>> openShared(SharedMemory *shared, const Meeting &meet
 Expected<std::unique_ptr<Links>> tcc::runtime::connectRanks(const RankPlace &place, double seconds) {
   auto shared = place.localSize > 1 ? SharedMemory::make(place.rank, place.size, place.localSize) : nullptr;
   Meeting meeting(place, seconds);
-  if (Status status = meeting.run(/*messages=*/true, shared.get()); !status.ok())
+  if (Status status = meeting.meet(shared.get()); !status.ok())
     return status;
-  auto both = openShared(shared.get(), meeting, place.rank, deadlineIn(seconds));
+  auto watch = std::make_unique<Watch>(place.rank, meeting.names(), std::move(meeting.watch));
+  if (Status status = meeting.connect(*watch); !status.ok())
+    return status;
+  auto both = openShared(shared.get(), meeting, place.rank, deadlineIn(seconds), *watch);
   if (!both)
     return both.status();
   std::vector<std::unique_ptr<Wire>> wires;
@@ -107,6 +118,6 @@ Expected<std::unique_ptr<Links>> tcc::runtime::connectRanks(const RankPlace &pla
   std::vector<Wire *> routes(place.size);
   for (uint32_t peer = 0; peer < place.size; ++peer)
     routes[peer] = peer == place.rank ? nullptr : isNear[peer] ? near : far;
-  return std::unique_ptr<Links>(std::make_unique<WiredLinks>(place.rank, meeting.names(), std::move(wires),
-                                                             std::move(routes), std::move(meeting.watch)));
+  return std::unique_ptr<Links>(
+      std::make_unique<WiredLinks>(place.rank, meeting.names(), std::move(wires), std::move(routes), std::move(watch)));
 }

@@ -11,9 +11,8 @@ constexpr double kSlowSeconds = 30;
 } // namespace
 
 WiredLinks::WiredLinks(uint32_t rank, std::vector<std::string> given, std::vector<std::unique_ptr<Wire>> wires,
-                       std::vector<Wire *> routes, std::vector<Descriptor> watched)
-    : own(rank), names(std::move(given)), wires(std::move(wires)), routes(std::move(routes)),
-      watch(own, names, std::move(watched)) {}
+                       std::vector<Wire *> routes, std::unique_ptr<Watch> watch)
+    : own(rank), names(std::move(given)), wires(std::move(wires)), routes(std::move(routes)), watch(std::move(watch)) {}
 
 void WiredLinks::release() {
   for (const std::unique_ptr<Wire> &wire : wires)
@@ -21,7 +20,7 @@ void WiredLinks::release() {
 }
 
 Status WiredLinks::exchange(std::span<Transfer> transfers) {
-  if (std::optional<std::string> failed = watch.failure())
+  if (std::optional<std::string> failed = watch->failure())
     return Status(*failed);
   open.clear();
   for (Transfer &transfer : transfers)
@@ -56,10 +55,10 @@ Status WiredLinks::exchange(std::span<Transfer> transfers) {
 
 /// The cause may be another rank than the one whose connection broke: the watch knows a moment later.
 Status WiredLinks::broken(uint32_t peer, const std::string &reason) {
-  if (std::optional<std::string> failed = watch.failure(2))
+  if (std::optional<std::string> failed = watch->failure(2))
     return Status(*failed);
   std::string text = fmt::format("{}: {}", names[peer], reason);
-  watch.abort(text);
+  watch->abort(text);
   return Status(text);
 }
 
@@ -68,11 +67,11 @@ Status WiredLinks::wait(Deadline &told) {
   const bool mixed = std::any_of(open.begin(), open.end(),
                                  [&](const Progress &progress) { return routes[progress.transfer->peer] != first; });
   if (!mixed)
-    first->wait(open, watch.wakes(), millisecondsUntil(told));
+    first->wait(open, watch->wakes(), millisecondsUntil(told));
   else // no wire wakes for another
     for (const std::unique_ptr<Wire> &wire : wires)
-      wire->wait(open, watch.wakes(), 1);
-  if (std::optional<std::string> failed = watch.failure())
+      wire->wait(open, watch->wakes(), 1);
+  if (std::optional<std::string> failed = watch->failure())
     return Status(*failed);
   if (std::chrono::steady_clock::now() < told)
     return Status();

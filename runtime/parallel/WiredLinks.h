@@ -16,16 +16,16 @@ namespace tcc::runtime {
 
 class WiredLinks final : public Links {
 public:
-  /// `routes`: the wire to each rank, one of `wires`, null to the own; `watched` as Watch takes them.
+  /// `routes`: the wire to each rank, one of `wires`, null to the own.
   WiredLinks(uint32_t rank, std::vector<std::string> names, std::vector<std::unique_ptr<Wire>> wires,
-             std::vector<Wire *> routes, std::vector<Descriptor> watched);
+             std::vector<Wire *> routes, std::unique_ptr<Watch> watch);
 
   uint32_t rank() const override { return own; }
   uint32_t size() const override { return static_cast<uint32_t>(names.size()); }
   std::string describe(uint32_t other) const override { return names[other]; }
-  void abort(const std::string &text) override { watch.abort(text); }
-  std::optional<std::string> failure() override { return watch.failure(); }
-  void setStep(uint64_t step) override { watch.setStep(step); }
+  void abort(const std::string &text) override { watch->abort(text); }
+  std::optional<std::string> failure() override { return watch->failure(); }
+  void setStep(uint64_t step) override { watch->setStep(step); }
   void onSlow(std::function<void(const std::string &)> hearer) override { slow = std::move(hearer); }
   uint64_t mostLent(uint32_t peer) const override { return routes[peer]->mostLent(); }
   void release() override;
@@ -40,8 +40,8 @@ private:
   const std::vector<std::unique_ptr<Wire>> wires;
   const std::vector<Wire *> routes;
   std::function<void(const std::string &)> slow;
-  std::vector<Progress> open; ///< of an exchange
-  Watch watch;                ///< last: its thread says goodbye before the wires go
+  std::vector<Progress> open;         ///< of an exchange
+  const std::unique_ptr<Watch> watch; ///< last: its thread says goodbye before the wires go
 };
 
 } // namespace tcc::runtime

@@ -20,6 +20,7 @@ struct TrainOptions : RunOptions {
   std::optional<uint64_t> seed;
   std::vector<std::string> settings; ///< already applied to the session; kept in the checkpoints
   std::string trace; ///< file for a trace of the process; empty: none
+  bool insecureRanks = false;              ///< --insecure-ranks: ranks of other machines need no secret
   uint32_t localRank = 0;                  ///< this process's number among the job's on this machine
   uint32_t sharers = 1;                    ///< ranks that may use the same processors, this one among them
   bool terminal = false;                   ///< messages go to a terminal

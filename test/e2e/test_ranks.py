@@ -76,6 +76,17 @@ class Jobs(EndToEnd):
         self.addCleanup(self.end, process)
         return process
 
+    def torchrun_like(self, *commands, nodes=None):
+        """Ranks that something else starts, each with its own arguments; their messages and statuses. `nodes`: how many of them
+        each machine has; default: one has all."""
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        places = [(local, size) for size in nodes or [len(commands)] for local in range(size)]
+        ranks = [self.start(*words, env={"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(local),
+                                         "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
+                 for rank, (words, (local, size)) in enumerate(zip(commands, places, strict=True))]
+        return [(rank.communicate(timeout=SECONDS)[1].decode(), rank.returncode) for rank in ranks]
+
     @staticmethod
     def end(process):
         if process.poll() is None:
@@ -406,16 +417,6 @@ class Failures(Jobs):
         self.assertRegex(err.decode(), rf"the ranks' state differs after update \d+: rank 1 \(host .*\) has '{re.escape(name)}'")
         self.assertLess(time.monotonic() - begun, FAILURE_SECONDS)
         self.assertFalse((self.folder / "run" / "checkpoints").exists() and list((self.folder / "run" / "checkpoints").iterdir()))
-
-    def torchrun_like(self, *commands):
-        """Ranks that something else starts, each with its own arguments; their statuses and messages."""
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        ranks = [self.start(*words, env={"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(rank),
-                                         "LOCAL_WORLD_SIZE": str(len(commands)), "MASTER_ADDR": "127.0.0.1",
-                                         "MASTER_PORT": str(port)})
-                 for rank, words in enumerate(commands)]
-        return [(rank.communicate(timeout=SECONDS)[1].decode(), rank.returncode) for rank in ranks]
 
     def words(self, *more, plan="plan.tplan", data=None):
         return [plan, "--data", data or self.data, "--out", "run", "--steps", 3, *more]

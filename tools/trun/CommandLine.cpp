@@ -68,6 +68,13 @@ void addFrom(CLI::App &app, Options &options) {
   addQuiet(app, options);
 }
 
+void addInsecureRanks(CLI::App &app, Options &options) {
+  app.add_flag(
+      "--insecure-ranks", options.train.insecureRanks,
+      "let ranks of several machines join without a job secret (TRUN_JOB_SECRET_FILE): anybody on their network can "
+      "read and change the training");
+}
+
 void addTrain(CLI::App &app, Options &options, Raw &raw) {
   runtime::TrainOptions &train = options.train;
   app.add_option("PLAN", options.session.planPath, "the plan that tcc wrote; default with --resume: the run's plan");
@@ -109,6 +116,7 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
                  "train on so many ranks of this machine, each a process with a part of its processors; the plan needs "
                  "parallel.mode; default: 1, or as the resumed run")
       ->check(CLI::Range(int64_t(1), int64_t(1024)));
+  addInsecureRanks(app, options);
   addSettings(app, options);
   addDevice(app, options, raw);
 }
@@ -135,6 +143,7 @@ void addProfile(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--trace", options.trace, "also write a step as a trace for chrome://tracing or ui.perfetto.dev");
   app.add_option("--nproc", raw.processes, "profile so many ranks of this machine; shown is rank 0's step")
       ->check(CLI::Range(int64_t(1), int64_t(1024)));
+  addInsecureRanks(app, options);
   app.add_flag("--no-roofline", options.noRoofline, "do not measure the machine's roofline first");
   addSettings(app, options);
   addTarget(app, options);

@@ -4,6 +4,7 @@
 #include "runtime/parallel/Launch.h"
 #include "runtime/parallel/Mpi.h"
 #include "runtime/parallel/NullGroup.h"
+#include "runtime/state/Checkpoint.h"
 #include "tools/common/StandardStreams.h"
 
 #include <cstdio>
@@ -41,8 +42,14 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
   return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.exitCode());
 }
 
-static Status connected(const RankPlace &place, TrainOptions &options,
-                        const std::function<Status(Communicator *)> &body) {
+static Status connected(RankPlace place, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+  // Jobs of one secret, or of none, are told apart by what they write: all ranks have the same command.
+  const std::string run = options.out.empty() ? parseRunReference(options.resume).run : options.out;
+  if (!run.empty())
+    place.job += fmt::format("{}the run {}", place.job.empty() ? "" : ", ", run);
+  place.trust.insecure = options.insecureRanks;
+  if (!options.quiet)
+    place.note = [](const std::string &text) { printMessage("trun: note: {}\n", text); };
   auto links = connectRanks(place);
   return links ? asRank(place, links.take(), options, body) : links.status();
 }

@@ -1,0 +1,79 @@
+//===- Greeting.h - connections of a job, and of nobody else -------------===//
+//
+// What happens on a new connection, before anything else is read or sent:
+//
+//   connecting end          accepting end
+//   Opening: magic, nonce →
+//                         ← Opening: magic, nonce
+//   proof of the secret   →
+//                         ← proof of the secret, or why not
+//   what it has to say    →
+//
+// The accepting end hears any number of connections at once, each for a few seconds: strangers that say nothing, or
+// anything, hold up nobody.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_PARALLEL_GREETING_H
+#define TCC_RUNTIME_PARALLEL_GREETING_H
+
+#include "runtime/parallel/Secret.h"
+#include "runtime/parallel/Socket.h"
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+struct pollfd;
+
+namespace tcc::runtime {
+
+/// A connection whose other end has proved that it is of the job.
+struct Guest {
+  Descriptor link;
+  std::string words;   ///< what it said
+  std::string address; ///< numeric
+  bool isNear = false; ///< on this machine
+};
+
+/// Connects, proves, and says `words`. Tries again until the deadline where nobody listens, or the connection is closed
+/// before the other end has said anything. Error: that did not help; another program listens there, of another job or
+/// version; the job has failed (`wakes`).
+Expected<Descriptor> visit(const std::string &address, uint16_t port, const Trust &trust, const std::string &words,
+                           Deadline deadline, int wakes = -1);
+/// How long a program that listens there may be silent.
+constexpr double kSilentSeconds = 20;
+
+class Door {
+public:
+  /// `most`: connections that are heard at once; the oldest gives way.
+  Door(Descriptor listener, const Trust &trust, size_t most);
+  ~Door();
+  Door(const Door &) = delete;
+  Door &operator=(const Door &) = delete;
+
+  /// The next guest. Nothing: the deadline has passed, or one of `others` is readable. Error: the system accepts no
+  /// more.
+  Expected<std::optional<Guest>> next(Deadline deadline, std::span<const int> others);
+  /// Why the latest connection was turned away, with its address; once.
+  std::optional<std::string> refused() { return std::exchange(latestRefusal, std::nullopt); }
+
+private:
+  struct Pending;
+  Status acceptAll();
+  /// Reads what has come. False: the connection is over; its guest, if it became one, is in `ready`.
+  bool hear(Pending &one);
+  bool refuse(Pending &one, const std::string &reason);
+
+  const Descriptor listener;
+  const Trust trust;
+  const size_t most;
+  std::vector<Pending> pending; ///< the oldest first
+  std::vector<Guest> ready;
+  std::vector<pollfd> entries;
+  std::optional<std::string> latestRefusal;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_PARALLEL_GREETING_H
