@@ -153,6 +153,11 @@ Status finishPhases(Recipe &recipe, const toml::table &merged) {
     auto phase = readPhase(recipe, merged, *element.as_table(), recipe.phases.size(), place);
     if (!phase)
       return phase.status().withContext(fmt::format("{}: phase {}", place, recipe.phases.size() + 1));
+    if (phase->schedule.kind == "plateau")
+      return error("{}phase {}: schedule.kind \"plateau\" does not go with [[phase]]: one metric says nothing of each "
+                   "phase's rate; use another schedule.kind, such as \"exponential\"",
+                   phase->at("schedule.kind").empty() ? place + ": " : phase->at("schedule.kind"),
+                   recipe.phases.size() + 1);
     for (const Recipe &other : recipe.phases)
       if (other.phase == phase->phase)
         return error("{}: two phases are called \"{}\"; their losses and states have that name, so give each its own",

@@ -157,6 +157,8 @@ Status finishLossAndSchedule(Recipe &recipe) {
     return error("{}schedule.kind \"multi_step\" needs schedule.milestones", kindPlace);
   if (schedule.kind == "exponential" && !given("gamma"))
     return error("{}schedule.kind \"exponential\" needs schedule.gamma", kindPlace);
+  if (schedule.kind == "cosine_warm_restarts" && !given("t_0"))
+    return error("{}schedule.kind \"cosine_warm_restarts\" needs schedule.t_0, the length of the first cycle", kindPlace);
   if (schedule.kind == "one_cycle" && given("warmup_steps"))
     return error("{}schedule.kind \"one_cycle\" warms up by itself: remove schedule.warmup_steps",
                        recipe.at("schedule.warmup_steps"));
@@ -173,6 +175,17 @@ Status finishLossAndSchedule(Recipe &recipe) {
       {"schedule.base_momentum", {"one_cycle"}},
       {"schedule.max_momentum", {"one_cycle"}},
       {"schedule.cycle_momentum", {"one_cycle"}},
+      {"schedule.t_0", {"cosine_warm_restarts"}},
+      {"schedule.t_mult", {"cosine_warm_restarts"}},
+      {"schedule.eta_min", {"cosine_warm_restarts"}},
+      {"schedule.mode", {"plateau"}},
+      {"schedule.factor", {"plateau"}},
+      {"schedule.patience", {"plateau"}},
+      {"schedule.threshold", {"plateau"}},
+      {"schedule.threshold_mode", {"plateau"}},
+      {"schedule.cooldown", {"plateau"}},
+      {"schedule.min_lr", {"plateau"}},
+      {"schedule.eps", {"plateau"}},
   };
   for (const Needs &needs : scheduleTable)
     if (recipe.where.count(needs.key) && !isOverridden(recipe, needs.key, "schedule.kind") &&

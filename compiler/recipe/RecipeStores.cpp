@@ -78,6 +78,13 @@ Store scheduleNumber(std::string name) {
     return Status();
   };
 }
+/// The number is 1 where the value is this word.
+Store scheduleWord(std::string name, std::string word) {
+  return [=](Recipe &recipe, const toml::node &node) {
+    recipe.schedule.numbers[name] = *node.value<std::string>() == word;
+    return Status();
+  };
+}
 /// As text: the runtime reads it.
 Store dataText(std::string name) {
   return [=](Recipe &recipe, const toml::node &node) {
@@ -294,6 +301,8 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"schedule.warmup_from", to(schedule, &S::warmupFrom)},
       {"schedule.floor", to(schedule, &S::floor)},
       {"schedule.milestones", to(schedule, &S::milestones)},
+      {"schedule.mode", scheduleWord("mode_max", "max")},
+      {"schedule.threshold_mode", scheduleWord("threshold_abs", "abs")},
 
       {"train.accumulate", to(train, &T::accumulate)},
       {"train.virtual_ranks", to(parallel, &P::virtualRanks)},
@@ -369,7 +378,8 @@ std::map<std::string, Store, std::less<>> makeStores() {
   for (const char *name : {"centered", "amsgrad", "maximize"})
     stores.emplace(fmt::format("optimizer.{}", name), optimizerFlag(name));
   for (const char *name : {"warmup_steps", "total_steps", "min_lr_scale", "step_size", "gamma", "power", "pct_start",
-                           "div_factor", "final_div_factor", "base_momentum", "max_momentum", "cycle_momentum"})
+                           "div_factor", "final_div_factor", "base_momentum", "max_momentum", "cycle_momentum", "t_0",
+                           "t_mult", "eta_min", "factor", "patience", "threshold", "cooldown", "min_lr", "eps"})
     stores.emplace(fmt::format("schedule.{}", name), scheduleNumber(name));
   for (const Key &key : allKeys())
     if (constexpr std::string_view kData = "data."; key.name.starts_with(kData))

@@ -151,6 +151,22 @@ void readPosition(Reader &reader, const json &root, TrainingPosition &position) 
       for (const auto &[phase, count] : reader.object(scale, path, "phases").items())
         state.skippedOf[phase] = reader.count(count, path + ".phases." + phase, position.step);
   }
+  if (from.contains("plateau")) {
+    const std::string path = "position.plateau";
+    const json &plateau = reader.object(from, "position", "plateau");
+    PlateauState &state = position.plateau.emplace();
+    state.metric = reader.text(plateau, path, "metric");
+    if (plateau.contains("best"))
+      state.best = reader.number(plateau, path, "best");
+    state.waited = reader.count(plateau, path, "waited");
+    state.cooldown = reader.count(plateau, path, "cooldown");
+    state.reductions = reader.count(plateau, path, "reductions");
+    state.heard = reader.count(plateau, path, "heard");
+    if (state.heard > position.step)
+      reader.fail(path + ".heard", fmt::format("is {}; the checkpoint is of step {}", state.heard, position.step));
+    if (state.reductions > state.heard)
+      reader.fail(path + ".reductions", fmt::format("is {} after {} updates", state.reductions, state.heard));
+  }
   const json *best = reader.member(root, "", "best");
   if (!best || best->is_null())
     return;
@@ -460,6 +476,15 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
                                       {"hopeless_updates", state->hopeless}};
     if (!state->skippedOf.empty())
       root["position"]["loss_scale"]["phases"] = state->skippedOf;
+  }
+  if (const auto &state = position.plateau) {
+    root["position"]["plateau"] = {{"metric", state->metric},
+                                   {"waited", state->waited},
+                                   {"cooldown", state->cooldown},
+                                   {"reductions", state->reductions},
+                                   {"heard", state->heard}};
+    if (state->best)
+      root["position"]["plateau"]["best"] = *state->best;
   }
   const bool flat = std::any_of(manifest.tensors.begin(), manifest.tensors.end(), [](const ManifestTensor &tensor) {
     return !tensor.slices.empty() &&

@@ -32,6 +32,16 @@ struct LossScaleState {
   std::map<std::string, uint64_t, std::less<>> skippedOf; ///< of several alternating optimizers: each one's skipped updates
 };
 
+/// What decides when a learning rate on a plateau is reduced next, and how often it was.
+struct PlateauState {
+  std::string metric;         ///< the key of metrics.jsonl that `best` is of
+  std::optional<double> best; ///< none: no evaluation yet, or none whose metric was a number
+  uint64_t waited = 0;        ///< evaluations without a better value, those in a cooldown left out
+  uint64_t cooldown = 0;      ///< evaluations until waiting begins again
+  uint64_t reductions = 0;
+  uint64_t heard = 0;         ///< the update of the last evaluation that counts in the members above
+};
+
 /// The position of training between two updates.
 struct TrainingPosition {
   uint64_t step = 0;  ///< updates done, those included that were skipped
@@ -46,6 +56,7 @@ struct TrainingPosition {
   std::string bestMetric = "eval_loss"; ///< the key of metrics.jsonl that bestValue is of
   std::vector<uint64_t> damagedSamples; ///< of the training data, left out by data.max_bad
   std::optional<LossScaleState> lossScale; ///< of a run that scales its loss, or did
+  std::optional<PlateauState> plateau;     ///< of a run with schedule.kind = "plateau"
 };
 
 /// The training data, as far as the order of samples depends on it, and a sample of its content.

@@ -78,14 +78,14 @@ Status EntryRunner::commitInputs() {
   return Status();
 }
 
-Status EntryRunner::giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count,
+Status EntryRunner::giveScalars(const ScalarBlock &block, uint64_t updateNumber, SchedulePoint at,
                                 std::optional<double> lossScale) {
   if (program->scalars() < 0)
     return Status();
   Expected<Staging> staging = device->stage(Place::buffer(number, static_cast<uint32_t>(program->scalars())));
   if (!staging || staging->bytes.empty())
     return staging.status();
-  block.compute(updateNumber, count,
+  block.compute(updateNumber, at,
                 {reinterpret_cast<float *>(staging->bytes.data()), staging->bytes.size() / sizeof(float)},
                 lossScale);
   return device->commit(*staging);

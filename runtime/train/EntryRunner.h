@@ -37,7 +37,7 @@ public:
   }
 
   /// Computes the entry's scalars (ScalarBlock::compute) for the next run; does nothing where the entry reads none.
-  Status giveScalars(const ScalarBlock &block, uint64_t updateNumber, uint64_t count,
+  Status giveScalars(const ScalarBlock &block, uint64_t updateNumber, SchedulePoint at,
                      std::optional<double> lossScale = {});
 
   /// Seed and counters of the random numbers from the next run on; update and micro-batch count from 0.

@@ -79,15 +79,15 @@ Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, Learni
   return block;
 }
 
-void ScalarBlock::compute(uint64_t update, uint64_t count, std::span<float> out,
+void ScalarBlock::compute(uint64_t update, SchedulePoint at, std::span<float> out,
                           std::optional<double> lossScale) const {
-  double scheduled = learningRate(count), firstBeta = beta1, velocity = momentum;
-  if (auto cycled = schedule.momentum(count))
+  double scheduled = learningRate(at), firstBeta = beta1, velocity = momentum;
+  if (auto cycled = schedule.momentum(at.count))
     firstBeta = velocity = *cycled;
   auto t = static_cast<double>(update);
   for (size_t i = 0; i < items.size(); ++i) {
     const Item &item = items[i];
-    double groupRate = scheduled * item.scale, value = 0;
+    double groupRate = schedule.isFactor() ? scheduled * item.scale : schedule.rate(rate * item.scale, at), value = 0;
     switch (item.name) {
     case Name::GroupRate:
       value = groupRate;

@@ -22,12 +22,12 @@ public:
 
   size_t size() const { return items.size(); }
 
-  /// Values for the applied update `update` (from 1) at schedule count `count` (from 0), in the plan's order; `out` has
-  /// size() elements. `lossScale`: the factor of the loss; by default the first one. Allocates nothing.
-  void compute(uint64_t update, uint64_t count, std::span<float> out, std::optional<double> lossScale = {}) const;
+  /// Values for the applied update `update` (from 1) at a point of the schedule, in the plan's order; `out` has size()
+  /// elements. `lossScale`: the factor of the loss; by default the first one. Allocates nothing.
+  void compute(uint64_t update, SchedulePoint at, std::span<float> out, std::optional<double> lossScale = {}) const;
 
   /// The learning rate of a group with lr_scale 1, for the metrics.
-  double learningRate(uint64_t count) const { return rate * schedule.factor(count); }
+  double learningRate(SchedulePoint at) const { return schedule.rate(rate, at); }
 
 private:
   enum class Name {

@@ -38,6 +38,11 @@ Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &schedu
   result.baseMomentum = number("base_momentum", 0.85);
   result.mostMomentum = number("max_momentum", 0.95);
   result.cycleMomentum = number("cycle_momentum", 1) != 0;
+  result.firstCycle = number("t_0", NAN);
+  result.cycleGrowth = number("t_mult", 1);
+  result.leastRate = number(result.kind == Kind::Plateau ? "min_lr" : "eta_min", 0);
+  result.reduction = number("factor", 0.1);
+  result.leastChange = number("eps", 1e-8);
   for (int i = 0; numbers.contains(fmt::format("milestone.{}", i)); ++i)
     result.milestones.push_back(numbers.at(fmt::format("milestone.{}", i)));
   if (result.kind == Kind::Exponential && !std::isfinite(result.gamma))
@@ -46,6 +51,12 @@ Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &schedu
     return error("schedule.kind = \"step\" needs schedule.step_size of at least 1");
   if (result.kind == Kind::MultiStep && result.milestones.empty())
     return error("schedule.kind = \"multi_step\" needs schedule.milestones");
+  if (result.kind == Kind::WarmRestarts && !(result.firstCycle >= 1))
+    return error("schedule.kind = \"cosine_warm_restarts\" needs schedule.t_0 of at least 1");
+  if (result.kind == Kind::WarmRestarts && !(result.cycleGrowth >= 1))
+    return error("schedule.t_mult is {}: cycles do not become shorter; use 1 or more", result.cycleGrowth);
+  if (result.kind == Kind::Plateau && !(result.reduction < 1))
+    return error("schedule.factor is {}, which does not reduce a rate; use less than 1", result.reduction);
   if (result.kind == Kind::OneCycle && result.warmup != 0)
     return error("schedule.kind = \"one_cycle\" warms up by itself; remove schedule.warmup_steps");
   if (!(result.warmup >= 0) || !(result.total >= 0))
@@ -104,6 +115,35 @@ double LearningSchedule::factor(uint64_t count) const {
   LearningSchedule toZero = *this;
   toZero.least = 0;
   return std::max(least, toZero.decayed(t - warmup));
+}
+
+/// Each cycle falls from the base rate to the least one by half a cosine; in PyTorch's order of operations.
+double LearningSchedule::restarted(double base, double u) const {
+  double length = firstCycle;
+  if (cycleGrowth == 1)
+    u = std::fmod(u, length);
+  for (; u >= length; length *= cycleGrowth)
+    u -= length;
+  return leastRate + (base - leastRate) * (1 + std::cos(std::numbers::pi * u / length)) / 2;
+}
+
+/// The rate after so many reductions, one after the other as PyTorch makes them. One that would change the rate by less
+/// than `eps` is left out, and so are all later ones: they would change it by as little.
+double LearningSchedule::reduced(double base, uint64_t reductions) const {
+  for (; reductions > 0; --reductions) {
+    double next = std::max(base * reduction, leastRate);
+    if (!(base - next > leastChange))
+      break;
+    base = next;
+  }
+  return base;
+}
+
+double LearningSchedule::rate(double base, SchedulePoint at) const {
+  const auto t = static_cast<double>(at.count);
+  if (kind == Kind::WarmRestarts && t >= warmup)
+    return restarted(base, t - warmup);
+  return (kind == Kind::Plateau ? reduced(base, at.reductions) : base) * factor(at.count);
 }
 
 std::optional<double> LearningSchedule::momentum(uint64_t count) const {

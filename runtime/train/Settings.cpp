@@ -84,6 +84,10 @@ Status setSchedule(const std::string &setting, const std::string &name, const to
     schedule.set_warmup_from(word);
   } else if (name == "floor") {
     numbers["floor_clamp"] = word == "clamp";
+  } else if (name == "mode") {
+    numbers["mode_max"] = word == "max";
+  } else if (name == "threshold_mode") {
+    numbers["threshold_abs"] = word == "abs";
   } else if (name == "milestones") {
     for (int i = 0; numbers.erase(fmt::format("milestone.{}", i)); ++i)
       ;

@@ -63,6 +63,8 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
     evaluated = step;
     if (run.stop)
       run.stop->hear(step, record);
+    if (step <= run.position.step)
+      hearForRate(step, record);
   }
 }
 
@@ -123,7 +125,7 @@ Status Trainer::evaluateNow() {
     return Status();
   evaluated = run.position.step;
   if (!session.leads())
-    return Status();
+    return shareReductions();
   EvaluationRecord record = recordOf(*result, averaged ? &*averaged : nullptr);
   recorder.evaluation(run.position.step, run.position.epoch + (run.position.batch ? 1 : 0), record,
                       monotonicSeconds() - start);
@@ -135,7 +137,37 @@ Status Trainer::evaluateNow() {
   progress().note(text);
   if (run.stop)
     run.stop->hear(run.position.step, record);
+  hearForRate(run.position.step, record);
+  if (Status status = shareReductions(); !status.ok())
+    return status;
   return keepBest(record);
+}
+
+bool Trainer::isEvaluated() const {
+  return options.evalEvery.value_or(0) != 0 && run.position.step % *options.evalEvery == 0;
+}
+
+void Trainer::hearForRate(uint64_t step, const EvaluationRecord &record) {
+  // Another evaluation ends a run, and a longer run has none there.
+  if (!run.plateau || step % *options.evalEvery != 0)
+    return;
+  PlateauState &state = *run.position.plateau;
+  const double base = session.training.optimizer().numbers().at("lr");
+  auto rate = [&] { return run.updates->schedule().rate(base, {run.totalSteps, state.reductions}); };
+  const double before = rate();
+  if (run.plateau->hear(step, record, state) && rate() < before)
+    progress().note(fmt::format("step {}: {} is no better than {:.6g}: the learning rate falls from {:.6g} to {:.6g}",
+                                step, state.metric, state.best.value_or(NAN), before, rate()));
+}
+
+Status Trainer::shareReductions() {
+  if (!run.plateau || session.worldSize() == 1)
+    return Status();
+  uint64_t &reductions = run.position.plateau->reductions;
+  auto agreed = session.ranks->anyOf(session.leads() ? reductions : 0);
+  if (agreed)
+    reductions = *agreed;
+  return agreed.status();
 }
 
 Status Trainer::keepBest(const EvaluationRecord &record) {
@@ -261,7 +293,8 @@ Status Trainer::steps() {
   // Checkpoints or weights of one name may differ between machines.
   if (Status status = checkReplicas(); !status.ok())
     return status;
-  auto isEvaluated = [&] { return options.evalEvery.value_or(0) != 0 && run.position.step % *options.evalEvery == 0; };
+  if (Status status = shareReductions(); !status.ok())
+    return status;
   // An evaluation that a signal or a crash cut short.
   if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated())
     if (Status status = evaluateNow(); !status.ok())

@@ -127,8 +127,6 @@ private:
 
   /// What evaluations decide.
   Status setGoals() {
-    if (!session.leads())
-      return Status(); // rank 0 evaluates for all
     const plan::Evaluation &settings = session.training.evaluation();
     std::vector<std::string> keys = evaluationKeys(session);
     auto best = parseGoal("evaluate.best", settings.best());
@@ -142,7 +140,9 @@ private:
                                 "--data with --set data.eval_split=0.1",
                                 *options.evalEvery),
                     kExitUsage);
-    if (settings.stop_patience() == 0)
+    if (Status status = setPlateau(); !status.ok())
+      return status;
+    if (settings.stop_patience() == 0 || !session.leads()) // rank 0 decides for all
       return Status();
     auto stop = parseGoal("evaluate.stop.metric", settings.stop_metric(), result.best);
     if (!stop)
@@ -154,6 +154,18 @@ private:
                     "--eval-every, or turn it off with --set evaluate.stop.patience=0",
                     kExitUsage);
     result.stop.emplace(stop.take(), settings.stop_patience(), settings.stop_min_change());
+    return Status();
+  }
+
+  Status setPlateau() {
+    const plan::Schedule &schedule = session.training.schedule();
+    if (schedule.kind() != "plateau")
+      return Status();
+    if (!result.evaluation || options.evalEvery.value_or(0) == 0)
+      return Status("schedule.kind = \"plateau\": the learning rate follows evaluations, and there are none; give "
+                    "--eval-data (or --set data.eval_split=0.1) and --eval-every, or --set schedule.kind=constant",
+                    kExitUsage);
+    result.plateau.emplace(schedule, result.best);
     return Status();
   }
 
@@ -311,6 +323,8 @@ private:
       return made.status();
     if (Status status = result.updates->setSchedule(made.take()); !status.ok())
       return status;
+    position.plateau =
+        result.plateau ? std::optional(result.plateau->begin(position.plateau, position.step)) : std::nullopt;
     if (result.resumed)
       noteScheduleTotal(inEpochs ? options.epochs : std::optional(result.totalSteps));
     return Status();

@@ -4,7 +4,7 @@
 
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/RunLock.h"
-#include "runtime/train/Goal.h"
+#include "runtime/train/Plateau.h"
 #include "runtime/train/Train.h"
 #include "runtime/train/UpdateRunner.h"
 #include "runtime/train/WeightAverages.h"
@@ -31,6 +31,7 @@ struct PreparedRun {
   std::optional<EvaluationSet> evaluation;
   MetricGoal best;               ///< evaluate.best
   std::optional<EarlyStop> stop; ///< evaluate.stop
+  std::optional<Plateau> plateau; ///< schedule.kind = "plateau"
   std::optional<ResumedRun> resumed;
   std::optional<RunLock> lock;
   std::string folder;

@@ -45,6 +45,12 @@ private:
   Status exchangeAverages();
   /// With the weights, or with their averages; the weights are back afterwards.
   Expected<Evaluation> evaluateWith(bool averages);
+  /// An evaluation is due after the last update, by --eval-every.
+  bool isEvaluated() const;
+  /// A rate on a plateau hears of the evaluation of the last update.
+  void hearForRate(uint64_t step, const EvaluationRecord &record);
+  /// Every rank takes the number of reductions of rank 0, which alone knows all evaluations of a run that goes on.
+  Status shareReductions();
   /// Makes the present checkpoint RUN@best if its evaluation is.
   Status keepBest(const EvaluationRecord &record);
   /// A signal, or --max-time, asks for an end after the update.

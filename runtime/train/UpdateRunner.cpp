@@ -89,7 +89,7 @@ Status UpdateRunner::giveScalars(EntryRunner &runner, const TrainingPosition &po
     auto own = state->skippedOf.find(phase.name);
     skipped = phase.name.empty() ? state->skipped : own == state->skippedOf.end() ? 0 : own->second;
   }
-  return runner.giveScalars(*scalars, updateOf(position) - skipped, countOf(position), scale);
+  return runner.giveScalars(*scalars, updateOf(position) - skipped, pointOf(position), scale);
 }
 
 Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position,
@@ -145,11 +145,10 @@ Status UpdateRunner::runWindows(TrainingPosition &position, TrainingBatches &bat
 }
 
 Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) {
-  uint64_t count = countOf(position);
   metrics = {};
   metrics.step = position.step + 1;
   metrics.epoch = position.epoch + 1;
-  metrics.learningRate = scalars->learningRate(count);
+  metrics.learningRate = scalars->learningRate(pointOf(position));
   lastWindow = std::min(accumulate, batches.perEpoch() - position.batch);
   // A device that computes nothing has no number that could be finite or not.
   auto good = [&](double value) { return std::isfinite(value) || !session.computes(); };

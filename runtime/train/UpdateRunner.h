@@ -110,8 +110,9 @@ private:
   /// What the gradients' norm means for the loss scale. False: training should end. Of a phase it only says whether the
   /// update was skipped.
   bool scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm);
-  uint64_t countOf(const TrainingPosition &position) const {
-    return rates->perEpoch() ? position.epoch : updateOf(position) - 1;
+  SchedulePoint pointOf(const TrainingPosition &position) const {
+    return {rates->perEpoch() ? position.epoch : updateOf(position) - 1,
+            position.plateau ? position.plateau->reductions : 0};
   }
   /// The number, from 1, of the update after `position` among those of the phase.
   uint64_t updateOf(const TrainingPosition &position) const { return (position.step + 1) / phase.every; }

@@ -1,10 +1,8 @@
 //===- Keys.cpp - the table of recipe keys -------------------------------===//
 #include "support/recipe/Keys.h"
-#include "support/NearestName.h"
 #include "support/recipe/Kinds.h"
 
 #include <algorithm>
-#include <fmt/ranges.h>
 
 namespace tcc::recipe {
 
@@ -195,6 +193,39 @@ std::vector<Key> makeKeys() {
       {"schedule.base_momentum", number(kBelowOne), "0.85", RunTime, "the least momentum of `one_cycle`"},
       {"schedule.max_momentum", number(kBelowOne), "0.95", RunTime, "the greatest momentum of `one_cycle`"},
       {"schedule.cycle_momentum", flag(), "true", Recompile, "whether `one_cycle` cycles momentum"},
+      {"schedule.t_0",
+       integer(1, int64_t(1) << 53),
+       "",
+       RunTime,
+       "length of the first cycle of `cosine_warm_restarts`",
+       {"schedule.T_0", "num_cycles", "first_cycle_steps"}},
+      {"schedule.t_mult",
+       integer(1, int64_t(1) << 53),
+       "1",
+       RunTime,
+       "each cycle of `cosine_warm_restarts` is so many times as long as the one before",
+       {"schedule.T_mult", "cycle_mult"}},
+      {"schedule.eta_min", number(kNotNegative), "0", RunTime,
+       "the rate, not a factor of it, at the end of a cycle of `cosine_warm_restarts`"},
+      {"schedule.mode", choice({"min", "max"}), "the metric's", RunTime,
+       "which values of the metric of `evaluate.best` are better for `plateau`"},
+      {"schedule.factor",
+       number({0, 1, false, true}),
+       "0.1",
+       RunTime,
+       "multiplies the rate of `plateau` after `patience` evaluations without a better value",
+       {"lr_factor", "reduce_factor"}},
+      {"schedule.patience", integer(0, int64_t(1) << 53), "10", RunTime,
+       "evaluations without a better value that `plateau` lets pass"},
+      {"schedule.threshold", number(kNotNegative), "1e-4", RunTime,
+       "the least change that `plateau` counts as better"},
+      {"schedule.threshold_mode", choice({"rel", "abs"}), "\"rel\"", RunTime,
+       "`threshold` is a share of the best value, or a difference"},
+      {"schedule.cooldown", integer(0, int64_t(1) << 53), "0", RunTime,
+       "evaluations after a reduction that `plateau` does not count"},
+      {"schedule.min_lr", number(kNotNegative), "0", RunTime, "the least rate of `plateau`"},
+      {"schedule.eps", number(kNotNegative), "1e-8", RunTime,
+       "the least change of the rate that `plateau` makes"},
 
       {"phase", other("tables `[[phase]]`"), "[]", Recompile,
        "alternating optimizers over one state: [phases.md](phases.md)"},
@@ -492,85 +523,6 @@ bool isSection(std::string_view name) {
   return std::any_of(allKeys().begin(), allKeys().end(), [&](const Key &key) {
     return key.name.size() > name.size() && key.name.starts_with(name) && key.name[name.size()] == '.';
   });
-}
-
-std::string hintFor(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  const std::string_view table = dot == name.npos ? "" : name.substr(0, dot);
-  const std::string_view given = name.substr(dot == name.npos ? 0 : dot + 1);
-  for (const char *batch : {"batch", "batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"})
-    if (given == batch)
-      return "a batch is a dimension of the graph: give tcc --batch N, or model.dims = { batch = N }";
-  std::string best;
-  size_t bestDistance = ~size_t(0);
-  auto offer = [&](const std::string &key, std::optional<size_t> distance, size_t penalty) {
-    if (distance && *distance + penalty < bestDistance) {
-      bestDistance = *distance + penalty;
-      best = key;
-    }
-  };
-  std::vector<std::string> tables, inTable;
-  for (const Key &key : allKeys()) {
-    const size_t keyDot = key.name.find('.');
-    const std::string_view keyTable = std::string_view(key.name).substr(0, keyDot);
-    const std::string_view last = std::string_view(key.name).substr(keyDot + 1);
-    offer(key.name, table == keyTable ? nameDistance(given, last) : nameDistance(name, key.name), 0);
-    offer(key.name, nameDistance(given, last), 2); // without its table, or in the wrong one
-    for (const std::string &other : key.elsewhere)
-      offer(key.name, nameDistance(other.find('.') == other.npos ? given : name, other), 1);
-    if (key.change == Change::Later)
-      continue;
-    if (tables.empty() || tables.back() != keyTable)
-      tables.emplace_back(keyTable);
-    if (table == keyTable)
-      inTable.emplace_back(last);
-  }
-  if (std::string near = table.empty() ? nearestName(name, tables) : ""; !near.empty())
-    return fmt::format("the nearest known one is [{}]", near);
-  if (!best.empty())
-    return fmt::format("the nearest known one is {}", best);
-  if (!inTable.empty())
-    return fmt::format("[{}] takes {}", table, fmt::join(inTable, ", "));
-  std::sort(tables.begin(), tables.end());
-  tables.erase(std::unique(tables.begin(), tables.end()), tables.end());
-  return fmt::format("a recipe has the tables {}", fmt::join(tables, ", "));
-}
-
-Expected<toml::table> parseSetting(const std::string &setting) {
-  size_t equals = setting.find('=');
-  if (equals == std::string::npos || equals == 0)
-    return Status(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting), kExitUsage);
-  std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
-  if (Status status = checkTomlText(key + " = " + value, "--set " + key); !status.ok())
-    return status;
-  Expected<toml::table> parsed = parseToml(key + " = " + value);
-  if (parsed)
-    return parsed;
-  value.erase(0, value.find_first_not_of(" \t"));
-  value.erase(value.find_last_not_of(" \t") + 1);
-  const bool bare = value.empty() || std::string_view("[{\"'").find(value[0]) == std::string_view::npos;
-  if (bare) {
-    std::string quoted;
-    for (char c : value)
-      quoted += c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
-    if (Expected<toml::table> asString = parseToml(key + " = \"" + quoted + "\""))
-      return asString;
-  }
-  return error("--set {}: {}", setting, parsed.message());
-}
-
-std::string keysTable() {
-  std::string text = "| key | values | default | `trun --set` | meaning |\n| --- | --- | --- | --- | --- |\n";
-  for (const Key &key : allKeys()) {
-    if (key.change == Change::Later)
-      continue;
-    // A preset that is a TOML value is code.
-    bool literal = !key.preset.empty() && parseToml("v = " + key.preset).ok();
-    text += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, describe(key.values),
-                        literal ? "`" + key.preset + "`" : key.preset, key.change == Change::Recompile ? "" : "yes",
-                        key.meaning);
-  }
-  return text;
 }
 
 } // namespace tcc::recipe

@@ -77,8 +77,9 @@ std::vector<std::string> optimizerKindNames() {
 }
 
 const std::vector<std::string> &scheduleKinds() {
-  static const std::vector<std::string> kinds = {"constant",   "linear",      "cosine",     "one_cycle",   "step",
-                                                 "multi_step", "exponential", "polynomial", "inverse_sqrt"};
+  static const std::vector<std::string> kinds = {
+      "constant",   "linear",       "cosine",              "one_cycle", "step", "multi_step", "exponential",
+      "polynomial", "inverse_sqrt", "cosine_warm_restarts", "plateau"};
   return kinds;
 }
 

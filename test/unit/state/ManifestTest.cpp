@@ -34,6 +34,7 @@ Manifest example() {
   manifest.run.data = DataRecord{40, 40, 4, 10, {{"x", "f32[40x3]"}}, 11, 4};
   manifest.position = {12, 1, 2, UINT64_MAX, true, 20, {"optimizer.lr=0.001"}, 10, 0.5};
   manifest.position.lossScale = LossScaleState{1024, 5, 3, 1};
+  manifest.position.plateau = PlateauState{"eval_loss", 0.25, 1, 2, 4, 10};
   manifest.shards = {{"a.safetensors", 100, 1}, {"b.safetensors", 200, 2}};
   manifest.tensors = {
       {"w", type(plan::F32, {4, 6}), TensorRole::Parameter, {{0, "w", {0, 0}, {4, 2}}, {1, "w", {0, 2}, {4, 4}}}},
@@ -79,6 +80,12 @@ TEST(Manifest, ReadsWhatItWrites) {
   EXPECT_EQ(read->position.lossScale->growthTracker, 5u);
   EXPECT_EQ(read->position.lossScale->skipped, 3u);
   EXPECT_EQ(read->position.lossScale->hopeless, 1u);
+  EXPECT_EQ(read->position.plateau->metric, "eval_loss");
+  EXPECT_EQ(read->position.plateau->best, 0.25);
+  EXPECT_EQ(read->position.plateau->waited, 1u);
+  EXPECT_EQ(read->position.plateau->cooldown, 2u);
+  EXPECT_EQ(read->position.plateau->reductions, 4u);
+  EXPECT_EQ(read->position.plateau->heard, 10u);
   EXPECT_EQ(*read->tensors[2].role, TensorRole::LossScale);
 }
 
@@ -119,7 +126,7 @@ TEST(Manifest, EveryMemberHasItsType) {
       }
       // What is accepted has the member's type, and is in its range.
       bool text = good[at].is_string() && value.is_string() &&
-                  isUnder(path, {"/producer", "/model", "/target", "/settings/", "/data/columns/", "/tensors/0/slices/0/key",
+                  isUnder(path, {"/producer", "/model", "/target", "/settings/", "/position/plateau/metric", "/data/columns/", "/tensors/0/slices/0/key",
                                  "/tensors/0/slices/1/key", "/tensors/1/slices/0/key", "/tensors/2/slices/0/key",
                                  "/tensors/0/name", "/tensors/1/name", "/tensors/2/name", "/tensors/3/name",
                                  "/shards/0/file", "/shards/1/file"});
@@ -129,6 +136,7 @@ TEST(Manifest, EveryMemberHasItsType) {
       bool absent = value.is_null() && (path == "/plan" || path == "/best" || path == "/data");
       bool any = isUnder(path, {"/training/"}) && !value.is_structured();
       bool number = (path == "/best/eval_loss" && value.is_number()) ||
+                    (path == "/position/plateau/best" && value.is_number()) ||
                     (path == "/position/schedule_total" && value == 1.5) ||
                     (path == "/position/loss_scale/scale" && (value == 1.5 || value == uint64_t(1) << 63)) ||
                     (path == "/position/seed" && value == uint64_t(1) << 63);
@@ -154,8 +162,9 @@ TEST(Manifest, EveryMemberIsNeeded) {
       parent.erase(std::stoul(at.back()));
     else
       parent.erase(at.back());
-    // Checkpoints of earlier versions name no target, and those of one rank no ranks.
-    bool open = isUnder(at.to_string(), {"/target", "/data/ranks", "/run_files/", "/training/", "/frozen/", "/data/columns/", "/settings/",
+    // Checkpoints of earlier versions name no target, and those of one rank no ranks; other schedules have no plateau.
+    bool open = at.to_string() == "/position/plateau" || at.to_string() == "/position/plateau/best" ||
+                isUnder(at.to_string(), {"/target", "/data/ranks", "/run_files/", "/training/", "/frozen/", "/data/columns/", "/settings/",
                                          "/xxh3"});
     // A tensor that is missing, or empty in another way, is found when the checkpoint is loaded into the plan.
     bool tensor = at.parent_pointer().to_string() == "/tensors" || at.to_string() == "/tensors/3/shape/1";

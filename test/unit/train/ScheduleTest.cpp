@@ -88,6 +88,28 @@ TEST(Schedule, PolynomialAndInverseSquareRoot) {
   expectFactors(make("inverse_sqrt", {}), {1, std::sqrt(1 / 2.), std::sqrt(1 / 3.)});
 }
 
+TEST(Schedule, WarmRestartsArePyTorchs) {
+  // CosineAnnealingWarmRestarts of two groups with the rates 0.1 and 0.05, to the last bit.
+  auto expectRates = [](const LearningSchedule &schedule, double base, std::vector<double> expected) {
+    for (size_t t = 0; t < expected.size(); ++t)
+      EXPECT_EQ(schedule.rate(base, t), expected[t]) << "at " << t;
+  };
+  LearningSchedule equal = make("cosine_warm_restarts", {{"t_0", 3}, {"eta_min", 0.01}});
+  expectRates(equal, 0.1, {0.1, 0.0775, 0.032500000000000015, 0.1, 0.0775, 0.032500000000000015, 0.1, 0.0775});
+  expectRates(equal, 0.05, {0.05, 0.04, 0.020000000000000004, 0.05, 0.04, 0.020000000000000004, 0.05, 0.04});
+  LearningSchedule longer = make("cosine_warm_restarts", {{"t_0", 2}, {"t_mult", 3}, {"eta_min", 0.001}});
+  expectRates(longer, 0.1,
+              {0.1, 0.0505, 0.1, 0.09336825748732973, 0.07525000000000001, 0.0505, 0.025750000000000012,
+               0.007631742512670284, 0.1, 0.0992479837741043, 0.09701478472890247, 0.09336825748732973});
+  expectRates(longer, 0.05,
+              {0.05, 0.025500000000000002, 0.05, 0.046717622392718754, 0.037750000000000006, 0.025500000000000002,
+               0.013250000000000005, 0.004282377607281252, 0.05, 0.0496277899487991, 0.04852246920925476,
+               0.046717622392718754});
+  // A warm-up comes before the first cycle.
+  LearningSchedule warm = make("cosine_warm_restarts", {{"t_0", 3}, {"eta_min", 0.01}, {"warmup_steps", 2}});
+  expectRates(warm, 0.1, {0.05, 0.1, 0.1, 0.0775, 0.032500000000000015, 0.1});
+}
+
 TEST(Schedule, Faults) {
   auto refuse = [](const std::string &kind, std::map<std::string, double> numbers, const std::string &says) {
     plan::Schedule schedule;
@@ -103,5 +125,8 @@ TEST(Schedule, Faults) {
   refuse("multi_step", {}, "milestones");
   refuse("exponential", {}, "gamma");
   refuse("one_cycle", {{"warmup_steps", 3}}, "warmup_steps");
+  refuse("cosine_warm_restarts", {}, "t_0");
+  refuse("cosine_warm_restarts", {{"t_0", 2}, {"t_mult", 0.5}}, "t_mult");
+  refuse("plateau", {{"factor", 1}}, "factor is 1");
   refuse("linear", {{"warmup_steps", -3}}, "negative");
 }
