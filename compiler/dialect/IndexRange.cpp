@@ -79,6 +79,15 @@ int64_t moved(int64_t bound, Wide shift) {
   return bound == kLeast || bound == kMost ? bound : saturated(Wide(bound) + shift);
 }
 
+/// What −x within `demand` asks of x.
+IndexDemand mirrored(const IndexDemand &demand) {
+  auto of = [](int64_t bound) { return bound == kLeast ? kMost : bound == kMost ? kLeast : -bound; };
+  IndexDemand result = demand;
+  result.low = of(demand.high);
+  result.high = of(demand.low);
+  return result;
+}
+
 /// Least and greatest element of an integer constant, also through views and broadcasts; nullopt for other values.
 std::optional<std::pair<int64_t, int64_t>> constantRange(Value value) {
   constexpr int64_t kMostElements = int64_t(1) << 20;
@@ -148,16 +157,21 @@ struct SubModel : IntegerFlow::ExternalModel<SubModel, SubOp> {
 struct MulModel : IntegerFlow::ExternalModel<MulModel, MulOp> {
   std::optional<IndexDemand> pullBack(Operation *op, unsigned operand, const IndexDemand &demand) const {
     auto other = otherRange(op, operand);
-    if (!other || other->first != other->second || other->first < 1)
+    if (!other || other->first != other->second || other->first == 0)
       return std::nullopt;
-    IndexDemand result = demand;
-    auto floorOf = [](int64_t x, int64_t c) { return x / c - (x % c < 0); };
-    if (demand.low != kLeast)
-      result.low = -floorOf(-std::max(demand.low, -kMost), other->first);
-    if (demand.high != kMost)
-      result.high = floorOf(demand.high, other->first);
+    const Wide factor = other->first < 0 ? -Wide(other->first) : Wide(other->first);
+    IndexDemand product = other->first < 0 ? mirrored(demand) : demand, result = product;
+    auto floorOf = [&](Wide x) { return x / factor - (x % factor < 0); };
+    if (product.low != kLeast)
+      result.low = saturated(-floorOf(-Wide(product.low)));
+    if (product.high != kMost)
+      result.high = saturated(floorOf(product.high));
     return result;
   }
+};
+
+struct NegModel : IntegerFlow::ExternalModel<NegModel, NegOp> {
+  std::optional<IndexDemand> pullBack(Operation *, unsigned, const IndexDemand &demand) const { return mirrored(demand); }
 };
 
 /// max(x, c) and min(x, c): the bound on the constant's side is met by the constant itself.
@@ -178,7 +192,13 @@ struct StopGradientModel : IntegerFlow::ExternalModel<StopGradientModel, StopGra
 
 struct CastModel : IntegerFlow::ExternalModel<CastModel, CastOp> {
   std::optional<IndexDemand> pullBack(Operation *op, unsigned, const IndexDemand &demand) const {
-    if (elementTypeOf(op->getResult(0)).isInteger(1) || elementTypeOf(op->getOperand(0)).isInteger(1))
+    const Type to = elementTypeOf(op->getResult(0)), from = elementTypeOf(op->getOperand(0));
+    if (to.isInteger(1) || from.isInteger(1))
+      return std::nullopt;
+    // A narrow type wraps: 256 is index 0 of a table that bytes address. Nobody means that of 32 bits.
+    constexpr unsigned kNarrow = 32;
+    if (isa<IntegerType>(to) && to.getIntOrFloatBitWidth() < kNarrow &&
+        from.getIntOrFloatBitWidth() > to.getIntOrFloatBitWidth())
       return std::nullopt;
     return demand;
   }
@@ -236,6 +256,7 @@ void attachIndexRanges(MLIRContext &context) {
   AddOp::attachInterface<index_range::AddModel>(context);
   SubOp::attachInterface<index_range::SubModel>(context);
   MulOp::attachInterface<index_range::MulModel>(context);
+  NegOp::attachInterface<index_range::NegModel>(context);
   MaxOp::attachInterface<index_range::ExtremeModel<MaxOp, true>>(context);
   MinOp::attachInterface<index_range::ExtremeModel<MinOp, false>>(context);
   CastOp::attachInterface<index_range::CastModel>(context);

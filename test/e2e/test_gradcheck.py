@@ -4,8 +4,9 @@ import unittest
 
 import models
 import numpy as np
+import onnx
 from common import EndToEnd, case
-from onnx import helper
+from onnx import helper, numpy_helper
 
 
 class Gradcheck(EndToEnd):
@@ -62,6 +63,25 @@ class Gradcheck(EndToEnd):
         errors, out = self.check("m.onnx", "--recipe", self.write("r.toml", models.SQUARES + models.SGD))
         self.assertEqual(set(errors), {"w", "b"})
         self.assertIn("[0.05, 0.95)", out)
+
+    def test_an_index_with_an_offset(self):
+        """A length n picks column n − 1 of 8: 8 is legal, 9 is not; and drawn lengths use that range."""
+        nodes = [helper.make_node("Sub", ["n", "one"], ["i"]), helper.make_node("Unsqueeze", ["i", "axis"], ["at"]),
+                 helper.make_node("MatMul", ["x", "w"], ["h"], "product"), helper.make_node("GatherElements", ["h", "at"], ["z"], "pick", axis=1),
+                 helper.make_node("ReduceMean", ["z"], ["loss"], keepdims=0)]
+        graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [4, 3]), helper.make_tensor_value_info("n", 7, [4])],
+                                  [helper.make_tensor_value_info("loss", 1, [])],
+                                  [numpy_helper.from_array(models.random(1, 3, 8), "w"), numpy_helper.from_array(np.array(1), "one"),
+                                   numpy_helper.from_array(np.array([1]), "axis")])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), self.folder / "m.onnx")
+        x = models.random(2, 4, 3)
+        for lengths, fits in (([8, 7, 1, 2], True), ([9, 1, 1, 1], False)):
+            data = self.save("d.safetensors", x=x, n=np.array(lengths))
+            if fits:
+                self.assertEqual(set(self.check("m.onnx", "--data", data)[0]), {"w"})
+            else:
+                self.refuse(1, ["value 9 is outside of its legal range, -7 to 8"], "tcc", "gradcheck", "m.onnx", "--data", data)
+        self.assertEqual(set(self.check("m.onnx")[0]), {"w"})
 
     def test_what_does_not_fit_is_refused(self):
         model, recipe, _, _ = case("mlp")

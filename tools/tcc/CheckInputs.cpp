@@ -5,7 +5,9 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/state/Safetensors.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <random>
 
@@ -73,11 +75,43 @@ std::vector<std::byte> bytesFor(const plan::TensorType &type) {
   return std::vector<std::byte>(plan::tensorBytes(type).value_or(0));
 }
 
-Status checkIndex(double value, const IndexRange &range, const std::string &where) {
-  if (range.rows && (value < -double(*range.rows) || value >= double(*range.rows)))
-    return error("{}: value {:.0f} is outside of the range of the index, 0 to {}", where, value,
-                       *range.rows - 1);
+/// As the loader checks it: each range holds for the elements of its box, or for all.
+Status checkIndices(const plan::Port &port, const plan::TensorType &type, const std::vector<double> &values,
+                    const std::string &where) {
+  for (const plan::IndexRange &range : port.index_ranges())
+    for (size_t i = 0; i < values.size(); ++i) {
+      bool inside = true;
+      size_t rest = i;
+      for (int d = type.dims_size(); d-- > 0 && range.begin_size() == type.dims_size();
+           rest /= size_t(std::max<int64_t>(1, type.dims(d)))) {
+        const int64_t at = int64_t(rest % size_t(std::max<int64_t>(1, type.dims(d))));
+        inside &= at >= range.begin(d) && at < range.end(d);
+      }
+      const auto value = values[i];
+      const bool excepted = std::any_of(range.exceptions().begin(), range.exceptions().end(),
+                                        [&](int64_t other) { return double(other) == value; });
+      if (inside && !excepted && (value < double(range.low()) || value > double(range.high())))
+        return error("{}: value {:.0f} is outside of its legal range, {} to {}{}", where, value, range.low(), range.high(),
+                     range.node().empty() ? "" : fmt::format(" (node {} takes it as an index)", range.node()));
+    }
   return Status::success();
+}
+
+/// Values to draw from: those that the plan's checks let pass, from 0 on where it is among them; else what was found.
+std::pair<int64_t, int64_t> boundsOf(const plan::Port &port, const std::map<std::string, IndexRange> &ranges) {
+  int64_t low = INT64_MIN, high = INT64_MAX;
+  for (const plan::IndexRange &range : port.index_ranges()) {
+    low = std::max(low, range.low());
+    high = std::min(high, range.high());
+  }
+  if (high == INT64_MAX) {
+    high = low == INT64_MIN || low < 0 ? 1 : low < INT64_MAX - 1 ? low + 1 : low;
+    if (auto range = ranges.find(port.name()); range != ranges.end())
+      high = std::min(range->second.rows.value_or(INT64_MAX), range->second.classes.value_or(INT64_MAX)) - 1;
+  }
+  if (low < 0 && high >= 0)
+    low = 0;
+  return {std::min(low, high), high};
 }
 
 } // namespace
@@ -90,12 +124,10 @@ InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, Ind
     std::mt19937_64 random(seed ^ plan::hashBytes(port.name().data(), port.name().size()));
     std::normal_distribution<double> normal;
     std::uniform_real_distribution<double> uniform(0.05, 0.95);
-    int64_t bound = 2;
-    if (auto range = ranges.find(port.name()); range != ranges.end())
-      bound = std::min(range->second.rows.value_or(INT64_MAX), range->second.classes.value_or(INT64_MAX));
-    // Every integer type holds 127.
-    std::uniform_int_distribution<int64_t> integer(
-        0, std::max<int64_t>(plan::dtypeBytes(type.dtype()) == 1 ? std::min<int64_t>(bound, 128) : bound, 1) - 1);
+    auto [low, high] = boundsOf(port, ranges);
+    if (plan::dtypeBytes(type.dtype()) == 1) // every integer type holds 127
+      high = std::max<int64_t>(low, std::min<int64_t>(high, 127));
+    std::uniform_int_distribution<int64_t> integer(low, std::max(low, high));
     std::vector<std::byte> bytes = bytesFor(type);
     uint64_t size = plan::dtypeBytes(type.dtype()), count = plan::elementCount(type).value_or(0);
     for (uint64_t i = 0; i < count; ++i) {
@@ -110,8 +142,8 @@ InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, Ind
   return values;
 }
 
-Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges,
-                                       const std::string &path, const std::map<std::string, std::string> &columns) {
+Expected<InputValues> readInputs(const plan::Entry &entry, const std::string &path,
+                                 const std::map<std::string, std::string> &columns) {
   Expected<runtime::SafetensorsFile> file = runtime::SafetensorsFile::open(path);
   if (!file)
     return file.status();
@@ -133,15 +165,13 @@ Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::s
     if (!fits || floats != plan::isFloatingPoint(tensor->type.dtype()))
       return error("{} is {}, the model's input '{}' takes {}", where, plan::typeName(tensor->type), port.name(),
                          plan::typeName(type));
-    auto range = ranges.find(port.name());
     std::vector<std::byte> bytes = bytesFor(type);
+    std::vector<double> all;
     uint64_t from = plan::dtypeBytes(tensor->type.dtype()), to = plan::dtypeBytes(type.dtype());
     for (uint64_t i = 0; i < plan::elementCount(type).value_or(0); ++i) {
       double value = load(tensor->bytes.data() + i * from, tensor->type.dtype());
-      if (range != ranges.end())
-        if (Status status = checkIndex(value, range->second, where); !status.ok())
-          return status;
       if (!floats) {
+        all.push_back(value);
         // Converted to double and back, it must be the same: else the type is too narrow.
         plan::fillElements(bytes.data() + i * to, type.dtype(), 1, value);
         if (load(bytes.data() + i * to, type.dtype()) != value)
@@ -151,6 +181,8 @@ Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::s
       }
       plan::fillElements(bytes.data() + i * to, type.dtype(), 1, value);
     }
+    if (Status status = checkIndices(port, type, all, where); !status.ok())
+      return status;
     values.push_back(std::move(bytes));
   }
   return values;

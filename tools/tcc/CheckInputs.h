@@ -20,16 +20,17 @@ namespace tcc::gradcheck {
 /// Bytes of each input of an entry, in its order.
 using InputValues = std::vector<std::vector<std::byte>>;
 
-/// Random values: floats normal, or uniform in [0.05, 0.95) where `positive`; integers 0 … bound − 1, where the bound
-/// is what the input indexes (ranges), or 2 for one that indexes nothing; booleans either.
+/// Random values: floats normal, or uniform in [0.05, 0.95) where `positive`; integers that
+/// the entry's checks let pass, from 0 on where that is possible; where there is no check, below what the input indexes
+/// (`ranges`), or 0 and 1 for one that indexes nothing; booleans either.
 InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges, uint64_t seed,
                        bool positive);
 
 /// The first samples of a .safetensors file. `columns`: input → tensor, where names differ. Floats convert to the
-/// input's type, integers where every value fits. Errors name file and tensor: missing, of a wrong shape or type, an
-/// index outside of what it indexes.
-Expected<InputValues> readInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges,
-                                       const std::string &path, const std::map<std::string, std::string> &columns);
+/// input's type, integers where every value fits. Errors name file and tensor: missing, of a wrong shape or type, a
+/// value that the entry's checks of indices refuse.
+Expected<InputValues> readInputs(const plan::Entry &entry, const std::string &path,
+                                 const std::map<std::string, std::string> &columns);
 
 } // namespace tcc::gradcheck
 

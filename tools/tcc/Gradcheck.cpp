@@ -120,13 +120,14 @@ private:
 Expected<InputValues> chooseInputs(mlir::MLIRContext &context, const CompileOptions &options,
                                          const plan::Plan &plan, const plan::Entry &entry,
                                          const ModelSettings &settings, bool positive) {
+  if (!settings.data.empty()) {
+    std::map<std::string, std::string> columns(plan.data().map().begin(), plan.data().map().end());
+    return readInputs(entry, settings.data, columns);
+  }
   Expected<std::map<std::string, IndexRange>> ranges = findIndexRanges(context, options);
   if (!ranges)
     return ranges.status();
-  if (settings.data.empty())
-    return drawInputs(entry, *ranges, settings.check.seed, positive);
-  std::map<std::string, std::string> columns(plan.data().map().begin(), plan.data().map().end());
-  return readInputs(entry, *ranges, settings.data, columns);
+  return drawInputs(entry, *ranges, settings.check.seed, positive);
 }
 
 bool isWanted(const std::vector<std::string> &globs, const std::string &name) {

@@ -1,4 +1,4 @@
-//===- InputRanges.cpp - legal values of integer inputs -------------------===//
+//===- InputRanges.cpp - what integer inputs index -------------------------===//
 #include "tools/tcc/InputRanges.h"
 
 #include "compiler/recipe/Recipe.h"
@@ -95,11 +95,6 @@ Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context
     for (BlockArgument argument : loss.getArguments()) {
       auto name = loss.getArgAttrOfType<StringAttr>(argument.getArgNumber(), train::names::kName);
       IndexRange range = follow(argument);
-      // Of labels and lengths that a loss reads the largest legal value is known.
-      if (auto given = loss.getArgAttrOfType<ArrayAttr>(argument.getArgNumber(), train::names::kIndexRanges))
-        for (auto other : given.getAsRange<DictionaryAttr>())
-          if (other.get("meaning"))
-            range.rows = std::min(range.rows.value_or(INT64_MAX), other.getAs<IntegerAttr>("high").getInt() + 1);
       if (name && (range.rows || range.classes))
         ranges[name.str()] = range;
     }

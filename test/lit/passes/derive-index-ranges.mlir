@@ -73,6 +73,32 @@ func.func @forward(%clipped: tensor<2xi64> {train.name = "clipped"}, %floored: t
 
 // -----
 
+train.variable @wte : tensor<50x3xf32> {role = "parameter"}
+
+// 10 − 3·x, and −x: signs turn the bounds around. A cast to bytes wraps, and asks nothing.
+// CHECK-LABEL: func.func @forward
+// CHECK-SAME: high = 20 : i64, low = -13 : i64
+// CHECK-SAME: train.name = "back"
+// CHECK-SAME: high = 50 : i64, low = -49 : i64
+// CHECK-SAME: train.name = "mirrored"
+// CHECK-SAME: %{{[^:]*}}: tensor<2xi64> {train.name = "narrowed"}
+func.func @forward(%back: tensor<2xi64> {train.name = "back"}, %mirrored: tensor<2xi64> {train.name = "mirrored"},
+                   %narrowed: tensor<2xi64> {train.name = "narrowed"}) -> (tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>) {
+  %wte = train.read @wte : tensor<50x3xf32>
+  %factor = train.constant dense<-3> : tensor<2xi64>
+  %ten = train.constant dense<10> : tensor<2xi64>
+  %0 = train.mul %back, %factor : tensor<2xi64>
+  %1 = train.add %ten, %0 : tensor<2xi64>
+  %2 = train.gather %wte, %1 axis = 0 : (tensor<50x3xf32>, tensor<2xi64>) -> tensor<2x3xf32>
+  %3 = train.neg %mirrored : tensor<2xi64>
+  %4 = train.gather %wte, %3 axis = 0 : (tensor<50x3xf32>, tensor<2xi64>) -> tensor<2x3xf32>
+  %5 = train.cast %narrowed : tensor<2xi64> -> tensor<2xi8>
+  %6 = train.gather %wte, %5 axis = 0 : (tensor<50x3xf32>, tensor<2xi8>) -> tensor<2x3xf32>
+  return %2, %4, %6 : tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>
+}
+
+// -----
+
 // Labels of a loss inside the graph: 0 to 9, or the one that does not count.
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: exceptions = array<i64: -100>, extent = 10 : i64, high = 9 : i64, low = 0 : i64

@@ -60,7 +60,7 @@ protected:
     for (size_t i = 0; i < kept.size(); ++i)
       tensors[i].bytes = kept[i];
     EXPECT_TRUE(runtime::writeSafetensors(path, tensors).ok());
-    return readInputs(entry(), kRanges, path, columns);
+    return readInputs(checked, path, columns);
   }
   void addGood() {
     add<float>("x", plan::F32, {5, 3}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 99, 99, 99}); // a sample too many
@@ -68,6 +68,15 @@ protected:
     add<int64_t>("classes", plan::I64, {4}, {0, 1, 2, -100});
   }
 
+  plan::Entry checked = [] {
+    plan::Entry with = entry();
+    plan::IndexRange &ids = *with.mutable_inputs(1)->add_index_ranges(), &labels = *with.mutable_inputs(2)->add_index_ranges();
+    ids.set_low(-7);
+    ids.set_high(6);
+    labels.set_high(2);
+    labels.add_exceptions(-100);
+    return with;
+  }();
   std::string path = (std::filesystem::temp_directory_path() / ("tcc-inputs-" + std::to_string(::getpid()))).string();
   std::vector<runtime::Tensor> tensors;
   std::vector<std::vector<std::byte>> kept;
@@ -115,6 +124,32 @@ TEST_F(DataFile, ARowThatIsNotThereIsRefused) {
   kept[1].assign(kept[1].size(), std::byte(0));
   kept[1][0] = std::byte(7); // rows are 0 to 6
   EXPECT_NE(read({{"labels", "classes"}}).message().find("value 7 is outside"), std::string::npos);
+}
+
+TEST_F(DataFile, OnlyTheElementsOfARangesBoxAreChecked) {
+  addGood();
+  plan::IndexRange &ids = *checked.mutable_inputs(1)->mutable_index_ranges(0);
+  ids.set_low(1); // an index that the model shifts: x + 7 of a table of 14 rows, and so on
+  ids.set_high(5);
+  for (int64_t end : {4, 2}) {
+    ids.add_begin(0);
+    ids.add_end(end);
+  }
+  EXPECT_NE(read({{"labels", "classes"}}).message().find("value 6 is outside of its legal range, 1 to 5"), std::string::npos);
+  for (int row = 0; row < 4; ++row)
+    for (int column = 0; column < 2; ++column)
+      kept[1][size_t(row * 5 + column) * 4] = std::byte(5);
+  EXPECT_TRUE(read({{"labels", "classes"}}).ok());
+}
+
+TEST(CheckInputs, DrawnIndicesAreThoseThatTheChecksLetPass) {
+  plan::Entry shifted = entry();
+  plan::IndexRange &range = *shifted.mutable_inputs(1)->add_index_ranges();
+  range.set_low(11);
+  range.set_high(15);
+  const std::vector<int64_t> ids = as<int64_t>(drawInputs(shifted, kRanges, 3, false)[1]);
+  EXPECT_GE(*std::min_element(ids.begin(), ids.end()), 11);
+  EXPECT_LE(*std::max_element(ids.begin(), ids.end()), 15);
 }
 
 TEST_F(DataFile, TypesAndShapesAreChecked) {
