@@ -382,7 +382,7 @@ Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const Trained
   const bool safetensors = path.ends_with(".safetensors"), onnx = path.ends_with(".onnx");
   ModelValues values(reader, trained, options.planFolder);
   if (options.adapter)
-    return exportAdapter(reader.plan(), values, path, options.root);
+    return exportAdapter(reader.plan(), values, path, options.root, options.note);
   if (options.merge && !reader.plan().has_adapters())
     return Status(fmt::format("--merge: the run of {} trained no adapter; leave --merge out", reader.plan().model()),
                   kExitUsage);

@@ -26,6 +26,22 @@ std::string moduleOf(const std::string &parameter) {
   return dot == parameter.npos ? std::string() : parameter.substr(0, dot);
 }
 
+/// "model" where every weight of the model is inside the root's only member; else empty.
+std::string moduleAround(const plan::Plan &plan) {
+  std::string around;
+  for (const plan::Variable &variable : plan.variables()) {
+    if (!isModelValue(variable) || variable.computed())
+      continue;
+    const std::string &known = torchName(variable);
+    const std::string &name = known.find('.') == known.npos && !variable.display().empty() ? variable.display() : known;
+    const size_t dot = name.find('.');
+    if (dot == name.npos || (!around.empty() && name.substr(0, dot) != around))
+      return {};
+    around = name.substr(0, dot);
+  }
+  return around;
+}
+
 class AdapterExport {
 public:
   AdapterExport(const plan::Plan &plan, ModelValues &values, const std::string &root)
@@ -158,6 +174,11 @@ private:
 } // namespace
 
 Status tcc::runtime::exportAdapter(const plan::Plan &plan, ModelValues &values, const std::string &path,
-                                   const std::string &root) {
-  return AdapterExport(plan, values, root).write(path);
+                                   const std::string &root, const std::function<void(const std::string &)> &note) {
+  Status status = AdapterExport(plan, values, root).write(path);
+  if (const std::string wrapper = moduleAround(plan); status.ok() && root.empty() && !wrapper.empty())
+    note(fmt::format("{}: every name begins with '{}.': if that is a module around the one that peft gets, export again "
+                     "with --root {}",
+                     path, wrapper, wrapper));
+  return status;
 }

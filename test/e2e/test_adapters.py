@@ -1,6 +1,7 @@
 """Low-rank adapters, and torch's names in exports: on the exports of adapters/, against what peft did there."""
 import hashlib
 import json
+import re
 
 import numpy as np
 import onnx
@@ -285,6 +286,30 @@ class Adapters(EndToEnd):
         bias = self.adapt("dynamo", "--set", 'adapter.train=["h.0.up.bias"]', init=(), steps=1, out="bias", plan="bias.tplan")
         self.refuse(1, ["h.0.up.bias", "peft has no place", "model.onnx"], "trun", "export", bias, "-o", "x", "--adapter")
 
+
+    def test_a_module_around_the_adapted_one_is_named(self):
+        """Where all names begin with one module, peft's model may be that module: the export says how to name it."""
+        model = onnx.load(HERE / "dynamo.onnx")
+        def inside(name):
+            return re.sub(r"^(?=(h|wte|wpe|ln_f)\b)", "model.", name)
+        for tensor in model.graph.initializer:
+            tensor.name = inside(tensor.name)
+        for node in model.graph.node:
+            node.input[:] = [inside(name) for name in node.input]
+        for value in model.graph.value_info:
+            value.name = inside(value.name)
+            for note in value.metadata_props:
+                if note.key.endswith("folded_from"):
+                    note.value = re.sub(r"'([^']+)'", lambda found: f"'{inside(found[1])}'", note.value)
+        onnx.save(model, self.folder / "wrapped.onnx")
+        adapter = ("--set", 'adapter.targets=["model.h.0.c_proj*"]')
+        self.compile("wrapped.onnx", *LOSS, *adapter)
+        run = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", steps=1)
+        said = self.succeed("trun", "export", run, "-o", "a.safetensors", "--adapter").err
+        self.assertRegex(said, r"note: a\.safetensors: every name begins with 'model\.': .*--root model")
+        self.assertNotIn("--root", self.succeed("trun", "export", run, "-o", "b.safetensors", "--adapter", "--root", "model").err)
+        self.assertTrue(all(".model.h.0." in name for name in self.read("b.safetensors")))
+        self.assertNotIn("--root", self.succeed("trun", "export", self.adapt(steps=1, out="plain"), "-o", "c.safetensors", "--adapter").err)
 
     def test_a_run_may_start_from_another_base(self):
         run = self.adapt(init=(), steps=0, more=("--no-release",))
