@@ -235,6 +235,12 @@ private:
       (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(recipe.sliceBytes));
     if (Status status = chooseEntries(); !status.ok())
       return status;
+    // Beside adapters all of the file is frozen, and computed values serve as well as what they were computed from.
+    const bool trains = wants(entries::kTrain) && recipe.adapter.targets.empty();
+    if (trains && !model.refusals.empty())
+      return frontend::refusalOf(options.modelPath, model.refusals);
+    if (!trains)
+      model.unsaid.clear();
     if (wants(entries::kTrain) && !model.inferenceWarning.empty())
       model.warnings.push_back(model.inferenceWarning);
     if (Status status = checkEvaluations(); !status.ok())

@@ -218,4 +218,11 @@ Expected<std::string> constantContents(const OnnxInitializer &initializer, bool 
   return std::string(isWaveTable(x, wide[0], wide[1]) ? "a table of sines or cosines" : "");
 }
 
+Expected<double> onlyElement(const OnnxInitializer &initializer) {
+  Expected<std::string> bytes = initializerBytes(initializer);
+  if (!bytes)
+    return bytes.status();
+  return Elements(initializer, *bytes)[0];
+}
+
 } // namespace tcc::frontend

@@ -16,6 +16,9 @@ namespace tcc::frontend {
 /// mask. Errors: bytes that cannot be read.
 Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied);
 
+/// The value of an initializer of one element. Errors: bytes that cannot be read.
+Expected<double> onlyElement(const OnnxInitializer &initializer);
+
 } // namespace tcc::frontend
 
 #endif // TCC_FRONTEND_CONTENTS_H

@@ -397,6 +397,27 @@ std::string problemOfShapes(MLIRContext &context, const std::string &path, const
   return problem.substr(0, problem.find('\n'));
 }
 
+Status refusalOf(const std::string &path, const std::vector<std::string> &refusals) {
+  return error("{}: the exporter computed with weights, and what it stored is not to be trained in their place: {}{}\n  "
+               "export with torch.onnx.export(model, args, path, dynamo=True, optimize=False), which keeps the weights, "
+               "or name what shall stay as it is in model.frozen",
+               path, refusals.size() > 1 ? "\n  " : "", fmt::join(refusals, "\n  "));
+}
+
+/// What no export of torch's says, where the recipe says nothing of it either.
+std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles, const ModelSettings &settings) {
+  size_t trained = 0;
+  for (const auto &[name, role] : roles.initializers)
+    trained += role.role == Role::Parameter;
+  if (file.model.producer_name() != "pytorch" || settings.trainable || !settings.frozen.empty() ||
+      !settings.stopGradient.empty() || !stopsIn(graph).empty() || !trained)
+    return {};
+  return fmt::format("{}: an export does not say requires_grad_(False) or torch.no_grad(), so all {} parameters are "
+                     "trained; name those to leave alone in model.frozen, and values without a gradient in "
+                     "model.stop_gradient",
+                     file.name, trained);
+}
+
 /// What an export needs to know to write integers.
 static void describeQuantization(const OnnxFile &file, ImportedModel &result) {
   for (const auto &[name, quantized] : file.quantized) {
@@ -466,15 +487,20 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   result.module = module.take();
   result.name = file->name;
   // A plain export is met with one warning, whatever else it did to the weights.
+  std::vector<std::string> lines = restored.lines([&](const std::string &name) { return isTrained(roles, name); });
+  lines.insert(lines.end(), roles.warnings.begin(), roles.warnings.end());
   if (!plain.warning.empty())
-    result.warnings.push_back(fmt::format("{}{}{}", plain.text(problemOfShapes(context, path, options, plain.larger)), restored.empty() ? "" : "\n  ", fmt::join(restored, "\n  ")));
+    result.warnings.push_back(fmt::format("{}{}{}", plain.text(problemOfShapes(context, path, options, plain.larger)),
+                                          lines.empty() ? "" : "\n  ", fmt::join(lines, "\n  ")));
   else
-    result.warnings = restored;
+    result.warnings = lines;
+  result.refusals = refusalsOf(restored, roles);
+  result.unsaid = unsaidOf(*file, prepared.graph, roles, options.model);
   if (plain.warning.empty() && !options.where.contains("model.dropout") && !options.where.contains("model.batch_norm"))
     result.inferenceWarning = inferenceWarning;
   result.warnings.insert(result.warnings.end(), dequantized.begin(), dequantized.end());
   result.warnings.insert(result.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
-  for (const std::vector<std::string> *more : {&rounded, &modeWarnings, &roles.warnings, &import.warnings})
+  for (const std::vector<std::string> *more : {&rounded, &modeWarnings, &import.warnings})
     result.warnings.insert(result.warnings.end(), more->begin(), more->end());
   TCC_TRY(stripped, strippedModel(*file, import.variables));
   result.strippedModel = std::move(stripped);
@@ -498,6 +524,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     out.node = role.node;
     out.uses = role.uses;
     out.constant = role.lifted;
+    out.list = listName(role.list);
     out.sign = role.sign;
     out.torch = role.torch;
     out.torchName = role.torchName;

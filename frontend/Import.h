@@ -28,7 +28,8 @@ struct Initializer {
   std::string node;           ///< a node that reads it
   std::vector<std::string> uses; ///< kinds of its readers, for @selectors: "bias", "norm", "embedding" (and "1d" from its rank)
   bool constant = false;      ///< a lifted constant or running statistic: not trained by default
-  std::string sign;           ///< why it is trained or not
+  std::string list;           ///< "trained", "frozen", "buffer" or "constant", as the file and model.* say
+  std::string sign;           ///< why
   TorchShape torch;           ///< its shape in torch, for optimizers that depend on rank or orientation
   std::string torchName;      ///< its parameter's name in torch, where that is another and certain
   bool namedByNode = false;   ///< only the name of its reader tells that name
@@ -70,6 +71,8 @@ struct ImportedModel {
   std::string name;            ///< file name without folder
   std::string strippedModel;   ///< serialised ModelProto without the bytes of initializers, for export
   std::vector<std::string> warnings;
+  std::vector<std::string> refusals; ///< why it must not be trained: what the exporter computed in a parameter's place
+  std::string unsaid;                ///< what its kind of export cannot say, and the recipe does not say either; else empty
   std::vector<std::string> externalFiles; ///< of the model's data, each once, sorted
   std::shared_ptr<void> storage; ///< keeps Initializer::data alive
   std::string inferenceWarning;  ///< for those who train it (PlainExport.h); empty: none
@@ -80,8 +83,26 @@ struct ImportedModel {
 Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                                           std::vector<std::string> *problems = nullptr);
 
-/// `tcc inspect`: inputs, outputs, parameters, ops, dynamic dimensions and all that is unsupported, as text.
-Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
+/// What the parameters' place holds instead, in one message; `path` is the file's.
+Status refusalOf(const std::string &path, const std::vector<std::string> &refusals);
+
+/// What `tcc inspect` says of one floating-point initializer.
+struct InspectedInitializer {
+  std::string name, type;
+  std::vector<int64_t> dims;
+  uint64_t bytes = 0;
+  std::string list, reason; ///< as of Initializer
+  std::string foldedFrom;   ///< the one part of the module's state that it was computed from; else empty
+};
+
+/// `tcc inspect`: inputs, outputs, initializers, ops, dynamic dimensions and all that is unsupported.
+struct Inspection {
+  std::string text;
+  std::vector<InspectedInitializer> initializers;
+  std::vector<std::string> missing; ///< parameters of the module that the file does not mention
+  std::vector<std::string> warnings, refusals, unsupported;
+};
+Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
 
 } // namespace tcc::frontend
 

@@ -19,6 +19,7 @@ Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const Import
 std::string problemOfShapes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                             const std::map<std::string, std::vector<int64_t>> &shapes);
 ReadWhenCompiling compileTimeReads(const PreparedModel &model);
+std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles, const ModelSettings &settings);
 
 namespace {
 
@@ -88,8 +89,55 @@ static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<
   return true;
 }
 
-Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string &path,
-                                         const ImportOptions &options) {
+/// The lists of floating-point initializers, each with a reason, and what else holds tensors.
+static std::string initializersText(const OnnxFile &file, const Roles &roles, const Expected<ImportedModel> &imported,
+                                    Inspection &result) {
+  static constexpr const char *kTitles[] = {"trained", "frozen", "buffers", "constants"};
+  std::string rows[4];
+  uint64_t count[4] = {}, elements[4] = {}, bytes[4] = {}, others = 0;
+  size_t unread = 0;
+  auto add = [&](const std::string &name, const OnnxInitializer &initializer, List list, const std::string &reason,
+                 const std::string &foldedFrom) {
+    const size_t kind = size_t(list);
+    ++count[kind];
+    bytes[kind] += initializer.bytes;
+    elements[kind] += initializer.bytes / std::max<uint64_t>(1, onnxElementBytes(initializer.type));
+    rows[kind] += fmt::format("  {:<48} {:<8} {:<18} {:>10}{}  {}\n", name, onnxTypeName(initializer.type),
+                              fmt::format("[{}]", fmt::join(initializer.dims, ", ")), bytesText(initializer.bytes),
+                              initializer.external() ? "  external" : "", reason);
+    result.initializers.push_back({name, onnxTypeName(initializer.type), initializer.dims, initializer.bytes,
+                                   listName(list), reason, foldedFrom});
+  };
+  for (const auto &[name, initializer] : file.initializers) {
+    const InitializerRole &role = roles.initializers.at(name);
+    if (initializer.home == "a Constant node" && role.role == Role::Constant)
+      continue;
+    if (!initializer.home.empty() && role.role != Role::Constant && imported && !imported->initializers.count(name)) {
+      ++unread;
+      continue;
+    }
+    if (isFloatType(initializer.type))
+      add(name, initializer, role.list, role.sign, role.display);
+    else
+      ++others;
+  }
+  for (const auto &[name, tie] : file.ties)
+    add(name, tie.copy, roles.initializers.at(tie.of).list,
+        fmt::format("tied: {}{}", tie.of, tie.permutation.empty() ? "" : " transposed"), "");
+  std::string text;
+  for (size_t kind = 0; kind < 4; ++kind)
+    if (kind == 0 || count[kind])
+      text += fmt::format("{}: {} tensors, {} elements, {}\n{}", kTitles[kind], count[kind], elements[kind],
+                          bytesText(bytes[kind]), rows[kind]);
+  if (others)
+    text += fmt::format("not floating-point: {} tensors\n", others);
+  if (unread)
+    text += fmt::format("not read: {} tensors, of branches that are not taken\n", unread);
+  return text;
+}
+
+Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options) {
+  Inspection result;
   TCC_TRY(file, readOnnxFile(path));
   if (auto fixed = fixInputs(file, options); !fixed)
     return fixed.status();
@@ -129,38 +177,16 @@ Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string
   if (model.unbound.empty())
     imported = importModel(context, path, options, &problems);
 
-  uint64_t count[3] = {}, elements[3] = {}, bytes[3] = {};
-  size_t unread = 0;
-  std::string parameters;
-  for (const auto &[name, initializer] : file.initializers) {
-    const InitializerRole &role = roles.initializers.at(name);
-    if (!initializer.home.empty() && role.role == Role::Constant)
-      continue;
-    if (!initializer.home.empty() && imported && !imported->initializers.count(name)) {
-      ++unread;
-      continue;
-    }
-    int kind = int(role.role);
-    ++count[kind];
-    bytes[kind] += initializer.bytes;
-    uint64_t element = onnxElementBytes(initializer.type);
-    elements[kind] += element ? initializer.bytes / element : 0;
-    if (role.role != Role::Constant)
-      parameters += fmt::format("  {:<48} {:<8} {:<18} {:>10}{}{}{}\n", name, onnxTypeName(initializer.type),
-                                fmt::format("[{}]", fmt::join(initializer.dims, ", ")), bytesText(initializer.bytes),
-                                initializer.external() ? "  external" : "",
-                                role.role == Role::Frozen ? "  frozen: " : "  ", role.sign);
-  }
-  for (const auto &[name, tie] : file.ties)
-    parameters += fmt::format("  {:<48} tied: {}{}\n", name, tie.of, tie.permutation.empty() ? "" : " transposed");
-  text += fmt::format("parameters: {} tensors, {} elements, {}\n", count[0], elements[0], bytesText(bytes[0]));
-  if (count[1])
-    text += fmt::format("frozen: {} tensors, {} elements, {}\n", count[1], elements[1], bytesText(bytes[1]));
-  if (count[2])
-    text += fmt::format("constants: {} tensors, {}\n", count[2], bytesText(bytes[2]));
-  if (unread)
-    text += fmt::format("not read: {} tensors, of branches that are not taken\n", unread);
-  text += parameters;
+  text += initializersText(file, roles, imported, result);
+  result.missing = restored.lost;
+  if (!restored.lost.empty())
+    text += fmt::format("parameters of the module that the file does not hold (unused there, or merged with others): {}\n",
+                        fmt::join(restored.lost, ", "));
+  if (std::string unsaid = unsaidOf(file, model.graph, roles, options.model); !unsaid.empty())
+    text += "note: " + unsaid + "\n";
+  result.refusals = refusalsOf(restored, roles);
+  for (const std::string &refusal : result.refusals)
+    text += "refused for training: " + refusal + "\n";
 
   text += stopsText(file, model);
 
@@ -172,14 +198,19 @@ Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string
     for (const std::string &line : model.unbound)
       text += "  " + line + "\n";
   }
+  std::vector<std::string> lines = restored.lines([&](const std::string &name) { return isTrained(roles, name); });
   if (!plain.warning.empty())
-    text += "warning: " + plain.text(problemOfShapes(context, path, options, plain.larger)) + "\n";
-  for (const std::vector<std::string> *warnings : {&restored, &dequantized, &rounded, &model.warnings, &roles.warnings})
-    for (const std::string &warning : *warnings)
-      text += "warning: " + warning + "\n";
+    result.warnings.push_back(plain.text(problemOfShapes(context, path, options, plain.larger)));
+  for (const std::vector<std::string> *warnings : {&lines, &dequantized, &rounded, &model.warnings, &roles.warnings})
+    result.warnings.insert(result.warnings.end(), warnings->begin(), warnings->end());
+  for (const std::string &warning : result.warnings)
+    text += "warning: " + warning + "\n";
   if (model.unbound.empty()) {
-    if (!imported && problems.empty())
-      return text + fmt::format("unsupported: {}\n", imported.message());
+    if (!imported && problems.empty()) {
+      result.unsupported = {imported.message()};
+      result.text = text + fmt::format("unsupported: {}\n", imported.message());
+      return result;
+    }
   } else {
     // The same, with a value for every dimension that has none. What is wrong with these values is no news.
     ImportOptions probe = options;
@@ -199,7 +230,9 @@ Expected<std::string> inspectModel(mlir::MLIRContext &context, const std::string
     text += model.unbound.empty() ? "everything is supported\n" : "every op is supported\n";
   if (auto recipe = suggestRecipe(context, path, options))
     text += fmt::format("\na recipe that would work (--suggest-recipe R.toml writes and tries it)\n\n{}", *recipe);
-  return text;
+  result.unsupported = problems;
+  result.text = std::move(text);
+  return result;
 }
 
 } // namespace tcc::frontend

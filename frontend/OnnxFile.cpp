@@ -198,9 +198,46 @@ Status takeInitializer(TensorProto &tensor, OnnxFile &file, bool absent) {
   return Status::success();
 }
 
+constexpr const char *kKindNote = "pkg.torch.export.graph_signature.InputSpec.kind";
+constexpr const char *kValueNote = "pkg.torch.onnx.original_node_name";
+constexpr const char *kSignatureNote = "pkg.torch.export.ExportedProgram.graph_signature";
+
+template <typename Container> const std::string *noteOf(const Container &properties, const char *key) {
+  for (const onnx::StringStringEntryProto &property : properties)
+    if (property.key() == key)
+      return &property.value();
+  return nullptr;
+}
+
+/// "p_fc_weight: PARAMETER target='fc.weight'", a line for each input of torch.export's graph, up to "# outputs". Without
+/// that list, what the notes at initializers say.
+void readState(OnnxFile &file) {
+  const onnx::GraphProto &graph = file.model.graph();
+  const std::string *signature = noteOf(graph.metadata_props(), kSignatureNote);
+  file.stateIsWhole = signature != nullptr;
+  std::istringstream lines(signature ? *signature : std::string());
+  for (std::string line; std::getline(lines, line) && line != "# outputs";) {
+    const size_t colon = line.find(": ");
+    const std::vector<std::string> target = quotedNames(line);
+    if (colon == line.npos || target.empty())
+      continue;
+    const std::string rest = line.substr(colon + 2);
+    file.state[line.substr(0, colon)] = {target.front(), rest.substr(0, rest.find(' '))};
+  }
+  if (!signature)
+    for (const onnx::ValueInfoProto &value : graph.value_info()) {
+      const std::string *kind = noteOf(value.metadata_props(), kKindNote);
+      const std::string *name = noteOf(value.metadata_props(), kValueNote);
+      if (kind && name && file.initializers.count(value.name()))
+        file.state[*name] = {value.name(), *kind};
+    }
+  for (const auto &[value, state] : file.state)
+    file.stateKinds[state.name] = state.kind;
+}
+
 template <typename Container> void readNotes(const Container &properties, OnnxInitializer &initializer) {
   for (const onnx::StringStringEntryProto &property : properties) {
-    if (property.key() == "pkg.torch.export.graph_signature.InputSpec.kind")
+    if (property.key() == kKindNote)
       initializer.kind = property.value();
     else if (property.key() == "pkg.torch.export.graph_signature.InputSpec.persistent")
       initializer.persistent = property.value();
@@ -396,6 +433,7 @@ Expected<OnnxFile> readOnnxFile(const std::string &path, bool absent) {
   };
   notes(graph.value_info());
   notes(graph.input());
+  readState(file);
   return file;
 }
 

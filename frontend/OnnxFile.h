@@ -34,9 +34,16 @@ struct OnnxInitializer {
   bool computed = false;               ///< a copy of such a value, under a name of its own
   bool absent = false;                 ///< the file is missing, as was allowed: roles follow from names alone
   bool fixed = false;                  ///< an input that the recipe fixes
+  std::string code;                    ///< a constant of the model's code, as which this node reads an equal weight: MergedReads.h
   std::string home;                    ///< no initializer of the model, but a tensor in "a Constant node", "the graph of If_0/body"
 
   bool external() const { return !file.empty(); }
+};
+
+/// A part of a torch module's state, by the notes of torch.export.
+struct OnnxState {
+  std::string name; ///< "fc.weight"
+  std::string kind; ///< PARAMETER, BUFFER, CONSTANT_TENSOR
 };
 
 /// An initializer that is a copy of another, and read as one: see Weights.h.
@@ -77,6 +84,9 @@ struct OnnxFile {
   std::map<std::string, OnnxQuantized> quantized; ///< by name; initializers that are in floating point by now
   std::vector<OnnxObservedRange> ranges;          ///< their state is initializers that the model has not
   std::map<std::string, std::string> rounded;     ///< values that are a rounded initializer, and which
+  std::map<std::string, OnnxState> state; ///< of the module, by its value in torch.export's graph: "p_fc_weight"
+  std::map<std::string, std::string> stateKinds; ///< the kinds of `state`, by name
+  bool stateIsWhole = false;              ///< the file lists the whole state, what has no initializer too
 };
 
 /// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its shape,

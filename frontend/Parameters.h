@@ -1,9 +1,10 @@
 //===- Parameters.h - which initializers are trained ------------*- C++ -*-===//
 //
 // Every initializer becomes a parameter (trained), a frozen variable, or a constant of the program. The default set of
-// parameters is every floating-point initializer of rank 1 and more that is no running statistic and no lifted constant,
-// and of the tensors of Constant nodes and inner graphs those that are read, or named, as weights; the recipe's
-// model.trainable and model.frozen choose from it.
+// parameters is every floating-point initializer that the exporter's notes call a parameter, of any rank. Without such
+// notes it is every one of rank 1 and more that is no buffer, running statistic or lifted constant, the scalars that have
+// a module's name, and of the tensors of Constant nodes and inner graphs those that are read, or named, as weights. The
+// recipe's model.trainable and model.frozen choose from it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_PARAMETERS_H
@@ -13,19 +14,29 @@
 #include "frontend/OnnxFile.h"
 #include "frontend/TorchShape.h"
 #include "frontend/WeightReads.h"
+#include "frontend/Weights.h"
 
 namespace tcc::frontend {
 
 enum class Role { Parameter, Frozen, Constant };
 
+/// What an initializer is to the user: each is in exactly one of these lists.
+enum class List { Trained, Frozen, Buffer, Constant };
+
+/// "trained", "frozen", "buffer", "constant".
+const char *listName(List list);
+
 struct InitializerRole {
   Role role = Role::Constant;
+  List list = List::Constant;
   std::string display;           ///< the one parameter it was folded from, by the exporter's notes
   std::string node;              ///< a node that reads it
   std::vector<std::string> uses; ///< "bias", "norm", "embedding", "1d"
   bool lifted = false;           ///< a lifted constant or running statistic
   std::string sign;              ///< why it is trained or not
   bool doubtful = false;         ///< trained for want of any sign
+  std::vector<std::string> sources; ///< the parameters of the module that it was computed from
+  std::string function;          ///< how, where it is more than their elements, and training it would not train them
   TorchShape torch;              ///< its shape in the module
   std::string torchName;         ///< its parameter's name in the module, where that is another and certain: TorchNames.h
   bool namedByNode = false;      ///< only the name of its reader tells that name
@@ -35,6 +46,7 @@ struct InitializerRole {
 struct Roles {
   std::map<std::string, InitializerRole> initializers;
   std::vector<std::string> warnings;
+  std::vector<std::string> refusals; ///< what stands in a parameter's place and cannot be trained as it: no training
 };
 
 /// Initializers up to this size (bytes) that are no parameters are constants of the program.
@@ -45,6 +57,12 @@ constexpr uint64_t kConstantBytes = 64 * 1024;
 Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
                                   const std::map<std::string, std::string> &where,
                                   const ReadWhenCompiling &readWhenCompiling);
+
+/// Is an initializer of that name a parameter?
+bool isTrained(const Roles &roles, const std::string &name);
+
+/// All that stands in a parameter's place and cannot be trained as it.
+std::vector<std::string> refusalsOf(const Restored &restored, const Roles &roles);
 
 } // namespace tcc::frontend
 

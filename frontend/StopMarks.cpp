@@ -1,6 +1,7 @@
 //===- StopMarks.cpp - find the marks of stopped gradients ----------------===//
 #include "frontend/StopMarks.h"
 
+#include "frontend/FoldedWeights.h"
 #include "frontend/OnnxLibrary.h"
 #include "frontend/PlainExport.h"
 #include "frontend/Weights.h"
@@ -249,7 +250,7 @@ Status StopMarks::mark(onnx::ModelProto &model) {
     computed.insert(node.output().begin(), node.output().end());
   for (const auto &[name, initializer] : file.initializers) {
     const std::string *glob = match(name);
-    const std::string *folded = match(foldedParameter(initializer, computed));
+    const std::string *folded = match(foldedParameter(file, initializer, computed));
     if (glob || folded)
       initializers[name] = sourceOf(glob ? *glob : *folded);
   }

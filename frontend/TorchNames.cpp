@@ -104,6 +104,8 @@ private:
 
   /// A constant of the code, or a buffer that state_dict leaves out. Only torch's notes tell.
   static bool isComputed(const OnnxInitializer &initializer, const InitializerRole &role) {
+    if (!initializer.code.empty())
+      return true;
     if (initializer.kind == "BUFFER")
       return initializer.persistent == "False";
     if (!initializer.kind.empty())

@@ -1,7 +1,10 @@
 //===- TorchNotes.cpp - what torch's exporters note at nodes --------------===//
 #include "frontend/TorchNotes.h"
 
+#include "frontend/OnnxFile.h"
+
 #include <algorithm>
+#include <cstdlib>
 #include <onnx/onnx_pb.h>
 #include <set>
 
@@ -18,6 +21,24 @@ bool isTransposition(const std::string &operation) {
   static const std::set<std::string> names = {"t",       "numpy_t",  "numpy_T",  "mT",     "transpose",
                                               "permute", "swapaxes", "swapdims", "adjoint"};
   return names.count(withoutNumber(operation)) != 0;
+}
+
+/// The values and the numbers among a call's arguments.
+static void readWords(const std::string &text, TracedCall &call) {
+  constexpr const char *kEnds = " ,()[]{}:=";
+  for (size_t begin = text.find_first_not_of(kEnds); begin != text.npos;) {
+    const size_t end = std::min(text.find_first_of(kEnds, begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (word.starts_with('%')) {
+      call.values.push_back(word.substr(1));
+    } else {
+      char *rest = nullptr;
+      const double number = std::strtod(word.c_str(), &rest);
+      if (rest && !*rest && rest != word.c_str())
+        call.numbers.push_back(number);
+    }
+    begin = text.find_first_not_of(kEnds, end);
+  }
 }
 
 TracedCall tracedCall(const onnx::NodeProto &node) {
@@ -38,8 +59,23 @@ TracedCall tracedCall(const onnx::NodeProto &node) {
       call.arguments.push_back(list.substr(begin, end - begin));
       begin = end + 2;
     }
+    call.text = text;
+    const size_t arguments = text.find("args = (");
+    readWords(arguments == text.npos ? std::string() : text.substr(arguments + 8), call);
   }
   return call;
+}
+
+std::vector<std::string> scopesOf(const onnx::NodeProto &node) {
+  for (const onnx::StringStringEntryProto &note : node.metadata_props())
+    if (note.key() == "pkg.torch.onnx.name_scopes")
+      return quotedNames(note.value());
+  return {};
+}
+
+std::string lastScope(const onnx::NodeProto &node) {
+  const std::vector<std::string> scopes = scopesOf(node);
+  return scopes.empty() ? std::string() : scopes.back();
 }
 
 } // namespace tcc::frontend

@@ -6,110 +6,6 @@
 
 namespace tcc::frontend {
 
-/// "view_4", "arange": what torch calls the results of its operations, which stand among the sources of folded values.
-static bool isOperationName(const std::string &name) {
-  static const std::set<std::string> operations = {"_to_copy",
-                                                   "_unsafe_view",
-                                                   "abs",
-                                                   "add",
-                                                   "alias",
-                                                   "any",
-                                                   "arange",
-                                                   "bitwise_and",
-                                                   "bitwise_not",
-                                                   "bitwise_or",
-                                                   "cat",
-                                                   "ceil",
-                                                   "clamp",
-                                                   "clone",
-                                                   "cos",
-                                                   "cumsum",
-                                                   "detach",
-                                                   "diff",
-                                                   "div",
-                                                   "empty",
-                                                   "eq",
-                                                   "exp",
-                                                   "expand",
-                                                   "eye",
-                                                   "fill",
-                                                   "flatten",
-                                                   "flip",
-                                                   "floor",
-                                                   "full",
-                                                   "full_like",
-                                                   "ge",
-                                                   "getitem",
-                                                   "gt",
-                                                   "index",
-                                                   "index_select",
-                                                   "le",
-                                                   "lift_fresh_copy",
-                                                   "linspace",
-                                                   "log",
-                                                   "logical_and",
-                                                   "logical_not",
-                                                   "logical_or",
-                                                   "lt",
-                                                   "masked_fill",
-                                                   "matmul",
-                                                   "max",
-                                                   "mean",
-                                                   "min",
-                                                   "mul",
-                                                   "ne",
-                                                   "neg",
-                                                   "new_zeros",
-                                                   "ones",
-                                                   "ones_like",
-                                                   "outer",
-                                                   "pad",
-                                                   "permute",
-                                                   "pow",
-                                                   "reciprocal",
-                                                   "repeat",
-                                                   "reshape",
-                                                   "round",
-                                                   "rsqrt",
-                                                   "rsub",
-                                                   "scalar_tensor",
-                                                   "select",
-                                                   "sigmoid",
-                                                   "sin",
-                                                   "slice",
-                                                   "split",
-                                                   "sqrt",
-                                                   "squeeze",
-                                                   "stack",
-                                                   "sub",
-                                                   "sum",
-                                                   "sym_size_int",
-                                                   "t",
-                                                   "tan",
-                                                   "tanh",
-                                                   "tile",
-                                                   "to",
-                                                   "transpose",
-                                                   "tril",
-                                                   "triu",
-                                                   "type_as",
-                                                   "unbind",
-                                                   "unsqueeze",
-                                                   "view",
-                                                   "where",
-                                                   "zeros",
-                                                   "zeros_like"};
-  size_t end = name.size();
-  while (end > 0 && name[end - 1] >= '0' && name[end - 1] <= '9')
-    --end;
-  const bool numbered = end < name.size();
-  if (numbered && (end < 2 || name[end - 1] != '_'))
-    return false;
-  // "scalar_tensor_default_1": an overload by its full name.
-  const std::string operation = numbered ? name.substr(0, end - 1) : name;
-  return operation.ends_with("_default") || operations.count(operation) != 0;
-}
-
 bool isInventedName(const std::string &name) {
   for (std::string_view prefix :
        {"val_", "onnx::", "_tensor_constant", "c_lifted_tensor", "lifted_tensor_", "const_", "Constant_", "/"})
@@ -146,7 +42,16 @@ bool isBufferName(const std::string &name) {
         (words[i + 1] == "mean" || words[i + 1].starts_with("var") || words[i + 1] == "std"))
       return true;
   }
-  return false;
+  // Rotary frequencies, masks, and the statistics of pixels: what modules register as buffers.
+  const std::string last = words.back(), both = words.size() > 1 ? words[words.size() - 2] + " " + last : last;
+  static const std::set<std::string> buffers = {"inv freq", "freqs cis", "pixel mean", "pixel std", "batches tracked"};
+  return last == "mask" || buffers.count(both);
+}
+
+bool hasModuleName(const std::string &name) {
+  const size_t dot = name.rfind('.');
+  return dot != name.npos && dot > 0 && dot + 1 < name.size() && name.find_first_of(":/ ") == name.npos &&
+         !std::isdigit(static_cast<unsigned char>(name[dot + 1]));
 }
 
 bool isParameterName(const std::string &name, uint64_t count) {
@@ -165,18 +70,6 @@ bool isParameterName(const std::string &name, uint64_t count) {
   if (numbered && (words.back() == "w" || words.back() == "b"))
     return name.find(".w_") != std::string::npos || name.find(".b_") != std::string::npos;
   return always.count(words.back()) || (count > 1 && ofMany.count(words.back()));
-}
-
-std::string foldedParameter(const OnnxInitializer &initializer, const std::set<std::string> &values) {
-  std::string found;
-  for (const std::string &source : initializer.foldedFrom) {
-    if (isInventedName(source) || isOperationName(source) || values.count(source))
-      continue;
-    if (!found.empty())
-      return {};
-    found = source;
-  }
-  return found;
 }
 
 } // namespace tcc::frontend

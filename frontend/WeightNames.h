@@ -12,13 +12,11 @@ bool isInventedName(const std::string &name);
 /// "stft.forward_basis_buffer", "bn.running_mean": the name says that it is no weight.
 bool isBufferName(const std::string &name);
 
+/// "blocks.0.gate": the path of a module's member.
+bool hasModuleName(const std::string &name);
+
 /// "conv2d_0.w_0", "fc/bias", "dense/BiasAdd/ReadVariableOp": the name says that it is a weight, of `count` elements.
 bool isParameterName(const std::string &name, uint64_t count);
-
-/// The parameter that an initializer was folded from, by the exporter's notes: the only name among its sources that is
-/// no invented one and none of `values`, which the graph computes (of those it took a shape at most). Empty where there
-/// is none, or more than one.
-std::string foldedParameter(const OnnxInitializer &initializer, const std::set<std::string> &values = {});
 
 } // namespace tcc::frontend
 

@@ -1,7 +1,10 @@
 //===- Weights.cpp - undo merged and transposed weights of exporters ------===//
 #include "frontend/Weights.h"
 
+#include "frontend/FoldedWeights.h"
 #include "frontend/OnnxLibrary.h"
+#include "frontend/TorchNotes.h"
+#include "frontend/TorchOps.h"
 
 #include <algorithm>
 #include <cctype>
@@ -35,10 +38,6 @@ std::string listed(const std::vector<std::string> &items) {
   return shown < items.size() ? fmt::format("{} and {} more", text, items.size() - shown) : text;
 }
 
-bool isSplat(const std::string &bytes, size_t element) {
-  return bytes.size() > element && !std::memcmp(bytes.data(), bytes.data() + element, bytes.size() - element);
-}
-
 /// "/layers.0/lin_1/MatMul" → "/layers.0/lin": the module of a node, as torch's older exporter names it. A call of a
 /// module that is called several times has its number after the name.
 std::string moduleOf(const std::string &node) {
@@ -51,14 +50,10 @@ std::string moduleOf(const std::string &node) {
   return path;
 }
 
-/// The module whose code made a node, by the newer exporter's notes: "['', 'l', 'l.norm1', 'layer_norm']" → "l.norm1".
+/// The module whose code made a node, by the newer exporter's notes: "l.norm1".
 std::string scopeOf(const onnx::NodeProto &node) {
-  for (const onnx::StringStringEntryProto &note : node.metadata_props())
-    if (note.key() == "pkg.torch.onnx.name_scopes") {
-      std::vector<std::string> names = quotedNames(note.value());
-      return names.size() >= 2 ? names[names.size() - 2] : std::string();
-    }
-  return {};
+  const std::vector<std::string> names = scopesOf(node);
+  return names.size() >= 2 ? names[names.size() - 2] : std::string();
 }
 
 /// What an input of a node is called in the module that owns it.
@@ -82,23 +77,23 @@ public:
       values.insert(node.output().begin(), node.output().end());
   }
 
-  Expected<std::vector<std::string>> run() {
+  Expected<Restored> run() {
+    result.file = file.name;
     if (Status status = splitIdentities(); !status.ok())
+      return status;
+    if (Status status = splitCalls(); !status.ok())
       return status;
     if (Status status = splitScopes(); !status.ok())
       return status;
-    reportSplits();
     if (Status status = findCopies(); !status.ok())
       return status;
-    return std::move(lines);
+    return std::move(result);
   }
 
 private:
   const OnnxInitializer *weight(const std::string &name) const {
     auto found = file.initializers.find(name);
-    return found != file.initializers.end() && isFloatType(found->second.type) && !found->second.dims.empty()
-               ? &found->second
-               : nullptr;
+    return found != file.initializers.end() && isFloatType(found->second.type) ? &found->second : nullptr;
   }
 
   Expected<bool> allEqual(const OnnxInitializer &initializer) {
@@ -107,21 +102,23 @@ private:
     Expected<std::string> bytes = initializerBytes(initializer);
     if (!bytes)
       return bytes.status();
-    return isSplat(*bytes, size_t(onnxElementBytes(initializer.type)));
+    const size_t element = size_t(onnxElementBytes(initializer.type));
+    return bytes->size() == element || isSplat(*bytes, element);
   }
 
   /// A second initializer with the value of another.
-  void addCopy(const std::string &of, const std::string &name) {
+  OnnxInitializer &addCopy(const std::string &of, const std::string &name) {
     OnnxInitializer copy = file.initializers.at(of);
     copy.computed |= !copy.foldedFrom.empty() || isInventedName(of);
     copy.foldedFrom.clear();
-    file.initializers.emplace(name, copy);
+    OnnxInitializer &added = file.initializers.emplace(name, copy).first->second;
     onnx::TensorProto &tensor = *graph.add_initializer();
     tensor.set_name(name);
     tensor.set_data_type(copy.type);
     for (int64_t dim : copy.dims)
       tensor.add_dims(dim);
-    split.push_back(fmt::format("{} (was {})", name, of));
+    result.split.push_back({name, of, fmt::format("{} (was {})", name, of)});
+    return added;
   }
 
   /// The modules that read a value, by node names of the older exporter.
@@ -148,7 +145,6 @@ private:
     std::set<std::string> outputs;
     for (const onnx::ValueInfoProto &output : graph.output())
       outputs.insert(output.name());
-    std::vector<std::string> kept;
     auto &nodes = *graph.mutable_node();
     std::vector<int> gone;
     for (int i = 0; i < nodes.size(); ++i) {
@@ -164,18 +160,59 @@ private:
         addCopy(of, name);
         gone.push_back(i);
       } else if (*merge) {
-        left.push_back(fmt::format("{} = {}", name, of));
-      } else if (!isInventedName(name)) {
-        kept.push_back(fmt::format("{} = {}", name, of));
+        result.left.push_back({name, of, fmt::format("{} = {}", name, of)});
+      } else if (!isInventedName(name) && settings.merged != "keep") {
+        result.kept.push_back({name, of, fmt::format("{} = {}", name, of)});
       }
     }
     for (auto at = gone.rbegin(); at != gone.rend(); ++at)
       nodes.DeleteSubrange(*at, 1);
-    if (!kept.empty() && settings.merged != "keep")
-      lines.push_back(
-          fmt::format("{}: weights stored once under two names are trained as one: {}; if they are not tied in the "
-                      "model, --set model.merged=split gives each its own",
-                      file.name, listed(kept)));
+    return Status::success();
+  }
+
+  /// Readers that say which of several equal weights, or which constant, they read.
+  Status splitCalls() {
+    Expected<MergedReads> merged = mergedReads(file);
+    if (!merged)
+      return merged.status();
+    result.dropped = merged->dropped;
+    result.lost = merged->lost;
+    for (const DroppedParameter &dropped : merged->dropped)
+      if (dropped.why == DroppedParameter::Merged)
+        result.refusals.push_back(fmt::format("{} is gone: the exporter merged what reads it (node {}) with what reads an "
+                                              "equal weight",
+                                              dropped.name, dropped.node));
+    for (const MergedRead &read : merged->reads) {
+      const std::string name = graph.node(read.node).input(read.input);
+      const std::string part = !read.state.empty() ? read.state : !read.computed.empty() ? read.computed : "constant";
+      // A folded weight is not what the parameter's name would promise.
+      const bool folded = !file.initializers.at(name).foldedFrom.empty() || isInventedName(name);
+      const std::string own = read.state.empty() ? fmt::format("{}/{}", name, part)
+                              : folded           ? fmt::format("{}/{}", part, name)
+                                                 : part;
+      if (settings.merged == "keep") {
+        result.left.push_back({own, name, fmt::format("{} = {}", own, name)});
+        continue;
+      }
+      if (!file.initializers.count(own)) {
+        if (values.count(own))
+          continue;
+        OnnxInitializer &copy = addCopy(name, own);
+        auto kind = file.stateKinds.find(read.state);
+        copy.kind = read.state.empty() || folded ? "" : kind == file.stateKinds.end() ? "PARAMETER" : kind->second;
+        if (folded && !read.state.empty())
+          copy.foldedFrom = {read.state};
+        if (read.state.empty())
+          copy.code = nodeName(graph.node(read.node));
+        if (!read.computed.empty() && !merged->lost.empty())
+          result.refusals.push_back(
+              fmt::format("node {} reads a value that the exporter computed ({}) and stored as {}, which was equal; "
+                          "it may come from {}, which nothing else in the file mentions",
+                          nodeName(graph.node(read.node)), read.computed, name, listed(merged->lost)));
+      }
+      if (file.initializers.at(own).dims == file.initializers.at(name).dims)
+        graph.mutable_node(read.node)->set_input(read.input, own);
+    }
     return Status::success();
   }
 
@@ -185,13 +222,13 @@ private:
     std::map<std::string, std::vector<std::pair<int, int>>> readers; // (node, input) by initializer
     for (int i = 0; i < graph.node_size(); ++i)
       for (int k = 0; k < graph.node(i).input_size(); ++k)
-        if (weight(graph.node(i).input(k)))
+        if (weight(graph.node(i).input(k)) && !isNoted(file, graph.node(i)))
           readers[graph.node(i).input(k)].emplace_back(i, k);
-    std::vector<std::string> doubtful;
     for (const auto &[name, uses] : readers) {
       const OnnxInitializer &initializer = file.initializers.at(name);
       // What the exporter computed from no parameter is a constant, whatever modules share it.
-      if (uses.size() < 2 || (!initializer.foldedFrom.empty() && foldedParameter(initializer, values).empty()))
+      if (uses.size() < 2 || torchOp(name) != TorchOp::None ||
+          (!initializer.foldedFrom.empty() && foldedParameter(file, initializer, values).empty()))
         continue;
       Expected<bool> constant = allEqual(initializer);
       if (!constant)
@@ -205,7 +242,7 @@ private:
       }
       if (!scoped) {
         if (norms && *constant && initializer.foldedFrom.empty())
-          doubtful.push_back(name);
+          result.doubtful.push_back({name, name, name});
         continue;
       }
       // The nodes of the module that gave the name keep it.
@@ -227,7 +264,7 @@ private:
         if (own == name)
           continue;
         if (settings.merged == "keep") {
-          left.push_back(fmt::format("{} = {}", own, name));
+          result.left.push_back({own, name, fmt::format("{} = {}", own, name)});
           continue;
         }
         if (!file.initializers.count(own)) {
@@ -239,24 +276,7 @@ private:
           graph.mutable_node(i)->set_input(k, own);
       }
     }
-    if (!doubtful.empty())
-      lines.push_back(
-          fmt::format("{}: several normalisations read the same parameter, whose elements are all equal: {}; if the "
-                      "exporter merged equal weights, they are trained as one: export again without merging "
-                      "(optimize=False)",
-                      file.name, listed(doubtful)));
     return Status::success();
-  }
-
-  void reportSplits() {
-    if (!split.empty())
-      lines.push_back(fmt::format("{}: the exporter stored equal weights as one; each is its own again: {}; --set "
-                                  "model.merged=keep leaves them one",
-                                  file.name, listed(split)));
-    if (!left.empty())
-      lines.push_back(
-          fmt::format("{}: equal weights that the exporter stored as one are trained as one (model.merged): {}",
-                      file.name, listed(left)));
   }
 
   //===--------------------------------------------------------------------===//
@@ -315,7 +335,7 @@ private:
 
   /// The parameter behind an initializer; empty where nothing tells.
   std::string originOf(const std::string &name) const {
-    std::string folded = foldedParameter(file.initializers.at(name), values);
+    std::string folded = foldedParameter(file, file.initializers.at(name), values);
     return !folded.empty() ? folded : isInventedName(name) ? std::string() : name;
   }
 
@@ -347,7 +367,6 @@ private:
         return first ? last.status() : first.status();
       alike[{initializer.type, extents, *first, *last}].push_back(name);
     }
-    std::vector<std::string> apart, tied;
     for (auto &[key, names] : alike) {
       // A weight under its own name comes first: the others are its copies.
       std::stable_sort(names.begin(), names.end(), [&](const std::string &a, const std::string &b) {
@@ -372,7 +391,7 @@ private:
             file.ties[name] = {leader, *permutation, copy};
             file.initializers.erase(name);
           }
-          (settings.tie ? tied : apart).push_back(text);
+          (settings.tie ? result.tied : result.apart).push_back({name, leader, text});
           found = true;
           break;
         }
@@ -380,14 +399,7 @@ private:
           leaders.emplace_back(name, bytes.take());
       }
     }
-    if (!apart.empty())
-      lines.push_back(fmt::format("{}: the exporter stored weights twice, and the copies are trained apart: {}; if the "
-                                  "model shares them, --set model.tie=true ties them again",
-                                  file.name, listed(apart)));
-    if (!tied.empty())
-      lines.push_back(fmt::format("{}: tied (model.tie): {}", file.name, listed(tied)));
-    if (settings.tie && tied.empty())
-      lines.push_back(fmt::format("{}: model.tie found no weight that is stored twice", file.name));
+    result.nothingTied = settings.tie && result.tied.empty();
     return Status::success();
   }
 
@@ -395,7 +407,7 @@ private:
   onnx::GraphProto &graph;
   const ModelSettings &settings;
   std::set<std::string> values; ///< what the nodes compute
-  std::vector<std::string> split, left, lines;
+  Restored result;
 };
 
 } // namespace
@@ -405,8 +417,52 @@ bool isFloatType(int32_t type) {
          type == onnx::TensorProto::BFLOAT16;
 }
 
-Expected<std::vector<std::string>> restoreWeights(OnnxFile &file, const ModelSettings &settings) {
+bool isSplat(const std::string &bytes, size_t element) {
+  return bytes.size() > element && !std::memcmp(bytes.data(), bytes.data() + element, bytes.size() - element);
+}
+
+Expected<Restored> restoreWeights(OnnxFile &file, const ModelSettings &settings) {
   return Restoration(file, settings).run();
+}
+
+std::vector<std::string> Restored::lines(const std::function<bool(const std::string &)> &trained) const {
+  std::vector<std::string> lines;
+  auto say = [&](const std::vector<Pair> &pairs, const char *before, const char *after) {
+    std::vector<std::string> texts;
+    for (const Pair &pair : pairs)
+      if (trained(pair.name) || trained(pair.of))
+        texts.push_back(pair.text);
+    if (!texts.empty())
+      lines.push_back(fmt::format("{}: {}: {}{}", file, before, listed(texts), after));
+  };
+  say(kept, "weights stored once under two names are trained as one",
+      "; if they are not tied in the model, --set model.merged=split gives each its own");
+  say(doubtful, "several normalisations read the same parameter, whose elements are all equal",
+      "; if the exporter merged equal weights, they are trained as one: export again without merging (optimize=False)");
+  say(split, "the exporter stored equal weights as one; each is its own again",
+      "; --set model.merged=keep leaves them one");
+  say(left, "equal weights that the exporter stored as one are trained as one (model.merged)", "");
+  for (auto [why, text] : {std::pair(DroppedParameter::Zero, "biases of zeros that the exporter dropped are not trained"),
+                           std::pair(DroppedParameter::Folded,
+                                     "normalisations that the exporter folded into the layer before are not trained")}) {
+    std::vector<std::string> names;
+    for (const DroppedParameter &parameter : dropped)
+      if (parameter.why == why)
+        names.push_back(parameter.name);
+    if (!names.empty())
+      lines.push_back(fmt::format("{}: {}: {}; export with torch.onnx.export(…, optimize=False) to train them", file,
+                                  text, listed(names)));
+  }
+  say(apart, "the exporter stored weights twice, and the copies are trained apart",
+      "; if the model shares them, --set model.tie=true ties them again");
+  std::vector<std::string> texts;
+  for (const Pair &pair : tied)
+    texts.push_back(pair.text);
+  if (!texts.empty())
+    lines.push_back(fmt::format("{}: tied (model.tie): {}", file, listed(texts)));
+  if (nothingTied)
+    lines.push_back(fmt::format("{}: model.tie found no weight that is stored twice", file));
+  return lines;
 }
 
 void insertTies(const OnnxFile &file, onnx::GraphProto &graph) {

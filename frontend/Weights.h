@@ -2,8 +2,9 @@
 //
 // Exporters fold and merge weights as if they would never change again. Two of these habits change what is trained:
 //  - Equal initializers become one. A fresh model's norms all start as ones and its biases as zeros, and would then be
-//    trained as one. torch's older exporter leaves an Identity with the name that is gone; the newer one leaves the
-//    module's name in the notes of the node that reads it. Each use gets its own initializer back.
+//    trained as one. torch's older exporter leaves an Identity with the name that is gone; the newer one leaves notes at
+//    the node that reads it: the call with its arguments (MergedReads.h), and the module's name. Each use gets its own
+//    initializer back.
 //  - The transpose of a weight becomes a second initializer, so that a shared weight (a tied head, a layer used twice)
 //    comes apart. Such pairs are named, and made one again where model.tie asks for it.
 //
@@ -13,8 +14,10 @@
 
 #include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
+#include "frontend/MergedReads.h"
 #include "frontend/WeightNames.h"
 
+#include <functional>
 #include <set>
 
 namespace tcc::frontend {
@@ -22,9 +25,29 @@ namespace tcc::frontend {
 /// True for FLOAT, DOUBLE, FLOAT16 and BFLOAT16.
 bool isFloatType(int32_t onnxType);
 
+/// What became of merged and copied weights.
+struct Restored {
+  /// Two initializers, or parts of the module's state, and what is to be said of them: "b (was a)".
+  struct Pair {
+    std::string name, of, text;
+  };
+  std::string file;
+  std::vector<Pair> split, left, kept, apart, tied, doubtful;
+  std::vector<DroppedParameter> dropped;
+  bool nothingTied = false; ///< model.tie was asked for in vain
+  std::vector<std::string> lost;     ///< parameters of the module that the file does not mention
+  std::vector<std::string> refusals; ///< why the file cannot be trained: what its weights were merged with
+
+  /// A line for each kind of change or finding, as far as something that is `trained` has part in it.
+  std::vector<std::string> lines(const std::function<bool(const std::string &)> &trained) const;
+};
+
 /// Splits merged weights and finds copied ones, as the settings ask: changes the file's initializers, ties and nodes.
-/// Returns one line for each change or finding. Errors: weights that cannot be read.
-Expected<std::vector<std::string>> restoreWeights(OnnxFile &file, const ModelSettings &settings);
+/// Errors: weights that cannot be read.
+Expected<Restored> restoreWeights(OnnxFile &file, const ModelSettings &settings);
+
+/// All elements of a tensor with these bytes are equal, and there are several.
+bool isSplat(const std::string &bytes, size_t element);
 
 /// Adds the nodes that compute tied copies from their originals.
 void insertTies(const OnnxFile &file, onnx::GraphProto &graph);

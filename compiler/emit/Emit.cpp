@@ -13,6 +13,7 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Spaces.h"
@@ -176,6 +177,38 @@ void emitVariants(ModuleOp module, plan::Plan &plan) {
   }
 }
 
+/// In which list each floating-point initializer is, and why. What the file's notes call trained may be so no more: beside
+/// adapters, and where no gradient reaches it.
+void emitLists(ModuleOp module, const frontend::ImportedModel &model, plan::Decisions &decisions) {
+  std::map<std::string, std::string> unused;
+  for (const plan::Decisions::Unused &parameter : decisions.unused_parameters())
+    unused[parameter.name()] = parameter.reason();
+  std::map<std::string, std::pair<std::string, std::string>> lists;
+  for (const auto &[name, initializer] : model.initializers) {
+    if (initializer.sign.empty() || !plan::isFloatingPoint(initializer.type.dtype()))
+      continue;
+    std::string list = initializer.list, sign = initializer.sign;
+    auto variable = module.lookupSymbol<train::VariableOp>(name);
+    if (list == plan::lists::kTrained && module->hasAttr(names::kAdapters) && variable && variable.getRole() == roles::kFrozen) {
+      list = plan::lists::kFrozen;
+      sign = "beside the adapters";
+    } else if (auto found = unused.find(name); list == plan::lists::kTrained && found != unused.end()) {
+      list = plan::lists::kFrozen;
+      sign = "no gradient: " + found->second;
+    }
+    lists[name] = {list, sign};
+  }
+  for (const auto &[name, tie] : model.ties)
+    if (auto of = lists.find(tie.of); of != lists.end())
+      lists[name] = {of->second.first, fmt::format("tied: {}{}", tie.of, tie.permutation.empty() ? "" : " transposed")};
+  for (const auto &[name, entry] : lists) {
+    plan::Decisions::Note &note = *decisions.add_notes();
+    note.set_kind(entry.first);
+    note.set_subject(name);
+    note.set_text(entry.second);
+  }
+}
+
 void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::Plan &plan) {
   plan::Decisions &decisions = *plan.mutable_decisions();
   auto each = [&](StringRef name, auto visit) {
@@ -212,16 +245,12 @@ void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::
     note.set_kind("import");
     note.set_text(warning);
   }
-  for (const auto &[name, initializer] : model.initializers)
-    if (!initializer.sign.empty() && plan::isFloatingPoint(initializer.type.dtype()) && initializer.type.dims_size()) {
-      plan::Decisions::Note &note = *decisions.add_notes();
-      note.set_kind("parameter");
-      note.set_subject(name);
-      auto variable = module.lookupSymbol<train::VariableOp>(name);
-      const bool frozenBase = module->hasAttr(names::kAdapters) && variable && variable.getRole() == roles::kFrozen &&
-                              !initializer.constant && !initializer.sign.starts_with("model.frozen");
-      note.set_text(frozenBase ? "beside the adapters" : initializer.sign);
-    }
+  if (!model.unsaid.empty()) {
+    plan::Decisions::Note &note = *decisions.add_notes();
+    note.set_kind(plan::kUnsaidNote);
+    note.set_text(model.unsaid);
+  }
+  emitLists(module, model, decisions);
 }
 
 } // namespace

@@ -50,7 +50,7 @@ int main(int argc, char **argv) {
     auto text = frontend::inspectModel(context, positional[0], options);
     if (!text)
       return fail(text.message());
-    std::cout << *text;
+    std::cout << text->text;
     return 0;
   }
   auto model = frontend::importModel(context, positional[0], options);

@@ -4,6 +4,7 @@
 #include "tools/common/Cards.h"
 #include "compiler/recipe/Recipe.h"
 #include "frontend/Import.h"
+#include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Targets.h"
@@ -20,6 +21,7 @@
 #include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 
 #include <filesystem>
 #include <set>
@@ -226,6 +228,10 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
       for (const std::string &warning : one.plan.warnings)
         if (!quiet && said.insert(warning).second)
           printMessage("warning: {}\n", warning);
+    const plan::Plan first = plan::targetOf(written->plan(), 0);
+    for (const plan::Decisions::Note &note : first.decisions().notes())
+      if (note.kind() == plan::kUnsaidNote && !quiet)
+        printMessage("note: {}\n", note.text());
     if (!quiet)
       printMessage("{}: {}{}\n", path, *sizes, found ? " (from the cache)" : "");
     if (std::string code = machineCodeOf(*written); !quiet && !code.empty())
@@ -446,10 +452,33 @@ int compileCommand(int argc, char **argv) {
   return exitStatus;
 }
 
+/// `tcc inspect --json`, keys as in docs/guide/commands.md.
+static std::string inspectionJson(const frontend::Inspection &found, const std::string &path) {
+  nlohmann::ordered_json json = {{"version", 1},
+                                 {"model", std::filesystem::path(path).filename().string()},
+                                 {"initializers", nlohmann::ordered_json::array()},
+                                 {"missing", found.missing},
+                                 {"warnings", found.warnings},
+                                 {"refused", found.refusals},
+                                 {"unsupported", found.unsupported}};
+  for (const frontend::InspectedInitializer &one : found.initializers)
+    json["initializers"].push_back(
+        {{"name", one.name},
+         {"type", one.type},
+         {"dims", one.dims},
+         {"bytes", one.bytes},
+         {"list", one.list},
+         {"reason", one.reason},
+         {"folded_from", one.foldedFrom.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(one.foldedFrom)}});
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
 int inspectCommand(int argc, char **argv) {
   CLI::App app("Lists inputs, outputs, parameters, ops, and everything that is unsupported.", "tcc inspect");
   ModelArguments model;
   model.add(app);
+  bool json = false;
+  app.add_flag("--json", json, "one JSON object instead of text: the lists of initializers, warnings, what is unsupported");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   CompileOptions options;
@@ -462,10 +491,10 @@ int inspectCommand(int argc, char **argv) {
   Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return printError(recipe.status());
-  Expected<std::string> text = frontend::inspectModel(context, model.models.front(), importOptions(options, *recipe));
-  if (!text)
-    return printError(text.status());
-  printText(*text);
+  Expected<frontend::Inspection> found = frontend::inspectModel(context, model.models.front(), importOptions(options, *recipe));
+  if (!found)
+    return printError(found.status());
+  printText(json ? inspectionJson(*found, model.models.front()) : found->text);
   return kExitDone;
 }
 

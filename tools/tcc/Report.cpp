@@ -5,7 +5,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
+
 #include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportDecisions.h"
 #include "tools/tcc/ReportRecomputation.h"
 #include "tools/tcc/ReportStops.h"
 
@@ -239,7 +241,7 @@ std::string instructionName(const plan::Instruction &instruction) {
 }
 
 bool isGeneralNote(const plan::Decisions::Note &note) {
-  return note.kind() != "parameter" && !isStopNote(note) && !isAttentionNote(note);
+  return !isDecisionNote(note) && !isStopNote(note) && !isAttentionNote(note);
 }
 
 uint64_t EntryMemory::peakBytes() const {

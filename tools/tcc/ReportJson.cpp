@@ -9,6 +9,7 @@
 #include "tools/tcc/ReportBase.h"
 #include "tools/tcc/ReportCard.h"
 #include "tools/tcc/ReportCommunication.h"
+#include "tools/tcc/ReportDecisions.h"
 #include "tools/tcc/ReportStops.h"
 #include "tools/tcc/ReportWorkers.h"
 
@@ -177,16 +178,16 @@ Json parameters(const plan::Plan &plan) {
       result["frozen"].push_back(variable.name());
   }
   result["decisions"] = Json::array();
-  for (const plan::Variable &variable : plan.variables())
-    for (const plan::Decisions::Note &note : plan.decisions().notes())
-      if (note.kind() == "parameter" && note.subject() == variable.name())
-        result["decisions"].push_back(
-            {{"name", variable.name()},
-             {"decision", variable.role() == plan::PARAMETER ? "trained" : "frozen"},
-             {"sign", note.text()},
-             {"doubtful", note.text().starts_with("doubtful")},
-             {"node", variable.node()},
-             {"folded_from", variable.display().empty() ? Json(nullptr) : Json(variable.display())}});
+  for (const Decision &decision : decisionsOf(plan)) {
+    const plan::Variable *variable = decision.variable;
+    result["decisions"].push_back(
+        {{"name", decision.name},
+         {"decision", decision.list},
+         {"sign", decision.reason},
+         {"doubtful", decision.reason.starts_with("doubtful")},
+         {"node", variable ? variable->node() : ""},
+         {"folded_from", !variable || variable->display().empty() ? Json(nullptr) : Json(variable->display())}});
+  }
   result["ties"] = Json::array();
   for (const plan::Tie &tie : plan.ties())
     result["ties"].push_back({{"name", tie.name()}, {"of", tie.of()}, {"permutation", tie.permutation()}});

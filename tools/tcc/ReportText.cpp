@@ -4,10 +4,12 @@
 #include "tools/tcc/ReportBase.h"
 #include "tools/tcc/ReportCard.h"
 #include "tools/tcc/ReportCommunication.h"
+#include "tools/tcc/ReportDecisions.h"
 #include "tools/tcc/ReportStops.h"
 #include "tools/tcc/ReportWorkers.h"
 
 #include "runtime/plan/DType.h"
+#include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Spaces.h"
 #include "support/PlanNames.h"
 
@@ -279,32 +281,35 @@ std::string parametersText(const Report &report) {
   return text + decisionsText(plan);
 }
 
-/// By which sign each initializer is trained or not: one line a sign.
+/// The four lists of floating-point initializers: one line a reason.
 std::string decisionsText(const plan::Plan &plan) {
-  std::map<std::string, plan::VariableRole> roles;
-  for (const plan::Variable &variable : plan.variables())
-    roles[variable.name()] = variable.role();
   std::vector<std::pair<std::string, std::vector<std::string>>> bySign;
-  for (const plan::Decisions::Note &note : plan.decisions().notes()) {
-    auto role = roles.find(note.subject());
-    if (note.kind() != "parameter" || role == roles.end())
-      continue;
+  std::vector<Decision> decisions = decisionsOf(plan);
+  auto orderOf = [](const std::string &list) {
+    return std::find(std::begin(plan::lists::kAll), std::end(plan::lists::kAll), list) - std::begin(plan::lists::kAll);
+  };
+  std::stable_sort(decisions.begin(), decisions.end(),
+                   [&](const Decision &a, const Decision &b) { return orderOf(a.list) < orderOf(b.list); });
+  for (const Decision &decision : decisions) {
     // The text of a note on one parameter goes behind its name.
-    std::string sign = note.text(), name = note.subject();
+    std::string sign = decision.reason, name = decision.name;
     if (sign.starts_with("folded from ") && sign.ends_with(", by the exporter's notes")) {
       name += " (" + sign.substr(12, sign.size() - 12 - 25) + ")";
       sign = "folded from the parameter in brackets, by the exporter's notes";
     } else if (sign.starts_with("read as a weight by ")) {
       name += " (" + sign.substr(20) + ")";
       sign = "read as a weight by the node in brackets";
+    } else if (sign.starts_with("running statistic of ")) {
+      name += " (" + sign.substr(21) + ")";
+      sign = "running statistic of the node in brackets";
     }
-    sign = (role->second == plan::PARAMETER ? "trained: " : "frozen: ") + sign;
+    sign = fmt::format("{}: {}", decision.list, sign);
     auto found = std::find_if(bySign.begin(), bySign.end(), [&](auto &entry) { return entry.first == sign; });
     if (found == bySign.end())
       found = bySign.insert(bySign.end(), {sign, {}});
     found->second.push_back(name);
   }
-  std::string text = bySign.empty() ? "" : "  what was decided, and by which sign:\n";
+  std::string text = bySign.empty() ? "" : "  floating-point initializers, each in one list, and why:\n";
   for (const auto &[sign, names] : bySign)
     text += fmt::format("    {}\n      {}\n", sign, listText(names, kNamesShown, 6));
   for (const plan::Tie &tie : plan.ties())

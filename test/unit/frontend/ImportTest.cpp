@@ -221,7 +221,7 @@ TEST_F(Import, InspectSaysWhatIsThere) {
   m.save(folder + "/m.onnx");
   auto report = frontend::inspectModel(context, folder + "/m.onnx", {});
   ASSERT_TRUE(report) << report.message();
-  EXPECT_THAT(*report, AllOf(HasSubstr("opset 20"), HasSubstr("[batch, 2]"), HasSubstr("parameters: 2 tensors, 9 elements, 36 B"),
+  EXPECT_THAT(report->text, AllOf(HasSubstr("opset 20"), HasSubstr("[batch, 2]"), HasSubstr("trained: 2 tensors, 9 elements, 36 B"),
                              HasSubstr("input x, axis 0: batch"), HasSubstr("Gemm"), HasSubstr("every op is supported")));
 }
 

@@ -248,7 +248,7 @@ TEST_F(StopMarks, InspectionSaysWhichExportsCannotCarryMarks) {
     model.save(folder + "/m.onnx");
     auto text = frontend::inspectModel(context, folder + "/m.onnx", {});
     EXPECT_TRUE(text) << text.message();
-    return text ? *text : std::string();
+    return text ? text->text : std::string();
   };
   OnnxModel m = marked();
   EXPECT_THAT(inspected(m), HasSubstr("stopped gradients: none: no node of the file is marked\n"));

@@ -1,6 +1,7 @@
 //===- WeightsTest.cpp - merged, copied and lifted initializers ----------===//
 #include "frontend/Weights.h"
 #include "frontend/Contents.h"
+#include "frontend/FoldedWeights.h"
 #include "frontend/Parameters.h"
 #include "frontend/BatchConstants.h"
 #include "test/unit/frontend/OnnxModel.h"
@@ -38,7 +39,7 @@ protected:
   std::vector<std::string> restore(frontend::OnnxFile &file, const ModelSettings &settings = {}) {
     auto lines = frontend::restoreWeights(file, settings);
     EXPECT_TRUE(lines) << lines.message();
-    return lines ? lines.take() : std::vector<std::string>();
+    return lines ? lines->lines([](const std::string &) { return true; }) : std::vector<std::string>();
   }
   frontend::InitializerRole roleOf(const OnnxModel &model, const std::string &name,
                                    std::vector<std::string> *warnings = nullptr) {
@@ -163,7 +164,7 @@ TEST_F(Weights, CopiedLayersThatWereMergedAreSplit) {
   EXPECT_EQ(file.model.graph().node(5).input(1), "head.weight");
   EXPECT_EQ(file.model.graph().node(6).input(1), "layers.0.att.out.weight");
   EXPECT_EQ(file.model.graph().node(7).input(1), "layers.1.att.out.weight");
-  EXPECT_EQ(frontend::foldedParameter(file.initializers.at("layers.1.lin.weight/val_1")), "layers.1.lin.weight");
+  EXPECT_EQ(frontend::foldedParameter(file, file.initializers.at("layers.1.lin.weight/val_1")), "layers.1.lin.weight");
 }
 
 /// An embedding, and its transpose as the head.
@@ -259,6 +260,85 @@ TEST_F(Weights, NotesDecideAndDoubtIsSaid) {
                                              : frontend::Role::Frozen);
   EXPECT_THAT(roleOf(model, "val_2").sign, HasSubstr("no single parameter"));
   EXPECT_NE(roleOf(model, "val_4").role, frontend::Role::Parameter);
+  EXPECT_THAT(warnings, IsEmpty());
+}
+
+/// An initializer that a call of torch's graph reads, folded from others.
+OnnxModel folded(const std::string &name, const std::string &from, const std::string &call,
+                 const std::vector<float> &values = {0.5f, 1.5f, -0.5f, 2.0f}) {
+  OnnxModel model;
+  model.input("x", {"2", "4"}).output("y").floats(name, {4}, values);
+  onnx::ValueInfoProto &value = *model.graph().add_value_info();
+  value.set_name(name);
+  note(value, "pkg.onnxscript.optimizer.folded_from", from);
+  onnx::StringStringEntryProto &entry = *model.node("Mul", {"x", name}, {"y"}, "node").add_metadata_props();
+  entry.set_key("pkg.torch.onnx.fx_node");
+  entry.set_value(call);
+  onnx::StringStringEntryProto &signature = *model.graph().add_metadata_props();
+  signature.set_key("pkg.torch.export.ExportedProgram.graph_signature");
+  signature.set_value("\n# inputs\np_w: PARAMETER target='w'\np_norm: PARAMETER target='norm'\nb_freq: BUFFER target='freq' "
+                      "persistent=True\nx: USER_INPUT\n\n# outputs\nmul: USER_OUTPUT\n");
+  return model;
+}
+
+std::string mulOf(const std::string &arguments) {
+  return "%mul : [num_users=1] = call_function[target=torch.ops.aten.mul.Tensor](args = (" + arguments + "), kwargs = {})";
+}
+
+TEST_F(Weights, WhatWasDoneToAWeightDecides) {
+  using frontend::List;
+  // Movements keep the weight, whatever it is called; the list of the module's state knows "norm" from torch's operation.
+  EXPECT_EQ(roleOf(folded("view", "['val_0', 'w']", mulOf("%x, %view")), "view").list, List::Trained);
+  EXPECT_EQ(roleOf(folded("select_1", "['norm', 'val_0']", mulOf("%x, %select_1")), "select_1").display, "norm");
+  EXPECT_EQ(roleOf(folded("val_1", "['val_0', 'w']", mulOf("%x, %p_w")), "val_1").list, List::Trained);
+  for (auto [name, from, arguments, function] :
+       {std::tuple("exp", "['w']", "%x, %exp", "exp of w"), std::tuple("t", "['neg', 'w']", "%x, %t", "neg of w"),
+        std::tuple("cat", "['norm', 'w', 'zeros']", "%x, %cat", "constants joined"),
+        std::tuple("mul", "['norm', 'w']", "%x, %mul", "mul of norm, w"),
+        std::tuple("index", "['freq', 'w']", "%x, %index", "a value of w")}) {
+    frontend::InitializerRole role = roleOf(folded(name, from, mulOf(arguments)), name);
+    EXPECT_EQ(role.list, List::Frozen) << name;
+    EXPECT_THAT(role.function, HasSubstr(function)) << name;
+  }
+  // The translation of this call scales a weight before it adds it.
+  EXPECT_THAT(roleOf(folded("val_1", "['val_0', 'w']",
+                            "%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%x, %p_w), "
+                            "kwargs = {alpha: 2})"),
+                     "val_1")
+                  .function,
+              HasSubstr("a value of w"));
+  EXPECT_THAT(roleOf(folded("expand", "['val_0', 'w']", mulOf("%x, %expand"), {1, 2, 1, 2}), "expand").function,
+              HasSubstr("repeated elements"));
+  EXPECT_EQ(roleOf(folded("cos", "['freq', 'mul_2']", mulOf("%x, %cos")), "cos").list, List::Buffer);
+  EXPECT_EQ(roleOf(folded("full", "['val_0']", mulOf("%x, %full")), "full").list, List::Constant);
+}
+
+TEST_F(Weights, AMovementHasNoElementThatTheWeightHasNot) {
+  OnnxModel model = folded("val_1", "['val_0', 'w']", mulOf("%x, %p_w"));
+  model.floats("w", {4}, {0.5f, 1.5f, -0.5f, 4.0f});
+  EXPECT_THAT(roleOf(model, "val_1").function, HasSubstr("a value of w"));
+}
+
+TEST_F(Weights, ScalarsAreTrainedByNoteOrByTheNameOfAModule) {
+  using frontend::List;
+  OnnxModel model;
+  model.input("x", {"2"}).output("y");
+  for (const char *name : {"blocks.0.gate", "half", "Constant_3"}) {
+    model.floats(name, {}, {0.5f});
+    model.node("Mul", {"x", name}, {std::string("y_") + name}, std::string("mul_") + name);
+  }
+  EXPECT_EQ(roleOf(model, "blocks.0.gate").list, List::Trained);
+  EXPECT_EQ(roleOf(model, "half").list, List::Constant);
+  model.model.set_producer_name("pytorch");
+  std::vector<std::string> warnings;
+  EXPECT_EQ(roleOf(model, "half", &warnings).list, List::Trained); // a member of the root module
+  EXPECT_EQ(roleOf(model, "Constant_3").list, List::Constant);
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("blocks.0.gate (read by"), HasSubstr("half (read by"))));
+  onnx::ValueInfoProto &value = *model.graph().add_value_info();
+  value.set_name("blocks.0.gate");
+  note(value, "pkg.torch.export.graph_signature.InputSpec.kind", "PARAMETER");
+  EXPECT_EQ(roleOf(model, "blocks.0.gate", &warnings).list, List::Trained);
+  EXPECT_EQ(roleOf(model, "half").list, List::Constant); // notes name every parameter
   EXPECT_THAT(warnings, IsEmpty());
 }
 

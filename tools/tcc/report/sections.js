@@ -220,7 +220,6 @@ function parameters() {
     rows: stops, noun: "node", filter: stops.length > 8, shown: 12, columns: [
       { label: "node", kind: "name", value: row => row.node }, { label: "marked by", kind: "text", value: row => row.source }]
   }).element);
-  const signs = new Map(list.decisions.map(row => [row.name, row]));
   parts.push(el("h3", {}, "State: the resident arena"), new Table({
     rows: data.variables, noun: "variable", shown: 15, sort: { column: 3, down: true }, columns: [
       { label: "name", kind: "name", value: row => row.name },
@@ -228,8 +227,14 @@ function parameters() {
       { label: "type", value: row => row.type },
       { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
       { label: "offset", kind: "number", value: row => row.offset, text: row => row.offset.toLocaleString("en-US"), hide: "small" },
-      { label: "read by", kind: "name", value: row => row.node, hide: "small" },
-      { label: "trained or not, by which sign", kind: "long", value: row => (signs.get(row.name) || {}).sign || "", hide: "small" }]
+      { label: "read by", kind: "name", value: row => row.node, hide: "small" }]
+  }).element);
+  if (list.decisions.length) parts.push(el("h3", {}, "Floating-point initializers: trained, frozen, buffer or constant"), new Table({
+    rows: list.decisions, noun: "initializer", filter: list.decisions.length > 8, shown: 15, columns: [
+      { label: "name", kind: "name", value: row => row.name },
+      { label: "list", value: row => row.decision },
+      { label: "reason", kind: "long", value: row => row.sign },
+      { label: "read by", kind: "name", value: row => row.node, hide: "small" }]
   }).element);
   if (list.ties.length) parts.push(el("h3", {}, "Tied"), new Table({
     rows: list.ties, noun: "tie", filter: false, columns: [
