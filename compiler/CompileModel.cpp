@@ -487,10 +487,12 @@ private:
     OpPrintingFlags flags;
     flags.elideLargeElementsAttrs(32);
     flags.enableDebugInfo(true, false);
+    stream << kPhaseMark.data() << phase << "\n";
     model.module->print(stream, flags);
     dumpStatus = tcc::makeFolders(options.dumpFolder);
     if (dumpStatus.ok())
-      dumpStatus = tcc::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, phase), text);
+      dumpStatus = tcc::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, phase), text,
+                                            OwnFile::Phase);
   }
 
   MLIRContext &context;

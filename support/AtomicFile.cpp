@@ -97,6 +97,17 @@ Target followLinks(const std::string &path) {
   target.problem = ELOOP;
   return target;
 }
+
+/// The same without links: one is a file that is there, and refused.
+Target entryAt(const std::string &path) {
+  Target target{path, std::nullopt, std::nullopt, 0};
+  struct stat status {};
+  if (::lstat(path.c_str(), &status) == 0)
+    target.status = status;
+  else
+    target.problem = errno == ENOENT ? 0 : errno;
+  return target;
+}
 } // namespace
 
 std::optional<pid_t> ownerOfTemporary(std::string_view name) {
@@ -168,13 +179,14 @@ int openTemporary(int folder, const std::string &name, mode_t mode, std::string 
   return -1;
 }
 
-Expected<AtomicFile> AtomicFile::create(const std::string &path, Through through) {
+Expected<AtomicFile> AtomicFile::create(const std::string &path, OwnFile kind, Through through) {
   AtomicFile file;
+  file.kind = kind;
   file.path = path;
   std::string name = std::filesystem::path(path).filename().string();
   if (name.empty() || name == "." || name == "..")
     return error("{}: cannot write: it names a folder; give a file name", path);
-  Target target = followLinks(path);
+  Target target = followsLinks(kind) ? followLinks(path) : entryAt(path);
   if (target.problem)
     return cannotWrite(path, target.problem);
   file.place = target.place;
@@ -182,9 +194,15 @@ Expected<AtomicFile> AtomicFile::create(const std::string &path, Through through
     file.descriptor = ::fcntl(*target.descriptor, F_DUPFD_CLOEXEC, 3);
   } else if (target.status && S_ISDIR(target.status->st_mode)) {
     return error("{}: cannot write: it is a folder; give a file name", path);
+  } else if (target.status && !S_ISREG(target.status->st_mode) && !followsLinks(kind)) {
+    return S_ISLNK(target.status->st_mode) ? checkReplaceable(file.place, kind, path)
+                                           : error("{}: cannot write: it is not a regular file; remove it", path);
   } else if (target.status && !S_ISREG(target.status->st_mode)) {
     file.descriptor = ::open(file.place.c_str(), O_WRONLY | O_NOCTTY | O_CLOEXEC);
   } else {
+    if (target.status)
+      if (Status status = checkReplaceable(file.place, kind, path); !status.ok())
+        return status;
     std::string folder = folderOf(file.place);
     int opened = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (opened < 0 || (target.status && ::faccessat(AT_FDCWD, file.place.c_str(), W_OK, AT_EACCESS) != 0)) {
@@ -221,8 +239,14 @@ Expected<AtomicFile> AtomicFile::create(const std::string &path, Through through
   return file;
 }
 
+Status AtomicFile::check(const std::string &path, OwnFile kind) {
+  const Target target = followsLinks(kind) ? followLinks(path) : entryAt(path);
+  const bool there = !target.problem && !target.descriptor && target.status && S_ISREG(target.status->st_mode);
+  return there ? checkReplaceable(target.place, kind, path) : Status();
+}
+
 AtomicFile::AtomicFile(AtomicFile &&other) noexcept
-    : path(std::move(other.path)), place(std::move(other.place)), temporary(std::move(other.temporary)),
+    : kind(other.kind), path(std::move(other.path)), place(std::move(other.place)), temporary(std::move(other.temporary)),
       descriptor(other.descriptor), written(other.written), direct(other.direct), buffer(std::move(other.buffer)),
       buffered(other.buffered), state(other.state) {
   other.descriptor = -1;
@@ -335,6 +359,10 @@ Status AtomicFile::commit() {
   if (::fsync(descriptor) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
     return cannotWrite(path, errno);
   bool renamed = !temporary.empty();
+  // Another process may have put a file there since.
+  if (renamed)
+    if (Status status = checkReplaceable(place, kind, path); !status.ok())
+      return status;
   if (renamed && ::rename(temporary.c_str(), place.c_str()) != 0)
     return cannotWrite(path, errno);
   temporary.clear();
@@ -349,8 +377,8 @@ Status AtomicFile::commit() {
 
 uint64_t AtomicFile::hash() const { return XXH3_64bits_digest(state); }
 
-Status writeFileAtomically(const std::string &path, std::string_view content) {
-  auto file = AtomicFile::create(path);
+Status writeFileAtomically(const std::string &path, std::string_view content, OwnFile kind) {
+  auto file = AtomicFile::create(path, kind);
   if (!file)
     return file.status();
   if (Status status = file->write(content); !status.ok())
@@ -364,14 +392,6 @@ void syncFolder(const std::string &folder) {
     return;
   (void)::fsync(descriptor);
   ::close(descriptor);
-}
-
-Status makeFolders(const std::string &folder) {
-  std::error_code code;
-  std::filesystem::create_directories(folder, code);
-  if (code)
-    return error("{}: cannot create the folder: {}", folder, code.message());
-  return Status();
 }
 
 } // namespace tcc

@@ -2,11 +2,11 @@
 //
 // Writes a file so that a crash or a full disk leaves the old content or the new one: bytes go to a temporary file in
 // the same folder, are flushed to the disk, and take their name in one step. Everything that the commands write at a
-// user's path goes through this class, so it also decides what such a path may replace:
+// user's path goes through this class, which also decides what such a path may replace:
 //
-// - A regular file is replaced; the new one keeps its mode and, where permitted, its owner. A file that the caller may
-//   not write is refused.
-// - A symbolic link stays: the file that it names is replaced or created.
+// - A regular file is replaced if it is empty or has the mark of its kind (OwnFiles.h); the new one keeps its mode and,
+//   where permitted, its owner. A file that the caller may not write is refused.
+// - A symbolic link stays: the file that it names is replaced or created. Inside runs and caches it is refused.
 // - Anything else (device, FIFO, descriptor such as /dev/stdout) is opened and written, never replaced.
 //
 // A temporary file is called .NAME.tcc-PID-N.tmp, is created anew and is locked (flock) while its process lives. So a
@@ -16,6 +16,7 @@
 #ifndef TCC_SUPPORT_ATOMICFILE_H
 #define TCC_SUPPORT_ATOMICFILE_H
 
+#include "support/OwnFiles.h"
 #include "support/Status.h"
 
 #include <cstdint>
@@ -39,8 +40,11 @@ public:
   enum class Through { Cache, Disk };
 
   /// Opens the temporary file beside `path`, or `path` itself if it is not a regular file. Opening a FIFO waits for its
-  /// reader. Error: the folder is missing or unwritable, or `path` is a folder or may not be written.
-  static Expected<AtomicFile> create(const std::string &path, Through through = Through::Cache);
+  /// reader. Error: the folder is missing or unwritable, or `path` is a folder, may not be written, or is not of ours.
+  static Expected<AtomicFile> create(const std::string &path, OwnFile kind, Through through = Through::Cache);
+
+  /// What create() would refuse of a file that is there, before any work is done.
+  static Status check(const std::string &path, OwnFile kind);
 
   AtomicFile(AtomicFile &&other) noexcept;
   AtomicFile &operator=(AtomicFile &&) = delete;
@@ -56,7 +60,7 @@ public:
   /// bytes. The hash does not cover them.
   bool cloneFrom(int source, uint64_t bytes);
 
-  /// Flushes to the disk and renames.
+  /// Flushes to the disk and renames. Error: also what create() refuses, if that came meanwhile.
   Status commit();
 
   uint64_t bytesWritten() const { return written; }
@@ -71,6 +75,7 @@ private:
   /// The cache takes what follows. False if it does already.
   bool leaveDisk();
 
+  OwnFile kind{};
   std::string path;      ///< as the caller named it, for messages
   std::string place;     ///< the file that takes the bytes: `path` with its links followed
   std::string temporary; ///< empty: `place` is written directly
@@ -83,7 +88,7 @@ private:
 };
 
 /// Writes a small file in one go.
-Status writeFileAtomically(const std::string &path, std::string_view content);
+Status writeFileAtomically(const std::string &path, std::string_view content, OwnFile kind);
 
 /// Opens ".NAME.tcc-PID-N.tmp" in a folder for writing, new, locked, of `mode` less the umask, and removes those that
 /// dead processes of this user left behind. Returns the descriptor and sets `created` to the file's name, or returns -1
@@ -98,9 +103,6 @@ void removeIfAbandoned(int folder, const std::string &name);
 
 /// Flushes a folder's entries (the effect of renames) to the disk; best effort on file systems that cannot.
 void syncFolder(const std::string &folder);
-
-/// Creates a folder and its parents. Error: located.
-Status makeFolders(const std::string &folder);
 
 } // namespace tcc
 

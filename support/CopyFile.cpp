@@ -1,11 +1,10 @@
 //===- CopyFile.cpp - a file's copy that shares its blocks where it can --===//
 #include "support/CopyFile.h"
 #include "support/AtomicFile.h"
+#include "support/RegularFile.h"
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace tcc {
@@ -26,27 +25,19 @@ Status copyThroughMemory(int from, const std::string &path, AtomicFile &to) {
   }
 }
 
-Status copyOpenFile(int source, const std::string &from, const std::string &to) {
-  struct stat information {};
-  if (::fstat(source, &information) != 0 || !S_ISREG(information.st_mode))
-    return error("{}: cannot copy: it is not a regular file", from);
-  auto file = AtomicFile::create(to);
-  if (!file)
-    return file.status();
-  if (!file->cloneFrom(source, static_cast<uint64_t>(information.st_size)))
-    if (Status status = copyThroughMemory(source, from, *file); !status.ok())
-      return status;
-  return file->commit();
-}
 } // namespace
 
-Status copyFile(const std::string &from, const std::string &to) {
-  int source = ::open(from.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (source < 0)
-    return error("{}: cannot open: {}", from, std::strerror(errno));
-  Status status = copyOpenFile(source, from, to);
-  ::close(source);
-  return status;
+Status copyFile(const std::string &from, const std::string &to, OwnFile kind) {
+  auto source = RegularFile::open(from);
+  if (!source)
+    return source.status();
+  auto file = AtomicFile::create(to, kind);
+  if (!file)
+    return file.status();
+  if (!file->cloneFrom(source->descriptor(), source->bytes()))
+    if (Status status = copyThroughMemory(source->descriptor(), from, *file); !status.ok())
+      return status;
+  return file->commit();
 }
 
 } // namespace tcc

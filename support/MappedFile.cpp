@@ -1,5 +1,6 @@
 //===- MappedFile.cpp - a file's bytes, read through a mapping -----------===//
 #include "support/MappedFile.h"
+#include "support/BytesText.h"
 #include "support/RegularFile.h"
 
 #include <cerrno>
@@ -46,9 +47,18 @@ void MappedFile::releasePages() const {
 }
 
 Expected<std::string> readFile(const std::string &path) {
-  auto opened = RegularFile::open(path, RegularFile::Accept::PassedDownPipes);
+  return readWhole(path, kMostFileBytes, RegularFile::Accept::PassedDownPipes);
+}
+
+Expected<std::string> readWhole(const std::string &path, uint64_t most, RegularFile::Accept accept) {
+  auto opened = RegularFile::open(path, accept);
   if (!opened)
     return opened.status();
+  auto tooLarge = [&] {
+    return error("{}: it holds more than {}, the most that such a file may have", path, bytesText(most));
+  };
+  if (opened->bytes() > most)
+    return tooLarge();
   std::string content;
   char block[65536];
   for (;;) {
@@ -60,6 +70,8 @@ Expected<std::string> readFile(const std::string &path) {
     if (count == 0)
       break;
     content.append(block, static_cast<size_t>(count));
+    if (content.size() > most)
+      return tooLarge();
   }
   return content;
 }

@@ -1,13 +1,13 @@
 //===- Ptxas.cpp - NVIDIA's assembler, where it is installed -------------===//
 #include "support/Ptxas.h"
 #include "support/MappedFile.h"
+#include "support/OwnFiles.h"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
-#include <fstream>
 #include <spawn.h>
 #include <sstream>
 #include <sys/wait.h>
@@ -76,11 +76,11 @@ std::vector<fs::path> candidates() {
 }
 
 /// Runs a program whose output goes to a file. Its exit status, or -1 where it does not run.
-int runInto(std::vector<std::string> words, const fs::path &output) {
+int runInto(std::vector<std::string> words, const std::string &output) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, output.c_str(), O_WRONLY | O_TRUNC, 0);
   posix_spawn_file_actions_adddup2(&actions, STDOUT_FILENO, STDERR_FILENO);
   std::vector<char *> arguments;
   for (std::string &word : words)
@@ -95,23 +95,6 @@ int runInto(std::vector<std::string> words, const fs::path &output) {
   return started && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// A folder of this process alone, removed at the end.
-class TemporaryFolder {
-public:
-  TemporaryFolder() {
-    std::error_code code;
-    std::string pattern = (fs::temp_directory_path(code) / "tcc-ptxas-XXXXXX").string();
-    if (!code && ::mkdtemp(pattern.data()))
-      path = pattern;
-  }
-  ~TemporaryFolder() {
-    std::error_code code;
-    if (!path.empty())
-      fs::remove_all(path, code);
-  }
-  fs::path path;
-};
-
 /// "Cuda compilation tools, release 13.0, V13.0.88" → "ptxas 13.0.88".
 std::string versionIn(const std::string &text) {
   const size_t at = text.find(", V");
@@ -123,14 +106,14 @@ std::string versionIn(const std::string &text) {
 } // namespace
 
 std::optional<Ptxas> Ptxas::find() {
-  TemporaryFolder folder;
-  if (folder.path.empty())
+  const TemporaryFolder folder("tcc-ptxas");
+  if (!folder.write("version", "").ok())
     return std::nullopt;
-  const fs::path output = folder.path / "version";
+  const std::string output = folder.path("version");
   for (const fs::path &place : candidates()) {
     if (!isProgram(place) || runInto({place.string(), "--version"}, output) != 0)
       continue;
-    Expected<std::string> text = readFile(output.string());
+    Expected<std::string> text = readFile(output);
     if (std::string version = text ? versionIn(*text) : ""; !version.empty())
       return Ptxas{place.string(), version};
   }
@@ -138,18 +121,18 @@ std::optional<Ptxas> Ptxas::find() {
 }
 
 Expected<std::string> Ptxas::assemble(const std::string &ptx, const std::string &architecture) const {
-  TemporaryFolder folder;
-  const fs::path source = folder.path / "code.ptx", code = folder.path / "code.cubin", said = folder.path / "said";
-  if (folder.path.empty() || !(std::ofstream(source, std::ios::binary) << ptx).flush())
+  const TemporaryFolder folder("tcc-ptxas");
+  const std::string source = folder.path("code.ptx"), code = folder.path("code.cubin"), said = folder.path("said");
+  if (!folder.write("code.ptx", ptx).ok() || !folder.write("said", "").ok())
     return error("no temporary file can be written for {}; set TMPDIR to a folder with {} bytes, or leave machine code "
                  "out: --set compiler.cubins=none",
                  version, ptx.size());
-  const int status = runInto({path, "-arch=" + architecture, source.string(), "-o", code.string()}, said);
-  Expected<std::string> assembled = status == 0 ? readFile(code.string()) : error("exit status {}", status);
+  const int status = runInto({path, "-arch=" + architecture, source, "-o", code}, said);
+  Expected<std::string> assembled = status == 0 ? readFile(code) : error("exit status {}", status);
   if (assembled && !assembled->empty())
     return assembled;
   // Its first line says what is wrong.
-  Expected<std::string> text = readFile(said.string());
+  Expected<std::string> text = readFile(said);
   const std::string first = text ? text->substr(0, std::min<size_t>(text->find('\n'), 500)) : "";
   return error("{} ({}) does not assemble the kernels for {}: {}; leave machine code out: --set compiler.cubins=none",
                path, version, architecture, first.empty() ? "exit status " + std::to_string(status) : first);

@@ -62,6 +62,18 @@ RegularFile::~RegularFile() {
     ::close(file);
 }
 
+Status RegularFile::readAt(uint64_t offset, void *to, uint64_t count) const {
+  for (uint64_t done = 0; done < count;) {
+    const ssize_t got = ::pread(file, static_cast<char *>(to) + done, count - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR)
+      continue;
+    if (got <= 0)
+      return error("{}", got == 0 ? fmt::format("it ends before byte {}", offset + count) : std::strerror(errno));
+    done += static_cast<uint64_t>(got);
+  }
+  return Status();
+}
+
 int RegularFile::release() { return std::exchange(file, -1); }
 
 } // namespace tcc

@@ -25,6 +25,9 @@ public:
   RegularFile &operator=(RegularFile &&other) noexcept;
   ~RegularFile();
 
+  /// Bytes at a place. Error: the system's reason, or the file ends before.
+  Status readAt(uint64_t offset, void *to, uint64_t count) const;
+
   int descriptor() const { return file; }
   uint64_t bytes() const { return size; } ///< when it was opened
   /// The descriptor, which the caller closes.
@@ -35,6 +38,13 @@ private:
   int file = -1;
   uint64_t size = 0;
 };
+
+/// The largest file that is read whole unless the caller says another size.
+constexpr uint64_t kMostFileBytes = uint64_t(1) << 30;
+
+/// Reads a whole file into memory, as readFile (MappedFile.h) does. Error: it holds more than `most` bytes.
+Expected<std::string> readWhole(const std::string &path, uint64_t most,
+                                RegularFile::Accept accept = RegularFile::Accept::RegularFiles);
 
 } // namespace tcc
 

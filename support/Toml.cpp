@@ -11,6 +11,8 @@
 namespace tcc {
 
 namespace {
+/// Lists and inline tables inside each other.
+constexpr size_t kMostNestedValues = 32;
 
 /// The context of a character of TOML, which decides the characters that may follow.
 class Scanner {
@@ -134,6 +136,8 @@ private:
       inValue = !nesting.empty() && nesting.back() == '[';
       begun = false;
     } else if (inValue && (c == '[' || c == '{')) {
+      if (nesting.size() == kMostNestedValues)
+        return problem(fmt::format("values nested deeper than {} levels", kMostNestedValues));
       nesting += c;
       inValue = c == '[';
     } else if (closes && !nesting.empty()) {
@@ -153,7 +157,7 @@ private:
   }
 
   Status problem(const std::string &what) const {
-    return error("{}:{}:{}: {}", place, line, at - lineStart + 1, what);
+    return place.empty() ? error("{}", what) : error("{}:{}:{}: {}", place, line, at - lineStart + 1, what);
   }
 
   std::string_view text;

@@ -1,5 +1,6 @@
 //===- ContentHash.cpp - hashes of files and of the compiler --------------===//
 #include "compiler/cache/ContentHash.h"
+#include "support/RegularFile.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,11 +9,9 @@
 #include <cstring>
 #include <ctime>
 #include <elf.h>
-#include <fcntl.h>
 #include <link.h>
 #include <set>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
@@ -117,26 +116,17 @@ KeyBuilder &KeyBuilder::add(std::string_view text) {
 Key KeyBuilder::finish() const { return keyOf(XXH3_128bits_digest(state->hash)); }
 
 Expected<Key> hashFile(const std::string &path) {
-  struct Descriptor {
-    ~Descriptor() {
-      if (number >= 0)
-        close(number);
-    }
-    int number;
-  } file{open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)};
-  struct stat info = {};
-  if (file.number < 0 || fstat(file.number, &info) != 0)
-    return error("{}: cannot be read: {}", path, std::strerror(errno));
-  if (!S_ISREG(info.st_mode))
-    return error("{}: is not a regular file", path);
-  const size_t bytes = size_t(info.st_size), count = (bytes + kPieceBytes - 1) / kPieceBytes;
+  Expected<RegularFile> file = RegularFile::open(path);
+  if (!file)
+    return file.status();
+  const size_t bytes = size_t(file->bytes()), count = (bytes + kPieceBytes - 1) / kPieceBytes;
   std::vector<Key> pieces(count);
   std::atomic<size_t> next = 0;
   std::atomic<bool> failed = false;
   auto work = [&] {
     for (size_t i; (i = next++) < count;) {
       const size_t begin = i * kPieceBytes, size = std::min(kPieceBytes, bytes - begin);
-      void *piece = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.number, off_t(begin));
+      void *piece = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file->descriptor(), off_t(begin));
       if (piece == MAP_FAILED) {
         failed = true;
         continue;

@@ -6,6 +6,8 @@
 #include "compiler/codegen/LoadsFirst.h"
 #include "compiler/profile/Profile.h"
 
+#include "support/MappedFile.h"
+#include "support/OwnFiles.h"
 #include "lld/Common/Driver.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
@@ -29,9 +31,6 @@
 #include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
-#include "llvm/Support/FileSystem.h"
-#include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
@@ -257,34 +256,20 @@ Expected<std::string> compileToObject(ModuleOp module, const std::string &name, 
 }
 
 Expected<std::string> linkShared(const std::vector<std::string> &objects) {
-  llvm::SmallString<128> folder;
-  if (std::error_code code = llvm::sys::fs::createUniqueDirectory("tcc-link", folder))
-    return error("cannot make a temporary folder for linking: {}; set TMPDIR to a writable one", code.message());
-  struct Cleanup {
-    llvm::SmallString<128> &folder;
-    ~Cleanup() { llvm::sys::fs::remove_directories(folder); }
-  } cleanup{folder};
+  const TemporaryFolder folder("tcc-link");
+  if (!folder.status().ok())
+    return folder.status();
   std::vector<std::string> arguments{
       "ld.lld", "-shared",       "--no-undefined",   "-s",         "--build-id=none", "-z", "noexecstack",
       "-z",     "separate-code", "--hash-style=gnu", "--threads=1"};
   for (size_t i = 0; i < objects.size(); ++i) {
-    llvm::SmallString<128> path(folder);
-    llvm::sys::path::append(path, "kernels" + std::to_string(i) + ".o");
-    std::error_code code;
-    llvm::raw_fd_ostream file(path, code);
-    if (!code) {
-      file << objects[i];
-      file.close();
-      code = file.error();
-      file.clear_error();
-    }
-    if (code)
-      return error("cannot write {}: {}; set TMPDIR to a folder with room", path.str().str(), code.message());
-    arguments.push_back(path.str().str());
+    const std::string name = "kernels" + std::to_string(i) + ".o";
+    if (Status status = folder.write(name, objects[i]); !status.ok())
+      return status;
+    arguments.push_back(folder.path(name));
   }
-  llvm::SmallString<128> output(folder);
-  llvm::sys::path::append(output, "kernels.so");
-  arguments.insert(arguments.end(), {"-o", output.str().str()});
+  const std::string output = folder.path("kernels.so");
+  arguments.insert(arguments.end(), {"-o", output});
   std::vector<const char *> pointers;
   for (const std::string &argument : arguments)
     pointers.push_back(argument.c_str());
@@ -295,10 +280,7 @@ Expected<std::string> linkShared(const std::vector<std::string> &objects) {
   lld::Result result = lld::lldMain(pointers, stream, stream, {{lld::Gnu, &lld::elf::link}});
   if (result.retCode != 0)
     return error("internal error: generated kernels do not link: {}", messages);
-  auto buffer = llvm::MemoryBuffer::getFile(output);
-  if (!buffer)
-    return error("cannot read {}: {}", output.str().str(), buffer.getError().message());
-  return (*buffer)->getBuffer().str();
+  return readFile(output);
 }
 
 } // namespace tcc::codegen

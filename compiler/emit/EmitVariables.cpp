@@ -8,8 +8,10 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Int8.h"
 #include "runtime/plan/Roles.h"
+#include "support/RegularFile.h"
 
 #include "mlir/IR/Threading.h"
+#include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
 
 #include <cstring>
@@ -23,7 +25,12 @@ namespace {
 
 /// A part of a file, mapped.
 Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const frontend::Initializer &initializer) {
-  auto buffer = llvm::MemoryBuffer::getFileSlice(initializer.file, initializer.bytes, initializer.offset);
+  // Also refuses what a mapping would wait for, or would not end.
+  Expected<RegularFile> file = RegularFile::open(initializer.file, RegularFile::Accept::RegularFiles, "external data");
+  if (!file)
+    return file.status();
+  auto buffer = llvm::MemoryBuffer::getOpenFileSlice(llvm::sys::fs::file_t(file->descriptor()), initializer.file, initializer.bytes,
+                                                     int64_t(initializer.offset));
   if (!buffer)
     return error("{}: cannot read the weights of `{}` ({} bytes from offset {}): {}", initializer.file,
                        initializer.name, initializer.bytes, initializer.offset, buffer.getError().message());

@@ -5,7 +5,7 @@
 #include <ctime>
 #include <fmt/format.h>
 #include <fstream>
-#include <nlohmann/json.hpp>
+#include "support/Json.h"
 #include <sstream>
 #include <unistd.h>
 
@@ -169,7 +169,7 @@ std::string Profile::toJson() const {
     counted[what] = times;
   out["profile"] = {
       {"seconds", seconds()}, {"cpu_seconds", processCpuSeconds()}, {"phases", phases}, {"counts", counted}};
-  return out.dump(1) + "\n";
+  return jsonText(out, 1) + "\n";
 }
 
 } // namespace tcc

@@ -1,10 +1,9 @@
 //===- CodeObject.cpp - generated kernels loaded from memory -------------===//
 #include "runtime/cpu/CodeObject.h"
+#include "support/OwnFiles.h"
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
-#include <cstring>
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -38,20 +37,12 @@ int openMemoryFile() {
 
 /// Where memory files cannot be executed: a private file, gone from its folder as soon as it is loaded.
 void *loadFromTemporary(std::span<const std::byte> elf, std::string &problem) {
-  const char *folder = std::getenv("TMPDIR");
-  std::string path = fmt::format("{}/tcc-kernels-XXXXXX", folder && *folder ? folder : "/tmp");
-  int file = ::mkstemp(path.data());
-  if (file < 0) {
-    problem += fmt::format("; {}: {}", path, std::strerror(errno));
-    return nullptr;
-  }
+  const TemporaryFolder folder("tcc-kernels");
   void *handle = nullptr;
-  if (!writeAll(file, elf))
-    problem += fmt::format("; {}: {}", path, std::strerror(errno));
-  else if (handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); !handle)
+  if (Status status = folder.write("kernels.so", {reinterpret_cast<const char *>(elf.data()), elf.size()}); !status.ok())
+    problem += "; " + status.message();
+  else if (handle = ::dlopen(folder.path("kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL); !handle)
     problem += fmt::format("; {}", ::dlerror());
-  ::close(file);
-  ::unlink(path.c_str());
   return handle;
 }
 } // namespace

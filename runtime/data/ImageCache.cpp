@@ -18,7 +18,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr char kMagic[8] = {'t', 'c', 'c', 'c', 'a', 'c', 'h', 'e'};
 /// Samples in memory while they are written.
 constexpr uint64_t kBlock = 512;
@@ -82,7 +82,7 @@ public:
       // The copy is checked, so that what is checked is what is used.
       if (plan::hashBytes(image.bytes.data(), row.bytes()) == row.hash)
         return Status();
-      std::remove(file->path().c_str()); // the next start writes it anew
+      (void)removeOwnFile(file->path(), OwnFile::Images); // the next start writes it anew
     }
     return plain->readImage(index, image);
   }
@@ -125,10 +125,12 @@ Expected<std::span<const Row>> tableOf(const MappedFile &file, uint64_t key, uin
 
 /// Decodes in parallel, a block after the other, and writes in order.
 Status writeCache(const Column &images, const std::string &path, uint64_t key, const DatasetOptions &options) {
-  auto file = AtomicFile::create(path);
+  auto file = AtomicFile::create(path, OwnFile::Images);
   if (!file)
     return file.status();
   const uint64_t samples = images.samples();
+  if (Status status = file->write(kImagesMark); !status.ok())
+    return status;
   std::vector<Row> rows(samples);
   std::vector<Image> block(std::min(kBlock, samples));
   std::vector<char> good(block.size());

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <png.h>
+#include <zlib.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -36,6 +37,17 @@ Expected<std::string> forEyes(const std::string &text, bool &random) {
     kept.push_back(*tables[i].as_table());
   }
   return recipe::transformsText(kept);
+}
+
+/// The picture with a text chunk that says who wrote it, behind its first chunk.
+std::string withMark(const std::string &png) {
+  constexpr size_t kFirstEnd = 8 + 25; // the signature, and IHDR with its length, type and checksum
+  auto bigEndian = [](uint32_t value) {
+    return std::string{char(value >> 24), char(value >> 16 & 255), char(value >> 8 & 255), char(value & 255)};
+  };
+  const auto sum = ::crc32(0, reinterpret_cast<const Bytef *>(kPictureMark.data()), uInt(kPictureMark.size()));
+  return png.substr(0, kFirstEnd) + bigEndian(uint32_t(kPictureMark.size() - 4)) + std::string(kPictureMark) +
+         bigEndian(uint32_t(sum)) + png.substr(kFirstEnd);
 }
 
 /// The picture, RGB.
@@ -68,7 +80,7 @@ struct Canvas {
     }
     if (!ok)
       return error("{}: cannot encode the PNG: {}", path, png.message);
-    return writeFileAtomically(path, file);
+    return writeFileAtomically(path, withMark(file), OwnFile::Picture);
   }
 };
 

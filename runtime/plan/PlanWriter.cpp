@@ -143,7 +143,7 @@ Status PlanWriter::write(const Plan &plan, const std::string &path) const {
 Status PlanWriter::writeBytes(std::string_view bytes, const std::string &path) { return writePieces({bytes}, path); }
 
 Status PlanWriter::writePieces(const std::vector<std::string_view> &pieces, const std::string &path) {
-  Expected<tcc::AtomicFile> file = tcc::AtomicFile::create(path);
+  Expected<tcc::AtomicFile> file = tcc::AtomicFile::create(path, OwnFile::Plan);
   if (!file)
     return file.status();
   for (std::string_view piece : pieces)

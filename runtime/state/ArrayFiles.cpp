@@ -280,7 +280,7 @@ Status tcc::runtime::checkArrays(const std::string &path, ArrayFormat format, co
 Status tcc::runtime::writeArrays(const std::string &path, ArrayFormat format, std::vector<StreamedValue> arrays) {
   if (format == ArrayFormat::Safetensors)
     return writeSafetensors(path, std::move(arrays)).status();
-  auto file = AtomicFile::create(path);
+  auto file = AtomicFile::create(path, OwnFile::Arrays);
   if (!file)
     return file.status();
   Status status = format == ArrayFormat::Npy   ? writeNpy(*file, path, arrays.front())

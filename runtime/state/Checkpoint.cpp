@@ -1,17 +1,18 @@
 //===- Checkpoint.cpp - read and write the checkpoints of a run -----------===//
 #include "runtime/state/Checkpoint.h"
 #include "runtime/plan/Shards.h"
+#include "runtime/state/CheckpointFolder.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/state/Slices.h"
 #include "runtime/state/Weights.h"
 #include "support/AtomicFile.h"
 #include "support/BytesText.h"
+#include "support/Json.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/ranges.h>
 #include <set>
@@ -62,8 +63,10 @@ std::vector<uint64_t> tcc::runtime::checkpointSteps(const std::string &run) {
   std::vector<uint64_t> steps;
   std::error_code code;
   for (fs::directory_iterator entry(folderOf(run), code), end; !code && entry != end; entry.increment(code))
+    // A checkpoint takes its name when it is whole: a folder without a manifest is not the run's.
     if (uint64_t step = 0; stepOf(entry->path().filename().string(), step))
-      steps.push_back(step);
+      if (std::error_code none; fs::exists(fs::symlink_status(entry->path() / kManifest, none)))
+        steps.push_back(step);
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -254,14 +257,20 @@ static ManifestTensor manifestTensor(const CheckpointTensor &tensor) {
 static Status putInPlace(const std::string &run, uint64_t step, const std::string &temporary) {
   std::string place = placeOf(run, step);
   std::error_code code;
-  // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step.
-  if (::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, place.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(temporary, code);
-  } else {
-    if (Status status = removeCheckpoint(run, step); !status.ok())
+  // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step. What the
+  // run did not write keeps its content under another name.
+  if (exchangeNames(temporary, place)) {
+    Status status = isOwnCheckpoint(temporary, step) ? removeCheckpointFolder(temporary, step)
+                                                     : moveAside(temporary, place);
+    if (!status.ok())
       return status;
-    if (std::rename(temporary.c_str(), place.c_str()) != 0)
-      return error("{}: cannot write: {}", place, std::strerror(errno));
+  } else {
+    if (fs::exists(fs::symlink_status(place, code)))
+      if (Status status = isOwnCheckpoint(place, step) ? removeCheckpoint(run, step) : moveAside(place, place);
+          !status.ok())
+        return status;
+    if (Status status = renameNew(temporary, place); !status.ok())
+      return status;
   }
   syncFolder(folderOf(run));
   return Status();
@@ -302,8 +311,9 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
   auto finish = [&]() -> Status {
     Status made;
     if (rank == 0) {
-      fs::remove_all(temporary, code);
-      made = makeFolders(temporary);
+      (void)removeOwnFolder(temporary, kindInUnfinished); // of an earlier process of this number
+      auto fresh = makeNewFolder(temporary);
+      made = !fresh ? fresh.status() : *fresh ? Status() : error("{}: it exists already; move it elsewhere", temporary);
     }
     auto folder = tellRanks(ranks, made, temporary);
     if (!folder)
@@ -311,17 +321,18 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
     const std::string file = rank == 0 ? kState : fmt::format("state.rank-{}.safetensors", rank);
     // A rank with nothing of its own writes no file.
     const bool writes = rank == 0 || !tensors.empty();
-    Expected<uint64_t> hash = writes ? writeSafetensors(folder->front() + "/" + file, tensors) : Expected<uint64_t>(0);
+    Expected<uint64_t> hash = writes ? writeSafetensors(folder->front() + "/" + file, tensors, kShardMetadata)
+                                   : Expected<uint64_t>(0);
     // Every file is durable before the manifest that names it.
     json own;
     if (writes)
       own = {file, hash ? fs::file_size(folder->front() + "/" + file, code) : 0, hash ? *hash : 0};
-    auto files = tellRanks(ranks, hash.status(), own.dump());
+    auto files = tellRanks(ranks, hash.status(), jsonText(own));
     if (!files)
       return files.status();
     for (const std::string &one : *files) {
-      const json shard = json::parse(one);
-      if (shard.is_null())
+      const json shard = parseJsonOrNull(one);
+      if (!shard.is_array() || shard.size() != 3)
         continue;
       manifest.shards.push_back({shard[0], shard[1], shard[2]});
       bytes += manifest.shards.back().bytes;
@@ -330,7 +341,7 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
     if (rank == 0) {
       std::string text = manifestText(manifest);
       bytes += text.size();
-      written = writeFileAtomically(temporary + "/" + kManifest, text);
+      written = writeFileAtomically(temporary + "/" + kManifest, text, OwnFile::Sealed);
       if (written.ok())
         written = putInPlace(run, position.step, temporary);
     }
@@ -338,7 +349,7 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
   };
   Status status = finish();
   if (!status.ok() && rank == 0)
-    fs::remove_all(temporary, code);
+    (void)removeOwnFolder(temporary, kindInUnfinished);
   if (!status.ok())
     return status.exitCode() == kExitFault ? status.withContext(fmt::format("checkpoint of step {}", position.step))
                                            : status;
@@ -346,7 +357,8 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
 }
 
 Status tcc::runtime::markBest(const std::string &run, const BestCheckpoint &best) {
-  return writeFileAtomically(bestFileOf(run), sealObject({{"step", best.step}, {best.metric, best.value}}));
+  return writeFileAtomically(bestFileOf(run), sealObject({{"step", best.step}, {best.metric, best.value}}),
+                             OwnFile::OfRun);
 }
 
 Expected<BestCheckpoint> tcc::runtime::readBest(const std::string &run) {
@@ -366,23 +378,24 @@ Status tcc::runtime::removeCheckpoint(const std::string &run, uint64_t step) {
   std::error_code code;
   if (!fs::exists(fs::symlink_status(place, code)))
     return Status();
-  fs::remove_all(hidden, code);
-  fs::rename(place, hidden, code);
-  if (!code)
-    fs::remove_all(hidden, code);
-  return code ? error("{}: cannot remove: {}", place, code.message()) : Status();
+  if (!isOwnCheckpoint(place, step))
+    return error("{}: it holds what the run did not write, so it is not removed", place);
+  (void)removeOwnFolder(hidden, kindInUnfinished);
+  if (Status status = renameNew(place, hidden); !status.ok())
+    return status;
+  return removeCheckpointFolder(hidden, step);
 }
 
 void tcc::runtime::removeUnfinished(const std::string &run) {
   std::error_code code;
   std::vector<fs::path> left;
   for (fs::directory_iterator entry(folderOf(run), code), end; !code && entry != end; entry.increment(code)) {
-    std::string name = entry->path().filename().string();
-    if (name.starts_with(".step-") && (name.ends_with(".tmp") || name.ends_with(".removed")))
+    if (isHiddenName(entry->path().filename().string()))
       left.push_back(entry->path());
   }
+  // One with other files in it stays.
   for (const fs::path &path : left)
-    fs::remove_all(path, code);
+    (void)removeOwnFolder(path.string(), kindInUnfinished);
 }
 
 Expected<WeightSet> tcc::runtime::weightSetOf(const RunReference &reference) {

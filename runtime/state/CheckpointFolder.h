@@ -2,7 +2,10 @@
 #ifndef TCC_RUNTIME_STATE_CHECKPOINTFOLDER_H
 #define TCC_RUNTIME_STATE_CHECKPOINTFOLDER_H
 
+#include "support/OwnFiles.h"
+
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,6 +14,21 @@ namespace tcc::runtime {
 /// Steps of the checkpoints that a run itself wrote, ascending: folders, not links, whose manifest is sound and of that
 /// step and that hold the files it lists and nothing else. What a user put there is none of them.
 std::vector<uint64_t> ownCheckpointSteps(const std::string &run);
+
+/// The same of one folder, whatever its name.
+bool isOwnCheckpoint(const std::string &folder, uint64_t step);
+
+/// Removes such a folder. Error: it is none, and stays; or the system's reason.
+Status removeCheckpointFolder(const std::string &folder, uint64_t step);
+
+/// The metadata that mark the shard of a checkpoint, for writeSafetensors.
+extern const std::map<std::string, std::string> kShardMetadata;
+
+/// The files that an unfinished checkpoint holds.
+std::optional<OwnFile> kindInUnfinished(const std::string &name);
+
+/// True for ".step-N.PID.tmp" and ".step-N.PID.removed", folders of checkpoints that come or go.
+bool isHiddenName(const std::string &name);
 
 } // namespace tcc::runtime
 

@@ -228,6 +228,26 @@ Expected<onnx::ModelProto> readModel(const plan::PlanReader &reader) {
   return model;
 }
 
+/// Notes who wrote the model, so that a later export may replace the file.
+void markExport(onnx::ModelProto &model) {
+  for (const onnx::StringStringEntryProto &note : model.metadata_props())
+    if (note.key() == kModelMark)
+      return;
+  onnx::StringStringEntryProto *note = model.add_metadata_props();
+  note->set_key(kModelMark.data());
+  note->set_value("trun");
+}
+
+/// Error: an output would replace a file that holds initial values of the plan.
+Status checkInputs(const plan::Plan &plan, const std::string &folder, const std::string &path) {
+  for (const plan::Variable &variable : plan.variables())
+    if (variable.has_external())
+      for (const std::string &output : {path, path + ".data"})
+        if (isSameFile((std::filesystem::path(folder) / variable.external().path()).string(), output))
+          return Status(fmt::format("{}: the plan reads initial values from this file; give another name", output), kExitUsage);
+  return Status();
+}
+
 Status checkInitializer(const onnx::TensorProto &tensor, const plan::TensorType &held, const std::string &path) {
   plan::TensorType type;
   type.set_dtype(dtypeOf(tensor.data_type()));
@@ -259,10 +279,12 @@ Status exportOnnx(const plan::PlanReader &reader, ModelValues &values, const std
   std::string dataPath = path + ".data";
   std::optional<AtomicFile> data;
   if (external) {
-    auto created = AtomicFile::create(dataPath);
+    auto created = AtomicFile::create(dataPath, OwnFile::ModelData);
     if (!created)
       return created.status();
     data.emplace(created.take());
+    if (Status marked = data->write(kModelDataMark); !marked.ok())
+      return marked;
   }
   Requantization integers(plan, model->graph(), [&](const std::string &name, const ByteSink &sink) {
     auto found = byName.find(name);
@@ -365,7 +387,8 @@ Status exportOnnx(const plan::PlanReader &reader, ModelValues &values, const std
                          path, name);
   if (!options.keepMode)
     setInferenceMode(*model->mutable_graph());
-  auto file = AtomicFile::create(path);
+  markExport(*model);
+  auto file = AtomicFile::create(path, OwnFile::Model);
   if (!file)
     return file.status();
   if (status = writeOnnx(*model, streamed, *file); !status.ok())
@@ -380,6 +403,8 @@ Status exportOnnx(const plan::PlanReader &reader, ModelValues &values, const std
 Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const TrainedValues &trained,
                                          const std::string &path, const ExportOptions &options) {
   const bool safetensors = path.ends_with(".safetensors"), onnx = path.ends_with(".onnx");
+  if (Status status = checkInputs(reader.plan(), options.planFolder, path); !status.ok())
+    return status;
   ModelValues values(reader, trained, options.planFolder);
   if (options.adapter)
     return exportAdapter(reader.plan(), values, path, options.root, options.note);

@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
+#include "support/Json.h"
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -75,7 +75,8 @@ public:
                                  {{"format", "pt"}});
     if (!hash)
       return hash.status();
-    return writeFileAtomically((folder / "adapter_config.json").string(), config().dump(2) + "\n");
+    return writeFileAtomically((folder / "adapter_config.json").string(), jsonText(config(), 2) + "\n",
+                               OwnFile::AdapterConfig);
   }
 
 private:

@@ -7,6 +7,8 @@
 #include "runtime/state/Manifest.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/state/Slices.h"
+#include "support/Json.h"
+#include "support/ShortText.h"
 
 #include <algorithm>
 #include <array>
@@ -109,10 +111,7 @@ public:
     return path.empty() ? key : path + "." + key;
   }
   static std::string shorten(const json &value) {
-    constexpr size_t kMost = 60;
-    std::string text = value.is_structured() ? (value.is_array() ? "a list" : "an object")
-                                             : value.dump(-1, ' ', true, json::error_handler_t::replace);
-    return text.size() <= kMost ? text : text.substr(0, kMost) + "…";
+    return value.is_array() ? "a list" : value.is_object() ? "an object" : shortened(jsonText(value));
   }
 
   const std::string &name;
@@ -205,7 +204,7 @@ void readRun(Reader &reader, const json &root, RunRecord &run) {
   for (const auto &[name, value] : reader.object(root, "", "training").items()) {
     if (value.is_structured())
       reader.fail(Reader::join("training", name), fmt::format("is {}, not a single value", Reader::shorten(value)));
-    run.training[name] = value.dump(-1, ' ', false, json::error_handler_t::replace);
+    run.training[name] = jsonText(value);
   }
   const json *data = reader.member(root, "", "data");
   if (!data || data->is_null() || !reader.asObject(*data, "data").is_object() || !data->is_object())

@@ -1,11 +1,10 @@
 //===- RunLock.cpp - one process writes a run ----------------------------===//
 #include "runtime/state/RunLock.h"
+#include "support/OwnFiles.h"
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -35,23 +34,21 @@ int lockNow(int descriptor, int kind) {
 } // namespace
 
 bool tcc::runtime::RunLock::isHeld(const std::string &run) {
-  const int descriptor = ::open((run + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0)
+  auto descriptor = openLock(run + "/lock", /*make=*/false);
+  if (!descriptor)
     return false;
-  const bool held = lockNow(descriptor, LOCK_SH) != 0 && errno == EWOULDBLOCK;
-  ::close(descriptor);
+  const bool held = lockNow(*descriptor, LOCK_SH) != 0 && errno == EWOULDBLOCK;
+  ::close(*descriptor);
   return held;
 }
 
 Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
   std::string path = run + "/lock";
   RunLock lock;
-  lock.descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-  if (lock.descriptor < 0)
-    return error("{}: cannot write: {}", path, std::strerror(errno));
-  struct stat information {};
-  if (::fstat(lock.descriptor, &information) != 0 || !S_ISREG(information.st_mode))
-    return error("{}: it is not a regular file; remove it", path);
+  auto opened = openLock(path);
+  if (!opened)
+    return opened.status();
+  lock.descriptor = *opened;
   int result = lockNow(lock.descriptor, LOCK_EX);
   for (int i = 0; i < 5 && result != 0 && errno == EWOULDBLOCK; ++i) { // isHeld() of another process takes microseconds
     ::usleep(2000);

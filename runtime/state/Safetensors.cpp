@@ -1,11 +1,12 @@
 //===- Safetensors.cpp - the tensor format of data, weights and checkpoints -===//
 #include "runtime/state/Safetensors.h"
+#include "runtime/state/CheckpointFolder.h"
 #include "support/AtomicFile.h"
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
+#include "support/Json.h"
 #include <optional>
 #include <set>
 
@@ -295,12 +296,14 @@ bool tcc::runtime::comesBefore(const StreamedValue &a, const StreamedValue &b) {
   return widthA != widthB ? widthA > widthB : a.name < b.name;
 }
 
+const std::map<std::string, std::string> tcc::runtime::kShardMetadata = {{"producer", std::string(kCheckpointProducer)}};
+
 /// The header's text, of tensors in the order of the file; adds up their bytes.
 static Expected<std::string> headerOf(const std::string &path, const std::vector<StreamedValue> &tensors,
-                                      const std::map<std::string, std::string> &metadata, uint64_t &total) {
+                                      std::map<std::string, std::string> metadata, uint64_t &total) {
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty())
-    header["__metadata__"] = metadata;
+  metadata.try_emplace("producer", kWeightsProducer);
+  header["__metadata__"] = metadata;
   total = 0;
   for (const StreamedValue &tensor : tensors) {
     auto bytes = plan::tensorBytes(tensor.type);
@@ -313,7 +316,7 @@ static Expected<std::string> headerOf(const std::string &path, const std::vector
         {"dtype", nameOf(tensor.type.dtype())}, {"shape", dims}, {"data_offsets", {total, total + *bytes}}};
     total += *bytes;
   }
-  std::string text = header.dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string text = jsonText(header);
   text.append((8 - text.size() % 8) % 8, ' ');
   return text;
 }
@@ -321,7 +324,7 @@ static Expected<std::string> headerOf(const std::string &path, const std::vector
 uint64_t tcc::runtime::safetensorsDataOffset(std::vector<StreamedValue> tensors) {
   std::sort(tensors.begin(), tensors.end(), comesBefore);
   uint64_t total = 0;
-  auto text = headerOf("", tensors, {}, total);
+  auto text = headerOf("", tensors, kShardMetadata, total);
   return text ? 8 + text->size() : 8;
 }
 
@@ -336,7 +339,8 @@ Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::
   uint64_t headerBytes = text.size();
   // Copying gigabytes into the system's cache takes processor time, and memory that others use.
   constexpr uint64_t kLargeBytes = uint64_t(1) << 20;
-  auto file = AtomicFile::create(path, total < kLargeBytes ? AtomicFile::Through::Cache : AtomicFile::Through::Disk);
+  const OwnFile kind = metadata == kShardMetadata ? OwnFile::Checkpoint : OwnFile::Weights;
+  auto file = AtomicFile::create(path, kind, total < kLargeBytes ? AtomicFile::Through::Cache : AtomicFile::Through::Disk);
   if (!file)
     return file.status();
   Status status = file->write(&headerBytes, 8);

@@ -1,14 +1,12 @@
 //===- SealedJson.cpp - JSON files that carry their own checksum ---------===//
 #include "runtime/state/SealedJson.h"
-#include "support/BytesText.h"
 #include "runtime/plan/PlanFile.h"
-#include "support/MappedFile.h"
+#include "support/Json.h"
+#include "support/RegularFile.h"
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <fmt/format.h>
-#include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -17,7 +15,6 @@ using nlohmann::json;
 namespace {
 constexpr std::string_view kKey = "\"xxh3\": \"", kEnd = "\"\n}\n";
 constexpr size_t kDigits = 16, kTail = kKey.size() + kDigits + kEnd.size();
-constexpr int kMostDepth = 32;
 
 /// Does the text end as a sealed one, whatever its last key is called? A damaged key must not unseal it.
 bool endsInChecksum(std::string_view text) {
@@ -42,44 +39,22 @@ std::optional<uint64_t> tcc::runtime::parseChecksum(std::string_view text) {
 }
 
 Expected<json> tcc::runtime::parseObject(std::string_view text, const std::string &name) {
-  std::vector<std::set<std::string>> open;
-  std::string twice;
-  bool deep = false;
-  auto watch = [&](int depth, json::parse_event_t event, json &parsed) {
-    if (depth > kMostDepth)
-      deep = true;
-    if (event == json::parse_event_t::object_start)
-      open.emplace_back();
-    else if (event == json::parse_event_t::object_end && !open.empty())
-      open.pop_back();
-    else if (event == json::parse_event_t::key && !open.empty())
-      if (const auto &key = parsed.get_ref<const std::string &>(); !open.back().insert(key).second && twice.empty())
-        twice = key;
-    return !deep;
-  };
-  json value = json::parse(text.begin(), text.end(), watch, /*allow_exceptions=*/false);
-  if (deep)
-    return error("{}: damaged: nested deeper than {} levels", name, kMostDepth);
-  if (!value.is_object())
+  auto value = parseJson(text, name + ": damaged");
+  if (value && !value->is_object())
     return error("{}: damaged: no JSON object", name);
-  if (!twice.empty())
-    return error("{}: damaged: the key '{}' occurs twice in one object", name, twice);
   return value;
 }
 
 std::string tcc::runtime::sealObject(const nlohmann::ordered_json &object, const std::vector<std::string> &linewise) {
   std::string text = "{\n";
-  auto dump = [](const nlohmann::ordered_json &value) {
-    return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  };
   for (const auto &[key, value] : object.items()) {
-    text += dump(key) + ": ";
+    text += jsonText(nlohmann::json(key)) + ": ";
     if (value.is_array() && !value.empty() && std::find(linewise.begin(), linewise.end(), key) != linewise.end()) {
       for (size_t i = 0; i < value.size(); ++i)
-        text += (i == 0 ? "[\n " : ",\n ") + dump(value[i]);
+        text += (i == 0 ? "[\n " : ",\n ") + jsonText(value[i]);
       text += "\n]";
     } else {
-      text += dump(value);
+      text += jsonText(value);
     }
     text += ",\n";
   }
@@ -101,15 +76,7 @@ Expected<json> tcc::runtime::openSealed(std::string_view text, const std::string
 }
 
 Expected<std::string> tcc::runtime::readJsonText(const std::string &path) {
-  std::error_code code;
-  auto status = std::filesystem::status(path, code);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-    return error("{}: cannot read: it is not a regular file", path);
-  uint64_t bytes = std::filesystem::file_size(path, code);
-  if (!code && bytes > kMostJsonBytes)
-    return error("{}: damaged: it holds {}, more than the {} that such a file may have", path,
-                       bytesText(bytes), bytesText(kMostJsonBytes));
-  return readFile(path);
+  return readWhole(path, kMostJsonBytes);
 }
 
 Expected<json> tcc::runtime::readSealed(const std::string &path, bool allowUnsealed) {

@@ -29,7 +29,8 @@ Status tcc::runtime::writeAlgorithms(const std::string &run, const Algorithms &a
                                                       {"library", algorithms.library},
                                                       {"machine", algorithms.machine},
                                                       {"calls", std::move(calls)}},
-                                                     {"calls"}));
+                                                     {"calls"}),
+                             OwnFile::Sealed);
 }
 
 Expected<Algorithms> tcc::runtime::readAlgorithms(const std::string &run) {

@@ -208,7 +208,7 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
   try {
     thread = std::thread(std::move(work));
   } catch (const std::system_error &problem) {
-    Status status = error("cannot start a thread: {}", problem.what());
+    Status status = error("cannot start a thread: {}", std::strerror(problem.code().value()));
     copies->abandon(status);
     (void)waitForCopies();
     finish(status, begun);

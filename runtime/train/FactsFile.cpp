@@ -1,8 +1,8 @@
 //===- FactsFile.cpp - a run's columns.json --------------------------------===//
 #include "runtime/train/FactsFile.h"
+#include "support/Json.h"
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -44,11 +44,11 @@ std::string tcc::runtime::factsText(const ColumnFacts &facts) {
     whole[kMissing] = facts.fills;
   for (const auto &[name, standard] : facts.standards)
     whole[kStandardise][name] = {{kMean, standard.mean}, {kDeviation, standard.deviation}};
-  return whole.dump(1, ' ', false, json::error_handler_t::replace) + "\n";
+  return jsonText(whole, 1) + "\n";
 }
 
 Expected<ColumnFacts> tcc::runtime::parseFacts(const std::string &text) {
-  const json whole = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const json whole = parseJsonOrNull(text);
   bool good = whole.is_object();
   ColumnFacts facts;
   auto tableOf = [&](const char *name) {

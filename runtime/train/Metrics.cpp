@@ -1,5 +1,6 @@
 //===- Metrics.cpp - metrics and progress of a run ------------------------===//
 #include "runtime/train/Metrics.h"
+#include "support/Json.h"
 #include "support/MappedFile.h"
 #include "support/TerminalWidth.h"
 
@@ -9,7 +10,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 using namespace tcc;
@@ -125,7 +125,7 @@ Expected<MetricsFile> MetricsFile::open(const std::string &path) {
       return text.status();
     std::istringstream lines(*text);
     for (std::string line; std::getline(lines, line);) {
-      nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
+      nlohmann::json entry = parseJsonOrNull(line);
       if (entry.is_object() && entry.contains("eval_loss") && entry.contains("step") &&
           entry["step"].is_number_unsigned())
         past.emplace_back(entry["step"].get<uint64_t>(), recordOfLine(entry));
@@ -175,7 +175,7 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
 
 /// Names of metrics and messages hold any characters.
 static std::string quoted(const std::string &text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return jsonText(nlohmann::json(text));
 }
 
 void MetricsFile::checkpoint(uint64_t step, uint64_t bytes, double waitedSeconds, double seconds) {

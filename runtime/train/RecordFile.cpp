@@ -1,9 +1,9 @@
 //===- RecordFile.cpp - records that wait for space on the disk ----------===//
 #include "runtime/train/RecordFile.h"
+#include "support/OwnFiles.h"
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <unistd.h>
 
 using namespace tcc;
@@ -13,9 +13,10 @@ Expected<RecordFile> RecordFile::open(const std::string &path, bool append, size
   RecordFile file;
   file.name = path;
   file.capacity = capacity;
-  file.descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
-  if (file.descriptor < 0)
-    return error("{}: cannot write: {}", path, std::strerror(errno));
+  auto opened = openForAppending(path, /*mustBeNew=*/!append);
+  if (!opened)
+    return opened.status();
+  file.descriptor = *opened;
   file.waiting = std::make_unique_for_overwrite<char[]>(capacity);
   return file;
 }

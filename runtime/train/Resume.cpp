@@ -1,11 +1,12 @@
 //===- Resume.cpp - compare a resumed run with its checkpoint -------------===//
 #include "runtime/train/Resume.h"
+#include "support/Json.h"
+#include "support/ShortText.h"
 #include "support/Toml.h"
 #include "runtime/state/Weights.h"
 
 #include <algorithm>
 #include <cstring>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -16,7 +17,7 @@ using nlohmann::json;
 namespace {
 using Settings = std::map<std::string, std::string>;
 
-std::string text(const json &value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+std::string text(const json &value) { return jsonText(value); }
 
 /// Keys of a recipe's table under their full names; arrays are one value.
 void flatten(const toml::table &table, const std::string &prefix, Settings &out) {
@@ -35,8 +36,8 @@ void flatten(const toml::table &table, const std::string &prefix, Settings &out)
     else if (const toml::array *array = node.as_array()) {
       std::ostringstream stream;
       stream << toml::json_formatter(*array, toml::format_flags::none);
-      json parsed = json::parse(stream.str(), nullptr, false);
-      out[name] = text(parsed.is_discarded() ? stream.str() : parsed.dump());
+      json parsed = parseJsonOrNull(stream.str());
+      out[name] = text(parsed.is_null() ? json(stream.str()) : json(jsonText(parsed)));
     }
   }
 }
@@ -133,10 +134,9 @@ std::string shown(const Settings &settings, const std::string &name) {
   auto found = settings.find(name);
   if (found == settings.end())
     return "unset";
-  json value = json::parse(found->second, nullptr, false);
+  json value = parseJsonOrNull(found->second);
   std::string result = value.is_string() ? value.get<std::string>() : value.is_null() ? "none" : found->second;
-  constexpr size_t kMost = 60;
-  return result.size() <= kMost ? result : result.substr(0, kMost) + "…";
+  return shortened(result);
 }
 
 Status compareSettings(const RunReference &run, const Manifest &stored, const RunRecord &now,

@@ -2,18 +2,19 @@
 #include "runtime/train/RunFolder.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
-#include "runtime/state/RunLock.h"
 #include "runtime/train/FactsFile.h"
 #include "runtime/train/RunOptions.h"
+#include "runtime/train/UnfinishedRun.h"
 #include "support/AtomicFile.h"
 #include "support/CopyFile.h"
+#include "support/Json.h"
+#include "support/MappedFile.h"
 #include "runtime/state/SealedJson.h"
 
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <set>
-#include <sys/stat.h>
+#include <sstream>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -39,7 +40,8 @@ Status writeSource(const std::string &run, const std::string &path, const std::s
   return writeFileAtomically(
       path, sealObject({{"plan_folder", folder},
                         {"plan_folder_relative", fs::proximate(folder, fs::absolute(run), code).string()},
-                        {"plan", plan}}));
+                        {"plan", plan}}),
+      OwnFile::Sealed);
 }
 
 /// The text of a file that a checkpoint names with its checksum; nothing where it names none and there is none.
@@ -67,41 +69,35 @@ Status tcc::runtime::createRunFolder(const std::string &run) {
     if (Status status = makeFolders(folder.parent_path().string()); !status.ok())
       return status.withContext(run);
   // mkdir decides between two processes that make the same run.
-  if (::mkdir(folder.c_str(), 0777) != 0 && errno == EEXIST)
+  auto made = makeNewFolder(folder.string());
+  if (!made)
+    return made.status();
+  if (!*made)
     return error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
   return makeFolders(run + "/checkpoints");
 }
 
-/// True if trun wrote a file or folder of this name into a run.
-static bool isNameOfRun(const std::string &name) {
-  static const std::set<std::string> known = {"lock",       "run.json", "algorithms.json", kVocabulary,  kClasses,
-                                              "metrics.jsonl", "log.txt",  "checkpoints",     "ranks"};
-  return known.contains(name) || name.starts_with("events.out.tfevents.") ||
-         (name.starts_with("plan") && name.ends_with(".tplan")) ||
-         (name.starts_with("source") && name.ends_with(".json"));
+/// True if the run's metrics say that it came to its end: then it had checkpoints.
+static bool hasEnded(const std::string &run) {
+  auto text = readFile(run + "/metrics.jsonl");
+  bool ended = false;
+  std::istringstream lines(text ? *text : "");
+  for (std::string line; std::getline(lines, line);) {
+    const json entry = parseJsonOrNull(line);
+    if (auto end = entry.is_object() ? entry.find("end") : entry.end(); end != entry.end())
+      ended = end->is_string() && !end->get<std::string>().starts_with("error: ");
+    else if (entry.is_object() && entry.contains("loss"))
+      ended = false;
+  }
+  return ended;
 }
 
 Expected<bool> tcc::runtime::removeUnbegun(const std::string &run, const std::vector<std::string> &inputs) {
-  std::error_code code;
   auto options = readRunOptions(run);
-  if (!options || !*options || !checkpointSteps(run).empty())
+  if (!options || !*options || !checkpointSteps(run).empty() || hasEnded(run))
     return false;
-  const fs::path folder = fs::canonical(run, code);
-  for (const std::string &input : inputs)
-    for (fs::path path = fs::weakly_canonical(input, code); !path.empty() && path != path.root_path();
-         path = path.parent_path())
-      if (path == folder)
-        return false;
-  for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code))
-    if (!isNameOfRun(entry->path().filename().string()))
-      return false;
-  auto lock = RunLock::acquire(run);
-  if (!lock)
-    return lock.status();
-  if (!checkpointSteps(run).empty()) // of a process that has just ended
-    return false;
-  fs::remove_all(run, code);
-  return code ? error("{}: cannot remove: {}", run, code.message()) : Expected<bool>(true);
+  Status status = removeUnfinishedRun(run, inputs);
+  return status.ok() ? Expected<bool>(true) : status;
 }
 
 Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &reader) {
@@ -113,18 +109,20 @@ Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &re
       return Status();
     if (old) {
       std::string older = olderPlanPathOf(run, old->checksum());
-      fs::rename(sourcePathOf(run, path), sourcePathOf(run, older), code);
-      fs::rename(path, older, code);
-      if (code)
-        return error("{}: cannot rename to {}: {}", path, older, code.message());
+      if (std::string source = sourcePathOf(run, path); fs::exists(source, code))
+        if (Status status = takeName(source, sourcePathOf(run, older), OwnFile::Sealed); !status.ok())
+          return status;
+      if (Status status = takeName(path, older, OwnFile::Plan); !status.ok())
+        return status;
     }
   }
-  if (Status status = copyFile(reader.path(), path); !status.ok())
+  if (Status status = copyFile(reader.path(), path, OwnFile::Plan); !status.ok())
     return status;
   // The file may have been replaced since the plan was opened: the run keeps the opened bytes.
   if (auto copy = plan::PlanReader::open(path); !copy || copy->checksum() != reader.checksum()) {
     std::span<const std::byte> bytes = reader.bytes();
-    if (Status status = writeFileAtomically(path, {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+    if (Status status = writeFileAtomically(path, {reinterpret_cast<const char *>(bytes.data()), bytes.size()},
+                                            OwnFile::Plan);
         !status.ok())
       return status;
   }
@@ -160,20 +158,20 @@ Expected<std::map<std::string, uint64_t>> tcc::runtime::writeDataNotes(const std
   std::map<std::string, uint64_t> checksums;
   auto keep = [&](const char *name, const std::string &text) {
     checksums[name] = plan::hashBytes(text.data(), text.size());
-    return writeFileAtomically(fmt::format("{}/{}", run, name), text);
+    return writeFileAtomically(fmt::format("{}/{}", run, name), text, OwnFile::OfRun);
   };
   if (!dataset.vocabulary.empty()) {
     json characters = json::array();
     for (uint32_t point : dataset.vocabulary)
       characters.push_back(encodeUtf8(point));
     json notes = {{"tokens", "chars"}, {"characters", characters}, {"code_points", dataset.vocabulary}};
-    if (Status status = keep(kVocabulary, notes.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
+    if (Status status = keep(kVocabulary, jsonText(notes) + "\n");
         !status.ok())
       return status;
   }
   if (!dataset.classes.empty())
     if (Status status =
-            keep(kClasses, json(dataset.classes).dump(1, ' ', false, json::error_handler_t::replace) + "\n");
+            keep(kClasses, jsonText(json(dataset.classes), 1) + "\n");
         !status.ok())
       return status;
   if (!dataset.facts.empty())
@@ -211,7 +209,7 @@ Expected<DataNotes> tcc::runtime::readDataNotes(const std::string &run,
   if (!classes)
     return classes.status();
   if (*classes) {
-    json parsed = json::parse(**classes, nullptr, false);
+    const json parsed = parseJsonOrNull(**classes);
     notes.classes.emplace();
     if (parsed.is_array())
       for (const json &name : parsed)

@@ -25,7 +25,7 @@ namespace tcc::runtime {
 Status createRunFolder(const std::string &run);
 
 /// Removes a run that broke off before its first checkpoint, so that it can begin anew; false, and nothing is removed,
-/// where the folder is none, holds files that no run has, or one of `inputs`. Error: a process trains in it.
+/// where the folder is none. Error: as removeUnfinishedRun (UnfinishedRun.h).
 Expected<bool> removeUnbegun(const std::string &run, const std::vector<std::string> &inputs);
 
 /// Makes RUN/plan.tplan a copy of the plan. Another plan that the run had stays as plan-CHECKSUM.tplan, for the

@@ -114,7 +114,7 @@ Status tcc::runtime::writeRunOptions(const std::string &run, const RunOptions &o
   for (const char *key : {"data", "eval_data"})
     if (object.contains(key))
       object[key] = fs::absolute(object[key].get<std::string>(), code).lexically_normal().string();
-  return writeFileAtomically(pathOf(run), sealObject(object));
+  return writeFileAtomically(pathOf(run), sealObject(object), OwnFile::Sealed);
 }
 
 Expected<std::optional<RunOptions>> tcc::runtime::readRunOptions(const std::string &run) {

@@ -1,7 +1,9 @@
 //===- Settings.cpp - settings that need no compilation -------------------===//
 #include "runtime/train/Settings.h"
 #include "runtime/plan/DType.h"
+#include "support/Json.h"
 #include "support/PlanNames.h"
+#include "support/ShortText.h"
 #include "support/recipe/ColumnRules.h"
 #include "support/recipe/Keys.h"
 #include "support/recipe/Kinds.h"
@@ -9,7 +11,6 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 using namespace tcc;
@@ -131,7 +132,7 @@ template <typename Add> void addJson(const nlohmann::json &value, Add add) {
   } else if (value.is_number()) {
     add(value.get<double>());
   } else {
-    add(value.is_string() ? value.get<std::string>() : value.dump());
+    add(value.is_string() ? value.get<std::string>() : jsonText(value));
   }
 }
 void appendJson(toml::array &array, const nlohmann::json &value) {
@@ -147,12 +148,12 @@ Status setTransforms(const std::string &setting, const std::string &text, plan::
   if (auto parsed = parseToml("v = " + text)) {
     table = parsed.take();
   } else {
-    const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-    if (!json.is_array())
-      return usage(fmt::format("--set {}: neither TOML ({}) nor JSON; such as data.transform='[{{ kind = "
+    auto json = parseJson(text, "JSON");
+    if (!json || !json->is_array())
+      return usage(fmt::format("--set {}: neither TOML ({}) nor JSON ({}); such as data.transform='[{{ kind = "
                                "\"horizontal_flip\" }}]'",
-                               setting, parsed.message()));
-    insertJson(table, "v", json);
+                               shortened(setting), parsed.message(), json ? "it is no list" : json.message()));
+    insertJson(table, "v", *json);
   }
   const toml::node &tables = *table.get("v");
   if (auto transforms = recipe::readTransforms(tables); !transforms)

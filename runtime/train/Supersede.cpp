@@ -7,6 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "support/AtomicFile.h"
+#include "support/Json.h"
+#include "support/MappedFile.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/train/RunFolder.h"
 
@@ -34,7 +36,7 @@ MetricsLines splitLines(const std::string &text, uint64_t step, const std::strin
     bool whole = end != std::string::npos;
     std::string line = text.substr(at, whole ? end - at : end) + "\n";
     at = whole ? end + 1 : text.size();
-    json entry = json::parse(line, nullptr, false);
+    json entry = parseJsonOrNull(line);
     auto number = entry.is_object() ? entry.find("step") : entry.end();
     bool keep = whole && entry.is_object() && number != entry.end() && number->is_number_unsigned() &&
                 number->get<uint64_t>() <= step;
@@ -65,11 +67,8 @@ Status linkFiles(const std::string &run, const std::string &folder) {
   }
   for (const fs::path &file : files) {
     fs::path to = fs::path(folder) / file.filename();
-    fs::create_hard_link(file, to, code);
-    if (code)
-      fs::copy_file(file, to, code);
-    if (code)
-      return error("{}: cannot write: {}", to.string(), code.message());
+    if (Status status = linkOrCopy(file.string(), to.string()); !status.ok())
+      return status;
   }
   return copySources(run, folder);
 }
@@ -80,11 +79,9 @@ Status moveCheckpoints(const std::string &run, const std::string &folder, const 
   if (Status status = linkFiles(run, folder); !status.ok())
     return status;
   for (uint64_t step : steps) {
-    std::error_code code;
-    std::string from = fmt::format("{}/checkpoints/step-{}", run, step);
-    fs::rename(from, fmt::format("{}/checkpoints/step-{}", folder, step), code);
-    if (code)
-      return error("{}: cannot move it to {}: {}", from, folder, code.message());
+    const std::string place = fmt::format("checkpoints/step-{}", step);
+    if (Status status = renameNew(fmt::format("{}/{}", run, place), fmt::format("{}/{}", folder, place)); !status.ok())
+      return status;
   }
   syncFolder(run + "/checkpoints");
   return Status();
@@ -122,8 +119,7 @@ Status restoreBest(const std::string &run, const std::string &folder, const Metr
       return status;
   if (position.bestStep != 0)
     return markBest(run, {position.bestStep, position.bestValue, position.bestMetric});
-  fs::remove(path, code);
-  return Status();
+  return removeOwnFile(path, OwnFile::OfRun);
 }
 } // namespace
 
@@ -137,9 +133,9 @@ Status tcc::runtime::inheritEvaluations(const std::string &from, const std::stri
     return text.status();
   std::istringstream kept(splitLines(*text, step, "eval_loss").kept);
   for (std::string line; std::getline(kept, line);)
-    if (json entry = json::parse(line, nullptr, false); entry.contains("eval_loss"))
+    if (json entry = parseJsonOrNull(line); entry.contains("eval_loss"))
       lines += line + "\n";
-  return lines.empty() ? Status() : writeFileAtomically(to + "/metrics.jsonl", lines);
+  return lines.empty() ? Status() : writeFileAtomically(to + "/metrics.jsonl", lines, OwnFile::OfRun);
 }
 
 Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, const MetricGoal &best,
@@ -161,13 +157,13 @@ Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, const
   if (!lines.later.empty() || !later.empty())
     status = makeFolders(folder);
   if (status.ok() && !lines.later.empty())
-    status = writeFileAtomically(folder + "/metrics.jsonl", lines.later);
+    status = writeFileAtomically(folder + "/metrics.jsonl", lines.later, OwnFile::OfRun);
   if (status.ok() && !later.empty())
     status = moveCheckpoints(run, folder, later);
   if (status.ok())
     status = restoreBest(run, folder, best, lines.evaluations, position);
   if (status.ok() && !lines.later.empty())
-    status = writeFileAtomically(metrics, lines.kept);
+    status = writeFileAtomically(metrics, lines.kept, OwnFile::OfRun);
   if (!status.ok())
     return status;
   if (lines.later.empty() && later.empty())

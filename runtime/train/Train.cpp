@@ -455,7 +455,7 @@ Status Trainer::train() {
 Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *complete) {
   // A trace that cannot be written is told now, not after hours of training.
   if (!options.trace.empty())
-    if (Status status = writeFileAtomically(options.trace, ""); !status.ok())
+    if (Status status = writeFileAtomically(options.trace, "", OwnFile::Trace); !status.ok())
       return status.withContext("--trace");
   // The other ranks must not wait for one that cannot begin.
   auto refused = [&](const Status &status) {

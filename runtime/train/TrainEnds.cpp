@@ -156,7 +156,7 @@ Status Trainer::writeTrace() {
   run.batches.reset();
   if (uint64_t lost = trace->lost())
     progress().note(fmt::format("note: {}: {} later spans found no room; trace a shorter run", options.trace, lost));
-  return writeFileAtomically(options.trace, trace->text("trun " + run.folder));
+  return writeFileAtomically(options.trace, trace->text("trun " + run.folder), OwnFile::Trace);
 }
 
 Status Trainer::release() {

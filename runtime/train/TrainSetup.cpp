@@ -7,6 +7,7 @@
 #include "runtime/train/Resume.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/ScanLine.h"
+#include "support/OwnFiles.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -375,10 +376,9 @@ Status tcc::runtime::openRunFolder(const Session &session, const TrainOptions &o
     return joinRunFolder(session, run);
   if (Status status = makeRunFolder(session, options, run); !status.ok() || session.worldSize() == 1)
     return status;
+  if (Status status = makeFolders(run.folder + "/ranks"); !status.ok())
+    return status;
   std::error_code code;
-  std::filesystem::create_directories(run.folder + "/ranks", code);
-  if (code)
-    return error("{}/ranks: {}", run.folder, code.message());
   return session.ranks->gatherTexts(std::filesystem::absolute(run.folder, code).string()).status();
 }
 

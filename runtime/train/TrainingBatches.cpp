@@ -61,7 +61,7 @@ template <typename Sink> Status TrainingBatches::read(TrainingPosition &position
       loader = std::make_unique<Loader>(*data.reader, sampler, position.seed, position.epoch, number, workers, trace);
     } catch (const std::system_error &problem) {
       return error("cannot start {} threads that read data ahead: {}; use fewer: --set data.workers=0", workers,
-                   problem.what());
+                   std::strerror(problem.code().value()));
     }
   // What is read again, for a diagnosis, is read here.
   const bool ahead = loader && loader->isNext(position.epoch, number);

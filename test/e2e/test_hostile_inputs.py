@@ -1,9 +1,12 @@
 """Models and recipes made to take memory, to wait for ever or to write to the terminal: the commands refuse them, or take
 them as they are, within a bound on memory."""
+import ctypes
+import json
 import os
 import resource
 import unittest
 
+import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
@@ -16,6 +19,13 @@ LIMIT = 3 << 30  # address space, of which the program's own code and libraries 
 def bounded():
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT, LIMIT))
     resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+
+def checksum(text):
+    """XXH3-64, as trun seals JSON with it."""
+    library = ctypes.CDLL("libxxhash.so.0")
+    library.XXH3_64bits.restype, library.XXH3_64bits.argtypes = ctypes.c_uint64, [ctypes.c_char_p, ctypes.c_size_t]
+    return f"{library.XXH3_64bits(text.encode(), len(text.encode())):016x}"
 
 
 def tensor(name, kind, shape, values):
@@ -129,6 +139,79 @@ class HostileInputs(EndToEnd):
                 result = self.refuse(1, [r"bad\.toml:\d+:\d+: "], "tcc", model, "--recipe", "bad.toml", "-o", "out.tplan",
                                      prepare=bounded)
                 self.assertEqual(len(result.err.strip().splitlines()), 1, str(result))
+
+    def test_attributes_that_onnx_does_not_allow(self):
+        """The rules themselves have a test for every op (AttributeRules); these went into plans that computed something else."""
+        node, ints = helper.make_node, lambda name, values: tensor(name, TensorProto.INT64, [len(values)], values)
+        rnn = [tensor(n, TensorProto.FLOAT, s, np.zeros(s).ravel()) for n, s in (("w", [1, 9, 4]), ("r", [1, 9, 3]))]
+        for nodes, inputs, initializers, words in [
+                ([node("DepthToSpace", ["x"], ["y"], name="n", blocksize=2, mode="XYZ")], [1, 8, 2, 2], [], "mode is 'XYZ'.*'DCR' or 'CRD'"),
+                ([node("DepthToSpace", ["x"], ["y"], name="n", blocksize=-2)], [1, 8, 2, 2], [], "blocksize is -2.*at least 1"),
+                ([node("GRU", ["x", "w", "r"], ["y"], name="n", hidden_size=3, layout=-3)], [2, 1, 4], rnn, "layout is -3.*0 or 1"),
+                ([node("Split", ["x"], ["y", "z"], name="n", num_outputs=3)], [4, 2], [], "num_outputs is 3, and it has 2 outputs"),
+                ([node("Split", ["x", "s"], ["y", "z"], name="n", num_outputs=2)], [4, 2], [ints("s", [1, 3])], "one of them"),
+                ([node("ReduceMean", ["x"], ["y"], name="n", keepdims=2)], [4, 2], [], "keepdims is 2.*0 or 1"),
+                ([node("Resize", ["x", "", "k"], ["y"], name="n", nearest_mode="up")], [1, 1, 2, 2],
+                 [tensor("k", TensorProto.FLOAT, [4], [1, 1, 2, 2])], "nearest_mode is 'up'")]:
+            with self.subTest(words):
+                opset = 18
+                result = self.refuse(1, [], "tcc", self.model(nodes, [("x", inputs)], initializers, opset), "--entry", "predict", "-o",
+                                     "out.tplan", prepare=bounded)
+                self.assertIn("n (", result.err.replace("'n'", "n (").replace('"n"', "n ("), result)
+                self.assertFalse((self.folder / "out.tplan").exists())
+                self.assertRegex(result.err, words + "|(?i)shape.?inference|ONNX", str(result))
+
+    def test_a_limit_on_memory_is_one_message(self):
+        """Wherever memory ends, in LLVM too, which cannot throw: exit status 1 and one message, or success."""
+        model = self.model([helper.make_node("Gemm", ["x", "w"], ["a"], transB=1), helper.make_node("Softmax", ["a"], ["y"])],
+                           initializers=[tensor("w", TensorProto.FLOAT, [3, 4], range(12))])
+        seen = set()
+        for mebibytes in range(300, 700, 12):
+            def limit():
+                resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
+                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            result = self.command("tcc", model, "--entry", "predict", "-o", "out.tplan", "--threads", "1", prepare=limit)
+            if result.status == 127:  # the loader found no room for the libraries
+                continue
+            seen.add(result.status)
+            if result.status == 0:
+                break
+            self.assertIn(result.status, (0, 1), f"{mebibytes} MiB: {result}")
+            if result.status == 1:
+                self.assertEqual(len(result.err.strip().splitlines()), 1, f"{mebibytes} MiB: {result}")
+                for raw in ("std::", "bad_alloc", "LLVM ERROR", "terminate"):
+                    self.assertNotIn(raw, result.err, f"{mebibytes} MiB")
+        self.assertIn(1, seen, "no limit was below what the compile needs")
+
+    def test_values_of_any_depth_are_refused(self):
+        """Settings, sealed manifests and graphs, 30,000 to 100,000 deep."""
+        plan = self.compile(models.mlp(self.folder / "mlp.onnx"), "--recipe", self.write("r.toml", models.SQUARES), plan="p.tplan")
+        data = self.save("d.safetensors", **models.mlp_data(16))
+        deep = lambda n: "[" * n + "]" * n
+        for setting in ("data.transform", "data.pad", "optimizer", "data.map"):
+            self.refuse(2, ["--set " + setting], "trun", plan, "--data", data, "--steps", 1, "--out", "a", "--set", f"{setting}=" + deep(30000))
+            self.refuse(1, [setting], "tcc", self.folder / "mlp.onnx", "-o", "b.tplan", "--set", f"{setting}=" + deep(30000))
+        self.refuse(1, ["nested deeper than 32"], "tcc", self.folder / "mlp.onnx", "-o", "b.tplan", "--recipe",
+                    self.write("deep.toml", "[loss]\nkind = " + deep(100000) + "\n"))
+        for text in ('{"format":1,"nodes":[{"cost":1,"bytes":1}],"edges":[' + deep(100000) + "]}",
+                     '{"format":' + deep(100000) + ',"nodes":[],"edges":[]}'):
+            self.refuse(1, ["g.json: nested deeper than 32 levels"], "tcc-plan", "remat", self.write("g.json", text), "--frontier")
+        run = self.train(plan, data, "--set", "data.workers=0", steps=2)
+        path = run / "checkpoints/step-2/manifest.json"
+        manifest = json.loads(path.read_text())
+        manifest.pop("xxh3")
+        for settings in (["data.transform=" + deep(100000)], json.loads(deep(200))):
+            manifest["settings"] = settings
+            text = json.dumps(manifest, indent=1)
+            text = text[:text.rindex("}")].rstrip() + ",\n"
+            path.write_text(text + f'"xxh3": "{checksum(text)}"\n}}\n')
+            for words in (("--resume", run, "--steps", 4), ("eval", plan, "--data", data, "--from", run), ("export", run, "-o", "e.onnx")):
+                result = self.command("trun", *words, prepare=bounded)
+                self.assertIn(result.status, (0, 1, 2), str(result)[:2000])
+            self.assertIn(self.command("trun", "report", run).status, (0, 1))
+        header = ('{"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"more":' + deep(100000) + "}}").encode()
+        path = self.write("deep.safetensors", len(header).to_bytes(8, "little") + header + bytes(4))
+        self.assertIn(self.command("trun", plan, "--data", path, "--steps", 1, "--out", "c", prepare=bounded).status, (1, 2))
 
 
 if __name__ == "__main__":

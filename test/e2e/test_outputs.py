@@ -108,7 +108,7 @@ class Outputs(EndToEnd):
         for there in (True, False):
             target, link = self.folder / "far" / f"t{there}.tplan", self.folder / f"link{there}.tplan"
             if there:
-                target.write_bytes(b"old")
+                self.compile(self.model, plan=target)
             link.symlink_to(target.relative_to(self.folder))
             self.compile(self.model, plan=link.name)
             self.assertTrue(link.is_symlink())
@@ -120,7 +120,7 @@ class Outputs(EndToEnd):
         self.assertTrue(loop.is_symlink())
 
     def test_a_file_keeps_its_mode(self):
-        plan = self.write("plan.tplan", "old")
+        plan = self.compile(self.model)
         for mode in (0o600, 0o640, 0o664):
             plan.chmod(mode)
             self.compile(self.model)

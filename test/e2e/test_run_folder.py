@@ -59,7 +59,7 @@ class RunFolder(EndToEnd):
         self.assertEqual(kept.read_bytes(), self.plan.read_bytes())
         with open(self.plan, "r+b") as file:
             file.write(b"x" * 5000)
-        self.succeed("trun", "export", run, "-o", "m.onnx")
+        self.succeed("trun", "export", run, "-o", "exported.onnx")
         self.succeed("trun", kept, "--data", self.data, "--steps", 4, "--resume", run)
         self.assertEqual((run / "model.onnx").read_bytes(), (whole / "model.onnx").read_bytes())
         with open(kept, "r+b") as file:
@@ -70,7 +70,7 @@ class RunFolder(EndToEnd):
         run = self.train(self.plan, self.data, steps=2)
         other = self.with_optimizer(models.SGD.replace("0.05", "0.2"), "other")
         (run / "plan.tplan").write_bytes(other.read_bytes())
-        self.refuse(1, ["plan.tplan", "bring that plan back"], "trun", "export", run, "-o", "m.onnx")
+        self.refuse(1, ["plan.tplan", "bring that plan back"], "trun", "export", run, "-o", "exported.onnx")
 
     def test_differences_are_named_or_refused(self):
         run = self.train(self.plan, self.data, steps=3)

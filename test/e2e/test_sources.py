@@ -34,6 +34,28 @@ PRODUCT = ("support", "frontend", "compiler", "passes", "runtime", "tools")
 
 SUFFIXES = (".cpp", ".h", ".c", ".td", ".py", ".sh", ".cmake", ".js", ".css", ".html", ".mlir")
 
+# What one file alone does, and where else it stands, with the reason. Lines that name /dev/null or /proc are nobody's files.
+CALLS = {
+    "removes, renames or opens for writing": (
+        re.compile(r"remove_all|remove_directories|ofstream|create_director|create_hard_link|create_symlink|copy_file|resize_file|raw_fd_"
+                   r"ostream|createUnique|O_(CREAT|TRUNC|WRONLY|RDWR)|(fs|filesystem)::(remove|rename)\b|std::(remove|rename)\([^,()]*c_str|"
+                   r"(?<!\w)::(unlink|unlinkat|rmdir|rename|renameat2?|mkdir|link|symlink|truncate|creat|mkstemp|mkdtemp)\("),
+        {"support/OwnFiles.cpp": "the one place", "support/AtomicFile.cpp": "asks it before it replaces",
+         "compiler/cache/ContentStore.cpp": "the compile cache: by descriptor, each entry with its mark",
+         "support/Ptxas.cpp": "a child's output in a TemporaryFolder",
+         "runtime/parallel/SharedMemory.cpp": "memory of another rank"}),
+    "opens for reading": (
+        re.compile(r"ifstream|fopen|O_RDONLY|MemoryBuffer::getFile|parse_file"),
+        {"support/RegularFile.cpp": "the one place", "support/OwnFiles.cpp": "reads marks", "support/AtomicFile.cpp": "folders",
+         "compiler/cache/ContentStore.cpp": "folders", "compiler/cache/TrustedFolder.cpp": "entries of the cache",
+         "support/MachineMemory.cpp": "/proc and /sys under a root of the test's",
+         "runtime/parallel/Secret.cpp": "a secret, whose rights it checks", "runtime/parallel/Host.cpp": "/proc/net"}),
+    "parses or writes JSON": (
+        re.compile(r"json::(parse|accept|sax_parse|from_)|\.dump\("),
+        {"support/Json.cpp": "the one place", "runtime/state/Safetensors.cpp": "events, no values",
+         "runtime/data/JsonLines.cpp": "events, no values"}),
+}
+
 # Where knowledge of one machine may stand; tools and trun's devices speak of threads and libraries to their users.
 CPU_ROOMS = ("compiler/target/cpu/", "compiler/codegen/", "compiler/cache/")
 CPU_WORDS = re.compile(r"onednn|dnnl|\bworkers?\b|avx|\bamx\b|cache line", re.IGNORECASE)
@@ -119,6 +141,20 @@ class Sources(unittest.TestCase):
                 wrong += [f"{name}:{number}: {line.strip()}" for number, line in enumerate(path.read_text().splitlines(), 1)
                           if CPU_WORDS.search(line) and not line.startswith("#include")]
         self.assertEqual(wrong, [], "\n".join(wrong))
+
+    def test_files_are_opened_removed_and_parsed_in_one_place(self):
+        for what, (pattern, allowed) in CALLS.items():
+            found = {}
+            for root in PRODUCT:
+                for path in [*(ROOT / root).rglob("*.cpp"), *(ROOT / root).rglob("*.h")]:
+                    name = str(path.relative_to(ROOT))
+                    for number, line in enumerate(path.read_text().splitlines(), 1):
+                        code = line.split("//")[0]
+                        if pattern.search(code) and "/dev/null" not in line and '"/proc/' not in line and not code.startswith("#include"):
+                            found.setdefault(name, []).append(f"{name}:{number}: {line.strip()}")
+            for name in found.keys() - allowed.keys():
+                self.fail(f"{what}, which {next(iter(allowed))} does for all:\n" + "\n".join(found[name]))
+            self.assertEqual(set(allowed) - set(found), set(), f"no longer {what}")
 
     def test_no_file_is_too_long(self):
         lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for folder in (*PRODUCT, "cmake", "test")

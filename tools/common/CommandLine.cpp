@@ -1,12 +1,17 @@
 //===- CommandLine.cpp - options and usage errors that commands share -----===//
 #include "tools/common/CommandLine.h"
+#include "support/AtomicFile.h"
 #include "support/NearestName.h"
+#include "support/ShortText.h"
 #include "support/TerminalWidth.h"
 #include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
 #include <unistd.h>
 #include <vector>
 
@@ -66,6 +71,42 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
     arguments.status = wrongUsage(app, fmt::format("unexpected argument '{}'", extras.front()));
   }
   return arguments;
+}
+
+static std::string checkNumber(const std::string &text, bool zeroToo) {
+  char *end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool good = !text.empty() && *end == 0 && std::isfinite(value) && (zeroToo ? value >= 0 : value > 0);
+  return good ? "" : fmt::format("must be a number {}, not {}", zeroToo ? "of at least 0" : "above 0", shortened(text));
+}
+std::string checkPositive(const std::string &text) { return checkNumber(text, false); }
+std::string checkNotNegative(const std::string &text) { return checkNumber(text, true); }
+
+Status checkOutputs(const CLI::App &app, const std::vector<Output> &outputs) {
+  struct Named {
+    std::string option, path;
+    const Output *output;
+  };
+  std::vector<Named> all;
+  for (const CLI::Option *option : app.get_options())
+    for (const std::string &value : option->results()) {
+      auto found = std::find_if(outputs.begin(), outputs.end(),
+                                [&](const Output &one) { return option->check_name(one.option); });
+      all.push_back({option->get_name(), value, found == outputs.end() ? nullptr : &*found});
+    }
+  std::error_code code;
+  for (const Named &one : all) {
+    if (!one.output || !std::filesystem::is_regular_file(one.path, code))
+      continue;
+    for (const Named &other : all)
+      if (&one != &other && isSameFile(one.path, other.path))
+        return wrongUsage(app, fmt::format("{} {}: {} names this file, too; give another name", one.option, one.path,
+                                           other.option));
+    if (one.output->kind)
+      if (Status status = AtomicFile::check(one.path, *one.output->kind); !status.ok())
+        return status;
+  }
+  return Status();
 }
 
 } // namespace tcc::tools

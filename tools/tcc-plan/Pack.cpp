@@ -109,7 +109,7 @@ Status writeAnswer(const std::string &path, const Table &table, const std::vecto
   for (size_t i = 0; i < offsets.size(); ++i)
     text += fmt::format("{},{}\n", table.lines[i + 1], offsets[i]);
   if (!path.empty())
-    return tcc::writeFileAtomically(path, text);
+    return tcc::writeFileAtomically(path, text, OwnFile::Packing);
   printResult("{}", text);
   return Status::success();
 }
@@ -135,6 +135,8 @@ int packCommand(int argc, char **argv) {
     return kExitDone;
   if (!arguments.status.ok())
     return printError(arguments.status);
+  if (Status status = checkOutputs(app, {{"--output", OwnFile::Packing}}); !status.ok())
+    return printError(status);
   Expected<Table> table = readTable(problem);
   if (!table)
     return printError(table.status());

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "support/BytesText.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/MemorySize.h"
 #include "tools/common/StandardStreams.h"
@@ -167,6 +168,8 @@ int rematCommand(int argc, char **argv) {
     return kExitDone;
   if (!arguments.status.ok())
     return printError(arguments.status);
+  if (Status status = checkOutputs(app, {{"--output", OwnFile::Schedule}}); !status.ok())
+    return printError(status);
   if (!budgetOption->count() && !wholeFrontier)
     return printError(Status("--budget or --frontier is missing; see tcc-plan remat --help", kExitUsage));
   Expected<RematGraphFile> graph = readRematGraph(path);
@@ -233,10 +236,10 @@ int rematCommand(int argc, char **argv) {
     if (std::string wrong = planning::validate(problem, answer.solution.schedule); !wrong.empty())
       return printError(error("internal error: the schedule is wrong: {}", wrong));
   if (!output.empty())
-    if (Status status = tcc::writeFileAtomically(output, result.dump() + "\n"); !status.ok())
+    if (Status status = tcc::writeFileAtomically(output, jsonText(result) + "\n", OwnFile::Schedule); !status.ok())
       return printError(status);
   if (asJson)
-    printResult("{}\n", result.dump());
+    printResult("{}\n", jsonText(result));
   else
     printResult("{}", table(command, answers));
   if (command.limits.hasDeadline())

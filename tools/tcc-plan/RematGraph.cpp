@@ -1,9 +1,10 @@
 //===- RematGraph.cpp - graphs of rematerialisation as files --------------===//
 #include "tools/tcc-plan/RematGraph.h"
 
+#include "support/Json.h"
 #include "support/MappedFile.h"
+#include "support/ShortText.h"
 
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 
@@ -32,18 +33,16 @@ Expected<RematGraphFile> readRematGraph(const std::string &path) {
   Expected<std::string> content = tcc::readFile(path);
   if (!content)
     return content.status();
-  nlohmann::json root;
-  try {
-    root = nlohmann::json::parse(*content);
-  } catch (const nlohmann::json::exception &problem) {
-    return error("{}: is not JSON: {}", path, problem.what());
-  }
+  Expected<nlohmann::json> parsed = parseJson(*content, path);
+  if (!parsed)
+    return parsed.status();
+  nlohmann::json &root = *parsed;
   if (!root.is_object() || !root.contains("nodes") || !root["nodes"].is_array() || !root.contains("edges") ||
       !root["edges"].is_array())
     return error("{}: needs the lists `nodes` and `edges`", path);
   if (!root.contains("format") || root["format"] != 1)
     return error("{}: `format` is {}, this version reads 1", path,
-                       root.contains("format") ? root["format"].dump() : "missing");
+                       root.contains("format") ? shortened(jsonText(root["format"])) : "missing");
   RematGraphFile graph;
   graph.name = root.contains("name") && root["name"].is_string() ? root["name"].get<std::string>() : path;
   uint64_t bytes = 0, cost = 0;
@@ -75,13 +74,13 @@ Expected<RematGraphFile> readRematGraph(const std::string &path) {
   size_t index = 0;
   for (const nlohmann::json &edge : root["edges"]) {
     if (!edge.is_array() || edge.size() != 2 || !edge[0].is_number_unsigned() || !edge[1].is_number_unsigned())
-      return error("{}: edge {}: must be [from, to], two indices of nodes, not {}", path, index, edge.dump());
+      return error("{}: edge {}: must be [from, to], two indices of nodes, not {}", path, index, shortened(jsonText(edge)));
     uint64_t from = edge[0].get<uint64_t>(), to = edge[1].get<uint64_t>();
     if (from >= count || to >= count)
-      return error("{}: edge {} {}: there are {} nodes", path, index, edge.dump(), count);
+      return error("{}: edge {} {}: there are {} nodes", path, index, shortened(jsonText(edge)), count);
     if (from >= to)
       return error("{}: edge {} {}: {} stands before {}; nodes must stand in a valid order of execution", path,
-                         index, edge.dump(), graph.problem.nodes[to].name, graph.problem.nodes[from].name);
+                         index, shortened(jsonText(edge)), graph.problem.nodes[to].name, graph.problem.nodes[from].name);
     graph.problem.inputs[to].push_back(int(from));
     ++index;
   }

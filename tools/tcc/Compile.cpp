@@ -2,6 +2,7 @@
 #include "compiler/PlanCache.h"
 #include "compiler/profile/Profile.h"
 #include "tools/common/Cards.h"
+#include "tools/common/CommandLine.h"
 #include "compiler/recipe/Recipe.h"
 #include "frontend/Import.h"
 #include "runtime/plan/InitializerLists.h"
@@ -83,7 +84,7 @@ Status writeTimings(const std::string &path, const Profile &profile) {
     printResult("{}", profile.toTable());
     return Status::success();
   }
-  return tcc::writeFileAtomically(path, profile.toJson());
+  return tcc::writeFileAtomically(path, profile.toJson(), OwnFile::Timings);
 }
 
 /// Checks the plan as trun will, before anything takes its name. Returns its memory, as text.
@@ -365,6 +366,8 @@ int compileCommand(int argc, char **argv) {
   app.add_flag("--quiet", quiet, "print errors only");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
+  if (Status status = checkOutputs(app, {{"--output", OwnFile::Plan}, {"--timings", OwnFile::Timings}, {"--suggest-recipe", OwnFile::Recipe}}); !status.ok())
+    return printError(status);
   if (targets.empty())
     targets.push_back("");
   if (targets.size() > 1 && !fit.empty())

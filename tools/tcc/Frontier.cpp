@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Commands.h"
+#include "support/Json.h"
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
@@ -11,7 +12,6 @@
 #include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 namespace tcc::tools {
 
@@ -92,7 +92,7 @@ int frontierCommand(int argc, char **argv) {
   if (!compiled)
     return printError(compiled.status());
   if (json)
-    printResult("{}\n", frontierJson(compiled->plan).dump(1));
+    printResult("{}\n", jsonText(frontierJson(compiled->plan), 1));
   else
     printFrontier(compiled->plan);
   return kExitDone;

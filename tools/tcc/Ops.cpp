@@ -5,13 +5,13 @@
 //===----------------------------------------------------------------------===//
 #include "frontend/OnnxLibrary.h"
 #include "frontend/OpTable.h"
+#include "support/Json.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
 #include <onnx/defs/schema.h>
 
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -100,7 +100,7 @@ int opsCommand(int argc, char **argv) {
     text += fmt::format("{:<48} {:>2} to {:>2}  {}\n", name, known.since, known.until, by);
   }
   if (json)
-    text = list.dump(1) + "\n";
+    text = jsonText(list, 1) + "\n";
   printText(text);
   return kExitDone;
 }

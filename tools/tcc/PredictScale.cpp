@@ -5,8 +5,10 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/recipe/Recipe.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 #include "tools/common/MemorySize.h"
 #include "tools/common/StandardStreams.h"
+#include "tools/common/CommandLine.h"
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/ScaleText.h"
 
@@ -37,6 +39,8 @@ int predictScaleCommand(int argc, char **argv) {
   app.add_option("--html", html, "write one page with the curves")->excludes(asJson);
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
+  if (Status status = checkOutputs(app, {{"--html", OwnFile::Page}}); !status.ok())
+    return printError(status);
   if (Status status = model.fill(options); !status.ok())
     return printError(status);
   Expected<report::Cluster> cluster = report::readCluster(clusterPath);
@@ -68,11 +72,11 @@ int predictScaleCommand(int argc, char **argv) {
     return printError(prediction.status());
   const report::ScaleSubject subject{plan.model(), plan.target(), plan.precision()};
   if (!html.empty()) {
-    Status status = writeFileAtomically(html, report::scaleHtml(*prediction, *cluster, subject));
+    Status status = writeFileAtomically(html, report::scaleHtml(*prediction, *cluster, subject), OwnFile::Page);
     return status.ok() ? kExitDone : printError(status);
   }
   if (json)
-    printResult("{}\n", report::scaleJson(*prediction, *cluster, subject).dump(1));
+    printResult("{}\n", jsonText(report::scaleJson(*prediction, *cluster, subject), 1));
   else
     printText(report::scaleText(*prediction, *cluster, subject));
   return kExitDone;

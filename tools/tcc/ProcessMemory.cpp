@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ProcessMemory.h"
 
-#include <nlohmann/json.hpp>
+#include "support/Json.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -66,7 +66,7 @@ std::optional<ProcessMemory> measureProcess(const std::string &planPath, const s
   std::optional<std::string> text =
       outputOf({(self.parent_path() / "trun").string(), "memory", planPath, "--target", target, "--variant",
                 std::to_string(variant)});
-  nlohmann::json line = nlohmann::json::parse(text.value_or(""), nullptr, false);
+  nlohmann::json line = parseJsonOrNull(text.value_or(""));
   if (!line.is_object())
     return std::nullopt;
   return ProcessMemory{line.value("process_bytes", uint64_t(0)), line.value("host_bytes", uint64_t(0)),

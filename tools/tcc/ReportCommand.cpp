@@ -1,5 +1,7 @@
 //===- ReportCommand.cpp - the command tcc report -------------------------===//
 #include "support/AtomicFile.h"
+#include "support/Json.h"
+#include "tools/common/CommandLine.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 #include "runtime/plan/Targets.h"
@@ -52,7 +54,7 @@ void measure(report::Report &report, const std::string &path) {
 }
 
 std::string dump(const nlohmann::ordered_json &object) {
-  return object.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return jsonText(object, 1) + "\n";
 }
 
 /// The reports of these targets of a plan, one after the other.
@@ -99,6 +101,8 @@ int reportCommand(int argc, char **argv) {
                  "need one)");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
+  if (Status status = checkOutputs(app, {{"--html", OwnFile::Page}, {"--code", OwnFile::Code}}); !status.ok())
+    return printError(status);
   if (!html.empty() && !other.empty())
     return printError(Status("--html shows one plan: compare two with the text, or --json", kExitUsage));
 
@@ -121,11 +125,13 @@ int reportCommand(int argc, char **argv) {
     if (reader->plan().code_objects().empty())
       return printError(error("--code {}: {} has no generated code", code, path));
     std::span<const std::byte> bytes = reader->payload(reader->plan().code_objects(0).payload());
-    Status status = tcc::writeFileAtomically(code, {reinterpret_cast<const char *>(bytes.data()), bytes.size()});
+    // A loader ignores what follows an object's sections; in PTX it is a comment.
+    std::string text(reinterpret_cast<const char *>(bytes.data()), bytes.size());
+    Status status = tcc::writeFileAtomically(code, text.append(kCodeMark), OwnFile::Code);
     return status.ok() ? kExitDone : printError(status);
   }
   if (!html.empty()) {
-    Status status = tcc::writeFileAtomically(html, report::reportHtml(*report));
+    Status status = tcc::writeFileAtomically(html, report::reportHtml(*report), OwnFile::Page);
     return status.ok() ? kExitDone : printError(status);
   }
   // A plan for one target is compared whatever that is: two levels of one model are.

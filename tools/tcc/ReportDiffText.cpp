@@ -1,5 +1,6 @@
 //===- ReportDiffText.cpp - print the comparison of two plans -------------===//
 #include "tools/tcc/ReportDiff.h"
+#include "support/Json.h"
 
 #include <fmt/format.h>
 
@@ -63,7 +64,7 @@ std::string valueText(const Json &value, Unit unit) {
   case Unit::Fraction:
     return percentText(value.get<double>());
   default:
-    return value.dump();
+    return jsonText(value);
   }
 }
 
@@ -175,7 +176,7 @@ std::string linesText(const std::string &title, const Json &lists) {
 std::string programText(const std::string &name, const Json &program) {
   if (program.contains("change"))
     return fmt::format("\nprogram {}: {} ({} instructions, peak {}, arena {})\n", name,
-                       program["change"] == "vanished" ? "in A alone" : "in B alone", program["instructions"].dump(),
+                       program["change"] == "vanished" ? "in A alone" : "in B alone", jsonText(program["instructions"]),
                        formatBytes(program["peak_bytes"].get<uint64_t>()),
                        formatBytes(program["arena_bytes"].get<uint64_t>()));
   std::string text = pairsText("program " + name, program);

@@ -200,7 +200,8 @@ Json scaleJson(const ScalePrediction &prediction, const Cluster &cluster, const 
 
 std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject) {
   std::string page = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{} on "
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
+      "<meta name=\"generator\" content=\"tcc predict-scale\"><title>{} on "
       "{}</title>\n<style>body{{font:15px/1.5 "
       "system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}"
       "svg{{max-width:100%}}svg text{{font-size:11px}}pre{{overflow-x:auto;font-size:12px}}</style></head><body>\n<h1>{} on {}</h1>\n",

@@ -22,10 +22,10 @@ int suggestRecipe(const CompileOptions &options, const std::string &path, bool q
   Expected<std::string> text = frontend::suggestRecipe(context, options.modelPath, importOptions(options, *recipe));
   if (!text)
     return printError(text.status());
-  auto file = tcc::AtomicFile::create(path);
+  auto file = tcc::AtomicFile::create(path, OwnFile::Recipe);
   if (!file)
     return printError(file.status());
-  Status status = file->write(*text);
+  Status status = file->write(sealRecipe(*text));
   if (status.ok())
     status = file->commit();
   if (!status.ok())

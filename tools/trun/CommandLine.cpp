@@ -5,6 +5,7 @@
 #include "tools/common/CommandLine.h"
 #include "tools/common/Duration.h"
 #include "tools/common/MemorySize.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/trun/Commands.h"
 
 #include <CLI/CLI.hpp>
@@ -81,9 +82,9 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_option("--data", train.data,
                  "training data: a file, a folder, or the start of IDX names; default with --resume: the run's");
   app.add_option("--eval-data", train.evalData, "data to evaluate on");
-  auto *steps = app.add_option("--steps", raw.steps, "total number of updates")->check(CLI::NonNegativeNumber);
+  auto *steps = app.add_option("--steps", raw.steps, "total number of updates")->check(checkNotNegative);
   app.add_option("--epochs", raw.epochs, "total passes over the data; default 1")
-      ->check(CLI::NonNegativeNumber)
+      ->check(checkNotNegative)
       ->excludes(steps);
   app.add_option("--out", train.out, "run folder to create; default: a new one, MODEL.run");
   app.add_option("--resume", train.resume,
@@ -94,14 +95,14 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   auto *shuffle = app.add_flag("--shuffle", raw.shuffle, "draw a new order every epoch (default)");
   app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
   app.add_option("--seed", raw.seed, "seed of the sample order and of random numbers (dropout); default: the recipe's")
-      ->check(CLI::NonNegativeNumber);
+      ->check(checkNotNegative);
   app.add_option("--eval-every", raw.evalEvery, "updates between evaluations; default: at the end")
-      ->check(CLI::NonNegativeNumber);
+      ->check(checkNotNegative);
   app.add_option("--checkpoint-every", raw.checkpointEvery,
                  "updates between checkpoints, in addition to one every 15 minutes (checkpoint.every_minutes), before "
                  "evaluations and at the end; 0: only before evaluations and at the end")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--log-every", raw.logEvery, "updates between progress lines")->check(CLI::NonNegativeNumber);
+      ->check(checkNotNegative);
+  app.add_option("--log-every", raw.logEvery, "updates between progress lines")->check(checkNotNegative);
   app.add_option("--max-time", raw.maxTime,
                  "90s, 30m, 2h, 1d12h: stop after this time, with a checkpoint, like a signal");
   app.add_flag("--no-release", raw.noRelease, "write no model.onnx at the end");
@@ -186,8 +187,13 @@ std::string shellWord(const std::string &word) {
 }
 
 int wrongUsage(const std::string &text) {
-  std::fprintf(stderr, "trun: %s\n", text.c_str());
+  printMessage("trun: {}\n", text);
   return kExitUsage;
+}
+
+int fault(const std::string &text) {
+  printMessage("trun: error: {}\n", text);
+  return kExitFault;
 }
 
 std::optional<int> check(Options &options, const Raw &raw) {
@@ -332,8 +338,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     addPlan(app, options);
     app.add_option("--data", options.lrFind.data, "training data: a file, a folder, or the start of IDX names")->required();
     app.add_option("--init", options.lrFind.init, "start from WEIGHTS.safetensors, or RUN[@STEP|@best|@last]");
-    app.add_option("--start", options.lrFind.start, "the first rate (default 1e-7)")->check(CLI::PositiveNumber);
-    app.add_option("--end", options.lrFind.end, "the last rate (default 10)")->check(CLI::PositiveNumber);
+    app.add_option("--start", options.lrFind.start, "the first rate (default 1e-7)")->check(checkPositive);
+    app.add_option("--end", options.lrFind.end, "the last rate (default 10)")->check(checkPositive);
     app.add_option("--steps", options.lrFind.steps, "updates (default 100)")->check(CLI::Range(2u, 1000000u));
     app.add_flag("--json", options.json, "JSON on standard output");
     addSettings(app, options);
@@ -369,6 +375,14 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     parsed.exitStatus = kExitDone;
   else if (!arguments.status.ok())
     parsed.exitStatus = wrongUsage(arguments.status.message());
+  else if (Status status = checkOutputs(app, {{"--output", std::nullopt},
+                                              {"--outputs", std::nullopt},
+                                              {"--trace", OwnFile::Trace},
+                                              {"--html", OwnFile::Page},
+                                              {"--png", OwnFile::Picture},
+                                              {"--confusion", OwnFile::Confusion}});
+           !status.ok())
+    parsed.exitStatus = status.exitCode() == kExitUsage ? wrongUsage(status.message()) : fault(status.message());
   if (parsed.exitStatus)
     return parsed;
   parsed.exitStatus = check(options, raw);

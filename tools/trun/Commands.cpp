@@ -12,6 +12,7 @@
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 #include "support/MachineMemory.h"
 #include "support/PlanNames.h"
 #include "tools/common/StandardStreams.h"
@@ -22,7 +23,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 using namespace tcc;
@@ -186,14 +186,15 @@ Status evalCommand(const Options &options) {
   if (!result)
     return result.status();
   if (with.confusion)
-    if (Status status = writeFileAtomically(options.confusion, confusionCsv(*result, prepared->data.dataset->classes));
+    if (Status status = writeFileAtomically(options.confusion, confusionCsv(*result, prepared->data.dataset->classes),
+                                            OwnFile::Confusion);
         !status.ok())
       return status;
   nlohmann::ordered_json line;
   for (const auto &[key, value] : recordOf(*result, nullptr).values)
     line[key] = value;
   line["samples"] = result->samples;
-  printResult("{}\n", line.dump());
+  printResult("{}\n", jsonText(line));
   return Status();
 }
 
@@ -267,7 +268,7 @@ Status memoryCommand(const Options &options) {
   line["process_bytes"] = options.processBytes;
   line["host_bytes"] = now - std::min(now, options.processBytes + library);
   line["library_bytes"] = library;
-  printResult("{}\n", line.dump());
+  printResult("{}\n", jsonText(line));
   return Status();
 }
 
@@ -308,7 +309,7 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
     return Status();
   ProfileReport report = makeProfileReport(*session, *measured, std::move(roofline), card);
   if (!options.trace.empty())
-    if (Status status = writeFileAtomically(options.trace, profileTrace(report)); !status.ok())
+    if (Status status = writeFileAtomically(options.trace, profileTrace(report), OwnFile::Trace); !status.ok())
       return status;
   if (options.json)
     printResult("{}", profileJson(report));
@@ -415,9 +416,9 @@ Status tcc::tools::reportCommand(const Options &options) {
   if (!history)
     return history.status();
   if (!options.html.empty())
-    return writeFileAtomically(options.html, runReportHtml(*history));
+    return writeFileAtomically(options.html, runReportHtml(*history), OwnFile::Page);
   if (options.json)
-    printResult("{}\n", runReportJson(*history).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+    printResult("{}\n", jsonText(runReportJson(*history)));
   else
     printText(runReportText(*history));
   return Status();

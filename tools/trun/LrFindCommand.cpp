@@ -1,10 +1,10 @@
 //===- LrFindCommand.cpp - trun lr-find: search for a learning rate -------===//
 #include "runtime/train/LrFind.h"
+#include "support/Json.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/common/TextTable.h"
 #include "tools/trun/Commands.h"
 
-#include <nlohmann/json.hpp>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -40,7 +40,7 @@ Status tcc::tools::lrFindCommand(const Options &options) {
                                    {"diverged", found->diverged},    {"points", nlohmann::ordered_json::array()}};
     for (const LrPoint &point : found->points)
       line["points"].push_back({{"lr", point.rate}, {"loss", point.loss}, {"smoothed", point.smoothed}});
-    printResult("{}\n", line.dump());
+    printResult("{}\n", jsonText(line));
     return Status();
   }
   printResult("{}", rangeText(*found));

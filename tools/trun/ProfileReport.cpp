@@ -3,13 +3,13 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Roles.h"
+#include "support/Json.h"
 #include "tools/common/TextTable.h"
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 using namespace tcc;
@@ -462,7 +462,7 @@ std::string tcc::tools::profileJson(const ProfileReport &report) {
                                     {"node", instructionOf(report, one).node()},
                                     {"calls", one.calls},
                                     {"seconds", one.seconds}});
-  return json.dump() + "\n";
+  return jsonText(json) + "\n";
 }
 
 std::string tcc::tools::profileTrace(const ProfileReport &report) {
@@ -515,5 +515,5 @@ std::string tcc::tools::profileTrace(const ProfileReport &report) {
     }
   }
   Json trace = {{"traceEvents", std::move(events)}, {"displayTimeUnit", "ms"}};
-  return trace.dump() + "\n";
+  return jsonText(trace) + "\n";
 }

@@ -4,14 +4,15 @@
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/state/RunLock.h"
+#include "support/Json.h"
 #include "support/MappedFile.h"
+#include "support/ShortText.h"
 
 #include <algorithm>
 #include <cmath>
 #include <deque>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
+#include <string_view>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -23,6 +24,18 @@ static constexpr size_t kLogLines = 80;
 static constexpr size_t kMostPhases = 8; ///< of a plan; a file may say anything
 
 namespace {
+/// Of a file that may hold anything; lines of ours have some hundred bytes.
+constexpr size_t kMostLineBytes = 64 << 10;
+
+/// Calls `take(line, whole)`; the last line is not whole where no line feed ends it.
+template <typename Take> void forEachLine(std::string_view text, Take take) {
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    take(text.substr(0, end), end != text.npos);
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+  }
+}
+
 double numberOf(const json &line, const char *key) {
   auto found = line.find(key);
   return found != line.end() && found->is_number() ? found->get<double>() : NAN;
@@ -50,18 +63,17 @@ private:
 
   void readMetrics() {
     const std::string path = history.folder + "/metrics.jsonl";
-    std::ifstream file(path);
+    auto file = MappedFile::open(path);
     if (!file)
-      return history.problems.push_back(path + ": cannot be read: no curves");
-    for (std::string line; std::getline(file, line);) {
-      const bool whole = !file.eof();
-      const json entry = json::parse(line, nullptr, false);
+      return history.problems.push_back(file.message() + ": no curves");
+    forEachLine((*file)->text(), [&](std::string_view line, bool whole) {
+      const json entry = parseJsonOrNull(line.substr(0, kMostLineBytes));
       auto step = entry.is_object() ? entry.find("step") : entry.end();
       if (entry.is_object() && step != entry.end() && step->is_number_unsigned())
         take(entry, step->get<uint64_t>());
       else if (whole || !history.running) // the process that trains may be writing it
         ++history.unreadable;
-    }
+    });
   }
 
   void take(const json &line, uint64_t step) {
@@ -177,18 +189,24 @@ private:
   }
 
   void readLog() {
-    std::ifstream file(history.folder + "/log.txt");
+    const std::string path = history.folder + "/log.txt";
+    std::error_code code;
+    if (!fs::exists(fs::symlink_status(path, code)))
+      return;
+    auto file = MappedFile::open(path);
+    if (!file)
+      return problem(file.status());
     std::deque<std::string> last;
-    for (std::string line; std::getline(file, line);) {
+    forEachLine((*file)->text(), [&](std::string_view line, bool) {
       // What the curves and tables have is left out.
       if ((line.starts_with("step ") &&
            (line.find(" left") != std::string::npos || line.find("eval_loss") != std::string::npos)) ||
           line.starts_with("checkpoint of update"))
-        continue;
-      last.push_back(line);
+        return;
+      last.push_back(shortened(line, kMostLineBytes));
       if (last.size() > kLogLines)
         last.pop_front();
-    }
+    });
     history.log.assign(last.begin(), last.end());
   }
 

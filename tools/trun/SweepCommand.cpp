@@ -1,15 +1,20 @@
 //===- SweepCommand.cpp - trun sweep: runs over lists of settings ---------===//
 //
-// One run for each combination of values and each seed, one after the other, in SWEEP/1, SWEEP/2, …. The same command
-// goes on with a sweep that was stopped: a run that is there is resumed, if it has the settings of its number.
+// One run for each combination of values and each seed, one after the other, in SWEEP/1, SWEEP/2, …. SWEEP/sweep.json
+// lists the runs that the sweep makes; a folder of a number that it does not list is somebody else's. The same command
+// goes on with a sweep that was stopped: a run that is there is resumed, if it has the settings of its number. SWEEP/lock
+// is held meanwhile.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Checkpoint.h"
+#include "runtime/state/RunLock.h"
+#include "runtime/state/SealedJson.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Goal.h"
-#include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
+#include "runtime/train/UnfinishedRun.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 #include "support/MappedFile.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/common/TextTable.h"
@@ -19,7 +24,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/ranges.h>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 using namespace tcc;
@@ -28,6 +32,8 @@ using namespace tcc::tools;
 namespace fs = std::filesystem;
 
 namespace {
+constexpr const char *kFormat = "tcc sweep";
+
 /// The values of "KEY=V1,V2": commas in brackets, braces and quotes belong to a value.
 std::vector<std::string> valuesOf(const std::string &setting) {
   size_t equals = setting.find('=');
@@ -57,8 +63,9 @@ struct Trial {
   std::vector<std::string> settings;
   uint64_t seed = 0;
   std::string run;
+  bool listed = false; ///< in sweep.json
   double best = NAN, last = NAN; ///< of the metric
-  bool diverged = false;
+  bool diverged = false, finished = false;
 };
 
 /// The last list changes fastest, then the seed.
@@ -82,16 +89,25 @@ std::vector<Trial> trialsOf(const std::vector<std::string> &settings, uint64_t f
   return all;
 }
 
+bool isFinished(const std::string &end) { return end == "finished" || end.starts_with("evaluate.stop"); }
+
 /// The metric's best and last value in a run's lines; without evaluations its last training loss.
 Status readResult(const MetricGoal &goal, bool evaluated, Trial &trial) {
+  trial.best = trial.last = NAN;
   auto text = readFile(trial.run + "/metrics.jsonl");
   if (!text)
     return text.status();
   std::istringstream lines(*text);
   const std::string key = evaluated ? goal.name : "loss";
   for (std::string line; std::getline(lines, line);) {
-    nlohmann::json entry = nlohmann::json::parse(line, nullptr, false);
-    if (!entry.is_object() || !entry.contains(key) || !entry[key].is_number())
+    nlohmann::json entry = parseJsonOrNull(line);
+    if (!entry.is_object())
+      continue;
+    if (auto end = entry.find("end"); end != entry.end())
+      trial.finished = end->is_string() && isFinished(end->get<std::string>());
+    else if (entry.contains("loss"))
+      trial.finished = false; // what comes after an end goes on
+    if (!entry.contains(key) || !entry[key].is_number())
       continue;
     trial.last = entry[key].get<double>();
     if (!(trial.best == trial.best) || goal.isBetter(trial.last, trial.best))
@@ -125,8 +141,14 @@ public:
     }
     if (!evaluated)
       goal = {"loss", false};
+    if (Status status = makeFolders(options.train.out); !status.ok())
+      return status;
+    auto lock = RunLock::acquire(options.train.out);
+    if (!lock)
+      return lock.status();
+    if (Status status = noteRuns(); !status.ok())
+      return status;
     for (size_t i = 0; i < trials.size(); ++i) {
-      trials[i].run = fmt::format("{}/{}", options.train.out, i + 1);
       printMessage("trun: run {} of {}: {}\n", i + 1, trials.size(), wordsOf(trials[i]));
       bool complete = false;
       Status status = train(trials[i], complete);
@@ -150,18 +172,82 @@ private:
     return fmt::format("{}{}seed {}", fmt::join(trial.settings, ", "), trial.settings.empty() ? "" : ", ", trial.seed);
   }
 
-  Status train(const Trial &trial, bool &complete) {
+  static bool holdsFoldersAlone(const std::string &folder) {
+    std::error_code code;
+    for (fs::recursive_directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code))
+      if (!fs::is_directory(entry->symlink_status(code)))
+        return false;
+    return !code;
+  }
+
+  std::string listPath() const { return options.train.out + "/sweep.json"; }
+
+  /// Writes the list of runs. Error: a folder of a number is not of this sweep, or has another run's settings.
+  Status noteRuns() {
+    auto entry = [](const Trial &trial) { return nlohmann::json{{"settings", trial.settings}, {"seed", trial.seed}}; };
+    std::error_code code;
+    nlohmann::json before = nlohmann::json::array();
+    if (fs::exists(fs::symlink_status(listPath(), code))) {
+      auto list = readSealed(listPath());
+      if (!list)
+        return list.status();
+      if (list->value("format", nlohmann::json()) != kFormat || !(*list)["runs"].is_array())
+        return error("{}: damaged: it lists no runs of a sweep; give another --out", listPath());
+      before = (*list)["runs"];
+    }
+    nlohmann::ordered_json runs = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < std::max(trials.size(), before.size()); ++i) {
+      const std::string run = fmt::format("{}/{}", options.train.out, i + 1);
+      const bool there = fs::exists(fs::symlink_status(run, code));
+      if (i >= trials.size()) {
+        if (there)
+          runs.push_back(nlohmann::ordered_json(before[i])); // of an earlier, longer list
+        continue;
+      }
+      trials[i].run = run;
+      trials[i].listed = i < before.size() && before[i] == entry(trials[i]);
+      if (there && i < before.size() && !trials[i].listed)
+        return error("{}: it was made with {}, and the sweep's run of this number has {}; give another --out", run,
+                     wordsOf(before[i]), wordsOf(trials[i]));
+      // Earlier versions kept no list: a checkpoint says what the run was made with.
+      if (there && !trials[i].listed && checkpointSteps(run).empty() && !holdsFoldersAlone(run))
+        return error("{}: it exists, and is no run of this sweep; give another --out", run);
+      runs.push_back(nlohmann::ordered_json(entry(trials[i])));
+    }
+    return writeFileAtomically(listPath(), sealObject({{"format", kFormat}, {"runs", runs}}, {"runs"}), OwnFile::Sealed);
+  }
+
+  static std::string wordsOf(const nlohmann::json &entry) {
+    Trial trial;
+    auto settings = entry.is_object() ? entry.find("settings") : entry.end();
+    if (settings != entry.end() && settings->is_array())
+      for (const auto &one : *settings)
+        trial.settings.push_back(one.is_string() ? one.get<std::string>() : "?");
+    auto seed = entry.is_object() ? entry.find("seed") : entry.end();
+    if (seed != entry.end() && seed->is_number_unsigned())
+      trial.seed = seed->get<uint64_t>();
+    return wordsOf(trial);
+  }
+
+  Status train(Trial &trial, bool &complete) {
     SessionOptions sessionOptions = options.session;
     TrainOptions trainOptions = options.train;
     trainOptions.seed = trial.seed;
     trainOptions.out = trial.run;
     sessionOptions.settings = trainOptions.settings = trial.settings;
     std::error_code code;
-    // A run that ended before its first checkpoint begins anew.
-    if (auto removed = removeUnbegun(trial.run, {sessionOptions.planPath, trainOptions.data, trainOptions.evalData,
-                                                 trainOptions.init});
-        !removed)
-      return removed.status();
+    if (fs::exists(fs::symlink_status(trial.run, code)) && checkpointSteps(trial.run).empty()) {
+      // A finished run needs no checkpoints; one that ended before its first begins anew.
+      if (fs::exists(trial.run + "/metrics.jsonl", code))
+        if (Status status = readResult(goal, evaluated, trial); !status.ok())
+          return status;
+      complete = trial.finished;
+      if (complete)
+        return Status();
+      if (Status status = removeUnfinishedRun(trial.run, {sessionOptions.planPath, trainOptions.data,
+                                                              trainOptions.evalData, trainOptions.init}); !status.ok())
+        return status;
+    }
     if (fs::exists(trial.run, code)) {
       auto folder = findCheckpoint({trial.run, "last"});
       if (!folder)
@@ -199,7 +285,7 @@ private:
                          {"run", trial.run}});
     }
     printText(table.text());
-    return writeFileAtomically(options.train.out + "/summary.json", summary.dump(1) + "\n");
+    return writeFileAtomically(options.train.out + "/summary.json", jsonText(summary, 1) + "\n", OwnFile::Summary);
   }
 
   const Options &options;

@@ -260,11 +260,11 @@ TEST_F(RunFolder, DataNotesAreChecked) {
 TEST_F(RunFolder, CopiesShareNothing) {
   std::string bytes(3 << 20, 'x');
   write("a", bytes);
-  ASSERT_TRUE(copyFile(at("a"), at("b")).ok());
+  ASSERT_TRUE(copyFile(at("a"), at("b"), OwnFile::OfRun).ok());
   write("a", "short");
   EXPECT_EQ(*readFile(at("b")), bytes);
-  expectError(copyFile(at("nowhere"), at("c")), {"nowhere"});
-  expectError(copyFile(at("."), at("c")), {"not a regular file"});
-  expectError(copyFile(at("b"), at("nowhere/c")), {"nowhere/c"});
+  expectError(copyFile(at("nowhere"), at("c"), OwnFile::OfRun), {"nowhere"});
+  expectError(copyFile(at("."), at("c"), OwnFile::OfRun), {"not a regular file"});
+  expectError(copyFile(at("b"), at("nowhere/c"), OwnFile::OfRun), {"nowhere/c"});
   EXPECT_FALSE(std::filesystem::exists(at("c")));
 }

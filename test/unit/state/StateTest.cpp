@@ -225,15 +225,15 @@ TEST_F(State, PredictAndGradients) {
 }
 
 TEST_F(State, AtomicFilesAreWholeOrAbsent) {
-  expectError(writeFileAtomically(at("nowhere/f"), "x"), {"nowhere/f", "cannot write"});
-  expectError(writeFileAtomically("/proc/f", "x"), {"/proc/f", "cannot write"});
-  ASSERT_TRUE(writeFileAtomically(at("f"), "old").ok());
+  expectError(writeFileAtomically(at("nowhere/f"), "x", OwnFile::OfRun), {"nowhere/f", "cannot write"});
+  expectError(writeFileAtomically("/proc/f", "x", OwnFile::OfRun), {"/proc/f", "cannot write"});
+  ASSERT_TRUE(writeFileAtomically(at("f"), "old", OwnFile::OfRun).ok());
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
   auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit small{100, before.rlim_max};
   setrlimit(RLIMIT_FSIZE, &small); // as a full disk
-  Status status = writeFileAtomically(at("f"), std::string(1000, 'x'));
+  Status status = writeFileAtomically(at("f"), std::string(1000, 'x'), OwnFile::OfRun);
   setrlimit(RLIMIT_FSIZE, &before);
   std::signal(SIGXFSZ, handler);
   expectError(status, {"f: cannot write"});
@@ -245,34 +245,35 @@ TEST_F(State, AtomicFilesAreWholeOrAbsent) {
 }
 
 TEST_F(State, AtomicFilesReplaceRegularFilesAlone) {
-  ASSERT_TRUE(writeFileAtomically(at("f"), "old").ok());
+  const std::string old = std::string(kPhaseMark) + "old", fresh = std::string(kPhaseMark) + "new";
+  ASSERT_TRUE(writeFileAtomically(at("f"), old, OwnFile::Phase).ok());
   ASSERT_EQ(::chmod(at("f").c_str(), 0640), 0);
   std::filesystem::create_symlink("f", at("link"));
   std::filesystem::create_symlink("later", at("dangling"));
-  ASSERT_TRUE(writeFileAtomically(at("link"), "new").ok());
-  ASSERT_TRUE(writeFileAtomically(at("dangling"), "new").ok());
+  ASSERT_TRUE(writeFileAtomically(at("link"), fresh, OwnFile::Phase).ok());
+  ASSERT_TRUE(writeFileAtomically(at("dangling"), fresh, OwnFile::Phase).ok());
   EXPECT_TRUE(std::filesystem::is_symlink(at("link")) && std::filesystem::is_symlink(at("dangling")));
-  EXPECT_EQ(*readFile(at("f")), "new");
-  EXPECT_EQ(*readFile(at("later")), "new");
+  EXPECT_EQ(*readFile(at("f")), fresh);
+  EXPECT_EQ(*readFile(at("later")), fresh);
   struct stat status {};
   ASSERT_EQ(::stat(at("f").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0640u);
   ASSERT_EQ(::mkfifo(at("fifo").c_str(), 0600), 0);
   expectError(readFile(at("fifo")), {"fifo: cannot read: it is not a regular file"});
   int reader = ::open(at("fifo").c_str(), O_RDONLY | O_NONBLOCK);
-  ASSERT_TRUE(writeFileAtomically(at("fifo"), "through").ok());
+  ASSERT_TRUE(writeFileAtomically(at("fifo"), "through", OwnFile::Phase).ok());
   char text[16] = {};
   EXPECT_EQ(::read(reader, text, sizeof text), 7);
   ::close(reader);
   ASSERT_EQ(::lstat(at("fifo").c_str(), &status), 0);
   EXPECT_TRUE(S_ISFIFO(status.st_mode));
-  expectError(writeFileAtomically("/dev/full", "x"), {"/dev/full: cannot write: No space left"});
+  expectError(writeFileAtomically("/dev/full", "x", OwnFile::Phase), {"/dev/full: cannot write: No space left"});
   ASSERT_EQ(::stat("/dev/full", &status), 0);
   EXPECT_TRUE(S_ISCHR(status.st_mode));
 }
 
 TEST_F(State, TemporaryNamesAreUniqueAndLocked) {
-  auto first = AtomicFile::create(at("f")), second = AtomicFile::create(at("f"));
+  auto first = AtomicFile::create(at("f"), OwnFile::OfRun), second = AtomicFile::create(at("f"), OwnFile::OfRun);
   ASSERT_TRUE(first && second);
   ASSERT_TRUE(first->write("1").ok() && second->write("2").ok());
   ASSERT_TRUE(second->commit().ok());
@@ -297,7 +298,7 @@ TEST_F(State, LargeFilesHoldEveryByte) {
                                          {3, (1 << 20) + 1, (1 << 20) - 7},
                                          {4096, 4096},
                                          {}}) {
-      auto file = AtomicFile::create(at("large"), AtomicFile::Through::Disk);
+      auto file = AtomicFile::create(at("large"), OwnFile::OfRun, AtomicFile::Through::Disk);
       ASSERT_TRUE(file.ok()) << file.message();
       uint64_t done = 0;
       for (uint64_t piece : pieces) {

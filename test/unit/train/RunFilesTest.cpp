@@ -219,7 +219,7 @@ TEST_F(RunFiles, ForeignCheckpointsStay) {
   rest.settings = {"checkpoint.keep=2"};
   Status status = train(plan, rest);
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_THAT(checkpointSteps(at("run")), ElementsAre(1, 2, 3, 5, 9, 10));
+  EXPECT_THAT(checkpointSteps(at("run")), ElementsAre(1, 2, 3, 9, 10)) << "5 has no manifest";
   EXPECT_TRUE(fs::exists(folder / "step-1/notes.txt") && fs::exists(folder / "step-1/state.safetensors"));
   EXPECT_TRUE(fs::exists(fs::path(at("elsewhere")) / "state.safetensors"));
   EXPECT_TRUE(fs::exists(folder / "step-4-copy/state.safetensors"));
