@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "frontend/GraphImport.h"
 
+#include "frontend/AttributeRules.h"
+
 #include "compiler/dialect/Fold.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -270,7 +272,10 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   } catch (const std::bad_alloc &) {
     status = error("it takes more memory than there is");
   } catch (const std::exception &thrown) { // shapes that do not fit together, say
-    status = error("{}", thrown.what());
+    const std::string_view text = thrown.what();
+    // ONNX's own errors begin with their kind in brackets; what the standard library says helps nobody.
+    status = text.starts_with('[') ? error("{}", text)
+                                   : error("the ONNX library refuses it without a reason; check its inputs and attributes");
   }
   scopes.resize(depth);
   if (status.ok())
@@ -325,6 +330,8 @@ Status GraphImport::importOp(NodeImport &n, const OpEntry &entry) {
     if (i < size_t(entry.minInputs) || !mayBeAbsent(schema, i))
       return error("its input {} is missing", i);
   }
+  if (std::string problem = attributeProblem(n.node); !problem.empty())
+    return error("{}", problem);
   return entry.import(n);
 }
 

@@ -5,11 +5,11 @@
 
 #include "frontend/Limits.h"
 #include "frontend/Quantization.h"
+#include "support/RegularFile.h"
 #include "support/TerminalText.h"
 
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -18,7 +18,6 @@
 #include <limits>
 #include <optional>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace tcc::frontend {
@@ -36,25 +35,18 @@ public:
   ~Mapping() {
     if (address != MAP_FAILED && size)
       munmap(address, size);
-    if (descriptor >= 0)
-      close(descriptor);
   }
   Status open(const std::string &path) {
-    // Without waiting for the writer of a FIFO.
-    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0)
-      return error("{}: cannot open the model: {}", path, std::strerror(errno));
-    struct stat info = {};
-    if (fstat(descriptor, &info) != 0)
-      return error("{}: cannot read the model: {}", path, std::strerror(errno));
-    if (S_ISDIR(info.st_mode))
+    std::error_code code;
+    if (fs::is_directory(path, code))
       return error("{}: is a folder; give the .onnx file in it", path);
-    if (!S_ISREG(info.st_mode))
-      return error("{}: is not a regular file (a FIFO, socket or device); write the model to a file first", path);
-    size = size_t(info.st_size);
+    Expected<RegularFile> file = RegularFile::open(path, RegularFile::Accept::RegularFiles, "the model");
+    if (!file)
+      return file.status();
+    size = size_t(file->bytes());
     if (size == 0)
       return error("{}: the file is empty; export the model again", path);
-    address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+    address = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file->descriptor(), 0);
     if (address == MAP_FAILED)
       return error("{}: cannot map the model: {}", path, std::strerror(errno));
     return Status::success();
@@ -64,7 +56,6 @@ public:
 
 private:
   void *address = MAP_FAILED;
-  int descriptor = -1;
 };
 
 template <typename Stored, typename Field> std::string packed(const Field &field) {
@@ -445,22 +436,11 @@ Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
                  "the file beside it",
                  initializer.file);
   std::string bytes(initializer.bytes, '\0');
-  int descriptor = ::open(initializer.file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0)
-    return error("{}: cannot open external data: {}", initializer.file, std::strerror(errno));
-  size_t done = 0;
-  while (done < bytes.size()) {
-    ssize_t count = pread(descriptor, bytes.data() + done, bytes.size() - done, off_t(initializer.offset + done));
-    if (count < 0 && errno == EINTR)
-      continue;
-    if (count <= 0)
-      break;
-    done += size_t(count);
-  }
-  close(descriptor);
-  if (done < bytes.size())
-    return error("{}: external data ends before byte {}", initializer.file,
-                       initializer.offset + initializer.bytes);
+  Expected<RegularFile> file = RegularFile::open(initializer.file, RegularFile::Accept::RegularFiles, "external data");
+  if (!file)
+    return file.status();
+  if (Status status = file->readAt(initializer.offset, bytes.data(), bytes.size()); !status.ok())
+    return error("{}: cannot read external data: {}", initializer.file, status.message());
   return bytes;
 }
 

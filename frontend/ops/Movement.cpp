@@ -35,6 +35,11 @@ Status split(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
   TCC_TRY(given, n.intsFrom("split", 1));
   int64_t extent = n.shape(0)[size_t(axis)], parts = n.node.output_size();
+  if (n.attribute("num_outputs") && n.intAttr("num_outputs", 0) != parts)
+    return error("its attribute num_outputs is {}, and it has {} outputs; export the model again", n.intAttr("num_outputs", 0),
+                 parts);
+  if (n.attribute("num_outputs") && given)
+    return error("it has both the input split and the attribute num_outputs; ONNX allows one of them");
   Shape sizes;
   if (given) {
     sizes = *given;
