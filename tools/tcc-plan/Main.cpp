@@ -1,4 +1,6 @@
 //===- Main.cpp - the tcc-plan command ------------------------------------===//
+#include "tools/common/CommandLine.h"
+#include "tools/common/OutOfMemory.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
 
@@ -26,9 +28,9 @@ int tools::printError(const Status &status) {
 }
 
 void tools::SearchLimits::addTo(CLI::App &app, const std::string &unit, const std::string &usual) {
-  app.add_option("--work", work, "limit on the search, in " + unit + "; default: " + usual)->check(CLI::PositiveNumber);
+  app.add_option("--work", work, "limit on the search, in " + unit + "; default: " + usual)->check(checkPositive);
   app.add_option("--deadline", deadline, "stop after this many seconds: the answer may differ from run to run")
-      ->check(CLI::PositiveNumber);
+      ->check(checkPositive);
 }
 
 double tools::SearchLimits::seconds() const {
@@ -60,15 +62,15 @@ static int runCommand(int argc, char **argv) {
         command.empty() ? std::string("a command is missing: pack, remat; see tcc-plan --help")
                         : fmt::format("unknown command '{}': this version has pack, remat; see tcc-plan --help", command),
         kExitUsage));
-  } catch (const std::bad_alloc &) {
-    return tools::printError(error("out of memory"));
   } catch (const std::exception &problem) {
-    return tools::printError(error("{}", problem.what()));
+    tools::endIfOutOfMemory(problem);
+    return tools::printError(error("internal error: {}; please report it", problem.what()));
   }
 }
 
 int main(int argc, char **argv) {
   tools::reserveStandardStreams();
+  tools::endOnLackOfMemory("error: ");
   int exitStatus = runCommand(argc, argv);
   Status printed = tools::finishStandardStreams();
   return exitStatus == kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;

@@ -1,8 +1,12 @@
 //===- Main.cpp - the tcc command -----------------------------------------===//
 #include "support/NearestName.h"
+#include "tools/common/OutOfMemory.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
+#include "llvm/Support/ErrorHandling.h"
+
+#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <new>
@@ -40,17 +44,27 @@ int runCommand(int argc, char **argv) {
       return tools::printError(Status(
           fmt::format("unknown command '{}', did you mean '{}'? See tcc --help", argv[1], meant), kExitUsage));
     return tools::compileCommand(argc, argv);
-  } catch (const std::bad_alloc &) {
-    return tools::printError(error("out of memory"));
   } catch (const std::exception &problem) {
-    return tools::printError(error("{}", problem.what()));
+    tools::endIfOutOfMemory(problem);
+    return tools::printError(error("internal error: {}; please report it with the model", problem.what()));
   }
 }
 
+/// LLVM found what it cannot go on with; a thread that cannot be started is a lack of memory.
+void ended(void *, const char *reason, bool) {
+  if (std::string_view(reason).find("pthread") != std::string_view::npos ||
+      std::string_view(reason).find("memory") != std::string_view::npos)
+    tools::endOutOfMemory();
+  tools::printMessage("error: internal error in LLVM: {}; please report it with the model\n", reason);
+  std::_Exit(kExitFault);
+}
 } // namespace
 
 int main(int argc, char **argv) {
   tools::reserveStandardStreams();
+  tools::endOnLackOfMemory("error: ");
+  llvm::install_bad_alloc_error_handler([](void *, const char *, bool) { tools::endOutOfMemory(); });
+  llvm::install_fatal_error_handler(ended);
   int exitStatus = runCommand(argc, argv);
   Status printed = tools::finishStandardStreams();
   return exitStatus == kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;

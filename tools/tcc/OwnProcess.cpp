@@ -4,11 +4,13 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/OwnProcess.h"
+#include "tools/common/OutOfMemory.h"
 
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <string_view>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +18,8 @@
 namespace tcc::tools {
 
 namespace {
+constexpr int kOutOfMemory = 41; ///< the child's exit status
+
 bool writeAll(int to, const void *data, size_t bytes) {
   for (const char *at = static_cast<const char *>(data); bytes > 0;) {
     ssize_t done = ::write(to, at, bytes);
@@ -73,7 +77,15 @@ Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std
   }
   if (child == 0) {
     ::close(ends[0]);
-    Expected<std::vector<std::string>> results = work();
+    endQuietlyOnLackOfMemory(kOutOfMemory);
+    // What is thrown must not reach the parent's code in this process.
+    Expected<std::vector<std::string>> results = error("internal error: an exception of a library");
+    try {
+      results = work();
+    } catch (const std::exception &problem) {
+      endIfOutOfMemory(problem);
+      results = error("internal error: {}", problem.what());
+    }
     bool good = writeText(ends[1], std::to_string(results ? 0 : results.status().exitCode())) &&
                 writeText(ends[1], results ? "" : results.status().message());
     if (results)
@@ -88,6 +100,8 @@ Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kOutOfMemory)
+    endOutOfMemory();
   if (!WIFEXITED(status) || WEXITSTATUS(status) != 0 || texts.size() < 2)
     return WIFSIGNALED(status) ? error("the process that compiles one target ended by signal {}", WTERMSIG(status))
                                : error("the process that compiles one target ended without a result");

@@ -1,5 +1,6 @@
 //===- Main.cpp - trun: runs plans ---------------------------------------===//
 #include "support/MachineMemory.h"
+#include "tools/common/OutOfMemory.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/Commands.h"
 
@@ -21,16 +22,16 @@ static int run(int argc, char **argv) {
     if (!status.ok() && !status.message().empty())
       printMessage("trun: error: {}\n", status.message());
     return status.exitCode();
-  } catch (const std::bad_alloc &) {
-    printMessage("trun: error: out of memory\n");
   } catch (const std::exception &problem) {
-    printMessage("trun: error: {}\n", problem.what());
+    tcc::tools::endIfOutOfMemory(problem);
+    printMessage("trun: error: internal error: {}; please report it\n", problem.what());
   }
   return tcc::kExitFault;
 }
 
 int main(int argc, char **argv) {
   tcc::tools::reserveStandardStreams();
+  tcc::tools::endOnLackOfMemory("trun: error: ");
   std::signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write, with a message
   int exitStatus = run(argc, argv);
   tcc::Status printed = tcc::tools::finishStandardStreams();
