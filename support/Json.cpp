@@ -10,12 +10,18 @@ namespace tcc {
 
 using nlohmann::json;
 
+/// Does the list or object that begins here, with `depth` others around it, go deeper than any may?
+static bool isTooDeep(int depth, json::parse_event_t event) {
+  return (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) &&
+         depth >= kMostJsonDepth;
+}
+
 Expected<json> parseJson(std::string_view text, const std::string &name) {
   std::vector<std::set<std::string>> open;
   std::string twice;
   bool deep = false;
   auto watch = [&](int depth, json::parse_event_t event, json &parsed) {
-    deep |= depth > kMostJsonDepth;
+    deep |= isTooDeep(depth, event);
     if (event == json::parse_event_t::object_start)
       open.emplace_back();
     else if (event == json::parse_event_t::object_end && !open.empty())
@@ -25,14 +31,17 @@ Expected<json> parseJson(std::string_view text, const std::string &name) {
         twice = key;
     return !deep;
   };
+  auto tooDeep = [&] { return error("{}: nested deeper than {} levels", name, kMostJsonDepth); };
   try {
     json value = json::parse(text.begin(), text.end(), watch);
     if (deep)
-      return error("{}: nested deeper than {} levels", name, kMostJsonDepth);
+      return tooDeep();
     if (!twice.empty())
       return error("{}: the key '{}' occurs twice in one object", name, shortened(twice));
     return value;
   } catch (const json::parse_error &problem) {
+    if (deep)
+      return tooDeep();
     return error("{}: it is not JSON: byte {} is not what may follow there", name, problem.byte);
   } catch (const json::exception &) {
     return error("{}: a number in it is beyond the range of 64-bit floats", name);
@@ -43,8 +52,8 @@ json parseJsonOrNull(std::string_view text) {
   bool deep = false;
   json value = json::parse(
       text.begin(), text.end(),
-      [&](int depth, json::parse_event_t, json &) {
-        deep |= depth > kMostJsonDepth;
+      [&](int depth, json::parse_event_t event, json &) {
+        deep |= isTooDeep(depth, event);
         return !deep;
       },
       /*allow_exceptions=*/false);

@@ -77,15 +77,16 @@ Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference
     return error("{}: no such run folder", reference.run);
   std::vector<uint64_t> steps = checkpointSteps(reference.run);
   if (steps.empty())
-    return error("{}: the run has no checkpoint: it broke off before its first; the command that began it, with --out {}, "
-                 "starts it over",
-                 reference.run, reference.run);
+    return error(
+        "{}: the run has no checkpoint: it broke off before its first; the command that began it, with --out {}, "
+        "starts it over",
+        reference.run, reference.run);
   uint64_t step = steps.back();
   if (reference.selector == "best") {
     if (!fs::exists(bestFileOf(reference.run), code))
       return error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with "
-                         "--eval-data",
-                         reference.run);
+                   "--eval-data",
+                   reference.run);
     auto best = readBest(reference.run);
     if (!best)
       return best.status();
@@ -109,7 +110,7 @@ Expected<Manifest> tcc::runtime::readManifest(const std::string &folder) {
   uint64_t step = 0;
   if (stepOf(fs::path(folder).filename().string(), step) && step != manifest->position.step)
     return error("{}: damaged: it is of step {}, its folder of step {}; give the folder its old name back", path,
-                       manifest->position.step, step);
+                 manifest->position.step, step);
   return manifest;
 }
 
@@ -132,7 +133,7 @@ Expected<Checkpoint> tcc::runtime::Checkpoint::open(const std::string &folder) {
   auto again = readJsonText(path);
   if (text.ok() != again.ok() || (text.ok() && *text != *again))
     return error("{}: another process {} it while it was read; {}", folder, again ? "replaced" : "removed",
-                       again ? "try again" : "choose another checkpoint");
+                 again ? "try again" : "choose another checkpoint");
   return status;
 }
 
@@ -145,7 +146,7 @@ Status tcc::runtime::Checkpoint::openShards() {
     std::span<const std::byte> bytes = file->file()->bytes();
     if (contents.version > 1 && bytes.size() != shard.bytes)
       return error("{}: damaged: it holds {} bytes, the manifest says {}; use an earlier checkpoint", path,
-                         bytes.size(), shard.bytes);
+                   bytes.size(), shard.bytes);
     if (plan::hashBytes(bytes.data(), bytes.size()) != shard.hash)
       return error("{}: damaged: its checksum is not the manifest's; use an earlier checkpoint", path);
     shards.push_back(file.take());
@@ -173,8 +174,8 @@ Status tcc::runtime::Checkpoint::checkSlices() {
       if (!stored)
         return error("{}: damaged: it has no '{}', which the manifest says", path, slice.key);
       if (std::string wanted = plan::typeName(sliceType(tensor.type, slice)); plan::typeName(stored->type) != wanted)
-        return error("{}: damaged: '{}' is {}, the manifest says {}", path, slice.key,
-                           plan::typeName(stored->type), wanted);
+        return error("{}: damaged: '{}' is {}, the manifest says {}", path, slice.key, plan::typeName(stored->type),
+                     wanted);
     }
   return Status();
 }
@@ -257,11 +258,11 @@ static ManifestTensor manifestTensor(const CheckpointTensor &tensor) {
 static Status putInPlace(const std::string &run, uint64_t step, const std::string &temporary) {
   std::string place = placeOf(run, step);
   std::error_code code;
-  // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step. What the
-  // run did not write keeps its content under another name.
+  // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step. What
+  // the run did not write keeps its content under another name.
   if (exchangeNames(temporary, place)) {
-    Status status = isOwnCheckpoint(temporary, step) ? removeCheckpointFolder(temporary, step)
-                                                     : moveAside(temporary, place);
+    Status status =
+        isOwnCheckpoint(temporary, step) ? removeCheckpointFolder(temporary, step) : moveAside(temporary, place);
     if (!status.ok())
       return status;
   } else {
@@ -312,7 +313,8 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
     Status made;
     if (rank == 0) {
       (void)removeOwnFolder(temporary, kindInUnfinished); // of an earlier process of this number
-      auto fresh = makeNewFolder(temporary);
+      made = makeFolders(fs::path(temporary).parent_path().string());
+      auto fresh = made.ok() ? makeNewFolder(temporary) : Expected<bool>(made);
       made = !fresh ? fresh.status() : *fresh ? Status() : error("{}: it exists already; move it elsewhere", temporary);
     }
     auto folder = tellRanks(ranks, made, temporary);
@@ -321,8 +323,8 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
     const std::string file = rank == 0 ? kState : fmt::format("state.rank-{}.safetensors", rank);
     // A rank with nothing of its own writes no file.
     const bool writes = rank == 0 || !tensors.empty();
-    Expected<uint64_t> hash = writes ? writeSafetensors(folder->front() + "/" + file, tensors, kShardMetadata)
-                                   : Expected<uint64_t>(0);
+    Expected<uint64_t> hash =
+        writes ? writeSafetensors(folder->front() + "/" + file, tensors, kShardMetadata) : Expected<uint64_t>(0);
     // Every file is durable before the manifest that names it.
     json own;
     if (writes)
@@ -368,7 +370,8 @@ Expected<BestCheckpoint> tcc::runtime::readBest(const std::string &run) {
     return best.status();
   auto step = best->find("step");
   for (const auto &[key, value] : best->items())
-    if (step != best->end() && step->is_number_unsigned() && key.find("eval_") != std::string::npos && value.is_number())
+    if (step != best->end() && step->is_number_unsigned() && key.find("eval_") != std::string::npos &&
+        value.is_number())
       return BestCheckpoint{step->get<uint64_t>(), value.get<double>(), key};
   return error("{}: damaged: it names no step and metric; use @last, or @STEP", path);
 }
@@ -423,7 +426,8 @@ Status tcc::runtime::requireAverages(const Checkpoint &checkpoint) {
                checkpoint.folder());
 }
 
-/// True where an average of type `from` is a value of type `to`, rounded: the shapes are one, the elements may be wider.
+/// True where an average of type `from` is a value of type `to`, rounded: the shapes are one, the elements may be
+/// wider.
 static bool isRoundedTo(const ManifestTensor &from, const plan::TensorType &to) {
   plan::TensorType widened = to;
   widened.set_dtype(from.type.dtype());
@@ -450,8 +454,8 @@ static Status copyToDevice(Checkpoint &checkpoint, const plan::Plan &plan,
                            uint32_t rank = 0) {
   for (const auto &[variable, tensor] : tensors) {
     if (plan::DType dtype = plan.variables(variable).type().dtype(); dtype != tensor->type.dtype()) {
-      Status status = device.write(Place::variable(static_cast<uint32_t>(variable)), 0,
-                                   roundedBytes(checkpoint, *tensor, dtype));
+      Status status =
+          device.write(Place::variable(static_cast<uint32_t>(variable)), 0, roundedBytes(checkpoint, *tensor, dtype));
       if (!status.ok())
         return status;
       continue;
@@ -482,7 +486,8 @@ static std::vector<CheckpointedVariable> replacedVariables(const Checkpoint &che
   const std::set<std::string> scales = scaleNames(plan);
   std::vector<CheckpointedVariable> result;
   for (int i = 0; i < plan.variables_size(); ++i)
-    if ((plan.variables(i).role() == plan::FROZEN || scales.count(plan.variables(i).name())) && !written[static_cast<size_t>(i)])
+    if ((plan.variables(i).role() == plan::FROZEN || scales.count(plan.variables(i).name())) &&
+        !written[static_cast<size_t>(i)])
       if (const ManifestTensor *tensor = checkpoint.find(plan.variables(i).name());
           tensor && tensor->role == TensorRole::Buffer)
         result.push_back({i, TensorRole::Buffer});
@@ -525,15 +530,14 @@ Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, D
     if (!list->empty())
       problems += fmt::format("{}{} {}", problems.empty() ? "" : "; ", text, list->text());
   if (!problems.empty())
-    return error(
-        "{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
-        "new run from its weights with --init",
-        checkpoint.folder(), problems);
+    return error("{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
+                 "new run from its weights with --init",
+                 checkpoint.folder(), problems);
   return copyToDevice(checkpoint, plan, found, device, rank);
 }
 
-Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
-                                           NameList &unused, WeightSet set) {
+Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, NameList &unused,
+                                     WeightSet set) {
   if (set == WeightSet::Averages)
     if (Status status = requireAverages(checkpoint); !status.ok())
       return status;
@@ -555,9 +559,8 @@ Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &p
     if (!tensor)
       continue;
     if (plan::typeName(tensor->type) != plan::typeName(variable.type()) && !isRoundedTo(*tensor, variable.type()))
-      return error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with",
-                         checkpoint.folder(), variable.name(), plan::typeName(tensor->type),
-                         plan::typeName(variable.type()));
+      return error("{}: '{}' is {}, the plan's is {}; use the plan that the run was made with", checkpoint.folder(),
+                   variable.name(), plan::typeName(tensor->type), plan::typeName(variable.type()));
     found.emplace_back(i, tensor);
   }
   bool hasModelValues = false;
@@ -571,6 +574,6 @@ Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &p
     return error("{}: none of its values belongs to the plan's model '{}'", checkpoint.folder(), plan.model());
   if (!missing.empty())
     return error("{}: it lacks values of the plan's model '{}': {}; use the plan that the run was made with",
-                       checkpoint.folder(), plan.model(), missing.text());
+                 checkpoint.folder(), plan.model(), missing.text());
   return copyToDevice(checkpoint, plan, found, device);
 }

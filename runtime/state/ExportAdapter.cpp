@@ -9,10 +9,10 @@
 #include "runtime/state/ExportAdapter.h"
 #include "support/AtomicFile.h"
 
+#include "support/Json.h"
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include "support/Json.h"
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -35,7 +35,9 @@ std::string moduleAround(const plan::Plan &plan) {
     const std::string &known = torchName(variable);
     const std::string &name = known.find('.') == known.npos && !variable.display().empty() ? variable.display() : known;
     const size_t dot = name.find('.');
-    if (dot == name.npos || (!around.empty() && name.substr(0, dot) != around))
+    if (dot == name.npos)
+      continue; // what an exporter computed has a name of its own
+    if (!around.empty() && name.substr(0, dot) != around)
       return {};
     around = name.substr(0, dot);
   }
@@ -178,8 +180,9 @@ Status tcc::runtime::exportAdapter(const plan::Plan &plan, ModelValues &values, 
                                    const std::string &root, const std::function<void(const std::string &)> &note) {
   Status status = AdapterExport(plan, values, root).write(path);
   if (const std::string wrapper = moduleAround(plan); status.ok() && root.empty() && !wrapper.empty())
-    note(fmt::format("{}: every name begins with '{}.': if that is a module around the one that peft gets, export again "
-                     "with --root {}",
-                     path, wrapper, wrapper));
+    note(
+        fmt::format("{}: every name begins with '{}.': if that is a module around the one that peft gets, export again "
+                    "with --root {}",
+                    path, wrapper, wrapper));
   return status;
 }

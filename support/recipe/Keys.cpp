@@ -48,7 +48,7 @@ std::vector<Key> makeKeys() {
       {"evaluate.stop.metric", text(), "that of `evaluate.best`", RunTime, "the metric that ends training early"},
       {"evaluate.stop.patience",
        integer(0, int64_t(1) << 53),
-       "0",
+       "",
        RunTime,
        "evaluations without a better value until training ends; 0: it does not",
        {"early_stopping_patience", "early_stopping"}},

@@ -58,14 +58,14 @@ class Columns(EndToEnd):
                     self.assertEqual(y.shape, (steps, samples))
                     np.testing.assert_array_equal(y, x.T * w)
                 turned = self.save("t.safetensors", x=np.arange(steps * batch, dtype=np.float32).reshape(steps, batch))
-                words = ["trun", "predict", plan, "--inputs", turned, "--outputs", "t.out"]
+                words = ["trun", "predict", plan, "--inputs", turned, "--outputs", "p.safetensors"]
                 if steps != batch:
                     self.refuse(1, [r"axis 1", r"f32\[5x4\]", r"data\.constant"], *words)
                 else:
                     self.assertIn("its rows are the samples", self.succeed(*words).err)
                 self.succeed(*words, "--set", "data.constant=x")
                 x = np.arange(steps * batch, dtype=np.float32).reshape(steps, batch)
-                np.testing.assert_array_equal(safetensors.numpy.load_file(self.folder / "t.out")["y"], x * w)
+                np.testing.assert_array_equal(safetensors.numpy.load_file(self.folder / "p.safetensors")["y"], x * w)
 
     def test_a_static_export_predicts_any_number(self):
         """The outputs of a graph without symbols grow with the batch, also behind a Reshape that holds it; means do not."""
@@ -85,7 +85,7 @@ class Columns(EndToEnd):
         models.save(self.folder / "s.onnx", nodes + [helper.make_node("ReduceMean", ["h"], ["mean"], "mean", keepdims=0)], {"x": [4, 5]},
                     {"mean": []}, {"w": w, "shape": np.array([4, 2, 3], np.int64)})
         plan = self.compile(self.folder / "s.onnx", "--entry", "predict")
-        self.refuse(1, ["'mean'", "no sample axis", "4 samples"], "trun", "predict", plan, "--inputs", "x.safetensors", "--outputs", "y")
+        self.refuse(1, ["'mean'", "no sample axis", "4 samples"], "trun", "predict", plan, "--inputs", "x.safetensors", "--outputs", "y.safetensors")
 
     def test_one_number_a_sample(self):
         """[N] and [N, 1] are the same column, for inputs and targets; nothing becomes [N, N]."""
@@ -119,9 +119,9 @@ class Columns(EndToEnd):
         ids[2, 1], labels[0, 0] = -1, -100                      # what the loss ignores stays legal
         data = self.save("d.safetensors", ids=ids, labels=labels)
         for words in ([plan, "--steps", 1, "--out", "run", "--data", data], ["eval", plan, "--data", data],
-                      ["predict", plan, "--inputs", data, "--outputs", "o"]):
+                      ["predict", plan, "--inputs", data, "--outputs", "o.safetensors"]):
             self.refuse(1, ["sample 2, position 1: value -1", "values from 0 to 5", r"data\.negative_indices"], "trun", *words)
-        self.succeed("trun", "predict", plan, "--inputs", data, "--outputs", "o", "--set", "data.negative_indices=true")
+        self.succeed("trun", "predict", plan, "--inputs", data, "--outputs", "o.safetensors", "--set", "data.negative_indices=true")
 
 
 class Losses(EndToEnd):

@@ -26,7 +26,7 @@ class FirstRun(EndToEnd):
         self.plan = self.compile(self.model, "--recipe", self.write("r.toml", RECIPE))
 
     def test_initial_weights_are_told(self):
-        for words in (["eval", self.plan, "--data", self.data], ["predict", self.plan, "--inputs", self.data, "--outputs", "o"]):
+        for words in (["eval", self.plan, "--data", self.data], ["predict", self.plan, "--inputs", self.data, "--outputs", "o.safetensors"]):
             told = self.succeed("trun", *words)
             self.assertIn("note: no --from: ", told.err)
             self.assertEqual(len(told.err.splitlines()), 1, str(told))
@@ -136,10 +136,10 @@ class BrokenRuns(EndToEnd):
         self.assertEqual(checkpoints(self.folder / "run"), [])
         self.refuse(1, ["no checkpoint", "the command that began it, with --out run, starts it over"], "trun", "--resume", "run")
         self.write("run/mine.txt", "notes")                      # a file that no run has: nothing is removed
-        self.refuse(1, ["run: exists already"], *words)
+        self.refuse(1, ["run: .*holds mine.txt, which trun did not write"], *words)
         (self.folder / "run" / "mine.txt").unlink()
         os.replace(self.data, self.folder / "run" / "ranks")     # an input of the command
-        self.refuse(1, ["run: exists already"], "trun", self.plan, "--data", "run/ranks", "--steps", 3, "--out", "run")
+        self.refuse(1, ["run: it holds run/ranks, which this command reads"], "trun", self.plan, "--data", "run/ranks", "--steps", 3, "--out", "run")
         os.replace(self.folder / "run" / "ranks", self.data)
         self.assertIn("begins anew", self.succeed(*words).err)
         self.assertEqual([v["step"] for v in metrics(self.folder / "run")[0]], [1, 2, 3])

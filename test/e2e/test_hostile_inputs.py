@@ -159,7 +159,7 @@ class HostileInputs(EndToEnd):
                                      "out.tplan", prepare=bounded)
                 self.assertIn("n (", result.err.replace("'n'", "n (").replace('"n"', "n ("), result)
                 self.assertFalse((self.folder / "out.tplan").exists())
-                self.assertRegex(result.err, words + "|(?i)shape.?inference|ONNX", str(result))
+                self.assertRegex(result.err, words + "|[Ss]hape.?[Ii]nference|ONNX", str(result))
 
     def test_a_limit_on_memory_is_one_message(self):
         """Wherever memory ends, in LLVM too, which cannot throw: exit status 1 and one message, or success."""
@@ -171,7 +171,8 @@ class HostileInputs(EndToEnd):
                 resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             result = self.command("tcc", model, "--entry", "predict", "-o", "out.tplan", "--threads", "1", prepare=limit)
-            if result.status == 127:  # the loader found no room for the libraries
+            # The loader found no room for the libraries, or they none for what they set up before main() begins.
+            if result.status == 127 or (result.status == -6 and not seen):
                 continue
             seen.add(result.status)
             if result.status == 0:

@@ -168,7 +168,7 @@ class Stops(EndToEnd):
                     done = subprocess.run(f"{BIN}/trun {' '.join(map(str, words))} {target}", shell=True, capture_output=True, text=True,
                                           timeout=240)
                     self.assertEqual(done.returncode, 1, done.stderr)
-                    self.assertRegex(done.stderr, "^trun: error: standard output: cannot be written")
+                    self.assertRegex(done.stderr, "(?m)^trun: error: standard output: cannot be written")
         samples = self.save("x.safetensors", x=np.ones((8, 5), np.float32))
         self.refuse(1, ["full", "space"], "trun", "predict", plan, "--inputs", samples, "--outputs", self.full_device())
 

@@ -184,6 +184,8 @@ class Tables(EndToEnd):
             self.assertEqual(list(found), ["logits"])
             self.assertTrue(np.array_equal(found["logits"], wanted))
         first = (self.folder / "p.npz").read_bytes()
+        self.refuse(1, [r"p\.npz: it exists .* no place for a mark"], *words, "p.npz")
+        (self.folder / "p.npz").unlink()
         self.succeed(*words, "p.npz")
         self.assertEqual((self.folder / "p.npz").read_bytes(), first, "the same bytes")
         self.succeed(*words, "p.npy")

@@ -10,6 +10,7 @@
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Targets.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 #include "support/MachineMemory.h"
 #include "support/PlanNames.h"
 #include "tools/common/MemorySize.h"
@@ -473,7 +474,7 @@ static std::string inspectionJson(const frontend::Inspection &found, const std::
          {"list", one.list},
          {"reason", one.reason},
          {"folded_from", one.foldedFrom.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(one.foldedFrom)}});
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return jsonText(json, 2) + "\n";
 }
 
 int inspectCommand(int argc, char **argv) {

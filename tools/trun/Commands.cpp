@@ -98,7 +98,8 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
     return checkpoint.status();
   // A run that was trained with --set data.… is used with the same, unless told otherwise.
   if (*checkpoint)
-    sessionOptions.settings = mergeSettings((*checkpoint)->manifest().position.settings, sessionOptions.settings, "data.");
+    sessionOptions.settings =
+        mergeSettings((*checkpoint)->manifest().position.settings, sessionOptions.settings, "data.");
   auto session = openSession(sessionOptions);
   if (!session)
     return session.status();
@@ -113,8 +114,8 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
     if (const plan::Entry *inference = findEntry(session->plan(), entries::kPredictInference))
       entry = inference;
   if (!entry)
-    return error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath,
-                       entryName, entryName);
+    return error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath, entryName,
+                 entryName);
   EntryDataOptions dataOptions;
   if (!options.from.empty()) {
     auto set = setOf(options);
@@ -252,8 +253,7 @@ Status memoryCommand(const Options &options) {
     return target.status();
   reader->selectTarget(*target);
   if (int variants = std::max(1, reader->plan().variants_size()); options.variant >= static_cast<uint32_t>(variants))
-    return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants),
-                        kExitUsage);
+    return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants), kExitUsage);
   if (!reader->plan().variants().empty())
     reader->selectVariant(options.variant);
   DeviceOptions deviceOptions;
@@ -343,9 +343,9 @@ Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionO
   if (*kept)
     fillFrom(train, **kept);
   if (train.data.empty())
-    return Status(fmt::format("--resume {}: an earlier version wrote this run, without its options; give PLAN and --data",
-                              run),
-                  kExitUsage);
+    return Status(
+        fmt::format("--resume {}: an earlier version wrote this run, without its options; give PLAN and --data", run),
+        kExitUsage);
   session.target = train.target;
   session.device = train.device;
   session.threads = train.threads;
@@ -387,22 +387,34 @@ Status trainCommand(const Options &options) {
     if (!recorded)
       return recorded.status();
     sessionOptions.recorded = recorded.take();
-  } else if (!trainOptions.out.empty() && std::filesystem::exists(trainOptions.out)) {
-    auto removed = removeUnbegun(trainOptions.out, {sessionOptions.planPath, trainOptions.data, trainOptions.evalData,
-                                                    trainOptions.init});
+  }
+  // A run that broke off before its first checkpoint begins anew. Of several ranks only the first looks: another would
+  // see the folder half removed.
+  const bool starts = trainOptions.resume.empty();
+  auto makeRoom = [&]() -> Status {
+    if (!starts || trainOptions.out.empty() || !std::filesystem::exists(trainOptions.out))
+      return Status();
+    auto removed = removeUnbegun(
+        trainOptions.out, {sessionOptions.planPath, trainOptions.data, trainOptions.evalData, trainOptions.init});
     if (!removed)
       return removed.status();
     if (!*removed)
       return error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
                    trainOptions.out);
     tell(options, fmt::format("note: {}: it broke off before its first checkpoint, and begins anew", trainOptions.out));
-  }
+    return Status();
+  };
   trainOptions.settings = sessionOptions.settings;
   return onRanks(trainOptions, [&](Communicator *ranks) {
     sessionOptions.ranks = ranks;
     sessionOptions.threads = trainOptions.threads;
     sessionOptions.localRank = trainOptions.localRank;
     sessionOptions.sharers = trainOptions.sharers;
+    if (Status status = !ranks || ranks->rank() == 0 ? makeRoom() : Status(); !status.ok()) {
+      if (ranks)
+        ranks->abort(status.message());
+      return status;
+    }
     auto session = openSession(sessionOptions);
     if (!session && ranks)
       ranks->abort(session.message());

@@ -93,8 +93,8 @@ TEST(AttributeRules, EveryOpAndAttribute) {
         made.set_s(std::string(word));
         EXPECT_EQ(attributeProblem(nodeWith(op, made)), "");
       }
-      // ONNX's own default is good.
-      if (attribute.default_value.has_type())
+      // ONNX's own default is good, but for a word that version 1 of GRU misspells.
+      if (attribute.default_value.has_type() && attribute.default_value.s() != "foward")
         EXPECT_EQ(attributeProblem(nodeWith(op, [&] {
                     onnx::AttributeProto made = attribute.default_value;
                     made.set_name(name);

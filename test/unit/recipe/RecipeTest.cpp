@@ -351,7 +351,7 @@ TEST(RecipeKeys, ThePageHoldsTheTable) {
 TEST_F(RecipeFile, SyntaxAndFilesAreLocated) {
   EXPECT_THAT(problem("[optimizer\nlr = 1\n"), HasSubstr("recipe.toml:1:"));
   EXPECT_THAT(readRecipe(folder + "/none.toml", {}).message(), AllOf(HasSubstr("none.toml"), HasSubstr("No such file")));
-  EXPECT_THAT(readRecipe(folder, {}).message(), HasSubstr("is a folder"));
+  EXPECT_THAT(readRecipe(folder, {}).message(), HasSubstr("not a regular file but a folder"));
   auto usage = readRecipe("", {"optimizer.lr"});
   EXPECT_THAT(usage.message(), HasSubstr("expected KEY=VALUE"));
   EXPECT_EQ(usage.status().exitCode(), kExitUsage);
@@ -385,7 +385,7 @@ TEST_F(RecipeFile, DepthAndSizeHaveLimits) {
   for (int i = 0; i < 100'000; ++i)
     key += ".a";
   EXPECT_THAT(problem(key + " = 1"), HasSubstr("more than 16 parts"));
-  EXPECT_THAT(problem(std::string(2 << 20, '#')), HasSubstr("1024 KiB"));
+  EXPECT_THAT(problem(std::string(2 << 20, '#')), HasSubstr("1.0 MiB"));
   EXPECT_NE(problem("a = " + std::string(100'000, '[')), "accepted");
 }
 

@@ -151,7 +151,8 @@ TEST(Settings, PresetsAreTheDefaults) {
   for (const std::string &kind : scheduleKinds()) {
     plan::Schedule plain;
     plain.set_kind(kind);
-    for (auto [name, value] : {std::pair("gamma", 0.5), std::pair("step_size", 3.0), std::pair("milestone.0", 4.0)})
+    for (auto [name, value] : {std::pair("gamma", 0.5), std::pair("step_size", 3.0), std::pair("milestone.0", 4.0),
+                               std::pair("t_0", 5.0)})
       (*plain.mutable_numbers())[name] = value;
     plan::Training given;
     *given.mutable_schedule() = plain;

@@ -1,6 +1,7 @@
 # cmake -DCOMMON=FOLDER -DSOURCE=FOLDER -DPARTS=a,b -DCOMMAND=… -DTEXT=… -DOUT=FILE -P Embed.cmake: a page with its style
 # and scripts written into it, as a C++ string literal. COMMON has what all pages share, SOURCE this one's scripts in the
 # order of PARTS.
+cmake_policy(VERSION 3.25) # without it "@COMMAND@" is the variable's value
 set(style "")
 foreach(folder ${COMMON} ${SOURCE})
   file(READ ${folder}/style.css text)
