@@ -291,7 +291,7 @@ class Adapters(EndToEnd):
         """Where all names begin with one module, peft's model may be that module: the export says how to name it."""
         model = onnx.load(HERE / "dynamo.onnx")
         def inside(name):
-            return re.sub(r"^(?=(h|wte|wpe|ln_f)\b)", "model.", name)
+            return re.sub(r"^(?=(h|wte|wpe|ln_f|lm_head)\b)", "model.", name)
         for tensor in model.graph.initializer:
             tensor.name = inside(tensor.name)
         for node in model.graph.node:

@@ -138,7 +138,7 @@ class Ownership(EndToEnd):
             result = self.command(*words, path)
             self.assertIn(result.status, (1, 2), result)
             self.assertIn("another name", result.err, result)
-            self.assertEqual(len([line for line in result.err.splitlines() if "error" in line]), 1, result)
+            self.assertEqual(len([line for line in result.err.splitlines() if "another name" in line]), 1, result)
             self.assertEqual((self.folder / path).read_bytes(), before, result)
         # Our own files are replaced, and given under a link they are, too.
         inputs = self.save("x.safetensors", x=models.mlp_data(64)["x"])
