@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from common import compile_words  # noqa: E402
+from common import ISOLATED, compile_words, isolated  # noqa: E402
 from node_tests import NAMES, read_safetensors, write_safetensors  # noqa: E402
 from op_cases import every_case, judges, models  # noqa: E402
 
