@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What is too slow for every change: sanitizers, fuzzing, crash sweeps. `tools/nightly.sh` runs all stages, four to five hours
+# What is too slow for every change: sanitizers, fuzzing, crash sweeps. `tools/nightly.sh` runs all stages, eight to nine hours
 # on two cores; `tools/nightly.sh STAGE...` only those:
-#   address   AddressSanitizer and UndefinedBehaviorSanitizer: every test but those that measure memory or time
+#   address   AddressSanitizer and UndefinedBehaviorSanitizer: every test but those that measure memory or time, then
+#             TCC_SANITIZED_GRAPHS (300) random graphs and 40 random recipes, as in the stage `graphs`
 #   thread    ThreadSanitizer of trun: its unit tests, and every case of the zoo trained
 #   fuzz      each fuzz target for TCC_FUZZ_SECONDS (1200) from the seeds, the corpora and what earlier nights found
 #   plans     thousands of mutated plans, each that is accepted run between guard pages
@@ -9,7 +10,8 @@
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
 #             budgets of eight of them; TCC_RANDOM_ROUNDS (100) draws of a model and settings, beside the CPU
 #   graphs    TCC_RANDOM_GRAPHS (20000) random graphs against PyTorch in f64: forward, gradients, updates, in every way to compile
-#             them, an emulated card among them; TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's loop; every plan that the end-to-end tests compile, between guard pages
+#             them, an emulated card among them; TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's
+#             loop; every plan that the end-to-end tests compile and those of the benchmarks, between guard pages
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
@@ -43,7 +45,13 @@ build_address() {
 }
 
 stage_address() {
-  build_address && ctest --test-dir $out/address -j "$jobs" --output-on-failure --timeout 3600 -LE 'measures|^case$'
+  build_address || return 1
+  local failed=0 first=$((100000 * 10#$(date +%j) + 50000))
+  ctest --test-dir $out/address -j "$jobs" --output-on-failure --timeout 3600 -LE 'measures|^case$' || failed=1
+  TCC_CACHE_DIR= .venv-nightly/bin/python test/e2e/graph_fuzz.py --bin $out/address/bin --jobs "$jobs" --first $first \
+    --count "${TCC_SANITIZED_GRAPHS:-300}" || failed=1
+  .venv-nightly/bin/python test/e2e/recipe_fuzz.py --bin $out/address/bin --first $first --count 40 || failed=1
+  return $failed
 }
 
 stage_thread() {
@@ -110,6 +118,7 @@ stage_graphs() {
   .venv-nightly/bin/python test/e2e/recipe_fuzz.py --bin build/bin --first "${TCC_RANDOM_SEED:-$((100000 * 10#$(date +%j)))}" \
     --count "${TCC_RANDOM_RECIPES:-500}" || failed=1
   TCC_TEST_ISOLATED=1 ctest --test-dir build -j "$jobs" --output-on-failure --timeout 3600 -R '^e2e' || failed=1
+  .venv-nightly/bin/python test/bench/performance.py --bin build/bin --isolated || failed=1
   return $failed
 }
 

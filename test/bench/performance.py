@@ -6,6 +6,7 @@
   --llmc    a folder with llm.c's source: train_gpt2.c and llmc/
   --only W, --precisions f32,bf16, --peers NAME..., --rounds N, --turn SECONDS     less of it
   --render  writes the page from the results of earlier runs; nothing is measured
+  --isolated  runs each plan once, its instructions between guard pages (isolated-plans); nothing is measured, no page written
 
 Contenders of one workload and precision are alive at once and take turns: in every round each runs a few steps (about --turn seconds of
 them), so that what disturbs the machine disturbs all. The order turns with the round. A ratio is our median step over the peer's, all
@@ -174,6 +175,20 @@ def measure_adamw(options, workload):
     return {"rows": rows, "missing": missing, "profile": {"roofline": profile["roofline"]}, "when": time.strftime("%Y-%m-%d")}
 
 
+def isolated(options, workload, precision):
+    """Empty, or what is wrong with the accesses of a workload's plans: one for the budget, too."""
+    kind = contenders.OurGradients if workload.model == "attention" else contenders.Ours
+    try:
+        folder = contenders.export(options, workload)
+        for budget in {"", workload.budget if precision == "f32" else ""}:
+            ours = kind(options, folder, precision, workload.warmup, budget)
+            ours.compile()
+            contenders.call([options.bin / "isolated-plans", ours.plan])
+    except contenders.Failed as problem:
+        return str(problem)
+    return ""
+
+
 def machine(options):
     cpu = {line.split(":", 1)[0].strip(): line.split(":", 1)[1].strip() for line in
            subprocess.run(["lscpu"], capture_output=True, text=True).stdout.splitlines() if ":" in line}
@@ -204,9 +219,12 @@ def main():
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tcc-performance")
     parser.add_argument("--docs", type=Path, default=HERE.parents[1] / "docs" / "measurements", help="folder of performance.md and images/")
     parser.add_argument("--render", action="store_true")
+    parser.add_argument("--isolated", action="store_true")
     options = parser.parse_args()
     options.work = options.work.resolve()
     options.work.mkdir(parents=True, exist_ok=True)
+    chosen = [(workload, precision) for workload in WORKLOADS if not options.only or workload.name in options.only
+              for precision in (options.precisions.split(",") if workload.model != "adamw" else ["f32"])]
     kept = options.work / "results.json"
     results = json.loads(kept.read_text()) if kept.is_file() else {}
     if not options.render:
@@ -214,23 +232,29 @@ def main():
             parser.error("--bin: where tcc and trun are")
         options.bin = options.bin.resolve()
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
+        if options.isolated:
+            wrong = 0
+            # The plan of `adamw` is GPT-2's.
+            for workload, precision in (c for c in chosen if c[0].model != "adamw"):
+                problem = isolated(options, workload, precision)
+                wrong += bool(problem)
+                print(f"{workload.title}, {precision}: {problem or 'every access lies in its operand'}", flush=True)
+            return 1 if wrong else 0
         results["machine"] = machine(options)
-        for workload in WORKLOADS:
-            if options.only and workload.name not in options.only:
-                continue
-            for precision in options.precisions.split(",") if workload.model != "adamw" else ["f32"]:
-                try:
-                    result = measure_adamw(options, workload) if workload.model == "adamw" else measure(options, workload, precision)
-                except contenders.Failed as problem:
-                    result = {"rows": {}, "missing": {"tcc": str(problem)}, "profile": None, "when": time.strftime("%Y-%m-%d")}
-                    print(f"   {problem}", flush=True)
-                results.setdefault(workload.name, {})[precision] = result
-                kept.write_text(json.dumps(results))
+        for workload, precision in chosen:
+            try:
+                result = measure_adamw(options, workload) if workload.model == "adamw" else measure(options, workload, precision)
+            except contenders.Failed as problem:
+                result = {"rows": {}, "missing": {"tcc": str(problem)}, "profile": None, "when": time.strftime("%Y-%m-%d")}
+                print(f"   {problem}", flush=True)
+            results.setdefault(workload.name, {})[precision] = result
+            kept.write_text(json.dumps(results))
     if "machine" not in results:
         parser.error(f"--render: {kept} holds no results yet")
     performance_page.write(options.docs, results, {w.name: w.title for w in WORKLOADS})
     print(options.docs / "performance.md")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
