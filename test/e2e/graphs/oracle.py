@@ -168,12 +168,25 @@ OPS = {
 } | {name: reduction(name) for name in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp")}
 
 
-def evaluate(model, inputs, weights, dtype=torch.float64, values=None):
-    """(loss, gradient by weight), numpy in f64. `values`: weights in place of the model's."""
+class Rounded(torch.autograd.Function):
+    """Changes each element, and each element of the gradient, by up to one rounding of f32, at random."""
+    @staticmethod
+    def forward(ctx, x, draw):
+        ctx.draw = draw
+        return x * (1 + 2.0 ** -24 * (2 * torch.rand(x.shape, generator=draw, dtype=x.dtype) - 1))
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Rounded.forward(ctx, grad, ctx.draw), None
+
+
+def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None):
+    """(loss, gradient by weight), numpy in f64. `rounding`: a seed; what nodes compute, and gradients, are rounded to f32 at
+    random."""
     found = {}
+    draw = None if rounding is None else torch.Generator().manual_seed(rounding)
     for i in model.graph.initializer:
-        array = numpy_helper.to_array(i) if values is None or i.name not in values else values[i.name]
-        t = torch.tensor(array)
+        t = torch.tensor(numpy_helper.to_array(i))
         found[i.name] = t.to(dtype) if t.is_floating_point() else t
     for name in weights:
         found[name] = found[name].clone().requires_grad_()
@@ -183,7 +196,7 @@ def evaluate(model, inputs, weights, dtype=torch.float64, values=None):
     for node in model.graph.node:
         results = OPS[node.op_type]([found[n] for n in node.input], attributes(node))
         for name, result in zip(node.output, results if len(node.output) > 1 else [results]):
-            found[name] = result
+            found[name] = Rounded.apply(result, draw) if draw and result.is_floating_point() else result
     loss = found["loss"]
     grads = torch.autograd.grad(loss, [found[n] for n in weights], allow_unused=True) if loss.requires_grad else [None] * len(weights)
     return float(loss.detach()), {n: (np.zeros(found[n].shape) if g is None else g.double().numpy()) for n, g in zip(weights, grads)}
