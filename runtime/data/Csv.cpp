@@ -250,11 +250,10 @@ std::string formatName(char separator) {
 
 Expected<Dataset> formats::openCsv(File file, const DatasetOptions &options) {
   const std::string &path = file->path();
-  std::string_view text = file->text();
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
-    return error("{}: it is UTF-16; save it as UTF-8", path);
-  if (text.starts_with("\xef\xbb\xbf"))
-    text.remove_prefix(3);
+  auto unmarked = tableText(*file);
+  if (!unmarked)
+    return unmarked.status();
+  std::string_view text = *unmarked;
   const char separator = separatorOf(text);
   auto fields = std::make_shared<Fields>();
   fields->file = file;

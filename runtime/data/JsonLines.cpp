@@ -305,11 +305,10 @@ Status failed(const std::string &path, const Handler &handler, std::optional<uin
 
 Expected<Dataset> formats::openJsonLines(File file, const DatasetOptions &options) {
   const std::string &path = file->path();
-  std::string_view text = file->text();
-  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
-    return error("{}: it is UTF-16; save it as UTF-8", path);
-  if (text.starts_with("\xef\xbb\xbf"))
-    text.remove_prefix(3);
+  auto unmarked = tableText(*file);
+  if (!unmarked)
+    return unmarked.status();
+  std::string_view text = *unmarked;
   limits::MemoryAllowance memory(options.memoryBytes);
   const auto values = static_cast<uint64_t>(
       std::count_if(text.begin(), text.end(), [](char c) { return c == ',' || c == '\n' || c == '['; }));

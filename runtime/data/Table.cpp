@@ -289,6 +289,15 @@ void tcc::runtime::spreadRows(TableField &field, const std::vector<uint64_t> &pr
   field.gaps = std::move(gaps);
 }
 
+Expected<std::string_view> tcc::runtime::tableText(const MappedFile &file) {
+  std::string_view text = file.text();
+  if (text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff"))
+    return error("{}: it is UTF-16; save it as UTF-8", file.path());
+  if (text.starts_with("\xef\xbb\xbf"))
+    text.remove_prefix(3);
+  return text;
+}
+
 Expected<Dataset> tcc::runtime::makeTable(const std::string &path, std::string format, std::vector<TableField> fields,
                                           uint64_t rows, std::shared_ptr<const RowPlaces> places,
                                           std::shared_ptr<const void> owner) {

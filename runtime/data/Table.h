@@ -9,6 +9,7 @@
 #define TCC_RUNTIME_DATA_TABLE_H
 
 #include "runtime/data/Dataset.h"
+#include "support/MappedFile.h"
 
 namespace tcc::runtime {
 
@@ -61,6 +62,9 @@ struct TableField {
   std::optional<uint64_t> strange = {}; ///< the row of a text that shows that the column holds no numbers
   std::string problem = {};             ///< why a column that has neither numbers nor texts cannot be read
 };
+
+/// The text of a table's file, without a byte-order mark. Error: it is UTF-16.
+Expected<std::string_view> tableText(const MappedFile &file);
 
 /// `owner` keeps the texts alive.
 Expected<Dataset> makeTable(const std::string &path, std::string format, std::vector<TableField> fields, uint64_t rows,

@@ -6,10 +6,8 @@
 // evaluators, and have the bits of kernels that move everything first.
 //
 //===----------------------------------------------------------------------===//
-#include "test/kernels/Compare.h"
+#include "test/kernels/FoldedStrides.h"
 #include "test/kernels/GraphText.h"
-#include "test/support/Evaluate.h"
-#include "test/support/RunCompiled.h"
 
 #include <algorithm>
 #include <numeric>
@@ -17,7 +15,6 @@
 
 using namespace mlir;
 using namespace tcc;
-using tcc::train::HostTensor;
 
 namespace {
 
@@ -216,19 +213,7 @@ void check(const std::string &level, const std::string &element, uint64_t firstS
   ASSERT_TRUE(compiled.compile());
   for (auto [number, c] : llvm::enumerate(cases)) {
     SCOPED_TRACE("seed " + std::to_string(firstSeed + number) + "\n" + c.signature + "\n" + c.body);
-    OwningOpRef<ModuleOp> asWritten = test::parseCase(c, "");
-    func::FuncOp function = *asWritten->getOps<func::FuncOp>().begin();
-    auto arguments = test::argumentsOf(c, function);
-    std::vector<HostTensor> expected = test::evaluate(function, arguments),
-                            moved = compiled.run(*apart[number], arguments);
-    for (test::Placement placement : {test::Placement::AfterFence, test::Placement::BeforeFence}) {
-      std::vector<HostTensor> actual = compiled.run(*folded[number], arguments, placement);
-      ASSERT_EQ(actual.size(), expected.size());
-      for (auto [got, wanted, same] : llvm::zip_equal(actual, expected, moved)) {
-        test::expectEqual(got, wanted, c);
-        test::expectSameBits(got, same);
-      }
-    }
+    test::expectFoldedResults(compiled, c, *apart[number], *folded[number]);
     if (::testing::Test::HasFailure())
       return;
   }

@@ -5,14 +5,11 @@
 // has the bits of the kernels that move what attention reads and writes.
 //
 //===----------------------------------------------------------------------===//
-#include "test/kernels/Compare.h"
+#include "test/kernels/FoldedStrides.h"
 #include "test/kernels/GraphText.h"
-#include "test/support/Evaluate.h"
-#include "test/support/RunCompiled.h"
 
 using namespace mlir;
 using namespace tcc;
-using tcc::train::HostTensor;
 
 namespace {
 
@@ -203,19 +200,7 @@ void checkStrides(const std::string &level, bool bf16Alone) {
   ASSERT_TRUE(compiled.compile());
   for (auto [number, c] : llvm::enumerate(cases)) {
     SCOPED_TRACE(c.name);
-    OwningOpRef<ModuleOp> asWritten = test::parseCase(c, "");
-    func::FuncOp function = *asWritten->getOps<func::FuncOp>().begin();
-    auto arguments = test::argumentsOf(c, function);
-    std::vector<HostTensor> expected = test::evaluate(function, arguments),
-                            moved = compiled.run(*apart[number], arguments);
-    for (test::Placement placement : {test::Placement::AfterFence, test::Placement::BeforeFence}) {
-      std::vector<HostTensor> actual = compiled.run(*folded[number], arguments, placement);
-      ASSERT_EQ(actual.size(), expected.size());
-      for (auto [got, wanted, same] : llvm::zip_equal(actual, expected, moved)) {
-        test::expectEqual(got, wanted, c);
-        test::expectSameBits(got, same);
-      }
-    }
+    test::expectFoldedResults(compiled, c, *apart[number], *folded[number]);
   }
 }
 

@@ -1,13 +1,8 @@
-//===- GraphText.h - functions of movements, as text and folded --*- C++ -*-===//
+//===- GraphText.h - functions of movements, as text -*- C++ -*-===//
 #ifndef TCC_TEST_KERNELS_GRAPHTEXT_H
 #define TCC_TEST_KERNELS_GRAPHTEXT_H
 
 #include "test/support/Cases.h"
-
-#include "passes/Common.h"
-#include "passes/Lowering.h"
-
-#include "mlir/Pass/PassManager.h"
 
 namespace tcc::test {
 
@@ -101,15 +96,6 @@ protected:
 private:
   int defined = 0;
 };
-
-/// Runs fold-strides over all functions.
-inline mlir::LogicalResult foldStrides(mlir::ModuleOp module) {
-  for (auto function : module.getOps<mlir::func::FuncOp>())
-    function->setAttr(train::names::kEntry, mlir::StringAttr::get(module.getContext(), "predict"));
-  mlir::PassManager passes(module.getContext());
-  passes.addNestedPass<mlir::func::FuncOp>(train::createFoldStridesPass());
-  return passes.run(module);
-}
 
 } // namespace tcc::test
 
