@@ -22,8 +22,12 @@ static float widened(uint16_t value) {
   return wide;
 }
 
+#ifdef __clang__ // which has no pragma of GCC's for that
+#pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512vl,avx512dq")
+#endif
 namespace {
 constexpr int64_t kLanes = 16;
 using Lanes = __m512;
@@ -45,7 +49,11 @@ inline void storeNarrow(uint16_t *to, Lanes value) {
 inline Lanes multiplyAdd(Lanes a, Lanes b, Lanes sum) { return _mm512_fmadd_ps(a, b, sum); }
 } // namespace
 #include "runtime/cpu/DepthwiseText.h"
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 void correlate(const Line &line) { cpuFeatures().avx512 ? correlateLine(line) : correlateAvx2(line); }
 void addProducts(const GradientLine &line) { cpuFeatures().avx512 ? addProductsOfLine(line) : addProductsAvx2(line); }

@@ -18,8 +18,12 @@ static float widened(uint16_t value) {
   return wide;
 }
 
+#ifdef __clang__ // which has no pragma of GCC's for that
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
 #pragma GCC push_options
 #pragma GCC target("avx2,fma")
+#endif
 namespace {
 constexpr int64_t kLanes = 16;
 struct Lanes {
@@ -47,7 +51,11 @@ inline Lanes multiplyAdd(Lanes a, Lanes b, Lanes sum) {
 }
 } // namespace
 #include "runtime/cpu/DepthwiseText.h"
+#ifdef __clang__
+#pragma clang attribute pop
+#else
 #pragma GCC pop_options
+#endif
 
 void correlateAvx2(const Line &line) { correlateLine(line); }
 void addProductsAvx2(const GradientLine &line) { addProductsOfLine(line); }
