@@ -99,11 +99,13 @@ Status greet(const Descriptor &link, const Trust &trust, Deadline deadline, int 
 } // namespace
 
 Expected<Descriptor> tcc::runtime::visit(const std::string &address, uint16_t port, const Trust &trust,
-                                         const std::string &words, Deadline deadline, int wakes) {
+                                         const std::string &words, Deadline deadline, int wakes, const Tried &tried) {
   for (;;) {
-    auto link = connectTo(address, port, deadline, wakes);
-    if (!link)
+    auto link = connectTo(address, port, deadline, wakes, tried);
+    if (!link && wakes >= 0) // the watch knows why
       return link.status();
+    if (!link)
+      return error("{}; see that rank 0 listens there, and start all ranks again if it has ended", link.message());
     const Deadline until = std::min(deadline, deadlineIn(kSilentSeconds));
     bool unheard = false;
     Status status = greet(*link, trust, until, wakes, unheard);

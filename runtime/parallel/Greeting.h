@@ -40,7 +40,7 @@ struct Guest {
 /// before the other end has said anything. Error: that did not help; another program listens there, of another job or
 /// version; the job has failed (`wakes`).
 Expected<Descriptor> visit(const std::string &address, uint16_t port, const Trust &trust, const std::string &words,
-                           Deadline deadline, int wakes = -1);
+                           Deadline deadline, int wakes = -1, const Tried &tried = nullptr);
 /// How long a program that listens there may be silent.
 constexpr double kSilentSeconds = 20;
 

@@ -22,7 +22,6 @@ struct Answer {
 };
 constexpr uint32_t kMostAnswer = 1 << 28;
 constexpr size_t kMostStrangers = 64; ///< that are heard at once, besides the ranks
-constexpr double kNoteSeconds = 10;   ///< between notes on who is missing
 constexpr int kMostNotes = 20;
 
 std::span<const std::byte> bytesOf(const std::string &text) { return std::as_bytes(std::span(text)); }
@@ -107,7 +106,7 @@ struct Meeting::Hello {
 };
 
 Meeting::Meeting(const RankPlace &place, double seconds)
-    : data(place.size), watch(place.size), table(place.size), place(place), deadline(deadlineIn(seconds)) {
+    : data(place.size), watch(place.size), table(place.size), place(place), seconds(seconds) {
   RankEntry &own = table[place.rank];
   own.process = static_cast<uint32_t>(::getpid());
   own.host = hostName();
@@ -164,11 +163,10 @@ std::vector<std::string> Meeting::names() const {
   return list;
 }
 
-/// "rank 2", "ranks 2, 3 and 5 more".
-std::string Meeting::missing() const {
+std::string Meeting::missing(const std::vector<Descriptor> &links, uint32_t first) const {
   std::vector<std::string> list;
-  for (uint32_t r = 1; r < place.size; ++r)
-    if (!watch[r])
+  for (uint32_t r = first; r < place.size; ++r)
+    if (!links[r])
       list.push_back(std::to_string(r));
   constexpr size_t kMostNamed = 8;
   const size_t more = list.size() > kMostNamed ? list.size() - kMostNamed : 0;
@@ -184,7 +182,8 @@ Status Meeting::gather(Door &open) {
   if (!drawn)
     return drawn.status();
   std::memcpy(&job, drawn->data(), sizeof(job));
-  Deadline nextNote = deadlineIn(kNoteSeconds);
+  const Deadline deadline = deadlineIn(seconds);
+  Deadline nextNote = deadlineIn(place.noteSeconds);
   std::string refusal;
   auto count = [&] {
     return std::count_if(watch.begin(), watch.end(), [](const Descriptor &link) { return bool(link); });
@@ -196,8 +195,8 @@ Status Meeting::gather(Door &open) {
         others.push_back(link.get());
     auto guest = open.next(std::min(deadline, nextNote), others);
     if (!guest)
-      return error("rank 0 accepts no more connections while {} of {} {} missing: {}", missing(), place.size,
-                   missing().starts_with("ranks") ? "are" : "is", guest.message());
+      return error("rank 0 accepts no more connections while {} of {} {} missing: {}", missing(watch, 1), place.size,
+                   missing(watch, 1).starts_with("ranks") ? "are" : "is", guest.message());
     if (auto refused = open.refused()) {
       refusal = "; refused was " + *refused;
       note("refused " + *refused);
@@ -205,7 +204,7 @@ Status Meeting::gather(Door &open) {
     for (uint32_t r = 1; r < place.size; ++r) {
       if (!watch[r] || !hasEnded(watch[r]))
         continue;
-      const std::string others = missing();
+      const std::string others = missing(watch, 1);
       watch[r].close();
       return error("{} has ended while ranks were still to come: missing {}", names()[r], others);
     }
@@ -216,11 +215,11 @@ Status Meeting::gather(Door &open) {
     }
     const Deadline now = deadlineIn(0);
     if (now >= deadline)
-      return error("{} of {} {} not come in time{}", missing(), place.size,
-                   missing().starts_with("ranks") ? "have" : "has", refusal);
+      return error("{} of {} {} not come in time{}", missing(watch, 1), place.size,
+                   missing(watch, 1).starts_with("ranks") ? "have" : "has", refusal);
     if (now >= nextNote) {
-      note(fmt::format("rank 0 waits for {} of {} at port {}", missing(), place.size, table[0].port));
-      nextNote = deadlineIn(kNoteSeconds);
+      note(fmt::format("rank 0 waits for {} of {} at port {}", missing(watch, 1), place.size, table[0].port));
+      nextNote = deadlineIn(place.noteSeconds);
     }
   }
   Packer told;
@@ -228,7 +227,7 @@ Status Meeting::gather(Door &open) {
   for (const RankEntry &entry : table)
     packEntry(told, entry);
   for (uint32_t r = 1; r < place.size; ++r)
-    answer(watch[r], true, told.bytes, deadline);
+    answer(watch[r], true, told.bytes, deadlineIn(seconds));
   return Status();
 }
 
@@ -273,9 +272,18 @@ Status Meeting::join() {
       fmt::format("rank {} of {} waits for rank 0 at {}:{}", place.rank, place.size, place.address, place.port);
   Packer words;
   Hello::pack(words, Hello{kWatch, place.rank, place.size, 0, place.job, table[place.rank]});
-  auto link = visit(place.address, place.port, place.trust, words.bytes, deadline);
+  Deadline nextNote = deadlineIn(place.noteSeconds);
+  auto link = visit(place.address, place.port, place.trust, words.bytes, deadlineIn(seconds), /*wakes=*/-1,
+                    [&](const std::string &reason) {
+                      if (deadlineIn(0) < nextNote)
+                        return;
+                      note(fmt::format("{}: {}", context, reason));
+                      nextNote = deadlineIn(place.noteSeconds);
+                    });
   if (!link)
     return link.status().withContext(context);
+  // Rank 0 has begun to wait before this rank found it, so it answers or ends within as many seconds.
+  const Deadline deadline = deadlineIn(seconds + 1);
   Answer begin;
   Status status = receiveAll(*link, bytesOf(begin), deadline);
   std::string text;
@@ -307,6 +315,7 @@ Status Meeting::join() {
 Status Meeting::connect(Watch &alive) {
   Packer words;
   Hello::pack(words, Hello{kData, place.rank, place.size, job, place.job, table[place.rank]});
+  const Deadline deadline = deadlineIn(seconds);
   Status status;
   for (uint32_t r = 0; r < place.rank && status.ok(); ++r) {
     auto link = visit(table[r].address, static_cast<uint16_t>(table[r].port), place.trust, words.bytes, deadline,
@@ -317,12 +326,13 @@ Status Meeting::connect(Watch &alive) {
       status = link.status().withContext(names()[r]);
   }
   const int failed[] = {alive.wakes()};
-  for (uint32_t missing = place.size - 1 - place.rank; missing > 0 && status.ok();) {
+  for (uint32_t awaited = place.size - 1 - place.rank; awaited > 0 && status.ok();) {
     auto guest = door->next(deadline, failed);
     if (!guest)
       status = guest.status();
     else if (!*guest && (alive.failure() || std::chrono::steady_clock::now() >= deadline))
-      status = error("{} ranks above have not connected in time", missing);
+      status = error("{} of {} {} not connected to rank {} in time", missing(data, place.rank + 1), place.size,
+                     awaited == 1 ? "has" : "have", place.rank);
     if (!status.ok() || !*guest)
       continue;
     Hello hello;
@@ -336,7 +346,7 @@ Status Meeting::connect(Watch &alive) {
       continue;
     }
     data[hello.rank] = std::move((*guest)->link);
-    --missing;
+    --awaited;
   }
   door.reset();
   if (status.ok())

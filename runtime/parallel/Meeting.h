@@ -53,11 +53,12 @@ private:
   /// Takes the guest in, or turns it away. Error: the job cannot begin.
   Status receive(Guest guest);
   Status join();
-  std::string missing() const;
+  /// "rank 2", "ranks 2, 3 and 5 more": those from `first` on without a link.
+  std::string missing(const std::vector<Descriptor> &links, uint32_t first) const;
   void note(const std::string &text) const;
 
   const RankPlace &place;
-  const Deadline deadline;
+  const double seconds; ///< that each part may take
   uint64_t job = 0; ///< a number of rank 0's, which ranks say on later connections
   std::optional<Door> door;
   mutable int notes = 0;

@@ -199,24 +199,28 @@ bool tcc::runtime::isWithinMachine(const Descriptor &socket) {
   return !there.empty() && (here == there || isLoopback(there));
 }
 
-Expected<Descriptor> tcc::runtime::connectTo(const std::string &address, uint16_t port, Deadline deadline, int wakes) {
-  std::string reason = "no answer in time";
+Expected<Descriptor> tcc::runtime::connectTo(const std::string &address, uint16_t port, Deadline deadline, int wakes,
+                                             const Tried &tried) {
+  std::string reason;
   const Deadline named = std::min(deadline, deadlineIn(kNameSeconds));
   for (;;) {
     auto found = resolve(address, port, /*passive=*/false);
     if (!found)
-      reason = found.message();
+      reason = fmt::format("cannot connect to port {} of {}", port, found.message());
     for (const addrinfo *one = found ? found->get() : nullptr; one; one = one->ai_next) {
       Descriptor socket;
-      int problem = connectOnce(*one, deadline, wakes, socket);
+      int problem = connectOnce(*one, std::min(deadline, deadlineIn(kTrySeconds)), wakes, socket);
       if (problem == 0) {
         sendAtOnce(socket);
         return socket;
       }
-      reason = systemError(problem);
+      reason = fmt::format("{} {}, port {} ({})", problem == ECONNREFUSED ? "nothing listens at" : "cannot connect to",
+                           address, port, systemError(problem));
     }
     if (std::chrono::steady_clock::now() >= (found ? deadline : named) || !pauseFor(0.02, wakes))
-      return error("cannot connect to {}, port {}: {}", address, port, reason);
+      return Status(reason);
+    if (tried)
+      tried(reason);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <utility>
@@ -53,10 +54,15 @@ bool isWithinMachine(const Descriptor &socket);
 
 /// Below, waiting ends where `wakes` becomes readable (−1: nothing does): the job has failed.
 
+/// Hears why a try to connect failed, after each.
+using Tried = std::function<void(const std::string &reason)>;
 /// Connects, and tries again while nobody listens there yet. Error: the deadline has passed, with the last reason; the
 /// name is unknown for kNameSeconds.
-Expected<Descriptor> connectTo(const std::string &address, uint16_t port, Deadline deadline, int wakes = -1);
+Expected<Descriptor> connectTo(const std::string &address, uint16_t port, Deadline deadline, int wakes = -1,
+                               const Tried &tried = nullptr);
 constexpr double kNameSeconds = 30;
+/// A try to connect takes at most this long where nothing answers at all.
+constexpr double kTrySeconds = 5;
 /// A connection that waits to be accepted. Without one the descriptor is empty. Error: the system's number.
 Descriptor acceptNow(const Descriptor &listener, int &problem);
 /// Error: the connection is closed, or the deadline has passed.

@@ -32,6 +32,7 @@ struct RankPlace {
   bool bound = false;       ///< by another launcher to processors of its own
   int listener = -1;        ///< of rank 0: a socket that listens there already, which it takes over; -1: none
   std::function<void(const std::string &)> note = nullptr; ///< hears of ranks that are missing, and of strangers
+  double noteSeconds = 10;                                 ///< between notes on ranks that are missing
 };
 
 /// Connects this rank with all others; every rank of the job calls it. Error: not all ranks came within so many

@@ -165,6 +165,34 @@ TEST(Meeting, RanksOfSeveralMachinesNeedASecret) {
   }
 }
 
+TEST(Meeting, ARankWithoutARankZeroSaysThatNothingListensThere) {
+  Job job(3);
+  ::close(job.listener); // rank 0 has ended
+  std::vector<std::string> notes;
+  RankPlace place = job.place(1);
+  place.note = [&](const std::string &text) { notes.push_back(text); };
+  place.noteSeconds = 0.5;
+  const std::string absent = connectRanks(place, 1.2).message();
+  const std::string wanted = fmt::format("rank 1 of 3 waits for rank 0 at 127.0.0.1:{0}: nothing listens at 127.0.0.1, "
+                                         "port {0} (Connection refused)",
+                                         job.port);
+  EXPECT_TRUE(absent.starts_with(wanted)) << absent;
+  EXPECT_TRUE(contains(absent, "start all ranks again")) << absent;
+  ASSERT_FALSE(notes.empty());
+  EXPECT_EQ(notes.front(), wanted);
+}
+
+TEST(Meeting, RanksThatHaveComeWaitAsLongAsRankZeroForTheOthers) {
+  // Rank 1 has come long before rank 0, whose time for the others begins when it starts.
+  Job job(3);
+  job.start(job.place(1), 4);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  job.start(job.place(0), 4);
+  std::this_thread::sleep_for(std::chrono::seconds(3));
+  job.start(job.place(2), 4);
+  EXPECT_EQ(job.wait(), 3u) << job.refusals();
+}
+
 TEST(Meeting, ASecondJobAtOnePortIsToldSoAndTheFirstGoesOn) {
   Job job(3);
   RankPlace first = job.place(0), second = job.place(1), third = job.place(2);
