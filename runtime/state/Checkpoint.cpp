@@ -72,16 +72,16 @@ std::vector<uint64_t> tcc::runtime::checkpointSteps(const std::string &run) {
 }
 
 Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference) {
-  std::error_code code;
-  if (!fs::is_directory(reference.run, code))
-    return error("{}: no such run folder", reference.run);
   std::vector<uint64_t> steps = checkpointSteps(reference.run);
+  if (steps.empty() && !isRunFolder(reference.run))
+    return noRunFolder(reference.run);
   if (steps.empty())
     return error(
         "{}: the run has no checkpoint: it broke off before its first; the command that began it, with --out {}, "
         "starts it over",
         reference.run, reference.run);
   uint64_t step = steps.back();
+  std::error_code code;
   if (reference.selector == "best") {
     if (!fs::exists(bestFileOf(reference.run), code))
       return error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with "
@@ -254,6 +254,21 @@ static ManifestTensor manifestTensor(const CheckpointTensor &tensor) {
   return result;
 }
 
+/// Fails at the end of a stream whose bytes are not those that ranks have compared: what goes wrong in between, in this
+/// rank's state or in its copy of it, would be in the file with a right checksum.
+static std::function<Status(const ByteSink &)> checked(const CheckpointTensor &tensor) {
+  return [stream = tensor.stream, hash = *tensor.hash, name = tensor.name](const ByteSink &sink) -> Status {
+    plan::ByteHash found;
+    Status status = stream([&](std::span<const std::byte> piece) {
+      found.add(piece.data(), piece.size());
+      return sink(piece);
+    });
+    if (status.ok() && found.value() != hash)
+      return error("'{}' has changed since the ranks compared it: this machine's memory is at fault", name);
+    return status;
+  };
+}
+
 /// Makes a folder of a checkpoint what readers find.
 static Status putInPlace(const std::string &run, uint64_t step, const std::string &temporary) {
   std::string place = placeOf(run, step);
@@ -304,6 +319,8 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
   std::vector<StreamedValue> tensors;
   for (CheckpointTensor &tensor : given) {
     manifest.tensors.push_back(manifestTensor(tensor));
+    if (tensor.hash)
+      tensor.stream = checked(tensor);
     tensors.push_back(std::move(tensor));
   }
   uint64_t bytes = 0;

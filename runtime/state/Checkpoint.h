@@ -84,7 +84,11 @@ struct CheckpointTensor : StreamedValue {
   std::optional<plan::TensorType> whole = {}; ///< of a rank's shard (Shards.h): the type of all shards together
   uint64_t shards = 0;                        ///< how many these are
   std::optional<uint32_t> variable = {};      ///< of the plan; none: the host has it
+  std::optional<uint64_t> hash = {};          ///< XXH3-64 of its bytes, where ranks have compared them
 };
+/// XXH3-64 of a plan's variables, by index; none: no other rank holds the same. Of a shard without its padding.
+using VariableSums = std::vector<std::optional<uint64_t>>;
+
 /// All state that `rank` writes, in the order of the file: rank 0 all but the other ranks' shards, which these write.
 /// `replaced`: frozen variables whose values are not the plan's (WeightsFit).
 std::vector<CheckpointTensor> checkpointTensors(const plan::Plan &plan, Device &device,
@@ -92,7 +96,8 @@ std::vector<CheckpointTensor> checkpointTensors(const plan::Plan &plan, Device &
                                                 std::span<const int> replaced = {}, uint32_t rank = 0);
 
 /// Writes RUN/checkpoints/step-N and makes it the run's last; one of the same step gives way in one step. Returns the
-/// bytes of its files. Error: with the exit status of the tensor whose stream failed. With `ranks`, all of these call
+/// bytes of its files. Error: with the exit status of the tensor whose stream failed; a tensor's bytes are not those of
+/// its hash. With `ranks`, all of these call
 /// it and write a file each; rank 0's manifest names them once all are durable, and every rank has the same result.
 Expected<uint64_t> writeCheckpoint(const std::string &run, const RunRecord &record, const TrainingPosition &position,
                                    std::vector<CheckpointTensor> tensors, Communicator *ranks = nullptr);

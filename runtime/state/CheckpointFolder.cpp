@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <string_view>
 #include <set>
+#include <string_view>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -64,6 +64,35 @@ std::optional<OwnFile> tcc::runtime::kindInUnfinished(const std::string &name) {
   return skipNumber(rest) && rest == kEnd ? std::optional(OwnFile::Checkpoint) : std::nullopt;
 }
 
+bool tcc::runtime::isRunFolder(const std::string &folder) {
+  // Plans are in other folders, too; before run.json is written, the lock is there.
+  return isOwnFile(folder + "/run.json", OwnFile::Sealed) ||
+         (isOwnFile(folder + "/plan.tplan", OwnFile::Plan) && isOwnFile(folder + "/lock", OwnFile::Lock));
+}
+
+Status tcc::runtime::noRunFolder(const std::string &path) {
+  std::error_code code;
+  if (!fs::exists(path, code))
+    return error("{}: no such run folder", path);
+  if (fs::exists(fs::path(path) / "sweep.json", code))
+    return error("{}: it is the folder of a sweep, not of one run; give one of its runs, such as {}/1", path, path);
+  const fs::path place = fs::absolute(path, code).lexically_normal();
+  const fs::path entry = place.has_filename() ? place : place.parent_path();
+  constexpr int kMostParents = 3;
+  fs::path run = entry.parent_path();
+  for (int i = 0; i < kMostParents && run.has_relative_path(); ++i, run = run.parent_path()) {
+    if (!isRunFolder(run.string()))
+      continue;
+    const std::string name = entry.filename().string();
+    std::string_view step = name;
+    const bool isStep = name.starts_with("step-") && (step.remove_prefix(5), skipNumber(step)) && step.empty();
+    return error("{}: it is a part of the run {}; give {}{}", path, run.string(), run.string(),
+                 isStep ? "@" + name.substr(5) : "");
+  }
+  return error("{}: it is no run folder: it has no run.json that trun wrote; give the folder that trun --out named",
+               path);
+}
+
 bool tcc::runtime::isHiddenName(const std::string &name) {
   constexpr std::string_view kBegin = ".step-";
   std::string_view rest = name;
@@ -78,7 +107,7 @@ bool tcc::runtime::isHiddenName(const std::string &name) {
 
 std::vector<uint64_t> tcc::runtime::ownCheckpointSteps(const std::string &run) {
   std::vector<uint64_t> steps = checkpointSteps(run);
-  std::erase_if(steps,
-                [&](uint64_t step) { return !isOwnCheckpoint(fmt::format("{}/checkpoints/step-{}", run, step), step); });
+  std::erase_if(
+      steps, [&](uint64_t step) { return !isOwnCheckpoint(fmt::format("{}/checkpoints/step-{}", run, step), step); });
   return steps;
 }

@@ -21,6 +21,12 @@ bool isOwnCheckpoint(const std::string &folder, uint64_t step);
 /// Removes such a folder. Error: it is none, and stays; or the system's reason.
 Status removeCheckpointFolder(const std::string &folder, uint64_t step);
 
+/// True for a folder that trun began as a run: its run.json, or its plan and its lock, have our mark.
+bool isRunFolder(const std::string &folder);
+
+/// Error: what is at a path that is no run folder, and which run may be meant.
+Status noRunFolder(const std::string &path);
+
 /// The metadata that mark the shard of a checkpoint, for writeSafetensors.
 extern const std::map<std::string, std::string> kShardMetadata;
 

@@ -66,7 +66,10 @@ public:
     const bool isFile = path.ends_with(".safetensors");
     const fs::path folder = isFile ? fs::path(path).parent_path() : fs::path(path);
     std::error_code code;
-    if (!isFile && fs::exists(folder, code) && !fs::is_directory(folder, code))
+    // Who writes the name of a file does not mean a folder.
+    static constexpr std::string_view kFiles[] = {".onnx", ".npz", ".npy", ".csv", ".pt", ".bin", ".json"};
+    const bool means = std::any_of(std::begin(kFiles), std::end(kFiles), [&](auto end) { return path.ends_with(end); });
+    if (!isFile && !fs::is_directory(folder, code) && (means || fs::exists(folder, code)))
       return Status(
           fmt::format("{}: --adapter writes a folder, or NAME.safetensors and adapter_config.json beside it", path),
           kExitUsage);

@@ -24,7 +24,7 @@ void Checkpointer::resumedFrom(uint64_t step) {
   signals.setLastWords(wordsOf(step));
 }
 
-Status Checkpointer::begin(const TrainingPosition &position) {
+Status Checkpointer::begin(const TrainingPosition &position, const VariableSums &sums) {
   if (Status status = finish(); !status.ok()) {
     if (status.exitCode() == kExitNonFinite)
       return status;
@@ -50,6 +50,9 @@ Status Checkpointer::begin(const TrainingPosition &position) {
   policy.begun(monotonicSeconds());
   std::vector<CheckpointTensor> tensors = checkpointTensors(
       plan, device, averages ? std::span(averages->hostState()) : std::span<const HostState>(), replaced, rank());
+  for (CheckpointTensor &tensor : tensors)
+    if (tensor.variable && *tensor.variable < sums.size())
+      tensor.hash = sums[*tensor.variable];
   if (!atWriting)
     finite.guard(tensors, position.step);
   writer.start(position.step, std::move(tensors), std::move(write));

@@ -37,16 +37,17 @@ public:
 
   /// Begins the checkpoint of the state after update `position.step`, unless it is there or under way; returns when
   /// training may go on. Waits for one that is under way. Error, here and below: a state is not finite (exit status 4),
-  /// or a checkpoint cannot be written; then the earlier ones stand.
-  Status begin(const TrainingPosition &position);
+  /// or a checkpoint cannot be written; then the earlier ones stand. `sums`: of the state as the ranks have compared
+  /// it, by variable; the files hold the same, or there is no checkpoint.
+  Status begin(const TrainingPosition &position, const VariableSums &sums = {});
   /// Before the averages of the host change: one that is under way has its copy of them afterwards.
   void beforeHostChanges() { writer.beforeHostChanges(); }
   /// Takes note of one that was completed meanwhile.
   Status poll();
   /// Waits for the one that is under way.
   Status finish();
-  Status write(const TrainingPosition &position) {
-    Status status = begin(position);
+  Status write(const TrainingPosition &position, const VariableSums &sums = {}) {
+    Status status = begin(position, sums);
     return status.ok() ? finish() : status;
   }
 

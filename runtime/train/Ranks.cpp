@@ -111,22 +111,31 @@ uint64_t mixed(uint64_t hash, uint64_t next) {
 }
 
 /// Checksums of the variables that every rank holds whole, or (`shards`) of those that are divided among ranks.
-Expected<Checksums> checksumsOf(const Session &session, bool shards) {
+Expected<Checksums> checksumsOf(const Session &session, bool shards, VariableSums &each) {
   Checksums sums;
+  const uint64_t ranks = session.plan().training().parallel().ranks();
   for (int i = 0; i < session.plan().variables_size(); ++i) {
     const plan::Variable &variable = session.plan().variables(i);
     if (variable.role() == plan::ACCUMULATOR || variable.has_shard() != shards) // a rank's own
       continue;
-    uint64_t hash = 0;
+    plan::ByteHash hash;
+    uint64_t left = plan::tensorBytes(variable.type()).value_or(0);
+    if (shards) // without the padding, as checkpoints have it
+      left = plan::shardOf(plan::elementCount(plan::wholeType(variable)).value_or(0), ranks, session.rank() % ranks)
+                 .count *
+             plan::dtypeBytes(variable.type().dtype());
     Status read =
         session.device->readPieces(Place::variable(static_cast<uint32_t>(i)), [&](std::span<const std::byte> piece) {
-          hash = mixed(hash, plan::hashBytes(piece.data(), piece.size()));
+          piece = piece.first(std::min<uint64_t>(piece.size(), left));
+          left -= piece.size();
+          hash.add(piece.data(), piece.size());
           return Status();
         });
     if (!read.ok())
       return read;
-    sums.lines += fmt::format("'{}'={:016x}\n", variable.name(), hash);
-    sums.all = mixed(sums.all, hash);
+    const uint64_t sum = *(each[static_cast<size_t>(i)] = hash.value());
+    sums.lines += fmt::format("'{}'={:016x}\n", variable.name(), sum);
+    sums.all = mixed(sums.all, sum);
   }
   return sums;
 }
@@ -147,14 +156,16 @@ Expected<std::string> differencesAmong(Communicator &ranks, const Expected<Check
 }
 } // namespace
 
-Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session, uint64_t step, bool begins) {
-  auto differences = differencesAmong(*session.ranks, checksumsOf(session, /*shards=*/false));
+Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session, uint64_t step, bool begins,
+                                                          VariableSums &sums) {
+  sums.assign(static_cast<size_t>(session.plan().variables_size()), std::nullopt);
+  auto differences = differencesAmong(*session.ranks, checksumsOf(session, /*shards=*/false, sums));
   const plan::Parallel &parallel = session.plan().training().parallel();
   // The ranks with the same number in their nodes hold the same shards.
   if (differences && differences->empty() && plan::replicatesShards(parallel)) {
     const uint32_t node = parallel.ranks(), size = session.worldSize();
     const RankGroup group{session.rank() % node, node, size / node};
-    differences = differencesAmong(session.ranks->group(group), checksumsOf(session, /*shards=*/true));
+    differences = differencesAmong(session.ranks->group(group), checksumsOf(session, /*shards=*/true, sums));
   }
   if (!differences || differences->empty())
     return differences;

@@ -32,8 +32,9 @@ constexpr uint64_t kReplicaCheckUpdates = 64;
 
 /// Compares checksums of the state that all ranks hold alike: weights, optimizer state, running statistics. The result,
 /// the same on every rank: the variables that differ from rank 0's, with the ranks' names; empty where none does.
-/// Error: the state could not be read, or a rank has ended. `begins`: no update of this process came before.
-Expected<std::string> differencesOfReplicas(const Session &session, uint64_t step, bool begins);
+/// Error: the state could not be read, or a rank has ended. `begins`: no update of this process came before. `sums`
+/// gets this rank's checksums.
+Expected<std::string> differencesOfReplicas(const Session &session, uint64_t step, bool begins, VariableSums &sums);
 
 /// The first lines of `texts` ("name=value", one a line) that differ from those of rank 0, in words; empty where all
 /// agree.

@@ -147,7 +147,8 @@ Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run, cons
   if (older && older->checksum() == *manifest.run.plan)
     return selected(std::move(older));
   if (!reader)
-    return reader;
+    return error("{}; put the run's plan back: tcc makes the same one from the same model, recipe and options",
+                 reader.message());
   return error("{}: it is not the plan that the checkpoint of step {} was made with (its checksum is {}, the "
                      "checkpoint says {}); bring that plan back",
                      path, manifest.position.step, checksumText(reader->checksum()), checksumText(*manifest.run.plan));

@@ -223,7 +223,7 @@ Status Trainer::checkReplicas() {
   if (session.worldSize() == 1 || !session.computes() || compared == run.position.step)
     return Status();
   TraceScope span(track, "compare ranks", "update", run.position.step);
-  auto differences = differencesOfReplicas(session, run.position.step, /*begins=*/!compared);
+  auto differences = differencesOfReplicas(session, run.position.step, /*begins=*/!compared, comparedSums);
   if (!differences) // a rank that has ended is none whose state differs
     return differences.status().withContext(fmt::format("step {}", run.position.step));
   diverged = !differences->empty();
@@ -235,6 +235,7 @@ Status Trainer::checkReplicas() {
 
 Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   TraceScope span(track, "update", "update", run.position.step + 1);
+  comparedSums.clear(); // of state that changes now
   const CollectiveTimes before = session.worldSize() > 1 ? session.device->collectiveTimes() : CollectiveTimes();
   Status status = run.updates->run(run.position, *run.batches, metrics, finite);
   if (session.worldSize() > 1 && session.computes()) {

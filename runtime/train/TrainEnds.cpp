@@ -19,7 +19,7 @@ Status Trainer::checkpointAtEnd() {
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
   TraceScope span(track, "checkpoint", "update", run.position.step);
-  return checkpoints.write(run.position);
+  return checkpoints.write(run.position, comparedSums);
 }
 
 Status Trainer::comparedCheckpointAtEnd() {
@@ -33,7 +33,7 @@ Status Trainer::checkpointOrWarn(bool wait) {
   // A checkpoint stands for the updates before it, so their lines must be there too.
   recorder.flush();
   TraceScope span(track, "checkpoint", "update", run.position.step);
-  Status status = checkpoints.begin(run.position);
+  Status status = checkpoints.begin(run.position, comparedSums);
   if (status.ok() && wait)
     status = checkpoints.finish();
   return warnOf(status);

@@ -113,6 +113,7 @@ private:
   std::optional<uint64_t> agreedEnds; ///< of any rank, before the next update: agreed on already
   bool diverged = false;              ///< ranks hold different state: none of it is worth a checkpoint
   std::optional<uint64_t> compared;   ///< the last update after which all ranks held the same state
+  VariableSums comparedSums;          ///< of that state; empty once it may have changed
   bool complete = false;
   bool scaleTold = false;            ///< warnOfScale has spoken
   bool warned = false;               ///< the last checkpoint could not be written, which was told

@@ -1,8 +1,8 @@
 //===- UnfinishedRun.cpp - remove a run that has no checkpoint --------------===//
 #include "runtime/train/UnfinishedRun.h"
 #include "runtime/state/Checkpoint.h"
+#include "runtime/state/CheckpointFolder.h"
 #include "runtime/state/RunLock.h"
-#include "support/OwnFiles.h"
 
 #include <filesystem>
 
@@ -45,7 +45,7 @@ Status tcc::runtime::removeUnfinishedRun(const std::string &run, const std::vect
     return lock.status();
   if (!checkpointSteps(run).empty()) // of a process that has just ended
     return error("{}: another process has written a checkpoint; give the command again", run);
-  const bool marked = isOwnFile(run + "/run.json", OwnFile::Sealed) || isOwnFile(run + "/plan.tplan", OwnFile::Plan);
+  const bool marked = isRunFolder(run);
   const KindOfName kinds = kindsInRun(marked);
   removeUnfinished(run);
   auto inside = [marked](const std::string &name) {

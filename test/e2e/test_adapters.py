@@ -2,6 +2,7 @@
 import hashlib
 import json
 import re
+import shutil
 
 import numpy as np
 import onnx
@@ -286,6 +287,47 @@ class Adapters(EndToEnd):
         bias = self.adapt("dynamo", "--set", 'adapter.train=["h.0.up.bias"]', init=(), steps=1, out="bias", plan="bias.tplan")
         self.refuse(1, ["h.0.up.bias", "peft has no place", "model.onnx"], "trun", "export", bias, "-o", "x", "--adapter")
 
+    def test_runs_without_the_adapter_that_is_asked_for(self):
+        run = self.adapt(steps=2)
+        words = ("trun", "export")
+
+        def changed(name, change):
+            shutil.copytree(run, self.folder / name)
+            change(self.folder / name)
+            return name
+        # What is no run, or is a part of one.
+        (self.folder / "foreign").mkdir()
+        self.write("foreign/notes", "thesis")
+        self.refuse(1, ["foreign: it is no run folder: it has no run.json that trun wrote; give the folder that trun --out named"],
+                    *words, "foreign", "-o", "x", "--adapter")
+        self.refuse(1, ["nowhere: no such run folder"], *words, "nowhere", "-o", "x", "--adapter")
+        (run / "ranks").mkdir()
+        for part, selector in (("checkpoints/step-2", "@2"), ("checkpoints", ""), ("plan.tplan", ""), ("ranks", "")):
+            self.refuse(1, [rf"run/{part}: it is a part of the run (\S+); give \1{selector}$"], *words, f"run/{part}", "-o", "x", "--adapter")
+        self.succeed(*words, f"{run}@2", "-o", "two", "--adapter")
+        self.refuse(1, ["two: it is no run folder"], *words, "two", "-o", "x", "--adapter")
+        empty = changed("empty", lambda folder: shutil.rmtree(folder / "checkpoints"))
+        self.refuse(1, ["empty: the run has no checkpoint"], *words, empty, "-o", "x", "--adapter")
+        self.refuse(1, ["no checkpoint of step 1; there are 2"], *words, f"{run}@1", "-o", "x", "--adapter")
+        # Another plan than the checkpoint's; none.
+        self.compile(HERE / "dynamo.onnx", *LOSS, plan="whole.tplan")
+        other = changed("other", lambda folder: shutil.copy(self.folder / "whole.tplan", folder / "plan.tplan"))
+        self.refuse(1, ["it is not the plan that the checkpoint of step 2 was made with", "bring that plan back"], *words, other, "-o", "x",
+                    "--adapter")
+        bare = changed("bare", lambda folder: (folder / "plan.tplan").unlink())
+        self.refuse(1, ["bare/plan.tplan: cannot open", "tcc makes the same one"], *words, bare, "-o", "x", "--adapter")
+        shutil.copy(self.folder / "plan.tplan", self.folder / "bare/plan.tplan")
+        self.succeed(*words, bare, "-o", "again", "--adapter")
+        self.assertEqual((self.folder / "again/adapter_model.safetensors").read_bytes(),
+                         (self.folder / "two/adapter_model.safetensors").read_bytes())
+        # The merged model is one without an adapter.
+        self.succeed(*words, run, "-o", "merged.onnx")
+        self.compile("merged.onnx", *LOSS, plan="merged.tplan")
+        merged = self.train(self.folder / "merged.tplan", HERE / "data.safetensors", steps=1, out="merged")
+        self.refuse(2, ["trained no adapter; leave --adapter out"], *words, merged, "-o", "x", "--adapter")
+        for name in ("x.onnx", "x.npz"):
+            self.refuse(2, [f"{name}: --adapter writes a folder, or NAME.safetensors"], *words, run, "-o", name, "--adapter")
+        self.assertFalse([p for p in self.folder.iterdir() if p.name.startswith("x")])
 
     def test_a_module_around_the_adapted_one_is_named(self):
         """Where all names begin with one module, peft's model may be that module: the export says how to name it."""

@@ -166,6 +166,31 @@ TEST_F(CheckpointFiles, BestIsChecked) {
   expectError(findCheckpoint({at("run"), "best"}), {"best.json", "damaged"});
 }
 
+TEST_F(CheckpointFiles, BytesThatRanksHaveNotComparedMakeNoCheckpoint) {
+  Session opened = session();
+  auto manifest = readManifest(at(step));
+  ASSERT_TRUE(manifest.ok());
+  auto tensors = [&] { return checkpointTensors(opened.plan(), *opened.device); };
+  std::vector<CheckpointTensor> given = tensors();
+  plan::ByteHash hash;
+  ASSERT_TRUE(given.front()
+                  .stream([&](std::span<const std::byte> piece) {
+                    hash.add(piece.data(), piece.size());
+                    return Status();
+                  })
+                  .ok());
+  const auto before = checkpointSteps(at("run"));
+  TrainingPosition position = manifest->position;
+  position.step = 9;
+  given.front().hash = hash.value() ^ 1;
+  auto refused = writeCheckpoint(at("run"), manifest->run, position, std::move(given));
+  expectError(refused.status(), {"step 9", "has changed since the ranks compared it"});
+  EXPECT_EQ(checkpointSteps(at("run")), before);
+  given = tensors();
+  given.front().hash = hash.value();
+  EXPECT_TRUE(writeCheckpoint(at("run"), manifest->run, position, std::move(given)).ok());
+}
+
 TEST_F(CheckpointFiles, RemovalAndReplacementAreWhole) {
   Session opened = session();
   auto manifest = readManifest(at(step));
