@@ -363,6 +363,8 @@ Status AtomicFile::commit() {
   if (renamed)
     if (Status status = checkReplaceable(place, kind, path); !status.ok())
       return status;
+  if (renamed && kind == OwnFile::Arrays)
+    noteWritten(descriptor, place, written, hash());
   if (renamed && ::rename(temporary.c_str(), place.c_str()) != 0)
     return cannotWrite(path, errno);
   temporary.clear();

@@ -8,8 +8,10 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <memory>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <vector>
 #include <xxhash.h>
@@ -95,6 +97,48 @@ std::string sealOf(std::string_view text) {
 
 bool has(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
 
+constexpr std::string_view kNoteBegin = "trun wrote ";
+constexpr const char *kNoteAttribute = "user.trun.written";
+constexpr size_t kMostNoteBytes = 100;
+
+std::string noteOf(uint64_t bytes, uint64_t hash) {
+  return fmt::format("{}{} bytes, XXH3 {:016x}\n", kNoteBegin, bytes, hash);
+}
+
+/// ".NAME.trun"
+std::string noteBeside(const std::string &path) {
+  const fs::path place(path);
+  return (place.parent_path() / fmt::format(".{}.trun", place.filename().string())).string();
+}
+
+/// The file holds what we have noted for it.
+bool isAsNoted(int file, const std::string &path, uint64_t bytes) {
+  std::string note(kMostNoteBytes, '\0');
+  const ssize_t length = ::fgetxattr(file, kNoteAttribute, note.data(), note.size());
+  if (length >= 0) {
+    note.resize(static_cast<size_t>(length));
+  } else {
+    const Descriptor beside{
+        ::open(noteBeside(path).c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)};
+    struct stat status {};
+    if (beside.number < 0 || ::fstat(beside.number, &status) != 0 || !S_ISREG(status.st_mode))
+      return false;
+    note = readPart(beside.number, 0, kMostNoteBytes);
+  }
+  if (!note.starts_with(fmt::format("{}{} bytes,", kNoteBegin, bytes)))
+    return false; // no need to read the file
+  std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t *)> state(XXH3_createState(), XXH3_freeState);
+  if (!state)
+    return false;
+  XXH3_64bits_reset(state.get());
+  constexpr uint64_t kPieceBytes = 1 << 20;
+  for (uint64_t at = 0; at < bytes; at += kPieceBytes) {
+    const std::string piece = readPart(file, at, static_cast<size_t>(std::min(kPieceBytes, bytes - at)));
+    XXH3_64bits_update(state.get(), piece.data(), piece.size());
+  }
+  return note == noteOf(bytes, XXH3_64bits_digest(state.get()));
+}
+
 /// "target,A,B" above rows that begin with A and B, as far as `head` goes.
 bool isSquareTable(std::string_view head) {
   constexpr std::string_view kCorner = "target,";
@@ -164,7 +208,9 @@ bool hasMark(OwnFile kind, int file, uint64_t bytes, std::string_view head, std:
     return head.starts_with("process ") && has(head, " on ") && bytes <= 512;
   case OwnFile::OfRun:
     return true;
-  case OwnFile::Arrays:
+  case OwnFile::Note:
+    return head.starts_with(kNoteBegin) && bytes <= kMostNoteBytes;
+  case OwnFile::Arrays: // isAsNoted
   case OwnFile::Folder:
     return false;
   }
@@ -186,7 +232,9 @@ std::string_view nounOf(OwnFile kind) {
   case OwnFile::Checkpoint:
     return "a checkpoint's shard";
   case OwnFile::Arrays:
-    return "empty, and this format has no place for a mark";
+    return "an unchanged file that trun wrote here";
+  case OwnFile::Note:
+    return "a note of trun's on the file beside it";
   case OwnFile::Model:
     return "a model that trun exported";
   case OwnFile::ModelData:
@@ -233,6 +281,10 @@ int readMark(const std::string &path, OwnFile kind, bool &ours, ino_t &inode) {
     ours = kind == OwnFile::Folder ? S_ISDIR(status.st_mode) : S_ISREG(status.st_mode);
     return 0;
   }
+  if (kind == OwnFile::Arrays) {
+    ours = isAsNoted(file.number, path, bytes);
+    return 0;
+  }
   const std::string head = readPart(file.number, 0, size_t(std::min<uint64_t>(bytes, kSampleBytes)));
   const std::string tail =
       bytes <= kSampleBytes ? head : readPart(file.number, bytes - kSampleBytes, kSampleBytes);
@@ -267,9 +319,15 @@ Expected<int> openPlain(const std::string &path, int flags) {
 
 std::string sealRecipe(std::string text) { return text + sealOf(text); }
 
+void noteWritten(int file, const std::string &place, uint64_t bytes, uint64_t hash) {
+  const std::string note = noteOf(bytes, hash);
+  if (::fsetxattr(file, kNoteAttribute, note.data(), note.size(), 0) != 0)
+    (void)writeFileAtomically(noteBeside(place), note, OwnFile::Note);
+}
+
 bool followsLinks(OwnFile kind) {
-  return kind != OwnFile::Images && kind != OwnFile::Sealed && kind != OwnFile::Lock && kind != OwnFile::OfRun &&
-         kind != OwnFile::Checkpoint;
+  return kind != OwnFile::Images && kind != OwnFile::Note && kind != OwnFile::Sealed && kind != OwnFile::Lock &&
+         kind != OwnFile::OfRun && kind != OwnFile::Checkpoint;
 }
 
 Status checkReplaceable(const std::string &path, OwnFile kind, const std::string &name) {

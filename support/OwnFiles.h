@@ -5,7 +5,8 @@
 // removed only if all that it holds is ours. So a mistyped name, a copied folder or a link costs nobody a file.
 //
 // Every kind of file has its mark here: a magic number, a producer in its metadata, or words that no other program
-// writes at that place. Not covered: what a user changed in a file of ours. Recipes alone carry their checksum.
+// writes at that place. Not covered: what a user changed in a file of ours. Recipes carry their checksum, and formats
+// without a place for a mark have it in a note, which is an attribute of the file, or a file beside it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_OWNFILES_H
@@ -28,7 +29,8 @@ enum class OwnFile {
   Timings,       ///< JSON of --timings
   Weights,       ///< safetensors: exports, predictions, gradients
   Checkpoint,    ///< safetensors: a shard
-  Arrays,        ///< npz, npy and CSV of predictions: formats without a place for a mark, never replaced
+  Arrays,        ///< npz, npy and CSV of predictions: formats without a place for a mark (noteWritten)
+  Note,          ///< of noteWritten, beside a file
   Model,         ///< an exported ONNX model
   ModelData,     ///< and its external data
   Recipe,        ///< a suggestion that nobody edited
@@ -60,6 +62,11 @@ constexpr std::string_view kPictureMark = std::string_view("tEXtSoftware\0trun",
 
 /// The recipe with a last line that holds the checksum of the text before.
 std::string sealRecipe(std::string text);
+
+/// Notes that an open file, which is about to become `place`, holds so many bytes of this XXH3-64 that we wrote: in the
+/// attribute user.trun.written, and on file systems without attributes in `.NAME.trun` beside `place`. Without either
+/// the file is never replaced.
+void noteWritten(int file, const std::string &place, uint64_t bytes, uint64_t hash);
 
 /// Error: what is at `path` must not be replaced: it is neither missing nor empty nor of ours. `name` stands for the
 /// path in the message. `path` is no link: callers follow links first, where `followsLinks` says so.

@@ -2,6 +2,7 @@
 and constants of columns belong to the run; predictions in each format."""
 import io
 import json
+import os
 import re
 import subprocess
 import unittest
@@ -174,6 +175,23 @@ class Tables(EndToEnd):
         shown = self.succeed("trun", "data", self.write("e.csv", "x,na\x1bme\n1,\x1b[31mred\n")).out
         self.assertNotIn("\x1b", shown, "names and texts of a file do not reach the terminal as they are")
 
+    def test_predictions_are_replaced_on_file_systems_without_attributes(self):
+        source = self.write("no_attributes.c", "#include <errno.h>\n"
+                            "int fsetxattr(int f, const char *n, const void *v, unsigned long s, int o) { errno = ENOTSUP; return -1; }\n"
+                            "long fgetxattr(int f, const char *n, void *v, unsigned long s) { errno = ENOTSUP; return -1; }\n")
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", self.folder / "no_attributes.so", source], check=True)
+        self.train(self.plan, self.write("d.csv", csv()), steps=2)
+        words = ("trun", "predict", self.plan, "--inputs", "d.csv", "--from", "run", "--outputs", "p.csv")
+        options = {"env": {"LD_PRELOAD": str(self.folder / "no_attributes.so")}}
+        self.succeed(*words, **options)
+        first = (self.folder / "p.csv").read_bytes()
+        self.assertTrue((self.folder / ".p.csv.trun").read_text().startswith("trun wrote "))
+        self.succeed(*words, **options)
+        self.assertEqual((self.folder / "p.csv").read_bytes(), first)
+        self.write("p.csv", "treasure")
+        self.refuse(1, [r"p\.csv: it exists"], *words, **options)
+        self.assertEqual((self.folder / "p.csv").read_text(), "treasure")
+
     def test_predictions_in_every_format(self):
         self.train(self.plan, self.write("d.csv", csv()), steps=3)
         words = ("trun", "predict", self.plan, "--inputs", "d.csv", "--from", "run", "--outputs")
@@ -184,8 +202,6 @@ class Tables(EndToEnd):
             self.assertEqual(list(found), ["logits"])
             self.assertTrue(np.array_equal(found["logits"], wanted))
         first = (self.folder / "p.npz").read_bytes()
-        self.refuse(1, [r"p\.npz: it exists .* no place for a mark"], *words, "p.npz")
-        (self.folder / "p.npz").unlink()
         self.succeed(*words, "p.npz")
         self.assertEqual((self.folder / "p.npz").read_bytes(), first, "the same bytes")
         self.succeed(*words, "p.npy")
@@ -196,6 +212,15 @@ class Tables(EndToEnd):
         self.assertTrue(np.array_equal(np.loadtxt(io.StringIO(text), delimiter=",", skiprows=1, dtype=np.float32), wanted))
         shown = self.succeed("trun", "data", "p.csv").out
         self.assertRegex(shown, r"logits +f64\[60x3\]")
+        # What nobody has changed since is replaced, and nothing else.
+        for name in ("p.npz", "p.npy", "p.csv"):
+            self.succeed(*words, name)
+            changed = bytearray((self.folder / name).read_bytes())
+            changed[-1] ^= 1
+            (self.folder / name).write_bytes(changed)
+            self.refuse(1, [name.replace(".", r"\.") + ": it exists and is not an unchanged file that trun wrote here", "another name"],
+                        *words, name)
+            self.assertEqual((self.folder / name).read_bytes(), changed)
         self.refuse(2, [r"p\.pickle", r"\.safetensors, \.npz, \.npy, \.csv"], *words, "p.pickle")
         self.assertFalse((self.folder / "p.pickle").exists())
         batch = self.save("b.safetensors", x=X[:8], labels=LABELS[:8])

@@ -27,10 +27,11 @@ protected:
 } // namespace
 
 TEST_F(OwnFiles, OnlyMarkedOrEmptyFilesAreReplaced) {
-  for (auto kind : {OwnFile::Plan, OwnFile::Page, OwnFile::Trace, OwnFile::Timings, OwnFile::Weights, OwnFile::Checkpoint,
-                    OwnFile::Model, OwnFile::ModelData, OwnFile::Recipe, OwnFile::Picture, OwnFile::Confusion, OwnFile::Packing,
-                    OwnFile::Schedule, OwnFile::Code, OwnFile::Phase, OwnFile::AdapterConfig, OwnFile::Summary,
-                    OwnFile::Images, OwnFile::Sealed, OwnFile::Lock}) {
+  for (auto kind : {OwnFile::Plan,          OwnFile::Page,    OwnFile::Trace,     OwnFile::Timings, OwnFile::Weights,
+                    OwnFile::Checkpoint,    OwnFile::Model,   OwnFile::ModelData, OwnFile::Recipe,  OwnFile::Picture,
+                    OwnFile::Confusion,     OwnFile::Packing, OwnFile::Schedule,  OwnFile::Code,    OwnFile::Phase,
+                    OwnFile::AdapterConfig, OwnFile::Summary, OwnFile::Images,    OwnFile::Sealed,  OwnFile::Lock,
+                    OwnFile::Arrays,        OwnFile::Note}) {
     SCOPED_TRACE(static_cast<int>(kind));
     for (const char *text : {"treasure", "{}", "\n", "[]\n", "id,lower,upper,size\n", "target,height,width\n1,2,3\n", "<!doctype html>\n", "process\n"}) {
       write("f", text);
@@ -50,6 +51,42 @@ TEST_F(OwnFiles, OnlyMarkedOrEmptyFilesAreReplaced) {
   EXPECT_TRUE(AtomicFile::check(at("r"), OwnFile::Recipe).ok());
   write("r", "# mine\n" + recipe);
   EXPECT_FALSE(AtomicFile::check(at("r"), OwnFile::Recipe).ok()) << "somebody edited it";
+}
+
+/// Formats without a place for a mark: what we wrote last is ours as long as nobody has changed a byte.
+TEST_F(OwnFiles, ArraysAreReplacedWhileTheyAreAsWritten) {
+  const std::string first = "a,b\n1,2\n", second = "a,b\n3,4\n";
+  ASSERT_TRUE(writeFileAtomically(at("p.csv"), first, OwnFile::Arrays).ok());
+  ASSERT_TRUE(writeFileAtomically(at("p.csv"), second, OwnFile::Arrays).ok());
+  EXPECT_EQ(*readFile(at("p.csv")), second);
+  for (const char *text : {"a,b\n3,5\n", "a,b\n3,4\n5,6\n", "a,b\n"}) { // in place, so that attributes stay
+    std::ofstream(at("p.csv"), std::ios::trunc) << text;
+    expectError(writeFileAtomically(at("p.csv"), first, OwnFile::Arrays), {"p.csv: it exists and is not an unchanged"});
+    EXPECT_EQ(*readFile(at("p.csv")), text);
+  }
+  std::ofstream(at("p.csv"), std::ios::trunc) << second;
+  EXPECT_TRUE(writeFileAtomically(at("p.csv"), first, OwnFile::Arrays).ok()) << "it is as we left it";
+  // Another file of that name, by a program that knows no attributes.
+  fs::remove(at("p.csv"));
+  write("p.csv", first);
+  expectError(writeFileAtomically(at("p.csv"), second, OwnFile::Arrays), {"p.csv: it exists"});
+}
+
+/// Where the file system keeps no attributes, the note is beside the file.
+TEST_F(OwnFiles, ANoteBesideAFileServesAsItsAttribute) {
+  const std::string text = "a,b\n1,2\n";
+  write("p.csv", text);
+  write(".p.csv.trun",
+        fmt::format("trun wrote {} bytes, XXH3 {:016x}\n", text.size(), plan::hashBytes(text.data(), text.size())));
+  EXPECT_TRUE(AtomicFile::check(at("p.csv"), OwnFile::Arrays).ok());
+  write("p.csv", "a,b\n1,3\n");
+  expectError(AtomicFile::check(at("p.csv"), OwnFile::Arrays), {"p.csv: it exists"});
+  fs::remove(at(".p.csv.trun"));
+  fs::create_symlink("elsewhere", at(".p.csv.trun"));
+  write("elsewhere",
+        fmt::format("trun wrote {} bytes, XXH3 {:016x}\n", text.size(), plan::hashBytes(text.data(), text.size())));
+  write("p.csv", text);
+  expectError(AtomicFile::check(at("p.csv"), OwnFile::Arrays), {"p.csv: it exists"});
 }
 
 /// A file that appears while the new one is written is no less somebody's.
