@@ -115,6 +115,7 @@ private:
   google::protobuf::RepeatedPtrField<onnx::NodeProto> nodes; ///< of the floating-point graph
   std::map<std::string, std::string> alias;
   std::map<std::string, Real> reals;
+  std::set<std::string> floats;            ///< results of quantised ops that are floating-point
   std::map<std::string, Operand> dynamic;  ///< by the 8-bit result of DynamicQuantizeLinear
   std::map<std::string, Product> products; ///< by their int32 result, and its casts
   std::map<std::string, Scale> scales;

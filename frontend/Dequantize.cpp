@@ -8,6 +8,7 @@
 #include "frontend/Dequantize.h"
 
 #include "frontend/Dequantization.h"
+#include "frontend/OnnxLibrary.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -111,8 +112,12 @@ Expected<std::string> Dequantization::weight(const std::string &name, const Quan
   std::string &made = weights[{name, key}];
   if (!made.empty())
     return made;
-  if (std::string unread = unreadQuantizedType(constants.find(name)->type); !unread.empty())
+  const int32_t type = constants.find(name)->type;
+  if (std::string unread = unreadQuantizedType(type); !unread.empty())
     return error("{}", unread);
+  if (type != quantizer.type)
+    return error("its \"{}\" is of type {}, and what it is dequantised by is for {}", name, onnxTypeName(type),
+                 onnxTypeName(quantizer.type));
   Expected<std::string> bytes = dequantizedBytes(constants, name, quantizer);
   if (!bytes)
     return bytes.status();
@@ -155,6 +160,8 @@ Expected<std::string> Dequantization::tensor(const std::string &name, const std:
         "it reads \"{}\", which is no constant, with a scale for each index of an axis; --dequantize takes one "
         "scale for activations",
         name);
+  if (alias.count(name) || floats.count(name))
+    return error("it reads \"{}\", which is floating-point, as a quantised tensor", name);
   const std::string real = fromIntegers(resolve(name), *quantizer);
   reals[name] = {real, *quantizer};
   return real;
@@ -222,10 +229,13 @@ void Dequantization::emitClip(const NodeProto &from, const std::string &x, const
   reals[result] = {result, quantizer};
 }
 
-/// Adds an op whose quantised original has a scale and a zero point for its result at these inputs; without a scale its
-/// result was floating-point.
+/// Adds an op whose quantised original has a scale and a zero point for its result at these inputs; the result of QGemm
+/// is floating-point without a scale.
 Status Dequantization::emitLimited(NodeProto node, const NodeProto &from, int scale, int zeroPoint) {
   if (inputOf(from, scale).empty()) {
+    if (from.op_type() != "QGemm")
+      return error("it has no scale of its result (input {})", scale);
+    floats.insert(from.output(0));
     *nodes.Add() = std::move(node);
     return Status::success();
   }
@@ -450,8 +460,12 @@ Expected<std::vector<std::string>> Dequantization::run() {
     const bool known = handler != handlers().end() && (domain.empty() || domain == "com.microsoft");
     found |= known;
     // The checker of the ONNX library sees the floating-point model alone.
+    // onnxruntime's QuantizeLinear and DequantizeLinear are those of the standard at any opset.
+    const bool standard = known && (domain.empty() || schemaOf("", node.op_type(), kNewestOpset));
+    const std::string problem = standard ? schemaProblem(node, domain.empty() ? opset : kNewestOpset) : "";
     Status status = !known                    ? keep(node)
                     : node.output_size() == 0 ? error("it has no output")
+                    : !problem.empty()        ? error("{}", problem)
                                               : (this->*handler->second)(node);
     if (!status.ok())
       problems.push_back(fmt::format("{}: {} (opset {}): {}", nodeName(node), node.op_type(), opset, status.message()));

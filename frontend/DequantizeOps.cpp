@@ -1,5 +1,6 @@
 //===- DequantizeOps.cpp - quantised ops in floating point ----------------===//
 #include "frontend/Dequantization.h"
+#include "frontend/OnnxLibrary.h"
 
 #include <algorithm>
 #include <cmath>
@@ -72,8 +73,15 @@ Expected<Dequantization::Operand> Dequantization::operandOf(const std::string &n
   }
   Operand operand;
   if (auto real = reals.find(name); real != reals.end()) {
+    const Quantizer &quantizer = real->second.quantizer;
+    auto points = zeroPoint.empty() ? Expected(std::vector<double>{0}) : constants.numbers(zeroPoint);
+    if (!points)
+      return points.status();
+    if (quantizer.perAxis() || points->empty() ||
+        std::any_of(points->begin(), points->end(), [&](double z) { return z != double(quantizer.zeroPoint[0]); }))
+      return error("it reads \"{}\" with another zero point than it was quantised by", name);
     operand.value = real->second.name;
-    operand.scale = real->second.quantizer.scale[0];
+    operand.scale = quantizer.scale[0];
     return operand;
   }
   if (!constants.has(name))
@@ -158,6 +166,9 @@ Status Dequantization::finishProduct(Product product, const Scale &scale, const 
     for (size_t i = 0; i < count; ++i)
       rest[i] *= (*factor)[factor->size() == 1 ? 0 : i];
   }
+  for (double value : rest)
+    if (!(value > 0) || !std::isfinite(value))
+      return error("its result is multiplied by scales whose product is {}; scales are finite and above 0", value);
   const bool conv = product.node.op_type() == "Conv";
   if (product.a.constant.empty() == product.b.constant.empty()) {
     if (!product.a.constant.empty())
@@ -175,6 +186,7 @@ Status Dequantization::finishProduct(Product product, const Scale &scale, const 
       Expected<std::vector<double>> points = constants.numbers(operand->zeroPoint);
       if (!points)
         return points.status();
+      quantizer.type = constants.find(operand->zeroPoint)->type;
       for (double point : *points)
         quantizer.zeroPoint.push_back(int64_t(point));
     }
@@ -188,6 +200,7 @@ Status Dequantization::finishProduct(Product product, const Scale &scale, const 
     if (quantizer.scale.size() != count || quantizer.zeroPoint.size() != count)
       return error("its weight has {} scales and {} zero points", quantizer.scale.size(),
                          quantizer.zeroPoint.size());
+    quantizer.given = count;
     Expected<std::string> made = weight(operand->constant, quantizer);
     if (!made)
       return made.status();
@@ -270,6 +283,12 @@ Status Dequantization::dynamicQuantizeLstm(const NodeProto &node) {
     auto fits = [&](size_t count) { return count == 1 || count == directions || count == directions * rows; };
     if (!fits(steps->size()) || !fits(points->size()))
       return error("its weight \"{}\" has {} scales and {} zero points", name, steps->size(), points->size());
+    if (!zeroPoint.empty() && constants.find(zeroPoint)->type != stored->type)
+      return error("its weight \"{}\" is of type {}, its zero point \"{}\" of type {}", name,
+                   onnxTypeName(stored->type), zeroPoint, onnxTypeName(constants.find(zeroPoint)->type));
+    for (double value : *steps)
+      if (!(value > 0) || !std::isfinite(value))
+        return error("its scale \"{}\" holds {}; scales are finite and above 0", scale, value);
     auto at = [&](const std::vector<double> &of, size_t d, size_t r) {
       return of[of.size() == 1 ? 0 : of.size() == directions ? d : d * rows + r];
     };
@@ -352,6 +371,8 @@ Status Dequantization::qLinearConv(const NodeProto &node) {
                         ws = quantizerOf(inputOf(node, 4), inputOf(node, 5), 0, inputOf(node, 3));
     if (!constants.has(inputOf(node, 8)))
       return error("its bias \"{}\" is no constant", inputOf(node, 8));
+    if (xs->perAxis())
+      return error("its input \"{}\" has a scale for each index of an axis, and a bias", inputOf(node, 0));
     Expected<std::string> made = weight(inputOf(node, 8), biasQuantizer(*xs, *ws, 1));
     if (!made)
       return made.status();
@@ -384,6 +405,8 @@ Status Dequantization::qGemm(const NodeProto &node) {
     const onnx::AttributeProto *alpha = attributeOf(node, "alpha");
     if (!constants.has(inputOf(node, 6)))
       return error("its bias \"{}\" is no constant", inputOf(node, 6));
+    if (as->perAxis())
+      return error("its input \"{}\" has a scale for each index of an axis, and a bias", inputOf(node, 0));
     Quantizer quantizer = biasQuantizer(*as, *bs, alpha ? double(alpha->f()) : 1);
     quantizer.axis = -1;
     Expected<std::string> made = weight(inputOf(node, 6), quantizer);

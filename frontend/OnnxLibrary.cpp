@@ -31,6 +31,31 @@ const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op,
   return onnx::OpSchemaRegistry::Schema(op, int(std::clamp<int64_t>(version, 0, std::numeric_limits<int>::max())), domain);
 }
 
+std::string schemaProblem(const onnx::NodeProto &node, int64_t opset) {
+  const onnx::OpSchema *schema = schemaOf("", node.op_type(), opset);
+  if (!schema)
+    return fmt::format("it is none of opset {}", opset);
+  const int inputs = node.input_size();
+  if (inputs < schema->min_input() || inputs > schema->max_input())
+    return fmt::format("it has {} inputs, and takes {}{}", inputs, schema->min_input(),
+                       schema->min_input() == schema->max_input() ? "" : fmt::format(" to {}", schema->max_input()));
+  for (int i = 0; i < inputs; ++i) {
+    const auto &formal = schema->inputs()[std::min(size_t(i), schema->inputs().size() - 1)];
+    if (node.input(i).empty() && formal.GetOption() == onnx::OpSchema::Single)
+      return fmt::format("its input {} ({}) is missing", i, formal.GetName());
+  }
+  for (const onnx::AttributeProto &attribute : node.attribute()) {
+    auto known = schema->attributes().find(attribute.name());
+    if (known == schema->attributes().end())
+      return fmt::format("it has no attribute {}", attribute.name());
+    if (attribute.type() != known->second.type)
+      return fmt::format("its attribute {} is of type {}, not {}", attribute.name(),
+                         onnx::AttributeProto::AttributeType_Name(attribute.type()),
+                         onnx::AttributeProto::AttributeType_Name(known->second.type));
+  }
+  return {};
+}
+
 namespace {
 
 
@@ -47,9 +72,14 @@ IsolationLimits limitsFor(const google::protobuf::Message &message) {
 std::string libraryProblem(const IsolatedResult &result) {
   if (result.kind == IsolatedResult::Ended)
     return fmt::format("the ONNX library {} here; the model is damaged or malicious", result.text);
-  std::string text = result.text;
-  while (!text.empty() && (text.back() == '\n' || text.back() == ' '))
-    text.pop_back();
+  // Its lines are one message: "why\n\n==> Context: where\n".
+  std::string text;
+  std::istringstream lines(result.text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t begin = line.find_first_not_of(" =>");
+    if (begin != std::string::npos)
+      text += (text.empty() ? "" : "; ") + line.substr(begin, line.find_last_not_of(' ') + 1 - begin);
+  }
   return text;
 }
 

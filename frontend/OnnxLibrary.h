@@ -62,6 +62,10 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
 
 /// The standard's description of an op at a version of its domain's opset; null where it has none.
 const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version);
+
+/// What the standard does not allow of a node of its default domain: the number of its inputs, one that is missing, an
+/// attribute or its type; empty where all is well. For nodes that the checker does not see.
+std::string schemaProblem(const onnx::NodeProto &node, int64_t opset);
 /// A node's name on one line (TerminalText.h), or "OpType → output" where it has none.
 std::string nodeName(const onnx::NodeProto &node);
 /// "" for the default domain under either of its names.

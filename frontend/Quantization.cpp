@@ -129,6 +129,8 @@ template <typename T> static std::vector<double> widened(const std::string &byte
 }
 
 Expected<std::vector<double>> GraphConstants::numbers(const std::string &name) const {
+  if (name.empty())
+    return error("one of its scales, zero points or weights is missing");
   const OnnxInitializer *constant = find(name);
   if (!constant)
     return error("\"{}\" is computed by the graph; only constant scales, zero points and weights are read", name);
@@ -161,14 +163,27 @@ Expected<std::vector<double>> GraphConstants::numbers(const std::string &name) c
 // Quantisers
 //===----------------------------------------------------------------------===//
 
+/// At most one dimension is not 1.
+static bool isOneAxis(const std::vector<int64_t> &dims) {
+  return std::count_if(dims.begin(), dims.end(), [](int64_t size) { return size != 1; }) <= 1;
+}
+
 Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale,
                                   const std::string &zeroPoint, int64_t axis, int32_t type) {
   Quantizer quantizer;
   quantizer.axis = axis;
   quantizer.type = type;
+  if (scale.empty())
+    return error("it has no scale");
   Expected<std::vector<double>> scales = constants.numbers(scale);
   if (!scales)
     return error("its scale {}", scales.message());
+  if (const int32_t of = constants.find(scale)->type; of != TensorProto::FLOAT)
+    return error("its scale \"{}\" is of type {}; scales are read as FLOAT", scale, onnxTypeName(of));
+  for (const std::string &name : {scale, zeroPoint})
+    if (const OnnxInitializer *constant = constants.find(name); constant && !isOneAxis(constant->dims))
+      return error("its {} \"{}\" has the shape [{}]; give one, or one for each index of an axis",
+                   name == scale ? "scale" : "zero point", name, fmt::join(constant->dims, ", "));
   quantizer.scale = scales.take();
   for (double value : quantizer.scale)
     if (!(value > 0) || !std::isfinite(value))
@@ -197,6 +212,7 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
   if (!count || quantizer.scale.size() != count || quantizer.zeroPoint.size() != count)
     return error("it has {} scales (\"{}\") and {} zero points (\"{}\"); give as many of both",
                        quantizer.scale.size(), scale, quantizer.zeroPoint.size(), zeroPoint);
+  quantizer.given = count;
   // Equal ones are one.
   if (std::all_of(quantizer.scale.begin(), quantizer.scale.end(), [&](double s) { return s == quantizer.scale[0]; }) &&
       std::all_of(quantizer.zeroPoint.begin(), quantizer.zeroPoint.end(),
@@ -215,10 +231,11 @@ Expected<std::string> dequantizedBytes(const GraphConstants &constants, const st
   const std::vector<int64_t> &dims = constants.find(name)->dims;
   const int64_t rank = int64_t(dims.size()), axis = quantizer.axis < 0 ? quantizer.axis + rank : quantizer.axis;
   size_t inner = 1;
-  if (quantizer.perAxis()) {
-    if (axis < 0 || axis >= rank || dims[size_t(axis)] != int64_t(quantizer.scale.size()))
-      return error("its {} scales do not fit axis {} of \"{}\", whose shape is [{}]", quantizer.scale.size(),
-                         quantizer.axis, name, fmt::join(dims, ", "));
+  const size_t given = std::max(quantizer.given, quantizer.scale.size());
+  if (given > 1) {
+    if (axis < 0 || axis >= rank || dims[size_t(axis)] != int64_t(given))
+      return error("its {} scales do not fit axis {} of \"{}\", whose shape is [{}]", given, quantizer.axis, name,
+                   fmt::join(dims, ", "));
     for (size_t i = size_t(axis) + 1; i < dims.size(); ++i)
       inner *= size_t(dims[i]);
   }

@@ -52,6 +52,7 @@ struct Quantizer {
   std::vector<int64_t> zeroPoint; ///< as many
   int64_t axis = 0;               ///< as in the node, perhaps negative; without meaning for one scale
   int32_t type = 0;               ///< of the quantised tensor
+  size_t given = 1;               ///< how many there were before equal ones became one
 
   bool perAxis() const { return scale.size() > 1; }
   /// The same numbers for the same elements.

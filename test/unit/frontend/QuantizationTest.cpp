@@ -146,4 +146,63 @@ TEST_F(Quantization, DequantizedFiles) {
               HasSubstr("--dequantize"));
 }
 
+TEST_F(Quantization, DamagedQuantisersAreRefused) {
+  frontend::ImportOptions options;
+  options.dequantize = true;
+  // A weight of 4 channels, and an activation, both quantised by what is replaced below.
+  const std::string weight =
+      "g (float[2, 4] x) => (float[2, 4] y) <uint8[4, 4] q = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"
+      " 13, 14, 15, 16}, SCALE, ZERO> { w = DequantizeLinear<axis = AXIS>(q, s, z)"
+      " y = MatMul(x, w) }";
+  auto refusal = [&](std::string scale, std::string zero, const std::string &axis) {
+    std::string text = weight;
+    for (const auto &[what, by] : {std::pair<std::string, std::string>{"SCALE", scale}, {"ZERO", zero}, {"AXIS", axis}})
+      text.replace(text.find(what), what.size(), by);
+    return problem(fromText(text), options);
+  };
+  const std::string scales = "float[4] s = {1, 2, 3, 4}", zeros = "uint8[4] z = {1, 2, 3, 4}";
+  EXPECT_EQ(refusal(scales, zeros, "1"), "accepted");
+  EXPECT_EQ(refusal(scales, zeros, "-2"), "accepted");
+  EXPECT_THAT(refusal(scales, zeros, "2"), HasSubstr("its 4 scales do not fit axis 2 of \"q\""));
+  EXPECT_THAT(refusal("float[3] s = {1, 2, 3}", "uint8[3] z = {1, 2, 3}", "0"),
+              HasSubstr("its 3 scales do not fit axis 0"));
+  EXPECT_THAT(refusal("float[3] s = {1, 1, 1}", "uint8 z = {1}", "0"), HasSubstr("its 3 scales do not fit axis 0"))
+      << "equal ones are as wrong";
+  EXPECT_THAT(refusal("float[2, 2] s = {1, 2, 3, 4}", "uint8 z = {1}", "0"),
+              HasSubstr("its scale \"s\" has the shape [2, 2]"));
+  EXPECT_THAT(refusal(scales, "uint8[2, 2] z = {1, 2, 3, 4}", "0"),
+              HasSubstr("its zero point \"z\" has the shape [2, 2]"));
+  EXPECT_THAT(refusal(scales, "uint8[3] z = {1, 2, 3}", "0"), HasSubstr("4 scales (\"s\") and 3 zero points"));
+  EXPECT_THAT(refusal("float[0] s = {}", "uint8[0] z = {}", "0"), HasSubstr("0 scales"));
+  EXPECT_THAT(refusal("float s = {0}", "uint8 z = {1}", "0"), HasSubstr("holds 0; scales are finite and above 0"));
+  EXPECT_THAT(refusal("float s = {-1}", "uint8 z = {1}", "0"), HasSubstr("holds -1"));
+  EXPECT_THAT(refusal("int32 s = {1}", "uint8 z = {1}", "0"), HasSubstr("its scale \"s\" is of type INT32"));
+  EXPECT_THAT(refusal("float s = {1}", "int8 z = {1}", "0"), HasSubstr("its \"q\" is of type UINT8"));
+  EXPECT_THAT(refusal("float s = {1}", "float z = {1}", "0"), HasSubstr("its zero point \"z\" is of type FLOAT"));
+  EXPECT_THAT(refusal("float s = {1}", "uint8 z = {1}", "0, alpha = 2"), HasSubstr("it has no attribute alpha"));
+  EXPECT_THAT(refusal("float s = {1}", "uint8 z = {1}", "0.0"),
+              HasSubstr("its attribute axis is of type FLOAT, not INT"));
+}
+
+TEST_F(Quantization, DequantizedProductsKeepTheirZeroPoints) {
+  frontend::ImportOptions options;
+  options.dequantize = true;
+  const std::string head =
+      "g (float[4] x) => (float[4] y) <float s = {0.5}, uint8 z = {10}, uint8 other = {11}, uint8[4, 4] w"
+      " = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}, float both = {0.25}> {";
+  const std::string tail = " f = Cast<to = 1>(p) y = Mul(f, both) }";
+  EXPECT_EQ(problem(fromText(head + " q = QuantizeLinear(x, s, z) p = MatMulInteger(q, w, z, z)" + tail), options),
+            "accepted");
+  for (const char *point : {"other", ""})
+    EXPECT_THAT(
+        problem(fromText(head + " q = QuantizeLinear(x, s, z) p = MatMulInteger(q, w, " + point + ", z)" + tail),
+                options),
+        HasSubstr("it reads \"q\" with another zero point than it was quantised by"));
+  // What is floating-point is no quantised tensor.
+  EXPECT_THAT(problem(fromText(head + " q = QuantizeLinear(x, s, z) r = DequantizeLinear(q, s, z)"
+                                      " y = DequantizeLinear(r, s, z) }"),
+                      options),
+              HasSubstr("it reads \"r\", which is floating-point, as a quantised tensor"));
+}
+
 } // namespace
