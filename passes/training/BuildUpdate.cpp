@@ -12,6 +12,7 @@
 #include "passes/training/EntryBuilder.h"
 #include "passes/training/RankSums.h"
 #include "passes/training/TrainingState.h"
+#include "passes/training/WeightReads.h"
 #include "support/BytesText.h"
 #include "support/PlanNames.h"
 
@@ -46,6 +47,8 @@ public:
   }
 
   LogicalResult run() {
+    if (failed(checkReads(module)) || failed(checkNames()))
+      return failure();
     if (options.train && backward) {
       FailureOr<TrainingState> declared = declareTrainingState(module, backward, recipe, options);
       if (failed(declared))
@@ -69,6 +72,22 @@ public:
   }
 
 private:
+  /// Results are found by their attributes.
+  LogicalResult checkNames() {
+    for (unsigned i = 0; loss && i < loss.getNumResults(); ++i)
+      if (!loss.getResultAttrOfType<StringAttr>(i, names::kName))
+        return loss.emitOpError() << "result " << i << " has no " << names::kName;
+    if (backward && backward.getNumResults() < 2)
+      return backward.emitOpError() << "has " << backward.getNumResults()
+                                    << " results, no numerator and denominator of the loss";
+    for (unsigned i = 2; backward && i < backward.getNumResults(); ++i) {
+      auto name = backward.getResultAttrOfType<StringAttr>(i, names::kGradientOf);
+      if (!name || !module.lookupSymbol<VariableOp>(name))
+        return backward.emitOpError() << "result " << i << " has no " << names::kGradientOf << " that names a variable";
+    }
+    return success();
+  }
+
   Expr place(EntryBuilder &entry, Value value, llvm::StringRef name) {
     return Expr(entry.builder, NameLoc::get(builder.getStringAttr(name)), value);
   }

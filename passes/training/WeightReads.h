@@ -8,6 +8,7 @@
 
 #include "compiler/dialect/TrainDialect.h"
 
+#include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/SmallVector.h"
 
 #include <optional>
@@ -38,6 +39,10 @@ WeightReads readsOfWeight(llvm::ArrayRef<ReadOp> reads);
 /// The shape of the scales of a weight: its own, with 1 along the dimensions whose elements meet in one sum, or that
 /// one lookup gives together. Nothing for a weight that no product, convolution, lookup or recurrent layer reads.
 std::optional<llvm::SmallVector<int64_t>> scaleShapeOf(llvm::ArrayRef<ReadOp> reads);
+
+/// Error: a read or write of a value that is no variable, or of another type than the variable has. For passes that
+/// take a value's type for the variable's, or the other way round.
+mlir::LogicalResult checkReads(mlir::ModuleOp module);
 
 } // namespace tcc::train
 

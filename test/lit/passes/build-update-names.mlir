@@ -1,0 +1,52 @@
+// RUN: not tcc-opt %s --split-input-file --build-update="kind=sgd" 2>&1 >/dev/null | FileCheck %s
+
+// Results are found by their attributes: one that is missing is an error.
+train.variable @w : tensor<4xf32> {role = "parameter"}
+// CHECK: error: 'func.func' op result 2 has no train.gradient_of that names a variable
+func.func @backward(%x: tensor<f32> {train.name = "x"})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<4xf32>) {
+  %w = train.read @w : tensor<4xf32>
+  return %x, %x, %w : tensor<f32>, tensor<f32>, tensor<4xf32>
+}
+
+// -----
+
+// CHECK: error: 'func.func' op result 2 has no train.gradient_of that names a variable
+func.func @backward(%x: tensor<f32> {train.name = "x"})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"},
+        tensor<f32> {train.gradient_of = "absent"}) {
+  return %x, %x, %x : tensor<f32>, tensor<f32>, tensor<f32>
+}
+
+// -----
+
+// CHECK: error: 'func.func' op has 1 results, no numerator and denominator of the loss
+func.func @backward(%x: tensor<f32> {train.name = "x"}) -> (tensor<f32> {train.name = "loss_sum"}) {
+  return %x : tensor<f32>
+}
+
+// -----
+
+// CHECK: error: 'func.func' op result 1 has no train.name
+func.func @loss(%x: tensor<f32> {train.name = "x"}) -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32>) {
+  return %x, %x : tensor<f32>, tensor<f32>
+}
+
+// -----
+
+train.variable @w : tensor<4xf32> {role = "parameter"}
+func.func @backward(%x: tensor<f32> {train.name = "x"})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<2xf32> {train.gradient_of = "w"}) {
+  // CHECK: error: 'train.read' op of type 'tensor<2xf32>': @w is of another type
+  %w = train.read @w : tensor<2xf32>
+  return %x, %x, %w : tensor<f32>, tensor<f32>, tensor<2xf32>
+}
+
+// -----
+
+func.func @backward(%x: tensor<f32> {train.name = "x"})
+    -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}) {
+  // CHECK: error: 'train.write' op of type 'tensor<f32>': @w is no variable of the module
+  train.write @w, %x : tensor<f32>
+  return %x, %x : tensor<f32>, tensor<f32>
+}
