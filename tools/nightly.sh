@@ -145,7 +145,7 @@ stage_ranks() {
   tools/build.sh || return 1
   local suite failed=0
   TCC_RANKS_ALL=1 build/bin/ParallelTest --gtest_filter='Communicator.*' || failed=1
-  for suite in ranks ranks_agree shards hybrid virtual_ranks mpi two_machines slurm; do
+  for suite in rank_faults ranks ranks_agree shards hybrid virtual_ranks mpi two_machines slurm; do
     TCC_RANKS_ALL=1 TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_$suite.py || failed=1
   done
   return $failed

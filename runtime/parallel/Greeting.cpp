@@ -12,8 +12,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// "tcranks3": changes with the messages. A machine of another byte order, or another layout, has another number.
-constexpr uint64_t kMagic = 0x33736b6e61726374, kAnyVersion = 0x00ffffffffffffff;
+/// "tcranks4": changes with the messages. A machine of another byte order, or another layout, has another number.
+constexpr uint64_t kMagic = 0x34736b6e61726374, kAnyVersion = 0x00ffffffffffffff;
 /// How long a connection may take for its part.
 constexpr double kGreetingSeconds = 5;
 constexpr uint32_t kMostWords = 4096;

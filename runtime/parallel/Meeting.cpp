@@ -16,9 +16,12 @@ using namespace tcc::runtime;
 
 namespace {
 enum Use : uint32_t { kWatch, kData };
+/// What rank 0 answers: a newcomer is refused, or is in the job with all others, or the job cannot begin.
+enum class Verdict : uint32_t { Refused, Accepted, Failed };
 /// Begins rank 0's answer on a watch connection; so many bytes follow.
 struct Answer {
-  uint32_t accepted = 0, bytes = 0;
+  Verdict verdict = Verdict::Refused;
+  uint32_t bytes = 0;
 };
 constexpr uint32_t kMostAnswer = 1 << 28;
 constexpr size_t kMostStrangers = 64; ///< that are heard at once, besides the ranks
@@ -81,8 +84,8 @@ bool hasEnded(const Descriptor &link) {
 }
 
 /// Answers a watch connection.
-void answer(const Descriptor &link, bool accepted, const std::string &text, Deadline deadline) {
-  const Answer begin{accepted ? 1u : 0u, static_cast<uint32_t>(text.size())};
+void answer(const Descriptor &link, Verdict verdict, const std::string &text, Deadline deadline) {
+  const Answer begin{verdict, static_cast<uint32_t>(text.size())};
   if (sendAll(link, bytesOf(begin), deadline).ok())
     (void)sendAll(link, bytesOf(text), deadline);
 }
@@ -152,7 +155,7 @@ Status Meeting::meet(const SharedMemory *shared) {
   // The others wait for an answer.
   for (uint32_t r = 1; r < place.size && !status.ok(); ++r)
     if (watch[r])
-      answer(watch[r], false, fmt::format("{}: {}", names()[0], status.message()), deadlineIn(1));
+      answer(watch[r], Verdict::Failed, fmt::format("{}: {}", names()[0], status.message()), deadlineIn(1));
   return status;
 }
 
@@ -227,7 +230,7 @@ Status Meeting::gather(Door &open) {
   for (const RankEntry &entry : table)
     packEntry(told, entry);
   for (uint32_t r = 1; r < place.size; ++r)
-    answer(watch[r], true, told.bytes, deadlineIn(seconds));
+    answer(watch[r], Verdict::Accepted, told.bytes, deadlineIn(seconds));
   return Status();
 }
 
@@ -236,7 +239,7 @@ Status Meeting::receive(Guest guest) {
   Unpacker words{guest.words};
   Hello::pack(words, hello);
   auto refuse = [&](const std::string &text) {
-    answer(guest.link, false, text, deadlineIn(1));
+    answer(guest.link, Verdict::Refused, text, deadlineIn(1));
     note(fmt::format("refused a rank {} (host {}, process {}): {}", hello.rank, hello.entry.host, hello.entry.process,
                      text));
     return Status();
@@ -253,7 +256,7 @@ Status Meeting::receive(Guest guest) {
         fmt::format("rank {} (host {}, process {}) says that the job has {} ranks, rank 0 that it has {}; start all of "
                     "them with the same WORLD_SIZE",
                     hello.rank, hello.entry.host, hello.entry.process, hello.size, place.size);
-    answer(guest.link, false, text, deadlineIn(1));
+    answer(guest.link, Verdict::Refused, text, deadlineIn(1));
     return Status(text);
   }
   if (hello.rank == 0 || hello.rank >= place.size || watch[hello.rank])
@@ -291,9 +294,12 @@ Status Meeting::join() {
     text.resize(std::min(begin.bytes, kMostAnswer));
     status = receiveAll(*link, std::as_writable_bytes(std::span(text)), deadline);
   }
-  if (!status.ok())
+  if (!status.ok()) {
+    told = place.launched;
     return status.withContext(context + ", which has ended or is silent");
-  if (!begin.accepted)
+  }
+  told = begin.verdict == Verdict::Failed;
+  if (begin.verdict != Verdict::Accepted)
     return Status(
         fmt::format("rank {} was not taken into the job at {}:{}: {}", place.rank, place.address, place.port, text));
   auto address = peerAddress(*link);
@@ -309,6 +315,13 @@ Status Meeting::join() {
   watch[0] = link.take();
   table[0].port = place.port; // where this rank reaches it
   return told.good ? Status() : error("{}: its answer is damaged", context);
+}
+
+bool tcc::runtime::isTold(Watch &alive, const RankPlace &place, const std::string &first) {
+  const std::optional<std::string> failure = alive.failure();
+  // What rank 0 told the others begins with its name and a colon. Its end is told by startRanks.
+  return place.rank != 0 && failure &&
+         (place.launched || !failure->starts_with(first) || failure->starts_with(first + ": "));
 }
 
 /// Every rank connects to those below it.
@@ -340,7 +353,7 @@ Status Meeting::connect(Watch &alive) {
     Hello::pack(heard, hello);
     const bool isOurs = heard.good && hello.job == job && hello.rank > place.rank && hello.rank < place.size;
     if (!isOurs || hello.use != kData || data[hello.rank]) {
-      answer((*guest)->link, false,
+      answer((*guest)->link, Verdict::Refused,
              "all ranks of the job that listens there have come: give each job a MASTER_PORT of its own",
              deadlineIn(1));
       continue;
@@ -351,7 +364,8 @@ Status Meeting::connect(Watch &alive) {
   door.reset();
   if (status.ok())
     return status;
-  if (!alive.failure())
+  if (!alive.failure(2)) // a broken connection blames nobody
     alive.abort(status.message());
+  told = isTold(alive, place, names()[0]);
   return Status(alive.failure().value_or(status.message()));
 }

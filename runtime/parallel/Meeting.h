@@ -31,6 +31,10 @@ struct RankEntry {
   std::string address; ///< numeric; empty: that of rank 0
 };
 
+/// True if the job has failed and another process tells it: rank 0, whose name is `first`, tells of every failure but
+/// its own end, and startRanks of that.
+bool isTold(Watch &alive, const RankPlace &place, const std::string &first);
+
 class Meeting {
 public:
   Meeting(const RankPlace &place, double seconds);
@@ -43,6 +47,9 @@ public:
 
   /// "rank 2 (host a, process 4711)", by rank.
   std::vector<std::string> names() const;
+
+  /// After an error: rank 0 has it, too, and tells it, or startRanks does.
+  bool told = false;
 
   std::vector<Descriptor> data, watch; ///< by rank
   std::vector<RankEntry> table;        ///< by rank
@@ -59,7 +66,7 @@ private:
 
   const RankPlace &place;
   const double seconds; ///< that each part may take
-  uint64_t job = 0; ///< a number of rank 0's, which ranks say on later connections
+  uint64_t job = 0;     ///< a number of rank 0's, which ranks say on later connections
   std::optional<Door> door;
   mutable int notes = 0;
 };

@@ -96,17 +96,27 @@ Expected<std::vector<bool>> openShared(SharedMemory *shared, const Meeting &meet
 }
 } // namespace
 
-Expected<std::unique_ptr<Links>> tcc::runtime::connectRanks(const RankPlace &place, double seconds) {
+Expected<std::unique_ptr<Links>> tcc::runtime::connectRanks(const RankPlace &place, double seconds, bool *told) {
   auto shared = place.localSize > 1 ? SharedMemory::make(place.rank, place.size, place.localSize) : nullptr;
   Meeting meeting(place, seconds);
-  if (Status status = meeting.meet(shared.get()); !status.ok())
+  auto tell = [&](bool isTold) {
+    if (told)
+      *told = isTold;
+  };
+  if (Status status = meeting.meet(shared.get()); !status.ok()) {
+    tell(meeting.told);
     return status;
+  }
   auto watch = std::make_unique<Watch>(place.rank, meeting.names(), std::move(meeting.watch));
-  if (Status status = meeting.connect(*watch); !status.ok())
+  if (Status status = meeting.connect(*watch); !status.ok()) {
+    tell(meeting.told);
     return status;
+  }
   auto both = openShared(shared.get(), meeting, place.rank, deadlineIn(seconds), *watch);
-  if (!both)
+  if (!both) {
+    tell(isTold(*watch, place, meeting.names()[0]));
     return both.status();
+  }
   std::vector<std::unique_ptr<Wire>> wires;
   auto add = [&](std::unique_ptr<Wire> wire) { return wires.emplace_back(std::move(wire)).get(); };
   Wire *const near = shared ? add(std::move(shared)) : nullptr;

@@ -37,8 +37,8 @@ struct RankPlace {
 
 /// Connects this rank with all others; every rank of the job calls it. Error: not all ranks came within so many
 /// seconds, one has ended meanwhile, this one is not of the job that meets there, or the ranks do not agree on how many
-/// they are.
-Expected<std::unique_ptr<Links>> connectRanks(const RankPlace &place, double seconds = 120);
+/// they are. `told`, if given: another process tells the error, rank 0 or startRanks.
+Expected<std::unique_ptr<Links>> connectRanks(const RankPlace &place, double seconds = 120, bool *told = nullptr);
 
 } // namespace tcc::runtime
 

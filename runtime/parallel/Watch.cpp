@@ -96,7 +96,10 @@ void Watch::fail(const std::string &text) {
 }
 
 std::string Watch::lost(uint32_t other, const Peer &peer, const char *how) const {
-  return fmt::format("{} {}; its last sign of life was in step {}", names[other], how, peer.step);
+  const std::string text = fmt::format("{} {}; its last sign of life was in step {}", names[other], how, peer.step);
+  return pausedSeconds > kSilenceSeconds // so others gave this rank up
+             ? fmt::format("{}; rank {} itself had been stopped for {:.0f} s", text, rank, pausedSeconds)
+             : text;
 }
 
 void Watch::handle(uint32_t from, Peer &peer, uint8_t kind, uint64_t theirStep, const std::string &text) {
@@ -147,9 +150,11 @@ void Watch::run() {
     (void)::poll(entries.data(), entries.size(), millisecondsUntil(nextBeat));
     // Time in which this process did not run, since all of the job or the machine was stopped, counts against nobody.
     const Deadline now = std::chrono::steady_clock::now();
-    if (now - awake > std::chrono::duration<double>(2 * kBeatSeconds))
+    if (now - awake > std::chrono::duration<double>(2 * kBeatSeconds)) {
+      pausedSeconds = std::chrono::duration<double>(now - awake).count();
       for (Peer &peer : peers)
         peer.lastSign += now - awake;
+    }
     awake = now;
     uint64_t count = 0;
     (void)!::read(woken.get(), &count, sizeof(count));

@@ -65,6 +65,7 @@ private:
   const uint32_t rank;
   const std::vector<std::string> names;
   std::vector<Peer> peers; ///< by rank; without a link: not watched from here
+  double pausedSeconds = 0; ///< the last time in which this process did not run
   Descriptor failed, woken;
   std::atomic<uint64_t> step{0};
   std::mutex mutex;

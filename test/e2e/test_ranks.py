@@ -76,16 +76,19 @@ class Jobs(EndToEnd):
         self.addCleanup(self.end, process)
         return process
 
-    def torchrun_like(self, *commands, nodes=None):
-        """Ranks that something else starts, each with its own arguments; their messages and statuses. `nodes`: how many of them
-        each machine has; default: one has all."""
+    def begin(self, *commands, nodes=None, env=lambda rank: {}):
+        """Ranks that something else starts, each with its own arguments and variables. `nodes`: how many of them each machine has;
+        default: one has all."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         places = [(local, size) for size in nodes or [len(commands)] for local in range(size)]
-        ranks = [self.start(*words, env={"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(local),
-                                         "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)})
-                 for rank, (words, (local, size)) in enumerate(zip(commands, places, strict=True))]
-        return [(rank.communicate(timeout=SECONDS)[1].decode(), rank.returncode) for rank in ranks]
+        return [self.start(*words, env={"RANK": str(rank), "WORLD_SIZE": str(len(commands)), "LOCAL_RANK": str(local),
+                                        "LOCAL_WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)} | env(rank))
+                for rank, (words, (local, size)) in enumerate(zip(commands, places, strict=True))]
+
+    def torchrun_like(self, *commands, **how):
+        """The same, until they have ended: their messages and statuses."""
+        return [(rank.communicate(timeout=SECONDS)[1].decode(), rank.returncode) for rank in self.begin(*commands, **how)]
 
     @staticmethod
     def end(process):

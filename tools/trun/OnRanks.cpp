@@ -33,8 +33,8 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
     std::fclose(nowhere);
   if (status.ok())
     return status;
-  // Rank 0 tells of every failure but its own end, and of what all ranks find alike. What it told the others begins with
-  // its name and a colon.
+  // Rank 0 tells of every failure but its own end, and of what all ranks find alike. What it told the others begins
+  // with its name and a colon.
   const std::optional<std::string> failure = ranks->failure();
   const std::string first = ranks->describe(0);
   const bool told = place.launched || !failure || !failure->starts_with(first) || failure->starts_with(first + ": ") ||
@@ -50,7 +50,11 @@ static Status connected(RankPlace place, TrainOptions &options, const std::funct
   place.trust.insecure = options.insecureRanks;
   if (!options.quiet)
     place.note = [](const std::string &text) { printMessage("trun: note: {}\n", text); };
-  auto links = connectRanks(place);
+  constexpr double kSeconds = 120;
+  bool told = false;
+  auto links = connectRanks(place, kSeconds, &told);
+  if (!links && told)
+    return Status("", links.status().exitCode());
   return links ? asRank(place, links.take(), options, body) : links.status();
 }
 

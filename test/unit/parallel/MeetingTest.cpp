@@ -233,14 +233,17 @@ TEST(Meeting, OfTwoRanksOfOneNumberTheFirstStays) {
 TEST(Meeting, ARankThatEndsDuringTheStartEndsTheOthersAndTheMissingAreNamed) {
   Job job(4);
   std::string first, second;
-  std::thread zero([&] { first = connectRanks(job.place(0), 60).message(); });
-  std::thread one([&] { second = connectRanks(job.place(1), 60).message(); });
+  bool toldByFirst = false, toldBySecond = false;
+  std::thread zero([&] { first = connectRanks(job.place(0), 60, &toldByFirst).message(); });
+  std::thread one([&] { second = connectRanks(job.place(1), 60, &toldBySecond).message(); });
   EXPECT_FALSE(connectRanks(job.place(2), 0.5).ok()); // gives up, and its connection closes
   zero.join();
   one.join();
   EXPECT_TRUE(contains(first, "rank 2 (host ")) << first;
   EXPECT_TRUE(contains(first, "has ended while ranks were still to come: missing rank")) << first;
   EXPECT_TRUE(contains(second, first)) << second;
+  EXPECT_FALSE(toldByFirst);
+  EXPECT_TRUE(toldBySecond) << "rank 0 tells it";
 }
 
 TEST(Meeting, RanksMeetAtAnAddressOfIPv6) {
