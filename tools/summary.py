@@ -1,4 +1,4 @@
-"""Prints where the time of tools/test.sh went, then the line "N passed, N failed", from ctest's JUnit file.
+"""Prints where the time of tools/test.sh went and which tests took longest, then the line "N passed, N failed", from ctest's JUnit file.
 
 A test that skips itself, since the machine lacks instructions that it needs, is neither: it is named on a line of its own.
 A shard, which runs many cases in one process, counts as its cases: test/run_shard.py wrote their results beside the JUnit file.
@@ -46,11 +46,12 @@ def main():
     parser.add_argument("--set-up", type=float, default=0, help="seconds")
     parser.add_argument("--build", type=float, default=0, help="seconds")
     options = parser.parse_args()
-    passed, failed, skipped, seconds = 0, [], [], collections.Counter()
+    passed, failed, skipped, seconds, longest = 0, [], [], collections.Counter(), collections.Counter()
     for name, status, spent in results(options.junit):
         # "e2e.zoo.mlp" and "lit.passes/Fuse.mlir" count as e2e and lit, a GoogleTest "Suite.case" as unit.
         stage = name.split(".")[0]
         seconds[stage if stage in ("e2e", "lit") else "unit"] += spent
+        longest[name] = spent
         if status == "passed":
             passed += 1
         elif status == "skipped":
@@ -63,6 +64,7 @@ def main():
         print(f"failed: {name}")
     stages = ", ".join(f"{stage} {seconds[stage]:.0f} s" for stage in sorted(seconds))
     print(f"time: set-up {options.set_up:.0f} s, build {options.build:.0f} s; tests, each on its own: {stages}")
+    print("longest: " + ", ".join(f"{name} {spent:.0f} s" for name, spent in longest.most_common(10)))
     print(f"{passed} passed, {len(failed)} failed")
     return 1 if failed or not passed else 0
 

@@ -60,7 +60,7 @@ def run(words):
 
 
 class Graph:
-    def __init__(self, seed, folder, count=0, cards=False):
+    def __init__(self, seed, folder, count=0, cards=False, way=None):
         self.seed, self.folder = seed, folder
         self.model, self.inputs, self.weights = generate.graph(seed)
         folder.mkdir(parents=True)
@@ -73,7 +73,7 @@ class Graph:
         if self.sampled:
             safetensors.numpy.save_file({n: np.concatenate([x, x]) for n, x in self.inputs.items()}, folder / "data.safetensors")
         ways = [w for w in WAYS if (self.sampled or WAYS[w][2] != "update") and (cards or w != "a card")]
-        self.ways = random.Random(seed).sample(ways, min(count, len(ways)))
+        self.ways = random.Random(seed).sample(ways, min(count, len(ways))) if way is None else [w for w in ways if w == way]
         self.loss = self.truth = self.own = None
 
     def reference(self, expected):
@@ -82,17 +82,27 @@ class Graph:
             return False
         if oracle:
             self.loss, self.truth = oracle.evaluate(self.model, self.inputs, self.weights)
-            # Sums that cancel may be exact in f32 by chance: the error is the larger of f32's and that of f64 whose results and
-            # gradients are rounded at random.
-            errors = [oracle.evaluate(self.model, self.inputs, self.weights, torch.float32)[1],
-                      oracle.evaluate(self.model, self.inputs, self.weights, rounding=self.seed)[1]]
-            self.own = {n: max(float(np.max(np.abs(e[n] - t), initial=0)) for e in errors) for n, t in self.truth.items()}
+            # Sums that cancel may be exact in f32 by chance: the error is the larger of f32's and that of random rounding.
+            self.own = self.errors([oracle.evaluate(self.model, self.inputs, self.weights, torch.float32)[1], self.rounded(0, 2.0 ** -24)])
             return bool(np.isfinite(self.loss)) and all(np.isfinite(t).all() for t in self.truth.values())
         self.numbers = expected.get(str(self.seed))
         return self.numbers is not None
 
+    def rounded(self, draw, unit):
+        """Gradients of f64 whose nodes' results and gradients are rounded at random."""
+        return oracle.evaluate(self.model, self.inputs, self.weights, rounding=1000 * self.seed + draw, unit=unit)[1]
+
+    def errors(self, others):
+        return {n: max(float(np.max(np.abs(other[n] - t), initial=0)) for other in others) for n, t in self.truth.items()}
+
     # Comparisons, each "" or what is wrong.
-    def against_numbers(self, gradients, factor=1.0):
+    def against_bf16(self, gradients):
+        """Roughly, and more roughly where bf16's rounding of a value decides a step, as that of HardSigmoid's derivative."""
+        flips = self.truth and self.errors([self.rounded(draw, 2.0 ** -8) for draw in range(16)])
+        return self.against_numbers(gradients, ROUGHLY / TOLERANCE, flips and {n: 2 * error for n, error in flips.items()})
+
+    def against_numbers(self, gradients, factor=1.0, allowed=None):
+        """`allowed`: the error that rounding explains, by weight."""
         if self.truth is not None:
             largest = max((np.max(np.abs(t), initial=0) for t in self.truth.values()), default=0)
             for name, t in self.truth.items():
@@ -100,7 +110,7 @@ class Graph:
                 if got.shape != t.shape:
                     return f"gradient by {name} has shape {got.shape}, not {t.shape}"
                 error = float(np.max(np.abs(got - t), initial=0)) if np.isfinite(got).all() else np.inf
-                bound = max(factor * TOLERANCE * max(np.max(np.abs(t), initial=0), FLOOR * largest), 30 * factor * self.own[name])
+                bound = max(factor * TOLERANCE * max(np.max(np.abs(t), initial=0), FLOOR * largest), (allowed or {}).get(name, 30 * factor * self.own[name]))
                 if error > bound + 1e-7:
                     return f"gradient by {name} is off by {error:.2g} of {np.max(np.abs(t), initial=0):.2g} (rounding: {self.own[name]:.1g})"
             return ""
@@ -179,20 +189,18 @@ def check_way(options, g, way, base):
     if problem:
         return "without fusion: " + problem
     differing = [n for n in apart if found[n].tobytes() != apart[n].tobytes()]
-    return f"other bits of {', '.join(differing)} than without fusion" if differing else g.against_numbers(found, ROUGHLY / TOLERANCE)
+    return f"other bits of {', '.join(differing)} than without fusion" if differing else g.against_bf16(found)
 
 
 def check_group(options, expected, seeds):
     """[(seed, way, message)] of a few graphs."""
     findings = []
     with tempfile.TemporaryDirectory(prefix="graphs-") as folder:
-        graphs = [Graph(seed, pathlib.Path(folder) / str(seed), options.ways, bool(options.emulation)) for seed in seeds]
+        graphs = [Graph(seed, pathlib.Path(folder) / str(seed), options.ways, bool(options.emulation), options.way) for seed in seeds]
         graphs = [g for g in graphs if g.reference(expected)]
         bases = {}
         for way in [None, *WAYS]:
             chosen = [g for g in graphs if way is None or (way in g.ways and g in bases)]
-            if options.way and way not in (None, options.way):
-                continue
             if not chosen:
                 continue
             problems = compile_group(options, chosen, way) if way is None or WAYS[way][0] else {}

@@ -169,21 +169,25 @@ OPS = {
 
 
 class Rounded(torch.autograd.Function):
-    """Changes each element, and each element of the gradient, by up to one rounding of f32, at random."""
+    """Changes each element, and each element of the gradient, by up to `unit` of it, at random."""
     @staticmethod
-    def forward(ctx, x, draw):
-        ctx.draw = draw
-        return x * (1 + 2.0 ** -24 * (2 * torch.rand(x.shape, generator=draw, dtype=x.dtype) - 1))
+    def forward(ctx, x, draw, unit):
+        ctx.draw, ctx.unit = draw, unit
+        return x * (1 + unit * (2 * torch.rand(x.shape, generator=draw, dtype=x.dtype) - 1))
 
     @staticmethod
     def backward(ctx, grad):
-        return Rounded.forward(ctx, grad, ctx.draw), None
+        return Rounded.forward(ctx, grad, ctx.draw, ctx.unit), None, None
 
 
-def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None):
-    """(loss, gradient by weight), numpy in f64. `rounding`: a seed; what nodes compute, and gradients, are rounded to f32 at
-    random."""
+def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None, unit=2.0 ** -24):
+    """(loss, gradient by weight), numpy in f64. `rounding`: a seed; what nodes compute, and gradients, change at random by up
+    to `unit` (f32's rounding) of each element; so do, where that is more than f32's, the values that nodes read."""
     found = {}
+
+    def round(x):
+        return Rounded.apply(x, draw, unit) if draw and x.is_floating_point() else x
+
     draw = None if rounding is None else torch.Generator().manual_seed(rounding)
     for i in model.graph.initializer:
         t = torch.tensor(numpy_helper.to_array(i))
@@ -194,9 +198,10 @@ def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None):
         t = torch.tensor(x)
         found[name] = t.to(dtype) if t.is_floating_point() else t
     for node in model.graph.node:
-        results = OPS[node.op_type]([found[n] for n in node.input], attributes(node))
+        read = [found[n] for n in node.input]
+        results = OPS[node.op_type]([round(x) for x in read] if unit > 2.0 ** -24 else read, attributes(node))
         for name, result in zip(node.output, results if len(node.output) > 1 else [results]):
-            found[name] = Rounded.apply(result, draw) if draw and result.is_floating_point() else result
+            found[name] = round(result)
     loss = found["loss"]
     grads = torch.autograd.grad(loss, [found[n] for n in weights], allow_unused=True) if loss.requires_grad else [None] * len(weights)
     return float(loss.detach()), {n: (np.zeros(found[n].shape) if g is None else g.double().numpy()) for n, g in zip(weights, grads)}
