@@ -89,8 +89,8 @@ class Graph:
         return self.numbers is not None
 
     def rounded(self, draw, unit):
-        """Gradients of f64 whose nodes' results and gradients are rounded at random."""
-        return oracle.evaluate(self.model, self.inputs, self.weights, rounding=1000 * self.seed + draw, unit=unit)[1]
+        """Gradients in f64, everything rounded at random."""
+        return oracle.evaluate(self.model, self.inputs, self.weights, rounding=oracle.Rounding(1000 * self.seed + draw, unit))[1]
 
     def errors(self, others):
         return {n: max(float(np.max(np.abs(other[n] - t), initial=0)) for other in others) for n, t in self.truth.items()}

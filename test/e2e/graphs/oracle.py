@@ -2,11 +2,14 @@
 
 Each op is PyTorch's own function of that meaning, written from ONNX's text, apart from the compiler.
 """
+import contextlib
+
 import numpy as np
 import onnx
 import torch
 import torch.nn.functional as F
 from onnx import numpy_helper
+from torch.overrides import TorchFunctionMode
 
 
 def attributes(node):
@@ -180,15 +183,22 @@ class Rounded(torch.autograd.Function):
         return Rounded.forward(ctx, grad, ctx.draw, ctx.unit), None, None
 
 
-def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None, unit=2.0 ** -24):
-    """(loss, gradient by weight), numpy in f64. `rounding`: a seed; what nodes compute, and gradients, change at random by up
-    to `unit` (f32's rounding) of each element; so do, where that is more than f32's, the values that nodes read."""
+class Rounding(TorchFunctionMode):
+    """Rounds the results of all functions of PyTorch at random, so inside of the ops above, too."""
+    def __init__(self, seed, unit):
+        super().__init__()
+        self.draw, self.unit = torch.Generator().manual_seed(seed), unit
+
+    def rounded(self, x):
+        return Rounded.apply(x, self.draw, self.unit) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        return self.rounded(function(*args, **(kwargs or {})))
+
+
+def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None):
+    """(loss, gradient by weight), numpy in f64. `rounding`: a Rounding."""
     found = {}
-
-    def round(x):
-        return Rounded.apply(x, draw, unit) if draw and x.is_floating_point() else x
-
-    draw = None if rounding is None else torch.Generator().manual_seed(rounding)
     for i in model.graph.initializer:
         t = torch.tensor(numpy_helper.to_array(i))
         found[i.name] = t.to(dtype) if t.is_floating_point() else t
@@ -197,11 +207,13 @@ def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None, unit=2.
     for name, x in inputs.items():
         t = torch.tensor(x)
         found[name] = t.to(dtype) if t.is_floating_point() else t
-    for node in model.graph.node:
-        read = [found[n] for n in node.input]
-        results = OPS[node.op_type]([round(x) for x in read] if unit > 2.0 ** -24 else read, attributes(node))
-        for name, result in zip(node.output, results if len(node.output) > 1 else [results]):
-            found[name] = round(result)
+    with rounding or contextlib.nullcontext():
+        for node in model.graph.node:
+            read = [found[n] for n in node.input]
+            if rounding and rounding.unit > 2.0 ** -24:     # inputs and weights have f32's bits already
+                read = [rounding.rounded(x) for x in read]
+            results = OPS[node.op_type](read, attributes(node))
+            found |= zip(node.output, results if len(node.output) > 1 else [results])
     loss = found["loss"]
     grads = torch.autograd.grad(loss, [found[n] for n in weights], allow_unused=True) if loss.requires_grad else [None] * len(weights)
     return float(loss.detach()), {n: (np.zeros(found[n].shape) if g is None else g.double().numpy()) for n, g in zip(weights, grads)}
