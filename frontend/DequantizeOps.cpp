@@ -26,6 +26,8 @@ Status Dequantization::quantizeLinear(const NodeProto &node) {
   if (!quantizer)
     return quantizer.status();
   const std::string x = resolve(inputOf(node, 0));
+  if (reals.count(inputOf(node, 0)) || dynamic.count(inputOf(node, 0)) || products.count(inputOf(node, 0)))
+    return error("it quantises \"{}\", which is quantised already", inputOf(node, 0));
   // A weight is within its range.
   if (constants.has(x)) {
     reals[node.output(0)] = {x, *quantizer};

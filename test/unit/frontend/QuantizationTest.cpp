@@ -198,7 +198,11 @@ TEST_F(Quantization, DequantizedProductsKeepTheirZeroPoints) {
         problem(fromText(head + " q = QuantizeLinear(x, s, z) p = MatMulInteger(q, w, " + point + ", z)" + tail),
                 options),
         HasSubstr("it reads \"q\" with another zero point than it was quantised by"));
-  // What is floating-point is no quantised tensor.
+  // What is floating-point is no quantised tensor, and what is quantised none that could be.
+  EXPECT_THAT(problem(fromText(head + " q = QuantizeLinear(x, s, z) r = QuantizeLinear(q, s, z)"
+                                      " y = DequantizeLinear(r, s, z) }"),
+                      options),
+              HasSubstr("it quantises \"q\", which is quantised already"));
   EXPECT_THAT(problem(fromText(head + " q = QuantizeLinear(x, s, z) r = DequantizeLinear(q, s, z)"
                                       " y = DequantizeLinear(r, s, z) }"),
                       options),
