@@ -241,8 +241,16 @@ Expected<AtomicFile> AtomicFile::create(const std::string &path, OwnFile kind, T
 
 Status AtomicFile::check(const std::string &path, OwnFile kind) {
   const Target target = followsLinks(kind) ? followLinks(path) : entryAt(path);
-  const bool there = !target.problem && !target.descriptor && target.status && S_ISREG(target.status->st_mode);
-  return there ? checkReplaceable(target.place, kind, path) : Status();
+  if (target.problem || target.descriptor)
+    return target.problem ? cannotWrite(path, target.problem) : Status();
+  if (!target.status) {
+    const std::string folder = folderOf(target.place);
+    struct stat status {};
+    if (::stat(folder.c_str(), &status) != 0 || ::faccessat(AT_FDCWD, folder.c_str(), W_OK, AT_EACCESS) != 0)
+      return cannotWrite(path, errno);
+    return S_ISDIR(status.st_mode) ? Status() : cannotWrite(path, ENOTDIR);
+  }
+  return S_ISREG(target.status->st_mode) ? checkReplaceable(target.place, kind, path) : Status();
 }
 
 AtomicFile::AtomicFile(AtomicFile &&other) noexcept

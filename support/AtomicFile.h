@@ -43,7 +43,7 @@ public:
   /// reader. Error: the folder is missing or unwritable, or `path` is a folder, may not be written, or is not of ours.
   static Expected<AtomicFile> create(const std::string &path, OwnFile kind, Through through = Through::Cache);
 
-  /// What create() would refuse of a file that is there, before any work is done.
+  /// What create() would refuse of a file that is there, or of the folder of one that is not, before any work is done.
   static Status check(const std::string &path, OwnFile kind);
 
   AtomicFile(AtomicFile &&other) noexcept;

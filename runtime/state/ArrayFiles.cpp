@@ -249,6 +249,10 @@ Expected<ArrayFormat> tcc::runtime::arrayFormatOf(const std::string &path, std::
       kExitUsage);
 }
 
+Status tcc::runtime::checkPlace(const std::string &path, ArrayFormat format) {
+  return AtomicFile::check(path, format == ArrayFormat::Safetensors ? OwnFile::Weights : OwnFile::Arrays);
+}
+
 Status tcc::runtime::checkArrays(const std::string &path, ArrayFormat format, const std::vector<ArraySpec> &arrays) {
   if (format == ArrayFormat::Safetensors)
     return Status();

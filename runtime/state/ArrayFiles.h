@@ -24,6 +24,9 @@ struct ArraySpec {
   plan::TensorType type;
   int sampleAxis = -1; ///< -1: none
 };
+/// Error: what writeArrays would refuse of the place, before any array is computed.
+Status checkPlace(const std::string &path, ArrayFormat format);
+
 /// Error: the format cannot hold these arrays, and which can.
 Status checkArrays(const std::string &path, ArrayFormat format, const std::vector<ArraySpec> &arrays);
 

@@ -221,6 +221,11 @@ class Tables(EndToEnd):
             self.refuse(1, [name.replace(".", r"\.") + ": it exists and is not an unchanged file that trun wrote here", "another name"],
                         *words, name)
             self.assertEqual((self.folder / name).read_bytes(), changed)
+        # Before anything is read.
+        early = [*words, "p.csv"]
+        early[early.index("d.csv")] = "absent.csv"
+        self.refuse(1, [r"p\.csv: it exists"], *early)
+        self.refuse(1, ["nowhere/p.npz: cannot write: No such file or directory"], *early[:-1], "nowhere/p.npz")
         self.refuse(2, [r"p\.pickle", r"\.safetensors, \.npz, \.npy, \.csv"], *words, "p.pickle")
         self.assertFalse((self.folder / "p.pickle").exists())
         batch = self.save("b.safetensors", x=X[:8], labels=LABELS[:8])

@@ -205,6 +205,8 @@ Status predictCommand(const Options &options) {
   auto format = arrayFormatOf(options.outputs, kFormats);
   if (!format)
     return format.status().withContext("--outputs");
+  if (Status status = checkPlace(options.outputs, *format); !status.ok())
+    return status;
   auto prepared = prepare(options, entries::kPredict, options.inputs);
   return prepared ? predict(*prepared->runner, *prepared->data.reader, options.outputs, *format) : prepared.status();
 }
@@ -214,6 +216,8 @@ Status gradientsCommand(const Options &options) {
   auto format = arrayFormatOf(options.outputs, kFormats);
   if (!format)
     return format.status().withContext("--outputs");
+  if (Status status = checkPlace(options.outputs, *format); !status.ok())
+    return status;
   auto prepared = prepare(options, entries::kGradients, options.inputs);
   return prepared ? writeGradients(*prepared->runner, *prepared->data.reader, options.outputs, *format)
                   : prepared.status();
