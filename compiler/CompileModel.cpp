@@ -41,6 +41,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <functional>
 #include <set>
 
 using namespace mlir;
@@ -330,10 +331,11 @@ private:
   /// Values inside the graph, or outputs, that losses are made of.
   std::vector<std::string> lossValues() const {
     std::vector<std::string> values = recipe.loss.of;
-    for (const Recipe &phase : recipe.phases)
-      for (const std::string &value : phase.loss.of)
-        if (!llvm::is_contained(values, value))
-          values.push_back(value);
+    for (const std::vector<Recipe> &parts : {std::cref(recipe.losses), std::cref(recipe.phases)})
+      for (const Recipe &part : parts)
+        for (const std::string &value : part.loss.of)
+          if (!llvm::is_contained(values, value))
+            values.push_back(value);
     return values;
   }
 

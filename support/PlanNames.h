@@ -60,6 +60,9 @@ constexpr bool isOfUpdate(std::string_view entry) { return runsPerUpdate(entry, 
 /// Outputs of entries (Port.name) besides the graph's own.
 namespace outputs {
 inline constexpr char kLossSum[] = "loss_sum", kLossWeight[] = "loss_weight"; ///< the loss is their quotient
+/// Before the name of one of several losses: its own numerator and denominator.
+inline constexpr std::string_view kTermSum = "loss_sum/", kTermWeight = "loss_weight/";
+constexpr bool isTerm(std::string_view output) { return output.starts_with(kTermSum) || output.starts_with(kTermWeight); }
 inline constexpr char kCorrect[] = "correct", kCounted[] = "counted";         ///< accuracy is their quotient
 inline constexpr char kGradNorm[] = "grad_norm";
 /// Of `evaluate`, for metrics that the host computes: the value that the loss is of, its classes last, and its target.

@@ -61,7 +61,14 @@ void emitUpdate(const Recipe &recipe, ArrayAttr groups, ArrayAttr scalars, plan:
   training.set_loss_kind(recipe.loss.kind.empty() ? "graph" : recipe.loss.kind);
   training.set_loss_output(recipe.loss.output);
   training.set_target(recipe.loss.target);
+  training.set_sample_weight(recipe.loss.sampleWeight);
   training.set_shift(recipe.loss.shift);
+  for (const Recipe &one : recipe.losses) {
+    plan::LossTerm &term = *training.add_losses();
+    term.set_name(one.lossName);
+    term.set_scale(one.lossScale);
+    term.set_sample_weight(one.loss.sampleWeight);
+  }
 }
 
 void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {

@@ -17,7 +17,7 @@ using Result = std::pair<int32_t, int32_t>;  // instruction, operand that it wri
 
 bool isLoss(const plan::Plan &plan, const std::string &output) {
   return output == outputs::kLossSum || output == outputs::kLossWeight || output == outputs::kCorrect ||
-         (!output.empty() && output == plan.training().loss_output());
+         outputs::isTerm(output) || (!output.empty() && output == plan.training().loss_output());
 }
 
 const plan::Variable *variableOf(const plan::Plan &plan, const plan::Entry &entry, uint32_t buffer) {

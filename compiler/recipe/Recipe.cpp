@@ -51,6 +51,8 @@ void notePlaces(Recipe &recipe, const toml::table &table, const std::string &pre
 Status recipe::applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix) {
   for (const auto &[entry, value] : table) {
     std::string name = join(prefix, entry.str());
+    if (name == "loss" && value.is_array())
+      continue; // finishLosses reads them all together
     const std::string place = recipe.at(name);
     if (const recipe::Key *key = recipe::findKey(name)) {
       if (key->change == recipe::Change::Later)
@@ -95,10 +97,16 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
     Expected<toml::table> table = recipe::parseSetting(setting);
     if (!table)
       return table.status();
+    if (merged["loss"].is_array() && (*table)["loss"].is_table())
+      return error("--set {}: the recipe has several losses ([[loss]]), and one key cannot say which it means; change "
+                   "the recipe, or replace all of them with --set 'loss=[{{ … }}, {{ … }}]'",
+                   setting);
     notePlaces(recipe, *table, "", setting.starts_with("model.fix.") ? "--fix" : "--set");
     merge(merged, *table);
   }
   if (Status status = recipe::applyTable(recipe, merged); !status.ok())
+    return status;
+  if (Status status = recipe::finishLosses(recipe, merged); !status.ok())
     return status;
   if (Status status = recipe::finishOptimizer(recipe); !status.ok())
     return status;

@@ -26,6 +26,7 @@ struct LossSettings {
   std::string kind;              ///< one of lossKinds(); empty: none given
   std::vector<std::string> of;   ///< graph outputs or values inside the graph; empty: the only floating-point output
   std::string target;            ///< new or existing graph input
+  std::string sampleWeight;      ///< likewise: a weight for each sample; empty: each counts once
   std::optional<int64_t> classAxis;
   bool shift = false;
   int64_t ignoreIndex = -100;
@@ -240,6 +241,10 @@ struct Recipe {
   std::string epilogues = "exact";                 ///< compiler.epilogues
   std::string cubins = "auto";                     ///< compiler.cubins
   std::optional<double> recomputeTime;             ///< compiler.recompute_time; unset: the target's
+  /// [[loss]]: each a recipe of its own, with the members below; `loss` is the first one's. None: one loss.
+  std::vector<Recipe> losses;
+  std::string lossName;
+  double lossScale = 1; ///< the factor of its quotient in the sum of all
   /// [[phase]]: each a recipe of its own, with the members below; none: one optimizer.
   std::vector<Recipe> phases;
   std::string phase;                        ///< its name

@@ -120,6 +120,10 @@ Expected<Recipe> readPhase(const Recipe &recipe, const toml::table &whole, const
   const toml::table tables = tablesOf(whole, table);
   if (Status status = applyTable(phase, tables); !status.ok())
     return status;
+  if (const toml::table *loss = table["loss"].as_table())
+    for (const char *key : {"name", "scale"})
+      if (loss->contains(key))
+        return error("loss.{} belongs to one of several losses ([[loss]]), and a phase has one; remove it", key);
   if (number > 0)
     phase.evaluate.metrics.clear(); // evaluations compute the first phase's loss
   for (auto finish : {finishOptimizer, finishLossAndSchedule})

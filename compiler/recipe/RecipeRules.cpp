@@ -85,7 +85,12 @@ static std::vector<std::string> without(std::vector<std::string> names, const st
   return names;
 }
 
-Status finishLossAndSchedule(Recipe &recipe) {
+struct Needs {
+  const char *key;
+  std::vector<std::string> kinds;
+};
+
+Status finishLoss(Recipe &recipe) {
   LossSettings &loss = recipe.loss;
   // --set loss.output replaces a loss that the file makes, and the other way round.
   if (!loss.output.empty() && isOverridden(recipe, "loss.kind", "loss.output"))
@@ -95,13 +100,10 @@ Status finishLossAndSchedule(Recipe &recipe) {
   if (!loss.output.empty() && !loss.kind.empty())
     return error("{}loss.output and loss.kind exclude each other: the loss is a graph output, or made from one",
                        recipe.at("loss.output"));
-  struct Needs {
-    const char *key;
-    std::vector<std::string> kinds;
-  };
   const Needs table[] = {
       {"loss.of", lossKinds()},
       {"loss.target", without(lossKinds(), "triplet")},
+      {"loss.sample_weight", lossKinds()},
       {"loss.class_axis", {"cross_entropy", "nll", "ctc", "dice"}},
       {"loss.shift", {"cross_entropy", "nll"}},
       {"loss.ignore_index", {"cross_entropy", "nll", "ctc"}},
@@ -148,6 +150,13 @@ Status finishLossAndSchedule(Recipe &recipe) {
                        recipe.at("loss.input"));
   if (loss.reduction == "batchmean" && loss.kind != "kl_div")
     return error("{}loss.reduction \"batchmean\" belongs to kl_div", recipe.at("loss.reduction"));
+  return Status::success();
+}
+
+Status finishLossAndSchedule(Recipe &recipe) {
+  if (recipe.losses.empty()) // else each has its own
+    if (Status status = finishLoss(recipe); !status.ok())
+      return status;
   const ScheduleSettings &schedule = recipe.schedule;
   auto given = [&](const char *name) { return schedule.numbers.count(name) != 0; };
   const std::string kindPlace = recipe.at("schedule.kind");

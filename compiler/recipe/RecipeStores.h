@@ -24,10 +24,14 @@ const std::map<std::string, Store, std::less<>> &allStores();
 /// Fills in defaults of the optimizer's kind and refuses keys that the kind does not have.
 Status finishOptimizer(Recipe &recipe);
 /// The same for the loss and the schedule.
+Status finishLoss(Recipe &recipe);
 Status finishLossAndSchedule(Recipe &recipe);
 
 /// Stores every value of `table` and its tables. Error: an unknown key, a wrong value, with their places.
 Status applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix = "");
+
+/// Reads [[loss]] of the merged tables. Error: what a loss lacks or repeats, with its place.
+Status finishLosses(Recipe &recipe, const toml::table &merged);
 
 /// Reads [[phase]] of the merged tables; recipe.loss and evaluate.metrics become those of evaluations. Error: what a
 /// phase lacks or repeats, with its place.

@@ -104,16 +104,17 @@ def series(folder):
 
 
 def tabular(folder):
-    """customers.csv: six numbers, two categories and a rare outcome."""
+    """customers.csv: six numbers, two categories, what a customer pays, and a rare outcome."""
     rng = np.random.default_rng(4)
     n = 4000
     numbers, city, plan = rng.normal(size=(n, 6)), rng.integers(0, 12, n), rng.integers(0, 4, n)
     score = 1.5 * numbers[:, 0] - numbers[:, 1] * numbers[:, 2] + np.array([-1, 0, 0.5, 1.5])[plan] + (city % 3 == 0) - 2.6
     churned = rng.random(n) < 1 / (1 + np.exp(-2 * score))
+    revenue = 5 + 10 * plan + rng.exponential(20, n)
     with open(folder / "customers.csv", "w") as out:
-        print(*(f"numbers.{i}" for i in range(6)), "city", "plan", "churned", sep=",", file=out)
+        print(*(f"numbers.{i}" for i in range(6)), "city", "plan", "revenue", "churned", sep=",", file=out)
         for row in range(n):
-            print(*(f"{v:.4f}" for v in numbers[row]), city[row], plan[row], int(churned[row]), sep=",", file=out)
+            print(*(f"{v:.4f}" for v in numbers[row]), city[row], plan[row], f"{revenue[row]:.2f}", int(churned[row]), sep=",", file=out)
 
 
 DATA = {"images": images, "finetune": finetune, "text": text, "capitals": capitals, "bert": bert, "segmentation": segmentation, "series": series,

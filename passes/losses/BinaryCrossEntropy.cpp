@@ -31,7 +31,7 @@ LossResult reduceWeighted(const LossInputs &inputs, Expr loss) {
     loss = loss * constantVector(loss, inputs.settings.weight, elementTypeOf(loss))
                       .reshape(shapeOf(loss).empty() ? llvm::ArrayRef<int64_t>()
                                                      : llvm::ArrayRef<int64_t>(inputs.settings.weight.size()));
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 /// −y·ln x − (1 − y)·ln(1 − x), each logarithm at least −100. Where a logarithm has no finite value the derivative is
@@ -72,7 +72,7 @@ LossResult buildFocal(const LossInputs &inputs) {
   }
   if (alpha >= 0)
     loss = loss * (alpha * y + (1 - alpha) * (1.0 - y));
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 } // namespace

@@ -61,9 +61,15 @@ CountedTargets countTargets(const LossInputs &inputs) {
 
 LossResult reduceTargets(const LossInputs &inputs, const CountedTargets &targets, const Expr &elements) {
   const Expr zero = elements.like(0);
-  Expr counted = sumAll(targets.valid.cast(elementTypeOf(elements)));
-  Expr sum = sumAll(targets.valid.select(elements, zero));
-  Expr weight = targets.weight ? sumAll(targets.valid.select(*targets.weight, zero)) : counted;
+  Expr counted = sumAll(targets.valid.cast(elementTypeOf(elements))), numerators = elements;
+  std::optional<Expr> weights = targets.weight;
+  if (inputs.sampleWeight) {
+    Expr ofSamples = sampleWeightsOf(inputs, elements).broadcast(shapeOf(elements));
+    numerators = numerators * ofSamples;
+    weights = weights ? *weights * ofSamples : ofSamples;
+  }
+  Expr sum = sumAll(targets.valid.select(numerators, zero));
+  Expr weight = weights ? sumAll(targets.valid.select(*weights, zero)) : counted;
   if (inputs.settings.reduction == "sum")
     weight = sum.like(1);
   Expr hit =
@@ -108,7 +114,7 @@ LossResult buildFromProbabilities(const LossInputs &inputs) {
   if (!inputs.settings.weight.empty())
     shares = shares * classWeights(inputs);
   Expr rows = (shares * (logSumExp(inputs) - inputs.prediction)).sum({inputs.classAxis});
-  LossResult result = reduceElements(rows, inputs.settings);
+  LossResult result = reduceElements(rows, inputs);
   Expr hit = argMax(inputs, inputs.prediction).compare(CompareKind::eq, argMax(inputs, target));
   result.correct = sumAll(hit.cast(elementTypeOf(rows)));
   result.counted = result.sum.like(double(tensorTypeOf(rows).getNumElements()));

@@ -61,7 +61,7 @@ LossResult buildCtc(const LossInputs &inputs) {
     Expr length = targetLengths.cast(elementTypeOf(x));
     loss = loss / length.compare(CompareKind::lt, 1).select(length.like(1), length);
   }
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 std::optional<LossProblem> checkCtc(const LossInputs &inputs) {

@@ -23,7 +23,7 @@ LossResult buildDice(const LossInputs &inputs) {
       summed.push_back(dim);
   double smooth = inputs.settings.smooth;
   Expr overlap = 2.0 * (p * y).sum(summed) + smooth, total = p.sum(summed) + y.sum(summed) + smooth;
-  return reduceElements(1.0 - overlap / total, inputs.settings);
+  return reduceElements(1.0 - overlap / total, inputs);
 }
 
 std::optional<LossProblem> checkDice(const LossInputs &inputs) {

@@ -14,19 +14,17 @@ Expr difference(const LossInputs &inputs) { return inputs.prediction - inputs.ta
 
 LossResult buildMse(const LossInputs &inputs) {
   Expr d = difference(inputs);
-  return reduceElements(d * d, inputs.settings);
+  return reduceElements(d * d, inputs);
 }
 
-LossResult buildL1(const LossInputs &inputs) {
-  return reduceElements(difference(inputs).apply<AbsOp>(), inputs.settings);
-}
+LossResult buildL1(const LossInputs &inputs) { return reduceElements(difference(inputs).apply<AbsOp>(), inputs); }
 
 /// |d| ≤ δ: d²/2, else δ(|d| − δ/2).
 LossResult buildHuber(const LossInputs &inputs) {
   double delta = inputs.settings.delta;
   Expr z = difference(inputs).apply<AbsOp>();
   Expr loss = z.compare(CompareKind::le, delta).select(z * z * 0.5, (z - 0.5 * delta) * delta);
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 /// |d| < β: d²/(2β), else |d| − β/2; β = 0 is l1.
@@ -36,7 +34,7 @@ LossResult buildSmoothL1(const LossInputs &inputs) {
     return buildL1(inputs);
   Expr z = difference(inputs).apply<AbsOp>();
   Expr loss = z.compare(CompareKind::lt, beta).select(z * z * 0.5 / beta, z - 0.5 * beta);
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 } // namespace

@@ -4,6 +4,7 @@
 // the samples.
 //
 //===----------------------------------------------------------------------===//
+#include "passes/Common.h"
 #include "passes/losses/Loss.h"
 
 using namespace mlir;
@@ -22,9 +23,13 @@ LossResult buildKlDiv(const LossInputs &inputs) {
     Expr entropy = positive.select(y * positive.select(y, y.like(1)).log(), y.like(0));
     loss = entropy - y * x;
   }
-  LossResult result = reduceElements(loss, inputs.settings);
-  if (inputs.settings.reduction == "batchmean")
-    result.weight = result.sum.like(shapeOf(x).empty() ? 1 : double(shapeOf(x).front()));
+  LossResult result = reduceElements(loss, inputs);
+  if (inputs.settings.reduction == "batchmean") {
+    const double samples = shapeOf(x).empty() ? 1 : double(shapeOf(x).front());
+    result.weight = inputs.sampleWeight
+                        ? sumAll(*inputs.sampleWeight) * (samples / double(shapeOf(*inputs.sampleWeight)[0]))
+                        : result.sum.like(samples);
+  }
   return result;
 }
 

@@ -22,7 +22,7 @@ LossResult buildPoissonNll(const LossInputs &inputs) {
     Expr stirling = inside * inside.log() - inside + 0.5 * (2 * std::numbers::pi * inside).log();
     loss = loss + large.select(stirling, y.like(0));
   }
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 /// The mean's shape, the mean's without its last axis, or the mean's with one axis of extent 1.
@@ -62,7 +62,7 @@ LossResult buildGaussianNll(const LossInputs &inputs) {
   Expr loss = 0.5 * (v.log() + d * d / v);
   if (inputs.settings.full)
     loss = loss + 0.5 * std::log(2 * std::numbers::pi);
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 } // namespace

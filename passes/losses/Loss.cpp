@@ -27,10 +27,24 @@ std::string lossNames() {
   return text;
 }
 
-LossResult reduceElements(const Expr &elements, const LossSettings &settings) {
-  Expr sum = sumAll(elements);
-  double count = settings.reduction == "sum" ? 1 : double(tensorTypeOf(elements).getNumElements());
-  return {sum, sum.like(count)};
+LossResult reduceElements(const Expr &elements, const LossInputs &inputs) {
+  const bool mean = inputs.settings.reduction != "sum";
+  const auto count = double(tensorTypeOf(elements).getNumElements());
+  if (!inputs.sampleWeight) {
+    Expr sum = sumAll(elements);
+    return {sum, sum.like(mean ? count : 1)};
+  }
+  const Expr &weights = *inputs.sampleWeight;
+  Expr sum = sumAll(elements * sampleWeightsOf(inputs, elements));
+  return {sum, mean ? sumAll(weights) * (count / double(shapeOf(weights)[0])) : sum.like(1)};
+}
+
+Expr sampleWeightsOf(const LossInputs &inputs, const Expr &elements) {
+  const Expr &weights = *inputs.sampleWeight;
+  const int64_t samples = shapeOf(weights)[0], extent = shapeOf(elements)[inputs.sampleAxis];
+  llvm::SmallVector<int64_t> shape(shapeOf(elements).size(), 1);
+  shape[inputs.sampleAxis] = extent;
+  return weights.reshape({samples, 1}).broadcast({samples, extent / samples}).reshape(shape);
 }
 
 Expr constantVector(const Expr &place, llvm::ArrayRef<double> values, Type elementType) {

@@ -29,6 +29,8 @@ struct LossInputs {
   llvm::SmallVector<Expr> predictions = {};
   SequenceAxes axes = {0, 1, 2};                           ///< LossTarget::Sequences
   std::optional<Expr> inputLengths = {}, targetLengths = {}; ///< LossTarget::Sequences: graph inputs [samples] of i64
+  std::optional<Expr> sampleWeight = {}; ///< loss.sample_weight: [samples], of the predictions' element type
+  int64_t sampleAxis = 0;                ///< of a kind's numerators: that of the prediction, but for sequences
 };
 
 /// Scalars (rank 0) of the prediction's type. The loss is sum / weight.
@@ -72,8 +74,12 @@ const LossKind *findLoss(llvm::StringRef name);
 /// All names, for messages: "bce, bce_with_logits, …".
 std::string lossNames();
 
-/// Reduces numerators per element: weight is their number for "mean", 1 for "sum".
-LossResult reduceElements(const Expr &elements, const LossSettings &settings);
+/// Reduces numerators per element: weight is their number for "mean", 1 for "sum". With sample weights both sums are
+/// weighted, each element by its sample.
+LossResult reduceElements(const Expr &elements, const LossInputs &inputs);
+/// The sample weights in a shape that broadcasts against `elements`, whose sample axis holds each sample's elements one
+/// after another.
+Expr sampleWeightsOf(const LossInputs &inputs, const Expr &elements);
 /// A constant vector of the recipe's numbers, of the given element type.
 Expr constantVector(const Expr &place, llvm::ArrayRef<double> values, mlir::Type elementType);
 

@@ -29,7 +29,7 @@ LossResult buildCosineEmbedding(const LossInputs &inputs) {
   Expr y = inputs.target.reshape(shapeOf(cosine)), zero = cosine.like(0);
   Expr alike = y.compare(CompareKind::eq, 1).select(1.0 - cosine, zero);
   Expr apart = clampAtZero(cosine - inputs.settings.margin.value_or(0));
-  return reduceElements(alike + y.compare(CompareKind::eq, -1).select(apart, zero), inputs.settings);
+  return reduceElements(alike + y.compare(CompareKind::eq, -1).select(apart, zero), inputs);
 }
 
 /// torch.nn.functional.pairwise_distance: (Σ |x − y + ε|^p)^(1/p) along the last axis. Its derivative at 0 is 0.
@@ -55,19 +55,19 @@ LossResult buildTriplet(const LossInputs &inputs) {
     Expr other = pairwiseDistance(positive, negative, inputs.settings);
     far = far.with(MinOp::create(*far.builder, far.loc, far, other));
   }
-  return reduceElements(clampAtZero(inputs.settings.margin.value_or(1) + near - far), inputs.settings);
+  return reduceElements(clampAtZero(inputs.settings.margin.value_or(1) + near - far), inputs);
 }
 
 /// max(0, margin − y·(a − b))
 LossResult buildMarginRanking(const LossInputs &inputs) {
   Expr d = inputs.predictions[0] - inputs.predictions[1];
-  return reduceElements(clampAtZero(-inputs.target * d + inputs.settings.margin.value_or(0)), inputs.settings);
+  return reduceElements(clampAtZero(-inputs.target * d + inputs.settings.margin.value_or(0)), inputs);
 }
 
 /// max(0, margin − y·x), y = ±1
 LossResult buildHinge(const LossInputs &inputs) {
   return reduceElements(clampAtZero(inputs.settings.margin.value_or(1) - inputs.target * inputs.prediction),
-                        inputs.settings);
+                        inputs);
 }
 
 /// y = 1: x; y = −1: max(0, margin − x); other y count both, as in PyTorch.
@@ -75,7 +75,7 @@ LossResult buildHingeEmbedding(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
   Expr far = clampAtZero(inputs.settings.margin.value_or(1) - x), zero = x.like(0);
   Expr loss = y.compare(CompareKind::ne, 1).select(far, zero) + y.compare(CompareKind::ne, -1).select(x, zero);
-  return reduceElements(loss, inputs.settings);
+  return reduceElements(loss, inputs);
 }
 
 } // namespace

@@ -8,6 +8,7 @@
 #include "passes/Passes.h"
 #include "passes/training/LossPrediction.h"
 #include "passes/training/LossTargets.h"
+#include "passes/training/RankSums.h"
 #include "support/NearestName.h"
 #include "support/PlanNames.h"
 
@@ -25,37 +26,128 @@ namespace {
 class LossBuilder {
 public:
   LossBuilder(ModuleOp module, func::FuncOp forward, const Recipe &recipe)
-      : module(module), forward(forward), recipe(recipe), settings(recipe.loss), graph(forward, recipe) {}
+      : module(module), forward(forward), recipe(recipe) {
+    if (recipe.losses.empty())
+      terms.emplace_back(forward, recipe);
+    for (const Recipe &one : recipe.losses)
+      terms.emplace_back(forward, one);
+  }
 
   LogicalResult run() {
-    if (!settings.kind.empty() && !settings.output.empty())
-      return graph.fail("loss.output")
-             << "loss.output names the graph's own loss and loss.kind asks for a built-in one: give one of "
-                "the two";
-    const LossKind *kind = nullptr;
-    if (!settings.kind.empty() && !(kind = findLoss(settings.kind)))
-      return graph.fail("loss.kind") << "unknown loss `" << settings.kind << "`; known: " << lossNames();
-    FailureOr<LossOutputs::Numbers> outputs = kind ? graph.findPredictions(*kind) : graph.findGraphLoss();
-    if (failed(outputs))
-      return failure();
+    for (Term &term : terms)
+      if (failed(findOutputs(term)))
+        return failure();
     cloneForward();
     OpBuilder builder = OpBuilder::atBlockEnd(&loss.getBody().front());
-    std::optional<LossResult> result =
-        kind ? buildLoss(builder, *kind, *outputs) : std::optional(graphLoss(builder, returned[outputs->front()]));
-    if (!result) {
-      loss.erase();
-      return failure();
+    std::vector<LossResult> results;
+    for (Term &term : terms) {
+      std::optional<LossResult> result =
+          term.kind ? buildLoss(builder, term) : std::optional(graphLoss(builder, returned[term.outputs.front()]));
+      if (!result)
+        return loss.erase(), failure();
+      results.push_back(*result);
     }
-    if (failed(addAveragedOutputs(builder))) {
-      loss.erase();
-      return failure();
-    }
-    finish(builder, *result, kind ? "loss" : graph.nameOf(outputs->front()));
+    FailureOr<LossResult> sum = recipe.losses.empty() ? FailureOr<LossResult>(results.front()) : sumOfTerms(results);
+    if (failed(sum) || failed(addAveragedOutputs(builder)))
+      return loss.erase(), failure();
+    finish(builder, *sum,
+           terms.size() > 1 || terms.front().kind ? "loss" : terms.front().graph.nameOf(terms.front().outputs.front()));
     dropInnerValues();
     return success();
   }
 
 private:
+  /// The loss, or one of several.
+  struct Term {
+    Term(func::FuncOp forward, const Recipe &recipe) : recipe(recipe), settings(recipe.loss), graph(forward, recipe) {}
+
+    const Recipe &recipe;
+    const LossSettings &settings;
+    LossOutputs graph;
+    const LossKind *kind = nullptr; ///< null: a graph output
+    LossOutputs::Numbers outputs = {};
+  };
+
+  static LogicalResult findOutputs(Term &term) {
+    const LossSettings &settings = term.settings;
+    if (!settings.kind.empty() && !settings.output.empty())
+      return term.graph.fail("loss.output")
+             << "loss.output names the graph's own loss and loss.kind asks for a built-in one: give one of "
+                "the two";
+    if (!settings.kind.empty() && !(term.kind = findLoss(settings.kind)))
+      return term.graph.fail("loss.kind") << "unknown loss `" << settings.kind << "`; known: " << lossNames();
+    FailureOr<LossOutputs::Numbers> outputs =
+        term.kind ? term.graph.findPredictions(*term.kind) : term.graph.findGraphLoss();
+    if (succeeded(outputs))
+      term.outputs = *outputs;
+    return outputs;
+  }
+
+  /// The value of a constant that is the same in every element.
+  static std::optional<double> constantOf(const Expr &value) {
+    auto constant = value.value.getDefiningOp<ConstantOp>();
+    auto elements = constant ? dyn_cast<DenseFPElementsAttr>(constant.getValue()) : DenseFPElementsAttr();
+    if (!elements || !elements.isSplat())
+      return std::nullopt;
+    llvm::APFloat number = elements.getSplatValue<llvm::APFloat>();
+    bool inexact = false;
+    number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
+    return number.convertToDouble();
+  }
+
+  /// Σ scale · sum / weight as one numerator and one denominator. Where all weights follow from shapes, numerators are
+  /// scaled so that all have the first one's weight: this stays exact over any number of micro-batches and ranks. Else
+  /// the weights must be known when the gradient starts: those of one micro-batch, of all ranks.
+  FailureOr<LossResult> sumOfTerms(llvm::ArrayRef<LossResult> results) {
+    const Type type = elementTypeOf(results.front().sum);
+    llvm::SmallVector<double> weights;
+    for (const LossResult &result : results)
+      if (auto weight = constantOf(result.weight))
+        weights.push_back(*weight);
+    // One alone is scaled, whatever its weight.
+    const bool constant = weights.size() == results.size() || results.size() == 1;
+    const ParallelSettings &parallel = recipe.parallel;
+    const bool overRanks = parallel.distributed() && parallel.average == "exact";
+    std::optional<Expr> sum;
+    for (auto [i, result] : llvm::enumerate(results)) {
+      const Term &term = terms[i];
+      named.emplace_back(std::string(outputs::kTermSum) + term.recipe.lossName, result.sum);
+      named.emplace_back(std::string(outputs::kTermWeight) + term.recipe.lossName, result.weight);
+      Expr part = result.sum.cast(type);
+      double factor = term.recipe.lossScale;
+      if (constant && i > 0) {
+        factor *= weights.front() / weights[i];
+      } else if (!constant) {
+        if (!constantOf(result.weight) && failed(checkOneMicroBatch(term)))
+          return failure();
+        Expr weight = result.weight.cast(type);
+        if (overRanks)
+          weight = sumOverRanks(weight);
+        // A loss of which nothing counts adds nothing.
+        part = part / weight.compare(CompareKind::eq, 0).select(weight.like(1), weight);
+      }
+      part = factor == 1 ? part : part * factor;
+      sum = sum ? *sum + part : part;
+    }
+    Expr one = sum->like(1);
+    LossResult whole{*sum, constant ? results.front().weight : overRanks ? one / sumOverRanks(one) : one};
+    whole.correct = results.front().correct;
+    whole.counted = results.front().counted;
+    return whole;
+  }
+
+  LogicalResult checkOneMicroBatch(const Term &term) {
+    const bool virtualRanks = recipe.parallel.virtualRanks > 0;
+    if (recipe.train.accumulate == 1 && !virtualRanks)
+      return success();
+    return term.graph.fail("loss") << "loss `" << term.recipe.lossName << "` divides by a number that the data decides "
+                                   << "(targets that may not count, sample weights), and beside other losses each "
+                                   << "micro-batch must know that of the whole update; set "
+                                   << (virtualRanks ? "parallel.mode without train.virtual_ranks"
+                                                    : "train.accumulate = 1, with a larger batch (--dim, --shape)")
+                                   << ", or loss.reduction = \"sum\" with a loss.scale that makes up for it";
+  }
+
   void cloneForward() {
     OpBuilder builder(module.getContext());
     builder.setInsertionPointAfter(forward);
@@ -90,7 +182,11 @@ private:
     return {value * samples, value.like(samples)};
   }
 
-  std::optional<LossResult> buildLoss(OpBuilder &builder, const LossKind &kind, llvm::ArrayRef<unsigned> outputs) {
+  std::optional<LossResult> buildLoss(OpBuilder &builder, const Term &term) {
+    const LossKind &kind = *term.kind;
+    const LossSettings &settings = term.settings;
+    const LossOutputs &graph = term.graph;
+    const llvm::ArrayRef<unsigned> outputs = term.outputs;
     Value first = returned[outputs.front()];
     auto type = cast<RankedTensorType>(first.getType());
     Location loc = lossLoc("loss." + settings.kind);
@@ -98,13 +194,13 @@ private:
     LossInputs inputs{toLossType(Expr(builder, loc, first)), Expr(builder, loc, Value()), settings};
     for (unsigned output : outputs)
       inputs.predictions.push_back(Expr(builder, loc, returned[output]).cast(lossType));
-    if (failed(LossTargets(loss, graph, settings).find(kind, outputs, inputs)))
+    if (failed(LossTargets(loss, graph, settings, !recipe.losses.empty()).find(kind, outputs, inputs)))
       return std::nullopt;
     if (std::optional<LossProblem> problem = kind.check ? kind.check(inputs) : std::nullopt) {
       graph.fail(problem->key) << problem->text << " (" << graph.describe(outputs) << ")";
       return std::nullopt;
     }
-    if (failed(addPrediction(kind, outputs, inputs)))
+    if (failed(addPrediction(term, inputs)))
       return std::nullopt;
     if (std::string doubt = doubtfulPrediction(kind, settings, first, graph.nameOf(outputs.front())); !doubt.empty())
       mlir::emitWarning(forward.getLoc()) << recipe.at("loss.kind") << "loss.kind: " << doubt;
@@ -113,8 +209,12 @@ private:
 
   /// For metrics that the host computes: the prediction, its classes last, and the target as the loss sees it (shifted,
   /// what does not count ignored). Samples come first in both.
-  LogicalResult addPrediction(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, const LossInputs &inputs) {
-    for (const std::string &name : recipe.evaluate.metrics) {
+  LogicalResult addPrediction(const Term &term, const LossInputs &inputs) {
+    const LossKind &kind = *term.kind;
+    const LossSettings &settings = term.settings;
+    const LossOutputs &graph = term.graph;
+    const llvm::ArrayRef<unsigned> outputs = term.outputs;
+    for (const std::string &name : term.recipe.evaluate.metrics) {
       const MetricKind *metric = findMetricKind(name);
       if (!metric || isGivenByLoss(*metric, settings.kind) || (!metric->fromPrediction && name != "accuracy"))
         continue;
@@ -145,6 +245,7 @@ private:
 
   /// Metrics that are graph outputs.
   LogicalResult addAveragedOutputs(OpBuilder &builder) {
+    const LossOutputs &graph = terms.front().graph;
     for (const std::string &name : recipe.evaluate.metrics) {
       if (findMetricKind(name))
         continue;
@@ -183,6 +284,7 @@ private:
 
   /// @forward computes the graph's outputs alone.
   void dropInnerValues() {
+    const LossOutputs &graph = terms.front().graph;
     llvm::BitVector inner(graph.count());
     for (unsigned i = 0; i < graph.count(); ++i)
       inner[i] = graph.isInner(i);
@@ -199,6 +301,10 @@ private:
     if (result.correct && result.counted) {
       values.append({result.correct->value, result.counted->value});
       resultNames.append({outputs::kCorrect, outputs::kCounted});
+    }
+    for (const auto &[name, value] : named) {
+      values.push_back(value);
+      resultNames.push_back(name);
     }
     llvm::SmallVector<IntegerAttr> axes(values.size());
     for (const Extra &one : extra) {
@@ -223,8 +329,8 @@ private:
   ModuleOp module;
   func::FuncOp forward, loss;
   const Recipe &recipe;
-  const LossSettings &settings;
-  LossOutputs graph;
+  std::vector<Term> terms;
+  std::vector<std::pair<std::string, Value>> named; ///< numerators and denominators of several losses
   llvm::SmallVector<Value> returned;
   /// Results of @loss that metrics are computed from; its gradient needs none of them.
   struct Extra {

@@ -32,6 +32,7 @@ using outputs::kGradNorm, outputs::kLossSum, outputs::kLossWeight;
 struct UpdateInputs {
   Value lossSum, lossWeight;
   llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter; scaled where @backward scales
+  llvm::SmallVector<Value> terms;     ///< numbers of several losses, as termNames() names them
   bool gradientsAreState = false;     ///< they stay in memory whatever the order of the updates
 };
 
@@ -94,7 +95,8 @@ private:
 
   /// The sums of a loss; other results of @loss are what metrics are computed from.
   static bool isNumber(llvm::StringRef name) {
-    return name == kLossSum || name == kLossWeight || name == outputs::kCorrect || name == outputs::kCounted;
+    return name == kLossSum || name == kLossWeight || name == outputs::kCorrect || name == outputs::kCounted ||
+           outputs::isTerm(name);
   }
 
   /// Outputs that the runtime reads are f32, whatever the model is.
@@ -102,15 +104,29 @@ private:
     entry.output(name, place(entry, value, name).cast(builder.getF32Type()));
   }
 
+  /// Names of the numbers of several losses, behind the gradients.
+  llvm::SmallVector<llvm::StringRef> termNames() {
+    llvm::SmallVector<llvm::StringRef> names;
+    for (unsigned i = endOfGradients(backward); i < backward.getNumResults(); ++i)
+      names.push_back(backward.getResultAttrOfType<StringAttr>(i, names::kName).getValue());
+    return names;
+  }
+  /// Of the results of @backward.
+  llvm::ArrayRef<Value> gradientsOf(llvm::ArrayRef<Value> values) {
+    return values.slice(2, endOfGradients(backward) - 2);
+  }
+  llvm::ArrayRef<Value> termsOf(llvm::ArrayRef<Value> values) { return values.drop_front(endOfGradients(backward)); }
+
   void makeStep() {
     EntryBuilder entry(module, entries::kStep);
     llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
-    UpdateInputs inputs{values[0], values[1], llvm::SmallVector<Value>(llvm::drop_begin(values, 2))};
+    UpdateInputs inputs{values[0], values[1], llvm::SmallVector<Value>(gradientsOf(values)),
+                        llvm::SmallVector<Value>(termsOf(values))};
     noteWaiting();
     for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
       gradient = place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType()));
     if (recipe.parallel.distributed())
-      sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients);
+      sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms);
     buildUpdate(entry, inputs);
   }
 
@@ -129,7 +145,12 @@ private:
       };
       accumulate(kSumState, place(entry, values[0], kSumState));
       accumulate(kWeightState, place(entry, values[1], kWeightState));
-      for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, llvm::drop_begin(values, 2)))
+      for (auto [name, value] : llvm::zip_equal(termNames(), termsOf(values))) {
+        scalarOutput(entry, name, value);
+        if (recipe.parallel.distributed())
+          accumulate(termState(name), place(entry, value, name));
+      }
+      for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, gradientsOf(values)))
         accumulate(gradientState(parameter.name),
                    place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType())));
       writeState(entry, isFinite(place(entry, values[0], kLossSum)));
@@ -142,7 +163,10 @@ private:
 
   func::FuncOp makeUpdate() {
     EntryBuilder entry(module, entries::kUpdate);
-    UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}, true};
+    UpdateInputs inputs{entry.state(kSumState), entry.state(kWeightState), {}, {}, true};
+    if (recipe.parallel.distributed())
+      for (llvm::StringRef name : termNames())
+        inputs.terms.push_back(entry.state(termState(name)));
     for (const TrainedParameter &parameter : state.parameters)
       inputs.gradients.push_back(entry.state(gradientState(parameter.name)));
     if (recipe.parallel.distributed())
@@ -153,7 +177,7 @@ private:
   /// Sums the window's accumulators over all ranks, in their own memory: the next window writes them anew. Running
   /// statistics have moved with each micro-batch; from here on they are rank 0's.
   void sumWindow(EntryBuilder &entry, UpdateInputs &inputs) {
-    sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients);
+    sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms);
     if (!recipe.parallel.sharded()) // shards lie elsewhere
       for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
         entry.update(gradientState(parameter.name), gradient);
@@ -223,6 +247,8 @@ private:
     scalarOutput(entry, kLossSum, sum);
     scalarOutput(entry, kLossWeight, weight);
     scalarOutput(entry, kGradNorm, norm);
+    for (auto [name, value] : llvm::zip(termNames(), inputs.terms)) // none: each micro-batch gives its own
+      scalarOutput(entry, name, value);
     for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
       updateParameter(entry, parameter, gradient, scale, sound);
     // An update that is skipped since scaled gradients overflowed keeps what its forward pass has seen, as in PyTorch.
@@ -350,6 +376,7 @@ private:
   void makeEvaluate() {
     EntryBuilder entry(module, entries::kEvaluate);
     llvm::SmallVector<Value> values = entry.inlineBody(loss, /*keepInputs=*/false, EntryBuilder::Mode::Inference);
+    dropRankSums(*entry.builder.getInsertionBlock(), values); // each rank evaluates batches of its own
     for (auto [i, value] : llvm::enumerate(values)) {
       llvm::StringRef name = loss.getResultAttrOfType<StringAttr>(i, names::kName).getValue();
       if (isNumber(name))
@@ -393,7 +420,7 @@ private:
     Expr scale = weight.like(1) / weight;
     if (gradientScale)
       scale = scale * unscaling(entry, weight);
-    for (unsigned i = 2; i < values.size(); ++i) {
+    for (unsigned i = 2, end = endOfGradients(backward); i < end; ++i) {
       Expr gradient = place(entry, values[i], gradientName(backward, i));
       entry.output((llvm::Twine(outputs::kGradientPrefix) + gradientName(backward, i)).str(),
                    gradient * gradient.with(scale).cast(elementTypeOf(gradient)));

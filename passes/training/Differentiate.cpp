@@ -140,6 +140,9 @@ public:
     backward.setName("backward");
     auto terminator = cast<func::ReturnOp>(backward.getBody().front().getTerminator());
     Value lossSum = terminator.getOperand(0), lossWeight = terminator.getOperand(1);
+    for (unsigned i = 2; i < loss.getNumResults(); ++i)
+      if (auto name = loss.getResultAttrOfType<StringAttr>(i, names::kName); name && outputs::isTerm(name.getValue()))
+        terms.emplace_back(name.getValue(), terminator.getOperand(i));
     if (scaled)
       backward->setAttr(names::kGradientScale, top.getF64FloatAttr(1 / nextPowerOfTwo(elementsOf(lossWeight))));
     if (failed(sweep(lossSum, terminator)))
@@ -211,19 +214,30 @@ private:
 
   /// The most elements that a loss's weight counts: its value where that is constant, else what its sums run over.
   static double elementsOf(Value weight) {
+    double factor = 1; // of a sum of sample weights: the elements of each sample
     while (Operation *op = weight.getDefiningOp()) {
-      if (auto constant = dyn_cast<ConstantOp>(op))
-        if (auto value = dyn_cast<DenseFPElementsAttr>(constant.getValue()); value && value.isSplat()) {
-          llvm::APFloat number = value.getSplatValue<llvm::APFloat>();
-          bool exact = false;
-          number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &exact);
-          return number.convertToDouble();
-        }
-      if (!isa<ReduceOp, ReshapeOp, CastOp>(op))
+      if (auto value = splatOf(weight))
+        return factor * *value;
+      auto product = dyn_cast<MulOp>(op);
+      auto by = product ? splatOf(product->getOperand(1)) : std::nullopt;
+      if (!by && !isa<ReduceOp, ReshapeOp, CastOp>(op))
         break;
+      factor *= by.value_or(1);
       weight = op->getOperand(0);
     }
-    return double(tensorTypeOf(weight).getNumElements());
+    return factor * double(tensorTypeOf(weight).getNumElements());
+  }
+
+  /// The one value of a constant's elements.
+  static std::optional<double> splatOf(Value value) {
+    auto constant = value.getDefiningOp<ConstantOp>();
+    auto elements = constant ? dyn_cast<DenseFPElementsAttr>(constant.getValue()) : DenseFPElementsAttr();
+    if (!elements || !elements.isSplat())
+      return std::nullopt;
+    llvm::APFloat number = elements.getSplatValue<llvm::APFloat>();
+    bool inexact = false;
+    number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
+    return number.convertToDouble();
   }
 
   static double nextPowerOfTwo(double value) { return std::exp2(std::ceil(std::log2(std::max(value, 1.0)))); }
@@ -250,6 +264,10 @@ private:
       } else {
         explain(name, lossSum);
       }
+    }
+    for (auto &[name, value] : terms) {
+      results.push_back(value);
+      attributes.push_back(named(names::kName, name));
     }
     terminator->setOperands(results);
     backward.setType(
@@ -278,6 +296,7 @@ private:
   ModuleOp module;
   func::FuncOp loss, backward;
   bool scaled;
+  llvm::SmallVector<std::pair<llvm::StringRef, Value>> terms; ///< numbers of several losses, which metrics are made of
   llvm::StringMap<Value> parameterGradients; // asked by name
 };
 

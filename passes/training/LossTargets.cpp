@@ -39,7 +39,49 @@ static bool isAmbiguous(RankedTensorType type) {
 }
 
 LogicalResult LossTargets::find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
-  return kind.target == LossTarget::Sequences ? findSequences(outputs, inputs) : findTargetOf(kind, outputs, inputs);
+  LogicalResult found =
+      kind.target == LossTarget::Sequences ? findSequences(outputs, inputs) : findTargetOf(kind, outputs, inputs);
+  return failed(found) || settings.sampleWeight.empty() ? found : findSampleWeights(kind, outputs, inputs);
+}
+
+LogicalResult LossTargets::findSampleWeights(const LossKind &kind, llvm::ArrayRef<unsigned> outputs,
+                                             LossInputs &inputs) {
+  auto fail = [&] { return graph.fail("loss.sample_weight") << "loss.sample_weight: "; };
+  const llvm::ArrayRef<int64_t> shape = shapeOf(inputs.prediction);
+  // Of sequences the numerators are one for each sample.
+  const bool sequences = kind.target == LossTarget::Sequences;
+  auto sampled = graph.sampleAxisOf(outputs.front());
+  int64_t axis = sequences ? inputs.axes.samples : sampled && sampled.getInt() >= 0 ? sampled.getInt() : 0;
+  if (axis >= int64_t(shape.size()) || axis == inputs.classAxis)
+    return fail() << "the prediction has no axis of samples that each could have a weight: " << graph.describe(outputs)
+                  << "; leave the key out";
+  inputs.sampleAxis = sequences ? 0 : axis;
+  int64_t samples = shape[axis];
+  for (unsigned i = 0; i < loss.getNumArguments(); ++i) {
+    auto own = loss.getArgAttrOfType<IntegerAttr>(i, names::kSampleAxis);
+    auto type = cast<RankedTensorType>(loss.getArgument(i).getType());
+    if (own && own.getInt() >= 0 && own.getInt() < type.getRank()) {
+      samples = type.getDimSize(own.getInt());
+      break;
+    }
+  }
+  if (samples == 0 || shape[axis] % samples != 0)
+    return fail() << "a batch has " << samples << " samples, but axis " << axis << " of the prediction has "
+                  << shape[axis] << " rows, which they do not divide: " << graph.describe(outputs)
+                  << "; leave the key out, or move the samples to the first axis";
+  const std::string &name = settings.sampleWeight;
+  std::optional<unsigned> argument = findArgument(name);
+  if (!argument)
+    argument = addArgument(name, RankedTensorType::get({samples}, Float32Type::get(loss.getContext())));
+  Value weights = loss.getArgument(*argument);
+  auto type = cast<RankedTensorType>(weights.getType());
+  if (!isFloatTensor(weights) || type.getNumElements() != samples || type.getRank() == 0 ||
+      type.getDimSize(0) != samples)
+    return fail() << "the graph input `" << name << "` is " << typeText(type) << ", but the samples' weights are "
+                  << typeText(RankedTensorType::get({samples}, Float32Type::get(loss.getContext())))
+                  << "; name another column";
+  inputs.sampleWeight = inputs.prediction.with(weights).cast(elementTypeOf(inputs.prediction)).reshape({samples});
+  return success();
 }
 
 std::optional<unsigned> LossTargets::findArgument(llvm::StringRef name) {
@@ -229,7 +271,7 @@ LogicalResult LossTargets::findTargetOf(const LossKind &kind, llvm::ArrayRef<uns
   inputs.target = inputs.target.with(*argument);
   if (!kind.hasClasses())
     inputs.target = inputs.target.cast(lossType).reshape(shape);
-  else if (graph.isInner(outputs.front()) && !isFloatTensor(*argument)) // of an output, the loader sees the classes
+  else if ((oneOfSeveral || graph.isInner(outputs.front())) && !isFloatTensor(*argument)) // else the loader sees them
     limit(cast<BlockArgument>(*argument).getArgNumber(), type.getDimSize(axis) - 1, true, "class");
   if (settings.shift)
     inputs.target = nextTargets(inputs.target, axis > 1 ? 1 : 0, settings.ignoreIndex);

@@ -12,14 +12,17 @@ namespace tcc::train {
 /// the lengths of sequences. Tells the loader which integers are legal. A method that fails has reported the problem.
 class LossTargets {
 public:
-  /// `graph`: the outputs of @forward, which outlives this.
-  LossTargets(mlir::func::FuncOp loss, const LossOutputs &graph, const LossSettings &settings)
-      : loss(loss), graph(graph), settings(settings) {}
+  /// `graph`: the outputs of @forward, which outlives this. `oneOfSeveral`: the loss is, and the loader, which finds
+  /// the classes of a plan's one target itself, must be told of them.
+  LossTargets(mlir::func::FuncOp loss, const LossOutputs &graph, const LossSettings &settings, bool oneOfSeveral)
+      : loss(loss), graph(graph), settings(settings), oneOfSeveral(oneOfSeveral) {}
 
-  /// Completes inputs that have their predictions, the graph's `outputs`: axes, target and lengths.
+  /// Completes inputs that have their predictions, the graph's `outputs`: axes, target, lengths and sample weights.
   mlir::LogicalResult find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
 
 private:
+  /// Finds loss.sample_weight, or adds it to @loss.
+  mlir::LogicalResult findSampleWeights(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
   /// Finds the class axis, and adds the target of kinds whose target's shape follows from the prediction's.
   mlir::LogicalResult findTargetOf(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
   /// Finds the axes of a prediction of sequences, and adds its target and lengths.
@@ -42,6 +45,7 @@ private:
   mlir::func::FuncOp loss;
   const LossOutputs &graph;
   const LossSettings &settings;
+  bool oneOfSeveral;
 };
 
 } // namespace tcc::train

@@ -30,6 +30,8 @@ static Expr sumOf(const Expr &number, int64_t within, int64_t across) {
   return number.with(sum->getResult(0));
 }
 
+Expr sumOverRanks(const Expr &number) { return sumOf(number, 0, 0); }
+
 Expr sumOfShards(const Expr &number, const ParallelSettings &parallel) {
   return sumOf(number, parallel.replicates() ? parallel.shardWithinNode : 0, 0);
 }
@@ -56,7 +58,7 @@ Expr gatherShards(const Expr &shard, RankedTensorType whole, const ParallelSetti
 }
 
 void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &lossSum, Value &lossWeight,
-                  llvm::MutableArrayRef<Value> gradients) {
+                  llvm::MutableArrayRef<Value> gradients, llvm::MutableArrayRef<Value> terms) {
   OpBuilder builder(entry.builder.getContext());
   Block *body = entry.builder.getInsertionBlock();
   auto at = [&](Value value) {
@@ -74,6 +76,16 @@ void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, Value &
   }
   lossSum = sumOf(at(lossSum), 0, 0);
   lossWeight = sumOf(at(lossWeight), 0, 0);
+  for (size_t i = 0; i < terms.size(); i += 2) {
+    Value &sum = terms[i], &weight = terms[i + 1];
+    if (parallel.average == "ranks") {
+      Expr own = at(isBefore(sum, weight) ? weight : sum).with(weight);
+      sum = own.with(sum) / own;
+      weight = own.like(1);
+    }
+    sum = sumOf(at(sum), 0, 0);
+    weight = sumOf(at(weight), 0, 0);
+  }
   for (Value &gradient : gradients) {
     Location loc = gradient.getLoc();
     Expr value = at(scale && isBefore(gradient, scale) ? scale : gradient).with(gradient);

@@ -11,9 +11,12 @@ namespace tcc::train {
 /// own shard where they are sharded (in a node first, then across nodes), so that what follows is the update of the
 /// global batch. With average = "ranks", numerator and gradients are divided by the rank's own denominator first, and
 /// the denominator counts the ranks. Each sum is a collective of its own, right behind its operand: distribute makes
-/// buckets of them.
+/// buckets of them. `terms` are the numerators and denominators of several losses, in turn, which are summed likewise.
 void sumOverRanks(EntryBuilder &entry, const ParallelSettings &parallel, mlir::Value &lossSum, mlir::Value &lossWeight,
-                  llvm::MutableArrayRef<mlir::Value> gradients);
+                  llvm::MutableArrayRef<mlir::Value> gradients, llvm::MutableArrayRef<mlir::Value> terms = {});
+
+/// The sum of a number over all ranks.
+Expr sumOverRanks(const Expr &number);
 
 /// The type of a rank's part of a tensor: a vector of its shard, or all of it where nothing is sharded.
 mlir::RankedTensorType heldType(const ParallelSettings &parallel, mlir::RankedTensorType whole);

@@ -17,6 +17,15 @@ llvm::StringRef gradientName(func::FuncOp backward, unsigned result) {
   return backward.getResultAttrOfType<StringAttr>(result, names::kGradientOf).getValue();
 }
 
+unsigned endOfGradients(func::FuncOp backward) {
+  unsigned end = 2;
+  while (end < backward.getNumResults() && backward.getResultAttr(end, names::kGradientOf))
+    ++end;
+  return end;
+}
+
+std::string termState(llvm::StringRef output) { return ("loss/" + output).str(); }
+
 bool accumulatesInState(const Recipe &recipe) {
   return recipe.train.accumulate > 1 || recipe.parallel.virtualRanks > 0;
 }
@@ -43,7 +52,7 @@ public:
     std::vector<VariableOp> parameters, others;
     SymbolTable symbols(module);
     llvm::DenseSet<Operation *> trainable;
-    for (unsigned i = 2; i < backward.getNumResults(); ++i) {
+    for (unsigned i = 2, end = endOfGradients(backward); i < end; ++i) {
       parameters.push_back(symbols.lookup<VariableOp>(gradientName(backward, i)));
       trainable.insert(parameters.back());
     }
@@ -86,6 +95,9 @@ public:
         declareSum(gradientState(parameter.name), stateType(parameter.type), parameter.group);
       declareSum(kSumState.str(), backward.getResultTypes()[0], -1);
       declareSum(kWeightState.str(), backward.getResultTypes()[1], -1);
+      for (unsigned i = endOfGradients(backward); recipe.parallel.distributed() && i < backward.getNumResults(); ++i)
+        declareSum(termState(backward.getResultAttrOfType<StringAttr>(i, names::kName).getValue()),
+                   backward.getResultTypes()[i], -1);
     }
     return std::move(made);
   }

@@ -33,9 +33,13 @@ struct TrainingState {
 
 /// Variables that hold a window's sums of the loss's numerator and denominator; of a parameter's gradients.
 inline constexpr llvm::StringLiteral kSumState = "loss/sum", kWeightState = "loss/weight";
+/// Of one of several losses, by the name of its output; only where `update` sums it over ranks.
+std::string termState(llvm::StringRef output);
 std::string gradientState(llvm::StringRef parameter);
 /// The parameter whose gradient is result `result` of @backward.
 llvm::StringRef gradientName(mlir::func::FuncOp backward, unsigned result);
+/// The number of results of @backward before those behind the gradients: numbers of several losses.
+unsigned endOfGradients(mlir::func::FuncOp backward);
 /// Are the sums of a window state?
 bool accumulatesInState(const Recipe &recipe);
 /// The type that an update computes in: f32, or f64 for a parameter of f64.

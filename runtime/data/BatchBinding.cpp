@@ -169,7 +169,6 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
                                               const BindOptions &options) {
   BatchReader reader;
   reader.path = dataset.path;
-  reader.ignoreIndex = options.ignoreIndex;
   reader.maxBad = options.maxBad;
   reader.batchSize = static_cast<uint64_t>(std::max<int64_t>(entry.batch(), 1));
   for (const auto &[input, column] : options.map) {
@@ -211,11 +210,19 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     if (options.maxBad == 0 || !input.sampled)
       if (Status status = reader.checkRangesNow(input); !status.ok())
         return status;
-    if (input.name == options.target && input.sampled && integer && options.ignoreIndex) {
+    input.weighs = options.sampleWeights.contains(input.name) && !integer;
+    if (input.weighs)
+      if (Status status = reader.checkWeightsNow(input); !status.ok())
+        return status;
+    // A target that does not count weighs nothing in metrics either.
+    const bool isTarget = input.name == options.target && integer && options.ignoreIndex;
+    const bool isWeight = input.name == options.maskingWeight && reader.maskedInput < 0;
+    if (input.sampled && (isTarget || isWeight)) {
       std::byte probe[8];
-      if (!convertElements(reinterpret_cast<const std::byte *>(&*options.ignoreIndex), plan::I64, probe, input.dtype,
-                           1)) {
+      const int64_t value = isTarget ? *options.ignoreIndex : 0;
+      if (!convertElements(reinterpret_cast<const std::byte *>(&value), plan::I64, probe, input.dtype, 1)) {
         reader.maskedInput = static_cast<int>(i);
+        reader.maskedValue = value;
       }
     }
     if (input.sampled && integer && have.dims_size() >= 2 && (reader.tokens == 0 || input.name == options.target))
@@ -256,10 +263,12 @@ Status BatchReader::countSamples(const plan::Entry &entry, const BindOptions &op
         return error("{}: {} has the shape of the model's input '{}', whose samples lie along axis {}; the first axis of a "
                      "column is the sample, so give it as {}; if it is no samples, say so with {}",
                      path, shown, input.name, axis, plan::typeName(samplesFirst(type, axis)), constantKey(input.name));
-      if (input.name == options.target)
-        return error("{}: {} is the target of a single batch, but other columns have {} samples: each batch would be "
-                     "compared with the same values; give {} rows, or, if a constant is meant, {}",
-                     path, shown, count, count, constantKey(input.name));
+      const bool weighs = options.sampleWeights.contains(input.name);
+      if (weighs || input.name == options.target)
+        return error("{}: {} is the {} of a single batch, but other columns have {} samples: each batch would be "
+                     "{} the same values; give {} rows, or, if a constant is meant, {}",
+                     path, shown, weighs ? "weight" : "target", count, weighs ? "weighted by" : "compared with", count,
+                     constantKey(input.name));
       input.sampled = false;
       notesOfBinding.push_back(fmt::format(
           "warning: {}: {} has the shape of the model's input '{}', and other columns have {} samples: every batch gets "

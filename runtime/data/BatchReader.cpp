@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <cmath>
 #include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -77,6 +78,40 @@ Status BatchReader::checkRangesNow(Input &input) const {
   return Status();
 }
 
+Status BatchReader::checkWeights(const Input &input, const std::byte *converted, uint64_t sample) const {
+  for (uint64_t i = 0; i < input.outer * input.inner; ++i)
+    if (const double weight = floatElement(converted, input.dtype, i); !(weight >= 0) || std::isinf(weight))
+      return error(
+          "{}: {}: {} is no weight of a sample: weights are finite and at least 0; correct the column, or name "
+          "another one with --set data.map.{}=COLUMN",
+          path, placeOf(input, sample, i), elementText(converted, input.dtype, i), input.name);
+  return Status();
+}
+
+Status BatchReader::checkWeightsNow(const Input &input) const {
+  std::span<const std::byte> all = input.column->contiguous();
+  const plan::DType from = input.column->type().dtype();
+  const uint64_t count = input.outer * input.inner;
+  if (!input.sampled || all.empty())
+    return Status();
+  std::vector<std::byte> converted(count * plan::dtypeBytes(input.dtype));
+  bool any = false;
+  for (uint64_t sample = 0; sample < input.column->samples(); ++sample) {
+    if (convertElements(all.data() + sample * count * plan::dtypeBytes(from), from, converted.data(), input.dtype,
+                        count))
+      continue; // bindInput's error, or a damaged sample
+    if (Status status = checkWeights(input, converted.data(), sample); maxBad == 0 && !status.ok())
+      return status;
+    for (uint64_t i = 0; i < count; ++i)
+      any |= floatElement(converted.data(), input.dtype, i) > 0;
+  }
+  if (!any)
+    return error(
+        "{}: column '{}': all weights of samples are 0, so the loss would be 0/0; give some sample a weight above 0",
+        path, input.column->name());
+  return Status();
+}
+
 void BatchReader::mix(std::span<const std::span<std::byte>> given, uint64_t count, const BatchDraw &draw,
                       std::vector<float> &spare) const {
   auto samplesOf = [&](size_t input) {
@@ -113,9 +148,9 @@ BatchReader::Scratch BatchReader::makeScratch() const {
   return scratch;
 }
 
-void BatchReader::ignoreTarget(const Input &input, std::byte *converted) const {
+void BatchReader::writeMask(const Input &input, std::byte *converted) const {
   for (uint64_t i = 0; i < input.outer * input.inner; ++i)
-    (void)convertElements(reinterpret_cast<const std::byte *>(&*ignoreIndex), plan::I64,
+    (void)convertElements(reinterpret_cast<const std::byte *>(&maskedValue), plan::I64,
                           converted + i * plan::dtypeBytes(input.dtype), input.dtype, 1);
 }
 
@@ -135,6 +170,9 @@ Status BatchReader::readSample(const Input &input, uint64_t index, const Draw &d
       return error("{}: column '{}': value {} of sample {} does not fit the {} of the model's input '{}'", path,
                    input.column->name(), elementText(values, from, *bad), index, plan::dtypeName(input.dtype),
                    input.name);
+  if (input.weighs)
+    if (Status status = checkWeights(input, converted, index); !status.ok())
+      return status;
   if (maxBad != 0)
     if (auto bad = firstNonFinite(converted, input.dtype, count, /*infinities=*/false))
       return error("{}: {}: NaN", path, placeOf(input, index, *bad));
@@ -180,7 +218,7 @@ Status BatchReader::finish(std::span<const std::span<std::byte>> given, uint64_t
     const uint64_t block = input.inner * plan::dtypeBytes(input.dtype);
     const bool ignore = mask && static_cast<int>(i) == maskedInput;
     if (ignore && count < batchSize)
-      ignoreTarget(input, scratch.converted[i].data());
+      writeMask(input, scratch.converted[i].data());
     for (uint64_t outer = 0; outer < input.outer; ++outer) {
       std::byte *slots = given[i].data() + outer * batchSize * block;
       const std::byte *source = ignore ? scratch.converted[i].data() + outer * block : slots + (count - 1) * block;

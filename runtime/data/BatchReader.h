@@ -32,6 +32,10 @@ struct BindOptions {
   std::map<std::string, std::string> map;
   /// The recipe's target input, empty if there is none.
   std::string target;
+  /// The recipe's inputs of sample weights: finite numbers of at least 0, not all 0.
+  std::set<std::string> sampleWeights = {};
+  /// The one of them that leaves a sample out of everything that the entry computes where it is 0; empty: none.
+  std::string maskingWeight = {};
   /// The target value that the loss does not count, where the loss has one and the target is an integer.
   std::optional<int64_t> ignoreIndex;
   /// Classes that the target may name, from 0; a value outside would make the kernels read outside their buffers.
@@ -80,8 +84,8 @@ public:
   std::vector<uint64_t> inputBytes() const;
 
   /// Writes the inputs of one call to `given`, in the order of entry.inputs, all of each; an empty one is skipped.
-  /// Slots after the last index repeat it, and if `mask` its target is the ignored value. Error: a sample that cannot
-  /// be read or converted.
+  /// Slots after the last index repeat it, and if `mask` its target is the ignored value, or its weight 0. Error: a
+  /// sample that cannot be read or converted.
   Status fill(std::span<const uint64_t> indices, bool mask, std::span<const std::span<std::byte>> given,
               const BatchDraw &draw = {});
 
@@ -145,6 +149,7 @@ private:
     uint64_t elements = 1;     ///< of the whole input
     std::vector<int64_t> dims; ///< of one sample; a constant: of the input
     std::vector<Range> ranges;
+    bool weighs = false;  ///< sample weights
     bool checked = false; ///< all values were checked when the column was bound
     std::vector<std::byte> raw, converted;
   };
@@ -166,10 +171,14 @@ private:
   Status checkRanges(const Input &input, const std::byte *values, plan::DType dtype,
                            std::optional<uint64_t> sample) const;
   Status checkRangesNow(Input &input) const;
+  /// Error: a weight of a sample that is negative or not finite. `converted`: in the input's type.
+  Status checkWeights(const Input &input, const std::byte *converted, uint64_t sample) const;
+  /// The same of all samples, where they are in memory. Error: also weights that are all 0.
+  Status checkWeightsNow(const Input &input) const;
   std::string placeOf(const Input &input, std::optional<uint64_t> sample, std::optional<uint64_t> element) const;
   /// One sample of one input, checked, to `converted`; `raw` is memory.
   Status readSample(const Input &input, uint64_t index, const Draw &draw, std::byte *raw, std::byte *converted) const;
-  void ignoreTarget(const Input &input, std::byte *converted) const;
+  void writeMask(const Input &input, std::byte *converted) const;
   Status bindBatchTransforms(const Dataset &dataset);
   void mix(std::span<const std::span<std::byte>> given, uint64_t count, const BatchDraw &draw,
            std::vector<float> &spare) const;
@@ -181,8 +190,8 @@ private:
   Scratch own;   ///< of the thread that calls fill()
   BatchDraw lastDraw;            ///< of the last batch
   uint64_t sampleCount = 0, batchSize = 1, tokens = 0;
-  int maskedInput = -1;
-  std::optional<int64_t> ignoreIndex;
+  int maskedInput = -1; ///< the target, or the sample weights
+  int64_t maskedValue = 0; ///< of a padded sample
   uint64_t maxBad = 0;
   std::map<uint64_t, std::string> damaged;
   std::optional<uint64_t> faulty; ///< the sample that made the last fill fail

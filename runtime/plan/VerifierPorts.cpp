@@ -15,7 +15,8 @@ constexpr std::array<std::string_view, 5> kNumbers = {outputs::kLossSum, outputs
 
 bool isNumberOfTraining(const Entry &entry, const std::string &output) {
   return entry.name() != entries::kPredict && entry.name() != entries::kPredictInference &&
-         entry.name() != entries::kGradients && std::find(kNumbers.begin(), kNumbers.end(), output) != kNumbers.end();
+         entry.name() != entries::kGradients &&
+         (outputs::isTerm(output) || std::find(kNumbers.begin(), kNumbers.end(), output) != kNumbers.end());
 }
 
 class PortVerifier {

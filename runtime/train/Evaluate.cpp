@@ -18,8 +18,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// The sums that an evaluation adds up: loss, weight, correct, counted.
-using Sums = std::array<double, 4>;
+/// The sums that an evaluation adds up: loss, weight, correct, counted; then loss and weight of each of several losses.
+using Sums = std::vector<double>;
 constexpr std::array<const char *, 4> kSumNames = {outputs::kLossSum, outputs::kLossWeight, outputs::kCorrect,
                                                    outputs::kCounted};
 
@@ -72,10 +72,16 @@ public:
         together(options.ranks && options.ranks->size() > 1 && hasCollectives(runner.entry())) {}
 
   Expected<Evaluation> run() {
+    for (const char *name : kSumNames)
+      outputs.push_back(runner.outputIndex(name));
+    for (const auto &[name, scale] : options.losses)
+      for (std::string_view prefix : {outputs::kTermSum, outputs::kTermWeight})
+        outputs.push_back(runner.outputIndex(std::string(prefix) + name));
     for (size_t i = 0; i < outputs.size(); ++i)
-      outputs[i] = runner.outputIndex(kSumNames[i]);
-    if (outputs[0] < 0 || outputs[1] < 0)
-      return error("the plan's entry 'evaluate' gives no loss; compile again");
+      if (outputs[i] < 0 && i != 2 && i != 3)
+        return error("the plan's entry 'evaluate' gives no loss; compile again");
+    numbers.sums.resize(outputs.size());
+    total.resize(outputs.size());
     auto made = EvalMetrics::create(runner, options.metrics, options.lossKind, options.ignoreIndex, options.confusion);
     if (!made)
       return made.status();
@@ -92,7 +98,7 @@ public:
       result.complete = false;
       return result;
     }
-    result.loss = total[0] / total[1];
+    result.loss = options.losses.empty() ? total[0] / total[1] : addLosses(result);
     if (outputs[2] >= 0 && outputs[3] >= 0)
       result.accuracy = total[2] / total[3];
     result.samples = counted;
@@ -105,9 +111,21 @@ public:
 private:
   /// What is added up, of one batch.
   struct Numbers {
-    Sums sums{};
+    Sums sums;
     uint64_t counted = 0;
   };
+
+  /// Adds the several losses to the result; returns their scaled sum. One of which nothing counts adds nothing.
+  double addLosses(Evaluation &result) const {
+    double sum = 0;
+    for (size_t i = 0; i < options.losses.size(); ++i) {
+      const auto &[name, scale] = options.losses[i];
+      const double numerator = total[4 + 2 * i], weight = total[5 + 2 * i];
+      sum += weight != 0 ? scale * (numerator / weight) : 0;
+      result.others.emplace_back("loss/" + name, numerator / weight);
+    }
+    return sum;
+  }
 
   /// Every `ranks`-th batch from `rank` on. `take` gets the sums of each. False: it was ended early.
   template <typename Take> Expected<bool> runBatches(uint64_t rank, uint64_t ranks, Take &&take) {
@@ -200,8 +218,10 @@ private:
 
   /// The sums of the last batch, as bytes; they become 0.
   std::string takeSums() {
-    std::string bytes(reinterpret_cast<const char *>(&numbers), sizeof(numbers));
-    numbers = {};
+    const size_t sums = numbers.sums.size() * sizeof(double);
+    std::string bytes(reinterpret_cast<const char *>(numbers.sums.data()), sums);
+    bytes.append(reinterpret_cast<const char *>(&numbers.counted), sizeof(numbers.counted));
+    numbers = {Sums(numbers.sums.size()), 0};
     for (Averaged &one : averages) {
       bytes.append(reinterpret_cast<const char *>(&one.sum), sizeof(one.sum));
       one.sum = 0;
@@ -211,12 +231,14 @@ private:
 
   /// Adds sums that takeSums() gave to the total; `bytes` is what is behind them.
   Status addSums(std::string_view &bytes) {
-    Numbers more;
+    Numbers more{Sums(total.size()), 0};
     std::vector<double> means(averages.size());
-    if (bytes.size() < sizeof(more) + means.size() * sizeof(double))
+    const size_t sums = total.size() * sizeof(double);
+    if (bytes.size() < sums + sizeof(more.counted) + means.size() * sizeof(double))
       return error("internal error: the sums of an evaluation are cut short");
-    std::memcpy(&more, bytes.data(), sizeof(more));
-    bytes.remove_prefix(sizeof(more));
+    std::memcpy(more.sums.data(), bytes.data(), sums);
+    std::memcpy(&more.counted, bytes.data() + sums, sizeof(more.counted));
+    bytes.remove_prefix(sums + sizeof(more.counted));
     if (!means.empty())
       std::memcpy(means.data(), bytes.data(), means.size() * sizeof(double));
     bytes.remove_prefix(means.size() * sizeof(double));
@@ -240,7 +262,7 @@ private:
 
   /// Runs the samples; leaves damaged ones out of `indices`.
   Status call(std::vector<uint64_t> &indices, bool mask, Sums &sums) {
-    sums = {};
+    sums.assign(outputs.size(), 0);
     runner.setCounters(0, indices.front() / batch);
     Status status = fill(indices, mask);
     if (status.ok() && indices.empty())
@@ -304,8 +326,8 @@ private:
 
   /// What the loss gives has its own members; perplexity is a function of it.
   void addValue(const std::string &name, Evaluation &result) const {
-    if (name == "perplexity")
-      result.others.emplace_back(name, std::exp(result.loss));
+    if (name == "perplexity") // metrics are of the first of several losses
+      result.others.emplace_back(name, std::exp(options.losses.empty() ? result.loss : total[4] / total[5]));
     for (const auto &[known, value] : totals.values())
       if (known == name)
         result.others.emplace_back(name, value);
@@ -321,9 +343,9 @@ private:
   /// The entry gathers parameters: a call is one of all ranks.
   const bool together;
   std::vector<uint64_t> spare; ///< samples that can be read, for calls whose numbers nobody wants
-  std::array<int, 4> outputs{};
+  std::vector<int> outputs;    ///< of the entry, in the order of Sums
   Numbers numbers; ///< of a batch
-  Sums total{};
+  Sums total;
   EvalMetrics metrics, totals; ///< of a batch; of all
   std::vector<Averaged> averages;
 };
@@ -335,12 +357,20 @@ EvaluateOptions tcc::runtime::evaluateOptionsOf(const Session &session) {
   options.metrics.assign(metrics.begin(), metrics.end());
   options.lossKind = session.training.loss_kind();
   options.ignoreIndex = ignoreIndexOf(session.plan());
+  for (const plan::LossTerm &term : session.training.losses())
+    options.losses.emplace_back(term.name(), term.scale());
   return options;
 }
 
 std::vector<std::string> tcc::runtime::evaluationKeys(const Session &session) {
   const auto &metrics = session.training.evaluation().metrics();
-  return tcc::evaluationKeys(session.training.loss_kind(), {metrics.begin(), metrics.end()}, session.training.has_ema());
+  std::vector<std::string> keys =
+      tcc::evaluationKeys(session.training.loss_kind(), {metrics.begin(), metrics.end()}, session.training.has_ema());
+  for (const plan::LossTerm &term : session.training.losses())
+    for (const char *prefix : {"", "ema_"})
+      if (*prefix == 0 || session.training.has_ema())
+        keys.push_back(std::string(prefix) + "eval_loss/" + term.name());
+  return keys;
 }
 
 Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options) {

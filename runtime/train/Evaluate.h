@@ -27,6 +27,7 @@ struct EvaluateOptions {
   std::vector<std::string> metrics; ///< evaluate.metrics
   std::string lossKind;
   std::optional<int64_t> ignoreIndex; ///< the target that does not count
+  std::vector<std::pair<std::string, double>> losses = {}; ///< of several: name and scale
   /// Asked before each batch, with the samples that are done; false ends the evaluation.
   std::function<bool(uint64_t done)> goesOn = nullptr;
   bool confusion = false; ///< count the pairs of classes as well

@@ -143,6 +143,8 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
   Line line;
   line.add("{{\"step\":{},\"epoch\":{}", metrics.step, metrics.epoch);
   line.number("loss", metrics.loss);
+  for (const LossPart &part : metrics.losses)
+    line.number("loss/", part.name, part.loss());
   line.number("lr", metrics.learningRate);
   line.number("grad_norm", metrics.gradientNorm);
   for (const PhaseMetrics &phase : metrics.phases)

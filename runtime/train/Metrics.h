@@ -51,9 +51,17 @@ struct PhaseMetrics {
   uint64_t skippedUpdates = 0; ///< of this phase so far, this one included
 };
 
+/// One of several losses in an update.
+struct LossPart {
+  std::string_view name; ///< of the plan
+  double sum = 0, weight = 0;
+  double loss() const { return sum / weight; }
+};
+
 struct UpdateMetrics {
   uint64_t step = 0, epoch = 0; ///< both from 1
   double loss = 0, learningRate = 0, gradientNorm = 0;
+  double lossWeight = 1; ///< the loss's denominator
   double seconds = 0; ///< since the update before: batch and logging are in it, evaluation and checkpoints not
   double dataSeconds = 0; ///< of them until the inputs were there: waiting for the loader, or reading
   /// Of a job: what collectives took, and for how much of that this rank did nothing else.
@@ -66,6 +74,7 @@ struct UpdateMetrics {
   uint64_t normOfRun = 0;       ///< the run of its entry that gradientNorm is still to come from; 0: it is there
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
   std::vector<PhaseMetrics> phases; ///< empty: one optimizer
+  std::vector<LossPart> losses;     ///< whose scaled sum is `loss`; empty: one
   bool resumed = false; ///< the first update of a process that goes on with a run
 };
 

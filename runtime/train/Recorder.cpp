@@ -30,6 +30,8 @@ void Recorder::update(const UpdateMetrics &update, double now) {
   TensorBoardFile &events = files->events;
   files->metrics.update(update);
   events.scalar("train/loss", update.step, update.loss);
+  for (const LossPart &part : update.losses)
+    events.scalar(fmt::format("train/loss/{}", part.name), update.step, part.loss());
   events.scalar("train/lr", update.step, update.learningRate);
   events.scalar("train/grad_norm", update.step, update.gradientNorm);
   if (update.lossScale > 0)

@@ -287,6 +287,28 @@ static Status readConstants(const Session &session, const std::string &text, std
   return Status();
 }
 
+static std::set<std::string> sampleWeightsOf(const plan::Training &training) {
+  std::set<std::string> names = {training.sample_weight()};
+  for (const plan::LossTerm &term : training.losses())
+    names.insert(term.sample_weight());
+  for (const plan::Phase &phase : training.phases())
+    names.insert(phase.training().sample_weight());
+  names.erase("");
+  return names;
+}
+
+/// False where several losses are computed, which no one ignored target or weight of 0 leaves a sample out of.
+/// Evaluations compute the first phase's loss.
+static bool isMaskedByOne(const plan::Training &training, bool trains) {
+  auto isSame = [&](const plan::Phase &phase) {
+    const plan::Training &own = phase.training();
+    return own.loss_kind() == training.loss_kind() && own.target() == training.target() &&
+           own.sample_weight() == training.sample_weight();
+  };
+  return training.losses().empty() &&
+         (!trains || std::all_of(training.phases().begin(), training.phases().end(), isSame));
+}
+
 Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
                                                       const std::string &path, const EntryDataOptions &options) {
   DatasetOptions dataOptions;
@@ -321,7 +343,13 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   BindOptions bind;
   bind.map.insert(session.data.map().begin(), session.data.map().end());
   bind.target = session.training.target();
-  bind.ignoreIndex = ignoreIndexOf(session.plan());
+  bind.sampleWeights = sampleWeightsOf(session.training);
+  if (isMaskedByOne(session.training, options.training)) {
+    bind.ignoreIndex = ignoreIndexOf(session.plan());
+    // A class that is not counted is so in the accuracy, too.
+    if (!isClassification(session.training.loss_kind()))
+      bind.maskingWeight = session.training.sample_weight();
+  }
   bind.classes = classesOf(session.plan());
   bind.maxBad = maxBadOf(session);
   bind.negativeIndices = settingText(dataOptions.settings, "negative_indices") == "true";

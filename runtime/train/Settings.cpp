@@ -360,7 +360,8 @@ bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int
 
 std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
   auto recipe = parseToml(plan.recipe());
-  if (!isClassification(plan.training().loss_kind()) || !recipe)
+  // Of several losses the plan holds each one's range.
+  if (!isClassification(plan.training().loss_kind()) || !recipe || plan.training().losses_size() != 0)
     return std::nullopt;
   auto given = recipe->at_path("loss.of");
   std::string of = (given.is_array() ? given[0] : given).value_or(std::string());
@@ -391,7 +392,8 @@ std::optional<int64_t> tcc::runtime::ignoreIndexOf(const plan::Plan &plan) {
     return std::nullopt;
   auto recipe = parseToml(plan.recipe());
   if (recipe)
-    if (auto value = recipe->at_path("loss.ignore_index").value<int64_t>())
-      return *value;
+    for (const char *key : {"loss.ignore_index", "loss[0].ignore_index"})
+      if (auto value = recipe->at_path(key).value<int64_t>())
+        return *value;
   return -100;
 }

@@ -128,6 +128,17 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
     advice = fmt::format("the data holds an infinity: {}: {}; correct it if it is not meant, else {}", options.data,
                          found.infiniteInput, advice);
   }
+  // 0/0 of finite sums.
+  if (metrics.lossWeight == 0 && found.nanInput.empty()) {
+    const std::string &weights = session.training.sample_weight();
+    seen = weights.empty()
+               ? ": no target of this update counts, so its loss is 0/0"
+               : fmt::format(": the weights of this update's samples (input '{}') times what counts of them "
+                             "are 0, so its loss is 0/0",
+                             weights);
+    advice =
+        "leave such samples out of the data, or let an update have more samples: a larger batch, or train.accumulate";
+  }
   std::string text = fmt::format("step {}: {}{}; {}; {}", metrics.step, what, seen, kept, advice);
   return Status(text, kExitNonFinite);
 }

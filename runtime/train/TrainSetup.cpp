@@ -245,9 +245,11 @@ private:
     const plan::VirtualRanks share = session.virtualRanks();
     const uint64_t ranks = share.all; // that an epoch is divided among
     if (pad && epochSamples % (batch * ranks) != 0 && !data.reader->maskable())
-      return error("{}: data.last = \"pad\" needs a loss that can leave targets out (cross_entropy or nll with integer "
-                   "targets); leave it out, and the last {} samples of an epoch are dropped",
-                   options.data, epochSamples % batch);
+      return error(
+          "{}: data.last = \"pad\" needs one loss that can leave a sample out (cross_entropy or nll with integer "
+          "targets, another kind with loss.sample_weight); leave it out, and the last {} samples of an epoch "
+          "are dropped",
+          options.data, epochSamples % batch);
     std::vector<double> weights;
     if (std::string kind = settingText(settings, "sampler"); kind == "balanced" || kind == "weighted") {
       auto read = sampleWeights(*data.dataset, kind == "balanced", settingText(settings, "weights"));

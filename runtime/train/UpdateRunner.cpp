@@ -45,13 +45,22 @@ Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &sess
         norm = runner.outputIndex(outputs::kGradNorm);
     if (sum < 0 || weight < 0)
       return error("{}: entry '{}' gives no loss_sum and loss_weight; compile again", session.reader.path(), name);
-    made->losses.push_back({std::move(runner), sum, weight, norm});
+    auto terms = made->termsOf(runner);
+    if (!terms)
+      return terms.status();
+    made->losses.push_back({std::move(runner), sum, weight, norm, terms.take()});
   }
   if (windows) {
     auto entry = made->require(entries::kUpdate);
     if (!entry)
       return entry.status();
     made->closing.emplace(*session.device, **entry);
+    if (made->sumsInUpdate()) {
+      auto terms = made->termsOf(*made->closing);
+      if (!terms)
+        return terms.status();
+      made->closingTerms = terms.take();
+    }
     made->before.emplace(session.plan(), *session.device);
   }
   if (made->own.count > 1)
@@ -64,6 +73,30 @@ Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &sess
       runners->emplace_back(*session.device, **entry);
     }
   return made;
+}
+
+Expected<std::vector<std::pair<int, int>>> UpdateRunner::termsOf(const EntryRunner &runner) const {
+  std::vector<std::pair<int, int>> terms;
+  for (const plan::LossTerm &term : training.losses()) {
+    const int sum = runner.outputIndex(std::string(outputs::kTermSum) + term.name()),
+              weight = runner.outputIndex(std::string(outputs::kTermWeight) + term.name());
+    if (sum < 0 || weight < 0)
+      return error("{}: entry '{}' gives no numbers of the loss '{}'; compile again", session.reader.path(),
+                   runner.entry().name(), term.name());
+    terms.emplace_back(sum, weight);
+  }
+  return terms;
+}
+
+Status UpdateRunner::addTerms(const EntryRunner &runner, const std::vector<std::pair<int, int>> &terms,
+                              UpdateMetrics &metrics) {
+  Status status;
+  for (size_t i = 0; i < terms.size() && status.ok(); ++i) {
+    status = runner.addScalar(terms[i].first, metrics.losses[i].sum);
+    if (status.ok())
+      status = runner.addScalar(terms[i].second, metrics.losses[i].weight);
+  }
+  return status;
 }
 
 void UpdateRunner::setSeed(uint64_t seed) {
@@ -109,6 +142,8 @@ Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, Trainin
     status = entry.runner.addScalar(entry.sum, sums.loss);
   if (status.ok())
     status = entry.runner.addScalar(entry.weight, sums.weight);
+  if (status.ok() && !(closing && sumsInUpdate()))
+    status = addTerms(entry.runner, entry.terms, metrics);
   metrics.damaged = position.damagedSamples.size();
   if (virtualRank != 0) // the samples of all were counted
     return status;
@@ -145,7 +180,12 @@ Status UpdateRunner::runWindows(TrainingPosition &position, TrainingBatches &bat
 }
 
 Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) {
+  std::vector<LossPart> parts = std::move(metrics.losses);
   metrics = {};
+  parts.resize(static_cast<size_t>(training.losses_size()));
+  for (size_t i = 0; i < parts.size(); ++i)
+    parts[i] = {training.losses(static_cast<int>(i)).name()};
+  metrics.losses = std::move(parts);
   metrics.step = position.step + 1;
   metrics.epoch = position.epoch + 1;
   metrics.learningRate = scalars->learningRate(pointOf(position));
@@ -159,6 +199,7 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     position.lossScale = firstLossScale(session.training.loss_scale());
   Status status = runWindows(position, batches, metrics, sums);
   metrics.loss = sums.loss / sums.weight;
+  metrics.lossWeight = sums.weight;
   finite = good(metrics.loss);
   if (!status.ok())
     return status;
@@ -194,7 +235,10 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
       status = closing->addScalar(closing->outputIndex(outputs::kLossSum), global.loss);
     if (status.ok())
       status = closing->addScalar(closing->outputIndex(outputs::kLossWeight), global.weight);
+    if (status.ok())
+      status = addTerms(*closing, closingTerms, metrics);
     metrics.loss = global.loss / global.weight;
+    metrics.lossWeight = global.weight;
     if (status.ok() && !good(metrics.loss)) {
       finite = false;
       state = State::Window; // the update left the state alone

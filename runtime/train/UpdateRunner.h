@@ -85,10 +85,16 @@ private:
   struct LossEntry {
     EntryRunner runner;
     int sum, weight, norm;
+    std::vector<std::pair<int, int>> terms; ///< numerators and denominators of several losses
   };
   struct Sums {
     double loss = 0, weight = 0;
   };
+  /// The outputs of an entry that hold the numbers of several losses. Error: it lacks one.
+  Expected<std::vector<std::pair<int, int>>> termsOf(const EntryRunner &runner) const;
+  /// Adds the numbers of several losses to the update's. `terms`: of the runner.
+  static Status addTerms(const EntryRunner &runner, const std::vector<std::pair<int, int>> &terms,
+                         UpdateMetrics &metrics);
   Expected<const plan::Entry *> require(const std::string &name) const;
   /// The entry of the window's micro-batch `inWindow`: first, next, next…
   LossEntry &entryOf(uint64_t inWindow) { return losses[std::min<size_t>(inWindow, losses.size() - 1)]; }
@@ -128,6 +134,7 @@ private:
   std::vector<LossEntry> losses;         ///< `step`; or `accumulate_first` and `accumulate_next`
   std::vector<EntryRunner> holds, joins; ///< by level
   std::optional<EntryRunner> closing;    ///< `update`, with accumulation
+  std::vector<std::pair<int, int>> closingTerms; ///< of `closing`, where it sums them over ranks
   std::optional<WindowState> before;     ///< with accumulation
   std::optional<WindowState> ofFirst;    ///< with several virtual ranks: what the first one's forward passes left
   std::optional<LearningSchedule> rates;

@@ -65,6 +65,12 @@ std::vector<Key> makeKeys() {
       {"loss.of", texts(), "the only floating-point output", Recompile,
        "a graph output, a value inside the graph or its node; a list for the kinds that compare several"},
       {"loss.target", text(), "", Recompile, "new or existing graph input that the prediction is compared with"},
+      {"loss.sample_weight",
+       text(),
+       "each sample counts once",
+       Recompile,
+       "graph input, or data column, with a weight for each sample",
+       {"loss.sample_weights", "sample_weight_mode", "weight_column"}},
       {"loss.class_axis", integer(-8, 8), "1; −1 for `ctc`", Recompile,
        "the axis of the classes; −1 for [batch, sequence, classes]"},
       {"loss.shift", flag(), "false", Recompile, "position t predicts target t + 1"},
@@ -108,6 +114,10 @@ std::vector<Key> makeKeys() {
       {"loss.input_lengths", text(), "", Recompile, "graph input with the samples' numbers of steps, for `ctc`"},
       {"loss.target_lengths", text(), "", Recompile, "graph input with the samples' numbers of labels, for `ctc`"},
       {"loss.max_target_length", integer(1, int64_t(1) << 20), "", Recompile, "columns of a new target of `ctc`"},
+
+      {"loss.name", text(), "the kind, or the output", Recompile,
+       "of one of several losses (`[[loss]]`): its part is `loss/NAME` in a run's metrics"},
+      {"loss.scale", number(), "1", Recompile, "factor of one of several losses in their sum"},
 
       {"optimizer.kind",
        choice(optimizerKindNames()),

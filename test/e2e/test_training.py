@@ -1,5 +1,5 @@
-"""Schedules that PyTorch has: each step's loss and rate, evaluations and trained weights against PyTorch's numbers (training/make.py);
-resumes, ranks, and what is refused."""
+"""Schedules that PyTorch has, sample weights and several losses: each step's loss, rate and parts, evaluations and trained weights
+against PyTorch's numbers (training/make.py); resumes, ranks, and what is refused."""
 import json
 import unittest
 from pathlib import Path
@@ -17,9 +17,17 @@ SGD = '[optimizer]\nkind = "sgd"\nmomentum = 0.9\nlr = 0.05\n'
 HEAD = '[[optimizer.group]]\nmatch = ["classes.*"]\nlr_scale = 0.5\n'
 PLATEAU = '[schedule]\nkind = "plateau"\nfactor = 0.3\npatience = 1\nthreshold = 1e-2\ncooldown = 1\nmin_lr = 1e-3\n'
 VALUE = '[loss]\nkind = "mse"\nof = "value"\ntarget = "y"\n'
+WEIGHED = CLASSES + 'sample_weight = "w"\n'
 RECIPES = {
     "plateau": CLASSES + SGD.replace("0.05", "0.1") + HEAD + PLATEAU,
-    "restarts": VALUE + SGD + HEAD + '[schedule]\nkind = "cosine_warm_restarts"\nt_0 = 3\nt_mult = 2\neta_min = 1e-3\n'}
+    "restarts": VALUE + SGD + HEAD + '[schedule]\nkind = "cosine_warm_restarts"\nt_0 = 3\nt_mult = 2\neta_min = 1e-3\n',
+    "weighed-classes": WEIGHED + SGD + "[train]\naccumulate = 4\n",
+    "weighed-value": '[loss]\nkind = "huber"\nof = "value"\ntarget = "y"\ndelta = 0.5\nsample_weight = "w"\n' + SGD,
+    "weighed-ranks": WEIGHED + SGD + '[parallel]\nmode = "ddp"\n'}
+PENALTY = '[[loss]]\noutput = "penalty"\nscale = 0.25\n'
+SHAPES = ('[[loss]]\nkind = "mse"\nof = "value"\ntarget = "y"\n'
+          '[[loss]]\nname = "far"\nkind = "l1"\nof = "value"\ntarget = "y"\nscale = SCALE\n' + PENALTY)
+COUNTS = CLASSES.replace("[loss]", "[[loss]]") + '[[loss]]\nname = "box"\nkind = "mse"\nof = "value"\ntarget = "y"\nsample_weight = "w"\nscale = 0.5\n' + PENALTY
 
 
 class Training(EndToEnd):
@@ -41,6 +49,11 @@ class Training(EndToEnd):
         np.testing.assert_allclose([v["lr"] for v in lines], expected["lr"], rtol=1e-12, err_msg=name)
         if expected["eval_loss"]:
             np.testing.assert_allclose([v["eval_loss"] for v in evaluations], expected["eval_loss"], rtol=2e-5, atol=1e-6, err_msg=name)
+        if len(expected["parts"]) > 1:
+            for key, values in expected["parts"].items():
+                np.testing.assert_allclose([v[f"loss/{key}"] for v in lines], values, rtol=2e-5, atol=1e-6, err_msg=f"{name}: {key}")
+            for key, values in expected["eval_parts"].items():
+                np.testing.assert_allclose([v[f"eval_loss/{key}"] for v in evaluations], values, rtol=2e-5, atol=1e-6, err_msg=f"{name}: {key}")
         after = safetensors.numpy.load_file(FILES / "after.safetensors")
         for key, value in self.weights(run, f"{name}.safetensors").items():
             np.testing.assert_allclose(value, after[f"{case or name}/{key}"], rtol=1e-4, atol=2e-6, err_msg=f"{name}: {key}")
@@ -137,6 +150,203 @@ class Schedules(Training):
                 ('[[phase]]\nname = "a"\nloss = { kind = "mse", of = "value", target = "y" }\nparameters = ["trunk.*"]\n[schedule]\nkind = "plateau"\n',
                  r"bad.toml:\d+:\d+: phase 1: schedule.kind \"plateau\" does not go with \[\[phase\]\]")]:
             self.refuse(1, [pattern], "tcc", FILES / "model.onnx", "--recipe", self.write("bad.toml", recipe))
+
+
+class SampleWeights(Training):
+    def test_classes_over_micro_batches(self):
+        self.follows("weighed-classes", self.plan("weighed-classes"))
+
+    def test_elements(self):
+        self.follows("weighed-value", self.plan("weighed-value"))
+
+    def test_ranks(self):
+        plan = self.plan("weighed-ranks")
+        self.follows("weighed-ranks", plan, "--nproc", 2, "--threads", 1)
+        sharded = self.plan("sharded", recipe=RECIPES["weighed-ranks"].replace('"ddp"', '"full"\nranks = 2'), plan="sharded.tplan")
+        self.follows("weighed-ranks", sharded, "--nproc", 2, "--threads", 1, out="sharded")
+
+    def test_virtual_ranks(self):
+        plan = self.plan("virtual", recipe=RECIPES["weighed-ranks"] + "[train]\nvirtual_ranks = 2\n")
+        runs = [self.follows("weighed-ranks", plan, "--nproc", n, "--threads", 1, out=f"of{n}") for n in (1, 2)]
+        self.assertEqual(*[self.state(run)[0] for run in runs])
+
+    def test_equal_weights_change_nothing(self):
+        losses = []
+        data = safetensors.numpy.load_file(TRAIN)
+        for recipe, w in ((CLASSES + SGD, None), (WEIGHED + SGD, 0.5 + 0 * data["w"])):
+            plan = self.plan("equal", recipe=recipe)
+            columns = data | ({} if w is None else {"w": w})
+            losses.append([v["loss"] for v in metrics(self.train(plan, self.save("data.safetensors", **columns), steps=12, out=f"run{len(losses)}"))[0]])
+        np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
+
+    def test_padding_weighs_nothing(self):
+        """44 samples in batches of 8: the last four slots of an epoch count for nothing, so its update is that of four samples."""
+        data = {k: v[:44] for k, v in safetensors.numpy.load_file(TRAIN).items()}
+        padded = self.train(self.plan("padded", recipe=RECIPES["weighed-value"] + '[data]\nlast = "pad"\n'), self.save("data.safetensors", **data), steps=6)
+        small = self.plan("small", "--shape", "x=4x6", recipe=RECIPES["weighed-value"])
+        # The weights after five updates, then the last four samples alone.
+        five = self.train(self.folder / "padded.tplan", self.folder / "data.safetensors", steps=5, out="five")
+        self.weights(five, "five.safetensors")
+        last = self.train(small, self.save("last.safetensors", **{k: v[40:] for k, v in data.items()}), "--init", "five.safetensors", steps=1, out="last")
+        self.assertAlmostEqual(metrics(padded)[0][5]["loss"] / metrics(last)[0][0]["loss"], 1, 5)
+
+    def test_gradients_are_checked(self):
+        result = self.succeed("tcc", "gradcheck", FILES / "model.onnx", "--recipe", self.write("r.toml", RECIPES["weighed-value"]))
+        self.assertNotIn("FAIL", result.out)
+
+    def test_refused(self):
+        for recipe, pattern in [
+                ('[loss]\noutput = "penalty"\nsample_weight = "w"\n', r"bad.toml:3:1: loss.sample_weight needs loss.kind"),
+                (VALUE + 'sample_weight = "x"\n', r"bad.toml:5:1: loss.sample_weight: the graph input `x` is tensor<8x6xf32>, but .* tensor<8xf32>; name"),
+                (VALUE + 'sample_weights = "w"\n', "the nearest known one is loss.sample_weight")]:
+            self.refuse(1, [pattern], "tcc", FILES / "model.onnx", "--recipe", self.write("bad.toml", recipe))
+        plan = self.plan("weighed-value")
+        columns = safetensors.numpy.load_file(TRAIN)
+        columns.pop("w")
+        self.refuse(1, ["'w'"], "trun", plan, "--data", self.save("without.safetensors", **columns))
+
+    def test_bad_weights(self):
+        plan, columns = self.plan("weighed-value"), safetensors.numpy.load_file(TRAIN)
+        w = columns["w"]
+
+        def refuse(status, patterns, **changed):
+            self.refuse(status, patterns, "trun", plan, "--data", self.save("bad.safetensors", **(columns | changed)), "--no-shuffle", "--out", "bad")
+
+        for value, text in ((-0.5, "-0.5"), (np.nan, "[Nn]a[Nn]"), (np.inf, "inf")):
+            refuse(1, [f"column 'w', sample 19: .*{text}.* is no weight of a sample", "data.map.w=COLUMN"], w=np.where(np.arange(48) == 19, np.float32(value), w))
+        refuse(1, ["column 'w': all weights of samples are 0"], w=0 * w)
+        refuse(1, ["'w' .*is the weight of a single batch", "give 48 rows"], w=w[:8])
+        refuse(4, ["step 2: the loss is .?nan: the weights of this update's samples \\(input 'w'\\)", "train.accumulate"],
+               w=np.where(np.arange(48) // 8 == 1, np.float32(0), w))
+        # What the messages advise works.
+        self.succeed("trun", plan, "--data", self.save("other.safetensors", **({k: v for k, v in columns.items() if k != "w"} | {"u": w})), "--set", "data.map.w=u",
+                     "--steps", 2, "--out", "mapped")
+        wide = self.plan("wide", recipe=RECIPES["weighed-value"] + "[train]\naccumulate = 2\n")
+        self.train(wide, self.folder / "bad.safetensors", steps=3, out="wide")
+
+    def test_an_update_without_targets_ends_the_run(self):
+        data = safetensors.numpy.load_file(TRAIN)
+        data["labels"][8:16] = -100
+        self.refuse(4, ["step 2: the loss is .?nan: no target of this update counts", "a larger batch"], "trun", self.plan("none", recipe=CLASSES + SGD),
+                    "--data", self.save("none.safetensors", **data), "--no-shuffle")
+
+    def test_bf16(self):
+        """The weights stay f32, and so do both sums: near PyTorch's f32 numbers."""
+        run = self.train(self.plan("narrow", "--precision", "bf16", recipe=RECIPES["weighed-value"]), TRAIN, steps=20)
+        np.testing.assert_allclose([v["loss"] for v in metrics(run)[0]], EXPECTED["weighed-value"]["loss"], rtol=0.02)
+
+
+class SeveralLosses(Training):
+    def test_denominators_of_shapes_accumulate(self):
+        """l1's sum of two numbers a sample is twice its mean."""
+        plan = self.plan("shapes", recipe=SHAPES.replace("SCALE", "1.0") + SGD + "[train]\naccumulate = 4\n")
+        run = self.train(plan, TRAIN, "--eval-data", EVAL, "--eval-every", 5, steps=20)
+        expected = EXPECTED["shapes"]
+        lines, evaluations = metrics(run)
+        np.testing.assert_allclose([v["loss"] for v in lines], expected["loss"], rtol=2e-5)
+        np.testing.assert_allclose([v["eval_loss"] for v in evaluations], expected["eval_loss"], rtol=2e-5)
+        for key, scale in (("mse", 1), ("far", 0.5), ("penalty", 1)):
+            np.testing.assert_allclose([v[f"loss/{key}"] for v in lines], scale * np.array(expected["parts"][key]), rtol=2e-5, err_msg=key)
+            np.testing.assert_allclose([v[f"eval_loss/{key}"] for v in evaluations], scale * np.array(expected["eval_parts"][key]), rtol=2e-5)
+        after = safetensors.numpy.load_file(FILES / "after.safetensors")
+        for key, value in self.weights(run).items():
+            np.testing.assert_allclose(value, after[f"shapes/{key}"], rtol=1e-4, atol=2e-6, err_msg=key)
+
+    def test_denominators_of_data(self):
+        plan = self.plan("counts", recipe=COUNTS + SGD + "[train]\nclip_norm = 0.5\n")
+        self.follows("counts", plan)
+        report = self.succeed("tcc", "report", plan).out
+        for part in ("cross_entropy", "box", "penalty"):
+            self.assertIn(part, report)
+
+    def test_ranks(self):
+        for name, parallel in (("ddp", 'mode = "ddp"\n'), ("grad_op", 'mode = "grad_op"\nranks = 2\n'), ("full", 'mode = "full"\nranks = 2\n')):
+            plan = self.plan(name, recipe=COUNTS + SGD + "[parallel]\n" + parallel)
+            self.follows(name, plan, "--nproc", 2, "--threads", 1, out=name, case="counts-ranks")
+
+    def test_denominators_of_shapes_over_ranks_and_micro_batches(self):
+        """Two micro-batches on two ranks are four on one."""
+        recipe = SHAPES.replace("SCALE", "1.0") + SGD + '[train]\naccumulate = 2\n[parallel]\nmode = "ddp"\n'
+        run = self.train(self.plan("ranks", recipe=recipe), TRAIN, "--nproc", 2, "--threads", 1, steps=1)
+        line, expected = metrics(run)[0][0], EXPECTED["shapes"]
+        self.assertAlmostEqual(line["loss"] / expected["loss"][0], 1, 5)
+        self.assertAlmostEqual(line["loss/penalty"] / expected["parts"]["penalty"][0], 1, 5)
+
+    def test_virtual_ranks(self):
+        recipe = SHAPES.replace("SCALE", "1.0") + SGD + '[train]\naccumulate = 2\nvirtual_ranks = 2\n[parallel]\nmode = "ddp"\n'
+        plan = self.plan("virtual", recipe=recipe)
+        runs = [self.train(plan, TRAIN, "--nproc", n, "--threads", 1, steps=4, out=f"of{n}") for n in (1, 2)]
+        self.assertEqual(*[self.state(run)[0] for run in runs])
+        parts = [[[v["loss"], v["loss/far"], v["loss/penalty"]] for v in metrics(run)[0]] for run in runs]
+        self.assertEqual(*parts)
+        self.assertAlmostEqual(parts[0][0][0] / EXPECTED["shapes"]["loss"][0], 1, 5)
+
+    def test_a_loss_of_which_nothing_counts_adds_nothing(self):
+        data = safetensors.numpy.load_file(TRAIN)
+        data["labels"][:8] = -100
+        run = self.train(self.plan("counts", recipe=COUNTS + SGD), self.save("data.safetensors", **data), steps=2)
+        first, second = metrics(run)[0]
+        self.assertIsNone(first["loss/cross_entropy"])
+        self.assertAlmostEqual(first["loss"], 0.5 * first["loss/box"] + 0.25 * first["loss/penalty"], 6)
+        self.assertIsNotNone(second["loss/cross_entropy"])
+
+    def test_one_of_several_is_that_one(self):
+        losses = [[v["loss"] for v in metrics(self.train(self.plan(f"r{i}", recipe=r + SGD), TRAIN, steps=6, out=f"run{i}"))[0]]
+                  for i, r in enumerate((VALUE, VALUE.replace("[loss]", "[[loss]]")))]
+        self.assertEqual(losses[0], losses[1])
+
+    def test_other_commands(self):
+        recipe = self.write("r.toml", COUNTS + SGD)
+        self.assertNotIn("FAIL", self.succeed("tcc", "gradcheck", FILES / "model.onnx", "--recipe", recipe).out)
+        self.succeed("tcc", "frontier", FILES / "model.onnx", "--recipe", recipe)
+        plan = self.plan("counts", recipe=COUNTS + SGD)
+        run = self.train(plan, TRAIN, "--eval-data", EVAL, "--eval-every", 4, "--set", "evaluate.best=min:loss/box", steps=8)
+        out = self.succeed("trun", "eval", plan, "--data", EVAL, "--from", f"{run}@best").out
+        self.assertIn("loss/box", out)
+        self.succeed("trun", plan, "--data", TRAIN, "--eval-data", EVAL, "--resume", run, "--steps", 12)
+        whole = self.train(plan, TRAIN, steps=12, out="whole")
+        self.assertEqual(self.state(run)[0], self.state(whole)[0])
+        lines = metrics(run)[0]
+        self.assertEqual([v["loss/box"] for v in lines], [v["loss/box"] for v in metrics(whole)[0]])
+
+    def test_bf16(self):
+        run = self.train(self.plan("narrow", "--precision", "bf16", recipe=COUNTS + SGD + "[train]\nclip_norm = 0.5\n"), TRAIN, steps=20)
+        np.testing.assert_allclose([v["loss"] for v in metrics(run)[0]], EXPECTED["counts"]["loss"], rtol=0.03)
+
+    def test_padding_is_refused(self):
+        plan = self.plan("padded", recipe=COUNTS + SGD + '[data]\nlast = "pad"\n')
+        data = {k: v[:44] for k, v in safetensors.numpy.load_file(TRAIN).items()}
+        words = ["data.last = \"pad\" needs one loss that can leave a sample out"]
+        self.refuse(1, words, "trun", plan, "--data", self.save("data.safetensors", **data))
+        # So it is where phases have losses of their own: an ignored label leaves `y` alone.
+        phases = "".join(f'[[phase]]\nname = "{name}"\nloss = {{ {loss} }}\nparameters = ["{name}.*"]\n' for name, loss in (
+            ("classes", 'kind = "cross_entropy", of = "logits", target = "labels"'), ("values", 'kind = "mse", of = "value", target = "y"')))
+        self.refuse(1, words, "trun", self.plan("phases", recipe=phases + SGD + '[data]\nlast = "pad"\n'), "--data", self.folder / "data.safetensors", "--out", "no")
+
+    def test_labels_of_every_loss_are_checked(self):
+        """A class that is none would be read outside of the scores."""
+        recipe = VALUE.replace("[loss]", "[[loss]]") + CLASSES.replace("[loss]", "[[loss]]") + SGD
+        data = safetensors.numpy.load_file(TRAIN)
+        data["labels"][3] = 3
+        self.refuse(1, ["labels", "sample 3", "3"], "trun", self.plan("labels", recipe=recipe), "--data", self.save("data.safetensors", **data))
+
+    def test_refused(self):
+        two = CLASSES.replace("[loss]", "[[loss]]") + VALUE.replace("[loss]", "[[loss]]")
+        for recipe, pattern in [
+                (two + "[train]\naccumulate = 2\n", r"bad.toml:1:1: loss `cross_entropy` divides by a number that the data decides .*train.accumulate = 1"),
+                (two + VALUE.replace("[loss]", "[[loss]]"), r"bad.toml:9:1: two losses are called \"mse\"; give each a `name`"),
+                (two + '[[loss]]\nof = "value"\n', "bad.toml:9:1: one of several losses names neither a kind"),
+                (two + '[[loss]]\nname = "x"\n', "bad.toml:9:1: one of several losses names neither a kind nor the output"),
+                (two + '[[loss]]\noutput = "penalty"\nname = "a b"\n', r"bad.toml:11:1: \"a b\" is no name of a loss"),
+                (two + '[[loss]]\nkind = "mse"\nof = "valu"\ntarget = "y"\nname = "m"\n', "loss.of: the graph has no output `valu`, .*the nearest is `value`"),
+                (CLASSES + "scale = 2.0\n", "bad.toml:5:1: loss.scale belongs to one of several losses"),
+                (two + '[[phase]]\nname = "a"\nloss = "penalty"\nparameters = ["trunk.*"]\n', r"\[loss\] and \[\[phase\]\] exclude each other")]:
+            self.refuse(1, [pattern], "tcc", FILES / "model.onnx", "--recipe", self.write("bad.toml", recipe))
+        self.refuse(1, [r"several losses \(\[\[loss\]\]\)"], "tcc", FILES / "model.onnx", "--recipe", self.write("two.toml", two), "--set", "loss.shift=true")
+        # What the messages advise works.
+        self.compile(FILES / "model.onnx", "--recipe", self.write("sum.toml", two.replace('"logits"', '"logits"\nreduction = "sum"\nscale = 0.125')
+                                                                  + "[train]\naccumulate = 2\n"))
+        self.plan("larger", "--shape", "x=16x6", recipe=two)
 
 
 if __name__ == "__main__":

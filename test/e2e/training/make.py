@@ -2,7 +2,8 @@
 
     python make.py          (torch 2.15, onnx, safetensors)
 
-test_training.py has a recipe for each case. Batches are read in order, again and again.
+A case is a recipe (recipes.json) and the same training in PyTorch. Batches are read in order, again and again; an update's loss is of
+all samples of its window of micro-batches, which ends with the epoch.
 """
 import json
 from pathlib import Path
@@ -21,7 +22,7 @@ BATCH, TRAIN, EVAL = 8, 48, 20
 
 
 class Net(nn.Module):
-    """One trunk with the heads `logits` and `value`."""
+    """One trunk with the heads `logits` and `value`, and a penalty of its activations."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +30,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         h = torch.tanh(self.trunk(x))
-        return self.classes(h), self.values(h)
+        return self.classes(h), self.values(h), (h * h).mean()
 
 
 def export(net, path):
@@ -37,9 +38,11 @@ def export(net, path):
     nodes = [helper.make_node("Gemm", ["x", "trunk.weight", "trunk.bias"], ["sum"], "trunk", transB=1),
              helper.make_node("Tanh", ["sum"], ["h"], "tanh"),
              helper.make_node("Gemm", ["h", "classes.weight", "classes.bias"], ["logits"], "classes", transB=1),
-             helper.make_node("Gemm", ["h", "values.weight", "values.bias"], ["value"], "values", transB=1)]
+             helper.make_node("Gemm", ["h", "values.weight", "values.bias"], ["value"], "values", transB=1),
+             helper.make_node("Mul", ["h", "h"], ["squares"], "square"),
+             helper.make_node("ReduceMean", ["squares"], ["penalty"], "mean", keepdims=0)]
     info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
-            for n, s in (("x", [BATCH, 6]), ("logits", [BATCH, 3]), ("value", [BATCH, 2]))]
+            for n, s in (("x", [BATCH, 6]), ("logits", [BATCH, 3]), ("value", [BATCH, 2]), ("penalty", []))]
     weights = [numpy_helper.from_array(v.detach().numpy(), k) for k, v in net.named_parameters()]
     graph = helper.make_graph(nodes, "graph", info[:1], info[1:], weights)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
@@ -51,31 +54,73 @@ def make_data(samples, seed):
     noise = torch.randn(samples, 2, generator=g)
     labels = (x[:, :3] + 0.3 * torch.randn(samples, 3, generator=g)).argmax(1)
     labels[torch.rand(samples, generator=g) < 0.2] = -100
-    return {"x": x, "labels": labels, "y": torch.stack([torch.sin(2 * x.sum(1)), x[:, 0] * x[:, 1]], 1) + 0.1 * noise}
+    weights = torch.rand(samples, generator=g) * 2
+    weights[::7] = 0
+    return {"x": x, "labels": labels, "y": torch.stack([torch.sin(2 * x.sum(1)), x[:, 0] * x[:, 1]], 1) + 0.1 * noise, "w": weights}
 
 
-LOSSES = {"value": lambda logits, value, batch: F.mse_loss(value, batch["y"]),
-          "classes": lambda logits, value, batch: F.cross_entropy(logits, batch["labels"])}
+def mean(parts, w):
+    """The weighted mean of losses [samples, …]."""
+    w = w.reshape(-1, *[1] * (parts.dim() - 1)).expand_as(parts)
+    return (w * parts).sum() / w.sum()
 
 
-def train(net, data, evaluation, loss, optimizer, steps, schedule, eval_every=0):
-    found = {"loss": [], "lr": [], "eval_loss": []}
-    for step in range(1, steps + 1):
-        begin = (step - 1) * BATCH % TRAIN
-        batch = {key: column[begin:begin + BATCH] for key, column in data.items()}
+def counted_mean(logits, labels, w):
+    return (w * F.cross_entropy(logits, labels, reduction="none")).sum() / (w * (labels != -100)).sum()
+
+
+# Of each case the parts of its loss, with their scales.
+LOSSES = {
+    "value": [("mse", 1, lambda c, v, p, b: F.mse_loss(v, b["y"]))],
+    "classes": [("cross_entropy", 1, lambda c, v, p, b: F.cross_entropy(c, b["labels"]))],
+    "weighed classes": [("cross_entropy", 1, lambda c, v, p, b: counted_mean(c, b["labels"], b["w"]))],
+    "weighed value": [("huber", 1, lambda c, v, p, b: mean(F.huber_loss(v, b["y"], reduction="none", delta=0.5), b["w"]))],
+    "shapes": [("mse", 1, lambda c, v, p, b: F.mse_loss(v, b["y"])), ("far", 0.5, lambda c, v, p, b: F.l1_loss(v, b["y"], reduction="sum") / len(v)),
+               ("penalty", 0.25, lambda c, v, p, b: p)],
+    "counts": [("cross_entropy", 1, lambda c, v, p, b: F.cross_entropy(c, b["labels"])),
+               ("box", 0.5, lambda c, v, p, b: mean(F.mse_loss(v, b["y"], reduction="none"), b["w"])), ("penalty", 0.25, lambda c, v, p, b: p)]}
+
+
+def windows(data, steps, micro_batches):
+    """The samples of each update."""
+    batches = [list(range(i, i + BATCH)) for i in range(0, TRAIN, BATCH)]
+    while True:
+        for i in range(0, len(batches), micro_batches):
+            if steps == 0:
+                return
+            steps -= 1
+            chosen = sum(batches[i:i + micro_batches], [])
+            yield {k: v[chosen] for k, v in data.items()}
+
+
+def loss_of(name, net, batch):
+    outputs = net(batch["x"])
+    parts = {key: (scale, part(*outputs, batch)) for key, scale, part in LOSSES[name]}
+    return sum(scale * part for scale, part in parts.values()), {key: part.item() for key, (_, part) in parts.items()}
+
+
+def train(net, data, evaluation, loss, optimizer, steps, micro_batches=1, schedule=None, eval_every=0, clip=None):
+    found = {"loss": [], "lr": [], "parts": {}, "eval_loss": [], "eval_parts": {}}
+    for step, batch in enumerate(windows(data, steps, micro_batches), 1):
         found["lr"].append(optimizer.param_groups[0]["lr"])
-        value = LOSSES[loss](*net(batch["x"]), batch)
+        total, parts = loss_of(loss, net, batch)
         optimizer.zero_grad()
-        value.backward()
+        total.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(net.parameters(), clip)
         optimizer.step()
-        found["loss"].append(value.item())
+        found["loss"].append(total.item())
+        for key, part in parts.items():
+            found["parts"].setdefault(key, []).append(part)
         if eval_every and step % eval_every == 0:
             with torch.no_grad():
-                value = LOSSES[loss](*net(evaluation["x"]), evaluation)
-            found["eval_loss"].append(value.item())
+                total, parts = loss_of(loss, net, evaluation)
+            found["eval_loss"].append(total.item())
+            for key, part in parts.items():
+                found["eval_parts"].setdefault(key, []).append(part)
             if isinstance(schedule, ReduceLROnPlateau):
-                schedule.step(value)
-        if not isinstance(schedule, ReduceLROnPlateau):
+                schedule.step(total)
+        if schedule is not None and not isinstance(schedule, ReduceLROnPlateau):
             schedule.step()
     return found
 
@@ -97,7 +142,16 @@ def restarts(net):
     return {"loss": "value", "optimizer": optimizer, "steps": 30, "schedule": CosineAnnealingWarmRestarts(optimizer, 3, 2, 1e-3)}
 
 
-CASES = {"plateau": plateau, "restarts": restarts}
+CASES = {
+    "plateau": plateau,
+    "restarts": restarts,
+    "weighed-classes": lambda net: {"loss": "weighed classes", "optimizer": sgd(net), "steps": 20, "micro_batches": 4, "eval_every": 5},
+    "weighed-value": lambda net: {"loss": "weighed value", "optimizer": sgd(net), "steps": 20, "eval_every": 5},
+    "weighed-ranks": lambda net: {"loss": "weighed classes", "optimizer": sgd(net), "steps": 15, "micro_batches": 2, "eval_every": 5},
+    "shapes": lambda net: {"loss": "shapes", "optimizer": sgd(net), "steps": 20, "micro_batches": 4, "eval_every": 5},
+    "counts": lambda net: {"loss": "counts", "optimizer": sgd(net), "steps": 20, "eval_every": 5, "clip": 0.5},
+    "counts-ranks": lambda net: {"loss": "counts", "optimizer": sgd(net), "steps": 15, "micro_batches": 2, "eval_every": 5},
+}
 
 if __name__ == "__main__":
     torch.manual_seed(5)

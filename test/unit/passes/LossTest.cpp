@@ -69,6 +69,8 @@ TEST_P(Loss, IsPyTorchsWithItsGradient) {
   Tensors arguments{{"p", program.tensor("p", test.prediction)}};
   if (!test.target.empty())
     arguments.emplace("target", program.tensor("target", test.target));
+  if (!test.weights.empty())
+    arguments.emplace("w", program.tensor("w", test.weights));
 
   Tensors gradients = program.call("gradients", arguments);
   expectNear(gradients["loss"], {test.loss}, 1e-12);

@@ -14,8 +14,9 @@ def numbers(tensor):
     return "{" + ", ".join(repr(float(v)) for v in tensor.flatten().tolist()) + "}"
 
 
-def case(name, settings, prediction, target, loss, target_in_graph=False, correct=None, counted=None, outputs=1):
-    """`outputs`: the predictions, one after another along the first axis of `prediction`; `target`: None where there is none."""
+def case(name, settings, prediction, target, loss, target_in_graph=False, correct=None, counted=None, outputs=1, weights=None):
+    """`outputs`: the predictions, one after another along the first axis of `prediction`; `target`: None where there is none;
+    `weights`: of the samples, exact in f32, which `loss` knows."""
     prediction = prediction.detach().clone().requires_grad_()
     value = loss(*(prediction if outputs > 1 else [prediction]), *([] if target is None else [target]))
     value.backward()
@@ -24,7 +25,8 @@ def case(name, settings, prediction, target, loss, target_in_graph=False, correc
     target_shape = "x".join(str(d) for d in target.shape) if target_in_graph else ""
     print(f'    {{"{name}", {settings},\n     "{shape}", "{target_shape}", {numbers(prediction)},\n     {numbers(target)},\n'
           f"     {value.item()!r}, {numbers(prediction.grad)},\n"
-          f"     {-1.0 if correct is None else float(correct)}, {-1.0 if counted is None else float(counted)}, {outputs}}},")
+          f"     {-1.0 if correct is None else float(correct)}, {-1.0 if counted is None else float(counted)}, {outputs}"
+          f"{'' if weights is None else ', ' + numbers(weights)}}},")
 
 
 def hits(prediction, target, axis, ignore=-100):
@@ -56,6 +58,7 @@ struct LossCase {
   std::vector<double> gradient;
   double correct, counted; ///< -1: not computed
   int outputs;             ///< predictions, one after another along the first axis of `prediction`
+  std::vector<double> weights = {}; ///< of the samples, in the graph input "w"; empty: they have none
 };
 inline void PrintTo(const LossCase &value, std::ostream *out) { *out << value.name; }
 
@@ -193,6 +196,56 @@ case("ctc_probs", f'"kind=ctc set=input=probs,{length}"', probs, words, plain_ct
 case("ctc_log_probs", f'"kind=ctc set={length}"', probs.log(), words, lambda p, y: plain_ctc(p.exp(), y))
 case("ctc_time_last", f'"kind=ctc class-axis=1 set=input=logits,time_axis=2,zero_infinity=true,{length}"', frames[:, :4, :2].transpose(1, 2)
      .repeat(1, 2, 1), words, lambda p, y: ctc(p, y, axes=(2, 0, 1), zero_infinity=True))
+
+
+# Weighted by samples: sum(w · loss) / sum(w · what the loss counts).
+def weighed(name, settings, prediction, target, elements, w, counts=None, total=False, **more):
+    """`elements`: the losses with reduction "none"; `counts`: what each adds to the denominator, by default 1."""
+    def loss(*arguments):
+        parts = elements(*arguments)
+        of = w.reshape(-1, *[1] * (parts.dim() - 1)).expand_as(parts)
+        return (of * parts).sum() / (1 if total else (of * (torch.ones_like(parts) if counts is None else counts)).sum())
+    case("weighed_" + name, settings, prediction, target, loss, weights=w, **more)
+
+
+w4, w3, w5 = torch.tensor([0.5, 2, 0.25, 1.5]), torch.tensor([0.5, 3, 1.25]), torch.tensor([0.5, 0, 1, 2, 0.25])
+named = "set=sample_weight=w"
+valid = (t != -100).double()
+weighed("cross_entropy", f'"kind=cross_entropy {named}"', x, t, lambda p, y: F.cross_entropy(p, y, reduction="none"), w4, valid,
+        correct=hits(x, t, 1)[0], counted=3)
+weighed("cross_entropy_classes", f'"kind=cross_entropy label-smoothing=0.2 weight=0.5,1,2,0.25,1.5 {named}"', x, t,
+        lambda p, y: F.cross_entropy(p, y, weight=w, label_smoothing=0.2, reduction="none"), w4, valid * w[t.clamp(min=0)])
+weighed("cross_entropy_sum", f'"kind=cross_entropy reduction=sum {named}"', x, t,
+        lambda p, y: F.cross_entropy(p, y, reduction="none"), w4, total=True)
+w2 = torch.tensor([0.5, 2.0])
+weighed("cross_entropy_tokens", f'"kind=cross_entropy class-axis=-1 {named}"', x3, t3,
+        lambda p, y: F.cross_entropy(p.transpose(1, 2), y, reduction="none"), w2, (t3 != -100).double())
+weighed("cross_entropy_shift", f'"kind=cross_entropy class-axis=-1 shift=true {named}"', x3, t3,
+        lambda p, y: F.cross_entropy(p[:, :-1].transpose(1, 2), y[:, 1:], reduction="none"), w2, (t3[:, 1:] != -100).double())
+weighed("cross_entropy_probabilities", f'"kind=cross_entropy {named}"', x, probabilities,
+        lambda p, y: F.cross_entropy(p, y, reduction="none"), w4, target_in_graph=True)
+weighed("nll", f'"kind=nll weight=0.5,1,2,0.25,1.5 {named}"', torch.log_softmax(x, 1), t,
+        lambda p, y: F.nll_loss(p, y, weight=w, reduction="none"), w4, valid * w[t.clamp(min=0)])
+weighed("mse", f'"kind=mse {named}"', a, b, lambda p, y: F.mse_loss(p, y, reduction="none"), w3)
+weighed("mse_sum", f'"kind=mse reduction=sum {named}"', a, b, lambda p, y: F.mse_loss(p, y, reduction="none"), w3, total=True)
+weighed("bce_with_logits", f'"kind=bce_with_logits pos-weight=0.5,1,2,0.25 weight=0.25,2,1,0.5 {named}"', a, y01,
+        lambda p, y: F.binary_cross_entropy_with_logits(p, y, pos_weight=e, weight=e.flip(0), reduction="none"), w3)
+weighed("kl_div", f'"kind=kl_div reduction=batchmean {named}"', torch.log_softmax(b, 1), q,
+        lambda p, y: F.kl_div(p, y, reduction="none").sum(1), w3)
+weighed("dice", f'"kind=dice {named}"', torch.sigmoid(images), masks,
+        lambda p, y: 1 - (2 * (p * y).sum((1, 2, 3)) + 1) / (p.sum((1, 2, 3)) + y.sum((1, 2, 3)) + 1), w3)
+weighed("dice_classes", f'"kind=dice class-axis=1 {named}"', torch.softmax(images, 1), masks,
+        lambda p, y: 1 - (2 * (p * y).sum((2, 3)) + 1) / (p.sum((2, 3)) + y.sum((2, 3)) + 1), w3)
+signs = torch.tensor([1.0, -1, 1, -1, 0])
+weighed("cosine_embedding", f'"kind=cosine_embedding {named}"', sides, signs,
+        lambda p, q, y: F.cosine_embedding_loss(p, q, y, reduction="none"), w5, outputs=2)
+weighed("triplet", f'"kind=triplet {named}"', triple, None, lambda p, q, r: F.triplet_margin_loss(p, q, r, reduction="none"), w5, outputs=3)
+weighed("gaussian_nll", f'"kind=gaussian_nll {named}"', moments, b, lambda p, v, y: F.gaussian_nll_loss(p, y, v, reduction="none"), w3, outputs=2)
+lengths_of = torch.tensor([3, 1, 1, 3])   # of the words, an empty one counted as 1
+weighed("ctc", f'"kind=ctc set=input=logits,time_axis=1,sample_weight=w,{length}"', frames, words,
+        lambda p, y: ctc(p, y, reduction="none") / lengths_of, w4)
+weighed("ctc_time_first", f'"kind=ctc set=input=logits,sample_weight=w,{length}"', frames.transpose(0, 1), words,
+        lambda p, y: ctc(p, y, axes=(0, 1, 2), reduction="none") / lengths_of, w4)
 print('''};
 
 } // namespace tcc::test
