@@ -88,7 +88,13 @@ public:
       return success();
     });
     // Until entries are built, each of several optimizers has a module of its own.
-    const bool alternating = !recipe.phases.empty() && wants(entries::kTrain);
+    if (options.forceF64)
+      recipe.stages.clear(); // derivatives of all parameters are checked
+    if (!recipe.stages.empty() && recipe.train.scalesLoss())
+      return error("{}[[stage]] does not go with a loss scale (f16): skipped updates would count differently for each "
+                   "parameter; use bf16 or f32",
+                   recipe.at("stage"));
+    const bool alternating = !(recipe.phases.empty() && recipe.stages.empty()) && wants(entries::kTrain);
     Status status = runPhases("", alternating ? "fold" : "", messages);
     if (status.ok() && alternating)
       status = compileAlternating(messages);
@@ -122,10 +128,15 @@ private:
     return Status::success();
   }
 
-  /// [[phase]]: a copy of the module for each optimizer, compiled up to its entries; then one module of all.
+  /// [[phase]], [[stage]]: a copy of the module for each one, compiled up to its entries; then one module of all.
   Status compileAlternating(const std::string &messages) {
     const Recipe whole = recipe;
     const std::vector<std::string> wanted = entries;
+    const bool staged = !whole.stages.empty();
+    if (wants(entries::kGradients) && staged)
+      return error(
+          "gradients: the recipe has stages ([[stage]]), each with gradients of its own; compile without them, "
+          "and with model.trainable, for gradients");
     if (wants(entries::kGradients))
       return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
                    "output = \"{}\"",
@@ -135,10 +146,11 @@ private:
       if (Status status = runPhases("fold", "adapters", messages); !status.ok())
         return status;
     OwningOpRef<ModuleOp> imported = std::move(model.module);
-    if (Status status = train::markPhaseParameters(*imported, whole, model.initializers); !status.ok())
+    const std::vector<Recipe> phases = staged ? stageRecipes(whole) : whole.phases;
+    if (Status status = train::markPhaseParameters(*imported, phases, model.initializers); !status.ok())
       return status;
     std::vector<OwningOpRef<ModuleOp>> parts;
-    for (const Recipe &phase : whole.phases) {
+    for (const Recipe &phase : phases) {
       recipe = phase;
       recipe.train.precision = whole.train.precision;
       recipe.train.lossScale = whole.train.lossScale;
@@ -148,7 +160,7 @@ private:
       Status status = train::restrictToPhase(*model.module, phase, model.initializers);
       if (status.ok())
         status = runPhases("fold", "loss", messages);
-      if (status.ok())
+      if (status.ok() && !staged)
         train::dropForeignWrites(*model.module);
       if (status.ok())
         status = runPhases("loss", "update", messages);
@@ -158,7 +170,7 @@ private:
     }
     recipe = whole;
     entries = wanted;
-    model.module = train::mergePhases(std::move(parts), recipe);
+    model.module = train::mergePhases(std::move(parts), phases);
     if (failed(mlir::verify(*model.module)))
       return Status("internal error: the phases of the recipe do not fit together");
     return Status::success();

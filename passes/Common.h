@@ -51,6 +51,7 @@ inline constexpr llvm::StringLiteral kWhole =
     "train.whole"; ///< type, of a variable that is a rank's shard: of all shards
 inline constexpr llvm::StringLiteral kScale = "train.scale"; ///< string, of an i8 variable: the variable of its scales
 inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
+inline constexpr llvm::StringLiteral kStages = "train.stages"; ///< i64 bits, of a parameter: the stages that train it
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
 inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
 } // namespace names

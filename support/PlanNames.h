@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <string_view>
 
 namespace tcc {
@@ -79,6 +80,13 @@ inline constexpr std::string_view kEmaSuffix = "/ema"; ///< the parameter's aver
 /// Run-time scalars that passes and the runtime name (those of optimizers: passes/optimizers/).
 namespace scalars {
 inline constexpr char kLossScale[] = "loss_scale", kClipNorm[] = "clip_norm";
+/// Those that depend on how many updates a parameter has had; of groups behind "gN.".
+inline constexpr std::string_view kOfUpdates[] = {"bias_correction1", "bias_correction2_sqrt", "first_update", "step_size",
+                                                  "decayed_lr"};
+constexpr bool dependsOnUpdates(std::string_view scalar) {
+  const std::string_view last = scalar.substr(scalar.find('.') + 1);
+  return std::find(std::begin(kOfUpdates), std::end(kOfUpdates), last) != std::end(kOfUpdates);
+}
 } // namespace scalars
 
 /// Roles of variables as words; plan::VariableRole has the same.

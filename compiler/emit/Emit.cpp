@@ -17,7 +17,7 @@
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Spaces.h"
-#include "runtime/plan/VirtualRanks.h"
+#include "runtime/plan/UpdateCalls.h"
 #include "support/PlanNames.h"
 
 using namespace mlir;
@@ -83,7 +83,18 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
     shown.train = main->train;
   }
   emitUpdate(shown, groups, module->getAttrOfType<ArrayAttr>(names::kScalars), training);
-  if (auto phases = module->getAttrOfType<ArrayAttr>(names::kPhases))
+  auto phases = module->getAttrOfType<ArrayAttr>(names::kPhases);
+  if (phases && !recipe.stages.empty())
+    for (auto [attribute, stage] : llvm::zip_equal(phases, stageRecipes(recipe))) {
+      auto own = cast<DictionaryAttr>(attribute);
+      plan::Stage &out = *training.add_stages();
+      const StageSettings &given = recipe.stages[*stage.stage];
+      out.set_name(stage.phase);
+      out.set_until(given.until);
+      out.set_lr_scale(given.lrScale);
+      emitUpdate(stage, own.getAs<ArrayAttr>("groups"), own.getAs<ArrayAttr>("scalars"), *out.mutable_training());
+    }
+  else if (phases)
     for (auto [attribute, phase] : llvm::zip_equal(phases, recipe.phases)) {
       auto own = cast<DictionaryAttr>(attribute);
       plan::Phase &out = *training.add_phases();
@@ -177,9 +188,7 @@ void emitVariants(ModuleOp module, plan::Plan &plan) {
       if (entry.variant() != uint32_t(i))
         continue;
       variant.set_transient_bytes(std::max<uint64_t>(variant.transient_bytes(), entry.transient_bytes()));
-      uint64_t runs =
-          entries::runsPerUpdate(entry.name(), plan.training().accumulate(), plan::mostVirtualRanks(plan.training()));
-      variant.set_cost(variant.cost() + entry.cost() * runs);
+      variant.set_cost(variant.cost() + entry.cost() * plan::callsPerUpdate(plan.training(), entry.name()));
     }
   }
 }

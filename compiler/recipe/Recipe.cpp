@@ -114,6 +114,8 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
     return status;
   if (Status status = recipe::finishPhases(recipe, merged); !status.ok())
     return status;
+  if (Status status = recipe::finishStages(recipe, merged); !status.ok())
+    return status;
   if (Status status = recipe::finishTraining(recipe); !status.ok())
     return status;
   std::ostringstream text;

@@ -90,6 +90,15 @@ struct ScheduleSettings {
   bool operator==(const ScheduleSettings &) const = default;
 };
 
+/// [[stage]]: a part of a run that trains some of the parameters.
+struct StageSettings {
+  uint64_t until = 0;                 ///< its last update; 0: the run's end
+  std::vector<std::string> trainable; ///< globs
+  double lrScale = 1;
+  std::string where;                  ///< "recipe.toml:12:1", for messages
+  bool operator==(const StageSettings &) const = default;
+};
+
 /// The value of a graph input that is a setting: numbers, or a tensor of a file.
 struct FixedValue {
   std::vector<double> numbers;   ///< row-major; true and false are 1 and 0
@@ -247,6 +256,8 @@ struct Recipe {
   double lossScale = 1; ///< the factor of its quotient in the sum of all
   /// [[phase]]: each a recipe of its own, with the members below; none: one optimizer.
   std::vector<Recipe> phases;
+  std::vector<StageSettings> stages; ///< none: one, which trains all
+  std::optional<unsigned> stage;     ///< of a recipe that stageRecipes made: its number
   std::string phase;                        ///< its name
   std::vector<std::string> phaseParameters; ///< globs
   int64_t phaseEvery = 1;
@@ -262,6 +273,9 @@ struct Recipe {
 /// Reads `path` (empty: none) and applies `settings` ("optimizer.lr=3e-4") on top.
 /// Errors: unreadable file, TOML syntax, unknown key (nearest named), wrong type, value out of range, each with its place.
 Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings);
+
+/// One recipe for each stage, as those of phases: `phase` and `phaseParameters` are the stage's name and globs.
+std::vector<Recipe> stageRecipes(const Recipe &recipe);
 
 /// Applies `settings` alone, with the checks of each key; rules between keys are not checked.
 Status applySettings(Recipe &recipe, const std::vector<std::string> &settings);

@@ -99,7 +99,7 @@ Status finishLoss(Recipe &recipe) {
     loss.output.clear();
   if (!loss.output.empty() && !loss.kind.empty())
     return error("{}loss.output and loss.kind exclude each other: the loss is a graph output, or made from one",
-                       recipe.at("loss.output"));
+                 recipe.at("loss.output"));
   const Needs table[] = {
       {"loss.of", lossKinds()},
       {"loss.target", without(lossKinds(), "triplet")},

@@ -354,6 +354,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"checkpoint.staging_bytes", setStagingBytes},
 
       {"phase", [](Recipe &, const toml::node &) { return Status(); }}, // finishPhases reads them all together
+      {"stage", [](Recipe &, const toml::node &) { return Status(); }}, // finishStages
       {"data.map", to(&Recipe::dataMap)},
       {"data.batch_axis", to(&Recipe::dataBatchAxis)},
       {"data.transform", setTransforms},

@@ -37,6 +37,9 @@ Status finishLosses(Recipe &recipe, const toml::table &merged);
 /// phase lacks or repeats, with its place.
 Status finishPhases(Recipe &recipe, const toml::table &merged);
 
+/// Reads [[stage]] of the merged tables. Error: what a stage lacks, stages out of order, what does not go with them.
+Status finishStages(Recipe &recipe, const toml::table &merged);
+
 /// Error: keys of train.ema without its decay, of evaluate.stop without its patience; a metric of other losses.
 Status finishTraining(const Recipe &recipe);
 

@@ -294,7 +294,10 @@ private:
     Expr stored = place(entry, entry.state(parameter.name), parameter.name);
     if (replicated)
       stored = ownShard(stored, recipe.parallel);
-    auto scalar = [&](llvm::StringRef name) { return stored.with(entry.scalar(name)).cast(compute); };
+    auto scalar = [&](llvm::StringRef name) {
+      const bool own = !parameter.skipped.empty() && scalars::dependsOnUpdates(name);
+      return stored.with(entry.scalar(own ? (name + parameter.skipped).str() : name.str())).cast(compute);
+    };
     std::string prefix = "g" + std::to_string(parameter.group) + ".";
     Expr gradient = stored.with(gradientSum) * stored.with(scale).cast(compute);
     if (recipe.train.clipValue) {

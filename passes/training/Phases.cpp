@@ -12,16 +12,24 @@ using namespace mlir;
 
 namespace tcc::train {
 
-Status markPhaseParameters(ModuleOp module, const Recipe &recipe,
+static llvm::StringRef keyOf(const Recipe &phase) { return phase.stage ? "stage.trainable" : "phase.parameters"; }
+
+Status markPhaseParameters(ModuleOp module, const std::vector<Recipe> &phases,
                            const std::map<std::string, frontend::Initializer> &initializers) {
   const std::vector<VariableOp> parameters = trainableParameters(module);
-  for (const Recipe &phase : recipe.phases) {
-    auto own = matchingParameters(parameters, phase.phaseParameters, phase.at("parameters"), "phase.parameters",
+  for (const Recipe &phase : phases) {
+    auto own = matchingParameters(parameters, phase.phaseParameters, phase.at("parameters"), keyOf(phase).str(),
                                   &initializers);
     if (!own)
       return own.status();
-    for (VariableOp parameter : *own)
+    for (VariableOp parameter : *own) {
       parameter->setAttr(names::kOfPhase, UnitAttr::get(module.getContext()));
+      if (!phase.stage)
+        continue;
+      auto before = parameter->getAttrOfType<IntegerAttr>(names::kStages);
+      const uint64_t bits = (before ? before.getValue().getZExtValue() : 0) | uint64_t(1) << *phase.stage;
+      parameter->setAttr(names::kStages, Builder(module.getContext()).getI64IntegerAttr(int64_t(bits)));
+    }
   }
   return Status::success();
 }
@@ -30,7 +38,7 @@ Status restrictToPhase(ModuleOp module, const Recipe &phase,
                        const std::map<std::string, frontend::Initializer> &initializers) {
   std::vector<VariableOp> parameters = trainableParameters(module);
   auto own =
-      matchingParameters(parameters, phase.phaseParameters, phase.at("parameters"), "phase.parameters", &initializers);
+      matchingParameters(parameters, phase.phaseParameters, phase.at("parameters"), keyOf(phase).str(), &initializers);
   if (!own)
     return own.status();
   for (VariableOp parameter : parameters)
@@ -93,7 +101,8 @@ std::string stateName(llvm::StringRef name, llvm::StringRef phase) {
 
 class Merger {
 public:
-  explicit Merger(ModuleOp whole) : whole(whole), builder(whole.getContext()) {}
+  /// `sharesState`: the optimizer's state of a parameter is one for all parts.
+  Merger(ModuleOp whole, bool sharesState) : whole(whole), builder(whole.getContext()), sharesState(sharesState) {}
 
   void add(ModuleOp part, llvm::StringRef phase) {
     renameStates(part, phase);
@@ -117,7 +126,7 @@ private:
     for (VariableOp variable : part.getOps<VariableOp>()) {
       llvm::StringRef role = variable.getRole(), name = variable.getSymName();
       auto other = part == whole ? nullptr : SymbolTable::lookupSymbolIn(whole, name);
-      const bool own = role == roles::kOptimizer || role == roles::kAccumulator;
+      const bool own = !sharesState && (role == roles::kOptimizer || role == roles::kAccumulator);
       const bool clashes =
           role == roles::kConstant && other && other->getAttrDictionary() != variable->getAttrDictionary();
       if (const auto group = int64_t(variable.getGroup()); group >= 0) // -1: of none
@@ -205,15 +214,16 @@ private:
 
   ModuleOp whole;
   Builder builder;
+  bool sharesState;
   llvm::StringMap<std::string> renamed; ///< of the part that is added
   llvm::SmallVector<Attribute> groups, phases;
   size_t groupCount = 0;
 };
 } // namespace
 
-OwningOpRef<ModuleOp> mergePhases(std::vector<OwningOpRef<ModuleOp>> modules, const Recipe &recipe) {
-  Merger merger(*modules.front());
-  for (auto [module, phase] : llvm::zip_equal(modules, recipe.phases))
+OwningOpRef<ModuleOp> mergePhases(std::vector<OwningOpRef<ModuleOp>> modules, const std::vector<Recipe> &phases) {
+  Merger merger(*modules.front(), phases.front().stage.has_value());
+  for (auto [module, phase] : llvm::zip_equal(modules, phases))
     merger.add(*module, phase.phase);
   merger.finish();
   return std::move(modules.front());

@@ -60,6 +60,9 @@ public:
       if (!trainable.contains(variable) &&
           (variable.getRole() == roles::kParameter || variable.getRole() == roles::kFrozen))
         others.push_back(variable);
+    if (parameters.empty() && recipe.stage)
+      return fail("parameters") << "stage " << *recipe.stage + 1 << ": the loss reaches none of its parameters"
+                                << firstReason() << "; see its `trainable`";
     if (parameters.empty() && !recipe.phase.empty())
       return fail("model.trainable") << "phase \"" << recipe.phase << "\": its loss reaches none of its parameters"
                                      << firstReason() << "; see `loss` and `parameters` of the phase";
@@ -160,7 +163,10 @@ private:
     std::string name = parameter.getSymName().str();
     const auto type = cast<RankedTensorType>(parameter.getType());
     TrainedParameter entry{
-        name, type, heldType(recipe.parallel, type), groupOf.lookup(name), {}, {}, torchShape(parameter)};
+        name, type, heldType(recipe.parallel, type), groupOf.lookup(name), {}, {}, "", torchShape(parameter)};
+    if (auto stages = parameter->getAttrOfType<IntegerAttr>(names::kStages); stages && recipe.stage)
+      if (uint64_t missing = ((uint64_t(1) << *recipe.stage) - 1) & ~stages.getValue().getZExtValue())
+        entry.skipped = "@" + std::to_string(missing);
     parameter.setGroup(entry.group);
     if (recipe.parallel.shardsParameters())
       holdShard(parameter);

@@ -19,6 +19,7 @@ struct TrainedParameter {
   unsigned group;
   std::vector<std::string> states; ///< the optimizer's, by variable name
   std::string average;             ///< its average's variable; empty: none
+  std::string skipped;             ///< "@BITS" of the stages before that did not train it; empty: all did
   frontend::TorchShape torch;
 };
 

@@ -116,6 +116,9 @@ private:
     for (const Phase &phase : plan.training().phases())
       if (name.size() > base.size() && name.substr(base.size() + 1) == phase.name())
         return static_cast<uint64_t>(phase.training().scalars_size());
+    for (const Stage &stage : plan.training().stages())
+      if (name.size() > base.size() && name.substr(base.size() + 1) == stage.name())
+        return static_cast<uint64_t>(stage.training().scalars_size());
     return static_cast<uint64_t>(plan.training().scalars_size());
   }
 

@@ -45,6 +45,11 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
         "{}: the plan has several optimizers ([[phase]]), whose rates cannot be told apart by one loss; try rates with "
         "`tcc` and recipes of their own",
         session.reader.path());
+  if (!session.training.stages().empty())
+    return error(
+        "{}: the plan has stages ([[stage]]), whose rates follow one another; find a rate with a recipe without "
+        "them, and with model.trainable",
+        session.reader.path());
   if (Status status = requireRanks(session); !status.ok())
     return status;
   auto updates = UpdateRunner::create(session);

@@ -78,9 +78,11 @@ private:
         if (!status.ok())
           return status;
     uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
-    if (!session.training.phases().empty() && options.entry.empty())
-      return Status(fmt::format("{}: the plan has several optimizers ([[phase]]); give one of its entries: --entry {}",
-                                session.reader.path(), entryNames()),
+    const bool phased = !session.training.phases().empty();
+    if ((phased || !session.training.stages().empty()) && options.entry.empty())
+      return Status(fmt::format("{}: the plan has several {}; give one of its entries: --entry {}",
+                                session.reader.path(), phased ? "optimizers ([[phase]])" : "stages ([[stage]])",
+                                entryNames()),
                     kExitUsage);
     std::vector<std::pair<std::string, uint64_t>> wanted = {{options.entry, 1}};
     if (options.entry.empty() && window == 1 && session.training.parallel().virtual_ranks() == 0)
@@ -146,6 +148,11 @@ private:
     for (const plan::Phase &phase : session.training.phases())
       if (options.entry.ends_with("." + phase.name()))
         training = phase.training();
+    for (const plan::Stage &stage : session.training.stages())
+      if (options.entry.ends_with("." + stage.name())) {
+        *training.mutable_scalars() = stage.training().scalars();
+        *training.mutable_optimizer() = stage.training().optimizer();
+      }
     auto schedule = LearningSchedule::create(training.schedule(), static_cast<double>(options.warmup + options.steps));
     if (!schedule)
       return schedule.status();

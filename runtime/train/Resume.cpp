@@ -53,8 +53,9 @@ void addCompiledKeys(const plan::Plan &plan, Settings &out) {
                                               "optimizer.weight_decay", "optimizer.momentum", "optimizer.dampening",
                                               "optimizer.alpha",        "optimizer.lr_decay"};
   for (const auto &[name, value] : all) {
-    bool shapes = (name.starts_with("model.") && !name.starts_with("model.dims")) || name.starts_with("loss.") || name == "loss" ||
-                  name.starts_with("optimizer.") || name.starts_with("train.") || name.starts_with("phase");
+    bool shapes = (name.starts_with("model.") && !name.starts_with("model.dims")) || name.starts_with("loss.") ||
+                  name == "loss" || name.starts_with("optimizer.") || name.starts_with("train.") ||
+                  name.starts_with("phase") || name == "stage";
     if (shapes && !known.count(name))
       out.try_emplace(name, value);
   }

@@ -2,6 +2,7 @@
 #include "runtime/train/Scalars.h"
 #include "support/PlanNames.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <string_view>
@@ -26,6 +27,9 @@ Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, Learni
   block.rateDecay = number("lr_decay");
   block.clipNorm = training.clip_norm();
   block.average = AverageRule(training.ema());
+  for (const plan::Stage &stage : training.stages())
+    if (stage.until() != 0)
+      block.stageEnds.push_back(stage.until());
   if (training.has_loss_scale())
     block.firstScale = training.loss_scale().init_scale();
   static constexpr std::pair<std::string_view, Name> kGlobal[] = {{"beta1", Name::Beta1},
@@ -50,9 +54,16 @@ Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, Learni
                                                                  {"decay", Name::GroupDecay},
                                                                  {"step_size", Name::GroupStepSize},
                                                                  {"decayed_lr", Name::GroupDecayedRate}};
-  for (const std::string &text : training.scalars()) {
+  for (const std::string &given : training.scalars()) {
     Item item{};
     bool known = false;
+    const size_t at = given.find('@');
+    const std::string text = given.substr(0, at);
+    uint64_t skipped = 0;
+    if (at != std::string::npos && (std::from_chars(given.data() + at + 1, given.data() + given.size(), skipped).ptr !=
+                                        given.data() + given.size() ||
+                                    training.stages().empty()))
+      skipped = ~uint64_t(0);
     for (const auto &[name, value] : kGlobal)
       if (text == name) {
         item.name = value;
@@ -69,14 +80,22 @@ Expected<ScalarBlock> ScalarBlock::create(const plan::Training &training, Learni
                   training.optimizer().groups(group).weight_decay()};
           known = true;
         }
-    if (!known)
-      return error(
-          "the plan reads a run-time scalar '{}' that this program does not know; use the trun that came "
-          "with the compiler, or compile the model again",
-          text);
+    if (!known || skipped >> std::min<size_t>(block.stageEnds.size(), 63))
+      return error("the plan reads a run-time scalar '{}' that this program does not know; use the trun that came "
+                   "with the compiler, or compile the model again",
+                   given);
+    item.skipped = skipped;
     block.items.push_back(item);
   }
   return block;
+}
+
+uint64_t ScalarBlock::updatesIn(uint64_t stages, uint64_t update) const {
+  uint64_t count = 0, begin = 0;
+  for (size_t i = 0; i < stageEnds.size() && begin < update; begin = stageEnds[i++])
+    if (stages >> i & 1)
+      count += std::min(stageEnds[i], update) - begin;
+  return count;
 }
 
 void ScalarBlock::compute(uint64_t update, SchedulePoint at, std::span<float> out,
@@ -84,9 +103,10 @@ void ScalarBlock::compute(uint64_t update, SchedulePoint at, std::span<float> ou
   double scheduled = learningRate(at), firstBeta = beta1, velocity = momentum;
   if (auto cycled = schedule.momentum(at.count))
     firstBeta = velocity = *cycled;
-  auto t = static_cast<double>(update);
   for (size_t i = 0; i < items.size(); ++i) {
     const Item &item = items[i];
+    const uint64_t own = item.skipped ? update - updatesIn(item.skipped, update) : update;
+    const auto t = static_cast<double>(own);
     double groupRate = schedule.isFactor() ? scheduled * item.scale : schedule.rate(rate * item.scale, at), value = 0;
     switch (item.name) {
     case Name::GroupRate:
@@ -126,7 +146,7 @@ void ScalarBlock::compute(uint64_t update, SchedulePoint at, std::span<float> ou
       value = 1 - dampening;
       break;
     case Name::FirstUpdate:
-      value = update == 1 ? 1 : 0;
+      value = own == 1 ? 1 : 0;
       break;
     case Name::ClipNorm:
       value = clipNorm;

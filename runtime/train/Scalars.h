@@ -57,7 +57,10 @@ private:
   struct Item {
     Name name;
     double scale = 1, decay = 0; ///< of the group
+    uint64_t skipped = 0;        ///< bits of the stages whose updates do not count
   };
+  /// Of `update`, those that stages with these bits made.
+  uint64_t updatesIn(uint64_t stages, uint64_t update) const;
 
   explicit ScalarBlock(LearningSchedule schedule) : schedule(std::move(schedule)) {}
 
@@ -66,6 +69,7 @@ private:
   double rate = 0, beta1 = 0, beta2 = 0, eps = 0, momentum = 0, dampening = 0, clipNorm = 0;
   double alpha = 0, rateDecay = 0, firstScale = 1;
   AverageRule average;
+  std::vector<uint64_t> stageEnds; ///< the last updates of all stages but the last
 };
 
 } // namespace tcc::runtime

@@ -319,9 +319,19 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
 
 Status tcc::runtime::applySettings(const std::vector<std::string> &settings, plan::Training &training,
                                          plan::DataSettings &data) {
-  for (const std::string &setting : settings)
-    if (Status status = applyOne(setting, training, data); !status.ok())
+  for (const std::string &setting : settings) {
+    // Each stage knows what its plan's entries take; what the plan does not say there is the stages'.
+    for (int i = 0; i < training.stages_size(); ++i)
+      if (Status status = applyOne(setting, *training.mutable_stages(i)->mutable_training(), data); !status.ok())
+        return status;
+    const auto scalars = training.scalars();
+    if (training.stages_size() != 0)
+      *training.mutable_scalars() = training.stages(0).training().scalars();
+    Status status = applyOne(setting, training, data);
+    *training.mutable_scalars() = scalars;
+    if (!status.ok())
       return status;
+  }
   if (training.has_ema() && !training.ema().has_decay())
     return usage("--set train.ema: it has no decay; give train.ema.decay, such as 0.999");
   return Status();

@@ -2,6 +2,7 @@
 #include "runtime/train/UpdateRunner.h"
 #include "runtime/train/LossScale.h"
 #include "runtime/train/PhasedRunner.h"
+#include "runtime/train/StagedRunner.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -19,7 +20,9 @@ Expected<const plan::Entry *> UpdateRunner::require(const std::string &base) con
 }
 
 Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &session) {
-  return session.training.phases().empty() ? create(session, session.training, {}) : PhasedRunner::create(session);
+  if (!session.training.phases().empty())
+    return PhasedRunner::create(session);
+  return session.training.stages().empty() ? create(session, session.training, {}) : StagedRunner::create(session);
 }
 
 Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &session, const plan::Training &training,

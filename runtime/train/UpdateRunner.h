@@ -19,7 +19,7 @@
 
 namespace tcc::runtime {
 
-/// One of several alternating optimizers ([[phase]]): its entries have its name behind theirs.
+/// One of several alternating optimizers ([[phase]]), or of several stages: its entries have its name behind theirs.
 struct UpdatePhase {
   std::string name;
   uint64_t every = 1;  ///< steps from one of its updates to the next

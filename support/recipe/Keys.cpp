@@ -239,6 +239,8 @@ std::vector<Key> makeKeys() {
 
       {"phase", other("tables `[[phase]]`"), "[]", Recompile,
        "alternating optimizers over one state: [phases.md](phases.md)"},
+      {"stage", other("tables `[[stage]]`"), "[]", Recompile,
+       "staged unfreezing: `until` a step, `trainable` globs, `lr_scale`: [stages.md](stages.md)"},
 
       {"train.accumulate",
        integer(1, int64_t(1) << 31),

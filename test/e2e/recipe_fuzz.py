@@ -1,11 +1,13 @@
 """Random recipes and data sets, trained beside PyTorch's loop of the same words: `recipe_fuzz.py --bin build/bin --count 40`.
 
-A draw is a small model, a loss, an optimizer with its settings, a schedule, accumulation, clipping, averages, frozen weights
-and exempt ones, and a data set whose number of samples is no multiple of the batch, in one of the formats. The losses of ten
+A draw is a small model, a loss or two, weights of samples, an optimizer with its settings, a schedule, accumulation, clipping,
+averages, frozen weights and exempt ones, stages, and a data set whose number of samples is no multiple of the batch, in one of
+the formats. The losses of ten
 updates and each weight's change are compared with a loop in PyTorch, in f64, or, where PyTorch is not installed, with the
 numbers that `--expect FILE` wrote of it into `graphs/recipes.json`. A line for each disagreement, with its seed.
 """
 import argparse
+import fnmatch
 import json
 import math
 import os
@@ -46,6 +48,7 @@ class Draw:
         self.make_model()
         self.make_loss()
         self.make_optimizer()
+        self.make_stages()
         self.make_schedule()
         self.make_loop()
 
@@ -97,10 +100,10 @@ class Draw:
     def forward(self, w, x):
         h = w["embed.weight"][x] if self.kind == "tokens" else x
         h = F.linear(h, w["first.weight"], w["first.bias"])
-        h = {"Tanh": torch.tanh, "Gelu": F.gelu, "Sigmoid": torch.sigmoid, "Softplus": F.softplus}[self.act](h)
+        h = act = {"Tanh": torch.tanh, "Gelu": F.gelu, "Sigmoid": torch.sigmoid, "Softplus": F.softplus}[self.act](h)
         if self.norm:
             h = F.layer_norm(h, h.shape[-1:], w["norm.weight"], w["norm.bias"], 1e-5)
-        return F.linear(h, w["head.weight"], w["head.bias"])
+        return {"act": act, "out": F.linear(h, w["head.weight"], w["head.bias"])}
 
     # Loss: the recipe's table, columns, and numerator and denominator of a micro-batch.
     def make_loss(self):
@@ -138,30 +141,59 @@ class Draw:
                 loss["delta" if loss["kind"] == "huber" else "beta"] = 0.5
             y = self.normal(n, self.outputs)
             self.columns["y"] = y
-        self.loss = loss
-        self.recipe["loss"] = loss | {"of": "out", "target": "y"}
+        self.losses = [loss | {"of": "out", "target": "y"}]
+        if self.one_of(3):
+            self.add_weights(self.losses[0], "w")
+        self.several = self.one_of(4)
+        if self.several:
+            other = {"kind": self.pick.choice(("mse", "l1", "huber")), "of": "act", "target": "z", "scale": self.pick.choice((0.3, 2.0))}
+            if self.one_of(2) or other["kind"] == loss["kind"]:
+                other["name"] = "features"
+            self.columns["z"] = self.normal(*x.shape[:1 + (self.kind == "tokens")], self.features)
+            if self.one_of(3):
+                self.add_weights(other, self.pick.choice(("w", "v")))
+            if self.one_of(2):
+                self.losses[0]["scale"] = 0.5
+            self.losses.insert(self.pick.randrange(2), other)
+        self.recipe["loss"] = self.losses if self.several else self.losses[0]
 
-    def parts(self, out, y):
-        """(numerator, denominator)."""
-        k, loss = self.loss["kind"], self.loss
+    def add_weights(self, loss, column):
+        """Every batch has a sample of weight that counts: the first."""
+        if column not in self.columns:
+            w = self.values.integers(0, 9, self.samples) / 4
+            w[::self.batch] += 0.25
+            self.columns[column] = w.astype(np.float32)
+        loss["sample_weight"] = column
+
+    def parts(self, loss, values, batch):
+        """(numerator, denominator) of a micro-batch: sums of what the losses count, each times the weight of its sample."""
+        out, y, w = values[loss["of"]], batch[loss["target"]], batch.get(loss.get("sample_weight"))
+        elements, counts = self.elements(loss, out, y)
+        if w is not None:
+            w = w.reshape(-1, *[1] * (elements.dim() - 1))
+            elements, counts = elements * w, counts * w
+        return elements.sum(), float(counts.sum())
+
+    def elements(self, loss, out, y):
+        """The losses of all samples, [samples, …], and what each adds to the denominator."""
+        k = loss["kind"]
         if k == "cross_entropy":
             if loss.get("shift"):
                 out, y = out[:, :-1], y[:, 1:]
-            out, y, ignored = out.reshape(-1, self.classes), y.reshape(-1), loss.get("ignore_index", -100)
-            w = torch.tensor(loss["weight"], dtype=out.dtype) if "weight" in loss else None
-            counted = y[y != ignored]
-            return (F.cross_entropy(out, y, w, ignore_index=ignored, label_smoothing=loss.get("label_smoothing", 0.0), reduction="sum"),
-                    float(w[counted].sum()) if w is not None else float(len(counted)))
+            ignored = loss.get("ignore_index", -100)
+            w = torch.tensor(loss.get("weight", [1.0] * self.classes), dtype=out.dtype)
+            found = F.cross_entropy(out.movedim(-1, 1), y, w, ignore_index=ignored, label_smoothing=loss.get("label_smoothing", 0.0), reduction="none")
+            return found, torch.where(y == ignored, 0.0, w[torch.where(y == ignored, 0, y)])
         if k == "bce_with_logits":
             p = torch.tensor(loss["pos_weight"], dtype=out.dtype) if "pos_weight" in loss else None
-            return F.binary_cross_entropy_with_logits(out, y, pos_weight=p, reduction="sum"), float(y.numel())
+            return F.binary_cross_entropy_with_logits(out, y, pos_weight=p, reduction="none"), torch.ones_like(y)
         if k == "focal":
             p, ce = out.sigmoid(), F.binary_cross_entropy_with_logits(out, y, reduction="none")
             pt = p * y + (1 - p) * (1 - y)
-            return ((0.25 * y + 0.75 * (1 - y)) * (1 - pt) ** 2 * ce).sum(), float(y.numel())
+            return (0.25 * y + 0.75 * (1 - y)) * (1 - pt) ** 2 * ce, torch.ones_like(y)
         f = {"mse": F.mse_loss, "l1": F.l1_loss, "huber": lambda *a, **s: F.huber_loss(*a, delta=loss.get("delta", 1.0), **s),
              "smooth_l1": lambda *a, **s: F.smooth_l1_loss(*a, beta=loss.get("beta", 1.0), **s)}[k]
-        return f(out, y, reduction="sum"), float(y.numel())
+        return f(out, y, reduction="none"), torch.ones_like(y)
 
     # Optimizer.
     def make_optimizer(self):
@@ -205,6 +237,28 @@ class Draw:
                 return g.get("lr_scale", 1.0), g.get("weight_decay", decay)
         return scale, decay
 
+    def make_stages(self):
+        """Stages that each train something; the last one may leave weights frozen for good."""
+        self.stages = []
+        if not self.one_of(4):
+            return
+        trained = [n for n in self.weights if n not in self.frozen]
+        globs = [g for g in ("head.*", "first.*", "*.weight", "*.bias", "*") if any(fnmatch.fnmatchcase(n, g) for n in trained)]
+        until = 0
+        for last in (False,) * self.pick.choice((1, 1, 2)) + (True,):
+            stage = {"trainable": self.pick.sample(globs, min(len(globs), self.pick.choice((1, 1, 2))))}
+            until += self.pick.choice((2, 3))
+            stage |= {} if last else {"until": until}
+            stage |= {"lr_scale": self.pick.choice((0.3, 2.0))} if self.one_of(2) else {}
+            self.stages.append(stage)
+        self.recipe["stage"] = self.stages
+
+    def stage_of(self, t):
+        """(names of the weights that update `t` trains, counted from 0; the factor of its rate)."""
+        trained = [n for n in self.weights if n not in self.frozen]
+        stage = next((s for s in self.stages if t < s.get("until", STEPS)), {"trainable": ["*"]})
+        return [n for n in trained if any(fnmatch.fnmatchcase(n, g) for g in stage["trainable"])], stage.get("lr_scale", 1.0)
+
     def make_schedule(self):
         s = {"kind": self.pick.choice(("constant", "linear", "cosine", "step", "multi_step", "exponential", "polynomial", "inverse_sqrt"))}
         if self.one_of(2):
@@ -232,14 +286,16 @@ class Draw:
 
     def make_loop(self):
         train, data = {}, {}
-        self.accumulate = self.pick.choice((1, 1, 2, 3))
+        # Beside another loss, the gradient needs a denominator of the data before it starts.
+        counts = self.several and any(v["kind"] == "cross_entropy" or "sample_weight" in v for v in self.losses)
+        self.accumulate = 1 if counts else self.pick.choice((1, 1, 2, 3))
         if self.accumulate > 1:
             train["accumulate"] = self.accumulate
         self.clip = self.pick.choice((None, None, ("clip_norm", 0.1), ("clip_value", 0.02)))
         if self.clip:
             train[self.clip[0]] = self.clip[1]
-        # Only such targets can say that a sample does not count.
-        self.pads = self.loss["kind"] == "cross_entropy" and self.one_of(2)
+        # Only such targets, and weights, can say that a sample does not count.
+        self.pads = not self.several and (self.losses[0]["kind"] == "cross_entropy" or "sample_weight" in self.losses[0]) and self.one_of(2)
         if self.pads:
             data["last"] = "pad"
         self.ema = 0.9 if self.one_of(4) else None
@@ -270,7 +326,8 @@ class Draw:
             if isinstance(v, list):
                 return "[" + ", ".join(value(x) for x in v) + "]"
             return json.dumps(v)
-        path.write_text("".join(f"{table}.{key} = {value(v)}\n" for table, keys in self.recipe.items() for key, v in keys.items()))
+        path.write_text("".join(f"{table} = {value(keys)}\n" if isinstance(keys, list) else "".join(f"{table}.{key} = {value(v)}\n" for key, v in keys.items())
+                                for table, keys in self.recipe.items()))
 
     # PyTorch's loop.
     def windows(self):
@@ -298,22 +355,26 @@ class Draw:
         losses = []
         for t, window in enumerate(self.windows()):
             optimizer.zero_grad()
-            top, bottom = 0.0, 0.0
-            for rows in window:
-                x, y = torch.tensor(self.columns["x"][list(rows)]), torch.tensor(self.columns["y"][list(rows)])
-                x, y = (v.double() if v.is_floating_point() else v.long() for v in (x, y))
-                numerator, denominator = self.parts(self.forward(w, x), y)
-                numerator.backward()
-                top, bottom = top + float(numerator.detach()), bottom + denominator
-            losses.append(top / bottom)
+            unfrozen, scale = self.stage_of(t)
             for n in trained:
-                w[n].grad /= bottom
+                w[n].requires_grad_(n in unfrozen)
+            top, bottom = [0.0] * len(self.losses), [0.0] * len(self.losses)
+            for rows in window:
+                batch = {n: torch.tensor(v[list(rows)]) for n, v in self.columns.items()}
+                batch = {n: v.double() if v.is_floating_point() else v.long() for n, v in batch.items()}
+                values = self.forward(w, batch["x"])
+                for i, loss in enumerate(self.losses):
+                    numerator, denominator = self.parts(loss, values, batch)
+                    top[i], bottom[i] = top[i] + numerator, bottom[i] + denominator
+            total = sum(loss.get("scale", 1.0) * a / b for loss, a, b in zip(self.losses, top, bottom))
+            total.backward()
+            losses.append(float(total.detach()))
             if self.clip and self.clip[0] == "clip_norm":
-                torch.nn.utils.clip_grad_norm_([w[n] for n in trained], self.clip[1])
+                torch.nn.utils.clip_grad_norm_([w[n] for n in unfrozen], self.clip[1])
             elif self.clip:
-                torch.nn.utils.clip_grad_value_([w[n] for n in trained], self.clip[1])
+                torch.nn.utils.clip_grad_value_([w[n] for n in unfrozen], self.clip[1])
             for g in optimizer.param_groups:
-                g["lr"] = g["base"] * self.factor(t)
+                g["lr"] = g["base"] * self.factor(t) * scale
             optimizer.step()
             for n in trained:
                 average[n] += (1 - (self.ema or 0)) * (w[n].detach() - average[n])

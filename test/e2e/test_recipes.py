@@ -1,4 +1,5 @@
-"""The page docs/guide/recipes.md: its recipes and commands are taken from it, run with fewer steps, and train what they say."""
+"""The pages recipes.md, losses.md and stages.md of docs/guide: their recipes and commands are taken from them, run with fewer steps, and
+train what they say."""
 import json
 import re
 import shlex
@@ -17,12 +18,19 @@ from PIL import Image
 from common import ROOT, EndToEnd, metrics
 
 EXAMPLES = ROOT / "examples" / "recipes"
-PAGE = (ROOT / "docs" / "guide" / "recipes.md").read_text()
-# Sections by the name of their model: (recipe, commands).
-SECTIONS = {}
-for section in PAGE.split("\n## ")[1:]:
-    recipe = re.search(r"```toml\n# ([\w-]+)\.toml\n(.*?)```", section, re.DOTALL)
-    SECTIONS[recipe[1]] = (recipe[0][8:-3], re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1].strip().splitlines())
+
+
+def sections(page):
+    """Sections by the name of their recipe: (recipe, commands)."""
+    found = {}
+    for section in (ROOT / "docs" / "guide" / page).read_text().split("\n## "):
+        if recipe := re.search(r"```toml\n# ([\w-]+)\.toml\n(.*?)```", section, re.DOTALL):
+            found[recipe[1]] = (recipe[0][8:-3], re.search(r"```sh\n(.*?)```", section, re.DOTALL)[1].strip().splitlines())
+    return found
+
+
+SECTIONS = sections("recipes.md")             # each of a model of its own
+MORE = sections("losses.md") | sections("stages.md")
 
 
 def softmax_loss(logits, labels):
@@ -50,7 +58,7 @@ class Recipes(EndToEnd):
         """Does what the section says, with so many steps and an evaluation after each `every`. Returns (lines of updates, lines of
         evaluations)."""
         if name not in self.done:
-            recipe, commands = SECTIONS[name]
+            recipe, commands = (SECTIONS | MORE)[name]
             (self.folder / f"{name}.toml").write_text(recipe)
             self.done[name] = []
             for line in commands:
@@ -220,6 +228,26 @@ class Recipes(EndToEnd):
         self.assertGreater(max(v["eval_auroc"] for v in evaluations), 0.9)
         rows = json.loads((self.folder / "tabular-sweep" / "summary.json").read_text())
         self.assertEqual(len(rows), 2)
+
+    def test_weighted(self):
+        updates, evaluations = self.follow("weighted", 200, 50)
+        self.falls([v["loss"] for v in updates], 0.5)
+        self.assertLess(evaluations[-1]["eval_loss"], evaluations[0]["eval_loss"])
+
+    def test_two_losses(self):
+        updates, evaluations = self.follow("two-losses", 200, 50)
+        self.falls([v["loss"] for v in updates], 0.3)
+        for line, key in ((updates[-1], "loss"), (evaluations[-1], "eval_loss")):
+            self.assertAlmostEqual(line[key], line[f"{key}/mse"] + 0.3 * line[f"{key}/absolute"], 5)
+
+    def test_stages(self):
+        self.images()
+        updates, evaluations = self.follow("stages", 60, 10)
+        self.falls([v["loss"] for v in updates], 0.8)
+        self.assertEqual([v["lr"] for v in updates][18:22] + [updates[-1]["lr"]], [5e-3, 5e-3, 1.5e-3, 1.5e-3, 5e-4])
+        for text in (self.done["stages"][1].out, self.done["stages"][3].out):
+            self.assertRegex(text, r"stage2, updates 21 to 40, lr × 0.3, trains:? ")
+        self.assertGreater(max(v["eval_accuracy"] for v in evaluations), 0.6, "of three classes")
 
 
 if __name__ == "__main__":

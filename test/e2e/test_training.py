@@ -1,4 +1,4 @@
-"""Schedules that PyTorch has, sample weights and several losses: each step's loss, rate and parts, evaluations and trained weights
+"""Schedules that PyTorch has, sample weights, several losses and stages: each step's loss, rate and parts, evaluations and trained weights
 against PyTorch's numbers (training/make.py); resumes, ranks, and what is refused."""
 import json
 import unittest
@@ -28,6 +28,14 @@ PENALTY = '[[loss]]\noutput = "penalty"\nscale = 0.25\n'
 SHAPES = ('[[loss]]\nkind = "mse"\nof = "value"\ntarget = "y"\n'
           '[[loss]]\nname = "far"\nkind = "l1"\nof = "value"\ntarget = "y"\nscale = SCALE\n' + PENALTY)
 COUNTS = CLASSES.replace("[loss]", "[[loss]]") + '[[loss]]\nname = "box"\nkind = "mse"\nof = "value"\ntarget = "y"\nsample_weight = "w"\nscale = 0.5\n' + PENALTY
+
+STAGES = ('[[stage]]\nuntil = 4\ntrainable = ["classes.*"]\n[[stage]]\nuntil = 8\ntrainable = ["classes.*", "values.*"]\nlr_scale = 0.5\n'
+          '[[stage]]\nuntil = 12\ntrainable = ["trunk.*", "values.*"]\n[[stage]]\ntrainable = ["*"]\nlr_scale = 0.25\n')
+FALLS = '[schedule]\nkind = "exponential"\ngamma = 0.95\n'
+ADAMW = '[optimizer]\nkind = "adamw"\nlr = 1e-2\nweight_decay = 0.1\n'
+BOTH = ('[[loss]]\nkind = "mse"\nof = "value"\ntarget = "y"\n[[loss]]\nname = "scores"\nkind = "mse"\nof = "logits"\ntarget = "z"\nscale = 0.5\n')
+RECIPES |= {"stages-adamw": COUNTS + ADAMW + FALLS + STAGES,
+            "stages-sgd": BOTH + SGD + "dampening = 0.3\n" + FALLS + "[train]\naccumulate = 2\nclip_norm = 0.3\n" + STAGES}
 
 
 class Training(EndToEnd):
@@ -347,6 +355,124 @@ class SeveralLosses(Training):
         self.compile(FILES / "model.onnx", "--recipe", self.write("sum.toml", two.replace('"logits"', '"logits"\nreduction = "sum"\nscale = 0.125')
                                                                   + "[train]\naccumulate = 2\n"))
         self.plan("larger", "--shape", "x=16x6", recipe=two)
+
+
+class Stages(Training):
+    def test_adamw(self):
+        """Corrections count the updates of each parameter, weight decay leaves frozen ones alone."""
+        plan = self.plan("stages-adamw")
+        self.follows("stages-adamw", plan)
+        report = self.succeed("tcc", "report", plan).out
+        for words in ("stage1, updates 1 to 4, lr × 1, trains: 2 tensors", "stage3, updates 9 to 12, lr × 1, trains: 4 tensors",
+                      "stage4, updates 13 to the run's end, lr × 0.25, trains: 6 tensors"):
+            self.assertIn(words, report)
+        stages = self.report(plan)["parameters"]["stages"]
+        self.assertEqual([(s["first"], s["last"]) for s in stages], [(1, 4), (5, 8), (9, 12), (13, None)])
+        self.assertEqual(sorted(stages[2]["parameters"]), ["trunk.bias", "trunk.weight", "values.bias", "values.weight"])
+        self.assertIn("stage2, updates 5 to 8, lr × 0.5, trains classes.", self.succeed("trun", "report", "run").out)
+
+    def test_bf16(self):
+        run = self.train(self.plan("narrow", "--precision", "bf16", recipe=RECIPES["stages-adamw"]), TRAIN, steps=20)
+        np.testing.assert_allclose([v["loss"] for v in metrics(run)[0]], EXPECTED["stages-adamw"]["loss"], rtol=0.03)
+
+    def test_memory_holds_for_every_stage(self):
+        """The transient arena is that of the hungriest stage; resident is what one stage would need."""
+        plan = self.plan("stages-adamw")
+        memory = self.report(plan)["memory"]
+        steps = memory["entries"]["train"]["programs"]
+        self.assertEqual(sorted(steps), [f"step.stage{i}" for i in range(1, 5)])
+        self.assertEqual(max(p["arena_bytes"] for p in steps.values()), memory["arena_bytes"])
+        self.assertLess(steps["step.stage1"]["peak_bytes"], steps["step.stage4"]["peak_bytes"])
+        alone = self.report(self.plan("alone", recipe=COUNTS + ADAMW + FALLS))["memory"]
+        self.assertEqual(memory["resident_bytes"], alone["resident_bytes"])
+        self.succeed("trun", "verify", plan)
+
+    def test_averages_go_on_through_stages(self):
+        plan = self.plan("averaged", recipe=RECIPES["stages-adamw"] + "[train]\nema = { decay = 0.8 }\n")
+        whole = self.train(plan, TRAIN, steps=14, out="whole")
+        part = self.train(plan, TRAIN, steps=6, out="part")
+        self.succeed("trun", plan, "--data", TRAIN, "--resume", part, "--steps", 14)
+        averages = []
+        for run in (whole, part):
+            self.succeed("trun", "export", run, "-o", f"{run.name}.safetensors", "--ema")
+            averages.append(safetensors.numpy.load_file(self.folder / f"{run.name}.safetensors"))
+        for key, value in averages[0].items():
+            np.testing.assert_array_equal(averages[1][key], value, key)
+
+    def test_adapters(self):
+        """A stage's parameters are those of adapters and of adapter.train; the base is frozen in all of them."""
+        adapter = '[adapter]\nrank = 2\ntargets = ["trunk"]\ntrain = ["values.*"]\n'
+        recipe = VALUE + SGD + adapter + '[[stage]]\nuntil = 3\ntrainable = ["values.*"]\n[[stage]]\ntrainable = ["*"]\n'
+        plan = self.plan("adapted", recipe=recipe)
+        states = []
+        for steps in (1, 3, 6):
+            run = self.train(plan, TRAIN, steps=steps, out=f"run{steps}")
+            newest = max((run / "checkpoints").glob("step-*"), key=lambda p: int(p.name[5:]))
+            states.append(safetensors.numpy.load_file(newest / "state.safetensors"))
+        for name in states[0]:
+            if "lora" in name and "/" not in name:
+                np.testing.assert_array_equal(states[0][name], states[1][name], name)
+        self.assertTrue(any(not np.array_equal(states[1][n], states[2][n]) for n in states[0] if "lora_B" in n and "/" not in n))
+        self.refuse(1, ["bad.toml:13:1: stage.trainable: `trunk.weight` matches no parameter"], "tcc", FILES / "model.onnx", "--recipe",
+                    self.write("bad.toml", recipe.replace('until = 3\ntrainable = ["values.*"]', 'until = 3\ntrainable = ["trunk.weight"]')))
+
+    def test_momentum_clipping_and_micro_batches(self):
+        self.follows("stages-sgd", self.plan("stages-sgd"))
+
+    def test_what_is_frozen_stays(self):
+        plan = self.plan("stages-adamw")
+        start = {k: v for k, v in self.weights(self.train(plan, TRAIN, "--set", "optimizer.lr=0", steps=1, out="none"), "start.safetensors").items()}
+        after = self.weights(self.train(plan, TRAIN, steps=8))
+        for key, value in after.items():
+            self.assertEqual(np.array_equal(value, start[key]), key.startswith("trunk"), key)
+
+    def test_goes_on_bit_by_bit(self):
+        plan = self.plan("stages-sgd")
+        state, _ = self.state(self.train(plan, TRAIN, steps=18, out="whole"))
+        for stop in (3, 4, 7, 12, 13):
+            self.train(plan, TRAIN, steps=stop, out=f"part{stop}")
+            self.succeed("trun", plan, "--data", TRAIN, "--resume", f"part{stop}", "--steps", 18)
+            self.assertEqual(self.state(self.folder / f"part{stop}")[0], state, stop)
+
+    def test_settings_hold_in_every_stage(self):
+        """A rate and a schedule of --set are those of a plan that was compiled with them."""
+        recipe = RECIPES["stages-adamw"]
+        one = self.train(self.plan("one", recipe=recipe.replace("1e-2", "3e-3").replace("0.95", "0.9")), TRAIN, steps=14, out="one")
+        two = self.train(self.plan("two", recipe=recipe), TRAIN, "--set", "optimizer.lr=3e-3", "--set", "schedule.gamma=0.9", steps=14, out="two")
+        self.assertEqual([v["lr"] for v in metrics(one)[0]], [v["lr"] for v in metrics(two)[0]])
+        self.assertEqual(self.state(one)[0], self.state(two)[0])
+
+    def test_ranks(self):
+        recipe = RECIPES["stages-sgd"].replace("accumulate = 2", "accumulate = 1") + '[parallel]\nmode = "ddp"\n'
+        self.follows("ranks", self.plan("ranks", recipe=recipe), "--nproc", 2, "--threads", 1, case="stages-sgd")
+
+    def test_other_commands(self):
+        recipe = self.write("r.toml", RECIPES["stages-adamw"])
+        self.assertNotIn("FAIL", self.succeed("tcc", "gradcheck", FILES / "model.onnx", "--recipe", recipe).out)
+        self.succeed("tcc", "frontier", FILES / "model.onnx", "--recipe", recipe)
+        plan = self.plan("stages-adamw")
+        self.refuse(2, [r"stages \(\[\[stage\]\]\)", "step.stage2"], "trun", "profile", plan, "--data", TRAIN)
+        self.succeed("trun", "profile", plan, "--data", TRAIN, "--entry", "step.stage2", "--steps", 2)
+        self.refuse(1, ["stages", "model.trainable"], "trun", "lr-find", plan, "--data", TRAIN)
+
+    def test_refused(self):
+        base = VALUE + SGD
+        for recipe, pattern in [
+                (base + '[[stage]]\nuntil = 3\n[[stage]]\ntrainable = ["*"]\n', "bad.toml:9:1: stage 1: it has no `trainable`"),
+                (base + '[[stage]]\nuntil = 3\ntrainable = ["*"]\n', "stage 1: the last stage runs to the end of the run: leave `until` out"),
+                (base + '[[stage]]\ntrainable = ["values.*"]\n[[stage]]\ntrainable = ["*"]\n', "stage 1: it has no `until`"),
+                (base + '[[stage]]\ntrainable = ["*"]\nuntill = 3\n', "unknown key untill; the nearest is until"),
+                (base + '[[stage]]\nuntil = 3\ntrainable = ["values.*"]\n[[stage]]\nuntil = 3\ntrainable = ["*"]\n[[stage]]\ntrainable = ["*"]\n',
+                 "until = 3, but the stage before it ends at step 3"),
+                (base + '[[stage]]\ntrainable = ["value.*"]\n', "bad.toml:9:1: stage.trainable: `value.\\*` matches no parameter"),
+                (base + '[[stage]]\ntrainable = ["classes.*"]\n', "bad.toml:9:1: stage 1: the loss reaches none of its parameters"),
+                (base + '[[stage]]\ntrainable = ["*"]\n[train]\nprecision = "f16"\n', r"\[\[stage\]\] does not go with train.precision"),
+                (base + '[[stage]]\ntrainable = ["*"]\n[parallel]\nmode = "full"\nranks = 2\n', r"does not go with parallel.mode; use \"ddp\"")]:
+            self.refuse(1, [pattern], "tcc", FILES / "model.onnx", "--recipe", self.write("bad.toml", recipe))
+        self.refuse(1, ["gradients: the recipe has stages"], "tcc", FILES / "model.onnx", "--recipe", self.write("s.toml", RECIPES["stages-sgd"]),
+                    "--entry", "train,gradients")
+        self.refuse(1, ["does not go with a loss scale"], "tcc", FILES / "model.onnx", "--recipe", self.write("s.toml", RECIPES["stages-sgd"]),
+                    "--precision", "f16")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
-#include "runtime/plan/VirtualRanks.h"
+#include "runtime/plan/UpdateCalls.h"
 #include "support/PlanNames.h"
 #include "tools/common/InstructionText.h"
 
@@ -128,8 +128,7 @@ std::map<std::string, uint64_t> callsPerUpdate(const Report &report) {
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs)
       if (entries::isOfUpdate(program.name))
-        calls[program.name] = entries::runsPerUpdate(program.name, report.plan->training().accumulate(),
-                                                     plan::mostVirtualRanks(report.plan->training()));
+        calls[program.name] = plan::callsPerUpdate(report.plan->training(), program.name);
   return calls;
 }
 

@@ -6,7 +6,7 @@
 #include "tools/tcc/ReportCard.h"
 
 #include "runtime/plan/ProductSlices.h"
-#include "runtime/plan/VirtualRanks.h"
+#include "runtime/plan/UpdateCalls.h"
 #include "support/PlanNames.h"
 #include "tools/common/CardRoofline.h"
 #include "tools/common/InstructionText.h"
@@ -47,10 +47,7 @@ struct Estimate {
 /// How often a program runs in what the report counts.
 uint64_t callsOf(const Report &report, const plan::Entry &entry) {
   if (report.counted == "one update")
-    return entries::isOfUpdate(entry.name())
-               ? entries::runsPerUpdate(entry.name(), report.plan->training().accumulate(),
-                                        plan::mostVirtualRanks(report.plan->training()))
-               : 0;
+    return entries::isOfUpdate(entry.name()) ? plan::callsPerUpdate(report.plan->training(), entry.name()) : 0;
   return report.counted == "one call of " + entry.name();
 }
 

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/Stages.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
 #include "tools/tcc/ReportBase.h"
@@ -162,8 +163,11 @@ Json zeroFill(const plan::Plan &plan) {
 
 Json parameters(const plan::Plan &plan) {
   std::set<std::string> unused;
-  Json result = {
-      {"trainable", Json::array()}, {"frozen", Json::array()}, {"unused", Json::array()}, {"groups", Json::array()}};
+  Json result = {{"trainable", Json::array()},
+                 {"frozen", Json::array()},
+                 {"unused", Json::array()},
+                 {"groups", Json::array()},
+                 {"stages", Json::array()}};
   for (const plan::Decisions::Unused &parameter : plan.decisions().unused_parameters()) {
     unused.insert(parameter.name());
     result["unused"].push_back(
@@ -202,6 +206,12 @@ Json parameters(const plan::Plan &plan) {
         group["parameters"].push_back(name);
     result["groups"].push_back(std::move(group));
   }
+  for (const plan::StageSummary &stage : plan::stagesOf(plan))
+    result["stages"].push_back({{"name", stage.name},
+                                {"first", stage.first},
+                                {"last", stage.last ? Json(stage.last) : Json(nullptr)},
+                                {"lr_scale", stage.lrScale},
+                                {"parameters", stage.parameters}});
   return result;
 }
 

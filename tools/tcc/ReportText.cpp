@@ -11,6 +11,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/Stages.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -238,7 +239,20 @@ std::string parametersText(const Report &report) {
     else if (variable.role() == plan::FROZEN && !unused.count(variable.name()))
       frozen.add(variable);
   }
-  std::string text = fmt::format("\nparameters\n  trainable: {}\n", trained.text());
+  std::string losses;
+  for (const plan::LossTerm &loss : plan.training().losses())
+    losses += fmt::format("{}{} × {:g}", losses.empty() ? "\nloss\n  " : " + ", loss.name(), loss.scale());
+  std::string text =
+      fmt::format("{}\nparameters\n  trainable: {}\n", losses.empty() ? "" : losses + "\n", trained.text());
+  for (const plan::StageSummary &stage : plan::stagesOf(plan)) {
+    Sum members;
+    for (const std::string &name : stage.parameters)
+      if (byName.count(name))
+        members.add(*byName[name]);
+    text += fmt::format("    {}, updates {} to {}, lr × {:g}, trains: {}\n      {}\n", stage.name, stage.first,
+                        stage.last ? std::to_string(stage.last) : "the run's end", stage.lrScale, members.text(),
+                        listText(members.names, kNamesShown, 6));
+  }
   const plan::Optimizer &optimizer = plan.training().optimizer();
   for (int i = 0; i < std::min(optimizer.groups_size(), plan.decisions().groups_size()); ++i) {
     const plan::OptimizerGroup &group = optimizer.groups(i);

@@ -4,6 +4,7 @@
 #include "compiler/emit/Lives.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/UpdateCalls.h"
 #include "support/PlanNames.h"
 #include "tools/tcc/Report.h"
 
@@ -43,6 +44,8 @@ public:
     const plan::Phase *phase = phaseOf(entry.name());
     result.runs = double(entries::runsPerUpdate(entry.name(), std::max<int64_t>(plan.training().accumulate(), 1))) /
                   double(phase ? std::max<uint64_t>(phase->every(), 1) : 1);
+    if (plan::isOfEarlierStage(plan.training(), entry.name()))
+      result.runs = 0;
     result.clips = (phase ? phase->training() : plan.training()).has_clip_norm();
     result.arenaBytes = memory.arenaBytes;
     const uint64_t resident = plan::spaceBytes(plan, plan::RESIDENT);

@@ -183,6 +183,7 @@ private:
     const std::string wanted = history.manifest ? history.manifest->run.target : "";
     auto found = std::find(names.begin(), names.end(), wanted);
     const plan::Plan one = plan::targetOf(reader->plan(), found == names.end() ? 0 : uint32_t(found - names.begin()));
+    history.stages = plan::stagesOf(one);
     for (const plan::Variable &variable : one.variables())
       if (variable.role() == plan::PARAMETER)
         history.parameters += plan::elementCount(plan::wholeType(variable)).value_or(0);

@@ -7,6 +7,7 @@
 #ifndef TCC_TOOLS_TRUN_RUNHISTORY_H
 #define TCC_TOOLS_TRUN_RUNHISTORY_H
 
+#include "runtime/plan/Stages.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/RunOptions.h"
@@ -58,6 +59,7 @@ struct RunHistory {
   std::optional<runtime::Manifest> manifest; ///< of the newest checkpoint
   std::optional<runtime::BestCheckpoint> best;
   uint64_t parameters = 0;           ///< elements that the plan trains; 0: unknown
+  std::vector<plan::StageSummary> stages; ///< of the plan; none: one, which trains all
   std::vector<std::string> log;      ///< last lines of log.txt; progress, evaluations, checkpoints left out
   std::vector<std::string> problems; ///< files that could not be read
 

@@ -20,6 +20,7 @@ static constexpr std::string_view kPage =
     ;
 /// A picture that makes the page no larger than a mail may be.
 static constexpr uint64_t kMostPicture = 8 << 20;
+static constexpr size_t kNamesShown = 8;
 
 namespace {
 /// JSON has no word for what is not finite.
@@ -207,6 +208,13 @@ Json tcc::tools::runReportJson(const RunHistory &history, size_t most) {
         {"step", history.best->step}, {"metric", history.best->metric}, {"value", numberOrNull(history.best->value)}};
   json["parameters"] = history.parameters;
   json["phases"] = history.phases;
+  json["stages"] = Json::array();
+  for (const plan::StageSummary &stage : history.stages)
+    json["stages"].push_back({{"name", stage.name},
+                              {"first", stage.first},
+                              {"last", stage.last ? Json(stage.last) : Json(nullptr)},
+                              {"lr_scale", stage.lrScale},
+                              {"parameters", stage.parameters}});
   json["skipped_updates"] = history.skipped;
   json["skipped_by_phase"] = history.skippedOf;
   json["damaged_samples"] = history.damaged;
@@ -234,6 +242,10 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
     for (size_t phase = 0; phase < history.phases.size(); ++phase)
       text += phaseText(history, phase);
   }
+  for (const plan::StageSummary &stage : history.stages)
+    text += fmt::format("  {}, updates {} to {}, lr × {:g}, trains {}\n", stage.name, stage.first,
+                        stage.last ? std::to_string(stage.last) : "the run's end", stage.lrScale,
+                        report::listText(stage.parameters, kNamesShown, 4));
   if (history.skipped)
     text += fmt::format("{} of {} updates skipped, since a gradient in f16 was not finite; the last loss scale is {}\n",
                         history.skipped, history.updates.back().step, history.updates.back().lossScale);

@@ -56,7 +56,7 @@ def make_data(samples, seed):
     labels[torch.rand(samples, generator=g) < 0.2] = -100
     weights = torch.rand(samples, generator=g) * 2
     weights[::7] = 0
-    return {"x": x, "labels": labels, "y": torch.stack([torch.sin(2 * x.sum(1)), x[:, 0] * x[:, 1]], 1) + 0.1 * noise, "w": weights}
+    return {"x": x, "labels": labels, "z": torch.randn(samples, 3, generator=torch.Generator().manual_seed(seed + 100)), "y": torch.stack([torch.sin(2 * x.sum(1)), x[:, 0] * x[:, 1]], 1) + 0.1 * noise, "w": weights}
 
 
 def mean(parts, w):
@@ -77,6 +77,7 @@ LOSSES = {
     "weighed value": [("huber", 1, lambda c, v, p, b: mean(F.huber_loss(v, b["y"], reduction="none", delta=0.5), b["w"]))],
     "shapes": [("mse", 1, lambda c, v, p, b: F.mse_loss(v, b["y"])), ("far", 0.5, lambda c, v, p, b: F.l1_loss(v, b["y"], reduction="sum") / len(v)),
                ("penalty", 0.25, lambda c, v, p, b: p)],
+    "both": [("mse", 1, lambda c, v, p, b: F.mse_loss(v, b["y"])), ("scores", 0.5, lambda c, v, p, b: F.mse_loss(c, b["z"]))],
     "counts": [("cross_entropy", 1, lambda c, v, p, b: F.cross_entropy(c, b["labels"])),
                ("box", 0.5, lambda c, v, p, b: mean(F.mse_loss(v, b["y"], reduction="none"), b["w"])), ("penalty", 0.25, lambda c, v, p, b: p)]}
 
@@ -99,9 +100,20 @@ def loss_of(name, net, batch):
     return sum(scale * part for scale, part in parts.values()), {key: part.item() for key, (_, part) in parts.items()}
 
 
-def train(net, data, evaluation, loss, optimizer, steps, micro_batches=1, schedule=None, eval_every=0, clip=None):
+def enter(net, optimizer, stages, step, gamma):
+    """Freezes what the step's stage does not train; the rate falls by `gamma` a step, and has the stage's scale."""
+    until, names, scale = next(stage for stage in stages if stage[0] is None or step <= stage[0])
+    for name, parameter in net.named_parameters():
+        parameter.requires_grad_(name.split(".")[0] in names)
+    for group in optimizer.param_groups:
+        group["lr"] = optimizer.defaults["lr"] * gamma ** (step - 1) * scale
+
+
+def train(net, data, evaluation, loss, optimizer, steps, micro_batches=1, schedule=None, eval_every=0, clip=None, stages=None):
     found = {"loss": [], "lr": [], "parts": {}, "eval_loss": [], "eval_parts": {}}
     for step, batch in enumerate(windows(data, steps, micro_batches), 1):
+        if stages:
+            enter(net, optimizer, stages, step, 0.95)
         found["lr"].append(optimizer.param_groups[0]["lr"])
         total, parts = loss_of(loss, net, batch)
         optimizer.zero_grad()
@@ -142,6 +154,8 @@ def restarts(net):
     return {"loss": "value", "optimizer": optimizer, "steps": 30, "schedule": CosineAnnealingWarmRestarts(optimizer, 3, 2, 1e-3)}
 
 
+# (last step, the modules that are trained, scale of the rate); what was frozen for a while goes on with its state.
+STAGES = [(4, ["classes"], 1.0), (8, ["classes", "values"], 0.5), (12, ["trunk", "values"], 1.0), (None, ["trunk", "classes", "values"], 0.25)]
 CASES = {
     "plateau": plateau,
     "restarts": restarts,
@@ -150,6 +164,10 @@ CASES = {
     "weighed-ranks": lambda net: {"loss": "weighed classes", "optimizer": sgd(net), "steps": 15, "micro_batches": 2, "eval_every": 5},
     "shapes": lambda net: {"loss": "shapes", "optimizer": sgd(net), "steps": 20, "micro_batches": 4, "eval_every": 5},
     "counts": lambda net: {"loss": "counts", "optimizer": sgd(net), "steps": 20, "eval_every": 5, "clip": 0.5},
+    "stages-adamw": lambda net: {"loss": "counts", "optimizer": torch.optim.AdamW(net.parameters(), lr=1e-2, weight_decay=0.1), "steps": 20,
+                                 "eval_every": 5, "stages": STAGES},
+    "stages-sgd": lambda net: {"loss": "both", "optimizer": torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, dampening=0.3), "steps": 18,
+                               "micro_batches": 2, "clip": 0.3, "stages": STAGES},
     "counts-ranks": lambda net: {"loss": "counts", "optimizer": sgd(net), "steps": 15, "micro_batches": 2, "eval_every": 5},
 }
 

@@ -173,9 +173,10 @@ TEST_F(RecipeFile, AnotherKindBySettingDropsTheFilesNumbersOfTheOldOne) {
 TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
   EXPECT_EQ(problem("[optimizer]\nweight_decya = 0.1\n"),
             "recipe.toml:2:1: unknown key optimizer.weight_decya; the nearest known one is optimizer.weight_decay");
-  EXPECT_EQ(problem("a = 1\n[optimizer]\n"),
-            "recipe.toml:1:1: unknown key a; a recipe has the tables adapter, checkpoint, compiler, data, evaluate, loss, "
-            "model, optimizer, parallel, phase, schedule, train");
+  EXPECT_EQ(
+      problem("a = 1\n[optimizer]\n"),
+      "recipe.toml:1:1: unknown key a; a recipe has the tables adapter, checkpoint, compiler, data, evaluate, loss, "
+      "model, optimizer, parallel, phase, schedule, stage, train");
   EXPECT_EQ(problem("[train]\n  lr = 1\n"), "recipe.toml:2:3: unknown key train.lr; the nearest known one is optimizer.lr");
   EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest known one is [optimizer]"));
   EXPECT_EQ(problem("", {"train.sed=1"}), "--set: unknown key train.sed; the nearest known one is train.seed");
@@ -263,6 +264,47 @@ TEST_F(RecipeFile, KeysThatDoNotGoTogether) {
   EXPECT_THAT(problem("[loss]\nkind = \"mse\"\ntarget = \"y\"\nshift = true\n"),
               HasSubstr("recipe.toml:4:1: loss.shift does not apply to mse"));
   EXPECT_THAT(problem("[schedule]\nkind = \"step\"\n"), HasSubstr("needs schedule.step_size"));
+}
+
+TEST_F(RecipeFile, SeveralLossesAreRecipesOfTheirOwn) {
+  auto recipe = read("[[loss]]\nkind = \"mse\"\ntarget = \"y\"\n[[loss]]\noutput = \"aux\"\nscale = 0.25\n"
+                     "[[loss]]\nname = \"tokens\"\nkind = \"nll\"\ntarget = \"t\"\nignore_index = 0\n");
+  ASSERT_TRUE(recipe) << recipe.message();
+  ASSERT_EQ(recipe->losses.size(), 3u);
+  EXPECT_EQ(recipe->loss.kind, "mse") << "metrics are the first one's";
+  EXPECT_EQ(recipe->losses[0].lossName, "mse");
+  EXPECT_EQ(recipe->losses[0].lossScale, 1);
+  EXPECT_EQ(recipe->losses[1].lossName, "aux");
+  EXPECT_EQ(recipe->losses[1].lossScale, 0.25);
+  EXPECT_EQ(recipe->losses[2].lossName, "tokens");
+  EXPECT_EQ(recipe->losses[2].loss.ignoreIndex, 0);
+  EXPECT_EQ(problem("[[loss]]\nkind = \"mse\"\ntarget = \"y\"\nshift = true\n"),
+            "recipe.toml:4:1: loss.shift does not apply to mse; it belongs to cross_entropy, nll");
+  EXPECT_EQ(problem("loss = []\n"), "recipe.toml:1:1: loss: expected tables, each begun by [[loss]]");
+  EXPECT_THAT(problem("[loss]\noutput = \"a\"\nscale = 2\n"),
+              HasSubstr("recipe.toml:3:1: loss.scale belongs to one of"));
+  EXPECT_THAT(problem("[[phase]]\nname = \"p\"\nparameters = \"*\"\nloss = { output = \"a\", scale = 2 }\n"),
+              HasSubstr("loss.scale belongs to one of several losses"));
+  EXPECT_THAT(problem("[[loss]]\noutput = \"a\"\n", {"loss.output=b"}), HasSubstr("replace all of them with --set"));
+  auto replaced = read("[[loss]]\noutput = \"a\"\n", {"loss=[{output=\"b\"}, {output=\"c\", scale=2}]"});
+  ASSERT_TRUE(replaced) << replaced.message();
+  EXPECT_EQ(replaced->losses.at(1).lossScale, 2);
+}
+
+TEST_F(RecipeFile, StagesAreRecipesOfTheirOwn) {
+  auto recipe = read("[optimizer]\nlr = 0.1\n[[stage]]\nuntil = 5\ntrainable = \"head.*\"\n"
+                     "[[stage]]\ntrainable = [\"*\"]\nlr_scale = 0.5\n");
+  ASSERT_TRUE(recipe) << recipe.message();
+  std::vector<Recipe> stages = stageRecipes(*recipe);
+  ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(recipe->stages[0].until, 5u);
+  EXPECT_EQ(recipe->stages[1].lrScale, 0.5);
+  EXPECT_EQ(stages[1].phase, "stage2");
+  EXPECT_EQ(stages[1].phaseParameters, std::vector<std::string>{"*"});
+  EXPECT_EQ(stages[1].at("parameters"), path() + ":6:1: ");
+  EXPECT_EQ(stages[1].optimizer.numbers.at("lr"), 0.1);
+  EXPECT_EQ(problem("[[stage]]\nuntil = 0\ntrainable = \"*\"\n"),
+            "recipe.toml:1:1: stage 1: until: 0 is out of range: an integer from 1 to 9007199254740992");
 }
 
 TEST_F(RecipeFile, EachLossTakesItsKeysAlone) {

@@ -285,6 +285,41 @@ TEST(LossScale, IsAScalarOfThePlan) {
   expectUsage(apply({"train.loss_scale.init_scale=4"}, settings), {"without loss scaling", "recompile with tcc"});
 }
 
+TEST(Scalars, CountTheUpdatesOfTheStagesThatTrain) {
+  plan::Training settings =
+      training({"g0.step_size", "g0.step_size@1", "bias_correction2_sqrt@2", "first_update@3", "first_update@1"});
+  for (uint64_t until : {4, 8, 0})
+    settings.add_stages()->set_until(until);
+  auto expect = [&](uint64_t update, std::vector<double> counts) {
+    const std::vector<float> values = compute(settings, update);
+    EXPECT_FLOAT_EQ(values[0], 3e-4 / (1 - std::pow(0.9, counts[0]))) << update;
+    EXPECT_FLOAT_EQ(values[1], 3e-4 / (1 - std::pow(0.9, counts[1]))) << update;
+    EXPECT_FLOAT_EQ(values[2], std::sqrt(1 - std::pow(0.999, counts[2]))) << update;
+    EXPECT_EQ(values[3], counts[3] == 1) << update;
+    EXPECT_EQ(values[4], counts[1] == 1) << update;
+  };
+  expect(5, {5, 1, 4, 0}); // the first update of stage 2
+  expect(8, {8, 4, 4, 0});
+  expect(9, {9, 5, 5, 1}); // of stage 3
+  expect(20, {20, 16, 16, 12});
+  settings.add_scalars("beta1@4"); // of a stage that ends with the run
+  EXPECT_FALSE(ScalarBlock::create(settings, *LearningSchedule::create({}, 1)).ok());
+}
+
+TEST(Settings, AreThoseOfEveryStage) {
+  plan::Training settings = training({});
+  for (int i = 0; i < 2; ++i)
+    *settings.add_stages()->mutable_training() = training({"g0.lr", "g0.decay"});
+  ASSERT_TRUE(apply({"optimizer.lr=0.5", "optimizer.weight_decay=0.2"}, settings).ok());
+  EXPECT_EQ(settings.optimizer().numbers().at("lr"), 0.5);
+  for (const plan::Stage &stage : settings.stages()) {
+    EXPECT_EQ(stage.training().optimizer().numbers().at("lr"), 0.5);
+    EXPECT_EQ(stage.training().optimizer().groups(0).weight_decay(), 0.2);
+  }
+  EXPECT_EQ(settings.scalars_size(), 0);
+  expectUsage(apply({"optimizer.eps=1e-3"}, settings), {"compiled in", "recompile with tcc"});
+}
+
 TEST(Settings, ScheduleAndData) {
   plan::Training settings = training({"g0.lr", "clip_norm"});
   plan::DataSettings data;

@@ -211,6 +211,14 @@ function parameters() {
       { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
       { label: "members", kind: "long", value: row => row.parameters.join(", "), cell: (row, cell) => namesCell(row => row.parameters, 3)(row, cell) }]
   }).element);
+  if (list.stages.length) parts.push(el("h3", {}, "Stages of the run"), new Table({
+    rows: list.stages, noun: "stage", columns: [
+      { label: "stage", kind: "name", value: row => row.name },
+      { label: "first update", kind: "number", value: row => row.first },
+      { label: "last", kind: "number", value: row => row.last, text: row => row.last === null ? "the run's end" : row.last },
+      { label: "rate ×", kind: "number", value: row => row.lr_scale },
+      { label: "trains", kind: "long", value: row => row.parameters.join(", "), cell: (row, cell) => namesCell(row => row.parameters, 3)(row, cell) }]
+  }).element);
   if (list.unused.length) parts.push(el("h3", {}, "Without a gradient, and not trained"), new Table({
     rows: list.unused, noun: "parameter", filter: list.unused.length > 8, shown: 12, columns: [
       { label: "parameter", kind: "name", value: row => row.name }, { label: "node", kind: "name", value: row => row.node }, { label: "reason", kind: "text", value: row => row.reason }]
