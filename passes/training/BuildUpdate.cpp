@@ -81,9 +81,15 @@ private:
     if (backward && backward.getNumResults() < 2)
       return backward.emitOpError() << "has " << backward.getNumResults()
                                     << " results, no numerator and denominator of the loss";
+    bool terms = false; // numbers of several losses are behind the gradients
     for (unsigned i = 2; backward && i < backward.getNumResults(); ++i) {
+      auto number = backward.getResultAttrOfType<StringAttr>(i, names::kName);
+      const bool isTerm = number && outputs::isTerm(number.getValue());
+      terms |= isTerm;
+      if (isTerm)
+        continue;
       auto name = backward.getResultAttrOfType<StringAttr>(i, names::kGradientOf);
-      if (!name || !module.lookupSymbol<VariableOp>(name))
+      if (terms || !name || !module.lookupSymbol<VariableOp>(name))
         return backward.emitOpError() << "result " << i << " has no " << names::kGradientOf << " that names a variable";
     }
     return success();
