@@ -155,6 +155,15 @@ bool isSquareTable(std::string_view head) {
   return rows != 0;
 }
 
+/// "process 4711 on host", perhaps cut short by the end of its writer.
+bool isLock(std::string_view text) {
+  constexpr std::string_view kBegin = "process ", kOn = " on ";
+  if (!text.starts_with(kBegin))
+    return kBegin.starts_with(text);
+  text.remove_prefix(std::min(text.find_first_not_of("0123456789", kBegin.size()), text.size()));
+  return text.starts_with(kOn) || kOn.starts_with(text);
+}
+
 /// `head` and `tail` are the file's begin and end, at most kSampleBytes each.
 bool hasMark(OwnFile kind, int file, uint64_t bytes, std::string_view head, std::string_view tail) {
   switch (kind) {
@@ -205,7 +214,7 @@ bool hasMark(OwnFile kind, int file, uint64_t bytes, std::string_view head, std:
     return head.starts_with("{\n") && at != tail.npos && tail.size() - at == kKey.size() + 20 && tail.ends_with("\"\n}\n");
   }
   case OwnFile::Lock:
-    return head.starts_with("process ") && has(head, " on ") && bytes <= 512;
+    return isLock(head) && bytes <= 512;
   case OwnFile::OfRun:
     return true;
   case OwnFile::Note:

@@ -65,9 +65,8 @@ std::optional<OwnFile> tcc::runtime::kindInUnfinished(const std::string &name) {
 }
 
 bool tcc::runtime::isRunFolder(const std::string &folder) {
-  // Plans are in other folders, too; before run.json is written, the lock is there.
-  return isOwnFile(folder + "/run.json", OwnFile::Sealed) ||
-         (isOwnFile(folder + "/plan.tplan", OwnFile::Plan) && isOwnFile(folder + "/lock", OwnFile::Lock));
+  // The lock comes first, run.json last of what a run begins with.
+  return isOwnFile(folder + "/run.json", OwnFile::Sealed) || isOwnFile(folder + "/lock", OwnFile::Lock);
 }
 
 Status tcc::runtime::noRunFolder(const std::string &path) {
@@ -89,7 +88,8 @@ Status tcc::runtime::noRunFolder(const std::string &path) {
     return error("{}: it is a part of the run {}; give {}{}", path, run.string(), run.string(),
                  isStep ? "@" + name.substr(5) : "");
   }
-  return error("{}: it is no run folder: it has no run.json that trun wrote; give the folder that trun --out named",
+  return error("{}: it is no run folder: it has neither run.json nor a lock that trun wrote; give the folder that trun "
+               "--out named",
                path);
 }
 

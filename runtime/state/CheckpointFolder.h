@@ -21,7 +21,7 @@ bool isOwnCheckpoint(const std::string &folder, uint64_t step);
 /// Removes such a folder. Error: it is none, and stays; or the system's reason.
 Status removeCheckpointFolder(const std::string &folder, uint64_t step);
 
-/// True for a folder that trun began as a run: its run.json, or its plan and its lock, have our mark.
+/// True for a folder that trun began as a run: its run.json or its lock has our mark.
 bool isRunFolder(const std::string &folder);
 
 /// Error: what is at a path that is no run folder, and which run may be meant.

@@ -2,6 +2,8 @@
 #include "runtime/train/RunFolder.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
+#include "runtime/state/CheckpointFolder.h"
+#include "runtime/state/SealedJson.h"
 #include "runtime/train/FactsFile.h"
 #include "runtime/train/RunOptions.h"
 #include "runtime/train/UnfinishedRun.h"
@@ -9,7 +11,6 @@
 #include "support/CopyFile.h"
 #include "support/Json.h"
 #include "support/MappedFile.h"
-#include "runtime/state/SealedJson.h"
 
 #include <algorithm>
 #include <cstring>
@@ -92,9 +93,24 @@ static bool hasEnded(const std::string &run) {
   return ended;
 }
 
+/// True for a folder without a file, as createRunFolder makes it, or with an empty lock.
+static bool isBare(const std::string &run) {
+  std::error_code code;
+  if (!fs::is_directory(fs::symlink_status(run, code)))
+    return false;
+  for (fs::directory_iterator entry(run, code), end; !code && entry != end; entry.increment(code))
+    if (const fs::path name = entry->path().filename();
+        (name != "checkpoints" && name != "lock") || entry->is_symlink(code) ||
+        entry->is_directory(code) == (name == "lock") ||
+        (!entry->is_directory(code) && !entry->is_regular_file(code)) || !fs::is_empty(entry->path(), code))
+      return false;
+  return !code;
+}
+
 Expected<bool> tcc::runtime::removeUnbegun(const std::string &run, const std::vector<std::string> &inputs) {
   auto options = readRunOptions(run);
-  if (!options || !*options || !checkpointSteps(run).empty() || hasEnded(run))
+  const bool begun = options && (*options || isRunFolder(run) || isBare(run));
+  if (!begun || !checkpointSteps(run).empty() || hasEnded(run))
     return false;
   Status status = removeUnfinishedRun(run, inputs);
   return status.ok() ? Expected<bool>(true) : status;

@@ -24,8 +24,9 @@ namespace tcc::runtime {
 /// Makes the folder of a new run. Error: it exists, or cannot be written.
 Status createRunFolder(const std::string &run);
 
-/// Removes a run that broke off before its first checkpoint, so that it can begin anew; false, and nothing is removed,
-/// where the folder is none. Error: as removeUnfinishedRun (UnfinishedRun.h).
+/// Removes a run that broke off before its first checkpoint, at whatever place, so that it can begin anew; false, and
+/// nothing is removed, where the folder is none. One without a file is a run that broke off first of all. Error: as
+/// removeUnfinishedRun (UnfinishedRun.h).
 Expected<bool> removeUnbegun(const std::string &run, const std::vector<std::string> &inputs);
 
 /// Makes RUN/plan.tplan a copy of the plan. Another plan that the run had stays as plan-CHECKSUM.tplan, for the

@@ -40,12 +40,12 @@ Status tcc::runtime::removeUnfinishedRun(const std::string &run, const std::vect
          path = path.parent_path())
       if (path == folder)
         return error("{}: it holds {}, which this command reads; give another --out", run, input);
+  const bool marked = isRunFolder(run); // before this process makes the lock
   auto lock = RunLock::acquire(run);
   if (!lock)
     return lock.status();
   if (!checkpointSteps(run).empty()) // of a process that has just ended
     return error("{}: another process has written a checkpoint; give the command again", run);
-  const bool marked = isRunFolder(run);
   const KindOfName kinds = kindsInRun(marked);
   removeUnfinished(run);
   auto inside = [marked](const std::string &name) {

@@ -298,7 +298,7 @@ class Adapters(EndToEnd):
         # What is no run, or is a part of one.
         (self.folder / "foreign").mkdir()
         self.write("foreign/notes", "thesis")
-        self.refuse(1, ["foreign: it is no run folder: it has no run.json that trun wrote; give the folder that trun --out named"],
+        self.refuse(1, ["foreign: it is no run folder: it has neither run.json nor a lock that trun wrote; give the folder that trun --out named"],
                     *words, "foreign", "-o", "x", "--adapter")
         self.refuse(1, ["nowhere: no such run folder"], *words, "nowhere", "-o", "x", "--adapter")
         (run / "ranks").mkdir()

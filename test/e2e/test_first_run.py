@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -144,6 +145,23 @@ class BrokenRuns(EndToEnd):
         self.assertIn("begins anew", self.succeed(*words).err)
         self.assertEqual([v["step"] for v in metrics(self.folder / "run")[0]], [1, 2, 3])
         self.refuse(1, ["run: exists already", "--resume run"], *words)
+        # It broke off between its folder and run.json.
+        for left in ((), ("checkpoints",), ("checkpoints", "lock"), ("checkpoints", "lock", "plan.tplan", "source.json")):
+            shutil.rmtree(self.folder / "early", ignore_errors=True)
+            (self.folder / "early").mkdir()
+            for name in left:
+                source = self.folder / "run" / name
+                (self.folder / "early" / name).mkdir() if source.is_dir() else shutil.copy(source, self.folder / "early" / name)
+            if "lock" in left:
+                self.refuse(1, ["early: the run has no checkpoint", "with --out early, starts it over"], "trun", "--resume", "early")
+            early = [*words[:-1], "early"]
+            self.assertIn("begins anew", self.succeed(*early).err)
+            self.assertEqual(checkpoints(self.folder / "early")[-1], 3)
+        # What is somebody's stays.
+        (self.folder / "theirs/checkpoints").mkdir(parents=True)
+        self.write("theirs/notes.txt", "notes")
+        self.refuse(1, ["theirs: exists already"], *words[:-1], "theirs")
+        self.assertEqual(sorted(p.name for p in (self.folder / "theirs").iterdir()), ["checkpoints", "notes.txt"])
 
     def test_patience_goes_along(self):
         """A run that goes on elsewhere stops where the uninterrupted one does, with its weights; so does one after it."""

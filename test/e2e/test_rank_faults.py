@@ -44,16 +44,19 @@ class RankFaults(Sharded):
                  "TCC_FAULT_ACTION": action, "TCC_FAULT_LOG": str(self.folder / "calls")}
         return self.torchrun_like(*[self.words()] * RANKS, env=lambda rank: fault if rank == victim else {})
 
-    def goes_on(self, label):
-        """What the advice says gives the losses of the undisturbed run."""
+    def goes_on(self, label, lines=True):
+        """What the advice says gives the state of the undisturbed run, and its losses where their `lines` could be written."""
         run = self.folder / "run"
         if not list((run / "checkpoints").glob("step-*/manifest.json")):
             refusal = self.command("trun", "--resume", "run")
             self.assertEqual(refusal.status, 1, f"{label}: {refusal}")
             self.succeed("trun", *self.words(), "--nproc", RANKS)
-        elif len(losses(run)) < STEPS or not (run / f"checkpoints/step-{STEPS}").exists():
+        # A killed rank leaves half a line.
+        elif (not (run / f"checkpoints/step-{STEPS}").exists() or not (run / "metrics.jsonl").read_text().endswith("\n")
+              or len(losses(run)) < STEPS):
             self.succeed("trun", "--resume", "run", "--nproc", RANKS)
-        self.assertEqual(losses(run), self.whole, label)
+        if lines:
+            self.assertEqual(losses(run), self.whole, label)
         self.assertTrue(self.checkpoint("run") == self.checkpoint("whole"), label)
 
     def checkpoint(self, run):
@@ -88,14 +91,16 @@ class RankFaults(Sharded):
                     label = f"rank {victim} without space from call {at} on ({action})"
                     results = self.strike(victim, action, at)
                     statuses = {status for _, status in results}
-                    self.assertEqual(len(statuses), 1, f"{label}: {results}")
                     self.assertLessEqual(statuses, {0, 1}, f"{label}: {results}")
-                    if statuses == {1}:
+                    done = (self.folder / f"run/checkpoints/step-{STEPS}/manifest.json").exists()
+                    if len(statuses) == 2:  # others have ended before it could not write the last lines
+                        self.assertTrue(done, f"{label}: {results}")
+                    if 1 in statuses:
                         self.assertEqual(results[0][0].count("trun: error"), 1, f"{label}: {results}")
                         self.assertIn("No space left", results[0][0], label)
                         if victim:
                             self.assertRegex(results[0][0], rf"rank {victim}\b", label)
-                    self.goes_on(label)
+                    self.goes_on(label, lines="metrics.jsonl: cannot write" not in results[0][0])
 
     def test_a_rank_killed_while_the_job_starts(self):
         """At any moment of the start: the others end, with one message."""

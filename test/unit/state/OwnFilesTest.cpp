@@ -89,6 +89,19 @@ TEST_F(OwnFiles, ANoteBesideAFileServesAsItsAttribute) {
   expectError(AtomicFile::check(at("p.csv"), OwnFile::Arrays), {"p.csv: it exists"});
 }
 
+/// A process may end while it writes the lock.
+TEST_F(OwnFiles, ALockThatIsCutShortIsOne) {
+  const std::string text = "process 4711 on host\n";
+  for (size_t length = 1; length <= text.size(); ++length) {
+    write("lock", text.substr(0, length));
+    EXPECT_TRUE(isOwnFile(at("lock"), OwnFile::Lock)) << length;
+  }
+  for (const char *other : {"processes", "process x", "process 4711 of", "lock", "process 47a on host"}) {
+    write("lock", other);
+    EXPECT_FALSE(isOwnFile(at("lock"), OwnFile::Lock)) << other;
+  }
+}
+
 /// A file that appears while the new one is written is no less somebody's.
 TEST_F(OwnFiles, WhatAppearsMeanwhileStays) {
   auto file = AtomicFile::create(at("f"), OwnFile::Phase);
