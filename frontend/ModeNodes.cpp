@@ -2,6 +2,7 @@
 #include "frontend/ModeNodes.h"
 
 #include "frontend/OnnxLibrary.h"
+#include "frontend/TorchNotes.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,7 +30,7 @@ void forEachNode(const onnx::GraphProto &graph, const std::function<void(const o
 }
 
 /// The exporter's note of the traced call if that is a batch norm whose argument `training` is true; else empty.
-std::string tracedCall(const onnx::NodeProto &node) {
+std::string trainingNorm(const onnx::NodeProto &node) {
   for (const onnx::StringStringEntryProto &note : node.metadata_props())
     if (note.key() == "pkg.torch.onnx.fx_node")
       return note.value().find("_native_batch_norm_legit") != std::string::npos &&
@@ -58,7 +59,7 @@ std::string some(const std::vector<std::string> &names) {
 } // namespace
 
 bool wasTracedInTraining(const onnx::NodeProto &node) {
-  return node.op_type() == "BatchNormalization" && !tracedCall(node).empty();
+  return node.op_type() == "BatchNormalization" && !trainingNorm(node).empty();
 }
 
 Expected<std::vector<std::string>> checkModeNodes(const std::string &model, const onnx::GraphProto &graph,
@@ -70,11 +71,11 @@ Expected<std::vector<std::string>> checkModeNodes(const std::string &model, cons
   std::set<std::string> kept;                              // calls that have one
   forEachNode(graph, [&](const onnx::NodeProto &node) {
     const std::string &op = node.op_type();
-    dropout |= op == "Dropout" || op == "BiasDropout";
+    dropout |= op == "Dropout" || op == "BiasDropout" || attentionDropout(node) > 0 || drawsBernoulli(node);
     batchNorm |= op == "BatchNormalization";
     if (isModelessDropout(node, opset))
       modeless.push_back(nodeName(node));
-    std::string call = tracedCall(node);
+    std::string call = trainingNorm(node);
     if (!call.empty() && op == "BatchNormalization") {
       traced.push_back(nodeName(node));
       kept.insert(std::move(call));

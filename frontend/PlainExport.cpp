@@ -3,6 +3,7 @@
 
 #include "frontend/BatchConstants.h"
 #include "frontend/ModeNodes.h"
+#include "frontend/TorchNotes.h"
 #include "frontend/Weights.h"
 
 #include <algorithm>
@@ -59,8 +60,9 @@ ModeSigns modeSigns(const OnnxFile &file) {
     described |= initializer.kind == "PARAMETER";
   for (const onnx::NodeProto &node : file.model.graph().node()) {
     signs.normalised |= node.op_type() == "BatchNormalization";
-    signs.drops |= node.op_type() == "Dropout";
-    signs.trains |= isOfTraining(node) || wasTracedInTraining(node);
+    const bool drops = attentionDropout(node) > 0 || drawsBernoulli(node);
+    signs.drops |= node.op_type() == "Dropout" || drops;
+    signs.trains |= isOfTraining(node) || wasTracedInTraining(node) || drops;
     for (int i = 1; i < node.input_size(); ++i) {
       auto found = file.initializers.find(node.input(i));
       if (found == file.initializers.end() || !isFloatType(found->second.type) || found->second.dims.empty())
@@ -149,6 +151,11 @@ std::string inferenceExport(const OnnxFile &file) {
   if (!signs.drops)
     add("dropout, if the module has it, is gone");
   const bool newer = hasTorchNotes(file.model.graph());
+  if (!signs.normalised && signs.folded.empty())
+    return fmt::format(
+        "{}: it has no dropout and no batch norm: right if the module has none; else export "
+        "model.train() with {}. model.dropout = \"as-exported\" in the recipe says that it is meant",
+        file.name, newer ? "optimize=False" : "training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False");
   return fmt::format("{}: nothing in it was exported in train() mode: {}. Export model.train() with {}, or set "
                      "model.dropout = \"as-exported\" in the recipe if it is meant",
                      file.name, lost,

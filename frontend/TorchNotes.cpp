@@ -66,6 +66,44 @@ TracedCall tracedCall(const onnx::NodeProto &node) {
   return call;
 }
 
+std::optional<double> numberOf(const TracedCall &call, size_t place, const std::string &name) {
+  auto parsed = [](const std::string &text) -> std::optional<double> {
+    char *rest = nullptr;
+    const double number = std::strtod(text.c_str(), &rest);
+    return rest && !*rest && rest != text.c_str() ? std::optional<double>(number) : std::nullopt;
+  };
+  // "…, kwargs = {dropout_p: 0.1, is_causal: True})"
+  const size_t named = call.text.rfind("kwargs = {");
+  if (named != call.text.npos)
+    for (const std::string &head : {"{" + name + ": ", ", " + name + ": "})
+      if (const size_t at = call.text.find(head, named); at != call.text.npos) {
+        const size_t begin = at + head.size();
+        return parsed(
+            call.text.substr(begin, std::min(call.text.find_first_of(",}", begin), call.text.size()) - begin));
+      }
+  return place < call.arguments.size() ? parsed(call.arguments[place]) : std::nullopt;
+}
+
+double attentionDropout(const onnx::NodeProto &node) {
+  const TracedCall call = tracedCall(node);
+  return call.target.starts_with("aten.scaled_dot_product_attention.")
+             ? std::clamp(numberOf(call, 4, "dropout_p").value_or(0), 0.0, 1.0)
+             : 0;
+}
+
+std::optional<int64_t> paddingIndex(const onnx::NodeProto &node) {
+  const TracedCall call = tracedCall(node);
+  if (!call.target.starts_with("aten.embedding."))
+    return std::nullopt;
+  const std::optional<double> index = numberOf(call, 2, "padding_idx");
+  return index && *index >= 0 ? std::optional<int64_t>(int64_t(*index)) : std::nullopt;
+}
+
+bool drawsBernoulli(const onnx::NodeProto &node) {
+  return node.op_type() == "Bernoulli" ||
+         (node.op_type() == "RandomUniformLike" && tracedCall(node).target.starts_with("aten.bernoulli"));
+}
+
 std::vector<std::string> scopesOf(const onnx::NodeProto &node) {
   for (const onnx::StringStringEntryProto &note : node.metadata_props())
     if (note.key() == "pkg.torch.onnx.name_scopes")

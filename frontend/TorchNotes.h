@@ -2,6 +2,8 @@
 #ifndef TCC_FRONTEND_TORCHNOTES_H
 #define TCC_FRONTEND_TORCHNOTES_H
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +24,18 @@ struct TracedCall {
 
 /// By the newer exporter's notes; empty where there are none.
 TracedCall tracedCall(const onnx::NodeProto &node);
+
+/// A number that the call was given, by its place among aten's arguments or by its name.
+std::optional<double> numberOf(const TracedCall &call, size_t place, const std::string &name);
+
+// What a call did that the exporter's ops do not do; the note alone still says so.
+
+/// The probability with which scaled_dot_product_attention drops weights; 0: it drops none.
+double attentionDropout(const onnx::NodeProto &node);
+/// The index whose row an embedding gives no gradient (`padding_idx`).
+std::optional<int64_t> paddingIndex(const onnx::NodeProto &node);
+/// The node draws 0 or 1: of a dropout that torch writes as such draws, or of the module's own code.
+bool drawsBernoulli(const onnx::NodeProto &node);
 
 /// The modules whose code made a node, outermost first, and its operation: "", "l", "l.norm1", "layer_norm"; empty where
 /// the exporter notes none.

@@ -1,5 +1,5 @@
 //===- Arithmetic.cpp - elementwise arithmetic, comparison, logic, cast ---===//
-#include "frontend/NodeImport.h"
+#include "frontend/ops/Modes.h"
 
 #include <cmath>
 
@@ -22,6 +22,12 @@ template <typename OpTy> Expr apply(NodeImport &n, const Expr &x, const Expr &y)
 template <typename OpTy> Status binary(NodeImport &n) {
   TCC_TRY(operands, n.common(n.in(0), n.in(1)));
   return n.result(apply<OpTy>(n, operands.first, operands.second));
+}
+
+Status division(NodeImport &n) {
+  if (Value factor = drawnDropout(n))
+    return n.result(factor);
+  return binary<train::DivOp>(n);
 }
 
 /// Sum, Max, Min of any number of inputs, left to right.
@@ -188,6 +194,8 @@ Status identity(NodeImport &n) {
   if (n.inputs[0].sequence)
     n.spend(n.inputs[0].sequence->size() * sizeof(Value));
   n.outputs = {n.inputs[0]};
+  if (n.inputs[0].tensor)
+    n.outputs[0].tensor = stoppedIterate(n);
   return Status::success();
 }
 
@@ -196,7 +204,7 @@ constexpr OpEntry kTable[] = {
     {"Add", 2, binary<train::AddOp>},
     {"Sub", 2, binary<train::SubOp>},
     {"Mul", 2, binary<train::MulOp>},
-    {"Div", 2, binary<train::DivOp>},
+    {"Div", 2, division},
     {"Pow", 2, power},
     {"Mod", 2, mod},
     {"And", 2, binary<train::AndOp>},

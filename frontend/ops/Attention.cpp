@@ -2,6 +2,7 @@
 #include "frontend/ops/Attention.h"
 
 #include "frontend/ops/Contraction.h"
+#include "frontend/ops/Modes.h"
 
 #include <cmath>
 #include <limits>
@@ -92,7 +93,7 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
       n.expr(train::SoftmaxOp::create(n.builder, n.loc, scores.value.getType(), scores.value, 3).getResult());
   if (empty)
     weights = empty->select(weights.like(0), weights);
-  weights = weights.cast(element);
+  weights = n.expr(droppedWeights(n, weights.cast(element)));
   out.probabilities = weights;
   Value left = asRank3(weights.cast(train::elementTypeOf(in.value)), rows, k[2]);
   Expr result = n.expr(batchProduct(n, left, asRank3(in.value, v[2], v[3]), false, false));

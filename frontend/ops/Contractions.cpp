@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Contraction.h"
+#include "frontend/ops/Modes.h"
 
 #include <cmath>
 
@@ -120,6 +121,7 @@ Expected<Value> multiply(NodeImport &n, Value left, Value right) {
 }
 
 Status matmul(NodeImport &n) {
+  keepIterate(n);
   TCC_TRY(value, matrixProduct(n, n.in(0), n.in(1)));
   return n.result(value);
 }

@@ -1,6 +1,7 @@
 //===- Indexing.cpp - gathers and scatters --------------------------------===//
 #include "compiler/dialect/IndexRange.h"
 #include "frontend/NodeImport.h"
+#include "frontend/TorchNotes.h"
 
 using namespace mlir;
 
@@ -20,13 +21,30 @@ Value gatherAlong(NodeImport &n, Value data, Value indices, int64_t axis) {
   return train::GatherOp::create(n.builder, n.loc, n.type(result, train::elementTypeOf(data)), data, indices, axis);
 }
 
+/// Rows of an embedding, without a gradient where the index is `padding_idx`: torch's backward pass leaves that row
+/// out, and the exporter notes it at the call alone.
+Value withoutPadding(NodeImport &n, Value rows, int64_t padding) {
+  Shape shape(train::shapeOf(n.in(1)));
+  Expr counts = n.expr(1).compare(CompareKind::ne, double(padding));
+  shape.resize(train::shapeOf(rows).size(), 1);
+  Value stopped = train::StopGradientOp::create(n.builder, n.loc, rows, fmt::format("padding_idx {}", padding));
+  return counts.reshape(shape).broadcast(train::shapeOf(rows)).select(n.expr(rows), n.expr(stopped));
+}
+
 Status gather(NodeImport &n) {
   if (n.rank(0) == 0)
     return error("it gathers from a scalar, which has no axis");
   TCC_TRY(axis, n.axis(n.intAttr("axis", 0), n.rank(0)));
   if (n.shape(0)[size_t(axis)] == 0 && countOf(n.shape(1)) > 0)
     return error("{} has no elements along axis {}", typeText(n.in(0)), axis);
-  return n.result(gatherAlong(n, n.in(0), n.in(1), axis));
+  Value gathered = gatherAlong(n, n.in(0), n.in(1), axis);
+  const std::optional<int64_t> padding = axis == 0 ? paddingIndex(n.node) : std::nullopt;
+  if (padding && isa<FloatType>(train::elementTypeOf(gathered)) && n.in(0).getDefiningOp<train::ReadOp>())
+    gathered = withoutPadding(n, gathered, *padding);
+  if (const TracedCall call = tracedCall(n.node);
+      call.target.starts_with("aten.embedding.") && call.arguments.size() > 3 && call.arguments[3] == "True")
+    n.warn("the embedding's scale_grad_by_freq is not applied: each row gets the sum of its gradients, not their mean");
+  return n.result(gathered);
 }
 
 /// Indices in [0, extent): negative ones count from the end.

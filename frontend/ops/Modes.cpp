@@ -5,12 +5,16 @@
 // training batch norm writes their next values beside the op.
 //
 //===----------------------------------------------------------------------===//
+#include "frontend/ops/Modes.h"
 #include "compiler/recipe/Recipe.h"
+#include "frontend/Draws.h"
 #include "frontend/ModeNodes.h"
-#include "frontend/NodeImport.h"
+#include "frontend/TorchNotes.h"
 #include "support/PlanNames.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+
+#include <cmath>
 
 using namespace mlir;
 
@@ -55,6 +59,34 @@ Dropped drop(NodeImport &n, Value x, double p) {
   auto op = train::DropoutOp::create(n.builder, n.loc, x.getType(), maskType, x, n.randomKey(), n.randomId(),
                                      llvm::APFloat(p));
   return {op.getResult(), op.getMask()};
+}
+
+/// A value behind casts and shapes of equal elements.
+Value rootOf(Value value) {
+  while (Operation *op = value.getDefiningOp()) {
+    if (!isa<train::CastOp, train::ReshapeOp, train::BroadcastOp>(op))
+      break;
+    value = op->getOperand(0);
+  }
+  return value;
+}
+
+/// The one number that a constant holds.
+std::optional<double> numberIn(Value value) {
+  auto constant = rootOf(value).getDefiningOp<train::ConstantOp>();
+  auto elements = constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
+  if (!elements || !elements.isSplat() || !isa<FloatType>(elements.getElementType()))
+    return std::nullopt;
+  return elements.getSplatValue<llvm::APFloat>().convertToDouble();
+}
+
+/// The probability of 1 where `value` is such a draw.
+std::optional<double> drawnProbability(Value value) {
+  auto compare = rootOf(value).getDefiningOp<train::CompareOp>();
+  if (!compare || compare.getKind() != train::CompareKind::lt)
+    return std::nullopt;
+  auto draw = rootOf(compare.getOperand(0)).getDefiningOp<train::RandomOp>();
+  return draw && draw.getKind() == train::RandomKind::uniform ? numberIn(compare.getOperand(1)) : std::nullopt;
 }
 
 Status dropout(NodeImport &n) {
@@ -216,6 +248,24 @@ private:
 
 Status batchNorm(NodeImport &n) { return BatchNorm(n).run(); }
 
+//===----------------------------------------------------------------------===//
+// Spectral norm
+//===----------------------------------------------------------------------===//
+
+constexpr const char *kIterate = "spectral_norm";
+
+/// The vector that the power iteration of the node's module starts from: `_v` of the parametrization, `weight_u` of the
+/// older hook, which starts with the other one. Empty: it has none.
+std::string startOf(const NodeImport &n, bool parametrization) {
+  const std::vector<std::string> scopes = scopesOf(n.node);
+  if (scopes.size() < 2 || scopes[scopes.size() - 2].empty())
+    return {};
+  const std::string name = scopes[scopes.size() - 2] + (parametrization ? "._v" : ".weight_u");
+  auto module = n.builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  auto variable = module.lookupSymbol<train::VariableOp>(name);
+  return variable && variable.getRole() == roles::kFrozen ? name : std::string();
+}
+
 constexpr OpEntry kTable[] = {
     OpEntry{"Dropout", 1, dropout}.reading(1),
     {"BatchNormalization", 5, batchNorm},
@@ -224,6 +274,61 @@ constexpr OpEntry kTable[] = {
 
 } // namespace
 } // namespace modes
+
+Value droppedWeights(NodeImport &n, Value weights) {
+  double p = attentionDropout(n.node);
+  if (p > 0 && n.settings && n.settings->dropout)
+    p = *n.settings->dropout;
+  return modes::drop(n, weights, p).result;
+}
+
+Value drawnDropout(NodeImport &n) {
+  const std::optional<double> kept = modes::drawnProbability(n.in(0)), divisor = modes::numberIn(n.in(1));
+  // Both are f32 in the file.
+  if (!kept || !divisor || !(*kept > 0 && *kept < 1) || std::fabs(*kept - *divisor) > 1e-6)
+    return {};
+  const double p = n.settings && n.settings->dropout ? *n.settings->dropout : 1 - *kept;
+  return modes::drop(n, n.splat(n.shape(0), train::elementTypeOf(n.in(0)), 1), p).result;
+}
+
+std::vector<std::string> openDraws(ModuleOp module) {
+  std::vector<std::string> nodes;
+  module.walk([&](train::CompareOp compare) {
+    if (modes::drawnProbability(compare.getResult()))
+      nodes.push_back(cast<NameLoc>(modes::rootOf(compare.getOperand(0)).getLoc()).getName().str());
+  });
+  return nodes;
+}
+
+Value stoppedIterate(NodeImport &n) {
+  Value value = n.in(0);
+  if (tracedCall(n.node).target != "aten.clone.default" || isa_and_nonnull<train::ReadOp>(value.getDefiningOp()) ||
+      !train::isFloatTensor(value) || (modes::startOf(n, true).empty() && modes::startOf(n, false).empty()))
+    return value;
+  return train::StopGradientOp::create(n.builder, n.loc, value, modes::kIterate);
+}
+
+void keepIterate(NodeImport &n) {
+  const std::string target = tracedCall(n.node).target;
+  if (target != "aten.mv.default" && target != "aten.dot.default")
+    return;
+  for (const bool parametrization : {true, false}) {
+    const std::string start = modes::startOf(n, parametrization);
+    if (start.empty())
+      continue;
+    // σ = u · (W v): the parametrization keeps v, the hook u.
+    const unsigned kept = target == "aten.dot.default" ? 0 : 1;
+    Value value = n.in(kept);
+    if (modes::initializerOf(value) == start) {
+      n.inputs[kept].tensor = train::ReadOp::create(n.builder, n.loc, value.getType(), start);
+    } else if (auto stop = value.getDefiningOp<train::StopGradientOp>();
+               stop && stop.getSource() == modes::kIterate && (kept == 1) == parametrization) {
+      train::WriteOp::create(n.builder, n.loc, start, value);
+      n.warn("spectral_norm trains as in PyTorch; evaluation, prediction and the exported model do one power iteration "
+             "more than eval() does");
+    }
+  }
+}
 
 std::span<const OpEntry> modeOps() { return modes::kTable; }
 

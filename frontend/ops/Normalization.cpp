@@ -1,5 +1,6 @@
 //===- Normalization.cpp - layer, rms, instance, group norm and kin --------===//
 #include "frontend/NodeImport.h"
+#include "frontend/TorchNotes.h"
 
 using namespace mlir;
 
@@ -102,6 +103,11 @@ Status rmsNorm(NodeImport &n) {
 Status instanceNorm(NodeImport &n) {
   if (n.rank(0) < 3)
     return error("InstanceNormalization needs at least 3 dimensions, not {}", typeText(n.in(0)));
+  if (const TracedCall call = tracedCall(n.node); call.target.starts_with("aten.instance_norm.") &&
+                                                  call.arguments.size() > 5 && call.arguments[3] != "None" &&
+                                                  call.arguments[5] == "True")
+    n.warn("the module keeps running statistics (track_running_stats), which the exporter leaves out: evaluation and "
+           "prediction normalise each sample by its own statistics, as training does");
   return perChannel(n, normalised(n, n.in(0), 2, n.floatAttr("epsilon", 1e-5)), n.in(1), n.in(2));
 }
 

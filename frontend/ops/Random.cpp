@@ -42,7 +42,7 @@ Status fill(NodeImport &n, RandomKind kind, llvm::ArrayRef<int64_t> shape, Type 
   if (kind == RandomKind::normal)
     return n.result(numbers * n.floatAttr("scale", 1) + n.floatAttr("mean", 0));
   double low = n.floatAttr("low", 0), high = n.floatAttr("high", 1);
-  return n.result(numbers * (high - low) + low);
+  return n.result(low == 0 && high == 1 ? numbers : numbers * (high - low) + low); // Modes.cpp looks for draws as such
 }
 
 template <RandomKind kind> Status filled(NodeImport &n) {

@@ -1,5 +1,5 @@
 //===- Reductions.cpp - reductions, arg-reductions, scans, softmax --------===//
-#include "frontend/NodeImport.h"
+#include "frontend/ops/Modes.h"
 
 #include <limits>
 #include <numeric>
@@ -132,6 +132,13 @@ template <typename OpTy> Status softmax(NodeImport &n) {
                    [&](Value x, int64_t dim) -> Value { return OpTy::create(n.builder, n.loc, x.getType(), x, dim); });
 }
 
+/// Of scaled_dot_product_attention, too, whose exporter writes it.
+Status softmaxOfWeights(NodeImport &n) {
+  if (Status status = softmax<train::SoftmaxOp>(n); !status.ok())
+    return status;
+  return n.result(droppedWeights(n, n.outputs[0].tensor));
+}
+
 Status hardmax(NodeImport &n) {
   return alongAxis(n, [&](Value x, int64_t dim) -> Value {
     Shape shape(train::shapeOf(x)), kept = shape;
@@ -157,7 +164,7 @@ constexpr OpEntry kTable[] = {
     {"ArgMin", 1, scalarsToo<argument<true>>},
     {"CumSum", 2, scalarsToo<running<train::CumSumOp>>},
     {"CumProd", 2, scalarsToo<running<train::CumProdOp>>},
-    {"Softmax", 1, scalarsToo<softmax<train::SoftmaxOp>>},
+    {"Softmax", 1, scalarsToo<softmaxOfWeights>},
     {"LogSoftmax", 1, scalarsToo<softmax<train::LogSoftmaxOp>>},
     {"Hardmax", 1, scalarsToo<hardmax>},
 };

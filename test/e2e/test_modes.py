@@ -202,7 +202,7 @@ class InferenceExports(EndToEnd):
         head = helper.make_node("Gemm", ["x", "w", "b"], ["prediction"], "head", transB=1)
         weights = {"w": models.random(1, 1, 5), "b": models.random(2, 1)}
         (said,) = self.said([head], weights, [4, 5])
-        for part in ("m.onnx", "dropout, if the module has it, is gone", "model.train()", "model.dropout"):
+        for part in ("m.onnx", "it has no dropout and no batch norm", "model.train()", "model.dropout"):
             self.assertIn(part, said)
         # The advice that needs no new export, other entries, other exporters.
         self.assertEqual(self.said([head], weights, [4, 5], "--set", "model.dropout=as-exported"), [])

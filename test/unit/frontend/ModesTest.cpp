@@ -131,6 +131,58 @@ TEST_F(Modes, AnEvalBatchNormTrainsWhereTheRecipeSaysSo) {
   EXPECT_THAT(text(*model), HasSubstr("train.batch_norm"));
 }
 
+/// x · Bernoulli(0.75) ÷ `divisor`, as torch's exporter writes Dropout2d.
+static OnnxModel drawn(float divisor) {
+  OnnxModel m;
+  m.input("x", {"4", "3"}).output("y").floats("q", {}, {0.75}).floats("divisor", {}, {divisor});
+  m.node("RandomUniformLike", {"x"}, {"uniform"}, "draw");
+  m.node("Less", {"uniform", "q"}, {"kept"});
+  m.node("CastLike", {"kept", "x"}, {"mask"});
+  m.node("Div", {"mask", "divisor"}, {"factor"}, "scaled");
+  m.node("Mul", {"x", "factor"}, {"y"});
+  return m;
+}
+
+TEST_F(Modes, AMaskThatIsDividedByItsProbabilityIsADropout) {
+  auto model = import(drawn(0.75));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), AllOf(HasSubstr("train.dropout"), HasSubstr("p = 2.5"), Not(HasSubstr("train.random uniform"))));
+  EXPECT_THAT(model->warnings, Not(Contains(HasSubstr("draws"))));
+  frontend::ImportOptions options;
+  options.model.dropout = 0;
+  model = import(drawn(0.75), options);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), AllOf(Not(HasSubstr("train.dropout")), Not(HasSubstr("train.random uniform"))));
+  // Divided by something else it is none: it draws in every mode, which a warning says.
+  model = import(drawn(0.5));
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), AllOf(Not(HasSubstr("train.dropout")), HasSubstr("train.random uniform")));
+  EXPECT_THAT(model->warnings, Contains(AllOf(HasSubstr("node draw draws 0 or 1"), HasSubstr("eval() mode"))));
+}
+
+/// An output whose samples neither a symbol nor ONNX's shape inference tells.
+TEST_F(Modes, AnotherBatchTellsTheSamplesOfAStaticExport) {
+  OnnxModel m;
+  m.input("x", {"4", "3", "2"}).output("y").output("m");
+  onnx::TensorProto &axes = *m.graph().add_initializer();
+  axes.set_name("axis");
+  axes.set_data_type(onnx::TensorProto::INT64);
+  axes.add_int64_data(2);
+  onnx::TensorProto &vector = *m.graph().add_initializer();
+  vector.set_name("vector");
+  vector.set_data_type(onnx::TensorProto::INT64);
+  vector.add_dims(1);
+  vector.add_int64_data(-1);
+  m.node("Reshape", {"axis", "vector"}, {"axes"});
+  set(m.node("ReduceMean", {"x", "axes"}, {"y"}), "keepdims", int64_t(0));
+  onnx::NodeProto &mean = m.node("ReduceMean", {"y"}, {"m"});
+  set(mean, "keepdims", int64_t(1));
+  auto model = import(m);
+  ASSERT_TRUE(model) << model.message();
+  EXPECT_THAT(text(*model), AllOf(HasSubstr("{train.name = \"y\", train.sample_axis = 0 : i64}"),
+                                  HasSubstr("{train.name = \"m\"}")));
+}
+
 /// Statistics under another layer's weights would be trained and overwritten at once.
 TEST_F(Modes, MergedStatisticsAreRefused) {
   OnnxModel m = norm("");
