@@ -9,10 +9,12 @@
 #include "frontend/Dequantize.h"
 #include "frontend/Dimensions.h"
 #include "frontend/FakeQuantize.h"
+#include "frontend/Draws.h"
 #include "frontend/FixedInputs.h"
 #include "frontend/InnerWeights.h"
 #include "frontend/ModeNodes.h"
 #include "frontend/PlainExport.h"
+#include "frontend/SampleAxes.h"
 #include "frontend/Weights.h"
 #include "support/NearestName.h"
 #include "support/PlanNames.h"
@@ -485,6 +487,8 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   }
   ImportedModel result;
   result.module = module.take();
+  if (!options.isTrial && import.sampleDims.empty())
+    findGrownAxes(context, path, options, result.module->lookupSymbol<func::FuncOp>("forward"));
   result.name = file->name;
   // A plain export is met with one warning, whatever else it did to the weights.
   std::vector<std::string> lines = restored.lines([&](const std::string &name) { return isTrained(roles, name); });
@@ -502,6 +506,11 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   result.warnings.insert(result.warnings.end(), prepared.warnings.begin(), prepared.warnings.end());
   for (const std::vector<std::string> *more : {&rounded, &modeWarnings, &import.warnings})
     result.warnings.insert(result.warnings.end(), more->begin(), more->end());
+  for (const std::string &node : openDraws(*result.module))
+    result.warnings.push_back(
+        fmt::format("{}: node {} draws 0 or 1 in evaluation and prediction, too; if the module does so in train() mode "
+                    "alone, as AlphaDropout, use a plan of its export in eval() mode there, with --from RUN",
+                    file->name, node));
   TCC_TRY(stripped, strippedModel(*file, import.variables));
   result.strippedModel = std::move(stripped);
   for (const auto &[name, initializer] : file->initializers) {

@@ -54,14 +54,16 @@ struct ImportOptions {
   bool dequantize = false; ///< a quantised model as the floating-point model that it stands for: Dequantize.h
   bool isolate = true;   ///< calls the ONNX library in child processes; false for fuzzers, which look for its crashes
   bool absentData = false; ///< files of external data may be missing: nothing but shapes is asked for
+  bool isTrial = false;    ///< of other shapes: what it gives is compared, and nothing else is tried
   bool forceF64 = false; ///< gradcheck: every float tensor and initializer becomes f64
 };
 
 /// A model and the owner of its bytes.
 ///
-/// The module holds `train.variable` symbols (named by initializer; role parameter or frozen) and one function @forward:
-/// arguments are the graph inputs (attributes train.name, train.sample_axis: i64, −1 for a constant), results the graph outputs
-/// (train.name; train.sample_axis where the export's symbols tell it). Every op's location is a NameLoc with the ONNX node's name (or "OpType → output" where it has none).
+/// The module holds `train.variable` symbols (named by initializer; role parameter or frozen) and one function
+/// @forward: arguments are the graph inputs (attributes train.name, train.sample_axis: i64, −1 for a constant), results
+/// the graph outputs (train.name; train.sample_axis where the export's symbols, or another batch, tell it). Every op's
+/// location is a NameLoc with the ONNX node's name (or "OpType → output" where it has none).
 struct ImportedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::map<std::string, Initializer> initializers;

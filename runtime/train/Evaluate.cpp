@@ -391,8 +391,11 @@ Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std
     if (!single) {
       if (axis < 0 || axis >= type.dims_size() || type.dims(axis) != static_cast<int64_t>(batch))
         return error(
-            "output '{}' is {}: it has no sample axis, so only one batch of {} samples can be given, not {}",
-            entry.outputs(i).name(), plan::typeName(type), batch, samples);
+            "output '{}' is {}: it has no sample axis, so only one batch of {} samples can be given, not {}{}",
+            entry.outputs(i).name(), plan::typeName(type), batch, samples,
+            type.dims_size() > 0 && type.dims(0) == static_cast<int64_t>(batch)
+                ? "; where the batch is fixed in the file, export it with dynamic_shapes"
+                : "");
       type.set_dims(axis, static_cast<int64_t>(samples));
     }
     values[static_cast<size_t>(i)].resize(plan::tensorBytes(type).value_or(0));
