@@ -2,6 +2,7 @@
 #include "runtime/state/Checkpoint.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/state/CheckpointFolder.h"
+#include "runtime/state/RunLock.h"
 #include "runtime/state/SealedJson.h"
 #include "runtime/state/Slices.h"
 #include "runtime/state/Weights.h"
@@ -75,6 +76,9 @@ Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference
   std::vector<uint64_t> steps = checkpointSteps(reference.run);
   if (steps.empty() && !isRunFolder(reference.run))
     return noRunFolder(reference.run);
+  if (steps.empty() && RunLock::isHeld(reference.run))
+    return error("{}: a process is training in this run and has no checkpoint yet; wait for it, or send it SIGUSR1",
+                 reference.run);
   if (steps.empty())
     return error(
         "{}: the run has no checkpoint: it broke off before its first; the command that began it, with --out {}, "

@@ -295,6 +295,13 @@ private:
 };
 } // namespace
 
+/// The counter of torch's batch norms beside running statistics, which no forward pass reads and no file has.
+static bool countsBatches(const Tensor &tensor, const Destinations &destinations) {
+  constexpr std::string_view kCounter = ".num_batches_tracked";
+  return tensor.name.ends_with(kCounter) && tensor.type.dtype() == plan::I64 && tensor.type.dims_size() == 0 &&
+         destinations.find(tensor.name.substr(0, tensor.name.size() - kCounter.size()) + ".running_mean") >= 0;
+}
+
 const std::string &tcc::runtime::torchName(const plan::Variable &variable) {
   return variable.has_torch() ? variable.torch().name() : variable.name();
 }
@@ -354,7 +361,8 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     const int index = destinations.find(tensor.name);
     if (index < 0) {
       // Version 1 of checkpoints does not tell the optimizer's state from the model's values.
-      if (copies.count(tensor.name) || (given->ofRun() && given->checkpoint->manifest().version == 1))
+      if (copies.count(tensor.name) || countsBatches(tensor, destinations) ||
+          (given->ofRun() && given->checkpoint->manifest().version == 1))
         continue;
       std::string nearest = fit.unexpected.room() ? nearestName(tensor.name, destinations.known()) : "";
       fit.unexpected.add(tensor.name, nearest.empty() ? "" : fmt::format("did you mean '{}'?", nearest));

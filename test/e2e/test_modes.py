@@ -57,6 +57,24 @@ class BatchNorm(EndToEnd):
         self.data = self.save("d.safetensors", **self.columns)
         self.batches = [self.columns["x"][i:i + BATCH] for i in range(0, 32, BATCH)]
 
+    def test_torchs_counter_of_batches_goes_without_saying(self):
+        """state_dict() has it beside running statistics; no file of a graph does."""
+        weights = normalised(self.folder / "m.onnx")
+        file = onnx.load(self.folder / "m.onnx")
+        names = {"mean": "n.running_mean", "var": "n.running_var", "scale": "n.weight", "bias": "n.bias"}
+        for item in file.graph.initializer:
+            item.name = names.get(item.name, item.name)
+        for index, name in enumerate(file.graph.node[0].input):
+            file.graph.node[0].input[index] = names.get(name, name)
+        onnx.save(file, self.folder / "named.onnx")
+        plan = self.compile("named.onnx", "--recipe", self.recipe)
+        given = {names.get(k, k): v for k, v in weights.items()}
+        self.save("w.safetensors", **given, **{"n.num_batches_tracked": np.array(7)})
+        self.train(plan, self.data, "--init", "w.safetensors")
+        self.save("o.safetensors", **given, **{"m.num_batches_tracked": np.array(7)})
+        self.refuse(1, [r"the model has no 'm\.num_batches_tracked'"], "trun", plan, "--data", self.data, "--init", "o.safetensors",
+                    "--out", "other")
+
     def losses(self, run):
         return [u["loss"] for u in metrics(self.folder / run)[0]]
 

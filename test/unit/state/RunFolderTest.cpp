@@ -48,6 +48,9 @@ TEST_F(RunFolder, OneProcessWritesARun) {
     ASSERT_TRUE(lock.ok()) << lock.message();
     EXPECT_TRUE(lock->held());
     expectError(train(plan, resume(8)), {"run", "process " + std::to_string(::getpid()), "--out"});
+    std::filesystem::rename(at("run/checkpoints"), at("aside"));
+    expectError(findCheckpoint({at("run"), "last"}), {"is training in this run", "no checkpoint yet"});
+    std::filesystem::rename(at("aside"), at("run/checkpoints"));
     EXPECT_EQ(metrics("run").size(), 6u);
     TrainOptions elsewhere = resume(8);
     elsewhere.out = at("elsewhere");

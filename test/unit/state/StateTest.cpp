@@ -141,6 +141,8 @@ TEST_F(State, InitialWeightsByName) {
   setValues<float>(*session->device, weight, {7, 8, 0});
   Tensor odd = tensorOf("frozne", plan::F32, {2}, frozen), right = tensorOf("w", plan::F32, {3}, w);
   expectError(load({odd, right}), {"the model has no 'frozne'", "did you mean 'frozen'?", "--init-partial"});
+  const std::vector<int64_t> count = {3};
+  expectError(load({right, tensorOf("bn.num_batches_tracked", plan::I64, {}, count)}), {"'bn.num_batches_tracked'"});
   expectError(load({tensorOf("w", plan::F32, {1, 3}, w)}), {"'w' (f32[1x3], the model's is f32[3])"});
   expectError(load({tensorOf("frozen", plan::F32, {2}, frozen)}), {"missing are 'w'"});
   EXPECT_EQ(value(), 0) << "nothing is copied on an error";
