@@ -81,13 +81,16 @@ Expected<Dataset> openFile(formats::File file, const DatasetOptions &options) {
     return formats::openArrow(file, options);
   if (extension == ".tar" || extension == ".tgz" || name.ends_with(".tar.gz"))
     return formats::openImageTars(path, {file}, options);
+  if (formats::isImageName(name))
+    return formats::openImages(path, {path}, options);
   if (extension == ".gz" || extension == ".zst" || extension == ".bz2" || extension == ".xz")
     return error("{}: of compressed files only .tar.gz and those of IDX are read; unpack it first{}", path,
                  extension == ".gz" ? ": gunzip -k FILE" : "");
-  return error("{}: unknown kind of data; known are .safetensors, .npz, .npy, .csv, .tsv, .jsonl, .json, .parquet, .arrow, "
-               ".feather, .bin, .txt, .tar, IDX and CIFAR files, and folders; write other data from Python: "
-               "numpy.savez(\"data.npz\", x=x, labels=labels)",
-               path);
+  return error(
+      "{}: unknown kind of data; known are .safetensors, .npz, .npy, .csv, .tsv, .jsonl, .json, .parquet, .arrow, "
+      ".feather, .bin, .txt, .tar, .jpg, .png, IDX and CIFAR files, and folders; write other data from Python: "
+      "numpy.savez(\"data.npz\", x=x, labels=labels)",
+      path);
 }
 
 bool isTarName(const std::string &path) {
@@ -128,7 +131,7 @@ Expected<Dataset> openPath(const std::string &path, const DatasetOptions &option
 }
 
 Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &options) {
-  std::vector<std::string> npy, idx, cifar, tars;
+  std::vector<std::string> npy, idx, cifar, tars, images;
   bool folders = false;
   std::error_code code, ignored;
   for (fs::directory_iterator entry(path, code), end; !code && entry != end; entry.increment(code)) {
@@ -142,10 +145,12 @@ Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &opti
       cifar.push_back(file);
     else if (isTarName(name))
       tars.push_back(file);
+    else if (formats::isImageName(name))
+      images.push_back(file);
   }
   if (code)
     return error("{}: cannot read the folder: {}", path, code.message());
-  for (auto *files : {&npy, &idx, &cifar, &tars})
+  for (auto *files : {&npy, &idx, &cifar, &tars, &images})
     std::sort(files->begin(), files->end());
   if (!npy.empty())
     return formats::openNpyFolder(path, npy);
@@ -167,6 +172,8 @@ Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &opti
     return openFiles(path, tars, options);
   if (folders)
     return formats::openImageFolder(path, options);
+  if (!images.empty())
+    return formats::openImages(path, images, options);
   return error("{}: the folder holds no known kind of data: .npy files, IDX files, data_batch*.bin, tars, or "
                "class folders of images",
                      path);

@@ -33,6 +33,10 @@ Expected<Dataset> openJsonLines(File file, const DatasetOptions &options);
 /// A Parquet file, an Arrow file or an Arrow stream, through the plug-in. Error: there is none.
 Expected<Dataset> openArrow(File file, const DatasetOptions &options);
 
+bool isImageName(const std::string &name);
+/// Images without labels, in this order.
+Expected<Dataset> openImages(const std::string &path, const std::vector<std::string> &files,
+                             const DatasetOptions &options);
 Expected<Dataset> openImageFolder(const std::string &folder, const DatasetOptions &options);
 /// One data set of all images; `path` names it in messages.
 Expected<Dataset> openImageTars(const std::string &path, const std::vector<File> &files, const DatasetOptions &options);

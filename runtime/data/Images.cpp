@@ -1,10 +1,11 @@
 //===- Images.cpp - class folders of JPEG and PNG, plain or in tars ------===//
 //
-// Every folder is a class, labels follow the sorted folder names, samples the sorted paths. In a tar of WebDataset's
-// layout (github.com/webdataset/webdataset: members KEY.jpg and KEY.cls belong together) samples and labels are as the
-// tar has them. Images stay compressed (on the disk, in the mapped tar, or in memory for a .tar.gz) and are decoded
-// when a batch needs them: RGB, CHW, f32 in [0, 1], or bytes for transforms. The column's type has the size of the
-// first one whose header can be read, and without transforms all must have it; opening a data set reads headers alone.
+// Every folder is a class (images without one, a file or those of a folder, have no labels and are for prediction),
+// labels follow the sorted folder names, samples the sorted paths. In a tar of WebDataset's layout
+// (github.com/webdataset/webdataset: members KEY.jpg and KEY.cls belong together) samples and labels are as the tar has
+// them. Images stay compressed (on the disk, in the mapped tar, or in memory for a .tar.gz) and are decoded when a
+// batch needs them: RGB, CHW, f32 in [0, 1], or bytes for transforms. The column's type has the size of the first one
+// whose header can be read, and without transforms all must have it; opening a data set reads headers alone.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Archive.h"
@@ -131,15 +132,20 @@ private:
   ImageMemory memory;
 };
 
-bool isImageName(const std::string &name) {
+} // namespace
+
+bool formats::isImageName(const std::string &name) {
   std::string extension = std::filesystem::path(name).extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](unsigned char c) { return std::tolower(c); });
   return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
 }
 
+namespace {
+using formats::isImageName;
+
 Expected<Dataset> makeDataset(const std::string &path, const std::string &format, std::vector<ImageSource> sources,
-                              std::vector<int64_t> labels, std::vector<std::string> classes,
+                              std::optional<std::vector<int64_t>> labels, std::vector<std::string> classes,
                               limits::MemoryAllowance &memory, ImageMemory kept) {
   // A damaged image is an error of its sample. Where the first headers are damaged, a later one gives the size.
   constexpr size_t kMostTried = 1000;
@@ -160,7 +166,8 @@ Expected<Dataset> makeDataset(const std::string &path, const std::string &format
   for (int64_t dim : {samples, int64_t(3), int64_t(first->height), int64_t(first->width)})
     type.add_dims(dim);
   dataset.columns.push_back(std::make_unique<ImageColumn>(type, std::move(sources), std::move(kept)));
-  dataset.columns.push_back(ownedColumn<int64_t>("label", plan::I64, {samples}, std::move(labels)));
+  if (labels)
+    dataset.columns.push_back(ownedColumn<int64_t>("label", plan::I64, {samples}, std::move(*labels)));
   return dataset;
 }
 
@@ -322,6 +329,15 @@ Expected<Dataset> formats::openImageFolder(const std::string &folder, const Data
     return error("{}: cannot read the folder: {}", folder, code.message());
   limits::MemoryAllowance memory(options.memoryBytes);
   return classFolders(folder, "image folder", std::move(sources), memory, {});
+}
+
+Expected<Dataset> formats::openImages(const std::string &path, const std::vector<std::string> &files,
+                                      const DatasetOptions &options) {
+  std::vector<ImageSource> sources;
+  for (const std::string &file : files)
+    sources.push_back({file, {}, {}});
+  limits::MemoryAllowance memory(options.memoryBytes);
+  return makeDataset(path, "images", std::move(sources), std::nullopt, {}, memory, {});
 }
 
 Expected<Dataset> formats::openImageTars(const std::string &path, const std::vector<File> &files,

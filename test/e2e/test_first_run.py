@@ -258,6 +258,14 @@ class OtherLabels(EndToEnd):
                       ["eval", plan, "--data", two, "--from", run], ["--resume", run, "--data", two],
                       ["sweep", plan, "--data", two, "--init", run, "--out", "s", "--set", "optimizer.lr=0.1"]):
             self.refuse(1, ["class folders are not those of", "missing are 'ant'"], "trun", *words)
+        # Images alone are predicted as those of class folders are.
+        outputs = []
+        for number, given in enumerate((self.folder / "three", two / "cat", two / "cat" / "1.png")):
+            self.succeed("trun", "predict", plan, "--from", run, "--inputs", given, "--outputs", f"{number}.npy")
+            outputs.append(np.load(self.folder / f"{number}.npy"))
+        self.assertEqual([len(o) for o in outputs], [12, 4, 1])
+        np.testing.assert_array_equal(outputs[1], np.repeat(outputs[2], 4, 0))
+        self.refuse(1, ["'label' is missing|label"], "trun", "eval", plan, "--from", run, "--data", two / "cat")
         told = self.succeed("trun", plan, "--data", two, "--init", run, "--init-partial", "--out", "x", "--steps", 1)
         self.assertIn("warning: ", told.err)
         self.succeed("trun", plan, "--data", self.folder / "three", "--init", run, "--out", "y", "--steps", 1)

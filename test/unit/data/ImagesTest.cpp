@@ -31,6 +31,19 @@ TEST_F(Images, ClassFolders) {
   EXPECT_NEAR(readSample<float>(*data->find("image"), 0)[7], 51 / 255.0f, 1.5 / 255);
 }
 
+TEST_F(Images, WithoutClassesTheyHaveNoLabels) {
+  write("d/2.png", png(3, 2));
+  write("d/10.JPG", jpeg(3, 2, 51));
+  for (const char *path : {"d", "d/2.png"}) {
+    auto data = openDataset(at(path), {});
+    ASSERT_TRUE(data.ok()) << data.message();
+    EXPECT_EQ(data->find("label"), nullptr);
+    EXPECT_TRUE(data->classes.empty());
+    const Column &images = *data->find("image");
+    EXPECT_FLOAT_EQ(readSample<float>(images, images.samples() - 1)[1], 10 / 255.0f) << "in the order of their names";
+  }
+}
+
 TEST_F(Images, Tar) {
   auto data =
       openDataset(tar("d.tar", {{"./b/1.png", png(2, 2)}, {"./a/1.png", png(2, 2)}, {"./a/0.png", png(2, 2)}}), {});
