@@ -113,8 +113,9 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
       return error("{}: --shape {}: the model has no such input; it has {}", file.path, name, list(inputs));
   for (const auto &[name, size] : options.dims) {
     if (!names.count(name))
-      return error("{}{}: no input has a dimension called {}; the model's dimensions are: {}", options.dimsPlace,
-                         file.path, name, list(names));
+      return error("{}{}: no input has a dimension called {}; the model's dimensions are: {}{}", options.dimsPlace,
+                   file.path, name, list(names),
+                   name == "batch" ? "; --batch N changes the batch of an export that has it fixed" : "");
     if (size < 1)
       return error("{}{}: dimension {} is {}; dimensions are at least 1", options.dimsPlace, file.path, name, size);
   }

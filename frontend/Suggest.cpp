@@ -471,7 +471,7 @@ private:
     if (!inside.empty())
       out += "\n[model]\n" + inside;
     out += "\n[loss]\n" + loss;
-    out += "\n[optimizer]\nkind = \"adamw\"\nlr = 1e-4  # small: the weights are trained already\n";
+    out += "\n[optimizer]\nkind = \"adamw\"\nlr = 1e-3  # check: a tenth of it where the weights are trained already\n";
     if (!axes.empty()) {
       out += "\n[data.batch_axis]\n";
       for (const auto &[name, axis] : axes)

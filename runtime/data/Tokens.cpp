@@ -189,10 +189,9 @@ Expected<Dataset> formats::openText(File file, const DatasetOptions &options) {
     return !unknown;
   });
   if (unknown)
-    return error(
-        "{}: character {} ('{}', U+{:04X}) is not in the training text's vocabulary; remove it, or train "
-        "on a text that has it",
-        path, characters, encodeUtf8(*unknown), *unknown);
+    return error("{}: character {} ('{}', U+{:04X}) is not in the training text's vocabulary; remove it, train on a "
+                 "text that has it, or read both as bytes with data.tokens = \"bytes\" (a vocabulary of 256)",
+                 path, characters, encodeUtf8(*unknown), *unknown);
   if (!good)
     return error("{}: not UTF-8 at byte {}; convert the file, or read it with data.tokens = \"bytes\"", path, at);
   if (options.vocabulary)

@@ -14,6 +14,9 @@ std::string hintFor(std::string_view name) {
   for (const char *batch : {"batch", "batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"})
     if (given == batch)
       return "a batch is a dimension of the graph: give tcc --batch N, or model.dims = { batch = N }";
+  for (const char *epochs : {"epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs"})
+    if (given == epochs)
+      return "epochs belong to a run: give trun --epochs N";
   std::string best;
   size_t bestDistance = ~size_t(0);
   auto offer = [&](const std::string &key, std::optional<size_t> distance, size_t penalty) {

@@ -96,6 +96,11 @@ class Commands(EndToEnd):
     def test_unknown_options_name_the_nearest(self):
         self.refuse(2, [r"^error: unknown option '--recipee', did you mean '--recipe'\?"], "tcc", "m.onnx", "--recipee", "r.toml")
         self.refuse(2, [r"unknown option '--jsn', did you mean '--json'\?; see tcc report --help"], "tcc", "report", "p.tplan", "--jsn")
+        # What other trainers call it: the place where it is set.
+        self.refuse(2, [r"unknown option '--batch-size': give --batch N; see tcc --help"], "tcc", "m.onnx", "--batch-size", 4)
+        self.refuse(2, [r"'--epochs': it belongs to the run: give trun --epochs"], "tcc", "m.onnx", "--epochs", 4)
+        self.refuse(2, [r"'--batch': the batch is compiled into the plan: give tcc --batch N"], "trun", "p.tplan", "--batch", 4)
+        self.refuse(2, [r"'--lr=0\.1': give --set optimizer\.lr=RATE"], "trun", "p.tplan", "--lr=0.1")
         self.refuse(2, [r"unknown command 'reprot', did you mean 'report'\?"], "tcc", "reprot", "p.tplan")
 
     def test_what_is_not_there_yet_says_so(self):

@@ -117,6 +117,15 @@ class Tables(EndToEnd):
         (self.folder / "run" / "columns.json").write_text(json.dumps({"categories": {"species": SPECIES[::-1]}}))
         self.refuse(1, [r"columns\.json: damaged or edited"], "trun", "eval", self.plan, "--data", "e.csv", "--from", "run")
 
+    def test_a_confusion_matrix_names_the_texts(self):
+        plan = self.compile("m.onnx", "--recipe", "r.toml", *BATCH, "--set", 'evaluate.metrics=["f1"]', plan="named.tplan")
+        run = self.train(plan, self.write("d.csv", csv()), steps=12)
+        self.succeed("trun", "eval", plan, "--data", "d.csv", "--from", run, "--confusion", "c.csv")
+        lines = [line.split(",") for line in (self.folder / "c.csv").read_text().splitlines()]
+        self.assertEqual(lines[0], ["target", *SPECIES])
+        self.assertEqual([line[0] for line in lines[1:]], SPECIES)
+        self.assertEqual([sum(map(int, line[1:])) for line in lines[1:]], np.bincount(LABELS).tolist())
+
     def test_standardise(self):
         far = (X * [1, 100, 0.01] + [5, -300, 7]).astype(np.float64)
         data = self.write("d.csv", csv(x=far))

@@ -35,6 +35,26 @@ std::string nearestOption(const CLI::App &app, const std::string &given) {
   return nearestName(given.substr(0, given.find('=')), known);
 }
 
+/// What other trainers call what is said otherwise here; empty: nothing of the kind.
+std::string adviceFor(const CLI::App &app, const std::string &given) {
+  const std::string option = given.substr(0, given.find('='));
+  const bool compiles = app.get_name() == "tcc";
+  auto is = [&](std::initializer_list<const char *> names) {
+    return std::find(names.begin(), names.end(), option) != names.end();
+  };
+  if (is({"--batch", "--batch-size", "--batch_size", "-b"}))
+    return compiles ? "give --batch N" : "the batch is compiled into the plan: give tcc --batch N";
+  if (is({"--lr", "--learning-rate", "--learning_rate"}))
+    return "give --set optimizer.lr=RATE";
+  if (is({"--weight-decay", "--weight_decay"}))
+    return "give --set optimizer.weight_decay=W";
+  if (compiles && is({"--epochs", "--steps", "--data", "--eval-data"}))
+    return fmt::format("it belongs to the run: give trun {}", option);
+  if (is({"--gpu", "--gpus", "--cuda"}))
+    return compiles ? "give --target cuda:sm_90" : "give --device cuda, with a plan for a card";
+  return {};
+}
+
 } // namespace
 
 Arguments readArguments(CLI::App &app, int argc, char **argv) {
@@ -63,10 +83,12 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
   auto option =
       std::find_if(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); });
   if (option != extras.end()) {
-    std::string nearest = nearestOption(app, *option);
-    arguments.status =
-        wrongUsage(app, fmt::format("unknown option '{}'{}", *option,
-                                    nearest.empty() ? "" : fmt::format(", did you mean '{}'?", nearest)));
+    std::string advice = adviceFor(app, *option);
+    if (!advice.empty())
+      advice = ": " + advice;
+    else if (std::string nearest = nearestOption(app, *option); !nearest.empty())
+      advice = fmt::format(", did you mean '{}'?", nearest);
+    arguments.status = wrongUsage(app, fmt::format("unknown option '{}'{}", *option, advice));
   } else if (!extras.empty()) {
     arguments.status = wrongUsage(app, fmt::format("unexpected argument '{}'", extras.front()));
   }

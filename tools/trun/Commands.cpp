@@ -171,6 +171,16 @@ std::string confusionCsv(const Evaluation &evaluation, const std::vector<std::st
   return text + "\n";
 }
 
+/// The names of the target's classes: those of class folders, or of the texts of its column; empty: numbers alone.
+std::vector<std::string> classNames(const Prepared &prepared) {
+  const Dataset &dataset = *prepared.data.dataset;
+  const std::string &target = prepared.session.training.target();
+  const auto &map = prepared.session.data.map();
+  const auto column = map.find(target);
+  const auto texts = dataset.facts.categories.find(column == map.end() ? target : column->second);
+  return texts == dataset.facts.categories.end() ? dataset.classes : texts->second;
+}
+
 Status evalCommand(const Options &options) {
   auto prepared = prepare(options, entries::kEvaluate, options.train.data);
   if (!prepared)
@@ -187,8 +197,8 @@ Status evalCommand(const Options &options) {
   if (!result)
     return result.status();
   if (with.confusion)
-    if (Status status = writeFileAtomically(options.confusion, confusionCsv(*result, prepared->data.dataset->classes),
-                                            OwnFile::Confusion);
+    if (Status status =
+            writeFileAtomically(options.confusion, confusionCsv(*result, classNames(*prepared)), OwnFile::Confusion);
         !status.ok())
       return status;
   nlohmann::ordered_json line;
