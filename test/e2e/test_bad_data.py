@@ -71,8 +71,11 @@ class BadData(Trained):
         self.refuse(1, ["labels", "3"], "trun", plan, "--data", data, "--no-shuffle", "--steps", 2, "--out", "run")
 
     def test_run_folder_that_exists(self):
+        """What is in it stays. One without a file is a run that broke off first of all, and begins (test_first_run.py)."""
         (self.folder / "run").mkdir()
+        (self.folder / "run" / "notes.txt").write_text("mine")
         self.rejected(self.data, r"\brun\b", "--resume")
+        self.assertEqual((self.folder / "run" / "notes.txt").read_text(), "mine")
 
     def test_inputs_of_predict_and_gradients(self):
         wrong = self.save("wrong.safetensors", z=self.good["x"][:8])
