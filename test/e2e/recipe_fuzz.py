@@ -166,7 +166,7 @@ class Draw:
         loss["sample_weight"] = column
 
     def parts(self, loss, values, batch):
-        """(numerator, denominator) of a micro-batch: sums of what the losses count, each times the weight of its sample."""
+        """(numerator, denominator) of a micro-batch: the weighted sum of the samples' losses, and the sum of their weights."""
         out, y, w = values[loss["of"]], batch[loss["target"]], batch.get(loss.get("sample_weight"))
         elements, counts = self.elements(loss, out, y)
         if w is not None:

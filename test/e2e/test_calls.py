@@ -8,24 +8,13 @@ import unittest
 from pathlib import Path
 
 import numpy as np
+from calls.draws import SAMPLES, data
 from common import EndToEnd, metrics
 
 HERE = Path(__file__).resolve().parent / "calls"
 KNOWN = json.loads((HERE / "calls.json").read_text())
-SAMPLES, BATCH, EPOCHS = 40, 8, 2
+BATCH, EPOCHS = 8, 2
 RECIPE = '[loss]\nkind = "cross_entropy"\ntarget = "target"\n[optimizer]\nkind = "sgd"\nlr = {}\n'
-
-
-def data(name):
-    """As make.py draws it."""
-    g = np.random.default_rng(3)
-    if name == "padding":
-        x = g.integers(0, 6, (SAMPLES, 5))
-    elif name == "channels":
-        x = g.standard_normal((SAMPLES, 1, 6, 6)).astype(np.float32)
-    else:
-        x = g.standard_normal((SAMPLES, 6)).astype(np.float32)
-    return {"x": x, "target": np.arange(SAMPLES) % 3}
 
 
 class Calls(EndToEnd):

@@ -22,8 +22,9 @@ inline mlir::LogicalResult foldStrides(mlir::ModuleOp module) {
   return passes.run(module);
 }
 
-/// Both functions of `compiled` come from the case. What fold-strides made of it (`folded`) agrees with the naive evaluators
-/// and has the bits of what moves everything first (`apart`), with operands behind and before guard pages.
+/// Runs the case as fold-strides left it (`folded`) and as it was written (`apart`), which moves every operand first.
+/// The results of `folded` agree with the naive evaluators and have the bits of `apart`, with a guard page before or
+/// behind each operand.
 inline void expectFoldedResults(CompiledFunctions &compiled, const Case &c, mlir::ModuleOp apart,
                                 mlir::ModuleOp folded) {
   mlir::OwningOpRef<mlir::ModuleOp> asWritten = parseCase(c, "");

@@ -35,7 +35,7 @@ std::string nearestOption(const CLI::App &app, const std::string &given) {
   return nearestName(given.substr(0, given.find('=')), known);
 }
 
-/// What other trainers call what is said otherwise here; empty: nothing of the kind.
+/// Advice for an option that has another name here than in other trainers; empty: there is none.
 std::string adviceFor(const CLI::App &app, const std::string &given) {
   const std::string option = given.substr(0, given.find('='));
   const bool compiles = app.get_name() == "tcc";

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import torch
+from draws import SAMPLES, data
 from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations, spectral_norm
@@ -17,7 +18,7 @@ from torch.nn.utils import parametrizations, spectral_norm
 warnings.simplefilter("ignore")
 logging.disable(logging.WARNING)
 HERE = Path(__file__).resolve().parent
-SAMPLES, BATCH, RATE, EPOCHS = 40, 8, 0.1, 2
+BATCH, RATE, EPOCHS = 8, 0.1, 2
 KEPT = ("pkg.torch.onnx.fx_node", "pkg.torch.onnx.name_scopes", "pkg.torch.export.graph_signature.InputSpec.kind")
 
 
@@ -74,17 +75,6 @@ class Channels(nn.Module):
         else:
             h = h + torch.tanh(h)
         return self.head(h.mean((2, 3)))
-
-
-def data(name):
-    g = np.random.default_rng(3)
-    if name == "padding":
-        x = g.integers(0, 6, (SAMPLES, 5))
-    elif name == "channels":
-        x = g.standard_normal((SAMPLES, 1, 6, 6)).astype(np.float32)
-    else:
-        x = g.standard_normal((SAMPLES, 6)).astype(np.float32)
-    return {"x": x, "target": np.arange(SAMPLES) % 3}
 
 
 def losses(model, columns):
