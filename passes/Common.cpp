@@ -100,6 +100,17 @@ MatMulOp soleProduct(Value value) {
   return root ? root.getDefiningOp<MatMulOp>() : nullptr;
 }
 
+std::optional<double> splatOf(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  auto elements = constant ? dyn_cast<DenseFPElementsAttr>(constant.getValue()) : DenseFPElementsAttr();
+  if (!elements || !elements.isSplat())
+    return std::nullopt;
+  llvm::APFloat number = elements.getSplatValue<llvm::APFloat>();
+  bool inexact = false;
+  number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
+  return number.convertToDouble();
+}
+
 void eraseStop(StopGradientOp stop) {
   Value input = stop.getInput();
   llvm::SmallVector<SelectOp> choices;

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,9 @@ int64_t eraseDeadOps(mlir::func::FuncOp function);
 
 /// The product behind a value and its reshapes, if it has no other reader; else null.
 MatMulOp soleProduct(mlir::Value value);
+
+/// The value of a floating-point constant that is the same in every element; none of any other value.
+std::optional<double> splatOf(mlir::Value value);
 
 /// Replaces a stop by its operand. A select between the two, which the importer writes for branches that may not count,
 /// is replaced too; the canonicalizer erases it.

@@ -13,13 +13,13 @@ def Train_VariableOp : Train_Op<"variable", [Symbol]> {
                        OptionalAttr<ElementsAttr>:$value, DefaultValuedAttr<I64Attr, "-1">:$group);
   let assemblyFormat = "$sym_name `:` $type attr-dict";
 }
-def Train_ReadOp : Train_Op<"read", [MemoryEffects<[MemRead]>]> {
+def Train_ReadOp : Train_Op<"read", [MemoryEffects<[MemRead]>, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "read the current value of a variable";
   let arguments = (ins FlatSymbolRefAttr:$variable);
   let results = (outs Train_Tensor:$result);
   let assemblyFormat = "$variable attr-dict `:` type($result)";
 }
-def Train_WriteOp : Train_Op<"write", [MemoryEffects<[MemWrite]>]> {
+def Train_WriteOp : Train_Op<"write", [MemoryEffects<[MemWrite]>, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "write the next value of a variable";
   let arguments = (ins FlatSymbolRefAttr:$variable, Train_Tensor:$value);
   let assemblyFormat = "$variable `,` $value attr-dict `:` type($value)";

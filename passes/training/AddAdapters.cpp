@@ -351,8 +351,6 @@ struct AddAdaptersPass : impl::AddAdaptersPassBase<AddAdaptersPass> {
     func::FuncOp forward = lookupFunction(getOperation(), "forward");
     if (!forward || forward.isDeclaration())
       return;
-    if (failed(checkReads(getOperation())))
-      return signalPassFailure();
     if (failed(AdapterBuilder(getOperation(), forward, given ? *given : own, initializers).run()))
       signalPassFailure();
   }

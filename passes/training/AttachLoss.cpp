@@ -83,18 +83,6 @@ private:
     return outputs;
   }
 
-  /// The value of a constant that is the same in every element.
-  static std::optional<double> constantOf(const Expr &value) {
-    auto constant = value.value.getDefiningOp<ConstantOp>();
-    auto elements = constant ? dyn_cast<DenseFPElementsAttr>(constant.getValue()) : DenseFPElementsAttr();
-    if (!elements || !elements.isSplat())
-      return std::nullopt;
-    llvm::APFloat number = elements.getSplatValue<llvm::APFloat>();
-    bool inexact = false;
-    number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
-    return number.convertToDouble();
-  }
-
   /// Σ scale · sum / weight as one numerator and one denominator. Where all weights follow from shapes, numerators are
   /// scaled so that all have the first one's weight: this stays exact over any number of micro-batches and ranks. Else
   /// the weights must be known when the gradient starts: those of one micro-batch, of all ranks.
@@ -102,7 +90,7 @@ private:
     const Type type = elementTypeOf(results.front().sum);
     llvm::SmallVector<double> weights;
     for (const LossResult &result : results)
-      if (auto weight = constantOf(result.weight))
+      if (auto weight = splatOf(result.weight.value))
         weights.push_back(*weight);
     // One alone is scaled, whatever its weight.
     const bool constant = weights.size() == results.size() || results.size() == 1;
@@ -118,7 +106,7 @@ private:
       if (constant && i > 0) {
         factor *= weights.front() / weights[i];
       } else if (!constant) {
-        if (!constantOf(result.weight) && failed(checkOneMicroBatch(term)))
+        if (!splatOf(result.weight.value) && failed(checkOneMicroBatch(term)))
           return failure();
         Expr weight = result.weight.cast(type);
         if (overRanks)

@@ -12,7 +12,6 @@
 #include "passes/training/EntryBuilder.h"
 #include "passes/training/RankSums.h"
 #include "passes/training/TrainingState.h"
-#include "passes/training/WeightReads.h"
 #include "support/BytesText.h"
 #include "support/PlanNames.h"
 
@@ -48,7 +47,7 @@ public:
   }
 
   LogicalResult run() {
-    if (failed(checkReads(module)) || failed(checkNames()))
+    if (failed(checkNames()))
       return failure();
     if (options.train && backward) {
       FailureOr<TrainingState> declared = declareTrainingState(module, backward, recipe, options);
@@ -73,6 +72,11 @@ public:
   }
 
 private:
+  static bool isScalar(Type type) {
+    auto tensor = dyn_cast<RankedTensorType>(type);
+    return tensor && tensor.getRank() == 0;
+  }
+
   /// Results are found by their attributes.
   LogicalResult checkNames() {
     for (unsigned i = 0; loss && i < loss.getNumResults(); ++i)
@@ -81,6 +85,10 @@ private:
     if (backward && backward.getNumResults() < 2)
       return backward.emitOpError() << "has " << backward.getNumResults()
                                     << " results, no numerator and denominator of the loss";
+    for (unsigned i = 0; backward && i < 2; ++i)
+      if (!isScalar(backward.getResultTypes()[i]))
+        return backward.emitOpError() << "result " << i << " is of type " << backward.getResultTypes()[i]
+                                      << ", and no scalar";
     bool terms = false; // numbers of several losses are behind the gradients
     for (unsigned i = 2; backward && i < backward.getNumResults(); ++i) {
       auto number = backward.getResultAttrOfType<StringAttr>(i, names::kName);
@@ -89,8 +97,14 @@ private:
       if (isTerm)
         continue;
       auto name = backward.getResultAttrOfType<StringAttr>(i, names::kGradientOf);
-      if (terms || !name || !module.lookupSymbol<VariableOp>(name))
+      auto variable = name ? module.lookupSymbol<VariableOp>(name) : VariableOp();
+      if (terms || !variable)
         return backward.emitOpError() << "result " << i << " has no " << names::kGradientOf << " that names a variable";
+      auto gradient = dyn_cast<RankedTensorType>(backward.getResultTypes()[i]);
+      auto declared = dyn_cast<RankedTensorType>(variable.getType());
+      if (!gradient || !declared || gradient.getShape() != declared.getShape())
+        return backward.emitOpError() << "result " << i << " is of type " << backward.getResultTypes()[i] << ", and @"
+                                      << name.getValue() << " of type " << variable.getType();
     }
     return success();
   }

@@ -228,18 +228,6 @@ private:
     return factor * double(tensorTypeOf(weight).getNumElements());
   }
 
-  /// The one value of a constant's elements.
-  static std::optional<double> splatOf(Value value) {
-    auto constant = value.getDefiningOp<ConstantOp>();
-    auto elements = constant ? dyn_cast<DenseFPElementsAttr>(constant.getValue()) : DenseFPElementsAttr();
-    if (!elements || !elements.isSplat())
-      return std::nullopt;
-    llvm::APFloat number = elements.getSplatValue<llvm::APFloat>();
-    bool inexact = false;
-    number.convert(llvm::APFloat::IEEEdouble(), llvm::APFloat::rmNearestTiesToEven, &inexact);
-    return number.convertToDouble();
-  }
-
   static double nextPowerOfTwo(double value) { return std::exp2(std::ceil(std::log2(std::max(value, 1.0)))); }
 
   void addParameterGradient(OpBuilder &builder, ReadOp read, Value gradient) {

@@ -246,23 +246,4 @@ std::optional<llvm::SmallVector<int64_t>> scaleShapeOf(llvm::ArrayRef<ReadOp> re
   return scales;
 }
 
-LogicalResult checkReads(ModuleOp module) {
-  SymbolTable symbols(module);
-  const WalkResult walked = module.walk([&](Operation *op) {
-    auto read = dyn_cast<ReadOp>(op);
-    auto write = dyn_cast<WriteOp>(op);
-    if (!read && !write)
-      return WalkResult::advance();
-    const llvm::StringRef name = read ? read.getVariable() : write.getVariable();
-    const Type type = read ? read.getResult().getType() : write.getValue().getType();
-    auto variable = symbols.lookup<VariableOp>(name);
-    if (variable && variable.getType() == type)
-      return WalkResult::advance();
-    op->emitOpError() << "of type " << type << ": @" << name << " is "
-                      << (variable ? "of another type" : "no variable of the module");
-    return WalkResult::interrupt();
-  });
-  return failure(walked.wasInterrupted());
-}
-
 } // namespace tcc::train

@@ -40,10 +40,6 @@ WeightReads readsOfWeight(llvm::ArrayRef<ReadOp> reads);
 /// one lookup gives together. Nothing for a weight that no product, convolution, lookup or recurrent layer reads.
 std::optional<llvm::SmallVector<int64_t>> scaleShapeOf(llvm::ArrayRef<ReadOp> reads);
 
-/// Error: a read or write of a value that is no variable, or of another type than the variable has. For passes that
-/// take a value's type for the variable's, or the other way round.
-mlir::LogicalResult checkReads(mlir::ModuleOp module);
-
 } // namespace tcc::train
 
 #endif // TCC_PASSES_TRAINING_WEIGHTREADS_H
