@@ -221,7 +221,7 @@ private:
       import.model.batchNorm = "as-exported"; // the graph alone decides
     if (options.entries.empty() ||
         llvm::any_of(options.entries, [](StringRef entry) { return entry != entries::kPredict; }))
-      import.lossOf = lossValues();
+      import.lossOf = lossValues(recipe);
     import.forceF64 = options.forceF64;
     Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
     if (!imported)
@@ -338,17 +338,6 @@ private:
                       recipe.parallel.mode));
     }
     return Status::success();
-  }
-
-  /// Values inside the graph, or outputs, that losses are made of.
-  std::vector<std::string> lossValues() const {
-    std::vector<std::string> values = recipe.loss.of;
-    for (const std::vector<Recipe> &parts : {std::cref(recipe.losses), std::cref(recipe.phases)})
-      for (const Recipe &part : parts)
-        for (const std::string &value : part.loss.of)
-          if (!llvm::is_contained(values, value))
-            values.push_back(value);
-    return values;
   }
 
   /// Nothing says how to train: keys of `compiler` say how things are computed, not what.
@@ -531,6 +520,24 @@ void registerDialects(DialectRegistry &registry) {
   train::registerKernels(registry);
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
+}
+
+std::vector<frontend::LossValue> lossValues(const Recipe &recipe) {
+  std::vector<frontend::LossValue> values;
+  auto add = [&](const Recipe &part) {
+    for (const std::string &name : part.loss.of) {
+      auto where = part.where.find("loss.of");
+      if (llvm::none_of(values, [&](const frontend::LossValue &value) { return value.name == name; }))
+        values.push_back({name, where == part.where.end() ? "" : where->second});
+    }
+  };
+  // The first of several losses is the recipe's own, too, without the line of its table.
+  for (const Recipe &part : recipe.losses)
+    add(part);
+  add(recipe);
+  for (const Recipe &part : recipe.phases)
+    add(part);
+  return values;
 }
 
 frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe) {

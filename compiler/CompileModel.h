@@ -27,6 +27,7 @@ class ContentStore;
 }
 namespace frontend {
 struct ImportOptions;
+struct LossValue;
 }
 
 /// The options of `tcc MODEL.onnx`.
@@ -58,6 +59,9 @@ struct CompileOptions {
   std::optional<Ptxas> ptxas; ///< makes machine code of PTX; none: the card's driver does
   cache::ContentStore *store = nullptr; ///< cache of kernels' code; null: compile everything
 };
+
+/// The values of the graph that the recipe's losses are made of, each with the line that names it.
+std::vector<frontend::LossValue> lossValues(const Recipe &recipe);
 
 /// The importer's options; the command line overrides the recipe.
 frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe);

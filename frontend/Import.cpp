@@ -187,8 +187,8 @@ bool GraphImport::cutBehindLoss() {
     return false;
   const std::map<std::string, std::string> values = namedValues();
   const llvm::StringMap<Slot> &slots = scopes.front().slots;
-  for (const std::string &name : options.lossOf) {
-    auto value = values.find(name);
+  for (const LossValue &named : options.lossOf) {
+    auto value = values.find(named.name);
     auto slot = value == values.end() ? slots.end() : slots.find(value->second);
     if (slot == slots.end() || slot->second.failed)
       return false;
@@ -204,12 +204,11 @@ bool GraphImport::cutBehindLoss() {
 
 Status GraphImport::returnLossValues(llvm::SmallVectorImpl<Value> &results, llvm::SmallVectorImpl<Attribute> &names) {
   const std::map<std::string, std::string> values = namedValues();
-  for (const std::string &name : options.lossOf) {
+  for (const auto &[name, where] : options.lossOf) {
     if (llvm::is_contained(names, builder.getStringAttr(name)))
       continue;
     auto found = values.find(name);
-    auto where = options.where.find("loss.of");
-    const std::string place = where == options.where.end() ? file.path : where->second;
+    const std::string &place = where.empty() ? file.path : where;
     if (found == values.end()) {
       std::vector<std::string> known;
       for (const auto &[value, output] : values)

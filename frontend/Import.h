@@ -12,6 +12,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,12 @@ struct TiedInitializer {
   plan::TensorType type;
 };
 
+/// A value of the graph that a loss is made of.
+struct LossValue {
+  std::string name;
+  std::string where = {}; ///< "recipe.toml:12:1" of the loss that names it, for messages; empty: the model's path is said
+};
+
 struct ImportOptions {
   std::map<std::string, int64_t> dims;                  ///< symbolic dimensions
   std::map<std::string, std::vector<int64_t>> shapes;   ///< --shape INPUT=…
@@ -50,7 +57,7 @@ struct ImportOptions {
   std::string recipeFile;
   std::map<std::string, std::string> where;             ///< Recipe::where, for messages
   std::map<std::string, int64_t> batchAxis;             ///< data.batch_axis: the sample axis of an input
-  std::vector<std::string> lossOf;                      ///< loss.of: values inside the graph among them are returned, too
+  std::vector<LossValue> lossOf;                        ///< loss.of: values inside the graph among them are returned, too
   bool dequantize = false; ///< a quantised model as the floating-point model that it stands for: Dequantize.h
   bool isolate = true;   ///< calls the ONNX library in child processes; false for fuzzers, which look for its crashes
   bool absentData = false; ///< files of external data may be missing: nothing but shapes is asked for
@@ -100,9 +107,11 @@ struct InspectedInitializer {
 /// `tcc inspect`: inputs, outputs, initializers, ops, dynamic dimensions and all that is unsupported.
 struct Inspection {
   std::string text;
+  std::string suggestion; ///< a recipe that would work, with a heading; empty: none is known
   std::vector<InspectedInitializer> initializers;
   std::vector<std::string> missing; ///< parameters of the module that the file does not mention
   std::vector<std::string> warnings, refusals, unsupported;
+  std::optional<ImportedModel> imported; ///< none where it cannot be imported; some value for unbound dimensions
 };
 Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
 

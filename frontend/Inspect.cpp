@@ -214,7 +214,9 @@ Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string 
   } else {
     // The same, with a value for every dimension that has none. What is wrong with these values is no news.
     ImportOptions probe = options;
-    if (probeShapes(file, probe.shapes, options) && !importModel(context, path, probe, &problems) && !problems.empty())
+    if (probeShapes(file, probe.shapes, options))
+      imported = importModel(context, path, probe, &problems);
+    if (!imported && !problems.empty())
       text += fmt::format(
           "with {} for every dimension without a value, these nodes are unsupported or need other dimensions:\n",
           kProbe);
@@ -229,7 +231,9 @@ Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string 
   if (problems.empty())
     text += model.unbound.empty() ? "everything is supported\n" : "every op is supported\n";
   if (auto recipe = suggestRecipe(context, path, options))
-    text += fmt::format("\na recipe that would work (--suggest-recipe R.toml writes and tries it)\n\n{}", *recipe);
+    result.suggestion = fmt::format("\na recipe that would work (--suggest-recipe R.toml writes and tries it)\n\n{}", *recipe);
+  if (imported)
+    result.imported = imported.take();
   result.unsupported = problems;
   result.text = std::move(text);
   return result;

@@ -325,7 +325,7 @@ private:
       // A class axis that moved on the way would be another one here.
       const bool known = !ending.inside && ending.op == "Sigmoid";
       scores = {known ? ending.node->input(0) : node.input(1), known ? "bce_with_logits" : "bce", nodeName(node)};
-      options.lossOf = {scores.of};
+      options.lossOf = {{scores.of}};
       return;
     }
   }

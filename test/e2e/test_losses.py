@@ -204,6 +204,14 @@ class InnerValues(EndToEnd):
                     "tcc", self.model(), "--recipe", recipe)
 
 
+    def test_each_of_several_losses_names_its_line(self):
+        table = '[[loss]]\nkind = "cross_entropy"\nof = "scores"\ntarget = "labels"\n\n[[loss]]\n'
+        for more, line, pattern in (('kind = "mse"\nof = "score"\ntarget = "aim"\n', 8, r"loss\.of: the graph has no output `score`, and no node computes it; the nearest is `scores`"),
+                                    ('output = "score"\n', 7, r"loss\.output: the graph has no output `score`")):
+            recipe = self.write("r.toml", table + more)
+            self.refuse(1, [rf"error: r\.toml:{line}:1: {pattern}"], "tcc", self.model(), "--recipe", "r.toml")
+
+
 class Lists(EndToEnd):
     def setUp(self):
         super().setUp()

@@ -8,6 +8,7 @@ import unittest
 
 import numpy as np
 
+import models
 import test_phases
 from browser import PROGRAM, Browser
 from common import BIN, EndToEnd, case, checkpoints, metrics
@@ -205,6 +206,74 @@ kind = "dynamic"
         self.assertIn("update 40", tip)
         for phase in ("d", "g"):
             self.assertIn(f"{lines[39][f'grad_norm.{phase}']:.5g}".rstrip("0"), tip)
+
+
+class Parted(Runs):
+    """A run of several losses, in stages."""
+    RECIPE = (models.SQUARES.replace("[loss]", "[[loss]]") + '\n[[loss]]\nname = "far"\nkind = "l1"\nof = "prediction"\ntarget = "y"\nscale = 0.25\n' + models.SGD +
+              '[[stage]]\nuntil = 30\ntrainable = ["w2", "b2"]\n[[stage]]\ntrainable = ["*"]\nlr_scale = 0.5\n')
+    STAGES = [{"name": "stage1", "first": 1, "last": 30, "lr_scale": 1, "parameters": ["b2", "w2"]},
+              {"name": "stage2", "first": 31, "last": None, "lr_scale": 0.5, "parameters": ["b1", "b2", "w1", "w2"]}]
+
+    def parted(self):
+        model = models.mlp(self.folder / "m.onnx")
+        recipe = self.write("r.toml", self.RECIPE)
+        data = self.save("d.safetensors", **models.mlp_data(64))
+        return self.train(self.compile(model, "--recipe", recipe), data, "--eval-data", data, "--eval-every", 20, steps=80)
+
+    def test_losses_and_stages_are_told(self):
+        run = self.parted()
+        told, (updates, evaluations) = self.told(run), metrics(run)
+        self.assertEqual(told["losses"], [{"name": "far", "scale": 0.25}, {"name": "mse", "scale": 1}])
+        self.assertEqual([one | {"parameters": sorted(one["parameters"])} for one in told["stages"]], self.STAGES)
+        for key in ("loss", "loss/far", "loss/mse"):
+            self.assertEqual(told["updates"][key], [line[key] for line in updates], key)
+        for line in updates:
+            self.assertAlmostEqual(line["loss"], line["loss/mse"] + 0.25 * line["loss/far"], 5)
+        text = self.succeed("trun", "report", run).out
+        for part in (f"loss/far: {updates[-1]['loss/far']:.6g}, × 0.25", f"loss/mse: {updates[-1]['loss/mse']:.6g}, × 1",
+                     "stage1, updates 1 to 30, lr × 1, trains", "stage2, updates 31 to the run's end, lr × 0.5, trains"):
+            self.assertIn(part, text)
+        report = json.loads(self.succeed("tcc", "report", run / "plan.tplan", "--json").out)
+        self.assertEqual(report["losses"], [{"name": "mse", "scale": 1, "sample_weight": None}, {"name": "far", "scale": 0.25, "sample_weight": None}])
+        self.assertEqual(report["parameters"]["stages"], told["stages"])
+        # A plan that cannot be read leaves the curves.
+        (run / "plan.tplan").write_bytes(b"nonsense")
+        told = self.told(run)
+        self.assertEqual(told["losses"], [{"name": "far", "scale": None}, {"name": "mse", "scale": None}])
+        self.assertEqual(told["updates"]["loss/far"], [line["loss/far"] for line in updates])
+
+    def test_inspect_lists_the_stages(self):
+        for batch in (8, "batch"):                       # a dimension without a value changes nothing
+            model = models.mlp(self.folder / "m.onnx", batch=batch)
+            recipe = self.write("r.toml", self.RECIPE)
+            told = json.loads(self.succeed("tcc", "inspect", model, "--recipe", recipe, "--json").out)
+            self.assertEqual([one | {"parameters": sorted(one["parameters"])} for one in told["stages"]], self.STAGES)
+        text = self.succeed("tcc", "inspect", model, "--recipe", recipe).out
+        self.assertRegex(text, r"stage1, updates 1 to 30, lr × 1, trains 2 tensors: (w2, b2|b2, w2)\n  stage2, updates 31 to the run's end, lr × 0\.5, trains 4 tensors: ")
+        self.assertEqual(json.loads(self.succeed("tcc", "inspect", model, "--json").out)["stages"], [])
+        self.write("r.toml", self.RECIPE.replace('"w2"', '"w3"'))
+        self.refuse(1, [r"r\.toml:\d+:1: stage\.trainable: `w3` matches no parameter"], "tcc", "inspect", model, "--recipe", "r.toml")
+
+    @unittest.skipUnless(PROGRAM, "no Chromium on the PATH: tools/setup.sh installs one")
+    def test_the_page_draws_a_curve_for_each_loss(self):
+        run = self.parted()
+        self.page(run)
+        browser = Browser(1280, 900)
+        browser.__enter__()
+        self.addCleanup(browser.__exit__)
+        browser.open(self.folder / "run.html")
+        self.assertEqual(browser.errors, [])
+        series = "charts.find(c => c.canvas.id === %r).series.filter(s => !s.hidden).map(s => [s.name, s.points.length])"
+        for chart in ("loss-curve", "part-0", "part-1"):
+            self.assertEqual(browser.run(series % chart), [["training", 80], ["evaluation", 4]], chart)
+        self.assertFalse(browser.run("charts.some(c => c.canvas.id.startsWith('metric-') && c.canvas.getAttribute('aria-label').includes('loss/'))"))
+        self.assertEqual(browser.run("charts.find(c => c.canvas.id === 'part-0').series[0].points"), [[line["step"], line["loss/far"]] for line in metrics(run)[0]])
+        self.assertEqual(browser.run("[...document.querySelectorAll('#stages tbody tr')].map(row => [...row.children].slice(0, 5).map(cell => cell.innerText))"),
+                         [["stage1", "1", "30", "1", "2"], ["stage2", "31", "the run's end", "0.5", "4"]])
+        browser.resize(400, 900)
+        browser.frames()
+        self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), 400)
 
 
 @unittest.skipUnless(PROGRAM, "no Chromium on the PATH: tools/setup.sh installs one")

@@ -1,4 +1,4 @@
-//===- Compile.cpp - tcc MODEL, tcc inspect -------------------------------===//
+//===- Compile.cpp - tcc MODEL: from a model to a plan file ---------------===//
 #include "compiler/PlanCache.h"
 #include "compiler/profile/Profile.h"
 #include "tools/common/Cards.h"
@@ -454,52 +454,6 @@ int compileCommand(int argc, char **argv) {
       exitStatus = std::max(exitStatus, printError(status));
   }
   return exitStatus;
-}
-
-/// `tcc inspect --json`, keys as in docs/guide/commands.md.
-static std::string inspectionJson(const frontend::Inspection &found, const std::string &path) {
-  nlohmann::ordered_json json = {{"version", 1},
-                                 {"model", std::filesystem::path(path).filename().string()},
-                                 {"initializers", nlohmann::ordered_json::array()},
-                                 {"missing", found.missing},
-                                 {"warnings", found.warnings},
-                                 {"refused", found.refusals},
-                                 {"unsupported", found.unsupported}};
-  for (const frontend::InspectedInitializer &one : found.initializers)
-    json["initializers"].push_back(
-        {{"name", one.name},
-         {"type", one.type},
-         {"dims", one.dims},
-         {"bytes", one.bytes},
-         {"list", one.list},
-         {"reason", one.reason},
-         {"folded_from", one.foldedFrom.empty() ? nlohmann::ordered_json(nullptr) : nlohmann::ordered_json(one.foldedFrom)}});
-  return jsonText(json, 2) + "\n";
-}
-
-int inspectCommand(int argc, char **argv) {
-  CLI::App app("Lists inputs, outputs, parameters, ops, and everything that is unsupported.", "tcc inspect");
-  ModelArguments model;
-  model.add(app);
-  bool json = false;
-  app.add_flag("--json", json, "one JSON object instead of text: the lists of initializers, warnings, what is unsupported");
-  if (std::optional<int> status = readCommandLine(app, argc, argv))
-    return *status;
-  CompileOptions options;
-  if (Status status = model.fill(options); !status.ok())
-    return printError(status);
-  mlir::DialectRegistry registry;
-  registerDialects(registry);
-  mlir::MLIRContext context(registry);
-  context.loadAllAvailableDialects();
-  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
-  if (!recipe)
-    return printError(recipe.status());
-  Expected<frontend::Inspection> found = frontend::inspectModel(context, model.models.front(), importOptions(options, *recipe));
-  if (!found)
-    return printError(found.status());
-  printText(json ? inspectionJson(*found, model.models.front()) : found->text);
-  return kExitDone;
 }
 
 } // namespace tcc::tools

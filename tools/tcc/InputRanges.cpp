@@ -76,7 +76,7 @@ Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context
   if (!recipe)
     return recipe.status();
   frontend::ImportOptions import = importOptions(options, *recipe);
-  import.lossOf = recipe->loss.of;
+  import.lossOf = lossValues(*recipe);
   Expected<frontend::ImportedModel> model = frontend::importModel(context, options.modelPath, import);
   if (!model)
     return model.status();

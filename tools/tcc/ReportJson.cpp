@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Stages.h"
+#include "tools/common/Stages.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
 #include "tools/tcc/ReportBase.h"
@@ -167,7 +168,7 @@ Json parameters(const plan::Plan &plan) {
                  {"frozen", Json::array()},
                  {"unused", Json::array()},
                  {"groups", Json::array()},
-                 {"stages", Json::array()}};
+                 {"stages", report::stagesJson(plan::stagesOf(plan))}};
   for (const plan::Decisions::Unused &parameter : plan.decisions().unused_parameters()) {
     unused.insert(parameter.name());
     result["unused"].push_back(
@@ -206,13 +207,18 @@ Json parameters(const plan::Plan &plan) {
         group["parameters"].push_back(name);
     result["groups"].push_back(std::move(group));
   }
-  for (const plan::StageSummary &stage : plan::stagesOf(plan))
-    result["stages"].push_back({{"name", stage.name},
-                                {"first", stage.first},
-                                {"last", stage.last ? Json(stage.last) : Json(nullptr)},
-                                {"lr_scale", stage.lrScale},
-                                {"parameters", stage.parameters}});
   return result;
+}
+
+/// Of several losses; empty for one.
+Json losses(const plan::Plan &plan) {
+  Json list = Json::array();
+  for (const plan::LossTerm &loss : plan.training().losses())
+    list.push_back(
+        {{"name", loss.name()},
+         {"scale", loss.scale()},
+         {"sample_weight", loss.sample_weight().empty() ? Json(nullptr) : Json(loss.sample_weight())}});
+  return list;
 }
 
 /// Null without adapters.
@@ -255,6 +261,7 @@ Json reportJson(const Report &report, bool details) {
   result["attention"] = attentionJson(plan);
   result["stop_gradient"] = stopsJson(plan);
   result["zero_fill"] = zeroFill(plan);
+  result["losses"] = losses(plan);
   result["parameters"] = parameters(plan);
   result["adapters"] = adaptersOf(report);
   result["kernels"] = Json::array();

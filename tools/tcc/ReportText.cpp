@@ -1,4 +1,5 @@
 //===- ReportText.cpp - the report for people -----------------------------===//
+#include "tools/common/Stages.h"
 #include "tools/tcc/Report.h"
 #include "tools/tcc/ReportAttention.h"
 #include "tools/tcc/ReportBase.h"
@@ -249,8 +250,7 @@ std::string parametersText(const Report &report) {
     for (const std::string &name : stage.parameters)
       if (byName.count(name))
         members.add(*byName[name]);
-    text += fmt::format("    {}, updates {} to {}, lr × {:g}, trains: {}\n      {}\n", stage.name, stage.first,
-                        stage.last ? std::to_string(stage.last) : "the run's end", stage.lrScale, members.text(),
+    text += fmt::format("    {}, trains: {}\n      {}\n", stageText(stage), members.text(),
                         listText(members.names, kNamesShown, 6));
   }
   const plan::Optimizer &optimizer = plan.training().optimizer();

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 static constexpr size_t kLogLines = 80;
-static constexpr size_t kMostPhases = 8; ///< of a plan; a file may say anything
+static constexpr size_t kMostPhases = 8, kMostLosses = 16; ///< of a plan; a file may say anything
 
 namespace {
 /// Of a file that may hold anything; lines of ours have some hundred bytes.
@@ -116,6 +116,7 @@ private:
     if (double damaged = numberOf(line, "damaged_samples"); damaged > 0)
       history.damaged = static_cast<uint64_t>(damaged);
     takePhases(line, update);
+    takeLosses(line, update);
     history.end.reset(); // what comes after an end goes on
     history.updates.push_back(update);
   }
@@ -138,6 +139,25 @@ private:
       update.phases.resize(std::max(update.phases.size(), at + 1), PastPhase{NAN, NAN, NAN});
       update.phases[at] = {numberOf(line, key.c_str()), numberOf(line, ("lr." + name).c_str()),
                            numberOf(line, ("grad_norm." + name).c_str())};
+    }
+  }
+
+  /// "loss/absolute" and the like.
+  void takeLosses(const json &line, PastUpdate &update) {
+    constexpr std::string_view kLoss = "loss/";
+    for (const auto &[key, value] : line.items()) {
+      if (!key.starts_with(kLoss) || key.size() == kLoss.size())
+        continue;
+      const std::string name = key.substr(kLoss.size());
+      auto known = std::find_if(history.losses.begin(), history.losses.end(),
+                                [&](const PastLoss &loss) { return loss.name == name; });
+      const auto at = static_cast<size_t>(known - history.losses.begin());
+      if (known == history.losses.end() && at == kMostLosses)
+        continue;
+      if (known == history.losses.end())
+        history.losses.push_back({name, NAN});
+      update.losses.resize(std::max(update.losses.size(), at + 1), NAN);
+      update.losses[at] = numberOf(line, key.c_str());
     }
   }
 
@@ -184,6 +204,10 @@ private:
     auto found = std::find(names.begin(), names.end(), wanted);
     const plan::Plan one = plan::targetOf(reader->plan(), found == names.end() ? 0 : uint32_t(found - names.begin()));
     history.stages = plan::stagesOf(one);
+    for (const plan::LossTerm &loss : one.training().losses())
+      for (PastLoss &past : history.losses)
+        if (past.name == loss.name())
+          past.scale = loss.scale();
     for (const plan::Variable &variable : one.variables())
       if (variable.role() == plan::PARAMETER)
         history.parameters += plan::elementCount(plan::wholeType(variable)).value_or(0);

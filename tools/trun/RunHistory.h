@@ -23,6 +23,11 @@ namespace tcc::tools {
 struct PastPhase {
   double loss, learningRate, gradientNorm;
 };
+/// One of several losses with one sum ([[loss]]).
+struct PastLoss {
+  std::string name;
+  double scale; ///< its factor in the sum; NaN: the plan cannot be read
+};
 /// NaN: the line does not have the number.
 struct PastUpdate {
   uint64_t step = 0, epoch = 0;
@@ -30,6 +35,7 @@ struct PastUpdate {
   double communicationSeconds, exposedSeconds; ///< of several ranks
   bool resumed = false;
   std::vector<PastPhase> phases; ///< as RunHistory::phases; fewer where no later one had run yet
+  std::vector<double> losses;    ///< as RunHistory::losses; fewer where the line has no later one
 };
 struct PastEvaluation {
   uint64_t step = 0;
@@ -48,6 +54,7 @@ struct RunHistory {
   std::vector<PastEvaluation> evaluations;
   std::vector<PastCheckpoint> checkpoints;
   std::vector<std::string> phases;           ///< names, in the order of their first updates; none: one optimizer
+  std::vector<PastLoss> losses;              ///< of several losses, in the order of their names; none: one loss
   uint64_t skipped = 0;                      ///< updates that the loss scale made overflow
   std::map<std::string, uint64_t> skippedOf; ///< the same of each phase
   uint64_t damaged = 0;                      ///< samples that data.max_bad left out

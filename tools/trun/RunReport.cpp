@@ -2,6 +2,7 @@
 #include "tools/trun/RunReport.h"
 #include "support/MappedFile.h"
 #include "tools/common/Page.h"
+#include "tools/common/Stages.h"
 #include "tools/common/TextTable.h"
 
 #include <algorithm>
@@ -98,6 +99,13 @@ Json updatesOf(const RunHistory &history, size_t most) {
     columns["tokens"].push_back(numberOrNull(tokens.total()));
     for (size_t phase = 0; phase < history.phases.size(); ++phase)
       addPhase(columns, history.phases[phase], phase, std::span(all).subspan(begin, end - begin));
+    for (size_t i = 0; i < history.losses.size(); ++i) {
+      Sum part;
+      for (size_t j = begin; j < end; ++j)
+        if (i < all[j].losses.size())
+          part.add(all[j].losses[i]);
+      columns["loss/" + history.losses[i].name].push_back(numberOrNull(part.mean()));
+    }
   }
   return columns;
 }
@@ -208,13 +216,10 @@ Json tcc::tools::runReportJson(const RunHistory &history, size_t most) {
         {"step", history.best->step}, {"metric", history.best->metric}, {"value", numberOrNull(history.best->value)}};
   json["parameters"] = history.parameters;
   json["phases"] = history.phases;
-  json["stages"] = Json::array();
-  for (const plan::StageSummary &stage : history.stages)
-    json["stages"].push_back({{"name", stage.name},
-                              {"first", stage.first},
-                              {"last", stage.last ? Json(stage.last) : Json(nullptr)},
-                              {"lr_scale", stage.lrScale},
-                              {"parameters", stage.parameters}});
+  json["stages"] = report::stagesJson(history.stages);
+  json["losses"] = Json::array();
+  for (const PastLoss &loss : history.losses)
+    json["losses"].push_back({{"name", loss.name}, {"scale", numberOrNull(loss.scale)}});
   json["skipped_updates"] = history.skipped;
   json["skipped_by_phase"] = history.skippedOf;
   json["damaged_samples"] = history.damaged;
@@ -241,10 +246,13 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
                         last.learningRate);
     for (size_t phase = 0; phase < history.phases.size(); ++phase)
       text += phaseText(history, phase);
+    for (size_t i = 0; i < std::min(history.losses.size(), last.losses.size()); ++i)
+      text += fmt::format("  loss/{}: {:.6g}{}\n", history.losses[i].name, last.losses[i],
+                          std::isnan(history.losses[i].scale) ? ""
+                                                              : fmt::format(", × {:g}", history.losses[i].scale));
   }
   for (const plan::StageSummary &stage : history.stages)
-    text += fmt::format("  {}, updates {} to {}, lr × {:g}, trains {}\n", stage.name, stage.first,
-                        stage.last ? std::to_string(stage.last) : "the run's end", stage.lrScale,
+    text += fmt::format("  {}, trains {}\n", report::stageText(stage),
                         report::listText(stage.parameters, kNamesShown, 4));
   if (history.skipped)
     text += fmt::format("{} of {} updates skipped, since a gradient in f16 was not finite; the last loss scale is {}\n",
@@ -264,7 +272,7 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
     text += table.text();
   }
   if (!history.checkpoints.empty()) {
-    report::Table table(">>>><", {"checkpoint", "bytes", "training waited", "durable after", ""});
+    report::Table table(">>>><", {"checkpoint", "bytes", "waited", "durable after", ""});
     for (const PastCheckpoint &one : history.checkpoints)
       if (one.kept)
         table.add({std::to_string(one.step), formatBytes(one.bytes), secondsText(one.waitedSeconds),

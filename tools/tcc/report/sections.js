@@ -211,6 +211,12 @@ function parameters() {
       { label: "bytes", kind: "number", value: row => row.bytes, text: row => bytesText(row.bytes) },
       { label: "members", kind: "long", value: row => row.parameters.join(", "), cell: (row, cell) => namesCell(row => row.parameters, 3)(row, cell) }]
   }).element);
+  if (report.losses.length) parts.push(el("h3", {}, "Losses of the sum"), new Table({
+    rows: report.losses, noun: "loss", filter: false, columns: [
+      { label: "loss", kind: "name", value: row => row.name },
+      { label: "scale", kind: "number", value: row => row.scale },
+      { label: "sample weights", kind: "name", value: row => row.sample_weight ?? "" }]
+  }).element);
   if (list.stages.length) parts.push(el("h3", {}, "Stages of the run"), new Table({
     rows: list.stages, noun: "stage", columns: [
       { label: "stage", kind: "name", value: row => row.name },

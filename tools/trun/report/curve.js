@@ -87,6 +87,10 @@ class Curve extends Chart {
       this.line(this.px(step), TOP, this.px(step), bottom, "faint", { dash: [3, 3] });
       if (data.resumed_after.length < 6) this.text("resumed", this.px(step) + 4, TOP + 5, { color: "faint" });
     });
+    data.stages.slice(1).forEach(stage => {
+      this.line(this.px(stage.first), TOP, this.px(stage.first), bottom, "faint", { dash: [1, 3] });
+      this.text(stage.name, this.px(stage.first) + 4, TOP + (data.resumed_after.length ? 17 : 5), { color: "faint" });
+    });
     this.series.forEach(series => this.drawSeries(context, series));
     for (const [step, value] of this.marks) if (value > 0 || !this.logarithmic) this.diamond(context, this.px(step), this.py(value));
     if (range.at !== null) this.line(this.px(range.at), TOP, this.px(range.at), bottom, "accent");

@@ -51,24 +51,37 @@ const phaseSeries = (key, title) => phased
   ? data.phases.map((name, i) => ({ name, color: PHASE_COLORS[i % PHASE_COLORS.length], dash: i < PHASE_COLORS.length ? [] : [4, 3], points: points(`${key}.${name}`).filter(point => point[1] !== null) }))
   : [{ name: title, color: "saved", points: points(key) }];
 
+// Training's lines, smoothed beside the raw ones where they are long, and those of evaluations under `metric`.
+const busy = count > 60, smoothed = [];
+const smoothAll = by => smoothed.forEach(line => { line.points = smooth(line.raw, by); });
+function lossSeries(training, metric) {
+  const lines = training.map(line => ({ ...line, raw: line.points }));
+  smoothed.push(...lines);
+  return [...(busy ? lines.map(line => ({ ...line, name: "raw", faint: true, hidden: true })) : []), ...lines,
+    ...metrics.filter(key => key.replace(/^ema_/, "") === metric).map(key => ({
+      name: key.startsWith("ema_") ? "evaluation, averaged weights" : "evaluation", color: key.startsWith("ema_") ? "recomputed" : "gradient", points: evaluationPoints(key), dots: true }))];
+}
+
+// One chart for each of several losses with one sum.
+function partCurves() {
+  return data.losses.map((loss, i) => curveFigure(
+    new Curve(`part-${i}`, `Loss ${loss.name} by update`, lossSeries([{ name: "training", color: "saved", points: points(`loss/${loss.name}`) }], `eval_loss/${loss.name}`)),
+    `Loss ${shorten(loss.name, 40)}`, loss.scale === null ? "" : `× ${loss.scale} in the sum`, { logarithm: true }));
+}
+
 function lossCurve() {
-  const busy = count > 60, lines = phaseSeries("loss", "training").map(line => ({ ...line, raw: line.points }));
-  const series = [...(busy ? lines.map(line => ({ ...line, name: "raw", faint: true, hidden: true })) : []), ...lines];
+  const series = lossSeries(phaseSeries("loss", "training"), "eval_loss");
   if (merged && !phased) series[0].band = updates.step.map((step, i) => [updates.first[i], step, updates.loss_least[i], updates.loss_greatest[i]]);
-  metrics.filter(key => key.endsWith("eval_loss")).forEach(key => series.push({
-    name: key.startsWith("ema_") ? "evaluation, averaged weights" : "evaluation", color: key.startsWith("ema_") ? "recomputed" : "gradient", points: evaluationPoints(key), dots: true
-  }));
   const best = data.best && data.best.metric.endsWith("eval_loss") ? bestMark(data.best.metric) : [];
   const curve = new Curve("loss-curve", "Loss of training and evaluations by update", series, { marks: best });
   const weight = el("input", { type: "range", min: 0, max: 0.99, step: 0.01, value: 0.9, oninput: () => { smoothAll(Number(weight.value)); redraw(); } });
   weight.setAttribute("aria-label", "Smoothing");
-  const smoothAll = by => lines.forEach(line => { line.points = smooth(line.raw, by); });
-  if (busy) smoothAll(0.9);
-  return curveFigure(curve, "Loss", best.length ? "◆ best" : "", { wide: true, logarithm: true, more: busy ? [el("label", { class: "check" }, "smoothing ", weight)] : [] });
+  return curveFigure(curve, data.losses.length ? "Loss: the sum" : "Loss", best.length ? "◆ best" : "", { wide: true, logarithm: true, more: busy ? [el("label", { class: "check" }, "smoothing ", weight)] : [] });
 }
 
 function metricCurves() {
-  const names = [...new Set(metrics.map(key => key.replace(/^ema_/, "")))].filter(key => key !== "eval_loss");
+  const shown = ["eval_loss", ...data.losses.map(loss => `eval_loss/${loss.name}`)];
+  const names = [...new Set(metrics.map(key => key.replace(/^ema_/, "")))].filter(key => !shown.includes(key));
   return names.filter(key => known(data.evaluations.flatMap(row => [row[key] ?? null, row[`ema_${key}`] ?? null]))).map((key, index) => {
     const series = [key, `ema_${key}`].filter(one => metrics.includes(one)).map((one, i) => ({
       name: i ? "averaged weights" : "weights", color: i ? "recomputed" : METRIC_COLORS[0], points: evaluationPoints(one), dots: true }));
@@ -80,13 +93,30 @@ function metricCurves() {
 function curvesSection() {
   if (!count && !data.evaluations.length) return section("curves", "Curves", "", el("p", { class: "note" }, "No update is recorded yet."));
   const one = (id, title, key, options = {}) => known(updates[key]) ? curveFigure(new Curve(id, `${title} by update`, options.shared ? [{ name: title, color: "saved", points: points(key) }] : phaseSeries(key, title), options), title, options.note || "", { logarithm: options.logarithm }) : null;
+  const losses = [lossCurve(), partCurves()];
+  if (busy) smoothAll(0.9);
   const skipped = data.skipped_updates ? `${countText(data.skipped_updates, "update")} skipped${phased ? `: ${Object.entries(data.skipped_by_phase).map(([name, number]) => `${name} ${number}`).join(", ")}` : ""}` : "";
   return section("curves", "Curves", merged ? `by update; ${countText(data.steps, "update")} in ${countText(count, "point")}` : "by update",
-    el("div", { class: "curves" }, lossCurve(), metricCurves(),
+    el("div", { class: "curves" }, losses, metricCurves(),
       one("rate", "Learning rate", "lr", { zero: true, logarithm: true }), one("norm", "Gradient norm", "grad_norm", { note: "before clipping", zero: true, logarithm: true }),
       one("scale", "Loss scale", "loss_scale", { note: skipped, logarithm: true, shared: true })),
     el("p", { class: "help" }, "drag to zoom, double click or ", el("kbd", {}, "0"), " to see all, ", el("kbd", {}, "←"), " ", el("kbd", {}, "→"), " from update to update with a chart in focus",
-      data.resumed_after.length ? "; a dashed line is where a process went on with the run" : ""));
+      data.resumed_after.length ? "; a dashed line is where a process went on with the run" : "",
+      data.stages.length > 1 ? "; a dotted line is where a stage begins" : ""));
+}
+
+function stagesSection() {
+  if (!data.stages.length) return null;
+  const now = data.stages.findLast(row => row.first <= Math.max(1, data.steps));
+  return section("stages", "Stages", now ? `${data.state === "running" ? "now" : "it ended"} in ${now.name}` : "", new Table({
+    rows: data.stages, noun: "stage", filter: false, columns: [
+      { label: "stage", kind: "name", value: row => row.name },
+      { label: "first update", kind: "number", value: row => row.first, text: row => row.first.toLocaleString("en-US") },
+      { label: "last", kind: "number", value: row => row.last ?? Infinity, text: row => row.last === null ? "the run's end" : row.last.toLocaleString("en-US") },
+      { label: "rate ×", kind: "number", value: row => row.lr_scale },
+      { label: "tensors", kind: "number", value: row => row.parameters.length },
+      { label: "trains", kind: "long", value: row => row.parameters.join(", "), cell: row => shorten(row.parameters.join(", "), 200) }]
+  }).element);
 }
 
 function timeSection() {
@@ -170,4 +200,4 @@ function logSection() {
 }
 
 showPage(`${data.run} · run`, data.run, [data.facts && data.facts.model, data.facts && data.facts.target].filter(Boolean).join(" for ") || data.state,
-  [overviewSection(), curvesSection(), timeSection(), evaluationsSection(), checkpointsSection(), samplesSection(), settingsSection(), logSection()]);
+  [overviewSection(), curvesSection(), stagesSection(), timeSection(), evaluationsSection(), checkpointsSection(), samplesSection(), settingsSection(), logSection()]);

@@ -1,0 +1,19 @@
+//===- StageParameters.h - the stages of a recipe, as reports tell of them --===//
+#ifndef TCC_COMPILER_STAGEPARAMETERS_H
+#define TCC_COMPILER_STAGEPARAMETERS_H
+
+#include "compiler/recipe/Recipe.h"
+#include "frontend/Import.h"
+#include "runtime/plan/Stages.h"
+
+#include <vector>
+
+namespace tcc {
+
+/// The stages of a run by the recipe, each with the parameters of the model that it trains. Without a model none is
+/// named. Error: a glob that matches no parameter, with its line in the recipe.
+Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const frontend::ImportedModel *model);
+
+} // namespace tcc
+
+#endif // TCC_COMPILER_STAGEPARAMETERS_H
