@@ -45,9 +45,6 @@ Status cannotWrite(const std::string &path, int reason) {
                reason == ENOSPC || reason == EDQUOT ? "; free some space or write to another disk" : "");
 }
 
-/// The part of a temporary name before the process.
-std::string temporaryPrefix(const std::string &name) { return "." + name.substr(0, kMostNameBytes) + ".tcc-"; }
-
 template <typename Integer> bool parse(std::string_view text, Integer &value) {
   auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
   return problem == std::errc() && end == text.data() + text.size();
@@ -109,6 +106,8 @@ Target entryAt(const std::string &path) {
   return target;
 }
 } // namespace
+
+std::string temporaryPrefix(const std::string &name) { return "." + name.substr(0, kMostNameBytes) + ".tcc-"; }
 
 std::optional<pid_t> ownerOfTemporary(std::string_view name) {
   constexpr std::string_view kMark = ".tcc-", kEnd = ".tmp";

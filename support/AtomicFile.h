@@ -95,6 +95,9 @@ Status writeFileAtomically(const std::string &path, std::string_view content, Ow
 /// with errno set. `folder` is an open directory.
 int openTemporary(int folder, const std::string &name, mode_t mode, std::string &created);
 
+/// The part of the name of a temporary file or folder before the process.
+std::string temporaryPrefix(const std::string &name);
+
 /// The process that owns a temporary file of that name; empty if it is no such name.
 std::optional<pid_t> ownerOfTemporary(std::string_view name);
 

@@ -199,7 +199,13 @@ uint64_t widthOf(const plan::TensorType &type) {
   return width;
 }
 
-Status writeCsv(AtomicFile &file, const std::string &path, const std::vector<StreamedValue> &arrays) {
+bool holdsScores(const plan::TensorType &type, const std::vector<std::string> &classes) {
+  const bool floats = type.dtype() == plan::F32 || type.dtype() == plan::F64 || type.dtype() == plan::BF16;
+  return floats && classes.size() > 1 && type.dims_size() == 2 && type.dims(1) == static_cast<int64_t>(classes.size());
+}
+
+Status writeCsv(AtomicFile &file, const std::string &path, const std::vector<StreamedValue> &arrays,
+                const std::vector<std::string> &classes) {
   std::vector<std::vector<std::byte>> values;
   std::string line;
   for (const StreamedValue &value : arrays) {
@@ -210,9 +216,11 @@ Status writeCsv(AtomicFile &file, const std::string &path, const std::vector<Str
     });
     if (!status.ok())
       return status;
+    const bool named = holdsScores(value.type, classes);
     for (uint64_t i = 0, width = widthOf(value.type); i < width; ++i)
-      line += (line.empty() ? "" : ",") +
-              quoted(value.type.dims_size() > 1 ? fmt::format("{}.{}", value.name, i) : value.name);
+      line += (line.empty() ? "" : ",") + quoted(value.type.dims_size() <= 1 ? value.name
+                                                 : named ? fmt::format("{}.{}", value.name, classes[i])
+                                                         : fmt::format("{}.{}", value.name, i));
   }
   Status status = file.write(line + "\n");
   for (int64_t row = 0; status.ok() && row < arrays.front().type.dims(0); ++row) {
@@ -281,7 +289,8 @@ Status tcc::runtime::checkArrays(const std::string &path, ArrayFormat format, co
   return Status();
 }
 
-Status tcc::runtime::writeArrays(const std::string &path, ArrayFormat format, std::vector<StreamedValue> arrays) {
+Status tcc::runtime::writeArrays(const std::string &path, ArrayFormat format, std::vector<StreamedValue> arrays,
+                                 const std::vector<std::string> &classes) {
   if (format == ArrayFormat::Safetensors)
     return writeSafetensors(path, std::move(arrays)).status();
   auto file = AtomicFile::create(path, OwnFile::Arrays);
@@ -289,6 +298,6 @@ Status tcc::runtime::writeArrays(const std::string &path, ArrayFormat format, st
     return file.status();
   Status status = format == ArrayFormat::Npy   ? writeNpy(*file, path, arrays.front())
                   : format == ArrayFormat::Npz ? Npz(*file, path).write(arrays)
-                                               : writeCsv(*file, path, arrays);
+                                               : writeCsv(*file, path, arrays, classes);
   return status.ok() ? file->commit() : status;
 }

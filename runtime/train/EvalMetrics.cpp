@@ -21,8 +21,11 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
     if (const MetricKind *metric = findMetricKind(name);
         metric && (metric->fromPrediction || (name == "accuracy" && !isGivenByLoss(*metric, lossKind))))
       made.tasks.push_back(name);
-  if (pairs && !isClassification(lossKind))
-    return Status("a confusion matrix needs a loss over classes: cross_entropy or nll", kExitUsage);
+  const bool ofLabels = lossKind == "bce" || lossKind == "bce_with_logits";
+  if (pairs && !isClassification(lossKind) && !ofLabels)
+    return Status("a confusion matrix needs a loss over classes: cross_entropy, nll, or bce and bce_with_logits of one "
+                  "label",
+                  kExitUsage);
   if (made.tasks.empty() && !pairs)
     return made;
   made.prediction = runner.outputIndex(outputs::kPrediction);
@@ -34,9 +37,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   if (made.prediction < 0 || made.target < 0)
     return error("the plan's entry 'evaluate' gives no prediction, which the metric {} is computed from; compile again",
                  made.tasks.front());
-  made.form = isClassification(lossKind)                          ? Form::Classes
-              : lossKind == "bce" || lossKind == "bce_with_logits" ? Form::Labels
-                                                                   : Form::Numbers;
+  made.form = isClassification(lossKind) ? Form::Classes : ofLabels ? Form::Labels : Form::Numbers;
   made.logits = lossKind == "bce_with_logits";
   made.ignoreIndex = ignoreIndex;
   made.batch = static_cast<uint64_t>(std::max<int64_t>(runner.entry().batch(), 1));
@@ -56,8 +57,14 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   if (pairs && made.columns > kMostClasses)
     return error("a confusion matrix of {} classes would have {} numbers; the most classes are {}", made.columns,
                  made.columns * made.columns, kMostClasses);
+  if (pairs && ofLabels && made.columns != 1)
+    return Status(fmt::format("a confusion matrix has one class for each sample, and here a sample has {} labels of its "
+                              "own; f1 and auroc are metrics of them",
+                              made.columns),
+                  kExitUsage);
+  const uint64_t classes = ofLabels ? 2 : made.columns; // of a label: absent, present
   if (pairs)
-    made.classPairs.resize(made.columns * made.columns);
+    made.classPairs.resize(classes * classes);
   if (made.wants("f1"))
     made.confusion.resize(made.columns);
   if (made.wants("auroc"))
@@ -136,6 +143,8 @@ void EvalMetrics::addLabels(std::span<const float> scores, std::span<const float
     bool present = targets[i] > 0.5f, predicted = scores[i] > threshold;
     ++counted;
     correct += present == predicted;
+    if (!classPairs.empty())
+      ++classPairs[size_t(present) * 2 + size_t(predicted)];
     if (!confusion.empty()) {
       confusion[i % columns].predicted += predicted;
       confusion[i % columns].present += present;

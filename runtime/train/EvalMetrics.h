@@ -18,7 +18,8 @@ class EvalMetrics {
 public:
   /// `names`: evaluate.metrics; those that need no prediction are skipped. `ignoreIndex`: the target that does not
   /// count. Error: the entry lacks an output that a metric needs.
-  /// With `pairs` the pairs of a target's class and the predicted one are counted; an error where there are no classes.
+  /// With `pairs` the pairs of a target's class and the predicted one are counted, of one label (bce) those of absent (0)
+  /// and present (1); an error where there are no classes.
   static Expected<EvalMetrics> create(const EntryRunner &runner, const std::vector<std::string> &names,
                                       const std::string &lossKind, std::optional<int64_t> ignoreIndex,
                                       bool pairs = false);
@@ -34,7 +35,7 @@ public:
   /// Metric → value, in the order of the names, without "eval_"; NaN where no sample decides it.
   std::vector<std::pair<std::string, double>> values() const;
 
-  /// How often class j was predicted for a target of class i, at i · classes + j; empty where they are not counted.
+  /// How often class j was predicted for a target of class i, at i · classes + j (one label: 2 classes); empty where they are not counted.
   const std::vector<uint64_t> &pairs() const { return classPairs; }
 
 private:

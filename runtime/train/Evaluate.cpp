@@ -362,6 +362,8 @@ EvaluateOptions tcc::runtime::evaluateOptionsOf(const Session &session) {
   return options;
 }
 
+bool tcc::runtime::predictsClasses(const Session &session) { return isClassification(session.training.loss_kind()); }
+
 std::vector<std::string> tcc::runtime::evaluationKeys(const Session &session) {
   const auto &metrics = session.training.evaluation().metrics();
   std::vector<std::string> keys =
@@ -378,7 +380,7 @@ Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &re
 }
 
 Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
-                             ArrayFormat format) {
+                             ArrayFormat format, const std::vector<std::string> &classes) {
   const plan::Entry &entry = runner.entry();
   uint64_t samples = reader.samples(), batch = reader.batch();
   bool single = samples == batch;
@@ -446,7 +448,7 @@ Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std
     tensors.push_back({entry.outputs(i).name(), types[static_cast<size_t>(i)],
                        [&whole](const ByteSink &sink) { return sink(whole); }});
   }
-  return writeArrays(outputPath, format, std::move(tensors));
+  return writeArrays(outputPath, format, std::move(tensors), classes);
 }
 
 Status tcc::runtime::writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,

@@ -36,6 +36,9 @@ struct EvaluateOptions {
 /// The settings of the session; nobody ends the evaluation.
 EvaluateOptions evaluateOptionsOf(const Session &session);
 
+/// True if the loss takes the prediction for scores of classes.
+bool predictsClasses(const Session &session);
+
 /// The keys of metrics.jsonl that an evaluation of the session has; with those of averages, if it keeps any.
 std::vector<std::string> evaluationKeys(const Session &session);
 
@@ -43,8 +46,9 @@ std::vector<std::string> evaluationKeys(const Session &session);
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
 /// Runs `predict` over all samples and writes every graph output; the sample axis of outputs holds all samples.
+/// `classes`: as writeArrays.
 Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
-               ArrayFormat format = ArrayFormat::Safetensors);
+               ArrayFormat format = ArrayFormat::Safetensors, const std::vector<std::string> &classes = {});
 
 /// Runs `gradients` on exactly one batch and writes loss and gradients ("gradient:X" as X).
 Status writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,

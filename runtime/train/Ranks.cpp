@@ -69,7 +69,7 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
     const DataRecord record = makeDataRecord(run.evaluation->data, 0, 0, 1);
     add("samples of the evaluation data", record.samples);
     add("checksum of the evaluation data", fmt::format("{:016x}", record.fingerprint));
-    add("--eval-every", options.evalEvery.value_or(0));
+    add("--eval-every", options.evalEvery.value_or(0).text());
   }
   add("seed", run.position.seed);
   add("--shuffle", run.position.shuffle);

@@ -13,9 +13,12 @@
 #include "support/MappedFile.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
+#include <unistd.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -62,20 +65,69 @@ Expected<std::optional<std::string>> readNamed(const std::string &run, const cha
 }
 } // namespace
 
-Status tcc::runtime::createRunFolder(const std::string &run) {
+/// What createRunFolder makes before the folder has its name.
+static std::optional<OwnFile> kindsOfNewRun(const std::string &name) {
+  return name == "lock"          ? std::optional(OwnFile::Lock)
+         : name == "checkpoints" ? std::optional(OwnFile::Folder)
+                                 : std::nullopt;
+}
+
+/// Removes what processes that ended while they made this folder have left beside it.
+static void removeAbandoned(const fs::path &folder) {
+  const std::string prefix = temporaryPrefix(folder.filename().string());
+  const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
+  std::error_code code;
+  std::vector<std::string> left;
+  for (fs::directory_iterator entry(parent, code), end; !code && entry != end; entry.increment(code))
+    if (const std::string name = entry->path().filename().string();
+        name.starts_with(prefix) && ownerOfTemporary(name) && entry->symlink_status(code).type() == fs::file_type::directory)
+      left.push_back(name);
+  for (const std::string &name : left)
+    // The number is of this machine, the lock of all that share the folder.
+    if (const std::string path = (parent / name).string();
+        ::kill(*ownerOfTemporary(name), 0) != 0 && errno == ESRCH && !RunLock::isHeld(path))
+      (void)removeOwnFolder(path, kindsOfNewRun);
+}
+
+Expected<RunLock> tcc::runtime::createRunFolder(const std::string &run) {
   fs::path folder(run);
   if (!folder.has_filename())
     folder = folder.parent_path();
   if (folder.has_parent_path())
     if (Status status = makeFolders(folder.parent_path().string()); !status.ok())
       return status.withContext(run);
-  // mkdir decides between two processes that make the same run.
-  auto made = makeNewFolder(folder.string());
-  if (!made)
-    return made.status();
-  if (!*made)
-    return error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
-  return makeFolders(run + "/checkpoints");
+  std::error_code code;
+  if (fs::exists(fs::symlink_status(folder, code)))
+    return runExists(run);
+  removeAbandoned(folder);
+  const std::string prefix = (folder.parent_path() / temporaryPrefix(folder.filename().string())).string();
+  std::string made;
+  for (int i = 0; made.empty(); ++i) { // a process of this number may have left one
+    const std::string name = fmt::format("{}{}-{}.tmp", prefix, ::getpid(), i);
+    auto isNew = makeNewFolder(name);
+    if (!isNew)
+      return isNew.status().withContext(run);
+    if (*isNew)
+      made = name;
+  }
+  auto lock = RunLock::acquire(made);
+  Status status = lock ? makeFolders(made + "/checkpoints") : lock.status();
+  // The rename decides between two processes that make the same run.
+  if (status.ok())
+    status = renameNew(made, folder.string());
+  if (status.ok())
+    return lock;
+  (void)removeOwnFolder(made, kindsOfNewRun);
+  return fs::exists(fs::symlink_status(folder, code)) ? runExists(run) : status.withContext(run);
+}
+
+Status tcc::runtime::runExists(const std::string &run) {
+  std::error_code code;
+  if (fs::is_directory(fs::symlink_status(run, code)) && fs::is_empty(run, code))
+    return error("{}: exists already, and is empty: remove it (rmdir), since a run makes its folder itself, or give "
+                 "another --out",
+                 run);
+  return error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
 }
 
 /// True if the run's metrics say that it came to its end: then it had checkpoints.
@@ -93,7 +145,7 @@ static bool hasEnded(const std::string &run) {
   return ended;
 }
 
-/// True for a folder without a file, as createRunFolder makes it, or with an empty lock.
+/// True for a folder as createRunFolder makes it, whose lock is empty, as on a full disk.
 static bool isBare(const std::string &run) {
   std::error_code code;
   if (!fs::is_directory(fs::symlink_status(run, code)))
@@ -104,7 +156,7 @@ static bool isBare(const std::string &run) {
         entry->is_directory(code) == (name == "lock") ||
         (!entry->is_directory(code) && !entry->is_regular_file(code)) || !fs::is_empty(entry->path(), code))
       return false;
-  return !code;
+  return !code && fs::exists(run + "/lock", code);
 }
 
 Expected<bool> tcc::runtime::removeUnbegun(const std::string &run, const std::vector<std::string> &inputs) {

@@ -12,6 +12,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Export.h"
+#include "runtime/state/RunLock.h"
 #include "runtime/train/Goal.h"
 
 #include <map>
@@ -21,12 +22,15 @@
 
 namespace tcc::runtime {
 
-/// Makes the folder of a new run. Error: it exists, or cannot be written.
-Status createRunFolder(const std::string &run);
+/// Makes the folder of a new run, and takes its lock. The folder gets its name with the lock inside, so whatever ends the
+/// process, no run is an empty folder, and one that is found is somebody's. Error: it exists, or cannot be written.
+Expected<RunLock> createRunFolder(const std::string &run);
+
+/// The error that something of this name is there.
+Status runExists(const std::string &run);
 
 /// Removes a run that broke off before its first checkpoint, at whatever place, so that it can begin anew; false, and
-/// nothing is removed, where the folder is none. One without a file is a run that broke off first of all. Error: as
-/// removeUnfinishedRun (UnfinishedRun.h).
+/// nothing is removed, where the folder is none. Error: as removeUnfinishedRun (UnfinishedRun.h).
 Expected<bool> removeUnbegun(const std::string &run, const std::vector<std::string> &inputs);
 
 /// Makes RUN/plan.tplan a copy of the plan. Another plan that the run had stays as plan-CHECKSUM.tplan, for the

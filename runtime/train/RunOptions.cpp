@@ -35,6 +35,9 @@ template <typename Options, typename Visit> void forEach(Options &options, Visit
 
 template <typename T> bool isGiven(const T &value) { return value != T(); }
 
+json toJson(const std::optional<EvaluationInterval> &value) {
+  return value->epoch ? json(value->text()) : json(value->updates);
+}
 template <typename T> json toJson(const std::optional<T> &value) { return *value; }
 template <typename T> json toJson(const T &value) { return value; }
 
@@ -47,6 +50,11 @@ bool read(const json &from, uint64_t &into) {
 }
 bool read(const json &from, unsigned &into) {
   return from.is_number_unsigned() && from.get<uint64_t>() <= 4096 && (into = from.get<unsigned>(), true);
+}
+bool read(const json &from, EvaluationInterval &into) {
+  if (from.is_string() && from.get<std::string>() == EvaluationInterval::epochs().text())
+    return into = EvaluationInterval::epochs(), true;
+  return read(from, into.updates);
 }
 bool read(const json &from, double &into) {
   return from.is_number() && from.get<double>() >= 0 && (into = from.get<double>(), true);
@@ -64,6 +72,14 @@ std::string quoted(const std::string &word) {
   return text + "'";
 }
 } // namespace
+
+EvaluationInterval tcc::runtime::EvaluationInterval::epochs() {
+  EvaluationInterval each;
+  each.epoch = true;
+  return each;
+}
+
+std::string tcc::runtime::EvaluationInterval::text() const { return epoch ? "epoch" : std::to_string(updates); }
 
 void tcc::runtime::fillFrom(RunOptions &given, const RunOptions &run) {
   const bool length = given.steps || given.epochs; // one replaces the other
@@ -96,6 +112,8 @@ std::string tcc::runtime::optionsText(const RunOptions &options) {
       add(*value ? "" : "--no-release");
     else if constexpr (std::is_same_v<T, double>)
       add(fmt::format("--max-time {}s", value));
+    else if constexpr (std::is_same_v<T, std::optional<EvaluationInterval>>)
+      add(name + " " + value->text());
     else if constexpr (std::is_same_v<T, std::optional<uint64_t>>)
       add(fmt::format("{} {}", name, *value));
     else

@@ -16,17 +16,34 @@
 
 namespace tcc::runtime {
 
+/// When a run evaluates besides at its end.
+struct EvaluationInterval {
+  uint64_t updates = 0; ///< between two; 0: never
+  bool epoch = false;   ///< at each epoch's end instead
+
+  EvaluationInterval() = default;
+  EvaluationInterval(uint64_t updates) : updates(updates) {} // NOLINT: a number is an interval
+  static EvaluationInterval epochs();
+  bool operator==(const EvaluationInterval &) const = default;
+  bool any() const { return epoch || updates != 0; }
+  /// As after --eval-every: "epoch", "100".
+  std::string text() const;
+};
+
 /// Options as given; an empty one was not.
 struct RunOptions {
   std::string data, evalData;            ///< absolute once they are kept
   std::optional<uint64_t> steps, epochs; ///< one of them, or neither
-  std::optional<uint64_t> evalEvery, checkpointEvery, logEvery; ///< updates
+  std::optional<EvaluationInterval> evalEvery;
+  std::optional<uint64_t> checkpointEvery, logEvery;            ///< updates
   std::optional<bool> release;                                  ///< write model.onnx at the end
   double maxSeconds = 0;                                        ///< --max-time
   std::string target, device;
   unsigned threads = 0;
   uint64_t budgetBytes = 0;
   unsigned processes = 0; ///< --nproc; 0: not given, one
+
+  bool evaluatesOften() const { return evalEvery && evalEvery->any(); }
 };
 
 /// These options, where `given` has none in their place.

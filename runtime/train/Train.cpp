@@ -143,13 +143,21 @@ Status Trainer::evaluateNow() {
   return keepBest(record);
 }
 
-bool Trainer::isEvaluated() const {
-  return options.evalEvery.value_or(0) != 0 && run.position.step % *options.evalEvery == 0;
+bool Trainer::endsEpoch() const {
+  return run.position.batch == 0 || run.position.batch >= run.batches->perEpoch();
+}
+
+bool Trainer::isEvaluated(uint64_t step) const {
+  if (!options.evaluatesOften())
+    return false;
+  // Earlier ends of epochs are in the state that the checkpoint brought.
+  return options.evalEvery->epoch ? step == run.position.step && step != 0 && endsEpoch()
+                                  : step % options.evalEvery->updates == 0;
 }
 
 void Trainer::hearForRate(uint64_t step, const EvaluationRecord &record) {
   // Another evaluation ends a run, and a longer run has none there.
-  if (!run.plateau || step % *options.evalEvery != 0)
+  if (!run.plateau || !isEvaluated(step))
     return;
   PlateauState &state = *run.position.plateau;
   const double base = session.training.optimizer().numbers().at("lr");
@@ -297,7 +305,7 @@ Status Trainer::steps() {
   if (Status status = shareReductions(); !status.ok())
     return status;
   // An evaluation that a signal or a crash cut short.
-  if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated())
+  if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated(run.position.step))
     if (Status status = evaluateNow(); !status.ok())
       return status;
   for (;;) {
@@ -344,7 +352,7 @@ Status Trainer::steps() {
     recordUpdate(metrics, now, start);
     if (Status polled = warnOf(checkpoints.poll()); !polled.ok())
       return polled;
-    bool evaluating = run.evaluation && isEvaluated(), asked = signals.takeRequest();
+    bool evaluating = run.evaluation && isEvaluated(run.position.step), asked = signals.takeRequest();
     Expected<bool> due = checkpointIsDue(evaluating, asked);
     if (!due)
       return due.status().withContext(fmt::format("step {}", run.position.step));

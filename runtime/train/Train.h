@@ -11,7 +11,7 @@
 namespace tcc::runtime {
 
 /// Counts of steps and epochs are totals, a resumed part included; without either a run takes one epoch. Without
-/// evalEvery evaluations come at the end alone, without logEvery Progress chooses. checkpointEvery counts besides the
+/// evalEvery (updates, or each epoch) evaluations come at the end alone, without logEvery Progress chooses. checkpointEvery counts besides the
 /// clock; 0: neither by updates nor by the clock. After maxSeconds training ends as by a signal.
 struct TrainOptions : RunOptions {
   std::string out, resume, init;

@@ -136,10 +136,10 @@ private:
     if (Status status = checkGoal("evaluate.best", *best, keys); !status.ok())
       return status;
     result.best = best.take();
-    if (!result.evaluation && options.evalEvery.value_or(0) != 0)
+    if (!result.evaluation && options.evaluatesOften())
       return Status(fmt::format("--eval-every {}: there is no evaluation data; give --eval-data PATH, or keep a part of "
                                 "--data with --set data.eval_split=0.1",
-                                *options.evalEvery),
+                                options.evalEvery->text()),
                     kExitUsage);
     if (Status status = setPlateau(); !status.ok())
       return status;
@@ -150,7 +150,7 @@ private:
       return stop.status();
     if (Status status = checkGoal("evaluate.stop.metric", *stop, keys); !status.ok())
       return status;
-    if (!result.evaluation || options.evalEvery.value_or(0) == 0)
+    if (!result.evaluation || !options.evaluatesOften())
       return Status("evaluate.stop: training ends early by its evaluations, and there are none; give --eval-data and "
                     "--eval-every, or turn it off with --set evaluate.stop.patience=0",
                     kExitUsage);
@@ -162,7 +162,7 @@ private:
     const plan::Schedule &schedule = session.training.schedule();
     if (schedule.kind() != "plateau")
       return Status();
-    if (!result.evaluation || options.evalEvery.value_or(0) == 0)
+    if (!result.evaluation || !options.evaluatesOften())
       return Status("schedule.kind = \"plateau\": the learning rate follows evaluations, and there are none; give "
                     "--eval-data (or --set data.eval_split=0.1) and --eval-every, or --set schedule.kind=constant",
                     kExitUsage);
@@ -408,9 +408,7 @@ static Status makeRunFolder(const Session &session, const TrainOptions &options,
       run.notes.push_back(*superseded);
     run.record.files = resumed->checkpoint->manifest().run.files;
   } else {
-    if (Status status = createRunFolder(run.folder); !status.ok())
-      return status;
-    auto taken = RunLock::acquire(run.folder);
+    auto taken = createRunFolder(run.folder);
     if (!taken)
       return taken.status();
     run.lock.emplace(taken.take());

@@ -46,7 +46,9 @@ private:
   /// With the weights, or with their averages; the weights are back afterwards.
   Expected<Evaluation> evaluateWith(bool averages);
   /// An evaluation is due after the last update, by --eval-every.
-  bool isEvaluated() const;
+  /// The last update was the last of its epoch.
+  bool endsEpoch() const;
+  bool isEvaluated(uint64_t step) const;
   /// A rate on a plateau hears of the evaluation of the last update.
   void hearForRate(uint64_t step, const EvaluationRecord &record);
   /// Every rank takes the number of reductions of rank 0, which alone knows all evaluations of a run that goes on.

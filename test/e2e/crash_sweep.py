@@ -68,11 +68,10 @@ class Sweep:
                 "evaluations": sorted({(v["step"], v["eval_loss"]) for v in lines if "eval_loss" in v})}
 
     def resume(self, name, env=None):
-        """Goes on as a user would. A run without a checkpoint is begun anew."""
+        """Goes on as a user would. A run without a checkpoint begins anew by the same command."""
         run = self.folder / name
         steps = [p for p in (run / "checkpoints").glob("step-*")] if run.exists() else []
         if not steps:
-            shutil.rmtree(run, ignore_errors=True)
             return self.run(name, [], env)
         return self.run(name, ["--resume", str(run)], env)
 
@@ -100,7 +99,7 @@ class Sweep:
         for key, value in self.expected.items():
             if results[key] != value:
                 raise Wrong(f"{what}: {key} differ: {results[key] if key in ('losses', 'evaluations') else ''}")
-        left = [str(p) for p in run.rglob("*.tmp")]
+        left = [str(p) for p in (*run.rglob("*.tmp"), *self.folder.glob(f".{name}.tcc-*"))]
         if left and not (finished and "cannot remove" in done.stderr):
             raise Wrong(f"{what}: temporary files are left: {left}")
         shutil.rmtree(run)

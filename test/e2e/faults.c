@@ -1,4 +1,4 @@
-// Preloaded into trun: counts the calls that change files under TCC_FAULT_ROOT, and makes one of them go wrong.
+// Preloaded into trun: counts the calls that change files under TCC_FAULT_ROOT or make this folder, and makes one of them go wrong.
 //   TCC_FAULT_AT      which call, from 1; 0: none, count alone
 //   TCC_FAULT_ACTION  error:ERRNO (that call fails), errors:ERRNO (it and all that follow), short (a write takes half),
 //                     kill (SIGKILL before it; a write takes half first), signal:NUMBER (raised before it),
@@ -24,6 +24,7 @@ enum { MOST_DESCRIPTORS = 4096 };
 static atomic_int calls;
 static atomic_char tracked[MOST_DESCRIPTORS];
 static char root[PATH_MAX], action[64];
+static char making[PATH_MAX + 8]; // what the name begins with that the folder has before its own
 static int target, number;
 
 #define NEXT(name, result, ...)                                                                                        \
@@ -34,6 +35,8 @@ static int target, number;
 __attribute__((constructor)) static void begin(void) {
   const char *value = getenv("TCC_FAULT_ROOT");
   snprintf(root, sizeof root, "%s", value ? value : "/nowhere");
+  const char *slash = strrchr(root, '/');
+  snprintf(making, sizeof making, "%.*s/.%s.tcc-", (int)(slash - root), root, slash + 1);
   value = getenv("TCC_FAULT_ACTION");
   snprintf(action, sizeof action, "%s", value ? value : "");
   const char *colon = strchr(action, ':');
@@ -61,7 +64,8 @@ static int below(const char *path) {
     path = whole;
   }
   size_t length = strlen(root);
-  return strncmp(path, root, length) == 0 && (path[length] == '/' || path[length] == 0);
+  return (strncmp(path, root, length) == 0 && (path[length] == '/' || path[length] == 0)) ||
+         strncmp(path, making, strlen(making)) == 0;
 }
 
 static void squeeze(void) {

@@ -71,8 +71,13 @@ class BadData(Trained):
         self.refuse(1, ["labels", "3"], "trun", plan, "--data", data, "--no-shuffle", "--steps", 2, "--out", "run")
 
     def test_run_folder_that_exists(self):
-        """What is in it stays. One without a file is a run that broke off first of all, and begins (test_first_run.py)."""
+        """What is in it stays, and so does an empty one: no run is."""
         (self.folder / "run").mkdir()
+        self.rejected(self.data, r"run: exists already, and is empty: remove it \(rmdir\)")
+        self.assertEqual(list((self.folder / "run").iterdir()), [])
+        (self.folder / "run" / "checkpoints").mkdir()
+        self.rejected(self.data, "run: exists already; give another --out, or go on with it by --resume run")
+        (self.folder / "run" / "checkpoints").rmdir()
         (self.folder / "run" / "notes.txt").write_text("mine")
         self.rejected(self.data, r"\brun\b", "--resume")
         self.assertEqual((self.folder / "run" / "notes.txt").read_text(), "mine")

@@ -80,6 +80,35 @@ class Evaluation(EndToEnd):
         self.assertAlmostEqual(line["eval_f1"], np.mean([f1(logits[:, i] > 0, on[:, i]) for i in range(3)]), 6)
         self.assertAlmostEqual(line["eval_auroc"], np.mean([auroc(logits[:, i], on[:, i]) for i in range(3)]), 6)
 
+    def test_a_confusion_matrix_of_one_label(self):
+        rng = np.random.default_rng(4)
+        x, y = rng.standard_normal((21, 5)).astype(np.float32), (rng.random((21, 1)) < 0.4).astype(np.float32)
+        data = self.save("d.safetensors", x=x, y=y)
+        recipe = '[loss]\nkind = "bce_with_logits"\nof = "logits"\ntarget = "y"\n[evaluate]\nmetrics = ["f1"]\n'
+        _, outputs = self.evaluate(models.classifier(self.folder / "m.onnx", 8, 5, 1), recipe, data)
+        self.succeed("trun", "eval", "plan.tplan", "--data", data, "--confusion", "c.csv")
+        on, predicted = y[:, 0] > 0.5, outputs["logits"][:, 0] > 0
+        wanted = [[int((predicted[on == i] == j).sum()) for j in (0, 1)] for i in (0, 1)]
+        self.assertEqual((self.folder / "c.csv").read_text(), "target,0,1\n" + "".join(f"{i},{a},{b}\n" for i, (a, b) in enumerate(wanted)))
+        self.evaluate(models.classifier(self.folder / "m3.onnx", 8, 5, 3), recipe, self.save("d3.safetensors", x=x, y=np.repeat(y, 3, 1)))
+        self.refuse(2, ["a sample has 3 labels of its own"], "trun", "eval", "plan.tplan", "--data", "d3.safetensors", "--confusion", "c3.csv")
+
+    def test_at_each_epochs_end(self):
+        """Epochs of five updates, of which the last takes one micro-batch alone; resumed in the middle of one."""
+        plan, data, words = self.training("--eval-every", "epoch", recipe=CLASSES + "[train]\naccumulate = 2\n")
+        data = self.save("d.safetensors", **models.labelled(72, 3, 5))   # nine micro-batches
+        self.succeed("trun", *words, "--epochs", 3, "--out", "whole")
+        self.assertEqual([line["step"] for line in metrics(self.folder / "whole")[1]], [5, 10, 15])
+        self.succeed("trun", *words, "--steps", 8, "--out", "part")
+        self.succeed("trun", "--resume", "part", "--steps", 15)
+        whole, part = ({line["step"]: line["eval_loss"] for line in metrics(self.folder / run)[1]} for run in ("whole", "part"))
+        self.assertEqual(sorted(part), [5, 8, 10, 15])
+        self.assertEqual({step: part[step] for step in whole}, whole)
+        self.succeed("trun", "--resume", "part", "--steps", 21, "--eval-every", 3)
+        self.assertEqual(sorted({line["step"] for line in metrics(self.folder / "part")[1]}), [5, 8, 10, 15, 18, 21])
+        for wrong in ("epochs", "-1", "2.5"):
+            self.refuse(2, ["--eval-every", "a number of updates, at least 0, or `epoch`, not " + wrong], "trun", *words[:-2], f"--eval-every={wrong}")
+
     def test_regression_and_graph_outputs(self):
         """A graph output is averaged over the samples, also one that the graph has averaged over its batch already."""
         model = onnx.load(models.mlp(self.folder / "m.onnx"))

@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import unittest
 
@@ -146,17 +147,25 @@ class BrokenRuns(EndToEnd):
         self.assertEqual([v["step"] for v in metrics(self.folder / "run")[0]], [1, 2, 3])
         self.refuse(1, ["run: exists already", "--resume run"], *words)
         # It broke off between its folder and run.json.
-        for left in ((), ("checkpoints",), ("checkpoints", "lock"), ("checkpoints", "lock", "plan.tplan", "source.json")):
+        for left in (("checkpoints", "lock"), ("checkpoints", "lock", "plan.tplan", "source.json")):
             shutil.rmtree(self.folder / "early", ignore_errors=True)
             (self.folder / "early").mkdir()
             for name in left:
                 source = self.folder / "run" / name
                 (self.folder / "early" / name).mkdir() if source.is_dir() else shutil.copy(source, self.folder / "early" / name)
-            if "lock" in left:
-                self.refuse(1, ["early: the run has no checkpoint", "with --out early, starts it over"], "trun", "--resume", "early")
+            self.refuse(1, ["early: the run has no checkpoint", "with --out early, starts it over"], "trun", "--resume", "early")
             early = [*words[:-1], "early"]
             self.assertIn("begins anew", self.succeed(*early).err)
             self.assertEqual(checkpoints(self.folder / "early")[-1], 3)
+        # It broke off before the folder had its name.
+        dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True).stdout.strip()
+        for left in (".new.tcc-{}-0.tmp", ".new.tcc-{}-1.tmp"):
+            (self.folder / left.format(dead) / "checkpoints").mkdir(parents=True)
+            shutil.copy(self.folder / "run/lock", self.folder / left.format(dead) / "lock")
+        (self.folder / f".new.tcc-{dead}-1.tmp" / "mine.txt").write_text("notes")
+        self.succeed(*words[:-1], "new")
+        self.assertEqual([p.name for p in self.folder.glob(".new.*")], [f".new.tcc-{dead}-1.tmp"])
+        self.assertEqual((self.folder / f".new.tcc-{dead}-1.tmp" / "mine.txt").read_text(), "notes")
         # What is somebody's stays.
         (self.folder / "theirs/checkpoints").mkdir(parents=True)
         self.write("theirs/notes.txt", "notes")

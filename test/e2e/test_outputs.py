@@ -48,6 +48,18 @@ class Outputs(EndToEnd):
         self.assertTrue(stat.S_ISCHR(null.lstat().st_mode))
         self.assertEqual([p.name for p in self.folder.iterdir() if p.name.endswith(".tmp")], [])
 
+    def test_an_empty_value_is_wrong_usage_everywhere(self):
+        """As of a shell's variable that nobody set."""
+        before = sorted(self.folder.iterdir())
+        for words in (("tcc", "m.onnx", "-o", ""), ("tcc", "m.onnx", "--recipe", ""), ("tcc", ""), ("tcc", "report", ""),
+                      ("tcc", "report", "m.tplan", "--html", ""), ("tcc", "inspect", ""), ("tcc-plan", "pack", "p.csv", "--capacity", 1, "-o", ""),
+                      ("trun", "m.tplan", "--data", ""), ("trun", "m.tplan", "--data", "d.npz", "--out", ""), ("trun", "--resume", ""),
+                      ("trun", "m.tplan", "--data", "d.npz", "--trace="), ("trun", "export", "run", "-o", ""), ("trun", "report", ""),
+                      ("trun", "predict", "m.tplan", "--inputs", "i.npz", "--outputs", ""), ("trun", "eval", "m.tplan", "--data", "d", "--from", "")):
+            with self.subTest(words=words):
+                self.refuse(2, ["the value is empty: give one|1 required|requires"], *words)
+        self.assertEqual(sorted(self.folder.iterdir()), before)
+
     def test_a_full_device_is_exit_1_everywhere(self):
         full = self.device("full", 7)
         for command in self.writers(full):

@@ -60,6 +60,7 @@ class Search(EndToEnd):
             values = [v["eval_loss"] for v in metrics(run)[1]]
             self.assertEqual((row["best"], row["last"]), (min(values), values[-1]))
         self.assertIn("diverged", done.out)
+        self.assertNotIn("all runs", done.out)
         alone = next(row for row in good if row["settings"] == ["optimizer.lr=0.1", "schedule.kind=cosine"] and row["seed"] == 1)
         self.succeed("trun", self.plan, "--data", self.data, "--steps", 20, "--seed", 1, "--set", "optimizer.lr=0.1", "--set",
                      "schedule.kind=cosine", "--no-release", "--out", "alone")
@@ -79,6 +80,15 @@ class Search(EndToEnd):
         again = json.loads((self.folder / "killed" / "summary.json").read_text())
         self.assertEqual([(row["settings"], row["seed"], row["best"]) for row in again],
                          [(row["settings"], row["seed"], row["best"]) for row in summary])
+
+    def test_what_all_runs_have_is_said_once(self):
+        self.prepare()
+        done = self.succeed("trun", "sweep", self.plan, "--data", self.data, "--steps", 3, "--no-release", "--seed", 5, "--out", "s", "--set",
+                            "optimizer.lr=0.01,0.1", "--set", "schedule.kind=cosine")
+        lines = done.out.splitlines()
+        self.assertEqual(lines[0], "all runs: schedule.kind=cosine, seed 5")
+        self.assertEqual(sorted(line.split()[0] for line in lines[2:]), ["optimizer.lr=0.01", "optimizer.lr=0.1"])
+        self.assertNotIn("cosine", "".join(lines[1:]))
 
     def test_wrong_words(self):
         self.prepare()

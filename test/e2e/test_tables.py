@@ -126,6 +126,18 @@ class Tables(EndToEnd):
         self.assertEqual([line[0] for line in lines[1:]], SPECIES)
         self.assertEqual([sum(map(int, line[1:])) for line in lines[1:]], np.bincount(LABELS).tolist())
 
+    def test_predictions_name_the_classes(self):
+        """The columns of scores have the run's names, in its order; without a run they are numbered."""
+        run = self.train(self.plan, self.write("d.csv", csv()), steps=12)
+        inputs = self.write("i.csv", csv(species=False))
+        self.succeed("trun", "predict", self.plan, "--inputs", inputs, "--outputs", "p.csv", "--from", run)
+        self.succeed("trun", "predict", self.plan, "--inputs", inputs, "--outputs", "p.npz", "--from", run)
+        lines = [line.split(",") for line in (self.folder / "p.csv").read_text().splitlines()]
+        self.assertEqual(lines[0], [f"logits.{name}" for name in SPECIES])
+        np.testing.assert_array_equal(np.array(lines[1:], np.float32), np.load(self.folder / "p.npz")["logits"])
+        self.succeed("trun", "predict", self.plan, "--inputs", inputs, "--outputs", "q.csv")
+        self.assertEqual((self.folder / "q.csv").read_text().splitlines()[0], ",".join(f"logits.{i}" for i in range(CLASSES)))
+
     def test_standardise(self):
         far = (X * [1, 100, 0.01] + [5, -300, 7]).astype(np.float64)
         data = self.write("d.csv", csv(x=far))

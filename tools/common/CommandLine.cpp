@@ -91,6 +91,13 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
     arguments.status = wrongUsage(app, fmt::format("unknown option '{}'{}", *option, advice));
   } else if (!extras.empty()) {
     arguments.status = wrongUsage(app, fmt::format("unexpected argument '{}'", extras.front()));
+  } else {
+    for (const CLI::Option *given : app.get_options())
+      for (const std::string &value : given->results())
+        if (value.empty()) // as of a variable that a script never set
+          arguments.status = wrongUsage(
+              app, fmt::format("{}: the value is empty: give one{}", given->get_name(),
+                               given->get_required() ? "" : ", or leave the option out"));
   }
   return arguments;
 }

@@ -2,6 +2,7 @@
 #include "runtime/registry/DeviceRegistry.h"
 #include "support/MachineMemory.h"
 #include "support/PlanNames.h"
+#include "support/ShortText.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/Duration.h"
 #include "tools/common/MemorySize.h"
@@ -9,6 +10,7 @@
 #include "tools/trun/Commands.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstring>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -17,11 +19,27 @@ using namespace tcc;
 using namespace tcc::tools;
 
 namespace {
+constexpr std::string_view kEpoch = "epoch"; ///< of --eval-every
+
+/// A number of updates, if the text is one.
+std::optional<uint64_t> countOf(const std::string &text) {
+  uint64_t count = 0;
+  auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), count);
+  const bool whole = problem == std::errc() && end == text.data() + text.size() && count <= uint64_t(INT64_MAX);
+  return whole ? std::optional(count) : std::nullopt;
+}
+
+std::string checkInterval(const std::string &text) {
+  return text == kEpoch || countOf(text)
+             ? ""
+             : fmt::format("must be a number of updates, at least 0, or `epoch`, not {}", shortened(text));
+}
+
 struct Raw {
   int64_t workers = -1, processes = 0;
   bool noRelease = false, shuffle = false, noShuffle = false;
-  int64_t steps = -1, epochs = -1, seed = -1, checkpointEvery = -1, evalEvery = -1, logEvery = -1;
-  std::string budget, maxTime, names;
+  int64_t steps = -1, epochs = -1, seed = -1, checkpointEvery = -1, logEvery = -1;
+  std::string budget, maxTime, names, evalEvery;
 };
 
 void addBudget(CLI::App &app, Raw &raw) {
@@ -96,8 +114,9 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_flag("--no-shuffle", raw.noShuffle, "read in order, and start over at the end")->excludes(shuffle);
   app.add_option("--seed", raw.seed, "seed of the sample order and of random numbers (dropout); default: the recipe's")
       ->check(checkNotNegative);
-  app.add_option("--eval-every", raw.evalEvery, "updates between evaluations; default: at the end")
-      ->check(checkNotNegative);
+  app.add_option("--eval-every", raw.evalEvery,
+                 "updates between evaluations, or `epoch`: at each epoch's end; default: at the end")
+      ->check(checkInterval);
   app.add_option("--checkpoint-every", raw.checkpointEvery,
                  "updates between checkpoints, in addition to one every 15 minutes (checkpoint.every_minutes), before "
                  "evaluations and at the end; 0: only before evaluations and at the end")
@@ -229,9 +248,12 @@ std::optional<int> check(Options &options, const Raw &raw) {
     train.steps = static_cast<uint64_t>(raw.steps);
   if (raw.epochs >= 0)
     train.epochs = static_cast<uint64_t>(raw.epochs);
-  for (auto [given, into] : {std::pair(raw.evalEvery, &train.evalEvery), std::pair(raw.logEvery, &train.logEvery)})
-    if (given >= 0)
-      *into = static_cast<uint64_t>(given);
+  if (raw.evalEvery == kEpoch)
+    train.evalEvery = runtime::EvaluationInterval::epochs();
+  else if (!raw.evalEvery.empty())
+    train.evalEvery = *countOf(raw.evalEvery);
+  if (raw.logEvery >= 0)
+    train.logEvery = static_cast<uint64_t>(raw.logEvery);
   if (!raw.maxTime.empty()) {
     Expected<double> seconds = parseDuration("--max-time", raw.maxTime);
     if (!seconds)

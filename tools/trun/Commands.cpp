@@ -87,6 +87,7 @@ struct Prepared {
   Session session;
   EntryData data;
   std::unique_ptr<EntryRunner> runner;
+  DataNotes notes; ///< of the run that the weights are of
 };
 
 Expected<Prepared> prepare(const Options &options, const std::string &entryName, const std::string &dataPath) {
@@ -143,7 +144,7 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
     return data.status();
   if (Status status = checkClasses(notes, *data->dataset, run); !status.ok())
     return status;
-  Prepared prepared{session.take(), data.take(), nullptr};
+  Prepared prepared{session.take(), data.take(), nullptr, std::move(notes)};
   prepared.runner = std::make_unique<EntryRunner>(*prepared.session.device, *entry);
   prepared.runner->setSeed(prepared.session.training.seed());
   return prepared;
@@ -172,13 +173,13 @@ std::string confusionCsv(const Evaluation &evaluation, const std::vector<std::st
 }
 
 /// The names of the target's classes: those of class folders, or of the texts of its column; empty: numbers alone.
-std::vector<std::string> classNames(const Prepared &prepared) {
-  const Dataset &dataset = *prepared.data.dataset;
+std::vector<std::string> classNames(const Prepared &prepared, const ColumnFacts &facts,
+                                    const std::vector<std::string> &folders) {
   const std::string &target = prepared.session.training.target();
   const auto &map = prepared.session.data.map();
   const auto column = map.find(target);
-  const auto texts = dataset.facts.categories.find(column == map.end() ? target : column->second);
-  return texts == dataset.facts.categories.end() ? dataset.classes : texts->second;
+  const auto texts = facts.categories.find(column == map.end() ? target : column->second);
+  return texts == facts.categories.end() ? folders : texts->second;
 }
 
 Status evalCommand(const Options &options) {
@@ -196,9 +197,11 @@ Status evalCommand(const Options &options) {
   progress.clear();
   if (!result)
     return result.status();
+  const Dataset &dataset = *prepared->data.dataset;
   if (with.confusion)
-    if (Status status =
-            writeFileAtomically(options.confusion, confusionCsv(*result, classNames(*prepared)), OwnFile::Confusion);
+    if (Status status = writeFileAtomically(
+            options.confusion, confusionCsv(*result, classNames(*prepared, dataset.facts, dataset.classes)),
+            OwnFile::Confusion);
         !status.ok())
       return status;
   nlohmann::ordered_json line;
@@ -218,7 +221,13 @@ Status predictCommand(const Options &options) {
   if (Status status = checkPlace(options.outputs, *format); !status.ok())
     return status;
   auto prepared = prepare(options, entries::kPredict, options.inputs);
-  return prepared ? predict(*prepared->runner, *prepared->data.reader, options.outputs, *format) : prepared.status();
+  if (!prepared)
+    return prepared.status();
+  // Of the run: the inputs need not hold the target.
+  std::vector<std::string> names;
+  if (predictsClasses(prepared->session))
+    names = classNames(*prepared, prepared->notes.facts, prepared->notes.classes.value_or(std::vector<std::string>()));
+  return predict(*prepared->runner, *prepared->data.reader, options.outputs, *format, names);
 }
 
 Status gradientsCommand(const Options &options) {
@@ -413,8 +422,7 @@ Status trainCommand(const Options &options) {
     if (!removed)
       return removed.status();
     if (!*removed)
-      return error("{}: exists already; give another --out, or go on with it by --resume {}", trainOptions.out,
-                   trainOptions.out);
+      return runExists(trainOptions.out);
     tell(options, fmt::format("note: {}: it broke off before its first checkpoint, and begins anew", trainOptions.out));
     return Status();
   };

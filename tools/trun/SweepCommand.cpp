@@ -168,8 +168,21 @@ public:
   }
 
 private:
-  static std::string wordsOf(const Trial &trial) {
-    return fmt::format("{}{}seed {}", fmt::join(trial.settings, ", "), trial.settings.empty() ? "" : ", ", trial.seed);
+  static std::vector<std::string> wordListOf(const Trial &trial) {
+    std::vector<std::string> words = trial.settings;
+    words.push_back(fmt::format("seed {}", trial.seed));
+    return words;
+  }
+  static std::string wordsOf(const Trial &trial) { return fmt::format("{}", fmt::join(wordListOf(trial), ", ")); }
+
+  /// What all trials have, where they are several and differ in something: a table need not repeat it.
+  std::vector<std::string> sharedWords() const {
+    std::vector<std::string> shared = wordListOf(trials.front());
+    for (const Trial &trial : trials)
+      std::erase_if(shared, [words = wordListOf(trial)](const std::string &word) {
+        return std::find(words.begin(), words.end(), word) == words.end();
+      });
+    return shared.size() == wordListOf(trials.front()).size() ? std::vector<std::string>() : shared;
   }
 
   static bool holdsFoldersAlone(const std::string &folder) {
@@ -274,8 +287,13 @@ private:
     nlohmann::ordered_json summary = nlohmann::ordered_json::array();
     report::Table table("<>><", {"settings", "best " + goal.name, "last", "run"});
     auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };
+    const std::vector<std::string> shared = sharedWords();
     for (const Trial &trial : trials) {
-      table.add({wordsOf(trial), trial.diverged ? "diverged" : number(trial.best), number(trial.last), trial.run});
+      std::vector<std::string> own = wordListOf(trial);
+      std::erase_if(own, [&](const std::string &word) {
+        return std::find(shared.begin(), shared.end(), word) != shared.end();
+      });
+      table.add({fmt::format("{}", fmt::join(own, ", ")), trial.diverged ? "diverged" : number(trial.best), number(trial.last), trial.run});
       summary.push_back({{"settings", trial.settings},
                          {"seed", trial.seed},
                          {"metric", goal.name},
@@ -284,7 +302,7 @@ private:
                          {"diverged", trial.diverged},
                          {"run", trial.run}});
     }
-    printText(table.text());
+    printText((shared.empty() ? "" : fmt::format("all runs: {}\n", fmt::join(shared, ", "))) + table.text());
     return writeFileAtomically(options.train.out + "/summary.json", jsonText(summary, 1) + "\n", OwnFile::Summary);
   }
 

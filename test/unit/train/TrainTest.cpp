@@ -228,7 +228,9 @@ TEST_F(Train, TensorBoardReadsTheEvents) {
 TEST_F(Train, Refusals) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
   std::filesystem::create_directory(at("there"));
-  expectError(train(plan, options(data, 1, "there")), {"there", "--resume"});
+  expectError(train(plan, options(data, 1, "there")), {"there: exists already, and is empty", "rmdir"});
+  std::filesystem::create_directory(at("there/checkpoints"));
+  expectError(train(plan, options(data, 1, "there")), {"there: exists already", "--resume"});
   expectError(train(plan, options(writeRegressionData(at("few.safetensors"), 3), 1, "a")),
               {"few.safetensors", "3", "4"});
   TrainOptions padded = options(data, 1, "b");
