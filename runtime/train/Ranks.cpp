@@ -3,7 +3,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Shards.h"
-#include "runtime/train/Resume.h"
+#include "runtime/train/DataChecksum.h"
 
 #include <algorithm>
 #include <sstream>
@@ -63,12 +63,11 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
   if (run.record.data) {
     add("samples of the data", run.record.data->samples);
     add("batches of an epoch", run.record.data->epochBatches);
-    add("checksum of the data", fmt::format("{:016x}", run.record.data->fingerprint));
+    add("checksum of the data", fmt::format("{:016x}", dataChecksum(run.batches->reader())));
   }
   if (run.evaluation) {
-    const DataRecord record = makeDataRecord(run.evaluation->data, 0, 0, 1);
-    add("samples of the evaluation data", record.samples);
-    add("checksum of the evaluation data", fmt::format("{:016x}", record.fingerprint));
+    add("samples of the evaluation data", run.evaluation->data.reader->samples());
+    add("checksum of the evaluation data", fmt::format("{:016x}", dataChecksum(*run.evaluation->data.reader)));
     add("--eval-every", options.evalEvery.value_or(0).text());
   }
   add("seed", run.position.seed);

@@ -445,6 +445,13 @@ class Failures(Jobs):
         safetensors.numpy.save_file(data, self.folder / "other.safetensors")
         self.differing(self.words(data="other.safetensors"), "has checksum of the data")
 
+    def test_a_rank_with_one_other_value_is_named(self):
+        data = {key: value.copy() for key, value in safetensors.numpy.load_file(self.data).items()}
+        first = sorted(data)[0]
+        data[first].reshape(-1).view(np.uint8)[data[first].nbytes // 3] ^= 1
+        safetensors.numpy.save_file(data, self.folder / "other.safetensors")
+        self.differing(self.words(data="other.safetensors"), "has checksum of the data")
+
     def test_a_rank_with_another_seed_is_named(self):
         self.differing(self.words("--seed", 4), "has seed 4, rank 0 has 0")
 

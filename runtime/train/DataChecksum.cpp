@@ -1,0 +1,81 @@
+//===- DataChecksum.cpp - do ranks read the same data? ---------------------===//
+#include "runtime/train/DataChecksum.h"
+#include "runtime/plan/DType.h"
+#include "runtime/plan/PlanFile.h"
+
+#include <algorithm>
+#include <filesystem>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+namespace {
+constexpr uint64_t kMostBytes = 256 << 20, kPiece = 4096;
+constexpr uint64_t kMostCopied = 32 << 20, kMostSamples = 1 << 16, kMostComputed = 64, kMostFiles = 4096;
+
+uint64_t mixed(uint64_t a, uint64_t b) {
+  const uint64_t pair[2] = {a, b};
+  return plan::hashBytes(pair, sizeof(pair));
+}
+
+/// Calls `take` with `most` numbers below `count`, or with all where these are fewer: one from each of equal parts, at
+/// a place that looks random, so that data with a period are not always met at the same phase. The first and the last
+/// are among them.
+template <typename Take> void forEachOf(uint64_t count, uint64_t most, Take take) {
+  if (count <= most) {
+    for (uint64_t i = 0; i < count; ++i)
+      take(i);
+    return;
+  }
+  for (uint64_t i = 0; i < most; ++i) {
+    const auto begin = static_cast<uint64_t>(static_cast<unsigned __int128>(i) * count / most);
+    const auto end = static_cast<uint64_t>(static_cast<unsigned __int128>(i + 1) * count / most);
+    take(i == 0 ? 0 : i + 1 == most ? count - 1 : begin + mixed(i, count) % (end - begin));
+  }
+}
+
+uint64_t checksumOf(std::span<const std::byte> bytes, uint64_t most) {
+  if (bytes.size() <= most)
+    return plan::hashBytes(bytes.data(), bytes.size());
+  uint64_t sum = bytes.size();
+  const uint64_t pieces = (bytes.size() + kPiece - 1) / kPiece;
+  forEachOf(pieces, std::max<uint64_t>(most / kPiece, 2), [&](uint64_t i) {
+    const auto piece = bytes.subspan(i * kPiece, std::min<uint64_t>(kPiece, bytes.size() - i * kPiece));
+    sum = mixed(sum, plan::hashBytes(piece.data(), piece.size()));
+  });
+  return sum;
+}
+
+uint64_t checksumOf(const Column &column) {
+  uint64_t sum = 0;
+  const uint64_t bytes = std::max<uint64_t>(column.sampleBytes(), 1);
+  const uint64_t most =
+      column.isComputed() ? kMostComputed : std::clamp<uint64_t>(kMostCopied / bytes, 2, kMostSamples);
+  std::vector<std::byte> sample(column.sampleBytes());
+  forEachOf(column.samples(), most, [&](uint64_t i) {
+    // One that cannot be read is found, and reported, when a batch needs it.
+    const bool read = column.read(i, sample.data()).ok();
+    sum = mixed(sum, read ? plan::hashBytes(sample.data(), sample.size()) : 0);
+  });
+  if (column.isComputed())
+    forEachOf(column.samples(), kMostFiles, [&](uint64_t i) {
+      std::error_code code;
+      if (const std::string place = column.place(i); !place.empty())
+        if (const uintmax_t size = std::filesystem::file_size(place, code); !code)
+          sum = mixed(sum, size);
+    });
+  return sum;
+}
+} // namespace
+
+uint64_t tcc::runtime::dataChecksum(const BatchReader &reader) {
+  const auto columns = reader.columns();
+  uint64_t sum = columns.size();
+  for (const auto &[input, column] : columns) {
+    const std::string type = plan::typeName(column->type());
+    sum = mixed(sum, plan::hashBytes(type.data(), type.size()));
+    const std::span<const std::byte> bytes = column->contiguous();
+    sum = mixed(sum, bytes.empty() ? checksumOf(*column) : checksumOf(bytes, kMostBytes / columns.size()));
+  }
+  return sum;
+}
