@@ -496,7 +496,7 @@ def DistributePass : Pass<"distribute", "::mlir::ModuleOp"> {
     Joins the all_reduce, reduce_scatter and all_gather ops of an entry that have one operand each to buckets of about
     `bucket-bytes`, in the order in which the program completes their operands. A bucket stands where its last operand is
     complete, so that gradients of the last layers need not wait for those of the first. Each kind and element type has
-    buckets of its own. Every rank has the same program, and so the same sequence of collectives; the sum of an element
+    buckets of its own, and so have all-reduces that other sums are computed from. Every rank has the same program, and so the same sequence of collectives; the sum of an element
     does not depend on its bucket.
 
     ```mlir

@@ -10,6 +10,7 @@
 #include "passes/Passes.h"
 #include "support/BytesText.h"
 
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -148,11 +149,13 @@ private:
 
   void joinSums(func::FuncOp function) {
     // A sum stands behind its operand, so that the order of the sums is that in which operands are complete.
-    llvm::MapVector<std::tuple<OperationName, Type, int64_t, int64_t>, Bucket> byKind;
+    const llvm::DenseSet<Operation *> awaited = awaitedSums(function);
+    llvm::MapVector<std::tuple<OperationName, Type, int64_t, int64_t, int64_t>, Bucket> byKind;
     for (Operation &op : function.getBody().front())
       if (isJoined(op)) {
         auto sum = dyn_cast<AllReduceOp>(op);
-        byKind[{op.getName(), elementTypeOf(op.getOperand(0)), sum ? int64_t(sum.getWithin()) : 0, acrossOf(&op)}]
+        byKind[{op.getName(), elementTypeOf(op.getOperand(0)), sum ? int64_t(sum.getWithin()) : 0, acrossOf(&op),
+                int64_t(awaited.contains(&op))}]
             .push_back(&op);
       }
     struct Counts {
@@ -187,6 +190,24 @@ private:
     }
     for (auto &[kind, counts] : counted)
       note(function, kind.first, kind.second != 0, counts.tensors, counts.bytes, counts.buckets);
+  }
+
+  /// All-reduces whose result another sum is computed from, as the gradients of several losses are from the losses'
+  /// denominators. In one bucket with a numerator, which needs all rows of the logits, they would make the gradients
+  /// wait for all rows, too.
+  static llvm::DenseSet<Operation *> awaitedSums(func::FuncOp function) {
+    llvm::DenseSet<Operation *> before, awaited; // asked, never iterated; `before`: ops that a sum follows from
+    for (Operation &op : llvm::reverse(function.getBody().front())) {
+      const bool reaches = llvm::any_of(op.getUsers(), [&](Operation *user) {
+        Operation *inBlock = function.getBody().front().findAncestorOpInBlock(*user);
+        return inBlock && (before.contains(inBlock) || isa<AllReduceOp, ReduceScatterOp>(inBlock));
+      });
+      if (reaches)
+        before.insert(&op);
+      if (reaches && isa<AllReduceOp>(op))
+        awaited.insert(&op);
+    }
+    return awaited;
   }
 
   /// Ranks of a node whose shards are summed across nodes; else 0.

@@ -144,6 +144,22 @@ class Chunks(EndToEnd):
         self.assertAlmostEqual(float(found["loss"]), loss, delta=2e-6 * loss)
         np.testing.assert_allclose(found["w"], dw, atol=1e-5 * np.abs(dw).max(), rtol=0)
 
+    def test_sample_weights_and_several_losses_between_ranks(self):
+        """The gradients of several losses wait for the denominators of all ranks, which need no logits."""
+        table = LOSS.replace("[loss]", "[[loss]]") + 'class_axis = -1\nsample_weight = "weight"\n'
+        model = language_model(self.folder / "m.onnx")
+        source = self.save("d.safetensors", **data(4), next=data(4)["labels"][::-1].copy(), weight=np.linspace(0.5, 2, 4 * BATCH, dtype=np.float32))
+        for name, tables in (("one", LOSS + 'class_axis = -1\nsample_weight = "weight"\n'),
+                             ("two", table + 'name = "a"\n' + table.replace('"labels"', '"next"') + 'name = "b"\nscale = 0.5\n')):
+            recipe = self.write("r.toml", tables + models.SGD + '[parallel]\nmode = "ddp"\n')
+            losses = {}
+            for kind, how in (("chunked", CHUNKED), ("whole", WHOLE)):
+                plan = self.compile(model, "--recipe", recipe, *how, "--entry", "train", plan=f"{name}-{kind}.tplan")
+                self.assertEqual([bool(self.notes(plan, note)) for note in ("chunked", "stored")], [kind == "chunked", False], (name, kind))
+                updates, _ = metrics(self.train(plan, source, "--nproc", 2, "--no-release", out=f"{name}-{kind}", steps=3))
+                losses[kind] = [line["loss"] for line in updates]
+            np.testing.assert_allclose(losses["chunked"], losses["whole"], rtol=1e-6)
+
     def test_logits_that_somebody_reads_are_stored_and_the_reader_is_named(self):
         """The graph's own loss is made of all logits at once: their mean is taken off."""
         nodes = [helper.make_node("MatMul", ["x", "w"], ["l"], "head"), helper.make_node("ReduceMean", ["l"], ["m"], "mean", keepdims=1),

@@ -29,3 +29,27 @@ func.func @step(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf3
   %cs = train.all_reduce(%c) : (tensor<8xf32>) -> tensor<8xf32>
   return %d, %bs, %cs, %hs : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xbf16>
 }
+
+// What other sums are computed from has a bucket of its own: %n, which @awaited's gradient needs, does not wait for %l.
+// CHECK-LABEL: func.func @awaited
+// CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<8xf32>, %[[Y:[a-z0-9]+]]: tensor<8xf32>
+// CHECK-NEXT: %[[N:.*]] = train.exp %[[Y]]
+// CHECK-NEXT: %[[L:.*]] = train.neg %[[X]]
+// CHECK-NEXT: %[[M:.*]] = train.abs %[[Y]]
+// CHECK-NEXT: %[[NS:.*]]:2 = train.all_reduce(%[[N]], %[[M]])
+// CHECK-NEXT: %[[G:.*]] = train.mul %[[X]], %[[NS]]#0
+// CHECK-NEXT: %[[GM:.*]] = train.mul %[[G]], %[[NS]]#1
+// CHECK-NEXT: %[[S:.*]]:2 = train.all_reduce(%[[L]], %[[GM]])
+// CHECK-NEXT: return %[[S]]#0, %[[S]]#1
+func.func @awaited(%x: tensor<8xf32>, %y: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>) attributes {train.entry = "step"} {
+  %n = train.exp %y : tensor<8xf32>
+  %ns = train.all_reduce(%n) : (tensor<8xf32>) -> tensor<8xf32>
+  %l = train.neg %x : tensor<8xf32>
+  %ls = train.all_reduce(%l) : (tensor<8xf32>) -> tensor<8xf32>
+  %m = train.abs %y : tensor<8xf32>
+  %ms = train.all_reduce(%m) : (tensor<8xf32>) -> tensor<8xf32>
+  %g = train.mul %x, %ns : tensor<8xf32>
+  %gm = train.mul %g, %ms : tensor<8xf32>
+  %gs = train.all_reduce(%gm) : (tensor<8xf32>) -> tensor<8xf32>
+  return %ls, %gs : tensor<8xf32>, tensor<8xf32>
+}
