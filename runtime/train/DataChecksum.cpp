@@ -68,14 +68,16 @@ uint64_t checksumOf(const Column &column) {
 }
 } // namespace
 
-uint64_t tcc::runtime::dataChecksum(const BatchReader &reader) {
-  const auto columns = reader.columns();
-  uint64_t sum = columns.size();
+uint64_t tcc::runtime::dataChecksum(const std::vector<std::pair<std::string, const Column *>> &columns) {
+  uint64_t sum = columns.size(), bytesInAll = 0;
+  for (const auto &[input, column] : columns)
+    bytesInAll += column->contiguous().size();
+  const uint64_t share = bytesInAll <= kMostBytes ? kMostBytes : kMostBytes / columns.size();
   for (const auto &[input, column] : columns) {
     const std::string type = plan::typeName(column->type());
     sum = mixed(sum, plan::hashBytes(type.data(), type.size()));
     const std::span<const std::byte> bytes = column->contiguous();
-    sum = mixed(sum, bytes.empty() ? checksumOf(*column) : checksumOf(bytes, kMostBytes / columns.size()));
+    sum = mixed(sum, bytes.empty() ? checksumOf(*column) : checksumOf(bytes, share));
   }
   return sum;
 }

@@ -63,11 +63,11 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
   if (run.record.data) {
     add("samples of the data", run.record.data->samples);
     add("batches of an epoch", run.record.data->epochBatches);
-    add("checksum of the data", fmt::format("{:016x}", dataChecksum(run.batches->reader())));
+    add("checksum of the data", fmt::format("{:016x}", dataChecksum(run.batches->reader().columns())));
   }
   if (run.evaluation) {
     add("samples of the evaluation data", run.evaluation->data.reader->samples());
-    add("checksum of the evaluation data", fmt::format("{:016x}", dataChecksum(*run.evaluation->data.reader)));
+    add("checksum of the evaluation data", fmt::format("{:016x}", dataChecksum(run.evaluation->data.reader->columns())));
     add("--eval-every", options.evalEvery.value_or(0).text());
   }
   add("seed", run.position.seed);
