@@ -69,6 +69,19 @@ class Told(Runs):
         for part in ("finished after update 40", "waiting for data", "waiting for checkpoints", f"{updates[-1]['loss']:.6g}"):
             self.assertIn(part, text)
 
+    def test_tables_fit_into_60_columns(self):
+        run = self.finished()
+        # As large as numbers and units get.
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        for line in lines:
+            if "checkpoint_bytes" in line:
+                line.update(checkpoint_bytes=1023 * 1024 + 900, checkpoint_waited_seconds=0.0987654, checkpoint_seconds=59.94)
+        (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        rows = [re.sub(" +$", "", line) for line in self.succeed("trun", "report", run, env={"COLUMNS": ""}).out.splitlines() if line.startswith("  ")]
+        self.assertTrue(any(row.endswith("best") for row in rows), rows)
+        self.assertLessEqual(max(map(len, rows)), 60, rows)
+        self.assertEqual([line for line in self.succeed("trun", "report", run, env={"COLUMNS": "60"}).out.splitlines() if line.startswith("  ")][-len(rows):], rows)
+
     def test_long_runs_are_put_together_without_loss(self):
         run, (updates, _) = self.finished(), metrics(self.folder / "run")
         lines = (run / "metrics.jsonl").read_text().splitlines()

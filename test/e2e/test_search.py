@@ -83,11 +83,15 @@ class Search(EndToEnd):
 
     def test_what_all_runs_have_is_said_once(self):
         self.prepare()
-        done = self.succeed("trun", "sweep", self.plan, "--data", self.data, "--steps", 3, "--no-release", "--seed", 5, "--out", "s", "--set",
-                            "optimizer.lr=0.01,0.1", "--set", "schedule.kind=cosine")
+        words = ("trun", "sweep", self.plan, "--data", self.data, "--steps", 3, "--no-release", "--seed", 5, "--out", "s", "--set",
+                 "optimizer.lr=0.01,0.1", "--set", "schedule.kind=cosine")
+        done = self.succeed(*words)
         lines = done.out.splitlines()
         self.assertEqual(lines[0], "all runs: schedule.kind=cosine, seed 5")
-        self.assertEqual(sorted(line.split()[0] for line in lines[2:]), ["optimizer.lr=0.01", "optimizer.lr=0.1"])
+        self.assertEqual(lines[1].split(), ["best", "loss", "last", "run", "settings"])
+        self.assertEqual(sorted(line.split()[2:] for line in lines[2:]), [["s/1", "optimizer.lr=0.01"], ["s/2", "optimizer.lr=0.1"]])
+        narrow = self.succeed(*words, env={"COLUMNS": "60"}).out.splitlines()
+        self.assertEqual(narrow[1:], lines[1:], "a row of a table is broken")
         self.assertNotIn("cosine", "".join(lines[1:]))
 
     def test_wrong_words(self):

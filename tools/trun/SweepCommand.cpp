@@ -285,7 +285,8 @@ private:
       return known != other ? known : known && goal.isBetter(a.best, b.best);
     });
     nlohmann::ordered_json summary = nlohmann::ordered_json::array();
-    report::Table table("<>><", {"settings", "best " + goal.name, "last", "run"});
+    // The widest column stands last: a narrow terminal breaks it, and no other.
+    report::Table table(">><<", {"best " + goal.name, "last", "run", "settings"});
     auto number = [](double value) { return std::isfinite(value) ? fmt::format("{:.6g}", value) : ""; };
     const std::vector<std::string> shared = sharedWords();
     for (const Trial &trial : trials) {
@@ -293,7 +294,8 @@ private:
       std::erase_if(own, [&](const std::string &word) {
         return std::find(shared.begin(), shared.end(), word) != shared.end();
       });
-      table.add({fmt::format("{}", fmt::join(own, ", ")), trial.diverged ? "diverged" : number(trial.best), number(trial.last), trial.run});
+      table.add({trial.diverged ? "diverged" : number(trial.best), number(trial.last), trial.run,
+                 fmt::format("{}", fmt::join(own, ", "))});
       summary.push_back({{"settings", trial.settings},
                          {"seed", trial.seed},
                          {"metric", goal.name},
