@@ -1,6 +1,6 @@
 //===- HostTensor.cpp - a tensor in host memory -----------------*- C++ -*-===//
 //
-// Elements are converted through APFloat where the host has no such type, so that rounding is to nearest even, once.
+// Numbers are rounded by APFloat where the host has no such type: to nearest even, once.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/HostTensor.h"
@@ -8,6 +8,8 @@
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/DialectResourceBlobManager.h"
 
+#include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -15,9 +17,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-int64_t elementBytes(Type elementType) {
-  return std::max<int64_t>(1, elementType.getIntOrFloatBitWidth() / 8);
-}
+int64_t elementBytes(Type elementType) { return std::max<int64_t>(1, elementType.getIntOrFloatBitWidth() / 8); }
 
 int64_t tensorBytes(Type tensorType) {
   // The largest number instead of a wrapped one: allocations and comparisons with limits fail then, as they must.
@@ -45,7 +45,8 @@ int64_t ravel(llvm::ArrayRef<int64_t> coordinates, llvm::ArrayRef<int64_t> shape
   return index;
 }
 
-HostTensor::HostTensor(RankedTensorType type) : tensorType(type), bytes(tensorBytes(type)) {}
+HostTensor::HostTensor(RankedTensorType type)
+    : tensorType(type), storage(storageOf(type.getElementType())), bytes(tensorBytes(type)) {}
 
 HostTensor HostTensor::fromAttribute(ElementsAttr value) {
   HostTensor tensor(cast<RankedTensorType>(value.getType()));
@@ -92,67 +93,126 @@ template <typename T> void store(char *bytes, int64_t index, T value) {
 }
 } // namespace
 
-double HostTensor::getDouble(int64_t index) const {
-  auto type = dyn_cast<FloatType>(elementType());
-  if (!type) {
-    int64_t value = getInt(index);
-    return elementType().isUnsignedInteger(64) ? double(uint64_t(value)) : double(value);
+HostTensor::Storage HostTensor::storageOf(Type elementType) {
+  if (isa<FloatType>(elementType))
+    return elementType.isF64()    ? Storage::F64
+           : elementType.isF32()  ? Storage::F32
+           : elementType.isBF16() ? Storage::BF16
+                                  : Storage::F16;
+  const bool isUnsigned = elementType.isUnsignedInteger();
+  switch (elementType.getIntOrFloatBitWidth()) {
+  case 1:
+    return Storage::I1;
+  case 8:
+    return isUnsigned ? Storage::U8 : Storage::I8;
+  case 16:
+    return isUnsigned ? Storage::U16 : Storage::I16;
+  case 32:
+    return isUnsigned ? Storage::U32 : Storage::I32;
+  default:
+    return isUnsigned ? Storage::U64 : Storage::I64;
   }
-  if (type.isF64())
+}
+
+namespace {
+/// Sign, five bits of exponent, ten of fraction.
+double fromF16(uint16_t bits) {
+  constexpr int kFractionBits = 10, kBias = 15, kSpecial = 31;
+  const int exponent = bits >> kFractionBits & kSpecial, fraction = bits & ((1 << kFractionBits) - 1);
+  double value;
+  if (exponent == kSpecial)
+    value = fraction ? std::numeric_limits<double>::quiet_NaN() : std::numeric_limits<double>::infinity();
+  else if (exponent == 0)
+    value = std::ldexp(fraction, 1 - kBias - kFractionBits);
+  else
+    value = std::ldexp(fraction + (1 << kFractionBits), exponent - kBias - kFractionBits);
+  return bits >> 15 ? -value : value;
+}
+
+double fromBF16(uint16_t bits) { return std::bit_cast<float>(uint32_t(bits) << 16); }
+
+uint16_t rounded(double value, const llvm::fltSemantics &semantics) {
+  llvm::APFloat result(value);
+  bool losesInfo;
+  result.convert(semantics, llvm::APFloat::rmNearestTiesToEven, &losesInfo);
+  return uint16_t(result.bitcastToAPInt().getZExtValue());
+}
+} // namespace
+
+double HostTensor::getDouble(int64_t index) const {
+  switch (storage) {
+  case Storage::F64:
     return load<double>(data(), index);
-  if (type.isF32())
+  case Storage::F32:
     return load<float>(data(), index);
-  llvm::APFloat value(type.getFloatSemantics(), llvm::APInt(16, load<uint16_t>(data(), index)));
-  return value.convertToDouble();
+  case Storage::BF16:
+    return fromBF16(load<uint16_t>(data(), index));
+  case Storage::F16:
+    return fromF16(load<uint16_t>(data(), index));
+  case Storage::U64:
+    return double(load<uint64_t>(data(), index));
+  default:
+    return double(getInt(index));
+  }
 }
 
 int64_t HostTensor::getInt(int64_t index) const {
-  Type type = elementType();
-  if (isa<FloatType>(type))
-    return int64_t(getDouble(index));
-  bool isUnsigned = type.isUnsignedInteger();
-  switch (type.getIntOrFloatBitWidth()) {
-  case 1:
+  switch (storage) {
+  case Storage::I1:
     return load<uint8_t>(data(), index) != 0;
-  case 8:
-    return isUnsigned ? load<uint8_t>(data(), index) : load<int8_t>(data(), index);
-  case 16:
-    return isUnsigned ? load<uint16_t>(data(), index) : load<int16_t>(data(), index);
-  case 32:
-    return isUnsigned ? int64_t(load<uint32_t>(data(), index)) : load<int32_t>(data(), index);
-  default:
+  case Storage::I8:
+    return load<int8_t>(data(), index);
+  case Storage::U8:
+    return load<uint8_t>(data(), index);
+  case Storage::I16:
+    return load<int16_t>(data(), index);
+  case Storage::U16:
+    return load<uint16_t>(data(), index);
+  case Storage::I32:
+    return load<int32_t>(data(), index);
+  case Storage::U32:
+    return load<uint32_t>(data(), index);
+  case Storage::I64:
+  case Storage::U64:
     return load<int64_t>(data(), index);
+  default:
+    return int64_t(getDouble(index));
   }
 }
 
 void HostTensor::setDouble(int64_t index, double value) {
-  auto type = dyn_cast<FloatType>(elementType());
-  if (!type)
-    return setInt(index, int64_t(value));
-  if (type.isF64())
+  switch (storage) {
+  case Storage::F64:
     return store(data(), index, value);
-  if (type.isF32())
+  case Storage::F32:
     return store(data(), index, float(value));
-  llvm::APFloat rounded(value);
-  bool losesInfo;
-  rounded.convert(type.getFloatSemantics(), llvm::APFloat::rmNearestTiesToEven, &losesInfo);
-  store(data(), index, uint16_t(rounded.bitcastToAPInt().getZExtValue()));
+  case Storage::BF16:
+    return store(data(), index, rounded(value, llvm::APFloat::BFloat()));
+  case Storage::F16:
+    return store(data(), index, rounded(value, llvm::APFloat::IEEEhalf()));
+  default:
+    return setInt(index, int64_t(value));
+  }
 }
 
 void HostTensor::setInt(int64_t index, int64_t value) {
-  if (isa<FloatType>(elementType()))
-    return setDouble(index, double(value));
-  switch (elementType().getIntOrFloatBitWidth()) {
-  case 1:
+  switch (storage) {
+  case Storage::I1:
     return store(data(), index, uint8_t(value & 1));
-  case 8:
+  case Storage::I8:
+  case Storage::U8:
     return store(data(), index, uint8_t(value));
-  case 16:
+  case Storage::I16:
+  case Storage::U16:
     return store(data(), index, uint16_t(value));
-  case 32:
+  case Storage::I32:
+  case Storage::U32:
     return store(data(), index, uint32_t(value));
-  default:
+  case Storage::I64:
+  case Storage::U64:
     return store(data(), index, value);
+  default:
+    return setDouble(index, double(value));
   }
 }
 

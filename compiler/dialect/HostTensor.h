@@ -1,7 +1,7 @@
 //===- HostTensor.h - a tensor in host memory -------------------*- C++ -*-===//
 //
 // The tensors of the naive evaluators: bytes in row-major order under an MLIR tensor type. Element access converts
-// through double or int64, slowly and safely.
+// through double or int64.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_HOSTTENSOR_H
@@ -43,7 +43,12 @@ public:
   size_t sizeBytes() const { return bytes.size(); }
 
 private:
+  /// The element type, as quick to ask for as each element needs it.
+  enum class Storage : uint8_t { F64, F32, BF16, F16, I1, I8, U8, I16, U16, I32, U32, I64, U64 };
+  static Storage storageOf(mlir::Type elementType);
+
   mlir::RankedTensorType tensorType;
+  Storage storage = Storage::F64;
   std::vector<char> bytes;
 };
 
