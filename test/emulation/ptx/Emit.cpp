@@ -144,7 +144,7 @@ Value *Emitter::get(const Operand &operand, unsigned bits) {
     unsigned width = entry.registers[operand.index].bits;
     if (width < bits)
       refuse(fmt::format("a register of {} bits where {} are read", width, bits));
-    Value *value = builder.CreateLoad(intType(width), registers[operand.index]);
+    Value *value = read(operand.index);
     if (operand.negated)
       value = builder.CreateNot(value);
     return builder.CreateTrunc(value, intType(bits));
@@ -224,6 +224,29 @@ void Emitter::set(const Operand &operand, Value *value, bool signExtend) {
     refuse(fmt::format("a result of {} bits for a register of {}", given, width));
   Value *wide = signExtend ? builder.CreateSExt(value, intType(width)) : builder.CreateZExt(value, intType(width));
   builder.CreateStore(wide, registers[operand.index]);
+  latest[operand.index] = {builder.GetInsertBlock(), wide};
+}
+
+/// What the block itself has written or read is known without another load.
+Value *Emitter::read(size_t index) {
+  auto &[block, value] = latest[index];
+  if (block != builder.GetInsertBlock()) {
+    block = builder.GetInsertBlock();
+    value = builder.CreateLoad(intType(entry.registers[index].bits), registers[index]);
+  }
+  return value;
+}
+
+/// A register needs no place unless a block reads what another one wrote. LLVM would find out as well, but in a time that
+/// grows with the number of places times that of blocks.
+void Emitter::dropPlacesWithoutLoads() {
+  for (AllocaInst *place : registers) {
+    if (llvm::any_of(place->users(), [](User *user) { return isa<LoadInst>(user); }))
+      continue;
+    for (User *user : llvm::make_early_inc_range(place->users()))
+      cast<StoreInst>(user)->eraseFromParent();
+    place->eraseFromParent();
+  }
 }
 
 /// Results in f32, f16 and bf16 that are NaN have one bit pattern, all ones but the sign; f64 keeps payloads (CUDA C++
@@ -278,6 +301,7 @@ void Emitter::prologue() {
                                          APInt::getSplat(entry.registers[i].bits,
                                                          APInt(4, 13).trunc(std::min(4u, entry.registers[i].bits)))),
                         registers[i]);
+  latest.resize(registers.size());
   carry = builder.CreateAlloca(builder.getInt1Ty());
   builder.CreateStore(builder.getFalse(), carry);
   factors = builder.CreateAlloca(ArrayType::get(builder.getInt32Ty(), kTileFactors + kTileSums));
@@ -330,7 +354,7 @@ void Emitter::instruction(const Instruction &instruction) {
   bool jumps = instruction.opcode == "bra"; // its guard chooses between two blocks itself
   if (instruction.guard < 0 || jumps)
     return dispatch();
-  Value *guard = builder.CreateLoad(builder.getInt1Ty(), registers[static_cast<size_t>(instruction.guard)]);
+  Value *guard = read(static_cast<size_t>(instruction.guard));
   if (instruction.guardNegated)
     guard = builder.CreateNot(guard);
   BasicBlock *then = BasicBlock::Create(context, "", function), *after = BasicBlock::Create(context, "", function);
@@ -363,6 +387,7 @@ Status Emitter::run() {
     }
     if (!builder.GetInsertBlock()->getTerminator())
       builder.CreateRetVoid();
+    dropPlacesWithoutLoads();
   } catch (Failure &failure) {
     return std::move(failure.status);
   }

@@ -132,7 +132,7 @@ void Emitter::branch() {
     builder.CreateBr(to);
     return;
   }
-  Value *guard = builder.CreateLoad(builder.getInt1Ty(), registers[static_cast<size_t>(now->guard)]);
+  Value *guard = read(static_cast<size_t>(now->guard));
   BasicBlock *after = BasicBlock::Create(context, "", function);
   now->guardNegated ? builder.CreateCondBr(guard, after, to) : builder.CreateCondBr(guard, to, after);
   builder.SetInsertPoint(after);

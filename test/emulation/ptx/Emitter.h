@@ -76,6 +76,8 @@ private:
 
   // Structure (Emit.cpp).
   void prologue();
+  void dropPlacesWithoutLoads();
+  llvm::Value *read(size_t index);
   void instruction(const Instruction &instruction);
   void dispatch();
   llvm::BasicBlock *label(std::string_view name);
@@ -161,6 +163,7 @@ private:
   llvm::Function *function = nullptr;
   llvm::Value *thread = nullptr, *parameters = nullptr;
   std::vector<llvm::AllocaInst *> registers;
+  std::vector<std::pair<llvm::BasicBlock *, llvm::Value *>> latest; ///< of each register, valid in that block
   llvm::AllocaInst *carry = nullptr, *factors = nullptr; ///< the latter: operands and results of a product of tiles
   std::map<std::string_view, llvm::Value *> localVariables;
   std::map<size_t, llvm::BasicBlock *> blocks; ///< by the index of their first instruction
