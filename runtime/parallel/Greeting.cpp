@@ -29,10 +29,6 @@ struct Answer {
   uint32_t welcome = 0, textBytes = 0;
 };
 
-template <typename T> std::span<const std::byte> bytesOf(const T &value) { return std::as_bytes(std::span(&value, 1)); }
-template <typename T> std::span<std::byte> bytesOf(T &value) { return std::as_writable_bytes(std::span(&value, 1)); }
-std::span<const std::byte> bytesOf(const std::string &text) { return std::as_bytes(std::span(text)); }
-
 constexpr const char *kAdvice = "give all ranks of a job the same secret (TRUN_JOB_SECRET_FILE or TRUN_JOB_SECRET)";
 
 /// Why two ends without the same secret do not come together.

@@ -19,17 +19,13 @@ enum Use : uint32_t { kWatch, kData };
 /// What rank 0 answers: a newcomer is refused, or is in the job with all others, or the job cannot begin.
 enum class Verdict : uint32_t { Refused, Accepted, Failed };
 /// Begins rank 0's answer on a watch connection; so many bytes follow.
-struct Answer {
+struct Decision {
   Verdict verdict = Verdict::Refused;
   uint32_t bytes = 0;
 };
 constexpr uint32_t kMostAnswer = 1 << 28;
 constexpr size_t kMostStrangers = 64; ///< that are heard at once, besides the ranks
 constexpr int kMostNotes = 20;
-
-std::span<const std::byte> bytesOf(const std::string &text) { return std::as_bytes(std::span(text)); }
-template <typename T> std::span<const std::byte> bytesOf(const T &value) { return std::as_bytes(std::span(&value, 1)); }
-template <typename T> std::span<std::byte> bytesOf(T &value) { return std::as_writable_bytes(std::span(&value, 1)); }
 
 /// Writes numbers as they are in memory, and texts behind their length.
 struct Packer {
@@ -85,7 +81,7 @@ bool hasEnded(const Descriptor &link) {
 
 /// Answers a watch connection.
 void answer(const Descriptor &link, Verdict verdict, const std::string &text, Deadline deadline) {
-  const Answer begin{verdict, static_cast<uint32_t>(text.size())};
+  const Decision begin{verdict, static_cast<uint32_t>(text.size())};
   if (sendAll(link, bytesOf(begin), deadline).ok())
     (void)sendAll(link, bytesOf(text), deadline);
 }
@@ -287,7 +283,7 @@ Status Meeting::join() {
     return link.status().withContext(context);
   // Rank 0 has begun to wait before this rank found it, so it answers or ends within as many seconds.
   const Deadline deadline = deadlineIn(seconds + 1);
-  Answer begin;
+  Decision begin;
   Status status = receiveAll(*link, bytesOf(begin), deadline);
   std::string text;
   if (status.ok()) {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 namespace tcc::runtime {
@@ -68,6 +69,16 @@ Descriptor acceptNow(const Descriptor &listener, int &problem);
 /// Error: the connection is closed, or the deadline has passed.
 Status sendAll(const Descriptor &socket, std::span<const std::byte> bytes, Deadline deadline, int wakes = -1);
 Status receiveAll(const Descriptor &socket, std::span<std::byte> bytes, Deadline deadline, int wakes = -1);
+/// What is sent of a value, or received into it: its bytes in memory; of a text, its characters.
+template <typename T>
+requires std::is_trivially_copyable_v<T> std::span<const std::byte> bytesOf(const T &value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+template <typename T>
+requires std::is_trivially_copyable_v<T> std::span<std::byte> bytesOf(T &value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+inline std::span<const std::byte> bytesOf(const std::string &text) { return std::as_bytes(std::span(text)); }
 /// Waits a moment before another try. False: the job has failed.
 bool pauseFor(double seconds, int wakes);
 

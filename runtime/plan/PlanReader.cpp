@@ -1,6 +1,7 @@
 //===- PlanReader.cpp - mapping and checking a plan file -----------------===//
 #include "runtime/plan/PlanFile.h"
 
+#include "runtime/plan/Preamble.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Variants.h"
@@ -14,10 +15,6 @@
 namespace tcc::plan {
 
 namespace {
-constexpr uint64_t kPreambleBytes = 16;
-constexpr uint64_t kMaxHeaderBytes = uint64_t(1) << 30;
-constexpr char kMagic[8] = {'T', 'C', 'C', 'P', 'L', 'A', 'N', '\0'};
-
 uint32_t readU32(const char *at) {
   uint32_t value;
   std::memcpy(&value, at, sizeof(value));
@@ -89,7 +86,7 @@ Expected<PlanReader> PlanReader::fromBuffer(std::string bytes, const std::string
 Status PlanReader::check() {
   const char *data = storage->data;
   uint64_t bytes = storage->bytes;
-  if (bytes < sizeof(kMagic) || std::memcmp(data, kMagic, sizeof(kMagic)) != 0)
+  if (!std::string_view(data, bytes).starts_with(kMagic))
     return error("not a plan: its first bytes are not those of a plan; give a file that tcc wrote");
   if (bytes < kPreambleBytes + sizeof(uint64_t))
     return error("header: the plan is cut short after {} bytes; compile again", bytes);

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Preamble.h"
 #include "support/AtomicFile.h"
 
 #define XXH_INLINE_ALL
@@ -17,8 +18,6 @@
 namespace tcc::plan {
 
 namespace {
-constexpr uint64_t kPreambleBytes = 16;
-constexpr uint64_t kMaxHeaderBytes = uint64_t(1) << 30;
 constexpr char kZeros[kAlignmentBytes] = {};
 
 uint64_t alignUp(uint64_t value) { return (value + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes; }
@@ -99,7 +98,7 @@ Expected<std::string> PlanWriter::makeHead(const Plan &plan, std::vector<uint64_
     }
     base = needed;
   }
-  std::string head("TCCPLAN\0", 8);
+  std::string head(kMagic);
   uint32_t version = kPlanFormatVersion, length = static_cast<uint32_t>(serialized.size());
   head.append(reinterpret_cast<const char *>(&version), 4).append(reinterpret_cast<const char *>(&length), 4);
   head += serialized;

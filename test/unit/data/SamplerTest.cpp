@@ -1,5 +1,6 @@
 //===- SamplerTest.cpp - orders are complete, different, and the same every time -===//
 #include "runtime/data/Sampler.h"
+#include "test/unit/data/Epochs.h"
 
 #include <algorithm>
 #include <gtest/gtest.h>
@@ -7,17 +8,7 @@
 #include <set>
 
 using namespace tcc::runtime;
-
-namespace {
-std::vector<uint64_t> epochOf(const Sampler &sampler, uint64_t epoch) {
-  std::vector<uint64_t> all, indices;
-  for (uint64_t batch = 0; batch < sampler.batchesPerEpoch(); ++batch) {
-    sampler.batchOf(epoch, batch, indices);
-    all.insert(all.end(), indices.begin(), indices.end());
-  }
-  return all;
-}
-} // namespace
+using namespace tcc::test;
 
 TEST(Permutation, IsOneForEverySize) {
   for (uint64_t count : {1, 2, 3, 4, 5, 16, 17, 100, 255, 256, 257, 1000}) {

@@ -1,6 +1,7 @@
 //===- ShardsTest.cpp - several files as one data set, and their order -------===//
 #include "runtime/data/Sampler.h"
 #include "test/unit/data/DataFixture.h"
+#include "test/unit/data/Epochs.h"
 #include "test/unit/data/SampleFiles.h"
 
 #include <algorithm>
@@ -130,14 +131,6 @@ TEST_F(Shards, WhatIsWrongIsNamed) {
 }
 
 namespace {
-std::vector<uint64_t> epochOf(const Sampler &sampler, uint64_t epoch) {
-  std::vector<uint64_t> all, indices;
-  for (uint64_t batch = 0; batch < sampler.batchesPerEpoch(); ++batch) {
-    sampler.batchOf(epoch, batch, indices);
-    all.insert(all.end(), indices.begin(), indices.end());
-  }
-  return all;
-}
 Sampler windowedSampler(uint64_t window, uint64_t seed = 3) {
   Sampler sampler(100, 100, 4, SampleOrder::Windowed, seed, false);
   sampler.setWindow({30, 0, 20, 50}, window);
