@@ -8,6 +8,7 @@
 #include <atomic>
 #include <functional>
 #include <iterator>
+#include <limits>
 #include <numeric>
 #include <thread>
 #include <utility>
@@ -163,8 +164,10 @@ Bytes wholePeak(const RematProblem &problem) {
 
 class Climb {
 public:
-  Climb(const Program &program, const FrontierOptions &options) : program(program), options(options) {
+  Climb(const Program &program, const FrontierOptions &options, Cost once) : program(program), options(options) {
     solver.work = options.work / (options.rungs + 1);
+    if (options.extraTime)
+      mostCost = Cost(double(once) * (1 + *options.extraTime));
   }
 
   std::vector<FrontierPoint> points;
@@ -185,6 +188,12 @@ public:
   /// Solves the budgets, given from most to least, in a view's order.
   void solve(const View &view, const std::vector<Bytes> &budgets);
 
+  /// The point's sequence that has the fewest bytes live at once.
+  Sequence smallest() const {
+    return std::min_element(points.begin(), points.end(), [](const auto &a, const auto &b) { return a.peak < b.peak; })
+        ->sequence;
+  }
+
   /// Packs those points with more work that could then take less than all that cost no more.
   void refine();
 
@@ -200,6 +209,10 @@ private:
     const Cost cost = costOf(program, sequence);
     return {std::move(sequence), peak, cost};
   }
+
+  /// A solution as the program's sequence; of two ways to make results the one of less peak, the other to `asTheyAre`.
+  void addCandidates(const View &view, const RematSolution &solution, std::vector<Candidate> &candidates,
+                     std::vector<Candidate> &asTheyAre);
 
   /// Adds a copy of each candidate without its needless repeats. The candidate stays, too: it may pack into less, since
   /// its values live shorter.
@@ -221,46 +234,64 @@ private:
 
   const Program &program;
   const FrontierOptions &options;
+  Cost mostCost = std::numeric_limits<Cost>::max();
 };
 
+void Climb::addCandidates(const View &view, const RematSolution &solution, std::vector<Candidate> &candidates,
+                          std::vector<Candidate> &asTheyAre) {
+  candidates.push_back(candidateOf(view.sequence(solution.schedule)));
+  if (!check(candidates.back().sequence))
+    return;
+  // The schedule may have had a reason to make results apart.
+  if (Sequence apart = view.sequence(solution.schedule, false); apart != candidates.back().sequence)
+    if (Candidate other = candidateOf(std::move(apart)); other.peak < candidates.back().peak) {
+      if (!check(other.sequence))
+        return;
+      asTheyAre.push_back(std::exchange(candidates.back(), std::move(other)));
+    }
+}
+
 void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
-  // Each rung is solved for itself: several at a time, the same whatever the number of threads.
+  // Each rung is solved for itself: several at a time, the same whatever the number of threads. Where costs have a
+  // limit, smaller budgets are left alone once a group of them costs more.
+  constexpr size_t kGroup = 4;
+  const size_t group = options.extraTime ? kGroup : budgets.size();
   std::vector<RematSolution> solved(budgets.size() + 1);
-  inParallel(solved.size(), [&](size_t i) {
-    solved[i] = i < budgets.size() ? rematerialize(view.problem, budgets[i], solver)
-                                   : improve(view.problem, view.least.peak, view.least.schedule, solver);
-  });
-  // A repaired schedule for more memory is often better than one found from scratch.
+  std::vector<Candidate> candidates, asTheyAre;
   const RematSolution *last = nullptr;
-  for (size_t i = 0; i < budgets.size(); ++i) {
-    if (last && (!solved[i].feasible || solved[i].cost > last->cost + last->cost / 32))
-      if (RematSolution repaired = repair(view.problem, budgets[i], last->schedule);
-          repaired.feasible && (!solved[i].feasible || repaired.cost < solved[i].cost))
-        solved[i] = std::move(repaired);
-    if (solved[i].feasible)
-      last = &solved[i];
+  bool isTooDear = false;
+  for (size_t begin = 0; begin < budgets.size() && !isTooDear; begin += group) {
+    const size_t end = std::min(begin + group, budgets.size());
+    inParallel(end - begin + (end == budgets.size()), [&](size_t i) {
+      solved[begin + i] = begin + i < budgets.size()
+                              ? rematerialize(view.problem, budgets[begin + i], solver)
+                              : improve(view.problem, view.least.peak, view.least.schedule, solver);
+    });
+    // A repaired schedule for more memory is often better than one found from scratch.
+    for (size_t i = begin; i < end; ++i) {
+      if (last && (!solved[i].feasible || solved[i].cost > last->cost + last->cost / 32))
+        if (RematSolution repaired = repair(view.problem, budgets[i], last->schedule);
+            repaired.feasible && (!solved[i].feasible || repaired.cost < solved[i].cost))
+          solved[i] = std::move(repaired);
+      if (solved[i].feasible)
+        last = &solved[i];
+    }
+    std::vector<Candidate> found;
+    for (size_t i = begin; i < end + (end == budgets.size()); ++i)
+      if (solved[i].feasible)
+        addCandidates(view, solved[i], found, asTheyAre);
+    if (!error.empty())
+      return;
+    addWithoutNeedlessRepeats(found);
+    isTooDear = std::all_of(found.begin(), found.end(), [&](const Candidate &made) { return made.cost > mostCost; });
+    std::move(found.begin(), found.end(), std::back_inserter(candidates));
   }
   // Another order of less memory is looked for where there is less to begin with.
-  std::vector<Candidate> candidates, asTheyAre;
-  for (const RematSolution &solution : solved)
-    if (solution.feasible) {
-      candidates.push_back(candidateOf(view.sequence(solution.schedule)));
-      if (!check(candidates.back().sequence))
-        return;
-      // The schedule may have had a reason to make results apart.
-      if (Sequence apart = view.sequence(solution.schedule, false); apart != candidates.back().sequence)
-        if (Candidate other = candidateOf(std::move(apart)); other.peak < candidates.back().peak) {
-          if (!check(other.sequence))
-            return;
-          asTheyAre.push_back(std::exchange(candidates.back(), std::move(other)));
-        }
-    }
-  addWithoutNeedlessRepeats(candidates);
   std::vector<bool> orderly(candidates.size(), true);
   std::move(asTheyAre.begin(), asTheyAre.end(), std::back_inserter(candidates));
   orderly.resize(candidates.size(), false);
   add(packPromising(withOtherOrders(std::move(candidates), orderly), options.packingWork));
-  if (last)
+  if (last && !isTooDear)
     sweep(view, last->cost);
 }
 
@@ -277,7 +308,7 @@ std::vector<Climb::Candidate> Climb::withOtherOrders(std::vector<Candidate> cand
                                                      const std::vector<bool> &orderly) const {
   std::vector<std::vector<Candidate>> others(candidates.size());
   inParallel(candidates.size(), [&](size_t i) {
-    if (!orderly[i])
+    if (!orderly[i] || candidates[i].cost > mostCost)
       return;
     if (Sequence other = reordered(program, candidates[i].sequence, options.schedulingWork);
         other != candidates[i].sequence)
@@ -296,8 +327,10 @@ std::vector<Climb::Candidate> Climb::withOtherOrders(std::vector<Candidate> cand
 /// the others are left then.
 std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &candidates, uint64_t work) const {
   std::vector<FrontierPoint> made(candidates.size());
-  std::vector<size_t> waiting(candidates.size()), packedOnes;
-  std::iota(waiting.begin(), waiting.end(), size_t(0));
+  std::vector<size_t> waiting, packedOnes;
+  for (size_t i = 0; i < candidates.size(); ++i)
+    if (candidates[i].cost <= mostCost)
+      waiting.push_back(i);
   while (!waiting.empty()) {
     std::erase_if(waiting, [&](size_t i) {
       auto rulesOut = [&](const FrontierPoint &point) {
@@ -387,9 +420,9 @@ void Climb::refine() {
 } // namespace
 
 Frontier frontier(const Program &program, const FrontierOptions &options) {
-  Climb climb(program, options);
   Sequence once(program.instructions.size());
   std::iota(once.begin(), once.end(), 0);
+  Climb climb(program, options, costOf(program, once));
   auto evenly = [](Bytes most, Bytes least, unsigned count) {
     std::vector<Bytes> budgets;
     for (unsigned rung = 1; rung < count; ++rung)
@@ -412,10 +445,15 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
   if (given.least.peak < most && options.rungs) {
     climb.solve(given, evenly(most, given.least.peak, options.rungs));
     // Where another order of the same executions needs much less, that order is worth budgets of its own.
-    auto smallest = std::min_element(climb.points.begin(), climb.points.end(),
-                                     [](const FrontierPoint &a, const FrontierPoint &b) { return a.peak < b.peak; });
-    if (smallest->peak + (most - given.least.peak) / 8 < given.least.peak && climb.error.empty()) {
-      View other(program, firstExecutions(program, smallest->sequence));
+    Sequence smallest = climb.smallest();
+    if (options.extraTime)
+      // What costs more than wanted was not looked for, but its order may be the one in which less costs little.
+      if (Sequence least = reordered(program, withoutNeedlessRepeats(program, given.sequence(given.least.schedule)),
+                                     options.schedulingWork);
+          peakOf(program, least) < peakOf(program, smallest))
+        smallest = std::move(least);
+    if (peakOf(program, smallest) + (most - given.least.peak) / 8 < given.least.peak && climb.error.empty()) {
+      View other(program, firstExecutions(program, smallest));
       other.findLeast(climb.solver);
       if (other.least.peak < given.least.peak) {
         unsigned count = unsigned(double(options.rungs) * double(given.least.peak - other.least.peak) /

@@ -11,6 +11,7 @@
 
 #include "compiler/planning/Program.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct FrontierOptions {
   uint64_t refiningWork = 16'000'000;  ///< for each rung that better packing may make one to keep
   uint64_t schedulingWork = 5'000'000; ///< for each rung: other orders of what it executes
   uint64_t boundWork = 0;              ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
+  /// Points that cost more than this share above executing everything once are not looked for; none: all are.
+  std::optional<double> extraTime = std::nullopt;
 };
 
 struct Frontier {

@@ -33,6 +33,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 #include <unordered_set>
 #include <utility>
 
@@ -67,8 +68,8 @@ struct Sections {
   std::vector<Units> total;              ///< the sum of its items
   std::vector<Units> above;              ///< the least scratch above one of its items
 
-  explicit Sections(const PackingProblem &problem) {
-    // A section ends where a buffer dies and one was born since the section before.
+  /// The last times of the sections: where a buffer dies and one was born since the section before.
+  static std::vector<Time> endsOf(const PackingProblem &problem) {
     std::vector<Time> firsts, deaths;
     for (const PackingBuffer &buffer : problem.buffers) {
       firsts.push_back(buffer.first);
@@ -85,6 +86,16 @@ struct Sections {
       if (born > before)
         ends.push_back(death);
     }
+    return ends;
+  }
+
+  /// The sections of a buffer: from the first of the pair to before the second.
+  static std::pair<int, int> rangeOf(const PackingBuffer &buffer, const std::vector<Time> &ends) {
+    return {int(std::lower_bound(ends.begin(), ends.end(), buffer.first) - ends.begin()),
+            int(std::upper_bound(ends.begin(), ends.end(), buffer.last) - ends.begin())};
+  }
+
+  Sections(const PackingProblem &problem, const std::vector<Time> &ends) {
     members.resize(ends.size());
     births.resize(ends.size());
     total.assign(ends.size(), 0);
@@ -94,8 +105,7 @@ struct Sections {
       Item item;
       item.above = Units((aboveBuffers[items.size()] + problem.alignment - 1) / problem.alignment);
       item.size = Units((buffer.bytes + problem.alignment - 1) / problem.alignment);
-      item.begin = int(std::lower_bound(ends.begin(), ends.end(), buffer.first) - ends.begin());
-      item.end = int(std::upper_bound(ends.begin(), ends.end(), buffer.last) - ends.begin());
+      std::tie(item.begin, item.end) = rangeOf(buffer, ends);
       item.length = buffer.last - buffer.first + 1;
       for (int s = item.begin; s < item.end; ++s) {
         members[size_t(s)].push_back(int(items.size()));
@@ -506,16 +516,19 @@ SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t 
       answer.result = SearchResult::Infeasible;
       return answer;
     }
-  const Sections sections(problem);
-  Search search(sections, Units(capacity / problem.alignment));
-  search.stop = stop;
   // One pass over all sections is about what a search without a wrong turn costs per buffer. With less it cannot end.
+  const std::vector<Time> ends = Sections::endsOf(problem);
   uint64_t pass = 1;
-  for (const std::vector<int> &members : sections.members)
-    pass += members.size();
-  const uint64_t descent = pass * sections.items.size();
+  for (const PackingBuffer &buffer : problem.buffers) {
+    const auto [begin, end] = Sections::rangeOf(buffer, ends);
+    pass += uint64_t(end - begin);
+  }
+  const uint64_t descent = pass * problem.buffers.size();
   if (work < descent)
     return answer;
+  const Sections sections(problem, ends);
+  Search search(sections, Units(capacity / problem.alignment));
+  search.stop = stop;
   uint64_t limit = 4 * descent;
   for (uint64_t round = 0; answer.result == SearchResult::Exhausted; ++round, limit += limit / 2)
     for (size_t variant = 0; variant < 2 * std::size(kRules) * std::size(kOrders); ++variant) {

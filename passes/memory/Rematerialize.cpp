@@ -94,6 +94,8 @@ private:
   LogicalResult climb(std::vector<Ladder> &ladders) {
     planning::FrontierOptions options;
     options.rungs = rungs;
+    if (chosenByTime())
+      options.extraTime = extraTime;
     if (bounds)
       options.boundWork = options.work;
     std::vector<const planning::Program *> programs;

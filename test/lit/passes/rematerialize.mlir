@@ -3,7 +3,7 @@
 // RUN: not tcc-opt %s --rematerialize="budget-bytes=16383" 2>&1 | FileCheck %s --check-prefix=LITTLE
 // RUN: tcc-opt %s --rematerialize="variants=2" | FileCheck %s --check-prefix=VARIANTS
 // RUN: tcc-opt %s --rematerialize="extra-time=0.187 least-bytes=16384" | FileCheck %s --check-prefix=TIME
-// RUN: tcc-opt %s --rematerialize="extra-time=0.186 least-bytes=16384" | FileCheck %s --check-prefix=PLENTY
+// RUN: tcc-opt %s --rematerialize="extra-time=0.186 least-bytes=16384" | FileCheck %s --check-prefix=DEAR
 // RUN: tcc-opt %s --rematerialize="extra-time=0.187 least-bytes=16385" | FileCheck %s --check-prefix=SMALL
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(rematerialize{budget-bytes=16384},func.func(plan-memory))" | FileCheck %s --check-prefix=PACKED
 
@@ -29,11 +29,15 @@
 // PACKED-SAME: train.transient_bytes = 12288 : i64
 // PACKED: {train.offsets = array<i64: {{[0-9]+}}>, train.recompute}
 
-// Without a budget, a share of the time: 17205 is 1.2133 times the 14181 of executing everything once. Programs of few bytes are
-// not searched.
+// Without a budget, a share of the time: 17205 is 1.2133 times the 14181 of executing everything once. What is dearer is
+// not looked for, and programs of few bytes are not searched.
 // TIME-NOT: train.budget_bytes
 // TIME: chosen = false{{.*}}chosen = true
 // TIME: train.recompute
+// DEAR-NOT: chosen = false
+// DEAR: chosen = true
+// DEAR-NOT: chosen = false
+// DEAR-NOT: train.recompute
 // SMALL-NOT: train.frontier
 // SMALL-NOT: train.recompute
 

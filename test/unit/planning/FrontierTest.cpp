@@ -134,6 +134,35 @@ TEST(Frontier, PointsAreValidAndNoneDominatesAnother) {
   EXPECT_GT(bounded, 10) << "some bounds say more than that everything is executed once";
 }
 
+/// With a limit on time the ladder ends early, and nearly always with as little memory as the whole ladder has there.
+TEST(Frontier, WhatCostsTooMuchIsNotLookedFor) {
+  std::mt19937 random(6);
+  int shorter = 0, more = 0;
+  double sum = 0, sumOfWhole = 0;
+  for (int round = 0; round < 80; ++round) {
+    const Program program = randomProgram(random, 8 + below(random, 30));
+    FrontierOptions options = quick();
+    const std::vector<FrontierPoint> whole = frontier(program, options).points;
+    options.extraTime = 0.15;
+    const Frontier limited = frontier(program, options);
+    ASSERT_EQ(limited.error, "") << "round " << round;
+    const double most = 1.15 * double(whole.front().cost);
+    Bytes least = whole.front().bytes;
+    for (const FrontierPoint &point : whole)
+      if (double(point.cost) <= most)
+        least = std::min(least, point.bytes);
+    for (const FrontierPoint &point : limited.points)
+      EXPECT_LE(double(point.cost), most) << "round " << round;
+    sum += double(limited.points.back().bytes);
+    sumOfWhole += double(least);
+    more += limited.points.back().bytes > least;
+    shorter += limited.points.size() < whole.size();
+  }
+  EXPECT_LE(more, 3);
+  EXPECT_LE(sum, 1.002 * sumOfWhole);
+  EXPECT_GT(shorter, 15);
+}
+
 TEST(Frontier, WhatIsWrongWithPointsIsSaid) {
   std::mt19937 random(5);
   Program program;
