@@ -211,6 +211,10 @@ class InnerValues(EndToEnd):
             recipe = self.write("r.toml", table + more)
             self.refuse(1, [rf"error: r\.toml:{line}:1: {pattern}"], "tcc", self.model(), "--recipe", "r.toml")
 
+    def test_several_losses_may_be_of_values_inside_the_graph(self):
+        recipe = self.write("r.toml", '[[loss]]\nkind = "mse"\nof = "probabilities"\ntarget = "aim"\n\n[[loss]]\nkind = "cross_entropy"\nof = "scores"\ntarget = "labels"\n')
+        self.assertRegex(self.succeed("tcc", "gradcheck", self.model(), "--recipe", recipe).out, r"(\d+) of \1 gradients agree")
+
 
 class Lists(EndToEnd):
     def setUp(self):
