@@ -85,7 +85,7 @@ std::vector<Piece> cut(std::span<const Piece> pieces, uint64_t begin, uint64_t e
   return parts;
 }
 
-uint64_t bytesOf(std::span<const Piece> pieces) {
+uint64_t totalBytes(std::span<const Piece> pieces) {
   uint64_t bytes = 0;
   for (const Piece &piece : pieces)
     bytes += piece.bytes;
@@ -156,7 +156,7 @@ public:
 
   Status allReduce(std::span<const Piece> pieces, plan::DType dtype) override {
     Scope scope(*this);
-    const uint64_t width = plan::dtypeBytes(dtype), bytes = bytesOf(pieces);
+    const uint64_t width = plan::dtypeBytes(dtype), bytes = totalBytes(pieces);
     if (!canSum(dtype) || bytes % width != 0)
       return error("internal error: an all-reduce of {} bytes of {}", bytes, plan::dtypeName(dtype));
     begin(Kind::AllReduce, dtype, bytes);
@@ -184,8 +184,8 @@ public:
     std::vector<std::vector<Piece>> parts; // by rank
     for (uint32_t r = 0; r < size(); ++r) {
       parts.push_back(partsOf(wholes, r));
-      bytes += bytesOf(parts[r]);
-      most = std::max(most, bytesOf(parts[r]));
+      bytes += totalBytes(parts[r]);
+      most = std::max(most, totalBytes(parts[r]));
     }
     if (!canSum(dtype) || bytes % width != 0 || own.size() != wholes.size())
       return error("internal error: a reduce-scatter of {} bytes of {}", bytes, plan::dtypeName(dtype));
@@ -198,7 +198,7 @@ public:
     uint64_t at = 0;
     do {
       auto slice = [&](std::span<const Piece> pieces) {
-        return cut(pieces, std::min(at, bytesOf(pieces)), std::min(at + partBytes, bytesOf(pieces)));
+        return cut(pieces, std::min(at, totalBytes(pieces)), std::min(at + partBytes, totalBytes(pieces)));
       };
       const std::vector<Piece> mine = slice(parts[rank()]);
       Status status = addParts(
@@ -224,7 +224,7 @@ public:
 
   Status broadcast(std::span<const Piece> pieces, uint32_t root) override {
     Scope scope(*this);
-    begin(Kind::Broadcast, plan::DTYPE_NONE, bytesOf(pieces));
+    begin(Kind::Broadcast, plan::DTYPE_NONE, totalBytes(pieces));
     current.root = root;
     const std::vector<Piece> all(pieces.begin(), pieces.end()), none;
     return exchange([&](uint32_t) { return rank() == root ? all : none; },
@@ -319,13 +319,13 @@ private:
       }
       for (auto [transfer, parts] : {std::pair(&out, sent(peer)), std::pair(&in, received(peer))})
         transfer->parts.insert(transfer->parts.end(), parts.begin(), parts.end());
-      counted.sentBytes += bytesOf(out.parts);
-      counted.receivedBytes += bytesOf(in.parts);
+      counted.sentBytes += totalBytes(out.parts);
+      counted.receivedBytes += totalBytes(in.parts);
       transfers.push_back(std::move(out));
       transfers.push_back(std::move(in));
     }
     introduced = true;
-    std::erase_if(transfers, [](const Transfer &transfer) { return bytesOf(transfer.parts) == 0; });
+    std::erase_if(transfers, [](const Transfer &transfer) { return totalBytes(transfer.parts) == 0; });
     return transfers.empty() ? Status() : links->exchange(transfers);
   }
 
@@ -377,7 +377,7 @@ private:
   template <typename Sent, typename First>
   Status addParts(const std::vector<Piece> &own, const std::vector<Piece> &sums, plan::DType dtype, Sent &&sent,
                   First &&first) {
-    const uint64_t ranks = size(), bytes = bytesOf(own), stride = (bytes + 63) / 64 * 64;
+    const uint64_t ranks = size(), bytes = totalBytes(own), stride = (bytes + 63) / 64 * 64;
     auto received = [&](uint32_t peer) {
       std::vector<Piece> list = first(peer);
       if (bytes > 0)
