@@ -210,6 +210,8 @@ private:
     return {std::move(sequence), peak, cost};
   }
 
+  void repairFromMore(const View &view, Bytes budget, std::vector<RematSolution> &solved, size_t rung) const;
+
   /// A solution as the program's sequence; of two ways to make results the one of less peak, the other to `asTheyAre`.
   void addCandidates(const View &view, const RematSolution &solution, std::vector<Candidate> &candidates,
                      std::vector<Candidate> &asTheyAre);
@@ -225,6 +227,8 @@ private:
   std::vector<FrontierPoint> packPromising(const std::vector<Candidate> &candidates, uint64_t work) const;
   void add(std::vector<FrontierPoint> made) { std::move(made.begin(), made.end(), std::back_inserter(points)); }
   void sweep(const View &view, Cost above);
+  /// Within a limit on time all costs are the same.
+  bool isNoDearer(Cost a, Cost b) const { return options.extraTime || a <= b; }
   bool check(const Sequence &sequence) {
     std::string wrong = validate(program, sequence);
     if (!wrong.empty() && error.empty())
@@ -235,6 +239,8 @@ private:
   const Program &program;
   const FrontierOptions &options;
   Cost mostCost = std::numeric_limits<Cost>::max();
+  /// Where time has a limit: budgets solved, and candidates packed, side by side before it is asked what they rule out.
+  static constexpr size_t kRungsAtOnce = 4;
 };
 
 void Climb::addCandidates(const View &view, const RematSolution &solution, std::vector<Candidate> &candidates,
@@ -252,47 +258,75 @@ void Climb::addCandidates(const View &view, const RematSolution &solution, std::
 }
 
 void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
-  // Each rung is solved for itself: several at a time, the same whatever the number of threads. Where costs have a
-  // limit, smaller budgets are left alone once a group of them costs more.
-  constexpr size_t kGroup = 4;
-  const size_t group = options.extraTime ? kGroup : budgets.size();
-  std::vector<RematSolution> solved(budgets.size() + 1);
+  const size_t count = budgets.size();
+  const bool all = !options.extraTime;
+  std::vector<RematSolution> solved(count + 1); // and the least one
   std::vector<Candidate> candidates, asTheyAre;
-  const RematSolution *last = nullptr;
-  bool isTooDear = false;
-  for (size_t begin = 0; begin < budgets.size() && !isTooDear; begin += group) {
-    const size_t end = std::min(begin + group, budgets.size());
-    inParallel(end - begin + (end == budgets.size()), [&](size_t i) {
-      solved[begin + i] = begin + i < budgets.size()
-                              ? rematerialize(view.problem, budgets[begin + i], solver)
-                              : improve(view.problem, view.least.peak, view.least.schedule, solver);
+  // The budgets in [known, dear) may be the least one within the limit on time.
+  size_t known = 0, dear = count;
+  while (known < dear) {
+    std::vector<size_t> rungs;
+    const size_t most = all ? count : std::min(kRungsAtOnce, dear - known);
+    for (size_t i = 1; i <= most; ++i)
+      rungs.push_back(known + (dear - known) * i / most - 1);
+    if (rungs.back() + 1 == count)
+      rungs.push_back(count);
+    // Each rung is solved for itself: several at a time, the same whatever the number of threads.
+    inParallel(rungs.size(), [&](size_t i) {
+      solved[rungs[i]] = rungs[i] < count ? rematerialize(view.problem, budgets[rungs[i]], solver)
+                                          : improve(view.problem, view.least.peak, view.least.schedule, solver);
     });
-    // A repaired schedule for more memory is often better than one found from scratch.
-    for (size_t i = begin; i < end; ++i) {
-      if (last && (!solved[i].feasible || solved[i].cost > last->cost + last->cost / 32))
-        if (RematSolution repaired = repair(view.problem, budgets[i], last->schedule);
-            repaired.feasible && (!solved[i].feasible || repaired.cost < solved[i].cost))
-          solved[i] = std::move(repaired);
-      if (solved[i].feasible)
-        last = &solved[i];
+    size_t within = known;
+    for (size_t rung : rungs) {
+      if (rung < count)
+        repairFromMore(view, budgets[rung], solved, rung);
+      if (!solved[rung].feasible)
+        continue;
+      std::vector<Candidate> found;
+      addCandidates(view, solved[rung], found, asTheyAre);
+      if (!error.empty())
+        return;
+      if (!all)
+        addWithoutNeedlessRepeats(found);
+      if (rung < count &&
+          std::any_of(found.begin(), found.end(), [&](const Candidate &made) { return made.cost <= mostCost; }))
+        within = rung + 1;
+      std::move(found.begin(), found.end(), std::back_inserter(candidates));
     }
-    std::vector<Candidate> found;
-    for (size_t i = begin; i < end + (end == budgets.size()); ++i)
-      if (solved[i].feasible)
-        addCandidates(view, solved[i], found, asTheyAre);
-    if (!error.empty())
-      return;
-    addWithoutNeedlessRepeats(found);
-    isTooDear = std::all_of(found.begin(), found.end(), [&](const Candidate &made) { return made.cost > mostCost; });
-    std::move(found.begin(), found.end(), std::back_inserter(candidates));
+    if (all)
+      addWithoutNeedlessRepeats(candidates);
+    known = all ? count : within;
+    for (size_t rung : rungs)
+      if (rung >= known && rung < dear) {
+        dear = rung;
+        break;
+      }
   }
   // Another order of less memory is looked for where there is less to begin with.
   std::vector<bool> orderly(candidates.size(), true);
   std::move(asTheyAre.begin(), asTheyAre.end(), std::back_inserter(candidates));
   orderly.resize(candidates.size(), false);
   add(packPromising(withOtherOrders(std::move(candidates), orderly), options.packingWork));
-  if (last && !isTooDear)
-    sweep(view, last->cost);
+  if (known < count)
+    return;
+  for (size_t rung = count; rung-- > 0;)
+    if (solved[rung].feasible)
+      return sweep(view, solved[rung].cost);
+}
+
+/// A repaired schedule for more memory is often better than one found from scratch.
+void Climb::repairFromMore(const View &view, Bytes budget, std::vector<RematSolution> &solved, size_t rung) const {
+  for (size_t more = rung; more-- > 0;) {
+    const RematSolution &last = solved[more];
+    if (!last.feasible)
+      continue;
+    RematSolution &own = solved[rung];
+    if (!own.feasible || own.cost > last.cost + last.cost / 32)
+      if (RematSolution repaired = repair(view.problem, budget, last.schedule);
+          repaired.feasible && (!own.feasible || repaired.cost < own.cost))
+        own = std::move(repaired);
+    return;
+  }
 }
 
 void Climb::addWithoutNeedlessRepeats(std::vector<Candidate> &candidates) const {
@@ -334,7 +368,7 @@ std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &ca
   while (!waiting.empty()) {
     std::erase_if(waiting, [&](size_t i) {
       auto rulesOut = [&](const FrontierPoint &point) {
-        return point.cost <= candidates[i].cost && point.bytes <= candidates[i].peak;
+        return isNoDearer(point.cost, candidates[i].cost) && point.bytes <= candidates[i].peak;
       };
       return std::any_of(points.begin(), points.end(), rulesOut) ||
              std::any_of(packedOnes.begin(), packedOnes.end(), [&](size_t other) { return rulesOut(made[other]); });
@@ -343,9 +377,11 @@ std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &ca
     for (size_t i : waiting) {
       auto comesFirst = [&](size_t other) {
         const Candidate &a = candidates[other], &b = candidates[i];
-        return a.cost <= b.cost && a.peak <= b.peak && (a.cost < b.cost || a.peak < b.peak || other < i);
+        return isNoDearer(a.cost, b.cost) && a.peak <= b.peak &&
+               (!isNoDearer(b.cost, a.cost) || a.peak < b.peak || other < i);
       };
-      (std::none_of(waiting.begin(), waiting.end(), comesFirst) ? now : later).push_back(i);
+      const auto before = std::count_if(waiting.begin(), waiting.end(), comesFirst);
+      (before < (options.extraTime ? long(kRungsAtOnce) : 1) ? now : later).push_back(i);
     }
     inParallel(now.size(), [&](size_t i) { made[now[i]] = pointOf(candidates[now[i]].sequence, work); });
     packedOnes.insert(packedOnes.end(), now.begin(), now.end());
@@ -401,7 +437,7 @@ void Climb::refine() {
   std::vector<size_t> promising;
   for (size_t i = 0; i < points.size(); ++i) {
     auto isBeaten = [&, &point = points[i]](const FrontierPoint &other) {
-      return &other != &point && other.cost <= point.cost && other.bytes <= point.peak;
+      return &other != &point && isNoDearer(other.cost, point.cost) && other.bytes <= point.peak;
     };
     if (points[i].bytes > points[i].peak && points[i].packingWork < options.refiningWork &&
         std::none_of(points.begin(), points.end(), isBeaten))

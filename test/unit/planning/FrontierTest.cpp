@@ -159,7 +159,7 @@ TEST(Frontier, WhatCostsTooMuchIsNotLookedFor) {
     shorter += limited.points.size() < whole.size();
   }
   EXPECT_LE(more, 3);
-  EXPECT_LE(sum, 1.002 * sumOfWhole);
+  EXPECT_LE(sum, 1.005 * sumOfWhole);
   EXPECT_GT(shorter, 15);
 }
 
