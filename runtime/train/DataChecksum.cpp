@@ -13,11 +13,6 @@ namespace {
 constexpr uint64_t kMostBytes = 256 << 20, kPiece = 4096;
 constexpr uint64_t kMostCopied = 32 << 20, kMostSamples = 1 << 16, kMostComputed = 64, kMostFiles = 4096;
 
-uint64_t mixed(uint64_t a, uint64_t b) {
-  const uint64_t pair[2] = {a, b};
-  return plan::hashBytes(pair, sizeof(pair));
-}
-
 /// Calls `take` with `most` numbers below `count`, or with all where these are fewer: one from each of equal parts, at
 /// a place that looks random, so that data with a period are not always met at the same phase. The first and the last
 /// are among them.
@@ -30,7 +25,7 @@ template <typename Take> void forEachOf(uint64_t count, uint64_t most, Take take
   for (uint64_t i = 0; i < most; ++i) {
     const auto begin = static_cast<uint64_t>(static_cast<unsigned __int128>(i) * count / most);
     const auto end = static_cast<uint64_t>(static_cast<unsigned __int128>(i + 1) * count / most);
-    take(i == 0 ? 0 : i + 1 == most ? count - 1 : begin + mixed(i, count) % (end - begin));
+    take(i == 0 ? 0 : i + 1 == most ? count - 1 : begin + mixedChecksum(i, count) % (end - begin));
   }
 }
 
@@ -41,7 +36,7 @@ uint64_t checksumOf(std::span<const std::byte> bytes, uint64_t most) {
   const uint64_t pieces = (bytes.size() + kPiece - 1) / kPiece;
   forEachOf(pieces, std::max<uint64_t>(most / kPiece, 2), [&](uint64_t i) {
     const auto piece = bytes.subspan(i * kPiece, std::min<uint64_t>(kPiece, bytes.size() - i * kPiece));
-    sum = mixed(sum, plan::hashBytes(piece.data(), piece.size()));
+    sum = mixedChecksum(sum, plan::hashBytes(piece.data(), piece.size()));
   });
   return sum;
 }
@@ -55,18 +50,23 @@ uint64_t checksumOf(const Column &column) {
   forEachOf(column.samples(), most, [&](uint64_t i) {
     // One that cannot be read is found, and reported, when a batch needs it.
     const bool read = column.read(i, sample.data()).ok();
-    sum = mixed(sum, read ? plan::hashBytes(sample.data(), sample.size()) : 0);
+    sum = mixedChecksum(sum, read ? plan::hashBytes(sample.data(), sample.size()) : 0);
   });
   if (column.isComputed())
     forEachOf(column.samples(), kMostFiles, [&](uint64_t i) {
       std::error_code code;
       if (const std::string place = column.place(i); !place.empty())
         if (const uintmax_t size = std::filesystem::file_size(place, code); !code)
-          sum = mixed(sum, size);
+          sum = mixedChecksum(sum, size);
     });
   return sum;
 }
 } // namespace
+
+uint64_t tcc::runtime::mixedChecksum(uint64_t before, uint64_t next) {
+  const uint64_t pair[2] = {before, next};
+  return plan::hashBytes(pair, sizeof(pair));
+}
 
 uint64_t tcc::runtime::dataChecksum(const std::vector<std::pair<std::string, const Column *>> &columns) {
   uint64_t sum = columns.size(), bytesInAll = 0;
@@ -75,9 +75,9 @@ uint64_t tcc::runtime::dataChecksum(const std::vector<std::pair<std::string, con
   const uint64_t share = bytesInAll <= kMostBytes ? kMostBytes : kMostBytes / columns.size();
   for (const auto &[input, column] : columns) {
     const std::string type = plan::typeName(column->type());
-    sum = mixed(sum, plan::hashBytes(type.data(), type.size()));
+    sum = mixedChecksum(sum, plan::hashBytes(type.data(), type.size()));
     const std::span<const std::byte> bytes = column->contiguous();
-    sum = mixed(sum, bytes.empty() ? checksumOf(*column) : checksumOf(bytes, share));
+    sum = mixedChecksum(sum, bytes.empty() ? checksumOf(*column) : checksumOf(bytes, share));
   }
   return sum;
 }

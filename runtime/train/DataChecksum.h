@@ -20,6 +20,9 @@ namespace tcc::runtime {
 /// It depends on values alone, not on paths or times, so copies of the data on several machines have the same.
 uint64_t dataChecksum(const std::vector<std::pair<std::string, const Column *>> &columns);
 
+/// One checksum of those before and the next.
+uint64_t mixedChecksum(uint64_t before, uint64_t next);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_TRAIN_DATACHECKSUM_H

@@ -104,11 +104,6 @@ struct Checksums {
   uint64_t all = 0;
 };
 
-uint64_t mixed(uint64_t hash, uint64_t next) {
-  const uint64_t pair[2] = {hash, next};
-  return plan::hashBytes(pair, sizeof(pair));
-}
-
 /// Checksums of the variables that every rank holds whole, or (`shards`) of those that are divided among ranks.
 Expected<Checksums> checksumsOf(const Session &session, bool shards, VariableSums &each) {
   Checksums sums;
@@ -134,7 +129,7 @@ Expected<Checksums> checksumsOf(const Session &session, bool shards, VariableSum
       return read;
     const uint64_t sum = *(each[static_cast<size_t>(i)] = hash.value());
     sums.lines += fmt::format("'{}'={:016x}\n", variable.name(), sum);
-    sums.all = mixed(sums.all, sum);
+    sums.all = mixedChecksum(sums.all, sum);
   }
   return sums;
 }
