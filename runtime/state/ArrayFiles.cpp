@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <archive.h>
 #include <archive_entry.h>
+#include <bit>
 #include <cctype>
 #include <cmath>
 #include <cstring>
@@ -147,6 +148,17 @@ private:
   Status failed;
 };
 
+/// Of a floating-point array.
+double scoreOf(const std::byte *bytes, plan::DType dtype, uint64_t index) {
+  auto load = [&](auto value) {
+    std::memcpy(&value, bytes + index * sizeof(value), sizeof(value));
+    return value;
+  };
+  return dtype == plan::F64   ? load(double())
+         : dtype == plan::F32 ? load(float())
+                              : std::bit_cast<float>(uint32_t(load(uint16_t())) << 16);
+}
+
 /// Whole numbers and floats so that they read back as the same values.
 std::string elementText(const std::byte *bytes, plan::DType dtype, uint64_t index) {
   auto load = [&](auto value) {
@@ -172,12 +184,8 @@ std::string elementText(const std::byte *bytes, plan::DType dtype, uint64_t inde
     return fmt::format("{}", load(uint32_t()));
   case plan::U16:
     return fmt::format("{}", load(uint16_t()));
-  case plan::BF16: {
-    const uint32_t bits = uint32_t(load(uint16_t())) << 16;
-    float value;
-    std::memcpy(&value, &bits, sizeof(value));
-    return fmt::format("{}", value);
-  }
+  case plan::BF16:
+    return fmt::format("{}", float(scoreOf(bytes, dtype, index)));
   default: // bytes and booleans; f16 is refused
     return fmt::format("{}", unsigned(load(uint8_t())));
   }
@@ -204,6 +212,15 @@ bool holdsScores(const plan::TensorType &type, const std::vector<std::string> &c
   return floats && classes.size() > 1 && type.dims_size() == 2 && type.dims(1) == static_cast<int64_t>(classes.size());
 }
 
+/// Which of `count` scores from `first` on is the largest; of equal ones the first.
+size_t largestOf(const std::byte *bytes, plan::DType dtype, uint64_t first, uint64_t count) {
+  size_t best = 0;
+  for (size_t i = 1; i < count; ++i)
+    if (scoreOf(bytes, dtype, first + i) > scoreOf(bytes, dtype, first + best))
+      best = i;
+  return best;
+}
+
 Status writeCsv(AtomicFile &file, const std::string &path, const std::vector<StreamedValue> &arrays,
                 const std::vector<std::string> &classes) {
   std::vector<std::vector<std::byte>> values;
@@ -216,20 +233,24 @@ Status writeCsv(AtomicFile &file, const std::string &path, const std::vector<Str
     });
     if (!status.ok())
       return status;
-    const bool named = holdsScores(value.type, classes);
     for (uint64_t i = 0, width = widthOf(value.type); i < width; ++i)
-      line += (line.empty() ? "" : ",") + quoted(value.type.dims_size() <= 1 ? value.name
-                                                 : named ? fmt::format("{}.{}", value.name, classes[i])
-                                                         : fmt::format("{}.{}", value.name, i));
+      line += (line.empty() ? "" : ",") +
+              quoted(value.type.dims_size() > 1 ? fmt::format("{}.{}", value.name, i) : value.name);
+    if (holdsScores(value.type, classes))
+      line += "," + quoted(value.name + ".class");
   }
   Status status = file.write(line + "\n");
   for (int64_t row = 0; status.ok() && row < arrays.front().type.dims(0); ++row) {
     line.clear();
-    for (size_t k = 0; k < arrays.size(); ++k)
-      for (uint64_t i = 0, width = widthOf(arrays[k].type); i < width; ++i) {
+    for (size_t k = 0; k < arrays.size(); ++k) {
+      const uint64_t width = widthOf(arrays[k].type), first = static_cast<uint64_t>(row) * width;
+      for (uint64_t i = 0; i < width; ++i) {
         line += line.empty() ? "" : ",";
-        line += elementText(values[k].data(), arrays[k].type.dtype(), static_cast<uint64_t>(row) * width + i);
+        line += elementText(values[k].data(), arrays[k].type.dtype(), first + i);
       }
+      if (holdsScores(arrays[k].type, classes))
+        line += "," + quoted(classes[largestOf(values[k].data(), arrays[k].type.dtype(), first, width)]);
+    }
     status = file.write(line + "\n");
   }
   return status;

@@ -30,8 +30,8 @@ Status checkPlace(const std::string &path, ArrayFormat format);
 /// Error: the format cannot hold these arrays, and which can.
 Status checkArrays(const std::string &path, ArrayFormat format, const std::vector<ArraySpec> &arrays);
 
-/// Writes arrays that checkArrays accepts; the file appears whole or not at all. A CSV file calls the columns of a
-/// floating-point array [samples, classes] by the names of `classes`, if there are as many; other columns are numbered.
+/// Writes arrays that checkArrays accepts; the file appears whole or not at all. Behind a floating-point
+/// array NAME [samples, classes], a CSV file has a column NAME.class: the name of the largest of each row.
 Status writeArrays(const std::string &path, ArrayFormat format, std::vector<StreamedValue> arrays,
                    const std::vector<std::string> &classes = {});
 

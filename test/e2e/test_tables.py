@@ -127,14 +127,17 @@ class Tables(EndToEnd):
         self.assertEqual([sum(map(int, line[1:])) for line in lines[1:]], np.bincount(LABELS).tolist())
 
     def test_predictions_name_the_classes(self):
-        """The columns of scores have the run's names, in its order; without a run they are numbered."""
+        """The name of the largest score, as the run numbers the classes, stands behind the scores; without a run none does."""
         run = self.train(self.plan, self.write("d.csv", csv()), steps=12)
         inputs = self.write("i.csv", csv(species=False))
         self.succeed("trun", "predict", self.plan, "--inputs", inputs, "--outputs", "p.csv", "--from", run)
         self.succeed("trun", "predict", self.plan, "--inputs", inputs, "--outputs", "p.npz", "--from", run)
         lines = [line.split(",") for line in (self.folder / "p.csv").read_text().splitlines()]
-        self.assertEqual(lines[0], [f"logits.{name}" for name in SPECIES])
-        np.testing.assert_array_equal(np.array(lines[1:], np.float32), np.load(self.folder / "p.npz")["logits"])
+        self.assertEqual(lines[0], [f"logits.{i}" for i in range(CLASSES)] + ["logits.class"])
+        scores = np.load(self.folder / "p.npz")["logits"]
+        np.testing.assert_array_equal(np.array([line[:-1] for line in lines[1:]], np.float32), scores)
+        self.assertEqual([line[-1] for line in lines[1:]], [SPECIES[i] for i in scores.argmax(1)])
+        self.assertGreater(len({line[-1] for line in lines[1:]}), 1, "more than one class is predicted")
         self.succeed("trun", "predict", self.plan, "--inputs", inputs, "--outputs", "q.csv")
         self.assertEqual((self.folder / "q.csv").read_text().splitlines()[0], ",".join(f"logits.{i}" for i in range(CLASSES)))
 
@@ -229,8 +232,9 @@ class Tables(EndToEnd):
         self.assertTrue(np.array_equal(np.load(self.folder / "p.npy"), wanted))
         self.succeed(*words, "p.csv")
         text = (self.folder / "p.csv").read_text()
-        self.assertEqual(text.splitlines()[0], "logits.0,logits.1,logits.2")
-        self.assertTrue(np.array_equal(np.loadtxt(io.StringIO(text), delimiter=",", skiprows=1, dtype=np.float32), wanted))
+        self.assertEqual(text.splitlines()[0], "logits.0,logits.1,logits.2,logits.class")
+        scores = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=1, usecols=(0, 1, 2), dtype=np.float32)
+        self.assertTrue(np.array_equal(scores, wanted))
         shown = self.succeed("trun", "data", "p.csv").out
         self.assertRegex(shown, r"logits +f64\[60x3\]")
         # What nobody has changed since is replaced, and nothing else.
