@@ -96,7 +96,7 @@ class Commands(EndToEnd):
     def test_unknown_options_name_the_nearest(self):
         self.refuse(2, [r"^error: unknown option '--recipee', did you mean '--recipe'\?"], "tcc", "m.onnx", "--recipee", "r.toml")
         self.refuse(2, [r"unknown option '--jsn', did you mean '--json'\?; see tcc report --help"], "tcc", "report", "p.tplan", "--jsn")
-        # An option of other trainers gets the advice where it is set here.
+        # Options that other trainers have: the message says which option or key sets the same here.
         self.refuse(2, [r"unknown option '--batch-size': give --batch N; see tcc --help"], "tcc", "m.onnx", "--batch-size", 4)
         self.refuse(2, [r"'--epochs': it belongs to the run: give trun --epochs"], "tcc", "m.onnx", "--epochs", 4)
         self.refuse(2, [r"'--batch': the batch is compiled into the plan: give tcc --batch N"], "trun", "p.tplan", "--batch", 4)

@@ -33,6 +33,15 @@ class Runs(EndToEnd):
     def told(self, run):
         return json.loads(self.succeed("trun", "report", run, "--json").out)
 
+    def show(self, run, width=1280):
+        self.page(run)
+        browser = Browser(width, 900)
+        browser.__enter__()
+        self.addCleanup(browser.__exit__)
+        browser.open(self.folder / "run.html")
+        self.assertEqual(browser.errors, [])
+        return browser
+
     def page(self, run, name="run.html"):
         self.succeed("trun", "report", run, "--html", name)
         return (self.folder / name).read_text()
@@ -197,12 +206,7 @@ kind = "dynamic"
     def test_the_page_draws_a_curve_for_each_phase(self):
         run = self.phased(steps=80)
         lines = metrics(run)[0]
-        self.page(run)
-        browser = Browser(1280, 900)
-        browser.__enter__()
-        self.addCleanup(browser.__exit__)
-        browser.open(self.folder / "run.html")
-        self.assertEqual(browser.errors, [])
+        browser = self.show(run)
         series = "charts.find(c => c.canvas.id === %r).series.filter(s => !s.hidden).map(s => [s.name, s.points.length])"
         for chart in ("rate", "norm"):
             self.assertEqual(browser.run(series % chart), [["d", 80], ["g", 40]])
@@ -271,12 +275,7 @@ class Parted(Runs):
     @unittest.skipUnless(PROGRAM, "no Chromium on the PATH: tools/setup.sh installs one")
     def test_the_page_draws_a_curve_for_each_loss(self):
         run = self.parted()
-        self.page(run)
-        browser = Browser(1280, 900)
-        browser.__enter__()
-        self.addCleanup(browser.__exit__)
-        browser.open(self.folder / "run.html")
-        self.assertEqual(browser.errors, [])
+        browser = self.show(run)
         series = "charts.find(c => c.canvas.id === %r).series.filter(s => !s.hidden).map(s => [s.name, s.points.length])"
         for chart in ("loss-curve", "part-0", "part-1"):
             self.assertEqual(browser.run(series % chart), [["training", 80], ["evaluation", 4]], chart)
@@ -291,15 +290,6 @@ class Parted(Runs):
 
 @unittest.skipUnless(PROGRAM, "no Chromium on the PATH: tools/setup.sh installs one")
 class InABrowser(Runs):
-    def show(self, run, width=1280):
-        self.page(run)
-        browser = Browser(width, 900)
-        browser.__enter__()
-        self.addCleanup(browser.__exit__)
-        browser.open(self.folder / "run.html")
-        self.assertEqual(browser.errors, [])
-        return browser
-
     def test_it_shows_and_answers(self):
         run = self.finished(steps=40)
         picture = np.zeros((4, 4, 3), np.uint8)

@@ -92,12 +92,15 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
   } else if (!extras.empty()) {
     arguments.status = wrongUsage(app, fmt::format("unexpected argument '{}'", extras.front()));
   } else {
-    for (const CLI::Option *given : app.get_options())
-      for (const std::string &value : given->results())
-        if (value.empty()) // as of a variable that a script never set
-          arguments.status = wrongUsage(
-              app, fmt::format("{}: the value is empty: give one{}", given->get_name(),
-                               given->get_required() ? "" : ", or leave the option out"));
+    // As of a variable that a script never set.
+    const std::vector<CLI::Option *> options = app.get_options();
+    const auto given = std::find_if(options.begin(), options.end(), [](const CLI::Option *one) {
+      return std::any_of(one->results().begin(), one->results().end(),
+                         [](const std::string &value) { return value.empty(); });
+    });
+    if (given != options.end())
+      arguments.status = wrongUsage(app, fmt::format("{}: the value is empty: give one{}", (*given)->get_name(),
+                                                     (*given)->get_required() ? "" : ", or leave the option out"));
   }
   return arguments;
 }
@@ -129,8 +132,8 @@ Status checkOutputs(const CLI::App &app, const std::vector<Output> &outputs) {
       continue;
     for (const Named &other : all)
       if (&one != &other && isSameFile(one.path, other.path))
-        return wrongUsage(app, fmt::format("{} {}: {} names this file, too; give another name", one.option, one.path,
-                                           other.option));
+        return wrongUsage(
+            app, fmt::format("{} {}: {} names this file, too; give another name", one.option, one.path, other.option));
     if (one.output->kind)
       if (Status status = AtomicFile::check(one.path, *one.output->kind); !status.ok())
         return status;

@@ -1,5 +1,4 @@
 """Models of text: encoders, decoders, sequence to sequence, mixtures of experts, state spaces, recurrent layers."""
-import torch
 import transformers
 from torch import nn
 

@@ -1,6 +1,6 @@
 """Models of real size beside PyTorch: `models.py --bin BUILD/bin --torch PYTHON [--only MODEL...]`.
 
-  --torch   a Python with torch, torchvision, transformers, timm, diffusers, peft, onnxscript, safetensors; it also exports the models
+  --torch   a Python with what requirements.txt beside this file names; it also exports the models
   --check   exports, compiles and trains a few steps in both: losses, compile time and memory, no turns; the page has these alone
   --render  writes the page from the results of earlier runs; nothing is measured
 

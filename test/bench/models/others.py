@@ -38,8 +38,8 @@ class Dlrm(nn.Module):
 
     def forward(self, dense, ids):
         x = self.bottom(dense)
-        all = torch.stack([x] + [table(ids[:, i]) for i, table in enumerate(self.tables)], 1)
-        products = (all @ all.transpose(1, 2)).flatten(1).index_select(1, self.pairs)
+        vectors = torch.stack([x] + [table(ids[:, i]) for i, table in enumerate(self.tables)], 1)
+        products = (vectors @ vectors.transpose(1, 2)).flatten(1).index_select(1, self.pairs)
         return self.top(torch.cat([x, products], 1)).squeeze(1)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """One of the benchmark's models in PyTorch: `step.py MODEL [--compile] [--turns]` times its training steps as measure.py describes;
-`step.py MODEL --onnx FOLDER` writes model.onnx, recipe.toml and data.safetensors of what it would train, and ends.
+`step.py MODEL --onnx FOLDER` trains nothing: it writes the model, the recipe and the batch into model.onnx, recipe.toml and data.safetensors.
 
 Configurations stand in the makers; weights and the one batch come from a seed. Parameters get a little noise first, since PyTorch's
 exporter merges those that start out equal.
