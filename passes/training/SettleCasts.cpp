@@ -52,7 +52,8 @@ void widenProducts(Value gradient, bool convolutions) {
        value = value.getDefiningOp()->getOperand(0))
     moved.push_back(value);
   Operation *product = value.getDefiningOp();
-  if (!product || !isa<LibraryCall>(product) || !value.hasOneUse() || (!convolutions && isa<ConvWeightGradOp>(product)))
+  // Of the products only these can: a weight that is added to an activation has a gradient from another one.
+  if (!product || !value.hasOneUse() || !(isa<MatMulOp>(product) || (convolutions && isa<ConvWeightGradOp>(product))))
     return;
   moved.push_back(value);
   for (Value part : moved)
