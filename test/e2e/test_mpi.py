@@ -136,8 +136,14 @@ class Failures(MpiJobs):
         self.assertLess(time.monotonic() - begun, FAILURE_SECONDS, text)
         self.assertNotEqual(process.returncode, 0, text)
         self.assertRegex(text, pattern)
-        self.assertFalse([rank for rank in ranks if alive(rank)], text)
+        self.all_end(ranks, begun, text)
         return text
+
+    def all_end(self, ranks, begun, text):
+        """mpirun sends its ranks SIGKILL when one aborts, and may end before they have."""
+        while any(alive(rank) for rank in ranks) and time.monotonic() - begun < FAILURE_SECONDS:
+            time.sleep(0.05)
+        self.assertFalse([rank for rank in ranks if alive(rank)], text)
 
     def test_a_killed_rank(self):
         text = self.stricken(1, signal.SIGKILL, r"trun: error: step \d+: .*rank 1 \(host .*, process \d+\) has ended")
@@ -167,10 +173,7 @@ class Failures(MpiJobs):
         ranks = ranks_of(process.pid)
         process.kill()
         process.wait()
-        deadline = time.monotonic() + FAILURE_SECONDS
-        while any(alive(rank) for rank in ranks) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        self.assertFalse([rank for rank in ranks if alive(rank)])
+        self.all_end(ranks, time.monotonic(), "")
 
 
 class WithoutMpi(Jobs):

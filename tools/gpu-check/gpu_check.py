@@ -11,7 +11,11 @@ A kit also takes large workloads, whose weights are made anew on the machine wit
     test/bench/torch_step.py gpt2-124m --batch 8 --seq 1024 --filled --steps 1 --onnx g8      needs torch
     gpu_check.py kit gpu-kit.tar.xz --workloads gpt2-124m:8x1024=g8
 
-`run` times them, and the same steps in PyTorch where a python3 there has it.
+`run` times them, and the same steps in PyTorch where a python3 there has it. `experiments` times what experiments.toml lists, beside what
+was expected of it:
+
+    gpu_check.py kit gpu-kit.tar.xz --experiments exports --models mlp
+    gpu-kit/gpu_check.py experiments                                     a table, and experiments.json
 """
 import argparse
 import concurrent.futures
@@ -27,6 +31,9 @@ import tarfile
 import tempfile
 import threading
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import experiments
 
 STEPS = 20
 RESUMED_AT = 8
@@ -47,6 +54,8 @@ MOST_KIT_BYTES = 64 << 20
 SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")
 # What has met no device, beside the results of this run.
 NEVER_CHECKED = ["several cards: the plans do not use them"]
+# Tables of a workload that follow no rule, such as the angles of rotary positions, travel as they are.
+MOST_TABLE_BYTES = 1 << 20
 WORKLOAD_STEPS = 20
 # A workload's first losses may differ from PyTorch's by this much of themselves; later ones drift apart, since large models that
 # learn one batch by heart multiply each difference of rounding.
@@ -145,9 +154,12 @@ def make_kit(options):
             shutil.copy2(case / "data.safetensors", to)
             shutil.copy2(case / "expected.json", to)
         for workload in options.workloads:
-            made += pack_workload(options, kit, workload, targets)
+            made += pack_workload(options, kit, "workloads", workload, targets, {name: ["--precision", name] for name in options.precisions})
+        if options.experiments:
+            made += pack_experiments(options, kit, targets)
         launches = record_kernels(options, kit) if options.kernels else 0
-        shutil.copy2(__file__, kit / "gpu_check.py")
+        for name in ("gpu_check.py", "experiments.py", "experiments.toml"):
+            shutil.copy2(Path(__file__).resolve().parent / name, kit)
         _, version = run([options.bin / "trun", "--version"], 60)
         facts = {"made": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "trun": version.strip(),
                  "architectures": options.architectures, "plans": made, "kernels": launches}
@@ -158,6 +170,21 @@ def make_kit(options):
     print(f"{options.output}: {size / 1e6:.1f} MB, {len(made)} plans for {', '.join(options.architectures)}, {launches} launches of kernels")
     if size > MOST_KIT_BYTES:
         fail(f"{options.output} has {size} bytes, more than {MOST_KIT_BYTES}: pack fewer with --models")
+
+
+def pack_experiments(options, kit, targets):
+    """Plans of experiments.toml's workloads: their exports are in folders of the workloads' names, such as gpt2-124m-8x1024."""
+    facts, made = experiments.table(), []
+    for workload in facts["workload"]:
+        name = experiments.folder_of(workload)
+        source = options.experiments / name
+        if not (source / "model.onnx").exists():
+            print(f"{source}: not there, so left out")
+            continue
+        shape = name.replace(f"{workload['name']}-", f"{workload['name']}:")
+        variants = {plan["name"]: ["--precision", facts["precision"], *experiments.settings(plan)] for plan in workload["plan"] if "like" not in plan}
+        made += pack_workload(options, kit, "experiments", f"{shape}={source}", targets, variants)
+    return made
 
 
 def parse_workload(text):
@@ -179,13 +206,14 @@ def read_safetensors(path):
     return header, content[8 + size:]
 
 
-def pack_workload(options, kit, text, targets):
-    """Plans of a workload and the list of its weights, which follow a rule: filled.py makes their file again."""
+def pack_workload(options, kit, place, text, targets, variants):
+    """In the kit's folder `place`: plans of a workload, one for each variant's options of tcc, and the list of its weights, which follow a rule: filled.py makes their
+    file again."""
     import onnx  # of the machine that built the project
     sys.path.insert(0, str(options.bench))
     import filled
     name, batch, tokens, source = parse_workload(text)
-    to = kit / "workloads" / (f"{name}-{batch}x{tokens}" if tokens else f"{name}-{batch}")
+    to = kit / place / (f"{name}-{batch}x{tokens}" if tokens else f"{name}-{batch}")
     to.mkdir(parents=True)
     tensors, files = [], set()
     for tensor in onnx.load(source / "model.onnx", load_external_data=False).graph.initializer:
@@ -196,19 +224,24 @@ def pack_workload(options, kit, text, targets):
         one = {"name": tensor.name, "shape": list(tensor.dims), "offset": int(place.get("offset", 0)), "bytes": int(place["length"])}
         with open(source / place["location"], "rb") as file:
             file.seek(one["offset"])
-            if file.read(one["bytes"]) != filled.fill(tensor.name, one["shape"]).tobytes():
+            values = file.read(one["bytes"])
+            if values == filled.fill(tensor.name, one["shape"]).tobytes():
+                pass
+            elif one["bytes"] <= MOST_TABLE_BYTES:
+                one["hex"] = values.hex()
+            else:
                 fail(f"{source}: {tensor.name} does not follow the rule of filled.py: export with torch_step.py --filled", 2)
         tensors.append(one)
     if len(files) > 1:
         fail(f"{source}: its weights are in {len(files)} files; a workload has one", 2)
     made = []
-    for precision in options.precisions:
+    for variant, words in variants.items():
         status, text = run([options.bin / "tcc", source / "model.onnx", "--recipe", source / "recipe.toml", "--quiet", "--entry", "train",
-                            "--precision", precision, *targets, "-o", source / f"{precision}.tplan"], 1800)
+                            *words, *targets, "-o", source / f"{variant}.tplan"], 1800)
         if status:
-            fail(f"tcc {source} in {precision}: {text.strip()[:500]}")
-        shutil.move(source / f"{precision}.tplan", to)
-        made.append(f"{to.name} {precision}")
+            fail(f"tcc {source} as {variant}: {text.strip()[:500]}")
+        shutil.move(source / f"{variant}.tplan", to)
+        made.append(f"{to.name} {variant}")
     header, values = read_safetensors(source / "data.safetensors")
     data = {}
     for key, entry in header.items():
@@ -242,6 +275,9 @@ class Bench:
                   "checks": self.results, "failed": wrong, "never_checked": self.gaps}
         with self.lock:
             self.output.write_text(json.dumps(report, indent=1) + "\n")
+
+    def forget(self, out):
+        shutil.rmtree(self.work / out, ignore_errors=True)
 
     def program(self, name, *words):
         return run([self.kit / "bin" / name, *words], self.seconds, env=self.environment)
@@ -474,6 +510,9 @@ def make_weights(folder, facts, seed=None):
         with open(folder / facts["file"], "wb") as file:
             for tensor in facts["tensors"]:
                 file.seek(tensor["offset"])
+                if "hex" in tensor:
+                    file.write(bytes.fromhex(tensor["hex"]))
+                    continue
                 values = filled.fill(tensor["name"], tensor["shape"])
                 file.write((values if seed is None else filled.perturb(values, tensor["name"], seed)).tobytes())
 
@@ -549,6 +588,20 @@ def check(options):
     return 1 if wrong else 0
 
 
+def try_out(options):
+    """Experiments are no checks: status 0 if all of them that found time ended."""
+    kit = options.kit.resolve()
+    with tempfile.TemporaryDirectory(prefix="gpu-check-") as work:
+        bench = Bench(kit, Path(work), options)
+        if not bench.card:
+            fail("no card to ask: nvidia-smi shows the cards that a driver knows", 2)
+        bench.gaps = []
+        experiments.Experiments(bench, options.within, run, compare, last_line).all(not options.without_torch and has_torch())
+    for gap in bench.gaps:
+        print(f"not timed: {gap}")
+    return 1 if any(not result["ok"] for result in bench.results) else 0
+
+
 def main():
     root = Path(__file__).resolve().parents[2] if len(Path(__file__).resolve().parents) > 2 else Path.cwd()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -563,19 +616,24 @@ def main():
     kit.add_argument("--kernels", default="*", metavar="FILTER", help="of emulated-kernel-tests: whose kernels to pack; '': none")
     kit.add_argument("--precisions", nargs="*", default=["bf16"], choices=list(WORKLOAD_TOLERANCE), help="of workloads")
     kit.add_argument("--bench", type=Path, default=root / "test/bench", help="folder of torch_step.py")
+    kit.add_argument("--experiments", type=Path, metavar="FOLDER", help="pack the experiments, too; FOLDER has their workloads' exports")
+    timed = commands.add_parser("experiments", help="time plans beside PyTorch")
+    timed.add_argument("--within", type=float, default=560, metavar="SECONDS", help="what finds no time is left out, and named")
+    timed.add_argument("--without-torch", action="store_true")
     test = commands.add_parser("run", help="check this machine's card")
-    test.add_argument("--kit", type=Path, default=Path(__file__).resolve().parent)
-    test.add_argument("--output", type=Path, default=Path("gpu-check.json"))
+    for command, report in ((test, "gpu-check.json"), (timed, "experiments.json")):
+        command.add_argument("--kit", type=Path, default=Path(__file__).resolve().parent)
+        command.add_argument("--output", type=Path, default=Path(report))
+        command.add_argument("--seconds", type=float, default=120, help="limit of each program")
     test.add_argument("--jobs", type=int, default=1, help="models at a time; their times are worth nothing then")
     test.add_argument("--without", nargs="*", default=[], choices=["probes", "engines", "products", "kernels", "sanitizer"], help="checks to leave out")
     test.add_argument("--torch", nargs="*", default=["eager", "compile"], choices=["eager", "compile", "max-autotune"],
                       help="how PyTorch runs beside workloads")
-    test.add_argument("--seconds", type=float, default=120, help="limit of each program")
     options = parser.parse_args()
     if options.command == "kit":
         make_kit(options)
         return 0
-    return check(options)
+    return try_out(options) if options.command == "experiments" else check(options)
 
 
 if __name__ == "__main__":
