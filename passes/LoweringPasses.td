@@ -338,15 +338,15 @@ def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
     %g:2 = train.matmul_epilogue "gelu_gradient"(%dy, %v, %h#1) {sums = "result", train.call = ...} ...
     ```
 
-    Convolutions are finished likewise, by a bias, and by relu. Engines for that are others than those of the convolution
-    alone, and add in another order.
+    Convolutions are finished likewise, by a bias. Engines for that are others than those of the convolution alone, and add
+    in another order. Relu stays a kernel: the libraries compute 0 where the sum is NaN.
 
     A call rounds its result once, when it stores it. In f32 a kernel that adds a bias rounds once as well. In 16 bits the
     product is rounded before a kernel adds the bias, and the bias of a call is a 16-bit vector, which a small kernel makes
     of an f32 parameter: such a call has other bits, those of PyTorch's autocast. The library also computes gelu and sums in
     its own way, and sums of 16-bit products come in 16 bits. `level` says how far a value may differ.
   }];
-  let options = [Option<"level", "level", "std::string", "\"all\"", "exact: biases that keep their bits; bias: all biases; gelu: also gelu, relu of convolutions, and their gradients; all: also sums for biases' gradients beside weight gradients">];
+  let options = [Option<"level", "level", "std::string", "\"all\"", "exact: biases that keep their bits; bias: all biases; gelu: also gelu and its gradient; all: also sums for biases' gradients beside weight gradients">];
 }
 
 def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {

@@ -58,12 +58,11 @@ def Train_ConvOp : Train_ConvBase<"conv", "grouped cross-correlation, N C spatia
 }
 def Train_ConvEpilogueOp : Train_Op<"conv_epilogue", [Pure, Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_Cost>,
                                                       DeclareOpInterfaceMethods<Train_LibraryCall>]> {
-  let summary = "conv, a bias for each feature, and with `relu` the larger of that and 0";
+  let summary = "conv and a bias for each feature";
   let description = [{
     Rounded once, when it is stored. fuse-epilogues creates it where the target has a call for it.
   }];
-  let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight, Train_FloatTensor:$bias, UnitAttr:$relu),
-                       Train_ConvWindow);
+  let arguments = !con((ins Train_FloatTensor:$input, Train_FloatTensor:$weight, Train_FloatTensor:$bias), Train_ConvWindow);
   let results = (outs Train_FloatTensor:$result);
   let assemblyFormat = "operands attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;

@@ -303,7 +303,7 @@ template <typename OpTy> static void fillCall(OpTy op, plan::ConvolutionCall::Ki
 void ConvOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::FORWARD, instruction); }
 void ConvEpilogueOp::buildCall(plan::Instruction &instruction) {
   fillCall(*this, plan::ConvolutionCall::FORWARD, instruction);
-  instruction.mutable_convolution()->set_finish(getRelu() ? plan::ConvolutionCall::BIAS_RELU : plan::ConvolutionCall::BIAS);
+  instruction.mutable_convolution()->set_finish(plan::ConvolutionCall::BIAS);
 }
 void ConvInputGradOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::INPUT_GRADIENT, instruction); }
 void ConvWeightGradOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::WEIGHT_GRADIENT, instruction); }

@@ -1,7 +1,7 @@
 //===- FinishingKernels.h - kernels that only finish a product ---*- C++ -*-===//
 //
-// What FuseEpilogues matches: kernels that add a bias to a product or convolution, apply gelu or relu, and compute
-// gelu's gradient. A kernel is matched as a whole, op by op.
+// What FuseEpilogues matches: kernels that add a bias to a product or convolution, apply gelu, and compute gelu's
+// gradient. A kernel is matched as a whole, op by op.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_FUSION_FINISHINGKERNELS_H
@@ -128,11 +128,6 @@ inline Value vectorBehind(Value bias) {
   return llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); }) ? root : bias;
 }
 
-inline bool isZero(ConstantOp constant) {
-  auto value = dyn_cast<DenseFPElementsAttr>(constant.getValue());
-  return value && value.isSplat() && value.getSplatValue<APFloat>().isZero();
-}
-
 /// A sum over all dimensions but the last.
 inline bool sumsRows(ReduceOp reduce) {
   if (reduce.getKind() != ReduceKind::sum)
@@ -145,20 +140,17 @@ inline bool sumsRows(ReduceOp reduce) {
   return !shape.empty();
 }
 
-/// A kernel that computes P + b, gelu(P + b) or relu(P + b), and nothing else. With relu it may also compute the mask
-/// of results above 0.
+/// A kernel that computes P + b or gelu(P + b), and nothing else.
 struct Forward {
   FusedOp kernel;
   MatMulOp product;
   ConvOp convolution; ///< one of both
   Value bias;
-  bool gelu = false, relu = false;
-  unsigned result = 0;
-  std::optional<unsigned> mask;
+  bool gelu = false;
   bool narrow = false; ///< what is stored has 16 bits
 
   /// Engines for a convolution with a bias are others than those without: they add in another order.
-  Level level() const { return gelu || relu ? Level::gelu : narrow || convolution ? Level::bias : Level::exact; }
+  Level level() const { return gelu ? Level::gelu : narrow || convolution ? Level::bias : Level::exact; }
 };
 
 /// A batch has no epilogue but a bias: one vector, or one for each product.
@@ -173,40 +165,22 @@ inline std::optional<Forward> matchForward(FusedOp kernel) {
   KernelMatch match(kernel);
   auto add = match.sole<AddOp>();
   auto gelu = match.sole<GeluOp>();
-  auto relu = match.sole<ReluOp>();
-  auto above = match.sole<CompareOp>();
   std::optional<BiasedProduct> sum = add ? matchBias(kernel, match, add) : std::nullopt;
-  if (!sum || kernel->getNumOperands() != 2 || (gelu && relu) || (above && !relu) ||
-      (gelu && (!gelu.getTanh() || gelu.getInput() != add.getResult())) || (relu && relu.getInput() != add.getResult()))
+  if (!sum || kernel->getNumOperands() != 2 || kernel->getNumResults() != 1 ||
+      (gelu && (!gelu.getTanh() || gelu.getInput() != add.getResult())))
     return std::nullopt;
   const Value operand = kernel->getOperand(sum->product);
   Forward found{kernel, productBehind(operand), convolutionBehind(operand),
                 vectorBehind(kernel->getOperand(sum->bias))};
   found.gelu = bool(gelu);
-  found.relu = bool(relu);
   found.narrow = isNarrow(elementTypeOf(operand));
-  const Value computed = gelu ? gelu.getResult() : relu ? relu.getResult() : add.getResult();
+  const Value computed = gelu ? gelu.getResult() : add.getResult();
   const Value stored = match.storedAs(computed, elementTypeOf(operand));
-  if (above) { // which elements relu's gradient passes
-    auto zero = above.getRhs().getDefiningOp<ConstantOp>();
-    if (!zero || !isZero(zero) || above.getKind() != CompareKind::gt ||
-        (above.getLhs() != computed && above.getLhs() != stored))
-      return std::nullopt;
-    match.named(zero);
-  }
-  for (auto [number, value] : llvm::enumerate(yieldedBy(kernel)))
-    if (value == stored)
-      found.result = unsigned(number);
-    else if (above && value == above.getResult())
-      found.mask = unsigned(number);
-    else
-      return std::nullopt;
   Operation *calls = found.product ? found.product : found.convolution;
   Operation *source = found.bias.getDefiningOp();
   const bool ready = calls && (!source || source->isBeforeInBlock(calls)) && stored && match.isWhole() &&
-                     yieldedBy(kernel).size() == 1u + found.mask.has_value() &&
-                     bool(found.product) != bool(found.convolution) && !(found.gelu && found.convolution) &&
-                     !(found.relu && found.product) && (!found.product || suitsBatch(found, operand));
+                     yieldedBy(kernel)[0] == stored && bool(found.product) != bool(found.convolution) &&
+                     !(found.gelu && found.convolution) && (!found.product || suitsBatch(found, operand));
   return ready ? std::optional(found) : std::nullopt;
 }
 

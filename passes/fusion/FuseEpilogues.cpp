@@ -93,74 +93,19 @@ private:
     return converted(builder, bias.getLoc(), vector, elementTypeOf(product->getResult(0)));
   }
 
-  /// The kernel behind a convolution. Where relu's gradient asks which elements are above 0, its kernels read relu's
-  /// result in place of the mask, if the weight gradient of the next convolution keeps that result anyway.
   void replaceConvolution(Forward &forward) const {
     ConvOp convolution = forward.convolution;
-    SmallVector<std::pair<FusedOp, CompareOp>> repeated; // kernels that compute relu's input again, to ask its sign
-    for (OpOperand &use : convolution->getUses()) {
-      CompareOp asked = use.getOwner() == forward.kernel ? CompareOp() : signOf(use, forward);
-      if (use.getOwner() != forward.kernel && !asked)
-        return;
-      if (asked)
-        repeated.emplace_back(cast<FusedOp>(use.getOwner()), asked);
-    }
-    if ((forward.mask || !repeated.empty()) && !canAskResult(forward))
+    if (!convolution->hasOneUse())
       return;
     OpBuilder builder(convolution);
     const int64_t features = shapeOf(convolution.getWeight())[0];
     Value bias = biasFor(builder, forward.bias, convolution, {features});
     auto made = ConvEpilogueOp::create(
         builder, locationOf(convolution, forward.kernel), convolution.getType(), convolution.getInput(),
-        convolution.getWeight(), bias, forward.relu, convolution.getStrides(), convolution.getDilations(),
-        convolution.getPadsBegin(), convolution.getPadsEnd(), convolution.getGroups(), convolution.getChannelsLast());
-    if (!giveCall(made))
-      return;
-    for (auto [kernel, asked] : repeated)
-      askResultAgain(kernel, asked, made.getResult());
-    while (forward.mask) {
-      const SmallVector<OpOperand *> uses = usesAcrossViews(forward.kernel->getResult(*forward.mask));
-      if (uses.empty())
-        break;
-      askResult(*uses.front(), made.getResult());
-    }
-    replace(builder, forward.kernel->getResult(forward.result), made.getResult());
-  }
-
-  static bool canAskResult(Forward &forward) {
-    const SmallVector<OpOperand *> readers = usesAcrossViews(forward.kernel->getResult(forward.result));
-    const bool isKept =
-        llvm::any_of(readers, [](OpOperand *reader) { return isa<ConvWeightGradOp>(reader->getOwner()); });
-    if (!isKept || !forward.mask)
-      return isKept;
-    return llvm::all_of(usesAcrossViews(forward.kernel->getResult(*forward.mask)), [](OpOperand *use) {
-      SmallVector<Operation *> views;
-      (void)rootOf(use->get(), &views);
-      return isa<FusedOp>(use->getOwner()) && llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); });
-    });
-  }
-
-  /// The comparison with 0 for which a kernel computes relu(P + b) again, and nothing else from P; null for other
-  /// readers.
-  static CompareOp signOf(OpOperand &use, const Forward &forward) {
-    auto reader = dyn_cast<FusedOp>(use.getOwner());
-    if (!reader || !forward.relu)
-      return nullptr;
-    KernelMatch match(reader);
-    for (auto relu : reader.getBody().front().getOps<ReluOp>()) {
-      auto add = relu.getInput().getDefiningOp<AddOp>();
-      std::optional<BiasedProduct> sum = add ? matchBias(reader, match, add) : std::nullopt;
-      auto asked = relu->hasOneUse() ? dyn_cast<CompareOp>(*relu->user_begin()) : CompareOp();
-      auto zero = asked ? asked.getRhs().getDefiningOp<ConstantOp>() : ConstantOp();
-      BlockArgument product = sum ? reader.getBody().front().getArgument(sum->product) : BlockArgument();
-      if (product && product.getArgNumber() == use.getOperandNumber() && zero && isZero(zero) &&
-          asked.getKind() == CompareKind::gt && asked.getLhs() == relu.getResult() && add->hasOneUse() &&
-          product.hasOneUse() &&
-          (add.getLhs() == product || add.getRhs() == product || (*product.user_begin())->hasOneUse()) &&
-          vectorBehind(reader->getOperand(sum->bias)) == forward.bias)
-        return asked;
-    }
-    return nullptr;
+        convolution.getWeight(), bias, convolution.getStrides(), convolution.getDilations(), convolution.getPadsBegin(),
+        convolution.getPadsEnd(), convolution.getGroups(), convolution.getChannelsLast());
+    if (giveCall(made))
+      replace(builder, forward.kernel->getResult(0), made.getResult());
   }
 
   /// Erases what a kernel computes and reads for nobody.
@@ -174,42 +119,6 @@ private:
         body.eraseArgument(number);
         kernel->eraseOperand(number);
       }
-  }
-
-  static void askResultAgain(FusedOp reader, CompareOp asked, Value result) {
-    Block &body = reader.getBody().front();
-    BlockArgument argument = body.addArgument(result.getType(), reader.getLoc());
-    reader->insertOperands(reader->getNumOperands(), result);
-    OpBuilder inside(asked);
-    Value zero = splat(inside, asked.getLoc(), result.getType(), 0);
-    asked.replaceAllUsesWith(
-        CompareOp::create(inside, asked.getLoc(), asked.getType(), CompareKind::gt, argument, zero).getResult());
-    dropUnread(reader);
-  }
-
-  /// A kernel that reads a mask reads the values that it was made of.
-  static void askResult(OpOperand &use, Value result) {
-    auto reader = cast<FusedOp>(use.getOwner());
-    OpBuilder builder(reader);
-    const Location loc = reader.getLoc();
-    Block &body = reader.getBody().front();
-    BlockArgument mask = body.getArgument(use.getOperandNumber());
-    BlockArgument argument;
-    for (OpOperand &other : reader->getOpOperands())
-      if (rootOf(other.get()) == result && shapeOf(other.get()) == shapeOf(mask))
-        argument = body.getArgument(other.getOperandNumber());
-    const bool isRead = bool(argument);
-    if (!isRead) {
-      Value values = reshape(builder, loc, result, shapeOf(mask));
-      argument = body.addArgument(values.getType(), loc);
-      reader->insertOperands(reader->getNumOperands(), values);
-    }
-    OpBuilder inside = OpBuilder::atBlockBegin(&body);
-    Value zero = splat(inside, loc, argument.getType(), 0);
-    mask.replaceAllUsesWith(CompareOp::create(inside, loc, mask.getType(), CompareKind::gt, argument, zero));
-    const unsigned number = mask.getArgNumber();
-    body.eraseArgument(number);
-    reader->eraseOperand(number);
   }
 
   static Location locationOf(Operation *product, Operation *kernel) {
@@ -264,7 +173,7 @@ private:
         replace(builder, gradient.kernel->getResult(*gradient.sums), derivative->getResults().back());
     }
     builder.setInsertionPoint(forward.kernel);
-    replace(builder, forward.kernel->getResult(forward.result), made->getResult(0));
+    replace(builder, forward.kernel->getResult(0), made->getResult(0));
   }
 
   /// A kernel that only sums the rows of a matrix that a product contracts: a bias's gradient beside the weight's. Its

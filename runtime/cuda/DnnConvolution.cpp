@@ -3,8 +3,8 @@
 // The library's tensors have their dimensions in the order N, C, spatial, and strides say where elements lie: so both
 // of our layouts are described alike. It has two or three spatial dimensions; one becomes the second of two.
 //
-// With a bias the graph is convolution -> add -> ReLU. Tensors between them are virtual and in f32: the result is
-// rounded once, when it is stored. NVIDIA lists the graph among its specialised engines that are compiled beforehand.
+// With a bias the graph is convolution -> add. The sums between them are virtual and in f32: the result is rounded once,
+// when it is stored. NVIDIA lists the graph among its specialised engines that are compiled beforehand.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/DnnConvolution.h"
@@ -22,7 +22,7 @@ using Call = plan::ConvolutionCall;
 using Sizes = google::protobuf::RepeatedField<int64_t>;
 
 /// Names of tensors within a graph.
-enum Uid : int64_t { kX = 1, kW = 2, kY = 3, kBias = 4, kSums = 5, kBiased = 6 };
+enum Uid : int64_t { kX = 1, kW = 2, kY = 3, kBias = 4, kSums = 5 };
 
 Expected<api::cudnnDataType_t> typeOf(plan::DType type) {
   switch (type) {
@@ -62,7 +62,7 @@ std::vector<int64_t> stridesOf(const std::vector<int64_t> &dims, bool channelsLa
 
 constexpr const char *kWayOut = "compile with tcc --set compiler.convolutions=kernels, which is far slower";
 constexpr const char *kWayOutOfFinish =
-    "compile with tcc --set compiler.epilogues=none, which leaves biases and ReLU to kernels";
+    "compile with tcc --set compiler.epilogues=none, which leaves biases to kernels";
 
 bool isFinished(const Call &call) { return call.finish() != Call::SUMS; }
 
@@ -129,11 +129,7 @@ Status DnnConvolution::describeTensors() {
   for (int i = 0; i < features.size(); ++i)
     features.Set(i, i == 1 ? features.Get(i) : 1);
   status = describe(bias, kBias, features, call.channels_last(), operands.bias);
-  if (status.ok())
-    status = describe(sums, kSums, call.y_dims(), call.channels_last(), 0, /*isVirtual=*/true);
-  return status.ok() && call.finish() == Call::BIAS_RELU
-             ? describe(biased, kBiased, call.y_dims(), call.channels_last(), 0, /*isVirtual=*/true)
-             : status;
+  return status.ok() ? describe(sums, kSums, call.y_dims(), call.channels_last(), 0, /*isVirtual=*/true) : status;
 }
 
 Status DnnConvolution::describeOperation() {
@@ -186,31 +182,24 @@ Status DnnConvolution::describeOperation() {
 }
 
 Status DnnConvolution::describeFinish() {
-  auto add = [&](api::cudnnPointwiseMode_t mode, const DnnDescriptor &from, const DnnDescriptor *with,
-                 const DnnDescriptor &to) -> Status {
-    Expected<DnnDescriptor> how = DnnDescriptor::create(library, api::CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
-                            made = DnnDescriptor::create(library, api::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    if (!how || !made)
-      return how ? made.status() : how.status();
-    Status status = how->set(api::CUDNN_ATTR_POINTWISE_MODE, mode)
-                        .set(api::CUDNN_ATTR_POINTWISE_MATH_PREC, api::CUDNN_DATA_FLOAT)
-                        .finalize("describing what follows a convolution");
-    if (!status.ok())
-      return status;
-    made->set(api::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, *how)
-        .set(api::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from)
-        .set(api::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
-    if (with)
-      made->set(api::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *with);
-    status = made->finalize("describing what follows a convolution");
-    ops.push_back(made->get());
-    pointwise.push_back(how.take());
-    pointwise.push_back(made.take());
-    return status;
-  };
-  const bool relu = call.finish() == Call::BIAS_RELU;
-  Status status = add(api::CUDNN_POINTWISE_ADD, sums, &bias, relu ? biased : y);
-  return status.ok() && relu ? add(api::CUDNN_POINTWISE_RELU_FWD, biased, nullptr, y) : status;
+  Expected<DnnDescriptor> how = DnnDescriptor::create(library, api::CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+                          made = DnnDescriptor::create(library, api::CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  if (!how || !made)
+    return how ? made.status() : how.status();
+  static constexpr const char *kWhat = "describing what follows a convolution";
+  Status status = how->set(api::CUDNN_ATTR_POINTWISE_MODE, api::CUDNN_POINTWISE_ADD)
+                      .set(api::CUDNN_ATTR_POINTWISE_MATH_PREC, api::CUDNN_DATA_FLOAT)
+                      .finalize(kWhat);
+  if (status.ok())
+    status = made->set(api::CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, *how)
+                 .set(api::CUDNN_ATTR_OPERATION_POINTWISE_XDESC, sums)
+                 .set(api::CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias)
+                 .set(api::CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y)
+                 .finalize(kWhat);
+  ops.push_back(made->get());
+  pointwise.push_back(how.take());
+  pointwise.push_back(made.take());
+  return status;
 }
 
 Status DnnConvolution::describeGraph() {
@@ -225,10 +214,9 @@ Status DnnConvolution::describeGraph() {
 
 std::string DnnConvolution::text() const {
   static constexpr std::array<const char *, 3> kKinds = {"forward", "gradient of x", "gradient of w"};
-  static constexpr std::array<const char *, 3> kFinishes = {"", " + bias", " + bias, ReLU"};
   return fmt::format("convolution {}{} {}{}, x {}, w {}, y {}, {}, stride {}, dilation {}, pads {} and {}, workspace "
                      "{}, aligned {} {} {}{}",
-                     kKinds[static_cast<size_t>(call.kind())], kFinishes[static_cast<size_t>(call.finish())],
+                     kKinds[static_cast<size_t>(call.kind())], isFinished(call) ? " + bias" : "",
                      plan::DType_Name(call.dtype()), call.tf32() ? " in TF32" : "", fmt::join(call.x_dims(), "x"),
                      fmt::join(call.w_dims(), "x"), fmt::join(call.y_dims(), "x"),
                      call.channels_last() ? "channels last" : "channels first", fmt::join(call.strides(), "x"),

@@ -63,7 +63,7 @@ public:
 private:
   Status describeTensors();
   Status describeOperation();
-  /// What follows the sums: + bias, and ReLU.
+  /// What follows the sums: + bias.
   Status describeFinish();
   /// The operations as one graph.
   Status describeGraph();
@@ -74,8 +74,8 @@ private:
   plan::ConvolutionCall call;
   DnnOperands operands;
   DnnDescriptor x, w, y, window, operation, graph;
-  DnnDescriptor bias, sums, biased;               ///< with a bias: the tensors between the operations are virtual
-  std::vector<DnnDescriptor> pointwise;           ///< operations behind the convolution, and what describes them
+  DnnDescriptor bias, sums;                       ///< with a bias: the sums are virtual
+  std::vector<DnnDescriptor> pointwise;           ///< the addition, and what describes it
   std::vector<api::cudnnBackendDescriptor_t> ops; ///< in order
   DnnEngine engine;
   DnnDescriptor pack; ///< the engine's addresses

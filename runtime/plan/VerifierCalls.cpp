@@ -354,7 +354,7 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   const bool finished = conv.finish() != ConvolutionCall::SUMS;
   if (finished && (!ConvolutionCall::Finish_IsValid(conv.finish()) || conv.kind() != ConvolutionCall::FORWARD ||
                    conv.implementation() != ConvolutionCall::CUDNN || sizeOfW != size)) {
-    call.report("{}: a convolution with a bias or ReLU that no library has for it", call.where());
+    call.report("{}: a convolution with a bias that no library has for it", call.where());
     return;
   }
   if (!call.operandCount(finished ? "convolution with a bias" : "convolution", partial || finished ? 4 : 3))

@@ -493,7 +493,7 @@ std::vector<Key> makeKeys() {
        "instruction that updates the matrix, and never stored whole; 0: all are stored"},
       {"compiler.epilogues", choice({"exact", "bias", "gelu", "all", "none"}), "\"exact\"", Recompile,
        "on CUDA, what calls of products and convolutions compute beside them: `\"exact\"`: biases that keep their "
-       "bits; `\"bias\"`: all biases; `\"gelu\"`: also gelu, ReLU of convolutions and gelu's gradient; `\"all\"`: also "
+       "bits; `\"bias\"`: all biases; `\"gelu\"`: also gelu and its gradient; `\"all\"`: also "
        "sums for biases' gradients; each in the library's bits"},
       {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
        "on CUDA, what computes convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; `\"kernels\"`: "

@@ -10,6 +10,10 @@ import unittest
 import unittest.mock
 from pathlib import Path
 
+import numpy as np
+import onnx
+import safetensors.numpy
+
 from common import BIN, ROOT, ZOO, EndToEnd
 
 TOOL = ROOT / "tools/gpu-check/gpu_check.py"
@@ -127,6 +131,49 @@ class GpuCheck(EndToEnd):
         none = self.call(kit / "gpu_check.py", "run", driver=False)
         self.assertEqual(none.returncode, 2, none.stdout)
         self.assertRegex(none.stderr, r"^gpu_check: error: no card to ask: .*libcuda")
+
+    def test_experiments(self):
+        """Plans of a table are timed, with what was expected; also one beside them. What finds no time is named."""
+        sys.path.insert(0, str(ROOT / "test/bench"))
+        import filled
+        tool = self.folder / "tool"
+        shutil.copytree(TOOL.parent, tool)
+        self.write("tool/experiments.toml", 'precision = "bf16"\nsteps = 4\n[[workload]]\nname = "small"\nbatch = 4\ngib = 1\npeers = []\n'
+                   'plan = [{ name = "default", profile = true, h100 = 7 }, { name = "tuned", like = "default", tune = true }]\n')
+        source = self.folder / "exports/small-4"
+        source.mkdir(parents=True)
+        weight = np.frombuffer(filled.fill("w", [16, 16]), np.float32).reshape(16, 16)
+        node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], "product")
+        values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 16]) for name in "xy"]
+        model = onnx.helper.make_model(onnx.helper.make_graph([node], "small", values[:1], values[1:], [onnx.numpy_helper.from_array(weight, "w")]),
+                                       opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save_model(model, source / "model.onnx", save_as_external_data=True, location="model.onnx.data", size_threshold=0)
+        (source / "recipe.toml").write_text('[loss]\nkind = "mse"\nof = "y"\ntarget = "t"\n[optimizer]\nkind = "sgd"\nlr = 0.1\n')
+        safetensors.numpy.save_file({name: np.full((4, 16), 1 + i, np.float32) for i, name in enumerate("xt")}, source / "data.safetensors")
+        made = self.call(tool / "gpu_check.py", "kit", "kit.tar.xz", "--bin", BIN, "--zoo", ZOO, "--models", "mlp", "--architectures", "sm_90",
+                         "--kernels", "", "--bench", ROOT / "test/bench", "--experiments", "exports")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with tarfile.open(self.folder / "kit.tar.xz") as archive:
+            archive.extractall(self.folder)
+        kit = self.folder / "gpu-kit"
+        shutil.copy(kit / "experiments/small-4/default.tplan", kit / "experiments/small-4/another.tplan")
+        (self.folder / "tools").mkdir()
+        self.write("tools/nvidia-smi", "#!/bin/sh\necho NVIDIA H100 80GB HBM3, 580, 81559 MiB, 9.0\n")
+        (self.folder / "tools/nvidia-smi").chmod(0o755)
+        with unittest.mock.patch.dict(os.environ, {"PATH": f"{self.folder / 'tools'}:{os.environ['PATH']}"}):
+            done = self.call(kit / "gpu_check.py", "experiments", "--without-torch")
+            late = self.call(kit / "gpu_check.py", "experiments", "--without-torch", "--within", "0", "--output", "late.json")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        checks = {check["check"]: check for check in json.loads((self.folder / "experiments.json").read_text())["checks"]}
+        self.assertEqual(list(checks), ["small-4 default", "small-4 tuned", "small-4 another", "small-4 default profile", "small-4 another profile"])
+        self.assertEqual(checks["small-4 default"]["expected_ms"], 7)
+        self.assertEqual(len(checks["small-4 default"]["losses"]), 4)
+        self.assertGreater(checks["small-4 tuned"]["ms"], 0)
+        self.assertTrue(checks["small-4 default profile"]["profile"]["kernels"])
+        self.assertRegex(done.stdout, r"(?m)^small-4 +default +[\d.]+ +7 *$")
+        self.assertEqual(late.returncode, 0, late.stdout + late.stderr)
+        self.assertIn("not timed: small-4 default: no time was left", late.stdout)
+        self.assertIn("not timed: small-4 default profile: no time was left", late.stdout)
 
     def test_messages(self):
         made = self.call(TOOL, "kit", "kit.tar.xz", "--bin", BIN, "--zoo", ZOO, "--models", "mlp", "mpl")

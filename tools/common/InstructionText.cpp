@@ -218,14 +218,7 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
 } // namespace
 
 std::string finishText(const plan::ConvolutionCall &call) {
-  switch (call.finish()) {
-  case plan::ConvolutionCall::BIAS:
-    return " + bias";
-  case plan::ConvolutionCall::BIAS_RELU:
-    return " + bias, ReLU";
-  default:
-    return "";
-  }
+  return call.finish() == plan::ConvolutionCall::BIAS ? " + bias" : "";
 }
 
 std::string epilogueText(const plan::MatmulCall &call) {

@@ -22,7 +22,7 @@ std::string instructionText(const plan::Entry &entry, const plan::Instruction &i
 /// " + bias, gelu and its input", " with sums of A": what a product's call does besides; "" for nothing.
 std::string epilogueText(const plan::MatmulCall &call);
 
-/// " + bias, ReLU": the same of a convolution's call.
+/// " + bias": the same of a convolution's call.
 std::string finishText(const plan::ConvolutionCall &call);
 
 /// Equal for instructions that execute the same: the call with all that it says, and how much it computes and moves.

@@ -88,6 +88,13 @@ def run(command, seconds, **more):
 # -- the kit ------------------------------------------------------------------------------------------------------------
 
 
+def package_libraries():
+    """Folders of CUDA's libraries among Python's packages: a machine's own cuDNN may be older than PyTorch's."""
+    status, text = run([sys.executable, "-c", "import nvidia; print(*nvidia.__path__, sep='\\n')"], 60)
+    roots = map(Path, text.splitlines()) if status == 0 else []
+    return [str(path) for root in roots for path in sorted(root.glob("*/lib"))]
+
+
 def libraries_of(program):
     status, text = run(["ldd", program], 60)
     if status:
@@ -266,7 +273,7 @@ class Bench:
         self.kit, self.work, self.seconds, self.output = kit, work, options.seconds, options.output
         self.started = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.card, self.results, self.gaps, self.lock = card(), [], list(NEVER_CHECKED), threading.Lock()
-        paths = [str(kit / "lib"), os.environ.get("LD_LIBRARY_PATH", "")]
+        paths = [str(kit / "lib"), *package_libraries(), os.environ.get("LD_LIBRARY_PATH", "")]
         self.environment = os.environ | {"LD_LIBRARY_PATH": ":".join(reversed([path for path in paths if path]))}
 
     def write(self):

@@ -55,7 +55,6 @@ enum cudnnPointwiseMode_t : int {
   CUDNN_POINTWISE_SUB = 9,
   CUDNN_POINTWISE_EXP = 13,
   CUDNN_POINTWISE_LOG = 15,
-  CUDNN_POINTWISE_RELU_FWD = 100,
   CUDNN_POINTWISE_CMP_GE = 303,
   CUDNN_POINTWISE_GEN_INDEX = 501,     ///< the element's coordinate along an axis
   CUDNN_POINTWISE_BINARY_SELECT = 601, ///< x where t is true, else b

@@ -323,13 +323,11 @@ std::optional<Fault> DnnWork::run(uint32_t work) const {
   if (hasNote(engine, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
     for (float &element : result)
       element = static_cast<float>(static_cast<_Float16>(element));
-  // In f32, as the tensors between the operations are; a NaN passes ReLU (probe DnnReluKeepsNan).
+  // In f32, as the tensor between the operations is.
   for (int64_t i = 0; p.finish != DnnProblem::Sums && i < int64_t(result.size()); ++i) {
     float &element = at(result, i);
     element +=
         static_cast<float>(loadElement(bias, static_cast<uint64_t>(i / pixelsY % features), asCuda(p.bias.type)));
-    if (p.finish == DnnProblem::BiasRelu && element < 0)
-      element = 0;
   }
   storeElements(p.result(), of(p.result()), result);
   return std::nullopt;

@@ -18,7 +18,7 @@ struct DnnProblem {
     uint64_t bytes() const { return static_cast<uint64_t>(elements()) * (type == cuda::api::CUDNN_DATA_FLOAT ? 4 : 2); }
   } x, w, y, bias;
   /// What follows the sums before they are rounded to y's type.
-  enum Finish { Sums, Bias, BiasRelu } finish = Sums;
+  enum Finish { Sums, Bias } finish = Sums;
   cuda::api::cudnnDataType_t between = cuda::api::CUDNN_DATA_FLOAT; ///< of the virtual tensors
   std::vector<int64_t> strides, dilations, before, after;
   float alpha = 1, beta = 0;

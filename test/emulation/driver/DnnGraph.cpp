@@ -315,8 +315,6 @@ private:
       return static_cast<float>(std::exp(double(x)));
     case CUDNN_POINTWISE_LOG:
       return static_cast<float>(std::log(double(x)));
-    case CUDNN_POINTWISE_RELU_FWD:
-      return x < 0 ? 0 : x;
     case CUDNN_POINTWISE_CMP_GE:
       return x >= b ? 1 : 0;
     case CUDNN_POINTWISE_GEN_INDEX:

@@ -110,8 +110,8 @@ bool readFinish(StandIn &d, DnnProblem &problem, const std::vector<DnnObject *> 
     refuseDnn(d, FaultKind::Misuse, CUDNN_STATUS_NOT_SUPPORTED, fmt::format("{}: {}", call, text));
     return false;
   };
-  if ((operations.size() > 1 && problem.direction != DnnProblem::Forward) || operations.size() > 3)
-    return bad("operations behind a convolution's gradient, or more than a bias and ReLU");
+  if ((operations.size() > 1 && problem.direction != DnnProblem::Forward) || operations.size() > 2)
+    return bad("operations behind a convolution's gradient, or more than a bias");
   for (size_t i = 1; i < operations.size(); ++i) {
     const DnnObject &operation = *operations[i];
     if (!operation.finalized || operation.type != CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR)
@@ -127,8 +127,8 @@ bool readFinish(StandIn &d, DnnProblem &problem, const std::vector<DnnObject *> 
     if (from != made || !from->one<unsigned char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL))
       return bad("an operation behind a convolution that does not read the virtual tensor of the one before it");
     const auto mode = how->one<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
-    if (mode != (i == 1 ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_RELU_FWD))
-      return bad(fmt::format("arithmetic of mode {} as operation {} behind a convolution", int(mode), i));
+    if (mode != CUDNN_POINTWISE_ADD)
+      return bad(fmt::format("arithmetic of mode {} behind a convolution", int(mode)));
     if (how->one<cudnnDataType_t>(CUDNN_ATTR_POINTWISE_MATH_PREC) != CUDNN_DATA_FLOAT)
       return bad("arithmetic behind a convolution in another type than f32");
     if (const auto type = from->one<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE); type != CUDNN_DATA_FLOAT)
@@ -139,10 +139,8 @@ bool readFinish(StandIn &d, DnnProblem &problem, const std::vector<DnnObject *> 
     if (result->dims != problem.y.dims || result->strides != problem.y.strides)
       return bad("a result of another shape than the convolution's");
     problem.y = std::move(*result);
-    problem.finish = i == 1 ? DnnProblem::Bias : DnnProblem::BiasRelu;
+    problem.finish = DnnProblem::Bias;
     made = to;
-    if (i > 1)
-      continue;
     DnnObject *bias =
         referred(d, operation, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, {CUDNN_BACKEND_TENSOR_DESCRIPTOR}, call);
     std::optional<DnnProblem::Tensor> row = bias ? tensorOf(d, *bias, call) : std::nullopt;

@@ -17,14 +17,13 @@ namespace {
 constexpr cudnnPointwiseMode_t kModes[] = {
     CUDNN_POINTWISE_ADD,           CUDNN_POINTWISE_MUL,     CUDNN_POINTWISE_DIV,    CUDNN_POINTWISE_SUB,
     CUDNN_POINTWISE_EXP,           CUDNN_POINTWISE_LOG,     CUDNN_POINTWISE_CMP_GE, CUDNN_POINTWISE_GEN_INDEX,
-    CUDNN_POINTWISE_BINARY_SELECT, CUDNN_POINTWISE_RELU_FWD};
+    CUDNN_POINTWISE_BINARY_SELECT};
 
 /// Tensors that a mode takes beside the result.
 int operandsOf(cudnnPointwiseMode_t mode) {
   switch (mode) {
   case CUDNN_POINTWISE_EXP:
   case CUDNN_POINTWISE_LOG:
-  case CUDNN_POINTWISE_RELU_FWD:
   case CUDNN_POINTWISE_GEN_INDEX:
     return 1;
   case CUDNN_POINTWISE_BINARY_SELECT:

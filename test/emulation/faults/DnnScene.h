@@ -17,7 +17,7 @@ struct DnnScene {
   cudnnBackendAttributeType_t sizes = CUDNN_TYPE_INT64;     ///< the type that dimensions are said to have
   DnnProblem::Finish finish = DnnProblem::Sums;             ///< forward alone: a bias, tensor 3, and ReLU
   int64_t biases = 4;                                       ///< elements of the bias
-  bool keepsSums = true, addsSums = true, addsFirst = true; ///< sums are virtual, and added to; the bias before ReLU
+  bool keepsSums = true, addsSums = true, adds = true; ///< sums are virtual, and the bias is added, to them
   std::vector<cudnnBackendDescriptor_t> made;
 
   cudnnHandle_t handle = nullptr;
@@ -121,24 +121,17 @@ struct DnnScene {
   }
 
   void addFinish(std::vector<cudnnBackendDescriptor_t> &operations) {
-    auto add = [&](cudnnPointwiseMode_t mode, int from, int to) {
-      auto how = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), one = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-      set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector{mode});
-      set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
-      cudnnBackendFinalize(how);
-      child(one, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-      child(one, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors[from]);
-      if (mode == CUDNN_POINTWISE_ADD)
-        child(one, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors[3]);
-      child(one, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors[to]);
-      cudnnBackendFinalize(one);
-      operations.push_back(one);
-    };
-    const int sums = addsSums ? 4 : 5;
-    if (finish == DnnProblem::Bias)
-      return add(CUDNN_POINTWISE_ADD, sums, 2);
-    add(addsFirst ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_RELU_FWD, sums, 5);
-    add(addsFirst ? CUDNN_POINTWISE_RELU_FWD : CUDNN_POINTWISE_ADD, 5, 2);
+    auto how = create(CUDNN_BACKEND_POINTWISE_DESCRIPTOR), one = create(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE,
+        std::vector{adds ? CUDNN_POINTWISE_ADD : CUDNN_POINTWISE_MUL});
+    set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+    cudnnBackendFinalize(how);
+    child(one, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+    child(one, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, tensors[addsSums ? 4 : 5]);
+    child(one, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors[3]);
+    child(one, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, tensors[2]);
+    cudnnBackendFinalize(one);
+    operations.push_back(one);
   }
 
   cudnnStatus_t execute(CUdeviceptr x, CUdeviceptr w, CUdeviceptr y, CUdeviceptr workspace, CUstream stream,

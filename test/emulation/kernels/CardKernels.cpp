@@ -36,12 +36,19 @@ std::optional<double> numberAt(const std::byte *bytes, plan::DType type, uint64_
   return plan::floatElement(bytes, type, index);
 }
 
-/// Why a result is not the recorded one; empty where it is.
-std::string differenceOf(const std::byte *got, const std::byte *wanted, uint64_t bytes, plan::DType type, bool open) {
+/// A result as a card computed it and as it is recorded.
+struct Pair {
+  const std::byte *got, *wanted;
+};
+
+/// Why a result is not the recorded one; empty where it is. `whole`: the result whose rounding error this one is; what
+/// counts then is their sum.
+std::string differenceOf(Pair result, std::optional<Pair> whole, uint64_t bytes, plan::DType type, bool open) {
+  const auto [got, wanted] = result;
   const uint64_t width = std::max<uint64_t>(plan::dtypeBytes(type), 1), count = bytes / width;
   double largest = 0;
   for (uint64_t i = 0; open && i < count; ++i)
-    if (std::optional<double> value = numberAt(wanted, type, i); value && std::isfinite(*value))
+    if (std::optional<double> value = numberAt(whole ? whole->wanted : wanted, type, i); value && std::isfinite(*value))
       largest = std::max(largest, std::abs(*value));
   uint64_t differing = 0, first = 0;
   double worst = 0;
@@ -51,7 +58,9 @@ std::string differenceOf(const std::byte *got, const std::byte *wanted, uint64_t
     std::optional<double> a = numberAt(got, type, i), b = numberAt(wanted, type, i);
     if (a && b && std::isnan(*a) && std::isnan(*b)) // sign and payload of a NaN are laid down nowhere
       continue;
-    const double distance = a && b ? std::abs(*a - *b) : HUGE_VAL;
+    double distance = a && b ? std::abs(*a - *b) : HUGE_VAL;
+    if (a && b && whole)
+      distance = std::abs(*a - *b + *numberAt(whole->got, type, i) - *numberAt(whole->wanted, type, i));
     if (open && distance <= kOpenTolerance * largest)
       continue;
     if (differing++ == 0)
@@ -102,6 +111,7 @@ public:
       uint64_t offset, bytes, at;
       bool result;
       plan::DType type;
+      std::optional<size_t> restOf;
     };
     std::vector<Operand> operands;
     uint64_t end = kGuardBytes;
@@ -113,7 +123,8 @@ public:
     for (const json &one : launch.at("operands")) {
       const uint64_t offset =
           one.contains("shares") ? operands.at(one.at("shares").get<size_t>()).offset : reserve(one.at("bytes"));
-      operands.push_back({offset, one.at("bytes"), one.at("at"), one.at("result"), typeNamed(one.at("type"))});
+      operands.push_back({offset, one.at("bytes"), one.at("at"), one.at("result"), typeNamed(one.at("type")),
+                          one.contains("rest_of") ? std::optional<size_t>(one.at("rest_of")) : std::nullopt});
     }
     const uint64_t scratchBytes = launch.at("scratch"), scratch = reserve(scratchBytes);
     std::vector<std::byte> before(end, kGuard), after(end);
@@ -144,15 +155,20 @@ public:
       (void)driver->memFree(arena);
     if (!status.ok())
       return status;
+    auto pair = [&](const Operand &one) {
+      return Pair{after.data() + one.offset, reinterpret_cast<const std::byte *>(data.data()) + one.at};
+    };
     std::string problem;
     for (size_t i = 0; i < operands.size() && problem.empty(); ++i)
       if (const Operand &one = operands[i]; one.result) {
-        problem = differenceOf(after.data() + one.offset, reinterpret_cast<const std::byte *>(data.data()) + one.at,
+        problem = differenceOf(pair(one), one.restOf ? std::optional(pair(operands[*one.restOf])) : std::nullopt,
                                one.bytes, one.type, launch.at("open"));
         if (!problem.empty())
           problem = fmt::format("result {}: {}", i, problem);
-        std::memcpy(after.data() + one.offset, before.data() + one.offset, one.bytes);
       }
+    for (const Operand &one : operands)
+      if (one.result)
+        std::memcpy(after.data() + one.offset, before.data() + one.offset, one.bytes);
     std::memcpy(after.data() + scratch, before.data() + scratch, scratchBytes);
     if (problem.empty() && after != before)
       problem = "bytes outside of the results have changed";

@@ -127,6 +127,9 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
       addTo(result, true);
       if (auto operand = places.find(unsigned(index)); operand != places.end())
         operands.back().shares = operand->second;
+      if (auto attention = llvm::dyn_cast<train::AttentionOp>(kernel.op);
+          attention && kernel.op->getResult(unsigned(index)) == attention.getLogsumexpRest())
+        operands.back().restOf = unsigned(operands.size() - 2);
     }
     record->add(recorded, code, kernel.symbol, work.gridBlocks, work.gridThreads, uint64_t(work.tiles),
                 slot * work.gridBlocks * work.gridThreads, operands);

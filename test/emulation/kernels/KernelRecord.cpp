@@ -71,6 +71,8 @@ void KernelRecord::add(const std::string &what, const std::string &ptx, const st
                                 {"result", one.result}});
     if (one.shares)
       line["operands"].back()["shares"] = *one.shares;
+    if (one.restOf)
+      line["operands"].back()["rest_of"] = *one.restOf;
   }
   launches << line.dump() << "\n" << std::flush;
   data.flush();

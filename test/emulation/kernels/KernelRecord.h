@@ -27,6 +27,7 @@ struct RecordedOperand {
   std::span<const std::byte> bytes;
   bool result = false;
   std::optional<unsigned> shares; ///< of a result: the operand whose memory it takes over
+  std::optional<unsigned> restOf; ///< of a result: the operand whose rounding error it is, so that their sum counts
 };
 
 class KernelRecord {

@@ -140,8 +140,7 @@ bool printEngines(Program &p, const std::string &architecture) {
         for (auto [direction, finish] : {std::pair(Direction::Forward, Finish::None),
                                          {Direction::Data, Finish::None},
                                          {Direction::Filter, Finish::None},
-                                         {Direction::Forward, Finish::Bias},
-                                         {Direction::Forward, Finish::BiasRelu}}) {
+                                         {Direction::Forward, Finish::Bias}}) {
           ConvolutionShape shape = base;
           shape.type = type.type;
           shape.channelsLast = last;
@@ -156,7 +155,7 @@ bool printEngines(Program &p, const std::string &architecture) {
             order +=
                 (i ? "," : "") + std::string("\"") + std::to_string(listed[i].index) + listOf(listed[i].notes) + "\"";
           static constexpr const char *kDirections[] = {"forward", "data", "filter"};
-          static constexpr const char *kFinishes[] = {"", " + bias", " + bias, relu"};
+          static constexpr const char *kFinishes[] = {"", " + bias"};
           std::printf("{\"shape\":\"%s\",\"direction\":\"%s%s\",\"type\":\"%s\",\"channels_last\":%s,\"listed\":%zu,"
                       "\"order\":[%s]",
                       shape.name, kDirections[int(direction)], kFinishes[int(finish)], type.name,

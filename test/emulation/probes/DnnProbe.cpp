@@ -178,25 +178,17 @@ cudnnBackendDescriptor_t Convolution::tensorOf(int tensor, int64_t uid, bool isV
 
 std::vector<cudnnBackendDescriptor_t>
 Convolution::finishing(cudnnBackendDescriptor_t sums, cudnnBackendDescriptor_t bias, cudnnBackendDescriptor_t y) const {
-  auto pointwise = [](cudnnPointwiseMode_t mode, cudnnBackendDescriptor_t from, cudnnBackendDescriptor_t with,
-                      cudnnBackendDescriptor_t to) {
-    auto how = descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
-         made = descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector{mode});
-    set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
-    EXPECT(dnn.finalize(how) == CUDNN_STATUS_SUCCESS);
-    setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
-    setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, from);
-    setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
-    if (with)
-      setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, with);
-    EXPECT(dnn.finalize(made) == CUDNN_STATUS_SUCCESS);
-    return made;
-  };
-  if (shape.finish == Finish::Bias)
-    return {pointwise(CUDNN_POINTWISE_ADD, sums, bias, y)};
-  auto biased = tensorOf(2, 6, true);
-  return {pointwise(CUDNN_POINTWISE_ADD, sums, bias, biased), pointwise(CUDNN_POINTWISE_RELU_FWD, biased, nullptr, y)};
+  auto how = descriptor(CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+       made = descriptor(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+  set(how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, std::vector{CUDNN_POINTWISE_ADD});
+  set(how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, std::vector{CUDNN_DATA_FLOAT});
+  EXPECT(dnn.finalize(how) == CUDNN_STATUS_SUCCESS);
+  setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, how);
+  setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_XDESC, sums);
+  setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, bias);
+  setChild(made, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, y);
+  EXPECT(dnn.finalize(made) == CUDNN_STATUS_SUCCESS);
+  return {made};
 }
 
 std::vector<Engine> Convolution::engines(cudnnBackendHeurMode_t mode) {
@@ -464,8 +456,6 @@ double Convolution::reference(int64_t index, double *magnitude) const {
     sum += double(host[3][size_t(d1)]);
     size += std::abs(double(host[3][size_t(d1)]));
   }
-  if (shape.finish == Finish::BiasRelu)
-    sum = std::max(sum, 0.0);
   if (magnitude)
     *magnitude = size;
   return sum;

@@ -11,7 +11,7 @@ namespace tcc::probes {
 
 enum class Direction { Forward, Data, Filter };
 /// What follows a forward convolution in its graph.
-enum class Finish { None, Bias, BiasRelu };
+enum class Finish { None, Bias };
 
 /// Two spatial dimensions; w is outputs, inputs of a group, rows, columns.
 struct ConvolutionShape {
