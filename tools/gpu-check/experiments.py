@@ -4,13 +4,14 @@ gpu_check.py kit --experiments packs the plans, gpu_check.py experiments runs th
 """
 import concurrent.futures
 import json
-import os
 import statistics
 import sys
 import threading
 import time
 import tomllib
 from pathlib import Path
+
+from programs import last_line, run
 
 TABLE = Path(__file__).resolve().parent / "experiments.toml"
 # Peers that compile at the same time take no more of the card's memory than this together, in GiB.
@@ -50,8 +51,8 @@ class Memory:
 
 
 class Experiments:
-    def __init__(self, bench, within, run, compare, last_line):
-        self.bench, self.run, self.compare, self.last_line = bench, run, compare, last_line
+    def __init__(self, bench, within, compare):
+        self.bench, self.compare = bench, compare
         self.end = time.monotonic() + within
         self.facts, self.rows, self.losses = table(), [], {}
         self.column = next((key for key in ("h200", "h100") if bench.card and key.upper() in bench.card["name"].upper()), None)
@@ -73,12 +74,12 @@ class Experiments:
             folder = self.bench.kit / "experiments" / folder_of(workload)
             code = f"import sys; sys.path.insert(0, {str(self.bench.kit)!r}); import gpu_check, json, pathlib; " \
                    f"folder = pathlib.Path({str(folder)!r}); gpu_check.make_weights(folder, json.loads((folder / 'workload.json').read_text()))"
-            return self.run([sys.executable, "-c", code], 300)
+            return run([sys.executable, "-c", code], 300)
 
         def compiled(workload, how):
             memory.take(workload["gib"])
             try:
-                return self.run(self.peer_words(workload, how, 1, 1), max(self.left(), 1))
+                return run(self.peer_words(workload, how, 1, 1), max(self.left(), 1))
             finally:
                 memory.give(workload["gib"])
         with concurrent.futures.ThreadPoolExecutor(32) as pool:
@@ -116,15 +117,15 @@ class Experiments:
             profile = json.loads(text[text.index("{"):])
         except ValueError:
             profile = {}
-        self.bench.record(f"{folder_of(workload)} {plan['name']} profile", "" if profile else self.last_line(text, status), profile=profile)
+        self.bench.record(f"{folder_of(workload)} {plan['name']} profile", "" if profile else last_line(text, status), profile=profile)
 
     def peer(self, workload, how):
         who = "torch " + (" ".join(word.lstrip("-") for word in how) or "eager")
-        status, text = self.run(self.peer_words(workload, how, 15, 3), max(self.left(), 1))
+        status, text = run(self.peer_words(workload, how, 15, 3), max(self.left(), 1))
         try:
             found = json.loads(text.splitlines()[-1])
         except (ValueError, IndexError):
-            self.row(workload, who, self.last_line(text, status))
+            self.row(workload, who, last_line(text, status))
             return
         ours = self.losses.get(folder_of(workload), [])
         wrong, worst = self.compare(ours[:COMPARED_STEPS], found["losses"][:COMPARED_STEPS], 1e-2) if ours else ("", 0)

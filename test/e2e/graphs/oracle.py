@@ -53,8 +53,11 @@ def pad(o, a):
 
 
 def norm(x, axes, eps, scale=None, shift=None, centre=True):
-    c = x - x.mean(axes, True) if centre else x
-    y = c / torch.sqrt((c * c).mean(axes, True) + eps)
+    if centre and x.dtype == torch.float32:  # the gradient of PyTorch's kernel cancels as a kernel's does; that of the steps, further
+        y = F.layer_norm(x, x.shape[axes[0]:], eps=eps)
+    else:
+        c = x - x.mean(axes, True) if centre else x
+        y = c / torch.sqrt((c * c).mean(axes, True) + eps)
     y = y if scale is None else y * scale
     return y if shift is None else y + shift
 
