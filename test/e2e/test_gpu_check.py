@@ -138,7 +138,7 @@ class GpuCheck(EndToEnd):
         import filled
         tool = self.folder / "tool"
         shutil.copytree(TOOL.parent, tool)
-        self.write("tool/experiments.toml", 'precision = "bf16"\nsteps = 4\n[[workload]]\nname = "small"\nbatch = 4\ngib = 1\npeers = []\n'
+        self.write("tool/experiments.toml", 'precision = "bf16"\nsteps = 4\n[[workload]]\nname = "small"\nbatch = 4\ngib = 1\npeers = [["--compile"]]\nlater = [[]]\n'
                    'plan = [{ name = "default", profile = true, h100 = 7 }, { name = "tuned", like = "default", tune = true }]\n')
         source = self.folder / "exports/small-4"
         source.mkdir(parents=True)
@@ -157,23 +157,54 @@ class GpuCheck(EndToEnd):
             archive.extractall(self.folder)
         kit = self.folder / "gpu-kit"
         shutil.copy(kit / "experiments/small-4/default.tplan", kit / "experiments/small-4/another.tplan")
+        # A stand-in for PyTorch has the losses of the problem: compiled it is right, eager it is wrong.
+        right = [float(np.mean((np.ones(16) @ weight - 2) ** 2))]
+        for _ in range(3):
+            y = np.ones(16) @ weight
+            weight = weight - 0.1 * np.outer(np.ones(16), 2 * (y - 2) / 16)
+            right.append(float(np.mean((np.ones(16) @ weight - 2) ** 2)))
+        self.write("gpu-kit/torch_step.py", f"import json, sys\nlosses = {right}\nif '--compile' not in sys.argv: losses[1] *= 1.1\n"
+                   "print(json.dumps({'median_s': 0.01, 'min_s': 0.01, 'first_step_s': 1, 'peak_device_bytes': 2**30, 'losses': losses}))\n")
+        self.write("gpu-kit/torch.py", "")
         (self.folder / "tools").mkdir()
         self.write("tools/nvidia-smi", "#!/bin/sh\necho NVIDIA H100 80GB HBM3, 580, 81559 MiB, 9.0\n")
         (self.folder / "tools/nvidia-smi").chmod(0o755)
-        with unittest.mock.patch.dict(os.environ, {"PATH": f"{self.folder / 'tools'}:{os.environ['PATH']}"}):
-            done = self.call(kit / "gpu_check.py", "experiments", "--without-torch")
+        with unittest.mock.patch.dict(os.environ, {"PATH": f"{self.folder / 'tools'}:{os.environ['PATH']}", "PYTHONPATH": str(kit)}):
+            done = self.call(kit / "gpu_check.py", "experiments")
             late = self.call(kit / "gpu_check.py", "experiments", "--without-torch", "--within", "0", "--output", "late.json")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        checks = {check["check"]: check for check in json.loads((self.folder / "experiments.json").read_text())["checks"]}
-        self.assertEqual(list(checks), ["small-4 default", "small-4 tuned", "small-4 another", "small-4 default profile", "small-4 another profile"])
+        self.assertEqual(done.returncode, 1, "eager losses differ:\n" + done.stdout + done.stderr)
+        report = json.loads((self.folder / "experiments.json").read_text())
+        checks = {check["check"]: check for check in report["checks"]}
+        self.assertEqual(list(checks), ["small-4 default", "small-4 tuned", "small-4 torch compile", "small-4 another", "small-4 default profile",
+                                        "small-4 another profile", "small-4 torch eager"])
+        self.assertEqual(report["failed"], ["small-4 torch eager"])
+        self.assertRegex(checks["small-4 torch eager"]["problem"], "^default: loss of step 2: .*; tuned: loss of step 2: .*; another: ")
+        self.assertEqual(checks["small-4 torch compile"]["ms"], 10)
         self.assertEqual(checks["small-4 default"]["expected_ms"], 7)
         self.assertEqual(len(checks["small-4 default"]["losses"]), 4)
         self.assertGreater(checks["small-4 tuned"]["ms"], 0)
         self.assertTrue(checks["small-4 default profile"]["profile"]["kernels"])
-        self.assertRegex(done.stdout, r"(?m)^small-4 +default +[\d.]+ +7 *$")
+        self.assertRegex(done.stdout, r"(?m)^small-4 +default +[\d.]+ +7 +[\d.]+$")
         self.assertEqual(late.returncode, 0, late.stdout + late.stderr)
         self.assertIn("not timed: small-4 default: no time was left", late.stdout)
         self.assertIn("not timed: small-4 default profile: no time was left", late.stdout)
+
+    def test_a_result_that_is_a_rounding_error(self):
+        """Only the sum with the result whose error it is counts."""
+        folder = self.folder / "record"
+        environment = os.environ | {"TCC_KERNEL_RECORD": str(folder), "TCC_KERNEL_ARCHITECTURE": "sm_90"}
+        subprocess.run([BIN / "emulated-kernel-tests", "--gtest_filter=*attention_grad_odd*", "--gtest_brief=1"], env=environment, check=True,
+                       capture_output=True)
+        data, lines = (folder / "data.bin").read_bytes(), (folder / "launches.jsonl").read_text().splitlines()
+        launch = next(launch for launch in map(json.loads, lines) if launch["open"] and any("rest_of" in one for one in launch["operands"]))
+        rest = next(one for one in launch["operands"] if "rest_of" in one)
+        values = np.frombuffer(data[rest["at"]:rest["at"] + rest["bytes"]], np.float32)
+        rest["at"] = len(data)
+        for shift, status in ((1e-5, 0), (1, 1)):  # of values near 1e-7, beside sums near 1
+            (folder / "data.bin").write_bytes(data + (values + np.float32(shift)).tobytes())
+            (folder / "launches.jsonl").write_text(json.dumps(launch) + "\n")
+            repeated = self.call(BIN / "card-kernels", folder, program=True)
+            self.assertEqual(repeated.returncode, status, repeated.stdout + repeated.stderr)
 
     def test_messages(self):
         made = self.call(TOOL, "kit", "kit.tar.xz", "--bin", BIN, "--zoo", ZOO, "--models", "mlp", "mpl")

@@ -131,8 +131,8 @@ class Epilogues(EndToEnd):
                     for got, exact in zip(losses[level], expected, strict=True):
                         self.assertLess(abs(got - exact), most * exact, f"{precision} {level}")
             print(precision, "launches", launches)
-            self.assertLessEqual(launches["bias"], launches["none"])
-            if precision in ("f32", "tf32"):
+            if precision in ("f32", "tf32"):  # in 16 bits a small kernel casts the bias
+                self.assertLess(launches["bias"], launches["none"])
                 self.assertEqual(losses["bias"], losses["none"])
             else:
                 self.assertNotEqual(losses["bias"], losses["none"], "a call rounds once")

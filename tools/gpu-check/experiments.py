@@ -4,6 +4,7 @@ gpu_check.py kit --experiments packs the plans, gpu_check.py experiments runs th
 """
 import concurrent.futures
 import json
+import math
 import statistics
 import sys
 import threading
@@ -11,15 +12,13 @@ import time
 import tomllib
 from pathlib import Path
 
-from programs import last_line, run
+from programs import last_line, run, torch_step
 
 TABLE = Path(__file__).resolve().parent / "experiments.toml"
 # Peers that compile at the same time take no more of the card's memory than this together, in GiB.
 WARMING_GIB = 74
 # A program starts only if about so many seconds are left.
 LEAST_SECONDS = 12
-# Compared with PyTorch's: later losses drift apart (gpu_check.py).
-COMPARED_STEPS = 5
 
 
 def table():
@@ -54,16 +53,15 @@ class Experiments:
     def __init__(self, bench, within, compare):
         self.bench, self.compare = bench, compare
         self.end = time.monotonic() + within
-        self.facts, self.rows, self.losses = table(), [], {}
+        self.facts, self.rows, self.losses = table(), [], {}  # losses: of each plan that ran, by workload
         self.column = next((key for key in ("h200", "h100") if bench.card and key.upper() in bench.card["name"].upper()), None)
 
     def left(self):
         return self.end - time.monotonic()
 
     def peer_words(self, workload, how, steps, warmup):
-        words = [sys.executable, self.bench.kit / "torch_step.py", workload["name"], "--batch", workload["batch"], "--device", "cuda",
-                 "--precision", self.facts["precision"], "--filled", "--warmup", warmup, "--steps", steps, *how]
-        return words + (["--seq", workload["tokens"]] if "tokens" in workload else [])
+        words = torch_step(self.bench.kit, workload["name"], workload["batch"], workload.get("tokens"), self.facts["precision"])
+        return [*words, "--warmup", warmup, "--steps", steps, *how]
 
     def warm_up(self, workloads, torch):
         """Makes weights and lets PyTorch compile, all at once: nothing is timed yet. What it compiles is cached on disk."""
@@ -77,11 +75,12 @@ class Experiments:
             return run([sys.executable, "-c", code], 300)
 
         def compiled(workload, how):
-            memory.take(workload["gib"])
+            gib = min(workload["gib"], WARMING_GIB)
+            memory.take(gib)
             try:
                 return run(self.peer_words(workload, how, 1, 1), max(self.left(), 1))
             finally:
-                memory.give(workload["gib"])
+                memory.give(gib)
         with concurrent.futures.ThreadPoolExecutor(32) as pool:
             jobs = [pool.submit(weights, workload) for workload in workloads]
             jobs += [pool.submit(compiled, workload, how) for workload in workloads if torch for how in workload["peers"] if "--compile" in how]
@@ -103,7 +102,8 @@ class Experiments:
         seconds = sorted(line["seconds"] for line in lines[steps // 4:])
         losses = [line["loss"] for line in lines]
         memory = next((line.removeprefix("memory: ") for line in text.splitlines() if line.startswith("memory:")), None)
-        self.losses.setdefault(folder_of(workload), losses)
+        if not problem:
+            self.losses.setdefault(folder_of(workload), {})[who] = losses
         self.row(workload, who, problem, plan.get(self.column), ms=round(1e3 * statistics.median(seconds), 3) if seconds else None,
                  least_ms=round(1e3 * seconds[0], 3) if seconds else None, losses=losses, memory=[memory],
                  whole_s=round(time.monotonic() - begun, 1), said=text.splitlines()[-30:] if problem else [],
@@ -127,11 +127,11 @@ class Experiments:
         except (ValueError, IndexError):
             self.row(workload, who, last_line(text, status))
             return
-        ours = self.losses.get(folder_of(workload), [])
-        wrong, worst = self.compare(ours[:COMPARED_STEPS], found["losses"][:COMPARED_STEPS], 1e-2) if ours else ("", 0)
-        self.row(workload, who, "", ms=round(1e3 * found["median_s"], 3), least_ms=round(1e3 * found["min_s"], 3),
+        compared = {plan: self.compare(ours, found["losses"], self.facts["precision"]) for plan, ours in self.losses.get(folder_of(workload), {}).items()}
+        problem = "; ".join(f"{plan}: {wrong}" for plan, (wrong, _) in compared.items() if wrong) if compared else "no plan ran to compare with"
+        self.row(workload, who, problem, ms=round(1e3 * found["median_s"], 3), least_ms=round(1e3 * found["min_s"], 3),
                  first_step_s=round(found["first_step_s"], 1), gib=round((found["peak_device_bytes"] or 0) / 2**30, 2),
-                 losses=found["losses"], differs=wrong, error=f"{worst:.0e}")
+                 losses=found["losses"], error=f"{max((worst for _, worst in compared.values()), default=math.nan):.0e}")
 
     def all(self, torch):
         present = [one for one in self.facts["workload"] if (self.bench.kit / "experiments" / folder_of(one)).is_dir()]

@@ -33,7 +33,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import experiments
 from kit import ARCHITECTURES, EPILOGUES, PRECISIONS, make_kit
-from programs import fail, last_line, run
+from programs import fail, last_line, run, torch_step
 
 STEPS = 20
 RESUMED_AT = 8
@@ -238,9 +238,7 @@ class Bench:
                 profile = {}
             self.record(f"{name} {precision} profile", "" if profile else last_line(text, status), profile=profile)
             for mode in options.torch if has_torch() else []:
-                words = [sys.executable, self.kit / "torch_step.py", facts["workload"], "--batch", facts["batch"], "--device", "cuda",
-                         "--precision", precision, "--filled", "--steps", WORKLOAD_STEPS - 3]
-                words += ["--seq", facts["tokens"]] if facts["tokens"] else []
+                words = [*torch_step(self.kit, facts["workload"], facts["batch"], facts["tokens"], precision), "--steps", WORKLOAD_STEPS - 3]
                 words += {"eager": [], "compile": ["--compile"], "max-autotune": ["--compile", "--mode", "max-autotune"]}[mode]
                 status, text = run(words, self.seconds)
                 try:
@@ -248,7 +246,7 @@ class Bench:
                 except (ValueError, IndexError):
                     self.record(f"{name} {precision} torch {mode}", last_line(text, status))
                     continue
-                wrong, worst = compare(losses[:COMPARED_STEPS], peer["losses"][:COMPARED_STEPS], WORKLOAD_TOLERANCE[precision])
+                wrong, worst = compare_first(losses, peer["losses"], precision)
                 ours, spread = [], []
                 if wrong and precision == "bf16":
                     ours = [losses[:COMPARED_STEPS]] + list(self.perturbed_plans(folder, facts, precision, name))
@@ -333,6 +331,11 @@ def compare(got, expected, tolerance):
     return "", worst
 
 
+def compare_first(ours, theirs, precision):
+    """As compare(), of a workload's first losses."""
+    return compare(ours[:COMPARED_STEPS], theirs[:COMPARED_STEPS], WORKLOAD_TOLERANCE[precision])
+
+
 def differs(lines, again):
     if len(lines) != len(again):
         return f"{len(again)} losses instead of {len(lines)}"
@@ -393,7 +396,7 @@ def try_out(options):
         if not bench.card:
             fail("no card to ask: nvidia-smi shows the cards that a driver knows", 2)
         bench.gaps = []
-        experiments.Experiments(bench, options.within, compare).all(not options.without_torch and has_torch())
+        experiments.Experiments(bench, options.within, compare_first).all(not options.without_torch and has_torch())
     for gap in bench.gaps:
         print(f"not timed: {gap}")
     return 1 if any(not result["ok"] for result in bench.results) else 0

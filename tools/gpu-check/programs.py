@@ -20,6 +20,12 @@ def run(command, seconds, **more):
     return done.returncode, done.stdout.decode(errors="replace")
 
 
+def torch_step(kit, name, batch, tokens, precision):
+    """The command that times a workload in PyTorch; its steps are for the caller to add."""
+    return [sys.executable, kit / "torch_step.py", name, "--batch", batch, "--device", "cuda", "--precision", precision, "--filled",
+            *(["--seq", tokens] if tokens else [])]
+
+
 def last_line(text, status):
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     error = next((line for line in lines if "error" in line), lines[-1] if lines else "no message")

@@ -41,8 +41,8 @@ struct Pair {
   const std::byte *got, *wanted;
 };
 
-/// Why a result is not the recorded one; empty where it is. `whole`: the result whose rounding error this one is; what
-/// counts then is their sum.
+/// How a result differs from the recorded one; empty where it does not. If the result is the rounding error of another
+/// result, `whole` is that one, and the sums of both are compared.
 std::string differenceOf(Pair result, std::optional<Pair> whole, uint64_t bytes, plan::DType type, bool open) {
   const auto [got, wanted] = result;
   const uint64_t width = std::max<uint64_t>(plan::dtypeBytes(type), 1), count = bytes / width;
