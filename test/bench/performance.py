@@ -200,6 +200,15 @@ def machine(options):
             "features": [name for name in ("avx2", "avx512f", "avx512_bf16", "amx_bf16") if name in flags]}
 
 
+def add_turns(parser, turn):
+    """Options of how contenders take turns; `turn`: the default of --turn, in seconds."""
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turn", type=float, default=turn, help="seconds of steps that a contender runs in each round")
+    parser.add_argument("--tries", type=int, default=3, help="of a turn that others disturb")
+    parser.add_argument("--slow", type=float, default=15.0, help="seconds of a step from which a peer has a single turn")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bin", type=Path, help="folder of tcc and trun")
@@ -211,11 +220,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=[], choices=[w.name for w in WORKLOADS], metavar="WORKLOAD")
     parser.add_argument("--precisions", default="f32,bf16")
     parser.add_argument("--peers", nargs="*", default=[], help="part of a name: eager, compile, jax, onnx, llm; default: all that are given")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turn", type=float, default=1.0, help="seconds of steps that a contender runs in each round")
-    parser.add_argument("--tries", type=int, default=3, help="of a turn that others disturb")
-    parser.add_argument("--slow", type=float, default=15.0, help="seconds of a step from which a peer has a single turn")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    add_turns(parser, turn=1.0)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tcc-performance")
     parser.add_argument("--docs", type=Path, default=HERE.parents[1] / "docs" / "measurements", help="folder of performance.md and images/")
     parser.add_argument("--render", action="store_true")

@@ -9,7 +9,6 @@ Turns, ratios and disturbances are those of performance.py. Results are kept in 
 import argparse
 import json
 import math
-import os
 import statistics
 import sys
 import tempfile
@@ -162,11 +161,7 @@ def main():
     parser.add_argument("--only", nargs="*", default=[], choices=TITLES, metavar="MODEL")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--render", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--turn", type=float, default=2.0, help="seconds of steps that a contender runs in each round")
-    parser.add_argument("--tries", type=int, default=3, help="of a turn that others disturb")
-    parser.add_argument("--slow", type=float, default=15.0, help="seconds of a step from which a peer has a single turn")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    performance.add_turns(parser, turn=2.0)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tcc-models")
     parser.add_argument("--page", type=Path, default=HERE.parents[2] / "docs" / "measurements" / "models.md")
     options = parser.parse_args()
