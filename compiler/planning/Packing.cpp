@@ -5,6 +5,7 @@
 #include "compiler/planning/PackingSearch.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -51,15 +52,22 @@ Bytes arenaBytes(const PackingProblem &problem, const std::vector<Bytes> &offset
 }
 
 PackingSolution packGreedily(const PackingProblem &problem) {
-  Bytes bound = leastArena(problem);
+  constexpr uint64_t kMostVisits = 400'000'000; // of pairs of buffers: up to 12,000 buffers every order is tried
+  const uint64_t visits = uint64_t(problem.buffers.size()) * problem.buffers.size() / 2 + 1;
+  const Bytes bound = leastArena(problem);
   PackingSolution best;
   best.bytes = ~Bytes(0);
+  uint64_t left = kMostVisits;
   for (const std::vector<size_t> &order : packingOrders(problem)) {
+    if (best.bytes == bound || visits > left)
+      break;
+    left -= visits;
     if (std::optional<PackingSolution> solution = placeInOrder(problem, order, best.bytes))
       best = std::move(*solution);
-    if (best.bytes == bound)
-      break;
   }
+  if (visits > left && best.bytes > bound)
+    if (PackingSolution solution = placeByBirth(problem); solution.bytes < best.bytes)
+      best = std::move(solution);
   best.lowerBound = bound;
   return best;
 }
@@ -114,6 +122,82 @@ PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::fu
   return best;
 }
 
+namespace {
+
+/// Walks through time with the buffers that live, by offset: they lie apart, so only neighbours are compared.
+class Sweep {
+public:
+  Sweep(const PackingProblem &problem, const PackingSolution &solution)
+      : problem(problem), buffers(problem.buffers), solution(solution), births(buffers.size()) {
+    std::iota(births.begin(), births.end(), size_t(0));
+    deaths = births;
+    auto by = [&](Time PackingBuffer::*time) {
+      return [this, time](size_t a, size_t b) { return buffers[a].*time < buffers[b].*time; };
+    };
+    std::stable_sort(births.begin(), births.end(), by(&PackingBuffer::first));
+    std::stable_sort(deaths.begin(), deaths.end(), by(&PackingBuffer::last));
+  }
+
+  /// What is wrong, or nothing.
+  std::string run() {
+    std::vector<PackingScratch> byTime = problem.scratch;
+    std::stable_sort(byTime.begin(), byTime.end(), [](const auto &a, const auto &b) { return a.at < b.at; });
+    for (const PackingScratch &scratch : byTime) {
+      if (scratch.bytes > solution.bytes)
+        return "scratch at time " + std::to_string(scratch.at) + " is larger than the arena";
+      if (std::string wrong = bear(scratch.at); !wrong.empty())
+        return wrong;
+      bury(scratch.at);
+      if (live.empty())
+        continue;
+      const auto [offset, highest] = *live.rbegin();
+      if (offset + roundUp(buffers[highest].bytes, problem.alignment) + scratch.bytes > solution.bytes)
+        return buffers[highest].name + " leaves no room for the scratch above it at time " + std::to_string(scratch.at);
+    }
+    return bear(std::numeric_limits<Time>::max());
+  }
+
+private:
+  /// Buffers that begin until `time`; those without bytes are nowhere.
+  std::string bear(Time time) {
+    for (; born < births.size() && buffers[births[born]].first <= time; ++born) {
+      const size_t i = births[born];
+      const Bytes offset = solution.offsets[i];
+      bury(buffers[i].first);
+      if (buffers[i].bytes == 0)
+        continue;
+      const auto next = live.lower_bound(offset);
+      if (next != live.end() && next->first < offset + buffers[i].bytes)
+        return clash(i, next->second);
+      if (next != live.begin())
+        if (const auto [start, j] = *std::prev(next); start + buffers[j].bytes > offset)
+          return clash(j, i);
+      live.emplace_hint(next, offset, i);
+    }
+    return "";
+  }
+
+  /// Takes out the buffers that ended before `time`.
+  void bury(Time time) {
+    for (; dead < deaths.size() && buffers[deaths[dead]].last < time; ++dead)
+      if (const auto at = live.find(solution.offsets[deaths[dead]]); at != live.end() && at->second == deaths[dead])
+        live.erase(at);
+  }
+
+  std::string clash(size_t i, size_t j) const {
+    return buffers[i].name + " and " + buffers[j].name + " live at the same time and overlap";
+  }
+
+  const PackingProblem &problem;
+  const std::vector<PackingBuffer> &buffers;
+  const PackingSolution &solution;
+  std::vector<size_t> births, deaths; ///< buffers, by the time
+  size_t born = 0, dead = 0;
+  std::map<Bytes, size_t> live;
+};
+
+} // namespace
+
 std::string validate(const PackingProblem &problem, const PackingSolution &solution) {
   const std::vector<PackingBuffer> &buffers = problem.buffers;
   if (solution.offsets.size() != buffers.size())
@@ -125,28 +209,7 @@ std::string validate(const PackingProblem &problem, const PackingSolution &solut
     if (solution.offsets[i] + buffers[i].bytes > solution.bytes)
       return buffers[i].name + " ends beyond the arena";
   }
-  for (const PackingScratch &scratch : problem.scratch) {
-    if (scratch.bytes > solution.bytes)
-      return "scratch at time " + std::to_string(scratch.at) + " is larger than the arena";
-    for (size_t i = 0; i < buffers.size(); ++i)
-      if (buffers[i].first <= scratch.at && scratch.at <= buffers[i].last &&
-          solution.offsets[i] + roundUp(buffers[i].bytes, problem.alignment) + scratch.bytes > solution.bytes)
-        return buffers[i].name + " leaves no room for the scratch above it at time " + std::to_string(scratch.at);
-  }
-  // All pairs, but for those of which one begins after the other has ended.
-  std::vector<size_t> byBirth(buffers.size());
-  std::iota(byBirth.begin(), byBirth.end(), size_t(0));
-  std::stable_sort(byBirth.begin(), byBirth.end(),
-                   [&](size_t a, size_t b) { return buffers[a].first < buffers[b].first; });
-  for (size_t a = 0; a < byBirth.size(); ++a) {
-    const size_t i = byBirth[a];
-    for (size_t b = a + 1; b < byBirth.size() && buffers[byBirth[b]].first <= buffers[i].last; ++b)
-      if (const size_t j = byBirth[b]; overlapInTime(buffers[i], buffers[j]) &&
-                                       solution.offsets[i] < solution.offsets[j] + buffers[j].bytes &&
-                                       solution.offsets[j] < solution.offsets[i] + buffers[i].bytes)
-        return buffers[i].name + " and " + buffers[j].name + " live at the same time and overlap";
-  }
-  return "";
+  return Sweep(problem, solution).run();
 }
 
 } // namespace tcc::planning

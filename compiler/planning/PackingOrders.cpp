@@ -266,6 +266,57 @@ std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const
   return solution;
 }
 
+PackingSolution placeByBirth(const PackingProblem &problem) {
+  const std::vector<PackingBuffer> &buffers = problem.buffers;
+  PackingSolution solution;
+  solution.offsets.assign(buffers.size(), 0);
+  const std::vector<Bytes> above = scratchAbove(problem);
+  for (const PackingScratch &scratch : problem.scratch)
+    solution.bytes = std::max(solution.bytes, roundUp(scratch.bytes, problem.alignment));
+  std::vector<size_t> births(buffers.size());
+  std::iota(births.begin(), births.end(), size_t(0));
+  std::vector<size_t> deaths = births;
+  std::stable_sort(births.begin(), births.end(), [&](size_t a, size_t b) { return buffers[a].first < buffers[b].first; });
+  std::stable_sort(deaths.begin(), deaths.end(), [&](size_t a, size_t b) { return buffers[a].last < buffers[b].last; });
+  std::vector<Extent> gaps{{0, ~Bytes(0)}}; // by start, none beside another; the last one has no end
+  auto giveBack = [&](Extent extent) {
+    const size_t at = placeOf(gaps, extent.start);
+    const bool joinsBefore = at > 0 && gaps[at - 1].end == extent.start, joinsNext = gaps[at].start == extent.end;
+    if (joinsNext)
+      gaps[at].start = extent.start;
+    if (joinsBefore)
+      gaps[at - 1].end = joinsNext ? gaps[at].end : extent.end;
+    if (joinsBefore && joinsNext)
+      gaps.erase(gaps.begin() + long(at));
+    if (!joinsBefore && !joinsNext)
+      gaps.insert(gaps.begin() + long(at), extent);
+  };
+  size_t dead = 0;
+  for (size_t index : births) {
+    for (; buffers[deaths[dead]].last < buffers[index].first; ++dead)
+      if (const Bytes bytes = roundUp(buffers[deaths[dead]].bytes, problem.alignment))
+        giveBack({solution.offsets[deaths[dead]], solution.offsets[deaths[dead]] + bytes});
+    const Bytes bytes = roundUp(buffers[index].bytes, problem.alignment);
+    size_t lowest = gaps.size(), best = gaps.size();
+    for (size_t i = gaps.size(); i-- > 0;) {
+      const Bytes room = gaps[i].end - gaps[i].start;
+      if (room < bytes)
+        continue;
+      lowest = i;
+      if (gaps[i].start + bytes + above[index] <= solution.bytes &&
+          (best == gaps.size() || room <= gaps[best].end - gaps[best].start))
+        best = i;
+    }
+    Extent &gap = gaps[best < gaps.size() ? best : lowest];
+    solution.offsets[index] = gap.start;
+    solution.bytes = std::max(solution.bytes, gap.start + bytes + above[index]);
+    gap.start += bytes;
+    if (gap.start == gap.end)
+      gaps.erase(gaps.begin() + (&gap - gaps.data()));
+  }
+  return solution;
+}
+
 std::vector<std::vector<size_t>> packingOrders(const PackingProblem &problem) {
   const std::vector<PackingBuffer> &buffers = problem.buffers;
   std::vector<size_t> order(buffers.size());

@@ -37,6 +37,10 @@ Bytes goodArena(const PackingProblem &problem, Bytes bound);
 std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order,
                                             Bytes below = ~Bytes(0));
 
+/// Places buffers as they are born, each into the smallest gap between those that live then which does not enlarge the
+/// arena, else into the lowest. Larger than by other orders, but the time grows with the buffers, not with their pairs.
+PackingSolution placeByBirth(const PackingProblem &problem);
+
 /// The orders that best-fit is tried in: by size, size times lifetime, lifetime, and birth; with scratch also by the
 /// scratch above, then by size.
 std::vector<std::vector<size_t>> packingOrders(const PackingProblem &problem);

@@ -121,15 +121,19 @@ LiveBytes::LiveBytes(const SchedulingGraph &graph) : graph(graph) {
   takesPart.assign(graph.values.size(), 0);
 }
 
-int64_t LiveBytes::during(int id) const {
+int64_t LiveBytes::during(int id) const { return bytes + step(id, 1) + (steps == 0 ? unread : 0); }
+
+int64_t LiveBytes::afterwards(int id) const { return bytes + byRunning(id).beside; }
+
+int64_t LiveBytes::step(int id, int readers) const {
   const SchedulingGraph::Node &node = graph.nodes[size_t(id)];
-  int64_t most = bytes + node.workspace + (steps == 0 ? unread : 0);
+  int64_t most = node.workspace;
   for (int v : node.writes)
     most += graph.values[size_t(v)].bytes;
   ++question;
   for (auto [read, written] : node.inPlace) {
     uint64_t &from = takesPart[size_t(read)], &to = takesPart[size_t(written)];
-    if (left[size_t(read)] != 1 || from == question || to == question)
+    if (left[size_t(read)] != readers || from == question || to == question)
       continue;
     from = to = question;
     most -= graph.values[size_t(written)].bytes;
@@ -137,42 +141,48 @@ int64_t LiveBytes::during(int id) const {
   return most;
 }
 
-int64_t LiveBytes::freedBy(int id) const {
+int64_t LiveBytes::freed(int id, int readers) const {
   int64_t freed = 0;
   for (int v : graph.nodes[size_t(id)].reads)
-    if (left[size_t(v)] == 1)
+    if (left[size_t(v)] == readers)
       freed += graph.values[size_t(v)].bytes;
   return freed;
 }
 
-int64_t LiveBytes::afterwards(int id) const {
-  int64_t next = bytes - freedBy(id);
+int64_t LiveBytes::taken(int id) const {
+  int64_t taken = 0;
   for (int v : graph.nodes[size_t(id)].writes)
     if (graph.values[size_t(v)].outlives())
-      next += graph.values[size_t(v)].bytes;
-  return next;
+      taken += graph.values[size_t(v)].bytes;
+  return taken;
 }
 
-void LiveBytes::run(int id) {
-  const SchedulingGraph::Node &node = graph.nodes[size_t(id)];
+void LiveBytes::tryRun(int id) {
   bytes = afterwards(id);
-  for (int v : node.reads)
+  for (int v : graph.nodes[size_t(id)].reads)
     --left[size_t(v)];
-  for (int later : node.after)
-    --waiting[size_t(later)];
-  executed[size_t(id)] = 1;
   ++steps;
 }
 
-void LiveBytes::takeBack(int id) {
-  const SchedulingGraph::Node &node = graph.nodes[size_t(id)];
-  for (int v : node.reads)
+void LiveBytes::untry(int id) {
+  bytes += byTakingBack(id).beside;
+  for (int v : graph.nodes[size_t(id)].reads)
     ++left[size_t(v)];
-  for (int later : node.after)
+  --steps;
+}
+
+void LiveBytes::run(int id) {
+  tryRun(id);
+  for (int later : graph.nodes[size_t(id)].after)
+    --waiting[size_t(later)];
+  executed[size_t(id)] = 1;
+}
+
+void LiveBytes::takeBack(int id) {
+  untry(id);
+  for (int later : graph.nodes[size_t(id)].after)
     ++waiting[size_t(later)];
   executed[size_t(id)] = 0;
-  --steps;
-  bytes -= afterwards(id) - bytes;
 }
 
 } // namespace tcc::planning

@@ -50,6 +50,8 @@ public:
   explicit LiveBytes(const SchedulingGraph &graph);
 
   bool ready(int node) const { return waiting[size_t(node)] == 0; }
+  /// How many of `node`'s predecessors are not done.
+  size_t missing(int node) const { return size_t(waiting[size_t(node)]); }
   bool done(int node) const { return executed[size_t(node)]; }
   int64_t live() const { return bytes; }
   /// Live bytes while `node` would run next; its predecessors have to be done.
@@ -57,13 +59,34 @@ public:
   /// Live bytes once `node` has run next.
   int64_t afterwards(int node) const;
   /// Bytes of the operands that nobody but `node` still waits for.
-  int64_t freedBy(int node) const;
+  int64_t freedBy(int node) const { return freed(node, 1); }
+  /// Live bytes beside an instruction, and while it runs, less those that live now.
+  struct Change {
+    int64_t beside, during;
+  };
+  /// Once `node` has run next. Follows from `node` and who else reads its operands alone.
+  Change byRunning(int node) const { return {taken(node) - freed(node, 1), step(node, 1)}; }
+  /// Before `node` ran, which is taken back next. Follows from the same.
+  Change byTakingBack(int node) const {
+    const int64_t before = freed(node, 0) - taken(node);
+    return {before, before + step(node, 0)};
+  }
   void run(int node);
   void takeBack(int node);
+  /// The same for the bytes alone: a node that thousands wait for can be tried and taken back without telling them.
+  void tryRun(int node);
+  void untry(int node);
   /// How many of `value`'s readers are not done.
   int readersLeft(int value) const { return left[size_t(value)]; }
 
 private:
+  /// Bytes of operands that `readers` are left of: none but `node`, before it runs (1) and after (0).
+  int64_t freed(int node, int readers) const;
+  /// What `node` takes beside what lives before it, its results alone in place of such operands.
+  int64_t step(int node, int readers) const;
+  /// Bytes of results that live on.
+  int64_t taken(int node) const;
+
   const SchedulingGraph &graph;
   std::vector<int> left, waiting;
   std::vector<char> executed;

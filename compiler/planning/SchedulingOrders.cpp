@@ -8,13 +8,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <set>
+#include <tuple>
 
 namespace tcc::planning {
-
-/// Of the instructions that may come next, at most this many are compared: thousands of branches side by side must not
-/// make each step look at all of them.
-static constexpr size_t kMostCompared = 1024;
 
 namespace {
 
@@ -43,19 +41,23 @@ public:
   }
 
 private:
-  /// Puts what has to run before `id` in front of it, in order. False if that is too much.
-  bool addMissing(int id, Sequence &group) {
+  /// Puts what has to run before `id` in front of it, in order; `waiting` others will follow. False if that is too much,
+  /// which is known without a look at a whole chain, or at each of thousands that what ends an update waits for.
+  bool addMissing(int id, Sequence &group, size_t waiting = 0) {
+    if (group.size() + waiting > kMostHelpers || memory.missing(id) > kMostHelpers)
+      return false;
     if (!memory.ready(id))
       for (int earlier : graph.nodes[size_t(id)].before)
         if (!memory.done(earlier) && std::find(group.begin(), group.end(), earlier) == group.end() &&
-            (group.size() > kMostHelpers || !addMissing(earlier, group)))
+            !addMissing(earlier, group, waiting + 1))
           return false;
     group.push_back(id);
-    return group.size() <= kMostHelpers + 1;
+    return true;
   }
 
-  /// Runs `id` with what it waits for, if less lives then and no step takes more than `most`; `keep`: leaves it so.
-  bool tryGroup(int id, int64_t most, bool keep) {
+  /// True if less lives once `id` has run with what it waits for, which `group` has then, and no step takes more than
+  /// `most`.
+  bool tryGroup(int id, int64_t most) {
     group.clear();
     if (memory.freedBy(id) == 0 || !addMissing(id, group))
       return false;
@@ -64,27 +66,27 @@ private:
     bool fits = true;
     for (; ran < group.size() && fits; ++ran) {
       fits = memory.during(group[ran]) <= most;
-      memory.run(group[ran]);
+      memory.tryRun(group[ran]);
     }
     fits = fits && memory.live() < before;
-    if (fits && keep)
-      return true;
     while (ran > 0)
-      memory.takeBack(group[--ran]);
+      memory.untry(group[--ran]);
     return fits;
   }
 
   /// Frees more than it makes: looked at again when a predecessor has run or an operand gets one reader fewer.
   void look(int id) {
-    if (!memory.done(id) && tryGroup(id, std::numeric_limits<int64_t>::max(), /*keep=*/false))
+    if (!memory.done(id) && tryGroup(id, std::numeric_limits<int64_t>::max()))
       frees.insert(positionOf[size_t(id)]);
   }
 
   bool runOneThatFrees() {
     for (int at : frees)
-      if (tryGroup(order[size_t(at)], limit, /*keep=*/true)) {
-        const Sequence ran = group;
-        for (int id : ran)
+      if (tryGroup(order[size_t(at)], limit)) {
+        const Sequence fitting = group;
+        for (int id : fitting)
+          memory.run(id);
+        for (int id : fitting)
           record(id);
         return true;
       }
@@ -183,66 +185,93 @@ Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order) {
   return result;
 }
 
+namespace {
+
+/// The instructions that may come next, the best first: least bytes beside it, then while it runs, then by `tie`. What an
+/// instruction changes is asked again only when an operand's readers have changed, so that thousands of branches side
+/// by side are not compared at each step.
+template <typename Ask> class Ready {
+public:
+  Ready(const SchedulingGraph &graph, int tie, Ask ask) : graph(graph), tie(tie), ask(std::move(ask)), keys(graph.size()) {}
+
+  bool empty() const { return queue.empty(); }
+
+  void add(int id) {
+    const LiveBytes::Change change = ask(id);
+    keys[size_t(id)] = Key{change.beside, change.during, tie * id};
+    queue.insert(*keys[size_t(id)]);
+  }
+
+  int takeBest() {
+    const int id = tie * std::get<2>(*queue.begin());
+    queue.erase(queue.begin());
+    keys[size_t(id)].reset();
+    return id;
+  }
+
+  /// The readers of `value` see others gone, or back.
+  void askReadersOf(int value) {
+    for (int reader : graph.values[size_t(value)].readers)
+      if (std::optional<Key> &key = keys[size_t(reader)]) {
+        queue.erase(*key);
+        add(reader);
+      }
+  }
+
+private:
+  using Key = std::tuple<int64_t, int64_t, int>;
+  const SchedulingGraph &graph;
+  const int tie; ///< 1: of equal ones the first; -1: the last
+  Ask ask;
+  std::vector<std::optional<Key>> keys; ///< of those that are ready
+  std::set<Key> queue;
+};
+
+} // namespace
+
 Sequence growLeast(const SchedulingGraph &graph) {
   LiveBytes memory(graph);
-  std::vector<int> ready;
+  Ready ready(graph, 1, [&](int id) { return memory.byRunning(id); });
   for (size_t id = 0; id < graph.size(); ++id)
     if (memory.ready(int(id)))
-      ready.push_back(int(id));
+      ready.add(int(id));
   Sequence result;
   while (!ready.empty()) {
-    size_t best = 0;
-    int64_t least = 0, step = 0;
-    for (size_t k = 0; k < std::min(ready.size(), kMostCompared); ++k) {
-      int64_t after = memory.afterwards(ready[k]), during = memory.during(ready[k]);
-      if (k == 0 || after < least || (after == least && during < step)) {
-        best = k;
-        least = after;
-        step = during;
-      }
-    }
-    int id = ready[best];
-    ready.erase(ready.begin() + long(best));
+    const int id = ready.takeBest();
     memory.run(id);
     result.push_back(id);
+    for (int v : graph.nodes[size_t(id)].reads)
+      if (memory.readersLeft(v) == 1)
+        ready.askReadersOf(v);
     for (int later : graph.nodes[size_t(id)].after)
       if (memory.ready(later))
-        ready.insert(std::upper_bound(ready.begin(), ready.end(), later), later);
+        ready.add(later);
   }
   return result;
 }
 
 Sequence shrinkLeast(const SchedulingGraph &graph) {
   LiveBytes memory(graph);
-  std::vector<int> waiting, ready;
   for (int id : graph.given)
     memory.run(id);
+  Ready ready(graph, -1, [&](int id) { return memory.byTakingBack(id); });
+  std::vector<int> waiting;
   for (size_t id = 0; id < graph.size(); ++id) {
     waiting.push_back(int(graph.nodes[id].after.size()));
     if (waiting[id] == 0)
-      ready.push_back(int(id));
+      ready.add(int(id));
   }
   Sequence result;
   while (!ready.empty()) {
-    size_t best = 0;
-    int64_t least = 0, step = 0;
-    for (size_t k = ready.size(), end = k - std::min(k, kMostCompared); k-- > end;) {
-      memory.takeBack(ready[k]);
-      int64_t before = memory.live(), during = memory.during(ready[k]);
-      memory.run(ready[k]);
-      if (k + 1 == ready.size() || before < least || (before == least && during < step)) {
-        best = k;
-        least = before;
-        step = during;
-      }
-    }
-    int id = ready[best];
-    ready.erase(ready.begin() + long(best));
+    const int id = ready.takeBest();
     memory.takeBack(id);
     result.push_back(id);
+    for (int v : graph.nodes[size_t(id)].reads)
+      if (memory.readersLeft(v) == 1)
+        ready.askReadersOf(v);
     for (int earlier : graph.nodes[size_t(id)].before)
       if (--waiting[size_t(earlier)] == 0)
-        ready.insert(std::upper_bound(ready.begin(), ready.end(), earlier), earlier);
+        ready.add(earlier);
   }
   std::reverse(result.begin(), result.end());
   return result;
