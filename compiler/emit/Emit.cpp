@@ -200,11 +200,12 @@ void emitLists(ModuleOp module, const frontend::ImportedModel &model, plan::Deci
   for (const plan::Decisions::Unused &parameter : decisions.unused_parameters())
     unused[parameter.name()] = parameter.reason();
   std::map<std::string, std::pair<std::string, std::string>> lists;
+  const SymbolTable symbols(module);
   for (const auto &[name, initializer] : model.initializers) {
     if (initializer.sign.empty() || !plan::isFloatingPoint(initializer.type.dtype()))
       continue;
     std::string list = initializer.list, sign = initializer.sign;
-    auto variable = module.lookupSymbol<train::VariableOp>(name);
+    auto variable = symbols.lookup<train::VariableOp>(name);
     if (list == plan::lists::kTrained && module->hasAttr(names::kAdapters) && variable && variable.getRole() == roles::kFrozen) {
       list = plan::lists::kFrozen;
       sign = "beside the adapters";

@@ -84,6 +84,7 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
   for (const auto &[name, initializer] : options.model->initializers)
     total += initializer.bytes;
   bool inside = options.embedWeights || total <= kEmbeddedWeightsBytes;
+  const SymbolTable symbols(module);
   for (auto op : module.getOps<train::VariableOp>()) {
     plan::Variable &variable = *plan.add_variables();
     auto type = cast<RankedTensorType>(op.getType()), stored = type; // of the first value
@@ -132,7 +133,7 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
       auto scale = op->getAttrOfType<StringAttr>(train::names::kScale);
       auto store = [&](const char *data) -> Status {
         if (scale)
-          return emitInt8(data, initializer, module.lookupSymbol<train::VariableOp>(scale), writer, variable,
+          return emitInt8(data, initializer, symbols.lookup<train::VariableOp>(scale), writer, variable,
                           scalePayloads);
         variable.set_payload(writer.addPayload(convert(data, initializer, stored)));
         return Status();

@@ -72,7 +72,7 @@ public:
 private:
   static std::optional<mlir::Value> singleLeaf(mlir::Operation *op);
   static unsigned chainLength(mlir::Value value);
-  unsigned treeSize(mlir::Operation *op);
+  bool isTreeWithin(mlir::Operation *op, unsigned &most);
   bool isTrivial(mlir::Operation *op);
   bool startsAtCollective(mlir::Value value);
   bool widens(mlir::Operation *op);

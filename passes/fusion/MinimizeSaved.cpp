@@ -212,13 +212,17 @@ private:
         continue;
       llvm::SmallSetVector<Value, 4> written;
       findWritten(value, written);
-      const llvm::DenseSet<Value> before = kept;
-      kept.insert_range(written);
+      llvm::SmallVector<Value> added;
+      for (Value one : written)
+        if (kept.insert(one).second)
+          added.push_back(one);
       if (written.empty() || isDear(reader, value, fullBytes)) {
-        kept = before;
-        kept.insert(value);
+        for (Value one : added)
+          kept.erase(one);
+        kept.insert(value); // it was repeated, so it was none of them
+        changed = true;
       }
-      changed |= kept.size() > before.size();
+      changed |= !added.empty();
     }
     return changed;
   }
@@ -248,6 +252,20 @@ private:
   void giveUpSecondReads() {
     numberLevels();
     llvm::SmallPtrSet<Value, 8> reliedOn; // operands of the repeated ops: they are read
+    llvm::DenseMap<Value, llvm::SmallSetVector<OpOperand *, 4>> usesOf; // readers by the leaves of their trees
+    llvm::DenseMap<OpOperand *, unsigned> number;
+    llvm::DenseMap<Operation *, llvm::SmallVector<OpOperand *>> operandsOf;
+    auto noteLeaves = [&](OpOperand *use) {
+      Tree tree;
+      growTree(use->getOwner(), use->get(), fullBytesOf(use->getOwner()), tree);
+      for (Value leaf : tree.leaves)
+        usesOf[leaf].insert(use);
+    };
+    for (OpOperand *use : readers) {
+      number[use] = unsigned(number.size());
+      operandsOf[use->getOwner()].push_back(use);
+      noteLeaves(use);
+    }
     for (auto &[value, candidate] : values) {
       if (!candidate.given || !candidate.repeatable || reliedOn.contains(value) ||
           tensorBytes(value.getType()) <= kNegligibleSavedBytes)
@@ -255,7 +273,9 @@ private:
       // All of its readers, or none: else it is kept for the one that is left.
       llvm::MapVector<Operation *, Tree> repeated;
       bool all = true;
-      for (OpOperand *use : readers) {
+      llvm::SmallVector<OpOperand *> uses = usesOf.lookup(value).takeVector();
+      llvm::sort(uses, [&](OpOperand *a, OpOperand *b) { return number.lookup(a) < number.lookup(b); });
+      for (OpOperand *use : uses) {
         Operation *reader = use->getOwner();
         Tree tree, again;
         growTree(reader, use->get(), fullBytesOf(reader), tree);
@@ -271,6 +291,7 @@ private:
       for (auto &[reader, tree] : repeated) {
         for (Operation *op : tree.ops)
           secondReads[reader].insert(op->getResult(0));
+        llvm::for_each(operandsOf.lookup(reader), noteLeaves);
         reliedOn.insert(tree.leaves.begin(), tree.leaves.end());
       }
     }

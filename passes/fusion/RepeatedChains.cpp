@@ -2,6 +2,7 @@
 #include "compiler/dialect/Views.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
+#include "passes/OpOrder.h"
 #include "passes/fusion/Fusion.h"
 #include "support/PlanNames.h"
 
@@ -184,20 +185,20 @@ bool RepeatedChains::startsAtCollective(Value value) {
   return false;
 }
 
-/// Cheap ops that computing `op` from memory again would take, counted up to kLongestRepeatedChain + 1.
-unsigned RepeatedChains::treeSize(Operation *op) {
-  unsigned size = 1;
-  for (Value operand : op->getOperands()) {
-    if (Operation *producer = operand.getDefiningOp(); producer && isCheapElement(producer))
-      size += treeSize(producer);
-    if (size > kLongestRepeatedChain)
-      break;
-  }
-  return size;
+/// True if computing `op` from memory again takes at most `most` cheap ops, which are taken from `most`.
+bool RepeatedChains::isTreeWithin(Operation *op, unsigned &most) {
+  if (most == 0)
+    return false;
+  --most;
+  return llvm::all_of(op->getOperands(), [&](Value operand) {
+    Operation *producer = operand.getDefiningOp();
+    return !producer || !isCheapElement(producer) || isTreeWithin(producer, most);
+  });
 }
 
 bool RepeatedChains::isTrivial(Operation *op) {
-  return op->getNumOperands() == 0 || (elementsOf(op->getResult(0)) == 1 && treeSize(op) <= kLongestRepeatedChain);
+  unsigned most = kLongestRepeatedChain;
+  return op->getNumOperands() == 0 || (elementsOf(op->getResult(0)) == 1 && isTreeWithin(op, most));
 }
 
 /// A cast to a wider type, unless its result lies in memory for others, and its operand does not.
@@ -213,6 +214,7 @@ void RepeatedChains::repeat() {
   SmallVector<Operation *> ops;
   for (Operation &op : block)
     ops.push_back(&op);
+  OpOrder order(block);
   for (Operation *op : llvm::reverse(ops)) {
     if (!isCheapElement(op))
       continue;
@@ -234,9 +236,9 @@ void RepeatedChains::repeat() {
         uses.push_back(&use);
     }
     // Users in program order, whatever the order of the use list.
-    llvm::sort(uses, [](OpOperand *a, OpOperand *b) {
+    llvm::sort(uses, [&](OpOperand *a, OpOperand *b) {
       return a->getOwner() == b->getOwner() ? a->getOperandNumber() < b->getOperandNumber()
-                                            : a->getOwner()->isBeforeInBlock(b->getOwner());
+                                            : order.isBefore(a->getOwner(), b->getOwner());
     });
     // The first reader may share the producer's kernel. Where the value lies in memory for others, that reader reads
     // what is smaller; it widens what it reads itself, or its producer would write the wider value.
@@ -251,6 +253,7 @@ void RepeatedChains::repeat() {
       if (!copy) {
         OpBuilder builder(user);
         Operation *clone = builder.clone(*op);
+        order.add(clone);
         originals[clone] = original ? original : op;
         if (forward.contains(op) && forward.contains(user))
           forward.insert(clone);

@@ -89,6 +89,7 @@ private:
       if (!isScalar(backward.getResultTypes()[i]))
         return backward.emitOpError() << "result " << i << " is of type " << backward.getResultTypes()[i]
                                       << ", and no scalar";
+    const SymbolTable symbols(module);
     bool terms = false; // numbers of several losses are behind the gradients
     for (unsigned i = 2; backward && i < backward.getNumResults(); ++i) {
       auto number = backward.getResultAttrOfType<StringAttr>(i, names::kName);
@@ -97,7 +98,7 @@ private:
       if (isTerm)
         continue;
       auto name = backward.getResultAttrOfType<StringAttr>(i, names::kGradientOf);
-      auto variable = name ? module.lookupSymbol<VariableOp>(name) : VariableOp();
+      auto variable = name ? symbols.lookup<VariableOp>(name) : VariableOp();
       if (terms || !variable)
         return backward.emitOpError() << "result " << i << " has no " << names::kGradientOf << " that names a variable";
       auto gradient = dyn_cast<RankedTensorType>(backward.getResultTypes()[i]);
@@ -449,8 +450,9 @@ private:
                    gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
     }
     // What the gradient check holds fixed (hold-stops); running statistics stay as they are.
+    const SymbolTable symbols(module);
     for (const auto &[variable, value] : entry.written())
-      if (module.lookupSymbol<VariableOp>(variable).getRole() == "held")
+      if (symbols.lookup<VariableOp>(variable).getRole() == "held")
         entry.update(variable, value);
     entry.finish();
   }

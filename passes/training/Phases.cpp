@@ -123,9 +123,10 @@ public:
 private:
   void renameStates(ModuleOp part, llvm::StringRef phase) {
     renamed.clear();
+    const SymbolTable symbols(whole);
     for (VariableOp variable : part.getOps<VariableOp>()) {
       llvm::StringRef role = variable.getRole(), name = variable.getSymName();
-      auto other = part == whole ? nullptr : SymbolTable::lookupSymbolIn(whole, name);
+      auto other = part == whole ? nullptr : symbols.lookup(name);
       const bool own = !sharesState && (role == roles::kOptimizer || role == roles::kAccumulator);
       const bool clashes =
           role == roles::kConstant && other && other->getAttrDictionary() != variable->getAttrDictionary();
@@ -196,9 +197,10 @@ private:
 
   void moveOps(ModuleOp part) {
     Block *body = whole.getBody();
+    const SymbolTable symbols(whole);
     for (Operation &op : llvm::make_early_inc_range(part.getBody()->getOperations())) {
       auto variable = dyn_cast<VariableOp>(op);
-      auto existing = variable ? SymbolTable::lookupSymbolIn(whole, variable.getSymName()) : nullptr;
+      auto existing = variable ? symbols.lookup(variable.getSymName()) : nullptr;
       if (existing) {
         auto kept = cast<VariableOp>(existing);
         if (variable.getRole() == roles::kParameter && kept.getRole() != roles::kParameter) {
