@@ -3,6 +3,7 @@
 #include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
+#include "passes/OpOrder.h"
 #include "passes/fusion/Fusion.h"
 #include "passes/memory/EntryProgram.h"
 
@@ -38,11 +39,11 @@ std::optional<Gradient> gradientOf(FusedOp kernel, unsigned operand, int64_t lea
 
 /// False where the kernel waits for more than the gradient, and the product's operands, which would wait too, are
 /// larger together with so many bytes of scratch.
-bool keepsLess(Gradient &gradient, FusedOp kernel, int64_t scratchBytes = 0) {
+bool keepsLess(Gradient &gradient, FusedOp kernel, const OpOrder &order, int64_t scratchBytes = 0) {
   auto bytesOf = [](Value value) { return tensorBytes(value.getType()); };
   bool waits = llvm::any_of(llvm::enumerate(kernel->getOperands()), [&](auto operand) {
     Operation *op = operand.value().getDefiningOp();
-    return op && operand.index() != gradient.operand && gradient.product->isBeforeInBlock(op) &&
+    return op && operand.index() != gradient.operand && order.isBefore(gradient.product, op) &&
            tensorTypeOf(operand.value()).getNumElements() > 1; // a number of the optimizer's is there soon
   });
   return !waits || bytesOf(gradient.product.getLhs()) + bytesOf(gradient.product.getRhs()) + scratchBytes <=
@@ -89,12 +90,13 @@ RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
 
 /// True if the target multiplies row by row, the kernel's tiles can follow, and less memory is kept. Scratch counts
 /// where its slots are a fixed number: there it may be a large part of the gradient.
-bool isPossible(RowwiseOp rowwise, Gradient &gradient, FusedOp kernel, const target::Target &target) {
+bool isPossible(RowwiseOp rowwise, Gradient &gradient, FusedOp kernel, const OpOrder &order,
+                const target::Target &target) {
   std::optional<target::Call> call = target.call(rowwise);
   if (!call)
     return false;
   const uint32_t slots = target.capabilities().slots;
-  if (slots && !keepsLess(gradient, kernel, int64_t(call->scratchBytes(slots))))
+  if (slots && !keepsLess(gradient, kernel, order, int64_t(call->scratchBytes(slots))))
     return false;
   const plan::MatmulCall &matmul = call->instruction.matmul();
   if (!rowwise.getKernel().setTileElements(matmul.tile_m() * matmul.n()))
@@ -113,15 +115,17 @@ struct FuseUpdates : impl::FuseUpdatesPassBase<FuseUpdates> {
     if (!target || !target->capabilities().rowsToKernels)
       return;
     llvm::DenseMap<Value, StringRef> newState = newStateOf(function);
+    OpOrder order(function.getBody().front());
     for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>())) {
       if (llvm::none_of(kernel->getResults(), [&](Value result) { return newState.contains(result); }))
         continue;
       for (unsigned operand = 0; operand < kernel->getNumOperands(); ++operand) {
         std::optional<Gradient> gradient = gradientOf(kernel, operand, target->capabilities().leastRowwiseBytes);
-        if (!gradient || !keepsLess(*gradient, kernel))
+        if (!gradient || !keepsLess(*gradient, kernel, order))
           continue;
         RowwiseOp rowwise = wrap(*gradient, kernel);
-        if (!isPossible(rowwise, *gradient, kernel, *target)) {
+        order.add(rowwise);
+        if (!isPossible(rowwise, *gradient, kernel, order, *target)) {
           rowwise->erase();
           continue;
         }

@@ -77,6 +77,51 @@ Bytes leastByForce(const PackingProblem &problem, std::vector<Bytes> &offsets, s
   return all ? std::min(best, arenaBytes(problem, offsets)) : best;
 }
 
+TEST(PackingScratch, BuffersPlacedAsTheyAreBornLieApart) {
+  std::mt19937 random(13);
+  double bytes = 0, bound = 0;
+  for (int round = 0; round < 100; ++round) {
+    PackingProblem problem = randomProblem(random, 5 + round, 4 + round / 2);
+    PackingSolution solution = placeByBirth(problem);
+    EXPECT_EQ(validate(problem, solution), "") << round;
+    EXPECT_EQ(naiveArena(problem, solution.offsets, 1), solution.bytes) << round;
+    bytes += double(solution.bytes);
+    bound += double(leastArena(problem));
+  }
+  EXPECT_LT(bytes, 1.4 * bound);
+}
+
+TEST(PackingScratch, TheValidatorFindsWhatComparingAllPairsFinds) {
+  std::mt19937 random(17);
+  int wrong = 0, right = 0;
+  for (int round = 0; round < 2000; ++round) {
+    PackingProblem problem = randomProblem(random, 4 + round % 20, 4 + round % 12);
+    PackingSolution solution = packGreedily(problem);
+    solution.offsets[random() % solution.offsets.size()] = Bytes(64 * (random() % 20));
+    const Bytes needed = naiveArena(problem, solution.offsets, 1); // 0: a clash
+    // Scratch need not end at a multiple of the alignment.
+    solution.bytes = aligned(solution.bytes, 64);
+    const bool fits = needed > 0 && needed <= solution.bytes;
+    EXPECT_EQ(validate(problem, solution).empty(), fits) << "round " << round << ", seed 17";
+    (fits ? right : wrong) += 1;
+  }
+  EXPECT_GT(wrong, 100);
+  EXPECT_GT(right, 100);
+}
+
+/// A forward and a backward pass of 40,000 buffers, each with scratch at its birth.
+TEST(PackingScratch, ManyBuffersArePackedClosely) {
+  constexpr Time kBuffers = 40'000;
+  PackingProblem problem;
+  for (Time i = 0; i < kBuffers; ++i) {
+    problem.buffers.push_back({"b" + std::to_string(i), Bytes(64 * (1 + i % 7)), i, 2 * kBuffers - i});
+    problem.scratch.push_back({i, 640});
+  }
+  const PackingSolution solution = pack(problem, 1'000'000);
+  EXPECT_EQ(validate(problem, solution), "");
+  EXPECT_LE(solution.bytes, solution.lowerBound + 640);
+}
+
 } // namespace
 
 //   b lives with the scratch, a does not: b below, or the scratch would lie on both.

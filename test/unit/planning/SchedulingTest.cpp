@@ -315,4 +315,89 @@ TEST(Scheduling, WithoutWorkTheGivenOrderStands) {
   EXPECT_EQ(schedule(Program{}).peak, 0u);
 }
 
+/// The instruction that leaves least beside it, then takes least, of all that are ready; of equal ones the first.
+Sequence growByComparingAll(const SchedulingGraph &graph) {
+  LiveBytes memory(graph);
+  Sequence result;
+  while (result.size() < graph.size()) {
+    int best = -1;
+    for (int id = 0; id < int(graph.size()); ++id)
+      if (!memory.done(id) && memory.ready(id) &&
+          (best < 0 || std::pair(memory.afterwards(id), memory.during(id)) <
+                           std::pair(memory.afterwards(best), memory.during(best))))
+        best = id;
+    memory.run(best);
+    result.push_back(best);
+  }
+  return result;
+}
+
+/// The same from the end: what lived before it, then what it took; of equal ones the last.
+Sequence shrinkByComparingAll(const SchedulingGraph &graph) {
+  LiveBytes memory(graph);
+  for (int id : graph.given)
+    memory.run(id);
+  Sequence result;
+  while (result.size() < graph.size()) {
+    int best = -1;
+    std::pair<int64_t, int64_t> least;
+    for (int id = int(graph.size()) - 1; id >= 0; --id) {
+      const std::vector<int> &after = graph.nodes[size_t(id)].after;
+      if (!memory.done(id) || std::any_of(after.begin(), after.end(), [&](int later) { return memory.done(later); }))
+        continue;
+      memory.takeBack(id);
+      // Unread inputs live during the first step alone, which has no rival.
+      const std::pair<int64_t, int64_t> bytes{memory.live(), memory.during(id)};
+      memory.run(id);
+      if (best < 0 || bytes < least) {
+        best = id;
+        least = bytes;
+      }
+    }
+    memory.takeBack(best);
+    result.push_back(best);
+  }
+  std::reverse(result.begin(), result.end());
+  return result;
+}
+
+TEST(Scheduling, FirstOrdersTakeTheBestOfAllThatAreReady) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    SCOPED_TRACE("round " + std::to_string(round) + ", seed 11");
+    const SchedulingGraph graph(randomProgram(random, 5 + round / 4));
+    if (graph.given.size() < graph.size())
+      continue;
+    EXPECT_EQ(growLeast(graph), growByComparingAll(graph));
+    EXPECT_EQ(shrinkLeast(graph), shrinkByComparingAll(graph));
+  }
+}
+
+/// Forward and back along a chain of `length`, an update for each gradient, and an end that waits for all updates.
+Program chainThatTrains(int length) {
+  Program program;
+  std::vector<int> activations{addValue(program, 6400, -1)}, updates;
+  for (int i = 0; i < length; ++i)
+    activations.push_back(addValue(program, 6400, addInstruction(program, {activations.back()})));
+  int gradient = activations.back();
+  for (int i = length; i-- > 0;) {
+    const int step = addInstruction(program, {gradient, activations[size_t(i)]});
+    gradient = addValue(program, 6400, step);
+    const int weight = addValue(program, 640, step);
+    updates.push_back(addInstruction(program, {weight}));
+  }
+  addInstruction(program, {gradient});
+  program.instructions.back().after = updates;
+  return program;
+}
+
+/// What looks at a whole chain for each of its instructions, or at all updates after each of them, does not end here.
+TEST(Scheduling, OrdersLongChains) {
+  const Program program = chainThatTrains(60'000);
+  const SchedulingSolution solution = schedule(program);
+  EXPECT_EQ(validate(program, solution.order), "");
+  EXPECT_EQ(solution.peak, peakOf(program, solution.order));
+  EXPECT_LE(solution.peak, peakOf(program, givenOrder(program)));
+}
+
 } // namespace
