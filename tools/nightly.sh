@@ -13,6 +13,7 @@
 #             them, an emulated card among them; TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's
 #             loop; every plan that the end-to-end tests compile and those of the benchmarks, between guard pages
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
+#   length    instructions that tcc takes for each node, counted by valgrind: the same in graphs twice as long
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
 #             starts (slurm-wlm, munge)
@@ -21,7 +22,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-known=(address thread fuzz plans cuda emulation graphs levels ranks crash)
+known=(address thread fuzz plans cuda emulation graphs levels length ranks crash)
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
@@ -149,6 +150,10 @@ stage_ranks() {
     TCC_RANKS_ALL=1 TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_$suite.py || failed=1
   done
   return $failed
+}
+
+stage_length() {
+  tools/build.sh tcc && .venv-nightly/bin/python test/bench/graph_length.py --bin build/bin --instructions
 }
 
 stage_crash() {
