@@ -122,6 +122,9 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                       passes.addPass(train::createCallAttentionPass(call));
                     }
                     passes.addPass(train::createElideZeroFillPass());
+                    // Not on cards, where it has not been timed: there each warp of a scatter looks through all indices.
+                    if (!target.code().warps())
+                      passes.addNestedPass<func::FuncOp>(train::createUpdateRowsPass());
                     passes.addPass(train::createFoldConstantsPass());
                     passes.addPass(createCanonicalizerPass());
                     passes.addPass(createCSEPass());

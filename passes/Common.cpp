@@ -84,6 +84,16 @@ void addNotes(ModuleOp module, llvm::StringRef kind,
     module->setAttr(names::kNotes, builder.getArrayAttr(entries.getArrayRef()));
 }
 
+bool isZeroFill(Value value) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  auto dense = constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
+  if (!dense || !dense.isSplat())
+    return false;
+  if (isa<FloatType>(dense.getElementType()))
+    return dense.getSplatValue<APFloat>().isZero();
+  return dense.getSplatValue<APInt>().isZero();
+}
+
 int64_t eraseDeadOps(func::FuncOp function) {
   int64_t erased = 0;
   for (Block &block : function.getBody())

@@ -84,6 +84,9 @@ uint64_t residentBytes(mlir::ModuleOp module);
 /// Removes ops whose results nobody reads, last to first. Returns how many.
 int64_t eraseDeadOps(mlir::func::FuncOp function);
 
+/// True if the value is a constant of zeros.
+bool isZeroFill(mlir::Value value);
+
 /// The product behind a value and its reshapes, if it has no other reader; else null.
 MatMulOp soleProduct(mlir::Value value);
 

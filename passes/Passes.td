@@ -551,4 +551,26 @@ def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def UpdateRowsPass : Pass<"update-rows", "::mlir::func::FuncOp"> {
+  let summary = "Update only the rows of a table that have a gradient";
+  let description = [{
+    Where elide-zero-fill has summed a gradient's few rows into a compact table, and the next value of a variable is
+    element by element what it was wherever the gradient is zero (SGD without momentum and decay, Adagrad), the update
+    computes the rows that indices name and sets them. Sums of squares for the gradient's norm run over the compact table.
+
+    ```mlir
+    %g = train.gather %sums, %rows axis = 0 : (tensor<4x768xf32>, tensor<50257xi32>) -> tensor<50257x768xf32>
+    %s = train.mul %lr, %g : tensor<50257x768xf32>
+    %n = train.sub %w, %s : tensor<50257x768xf32>
+    // becomes
+    %g = train.gather %sums, %named axis = 0 : (tensor<4x768xf32>, tensor<3xi32>) -> tensor<3x768xf32>
+    %v = train.gather %w, %i axis = 0 : (tensor<50257x768xf32>, tensor<3xi64>) -> tensor<3x768xf32>
+    %s = train.mul %lr, %g : tensor<3x768xf32>
+    %m = train.sub %v, %s : tensor<3x768xf32>
+    %n = train.scatter set %w, %j, %m axis = 0 : (tensor<50257x768xf32>, tensor<3x768xi64>, tensor<3x768xf32>) -> tensor<50257x768xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 #endif // TCC_PASSES_TD

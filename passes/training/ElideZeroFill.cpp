@@ -22,16 +22,6 @@ namespace tcc::train {
 
 namespace {
 
-bool isZeroFill(Value value) {
-  auto constant = value.getDefiningOp<ConstantOp>();
-  auto dense = constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
-  if (!dense || !dense.isSplat())
-    return false;
-  if (isa<FloatType>(dense.getElementType()))
-    return dense.getSplatValue<APFloat>().isZero();
-  return dense.getSplatValue<APInt>().isZero();
-}
-
 /// A scatter into zeros whose result only `user` reads.
 ScatterAddOp scatterIntoZeros(Value value) {
   auto scatter = value.getDefiningOp<ScatterAddOp>();

@@ -1,0 +1,254 @@
+//===- UpdateRows.cpp - update the rows of a table that have a gradient ---===//
+//
+// An embedding's gradient is zero but for the rows that a batch looks up, and elide-zero-fill has their sums apart. If a
+// variable's next value is its old one wherever the gradient is zero, only those rows are computed: they are gathered,
+// updated by the same ops, and set. An index that comes twice sets the same values twice, since both read the row's whole
+// sum. What an optimizer multiplies a gradient by counts as finite: an update whose loss or norm is not is skipped.
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Common.h"
+#include "passes/Passes.h"
+
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+
+namespace tcc::train {
+#define GEN_PASS_DEF_UPDATEROWSPASS
+#include "passes/Passes.h.inc"
+
+namespace {
+
+/// A gradient as elide-zero-fill leaves it.
+struct SummedRows {
+  Value whole;   ///< of the table's shape
+  Value sums;     ///< [count + 1, ...]; the last row is zero
+  Value indices;  ///< [count]: rows of the table
+  Value named;    ///< [count]: the row of `sums` for each index
+
+  int64_t count() const { return shapeOf(indices)[0]; }
+};
+
+bool isSplatOf(Value value, int64_t number) {
+  auto constant = value.getDefiningOp<ConstantOp>();
+  auto dense = constant ? dyn_cast<DenseIntElementsAttr>(constant.getValue()) : DenseIntElementsAttr();
+  return dense && dense.isSplat() && dense.getSplatValue<APInt>().getSExtValue() == number;
+}
+
+std::optional<SummedRows> summedRows(GatherOp whole) {
+  auto rows = whole.getIndices().getDefiningOp<ScatterOp>();
+  auto sums = whole.getInput().getDefiningOp<ScatterAddOp>();
+  if (!rows || !sums || whole.getAxis() != 0 || rows.getAxis() != 0 || sums.getAxis() != 0 ||
+      rows.getKind() != ScatterKind::set || shapeOf(rows.getIndices()).size() != 1)
+    return std::nullopt;
+  const int64_t count = shapeOf(rows.getIndices())[0];
+  auto numbers = rows.getUpdates().getDefiningOp<IotaOp>();
+  auto named = sums.getIndices().getDefiningOp<GatherOp>();
+  if (!numbers || numbers.getDim() != 0 || !isSplatOf(rows.getInit(), count) || !named || named.getAxis() != 0 ||
+      named.getInput() != rows.getResult() || named.getIndices() != rows.getIndices() || !isZeroFill(sums.getInit()) ||
+      shapeOf(sums.getResult())[0] != count + 1)
+    return std::nullopt;
+  return SummedRows{whole.getResult(), sums.getResult(), rows.getIndices(), named.getResult()};
+}
+
+/// What a value of the table's shape is in the rows without a gradient.
+struct RowForm {
+  enum Kind { zero, state, other } kind;
+  Value of; ///< the state that it equals
+  bool operator==(const RowForm &) const = default;
+};
+
+/// Values that are computed row by row from the gradient, states of its shape, and what is the same in all rows.
+class RowValues {
+public:
+  RowValues(func::FuncOp function, const SummedRows &rows) : function(function), rows(rows) {}
+
+  /// Nothing where the value is not computed row by row.
+  std::optional<RowForm> formOf(Value value) {
+    auto [known, isNew] = forms.insert({value, std::nullopt});
+    if (!isNew)
+      return known->second;
+    std::optional<RowForm> form = newFormOf(value);
+    return forms[value] = form;
+  }
+
+  /// The same value of `count` rows: `gradient` for the whole one, and rows of states as `rowsOf` gives them.
+  Value build(OpBuilder &builder, Value value, int64_t count, IRMapping &built,
+              llvm::function_ref<Value(Value)> rowsOf) {
+    if (Value known = built.lookupOrNull(value))
+      return known;
+    SmallVector<int64_t> shape(shapeOf(value));
+    shape[0] = count;
+    auto type = RankedTensorType::get(shape, elementTypeOf(value));
+    Operation *op = value.getDefiningOp();
+    Value result;
+    if (!op) {
+      result = rowsOf(value);
+    } else if (auto constant = dyn_cast<ConstantOp>(op)) {
+      result = ConstantOp::create(builder, op->getLoc(), cast<DenseElementsAttr>(constant.getValue()).resizeSplat(type));
+    } else {
+      if (!isa<BroadcastOp>(op))
+        for (Value operand : op->getOperands())
+          build(builder, operand, count, built, rowsOf);
+      result = builder.clone(*op, built)->getResult(0);
+      result.setType(type);
+    }
+    built.map(value, result);
+    return result;
+  }
+
+private:
+  std::optional<RowForm> newFormOf(Value value) {
+    const RowForm other{RowForm::other, {}}, zero{RowForm::zero, {}};
+    if (value == rows.whole)
+      return zero;
+    if (shapeOf(value) != shapeOf(rows.whole) || forms.size() > kMostOps)
+      return std::nullopt;
+    Operation *op = value.getDefiningOp();
+    if (!op)
+      return variableOf(value) ? std::optional(RowForm{RowForm::state, value}) : std::nullopt;
+    if (auto constant = dyn_cast<ConstantOp>(op)) {
+      auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
+      return dense && dense.isSplat() ? std::optional(isZeroFill(value) ? zero : other) : std::nullopt;
+    }
+    if (auto broadcast = dyn_cast<BroadcastOp>(op))
+      return tensorTypeOf(broadcast.getInput()).getNumElements() == 1 ? std::optional(other) : std::nullopt;
+    if (!op->hasTrait<Pointwise>() || op->getNumResults() != 1)
+      return std::nullopt;
+    SmallVector<RowForm> of;
+    for (Value operand : op->getOperands()) {
+      std::optional<RowForm> form = formOf(operand);
+      if (!form)
+        return std::nullopt;
+      of.push_back(*form);
+    }
+    auto isZero = [&](size_t i) { return of[i].kind == RowForm::zero; };
+    if (isa<MulOp>(op))
+      return isZero(0) || isZero(1) ? zero : other;
+    if (isa<DivOp>(op))
+      return isZero(0) && isPositive(op->getOperand(1)) ? zero : other;
+    if (isa<NegOp, CastOp>(op))
+      return isZero(0) ? zero : other;
+    if (isa<AddOp>(op))
+      return isZero(1) ? of[0] : isZero(0) ? of[1] : other;
+    if (isa<SubOp>(op))
+      return isZero(1) ? of[0] : other;
+    if (isa<SelectOp>(op))
+      return of[1] == of[2] ? of[1] : other;
+    return other;
+  }
+
+  /// A denominator that cannot be zero: a square root, or the like, with something added.
+  static bool isPositive(Value value) {
+    auto isNumber = [](Value number) { return splatOf(number).value_or(0) > 0; };
+    auto sum = value.getDefiningOp<AddOp>();
+    return isNumber(value) || (sum && ((sum.getLhs().getDefiningOp<SqrtOp>() && isNumber(sum.getRhs())) ||
+                                       (sum.getRhs().getDefiningOp<SqrtOp>() && isNumber(sum.getLhs()))));
+  }
+
+  StringAttr variableOf(Value value) {
+    return function.getArgAttrOfType<StringAttr>(cast<BlockArgument>(value).getArgNumber(), names::kVariable);
+  }
+
+  static constexpr size_t kMostOps = 256;
+  func::FuncOp function;
+  const SummedRows &rows;
+  llvm::DenseMap<Value, std::optional<RowForm>> forms;
+};
+
+/// The next values of variables: the rows that indices name, set in the old one.
+void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
+  RowValues values(function, rows);
+  Operation *terminator = function.getBody().front().getTerminator();
+  IRMapping built;
+  for (OpOperand &returned : terminator->getOpOperands()) {
+    auto name = function.getResultAttrOfType<StringAttr>(returned.getOperandNumber(), names::kVariable);
+    const Value next = returned.get();
+    if (!name || !next.getDefiningOp() || !next.hasOneUse() || shapeOf(next) != shapeOf(rows.whole))
+      continue; // an average of weights reads all of them
+    std::optional<RowForm> form = values.formOf(next);
+    if (!form || form->kind != RowForm::state)
+      continue;
+    const unsigned number = cast<BlockArgument>(form->of).getArgNumber();
+    if (function.getArgAttrOfType<StringAttr>(number, names::kVariable) != name)
+      continue;
+    OpBuilder builder(terminator);
+    auto gathered = [&](Value table, Value indices) -> Value {
+      SmallVector<int64_t> shape(shapeOf(table));
+      shape[0] = rows.count();
+      return GatherOp::create(builder, next.getLoc(), RankedTensorType::get(shape, elementTypeOf(table)), table, indices, 0);
+    };
+    if (!built.contains(rows.whole))
+      built.map(rows.whole, gathered(rows.sums, rows.named));
+    const Value updated = values.build(builder, next, rows.count(), built,
+                                       [&](Value state) { return gathered(state, rows.indices); });
+    // A scatter takes an index for each element.
+    SmallVector<int64_t> column(shapeOf(updated).size(), 1);
+    column[0] = rows.count();
+    const Value indices =
+        broadcastTo(builder, next.getLoc(), reshape(builder, next.getLoc(), rows.indices, column), shapeOf(updated));
+    const Value whole =
+        ScatterOp::create(builder, next.getLoc(), next.getType(), ScatterKind::set, form->of, indices, updated, 0);
+    returned.set(whole);
+  }
+}
+
+/// Sums over all rows of what is zero where the gradient is, such as its squares: over the rows of `sums`.
+void sumNamedRows(func::FuncOp function, const SummedRows &rows) {
+  RowValues values(function, rows);
+  SmallVector<ReduceOp> first;
+  for (auto reduce : function.getBody().front().getOps<ReduceOp>())
+    if (reduce.getKind() == ReduceKind::sum && shapeOf(reduce.getInput()) == shapeOf(rows.whole))
+      first.push_back(reduce);
+  for (ReduceOp reduce : first) {
+    std::optional<RowForm> form = values.formOf(reduce.getInput());
+    SmallVector<ReduceOp> sums{reduce};
+    while (!llvm::is_contained(sums.back().getDims(), 0) && sums.back().getResult().hasOneUse()) {
+      auto next = dyn_cast<ReduceOp>(*sums.back()->getUsers().begin());
+      if (!next || next.getKind() != ReduceKind::sum)
+        break;
+      sums.push_back(next);
+    }
+    if (!form || form->kind != RowForm::zero || !llvm::is_contained(sums.back().getDims(), 0))
+      continue;
+    const int64_t count = rows.count() + 1;
+    OpBuilder builder(reduce);
+    IRMapping built;
+    built.map(rows.whole, rows.sums);
+    bool readsState = false;
+    Value sum = values.build(builder, reduce.getInput(), count, built, [&](Value state) {
+      readsState = true; // whose rows are not those of the sums
+      return state;
+    });
+    if (readsState)
+      continue;
+    for (ReduceOp one : sums) {
+      SmallVector<int64_t> shape(shapeOf(one.getResult()));
+      if (one != sums.back())
+        shape[0] = count;
+      sum = ReduceOp::create(builder, one.getLoc(), RankedTensorType::get(shape, elementTypeOf(sum)), ReduceKind::sum,
+                             sum, one.getDims());
+    }
+    sums.back().getResult().replaceAllUsesWith(sum);
+  }
+}
+
+struct UpdateRowsPass : impl::UpdateRowsPassBase<UpdateRowsPass> {
+  void runOnOperation() override {
+    func::FuncOp function = getOperation();
+    if (!function->hasAttr(names::kEntry))
+      return;
+    SmallVector<GatherOp> gathers(function.getBody().front().getOps<GatherOp>());
+    for (GatherOp gather : gathers)
+      if (std::optional<SummedRows> rows = summedRows(gather)) {
+        updateNamedRows(function, *rows);
+        sumNamedRows(function, *rows);
+      }
+    eraseDeadOps(function);
+  }
+};
+
+} // namespace
+
+} // namespace tcc::train
