@@ -139,11 +139,14 @@ private:
     return other;
   }
 
-  /// A denominator that cannot be zero: a square root, or the like, with something added.
+  /// A denominator that is taken to be above zero: a positive number, or a root plus one. The number may be the recipe's
+  /// eps: with an eps of 0 a dense update makes NaN, 0/0, of each row that no batch has read; here such rows stay.
   static bool isPositive(Value value) {
-    auto isNumber = [](Value number) { return splatOf(number).value_or(0) > 0; };
+    auto isNumber = [](Value number) {
+      return splatOf(number).value_or(0) > 0 || number.getDefiningOp<BroadcastOp>();
+    };
     auto sum = value.getDefiningOp<AddOp>();
-    return isNumber(value) || (sum && ((sum.getLhs().getDefiningOp<SqrtOp>() && isNumber(sum.getRhs())) ||
+    return splatOf(value).value_or(0) > 0 || (sum && ((sum.getLhs().getDefiningOp<SqrtOp>() && isNumber(sum.getRhs())) ||
                                        (sum.getRhs().getDefiningOp<SqrtOp>() && isNumber(sum.getLhs()))));
   }
 
@@ -194,7 +197,7 @@ void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
   }
 }
 
-/// Sums over all rows of what is zero where the gradient is, such as its squares: over the rows of `sums`.
+/// The gradient's squares, and whatever else is zero where it is, are summed over the rows of `sums` alone.
 void sumNamedRows(func::FuncOp function, const SummedRows &rows) {
   RowValues values(function, rows);
   SmallVector<ReduceOp> first;
