@@ -387,7 +387,7 @@ private:
     if (name == "order")
       model.module->getOperation()->setAttr(train::names::kSlots, Builder(&context).getI64IntegerAttr(maxWorkers()));
     PassManager passes(&context);
-    passes.enableVerifier(false); // once at the end of the phase: after each pass it took a fifth of the compile
+    passes.enableVerifier(false); // once at the end of the phase: after each pass it took a fifth of a long compile
     passes.addInstrumentation(std::make_unique<PassClock>(profile, name));
     build(passes);
     if (name == "decompose" || name == "kernels" || name == "memory") {

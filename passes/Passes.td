@@ -555,7 +555,7 @@ def UpdateRowsPass : Pass<"update-rows", "::mlir::func::FuncOp"> {
   let summary = "Update only the rows of a table that have a gradient";
   let description = [{
     Where elide-zero-fill has summed a gradient's few rows into a compact table, and the next value of a variable is
-    element by element what it was wherever the gradient is zero (SGD without momentum, Adagrad; both without decay), the update
+    element by element what it was wherever the gradient is zero (SGD without momentum and weight decay), the update
     computes the rows that indices name and sets them. Sums of squares for the gradient's norm run over the compact table.
 
     ```mlir

@@ -10,7 +10,7 @@
 #include "passes/Passes.h"
 
 #include "mlir/IR/IRMapping.h"
-#include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -22,7 +22,7 @@ namespace {
 
 /// A gradient as elide-zero-fill leaves it.
 struct SummedRows {
-  Value whole;   ///< of the table's shape
+  Value whole;    ///< of the table's shape
   Value sums;     ///< [count + 1, ...]; the last row is zero
   Value indices;  ///< [count]: rows of the table
   Value named;    ///< [count]: the row of `sums` for each index
@@ -50,6 +50,22 @@ std::optional<SummedRows> summedRows(GatherOp whole) {
       shapeOf(sums.getResult())[0] != count + 1)
     return std::nullopt;
   return SummedRows{whole.getResult(), sums.getResult(), rows.getIndices(), named.getResult()};
+}
+
+/// Operands that are the gradient or computed from it element by element. Other tables of its shape are not looked at.
+SmallVector<OpOperand *> readersOf(const SummedRows &rows) {
+  constexpr size_t kMostValues = 256;
+  llvm::SetVector<Value> reached;
+  reached.insert(rows.whole);
+  SmallVector<OpOperand *> readers;
+  for (size_t i = 0; i < reached.size() && i < kMostValues; ++i)
+    for (OpOperand &use : reached[i].getUses()) {
+      readers.push_back(&use);
+      if (use.getOwner()->hasTrait<Pointwise>())
+        for (Value result : use.getOwner()->getResults())
+          reached.insert(result);
+    }
+  return readers;
 }
 
 /// What a value of the table's shape is in the rows without a gradient.
@@ -103,7 +119,7 @@ private:
     const RowForm other{RowForm::other, {}}, zero{RowForm::zero, {}};
     if (value == rows.whole)
       return zero;
-    if (shapeOf(value) != shapeOf(rows.whole) || forms.size() > kMostOps)
+    if (shapeOf(value) != shapeOf(rows.whole) || forms.size() > kMostForms)
       return std::nullopt;
     Operation *op = value.getDefiningOp();
     if (!op)
@@ -126,8 +142,6 @@ private:
     auto isZero = [&](size_t i) { return of[i].kind == RowForm::zero; };
     if (isa<MulOp>(op))
       return isZero(0) || isZero(1) ? zero : other;
-    if (isa<DivOp>(op))
-      return isZero(0) && isPositive(op->getOperand(1)) ? zero : other;
     if (isa<NegOp, CastOp>(op))
       return isZero(0) ? zero : other;
     if (isa<AddOp>(op))
@@ -139,43 +153,38 @@ private:
     return other;
   }
 
-  /// A denominator that is taken to be above zero: a positive number, or a root plus one. The number may be the recipe's
-  /// eps: with an eps of 0 a dense update makes NaN, 0/0, of each row that no batch has read; here such rows stay.
-  static bool isPositive(Value value) {
-    auto isNumber = [](Value number) {
-      return splatOf(number).value_or(0) > 0 || number.getDefiningOp<BroadcastOp>();
-    };
-    auto sum = value.getDefiningOp<AddOp>();
-    return splatOf(value).value_or(0) > 0 || (sum && ((sum.getLhs().getDefiningOp<SqrtOp>() && isNumber(sum.getRhs())) ||
-                                       (sum.getRhs().getDefiningOp<SqrtOp>() && isNumber(sum.getLhs()))));
-  }
-
   StringAttr variableOf(Value value) {
     return function.getArgAttrOfType<StringAttr>(cast<BlockArgument>(value).getArgNumber(), names::kVariable);
   }
 
-  static constexpr size_t kMostOps = 256;
+  static constexpr size_t kMostForms = 1024; ///< of one gradient
   func::FuncOp function;
   const SummedRows &rows;
   llvm::DenseMap<Value, std::optional<RowForm>> forms;
 };
 
-/// The next values of variables: the rows that indices name, set in the old one.
+/// The next values of variables: the rows that indices name, set in the old one. All that the gradient reaches, or none:
+/// what updates or averages every row would compute the others again.
 void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
   RowValues values(function, rows);
   Operation *terminator = function.getBody().front().getTerminator();
-  IRMapping built;
-  for (OpOperand &returned : terminator->getOpOperands()) {
-    auto name = function.getResultAttrOfType<StringAttr>(returned.getOperandNumber(), names::kVariable);
-    const Value next = returned.get();
-    if (!name || !next.getDefiningOp() || !next.hasOneUse() || shapeOf(next) != shapeOf(rows.whole))
-      continue; // an average of weights reads all of them
-    std::optional<RowForm> form = values.formOf(next);
-    if (!form || form->kind != RowForm::state)
-      continue;
+  SmallVector<OpOperand *> returned = readersOf(rows);
+  llvm::erase_if(returned, [&](OpOperand *use) { return use->getOwner() != terminator; });
+  llvm::sort(returned, [](OpOperand *a, OpOperand *b) { return a->getOperandNumber() < b->getOperandNumber(); });
+  /// The variable's old value, where the next one equals it in rows without a gradient.
+  auto oldOf = [&](OpOperand *use) -> Value {
+    auto name = function.getResultAttrOfType<StringAttr>(use->getOperandNumber(), names::kVariable);
+    std::optional<RowForm> form = values.formOf(use->get());
+    if (!name || !form || form->kind != RowForm::state)
+      return {};
     const unsigned number = cast<BlockArgument>(form->of).getArgNumber();
-    if (function.getArgAttrOfType<StringAttr>(number, names::kVariable) != name)
-      continue;
+    return function.getArgAttrOfType<StringAttr>(number, names::kVariable) == name ? form->of : Value();
+  };
+  if (!llvm::all_of(returned, oldOf))
+    return;
+  IRMapping built;
+  for (OpOperand *use : returned) {
+    const Value next = use->get(), old = oldOf(use);
     OpBuilder builder(terminator);
     auto gathered = [&](Value table, Value indices) -> Value {
       SmallVector<int64_t> shape(shapeOf(table));
@@ -192,17 +201,17 @@ void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
     const Value indices =
         broadcastTo(builder, next.getLoc(), reshape(builder, next.getLoc(), rows.indices, column), shapeOf(updated));
     const Value whole =
-        ScatterOp::create(builder, next.getLoc(), next.getType(), ScatterKind::set, form->of, indices, updated, 0);
-    returned.set(whole);
+        ScatterOp::create(builder, next.getLoc(), next.getType(), ScatterKind::set, old, indices, updated, 0);
+    use->set(whole);
   }
 }
 
-/// The gradient's squares, and whatever else is zero where it is, are summed over the rows of `sums` alone.
+/// Sums for the gradient's norm, and others whose terms are zero where the gradient is, run over the rows of `sums`.
 void sumNamedRows(func::FuncOp function, const SummedRows &rows) {
   RowValues values(function, rows);
   SmallVector<ReduceOp> first;
-  for (auto reduce : function.getBody().front().getOps<ReduceOp>())
-    if (reduce.getKind() == ReduceKind::sum && shapeOf(reduce.getInput()) == shapeOf(rows.whole))
+  for (OpOperand *use : readersOf(rows))
+    if (auto reduce = dyn_cast<ReduceOp>(use->getOwner()); reduce && reduce.getKind() == ReduceKind::sum)
       first.push_back(reduce);
   for (ReduceOp reduce : first) {
     std::optional<RowForm> form = values.formOf(reduce.getInput());

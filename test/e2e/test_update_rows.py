@@ -58,22 +58,8 @@ class UpdateRows(EndToEnd):
             others = np.setdiff1d(np.arange(ROWS), self.ids)
             self.assertEqual(got[others].tobytes(), self.table[others].tobytes())  # a negative zero among them
 
-    def test_adagrad(self):
-        for eps in (1e-10, 0):                  # with 0 a dense update would make NaN of rows that were never read
-            got, _ = self.trained(f'[optimizer]\nkind = "adagrad"\nlr = {RATE}\neps = {eps}\n', True)
-            table, sums = self.table.astype(np.float64), np.zeros((ROWS, WIDTH))
-            named = np.unique(self.ids)
-            for step in range(STEPS):
-                gradient = self.gradients(table, step)
-                sums += gradient ** 2
-                read = sums[named] > 0
-                table[named] -= np.where(read, RATE * gradient[named] / (np.sqrt(sums[named]) + eps + ~read), 0)
-            np.testing.assert_allclose(got, table, rtol=1e-4, atol=1e-6)
-            others = np.setdiff1d(np.arange(ROWS), self.ids)
-            self.assertEqual(got[others].tobytes(), self.table[others].tobytes())
-
-    def test_what_moves_every_row(self):
-        for recipe in ('kind = "sgd"\nmomentum = 0.9', 'kind = "sgd"\nweight_decay = 0.01', 'kind = "adamw"', 'kind = "adagrad"\nweight_decay = 0.01'):
+    def test_other_optimizers_stay_dense(self):
+        for recipe in ('kind = "sgd"\nmomentum = 0.9', 'kind = "sgd"\nweight_decay = 0.01', 'kind = "adamw"', 'kind = "adagrad"'):
             self.trained(f"[optimizer]\n{recipe}\nlr = 0.01\n", False)
 
 
