@@ -58,6 +58,19 @@ class UpdateRows(EndToEnd):
             others = np.setdiff1d(np.arange(ROWS), self.ids)
             self.assertEqual(got[others].tobytes(), self.table[others].tobytes())  # a negative zero among them
 
+    def test_many_tables_of_one_shape(self):
+        count = 50
+        nodes = [oh.make_node("Cast", ["x"], ["ids"], "whole", to=onnx.TensorProto.INT64)]
+        for i in range(count):
+            nodes += [oh.make_node("Gather", [f"table{i}", "ids"], [f"rows{i}"], f"lookup{i}"),
+                      oh.make_node("ReduceSumSquare", [f"rows{i}"], [f"t{i}"], f"squares{i}", keepdims=0)]
+        nodes.append(oh.make_node("Sum", [f"t{i}" for i in range(count)], ["loss"], "sum"))
+        tables = {f"table{i}": models.random(i, 1024, WIDTH) for i in range(count)}
+        model = models.save(self.folder / "tables.onnx", nodes, {"x": [BATCH, IDS]}, {"loss": []}, tables)
+        self.compile(model, "--set", "loss.output=loss", "--set", "optimizer.kind=sgd", "--entry", "train", "--dump-phases-to", "ir")
+        ir = next((self.folder / "ir").glob("*-memory.mlir")).read_text()
+        self.assertEqual(len(re.findall(rf"train.scatter set .*tensor<1024x{WIDTH}xf32>, tensor<{BATCH * IDS}x{WIDTH}xi64>", ir)), count)
+
     def test_other_optimizers_stay_dense(self):
         for recipe in ('kind = "sgd"\nmomentum = 0.9', 'kind = "sgd"\nweight_decay = 0.01', 'kind = "adamw"', 'kind = "adagrad"'):
             self.trained(f"[optimizer]\n{recipe}\nlr = 0.01\n", False)
