@@ -217,7 +217,7 @@ private:
   Launch neededBy(int i) const {
     Launch found;
     llvm::SmallPtrSet<const Candidate *, 16> seen;
-    SmallVector<int> work(llvm::ArrayRef<int>(needs[size_t(i)]));
+    SmallVector<int> work(needs[size_t(i)].begin(), needs[size_t(i)].end());
     while (!work.empty()) {
       int before = work.pop_back_val();
       if (done[size_t(before)] || !seen.insert(&candidates[size_t(before)]).second)
