@@ -41,18 +41,35 @@ static void readWords(const std::string &text, TracedCall &call) {
   }
 }
 
+/// The note of the traced call; null where there is none.
+static const std::string *noteOfCall(const onnx::NodeProto &node) {
+  const std::string *found = nullptr;
+  for (const onnx::StringStringEntryProto &note : node.metadata_props())
+    if (note.key() == "pkg.torch.onnx.fx_node")
+      found = &note.value();
+  return found;
+}
+
+std::string_view tracedTarget(const onnx::NodeProto &node) {
+  constexpr std::string_view kHead = "target=torch.ops.";
+  const std::string *text = noteOfCall(node);
+  const size_t at = text ? text->find(kHead) : std::string::npos;
+  if (at == std::string::npos)
+    return {};
+  const std::string_view rest = std::string_view(*text).substr(at + kHead.size());
+  return rest.substr(0, rest.find(']'));
+}
+
 TracedCall tracedCall(const onnx::NodeProto &node) {
   TracedCall call;
-  for (const onnx::StringStringEntryProto &note : node.metadata_props()) {
-    if (note.key() != "pkg.torch.onnx.fx_node")
-      continue;
-    const std::string &text = note.value();
+  if (const std::string *note = noteOfCall(node)) {
+    const std::string &text = *note;
     auto between = [&](const std::string &head, const char *ends) {
       size_t begin = text.find(head);
       begin = begin == text.npos ? text.size() : begin + head.size();
       return text.substr(begin, std::min(text.find_first_of(ends, begin), text.size()) - begin);
     };
-    call.target = between("target=torch.ops.", "]");
+    call.target = tracedTarget(node);
     const std::string list = between("args = (", ")");
     for (size_t begin = 0; begin < list.size();) {
       const size_t end = std::min(list.find(", ", begin), list.size());
@@ -85,23 +102,21 @@ std::optional<double> numberOf(const TracedCall &call, size_t place, const std::
 }
 
 double attentionDropout(const onnx::NodeProto &node) {
-  const TracedCall call = tracedCall(node);
-  return call.target.starts_with("aten.scaled_dot_product_attention.")
-             ? std::clamp(numberOf(call, 4, "dropout_p").value_or(0), 0.0, 1.0)
+  return tracedTarget(node).starts_with("aten.scaled_dot_product_attention.")
+             ? std::clamp(numberOf(tracedCall(node), 4, "dropout_p").value_or(0), 0.0, 1.0)
              : 0;
 }
 
 std::optional<int64_t> paddingIndex(const onnx::NodeProto &node) {
-  const TracedCall call = tracedCall(node);
-  if (!call.target.starts_with("aten.embedding."))
+  if (!tracedTarget(node).starts_with("aten.embedding."))
     return std::nullopt;
-  const std::optional<double> index = numberOf(call, 2, "padding_idx");
+  const std::optional<double> index = numberOf(tracedCall(node), 2, "padding_idx");
   return index && *index >= 0 ? std::optional<int64_t>(int64_t(*index)) : std::nullopt;
 }
 
 bool drawsBernoulli(const onnx::NodeProto &node) {
   return node.op_type() == "Bernoulli" ||
-         (node.op_type() == "RandomUniformLike" && tracedCall(node).target.starts_with("aten.bernoulli"));
+         (node.op_type() == "RandomUniformLike" && tracedTarget(node).starts_with("aten.bernoulli"));
 }
 
 std::vector<std::string> scopesOf(const onnx::NodeProto &node) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace onnx {
@@ -24,6 +25,9 @@ struct TracedCall {
 
 /// By the newer exporter's notes; empty where there are none.
 TracedCall tracedCall(const onnx::NodeProto &node);
+
+/// Its target alone, without reading the arguments.
+std::string_view tracedTarget(const onnx::NodeProto &node);
 
 /// A number that the call was given, by its place among aten's arguments or by its name.
 std::optional<double> numberOf(const TracedCall &call, size_t place, const std::string &name);

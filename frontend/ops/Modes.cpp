@@ -302,14 +302,14 @@ std::vector<std::string> openDraws(ModuleOp module) {
 
 Value stoppedIterate(NodeImport &n) {
   Value value = n.in(0);
-  if (tracedCall(n.node).target != "aten.clone.default" || isa_and_nonnull<train::ReadOp>(value.getDefiningOp()) ||
+  if (tracedTarget(n.node) != "aten.clone.default" || isa_and_nonnull<train::ReadOp>(value.getDefiningOp()) ||
       !train::isFloatTensor(value) || (modes::startOf(n, true).empty() && modes::startOf(n, false).empty()))
     return value;
   return train::StopGradientOp::create(n.builder, n.loc, value, modes::kIterate);
 }
 
 void keepIterate(NodeImport &n) {
-  const std::string target = tracedCall(n.node).target;
+  const std::string_view target = tracedTarget(n.node);
   if (target != "aten.mv.default" && target != "aten.dot.default")
     return;
   for (const bool parametrization : {true, false}) {
