@@ -1,6 +1,8 @@
 //===- LoopEmitter.cpp - loops for ops that write their own (LoopKernel) --===//
 #include "compiler/codegen/LoopEmitter.h"
 
+#include "compiler/codegen/IterationSpace.h"
+#include "compiler/codegen/LoopNest.h"
 #include "compiler/codegen/WarpShuffle.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -138,6 +140,42 @@ void LoopEmitter::touch(const Memory &memory, Value index, bool forWriting) {
   Value address = LLVM::GEPOp::create(builder, loc, memory.pointer.getType(), storedType(memory.type.getElementType()),
                                       memory.pointer, ValueRange{index});
   prefetchLine(builder, loc, address, forWriting);
+}
+
+void LoopEmitter::runRegion(train::FusedOp region, ArrayRef<train::BodyPlace> inputs,
+                            ArrayRef<train::BodyPlace> results) {
+  // A thread runs the tiles of a vector's nest.
+  target::CodeModel ofThread = model;
+  ofThread.lanes = target::Lanes::Vector;
+  ofThread.vectorLanes = model.threadLanes();
+  auto copy = cast<train::FusedOp>(region->clone());
+  mergeDims(copy);
+  const IterationSpace space = analyzeIterationSpace(copy, ofThread);
+  ElementEmitter emitter(builder, loc);
+  auto at = [&](const train::BodyPlace &place, Type type) {
+    const auto tensor = cast<RankedTensorType>(type);
+    const bool isScratch = place.kind == train::BodyPlace::Scratch;
+    Value base = isScratch                                  ? scratch
+                 : place.kind == train::BodyPlace::Operand ? operands[place.number].memory.pointer
+                                                           : this->results[place.number].memory.pointer;
+    Type element = isScratch ? Type(builder.getI8Type()) : storedType(tensor.getElementType());
+    return Memory{LLVM::GEPOp::create(builder, loc, base.getType(), element, base, ValueRange{place.offset}), tensor};
+  };
+  Block &body = copy.getBody().front();
+  for (auto [argument, place] : llvm::zip_equal(body.getArguments(), inputs))
+    emitter.memories[argument] = at(place, argument.getType());
+  SmallVector<Memory> outputs;
+  for (auto [value, place] :
+       llvm::zip_equal(cast<train::YieldOp>(body.getTerminator()).getValues(), results))
+    outputs.push_back(at(place, value.getType()));
+  emitter.reducedDims.assign(space.reduced.begin(), space.reduced.end());
+  loop(index(0), index(space.tiles()), 1, {}, [&](Value tile, ValueRange) {
+    emitter.withLanes(1, nullptr, [&] { emitTile(copy, space, emitter, outputs, tile, nullptr); });
+    return SmallVector<Value>();
+  });
+  if (emitter.failed)
+    region->emitError("no kernel can be generated for ") << emitter.failed->getName();
+  copy->destroy();
 }
 
 SmallVector<Value> LoopEmitter::loop(Value lower, Value upper, int64_t step, ValueRange inits,

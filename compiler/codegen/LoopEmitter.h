@@ -21,7 +21,7 @@ public:
               llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, const target::CodeModel &model,
               mlir::Value threadInTile)
       : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch), threadInTile(threadInTile),
-        vectorLanes(model.threadLanes()), pairs(model.multipliesPairs), prefetches(!model.warps()) {}
+        model(model), vectorLanes(model.threadLanes()), pairs(model.multipliesPairs), prefetches(!model.warps()) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
   const train::StridedLayout &layout(unsigned operand) const override { return operands[operand].layout; }
@@ -66,6 +66,9 @@ public:
   mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count, mlir::Value active) override;
   void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active) override;
 
+  void runRegion(train::FusedOp region, llvm::ArrayRef<train::BodyPlace> inputs,
+                 llvm::ArrayRef<train::BodyPlace> results) override;
+
   bool multipliesPairs() const override { return pairs; }
   mlir::Value loadWords(unsigned operand, mlir::Value index, int64_t count, mlir::Value active) override;
   mlir::Value addPairs(mlir::Value sums, mlir::Value left, mlir::Value right) override;
@@ -81,6 +84,7 @@ private:
 
   llvm::ArrayRef<PlacedMemory> operands, results;
   mlir::Value scratch, threadInTile, blockMemory;
+  const target::CodeModel &model;
   int64_t vectorLanes;
   bool pairs, prefetches;
 };

@@ -15,6 +15,8 @@
 
 namespace tcc::train {
 
+class FusedOp;
+
 namespace names {
 /// unit, on exp: its results are weights of 16-bit numbers, so a machine's own approximation will do
 inline constexpr llvm::StringLiteral kOfNarrow = "train.of_narrow";
@@ -86,6 +88,13 @@ public:
 struct StridedLayout {
   int64_t offset = 0;
   llvm::SmallVector<int64_t> strides;
+};
+
+/// Where a tensor that a loop's body computes lies, in row-major order.
+struct BodyPlace {
+  enum Kind { Operand, Result, Scratch } kind;
+  unsigned number = 0; ///< of the operand or the result
+  mlir::Value offset;  ///< i64: of its first element, in elements; in scratch, in bytes
 };
 
 /// What a warp multiplies: numbers of 16 bits or TF32 in tiles, which have an instruction, or f32 one by one.
@@ -174,6 +183,9 @@ public:
   virtual mlir::Value loadScratch(mlir::Type element, mlir::Value index, int64_t count = 1,
                                   mlir::Value active = nullptr) = 0;
   virtual void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
+
+  /// All tiles of a fused region without loops of its own, whose inputs and results lie at these places.
+  virtual void runRegion(FusedOp region, llvm::ArrayRef<BodyPlace> inputs, llvm::ArrayRef<BodyPlace> results) = 0;
 
   // Products of pairs of bf16, at machine levels that have an instruction for them. A word is two neighbours in 32 bits.
   virtual bool multipliesPairs() const = 0;

@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/dialect/Joined.h"
+#include "compiler/dialect/Loop.h"
 
 #include "compiler/dialect/IndexRange.h"
 #include "compiler/dialect/Layout.h"
@@ -27,6 +28,9 @@ using namespace mlir;
 #define GET_OP_CLASSES
 #include "compiler/dialect/JoinedOps.cpp.inc"
 
+#define GET_OP_CLASSES
+#include "compiler/dialect/LoopOps.cpp.inc"
+
 namespace tcc::train {
 
 void TrainDialect::initialize() {
@@ -36,13 +40,16 @@ void TrainDialect::initialize() {
       ,
 #define GET_OP_LIST
 #include "compiler/dialect/JoinedOps.cpp.inc"
+      ,
+#define GET_OP_LIST
+#include "compiler/dialect/LoopOps.cpp.inc"
       >();
   addAttributes<
 #define GET_ATTRDEF_LIST
 #include "compiler/dialect/TrainAttributes.cpp.inc"
       >();
   // Their loops lie in compiler/kernels.
-  declarePromisedInterfaces<LoopKernel, AttentionOp, AttentionGradOp, CtcOp, CtcGradOp, RecurrentOp, RecurrentGradOp,
+  declarePromisedInterfaces<LoopKernel, AttentionOp, AttentionGradOp, CtcOp, CtcGradOp, LoopOp, RecurrentOp, RecurrentGradOp,
                             WinogradConvOp, WinogradWeightGradOp>();
   attachIndexRanges(*getContext());
   attachLayouts(*getContext());

@@ -11,6 +11,7 @@ namespace tcc::train {
 void attachAttention(mlir::MLIRContext &context);
 void attachAttentionGrad(mlir::MLIRContext &context);
 void attachCtc(mlir::MLIRContext &context);
+void attachLoop(mlir::MLIRContext &context);
 void attachRecurrent(mlir::MLIRContext &context);
 void attachWinograd(mlir::MLIRContext &context);
 

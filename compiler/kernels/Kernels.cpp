@@ -10,7 +10,7 @@ namespace tcc::train {
 
 void registerKernels(DialectRegistry &registry) {
   registry.addExtension(+[](MLIRContext *context, TrainDialect *) {
-    for (auto *attach : {attachAttention, attachAttentionGrad, attachCtc, attachRecurrent, attachWinograd})
+    for (auto *attach : {attachAttention, attachAttentionGrad, attachCtc, attachLoop, attachRecurrent, attachWinograd})
       attach(*context);
   });
 }

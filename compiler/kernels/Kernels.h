@@ -1,6 +1,6 @@
 //===- Kernels.h - the loops of ops that are kernels by themselves -*- C++ -*-===//
 //
-// Attention, recurrent layers, CTC and Winograd's convolutions write their own loops, products of blocks among them.
+// Attention, recurrent layers, loops, CTC and Winograd's convolutions write their own loops, products of blocks among them.
 // The dialect says what these ops mean and promises the interface LoopKernel; this folder fulfils it. A context that
 // knows the dialect alone can build, differentiate and evaluate them.
 //

@@ -8,6 +8,7 @@
 // merged as well. Duplicates inside one kernel are merged. Library calls are left alone.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/Loop.h"
 #include "passes/Common.h"
 #include "passes/fusion/Fusion.h"
 #include "passes/fusion/KernelGroups.h"
@@ -352,13 +353,53 @@ private:
   std::optional<KernelOrder> order; ///< of groups, from numberPositions on
 };
 
+/// Forms the kernels of a loop's body, whose only ops they are afterwards, beside views.
+void fuseBody(LoopOp loop, bool fuse) {
+  Block &block = loop.getBlock();
+  for (auto constant : llvm::make_early_inc_range(block.getOps<ConstantOp>()))
+    if (!constant.getValue().isSplat()) { // lies in memory
+      constant->moveBefore(loop);
+      loop.getFixedMutable().append(constant.getResult());
+      constant.getResult().replaceAllUsesWith(block.addArgument(constant.getType(), constant.getLoc()));
+    }
+  OpBuilder builder(loop.getContext());
+  NextOp next = loop.getNext();
+  llvm::SmallVector<Value> values(next->getOperands());
+  const auto states = int32_t(next.getStates().size());
+  builder.setInsertionPoint(next);
+  for (Value &value : values) // a constant is made by a kernel
+    if (auto constant = value.getDefiningOp<ConstantOp>()) {
+      auto fused = FusedOp::create(builder, loop.getLoc(), TypeRange{value.getType()}, ValueRange());
+      fused.getBody().push_back(new Block);
+      OpBuilder inner = OpBuilder::atBlockEnd(&fused.getBody().front());
+      YieldOp::create(inner, loop.getLoc(), inner.clone(*constant)->getResults());
+      value = fused.getResult(0);
+    }
+  func::ReturnOp::create(builder, next.getLoc(), values);
+  next.erase();
+  auto function = func::FuncOp::create(loop.getLoc(), "body",
+                                       builder.getFunctionType(block.getArgumentTypes(), ValueRange(values).getTypes()));
+  function.getBody().takeBody(loop.getBody());
+  Fuser(function, fuse).run();
+  loop.getBody().takeBody(function.getBody());
+  function->destroy();
+  auto terminator = cast<func::ReturnOp>(loop.getBlock().getTerminator());
+  builder.setInsertionPoint(terminator);
+  NextOp::create(builder, terminator.getLoc(), terminator.getOperands().take_front(size_t(states)),
+                 terminator.getOperands().drop_front(size_t(states)));
+  terminator.erase();
+}
+
 struct FuseKernels : impl::FuseKernelsPassBase<FuseKernels> {
   using FuseKernelsPassBase::FuseKernelsPassBase;
 
   void runOnOperation() override {
     func::FuncOp function = getOperation();
-    if (function->hasAttr(names::kEntry))
-      Fuser(function, fuse).run();
+    if (!function->hasAttr(names::kEntry))
+      return;
+    for (auto loop : llvm::make_early_inc_range(function.getOps<LoopOp>()))
+      fuseBody(loop, fuse);
+    Fuser(function, fuse).run();
   }
 };
 

@@ -7,6 +7,7 @@
 // sum is the same every time.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/dialect/Gradients.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
 #include "support/PlanNames.h"
@@ -113,22 +114,6 @@ struct LocationStamp : OpBuilder::Listener {
   }
 };
 
-/// Gradients so far, by value of the loss function.
-class Gradients {
-public:
-  Gradients(OpBuilder &builder) : builder(builder) {}
-
-  Value get(Value value) const { return sums.lookup(value); }
-  void contribute(Value value, Value gradient) {
-    Value &sum = sums[value];
-    sum = sum ? AddOp::create(builder, value.getLoc(), sum, gradient).getResult() : gradient;
-  }
-
-private:
-  OpBuilder &builder;
-  llvm::DenseMap<Value, Value> sums;
-};
-
 class Differentiator {
 public:
   Differentiator(ModuleOp module, func::FuncOp loss, bool scaled) : module(module), loss(loss), scaled(scaled) {}
@@ -163,8 +148,8 @@ private:
     for (Operation &op : backward.getBody().front().without_terminator())
       forwardOps.push_back(&op);
     LocationStamp stamp;
-    OpBuilder builder(terminator, &stamp);
-    Gradients gradients(builder);
+    OpBuilder builder(terminator, &stamp), sums(terminator);
+    Gradients gradients(sums);
     gradients.contribute(lossSum, seed(builder, lossSum));
     for (Operation *op : llvm::reverse(forwardOps)) {
       if (auto read = dyn_cast<ReadOp>(op)) {
@@ -174,30 +159,15 @@ private:
       }
       if (!activity.isActive(op))
         continue;
-      llvm::SmallVector<Value> resultGradients;
-      for (Value result : op->getResults())
-        resultGradients.push_back(gradients.get(result));
-      if (llvm::none_of(resultGradients, [](Value gradient) { return bool(gradient); }))
-        continue;
-      auto differentiable = dyn_cast<Differentiable>(op);
-      if (!differentiable)
+      if (!isa<Differentiable>(op) && llvm::any_of(op->getResults(), [&](Value v) { return bool(gradients.get(v)); }))
         return op->emitError("the loss depends on trainable parameters through `")
                << describe(op) << "` (" << op->getName()
                << "), which has no derivative; freeze the parameters before it "
                << "(model.frozen) or take the node out of the graph";
       stamp.loc = op->getLoc();
-      llvm::SmallVector<Value> operandGradients(op->getNumOperands());
-      differentiable.buildGradient(builder, resultGradients, operandGradients);
+      if (failed(gradients.sweep(builder, op, [&](Value value) { return activity.isActive(value); })))
+        return failure();
       stamp.loc.reset();
-      for (auto [operand, gradient] : llvm::zip_equal(op->getOperands(), operandGradients)) {
-        if (!gradient || !activity.isActive(operand))
-          continue;
-        if (gradient.getType() != operand.getType())
-          return op->emitError("internal error: the gradient of `")
-                 << describe(op) << "` has type " << gradient.getType() << " for an operand of type "
-                 << operand.getType();
-        gradients.contribute(operand, gradient);
-      }
     }
     return success();
   }

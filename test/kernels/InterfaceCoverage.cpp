@@ -32,6 +32,7 @@ bool isStructural(llvm::StringRef name) {
                                           "train.joined",
                                           "train.random_key",
                                           "train.yield",
+                                          "train.next",
                                           "train.fill",
                                           "train.copy",
                                           "train.conv_epilogue",

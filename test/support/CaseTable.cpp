@@ -201,6 +201,7 @@ void addModeCases(std::vector<Case> &cases);
 void addQuantizationCases(std::vector<Case> &cases);
 void addRecurrentCases(std::vector<Case> &cases);
 void addCtcCases(std::vector<Case> &cases);
+void addLoopCases(std::vector<Case> &cases);
 void addSamplingCases(std::vector<Case> &cases);
 void addScatterCases(std::vector<Case> &cases);
 
@@ -217,6 +218,7 @@ const std::vector<Case> &allCases() {
     addQuantizationCases(table.cases);
     addRecurrentCases(table.cases);
     addCtcCases(table.cases);
+    addLoopCases(table.cases);
     addSamplingCases(table.cases);
     addScatterCases(table.cases);
     return table.cases;

@@ -1,6 +1,8 @@
 //===- FunctionKernels.cpp - the ops of functions as kernels ---*- C++ -*-===//
 #include "test/support/FunctionKernels.h"
 
+#include "compiler/dialect/Loop.h"
+
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -58,6 +60,16 @@ train::FusedOp wrap(Operation *op) {
   return fused;
 }
 
+/// Makes a region of each op of a loop's body, as fuse-kernels does of several.
+void wrapBody(train::LoopOp loop) {
+  for (Operation &op : llvm::make_early_inc_range(loop.getBlock().without_terminator())) {
+    if (op.hasTrait<train::View>() || isa<train::FusedOp>(op) || (isa<train::ConstantOp>(op) && op.use_empty()))
+      continue;
+    op.replaceAllUsesWith(wrap(&op).getResults());
+    op.erase();
+  }
+}
+
 } // namespace
 
 FunctionKernels::FunctionKernels(const target::CodeModel &model) {
@@ -85,6 +97,8 @@ void FunctionKernels::add(ModuleOp module) {
       list.push_back({op, op, kernel.symbol, kernel.work});
       continue;
     }
+    if (auto loop = dyn_cast<train::LoopOp>(op))
+      wrapBody(loop);
     auto fused = dyn_cast<train::FusedOp>(op);
     if (!fused)
       fused = wrap(op);

@@ -1,0 +1,18 @@
+//===- Loop.h - a body that is run once for each step -----------*- C++ -*-===//
+//
+// Apart from the other ops' header: few files know loops.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_DIALECT_LOOP_H
+#define TCC_DIALECT_LOOP_H
+
+#include "compiler/dialect/TrainDialect.h"
+
+namespace tcc::train {
+class NextOp;
+} // namespace tcc::train
+
+#define GET_OP_CLASSES
+#include "compiler/dialect/LoopOps.h.inc"
+
+#endif // TCC_DIALECT_LOOP_H
