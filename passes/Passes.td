@@ -573,4 +573,28 @@ def UpdateRowsPass : Pass<"update-rows", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
+def FindLoopsPass : Pass<"find-loops", "::mlir::func::FuncOp"> {
+  let summary = "Make loops of steps that an exporter has written out";
+  let description = [{
+    A sequence of ops that repeats, each copy reading what the one before it made, becomes one train.loop: neither compile
+    time nor the plan grows with the number of steps. Operands of all steps are one value, consecutive slices of a tensor, or
+    what an op of the same step or of the step before makes. What is read of every step becomes a part of the loop;
+    concatenations of it disappear. Fewer than 16 steps stay, and steps of much arithmetic, of random numbers, or of ops with
+    loops of their own, also in the gradient.
+
+    ```mlir
+    %m0 = train.mul %h, %w : tensor<1x4xf32>
+    %h0 = train.add %m0, %x0 : tensor<1x4xf32> // and so on with %h0 and %x1, slices of %x; becomes
+    %last = train.loop %h, %rows, %w steps 9 {operandSegmentSizes = array<i32: 1, 1, 1>}
+        : (tensor<1x4xf32>, tensor<9x1x4xf32>, tensor<1x4xf32>) -> tensor<1x4xf32> {
+    ^bb0(%before: tensor<1x4xf32>, %row: tensor<1x4xf32>, %factor: tensor<1x4xf32>):
+      %kept = train.mul %before, %factor : tensor<1x4xf32>
+      %after = train.add %kept, %row : tensor<1x4xf32>
+      train.next (%after : tensor<1x4xf32>)
+    }
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 #endif // TCC_PASSES_TD

@@ -9,9 +9,10 @@
 #   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
 #             budgets of eight of them; TCC_RANDOM_ROUNDS (100) draws of a model and settings, beside the CPU
-#   graphs    TCC_RANDOM_GRAPHS (20000) random graphs against PyTorch in f64: forward, gradients, updates, in every way to compile
-#             them, an emulated card among them; TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's
-#             loop; every plan that the end-to-end tests compile and those of the benchmarks, between guard pages
+#   graphs    TCC_RANDOM_GRAPHS (20000) random graphs and TCC_RANDOM_RECURRENCES (1000) with a recurrence against PyTorch in f64:
+#             forward, gradients, updates, in every way to compile them, for the former an emulated card among them;
+#             TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's loop; every plan that the end-to-end tests
+#             compile and those of the benchmarks, between guard pages
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
 #   length    instructions that tcc takes for each node, counted by valgrind: the same in graphs twice as long
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
@@ -116,6 +117,9 @@ stage_graphs() {
   local failed=0
   TCC_CACHE_DIR= .venv-nightly/bin/python test/e2e/graph_fuzz.py --bin build/bin --emulation build/emulation --jobs "$jobs" \
     --first "${TCC_RANDOM_SEED:-$((100000 * 10#$(date +%j)))}" --count "${TCC_RANDOM_GRAPHS:-20000}" || failed=1
+  # Seeds from 1,000,000,000 on are recurrences.
+  TCC_CACHE_DIR= .venv-nightly/bin/python test/e2e/graph_fuzz.py --bin build/bin --jobs "$jobs" \
+    --first "$((1000000000 + ${TCC_RANDOM_SEED:-$((10000 * 10#$(date +%j)))}))" --count "${TCC_RANDOM_RECURRENCES:-1000}" || failed=1
   .venv-nightly/bin/python test/e2e/recipe_fuzz.py --bin build/bin --first "${TCC_RANDOM_SEED:-$((100000 * 10#$(date +%j)))}" \
     --count "${TCC_RANDOM_RECIPES:-500}" || failed=1
   TCC_TEST_ISOLATED=1 ctest --test-dir build -j "$jobs" --output-on-failure --timeout 3600 -R '^e2e' || failed=1

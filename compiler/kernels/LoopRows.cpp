@@ -167,8 +167,11 @@ private:
       return reshape(op);
     for (Value result : op->getResults())
       dims[result] = fresh(result);
-    if (isa<ConstantOp>(op))
+    if (auto constant = dyn_cast<ConstantOp>(op)) {
+      if (!constant.getValue().isSplat())
+        mixAll(dims[constant.getResult()]);
       return;
+    }
     if (auto product = dyn_cast<MatMulOp>(op))
       return multiply(product);
     if (auto reduction = dyn_cast<Reducible>(op); reduction && op->getNumOperands() == 1)
@@ -345,6 +348,8 @@ LoopRows::LoopRows(LoopOp loop) : tile(cast<LoopOp>(loop->clone())) {
       shape.push_back(extent);
     }
     auto type = RankedTensorType::get(shape, elementTypeOf(value));
+    if (type == value.getType())
+      continue;
     value.setType(type);
     if (auto constant = value.getDefiningOp<ConstantOp>())
       constant.setValueAttr(cast<DenseElementsAttr>(constant.getValue()).resizeSplat(type));

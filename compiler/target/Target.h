@@ -43,6 +43,7 @@ struct Capabilities {
   bool collectives = false;    ///< its device runs all-reduces and broadcasts between ranks
   bool scattersInOneTree = false; ///< a reduce-scatter adds in the tree of Communicator.h, as an all-reduce does where it must
   bool epilogues = false;      ///< a call may finish a product as MatMulEpilogueOp says: call() knows which
+  bool runsLoops = false;      ///< a loop as one kernel, which one thread runs, takes no longer than its steps one by one
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it stays as the graph has it
   bool attentionTiles = false; ///< attention has kernels for warps where heads suit them (suitsTiles)
   bool attentionCalls = false; ///< its library computes attention where suitsCalls says so: call() knows its gradient

@@ -1,6 +1,6 @@
 """Compile time by the length of the graph: `graph_length.py --bin BUILD/bin [--only NAME]... [--nodes N]... [--instructions]`.
 
-Writes graphs that train, of small tensors, and compiles each without a cache, entry `train` alone. A *chain* is pointwise ops in a row, *with
+Writes graphs that train, of small tensors, and compiles each without a cache, entry `train` alone. A *chain* is pointwise ops in a row, drawn by a seed, *with
 parameters* half of them additions of a parameter of its own; a *grid* adds what is above to what is on the left; *wide* is so many branches of
 one value, summed; a *tree* adds products with a parameter in pairs; *layers* are MatMul, Add and ReLU, *blocks* those of a transformer,
 *convolutions* with batch norms and ReLU are added to what they read, *concatenations* join all results of their group, and a *recurrence* is
@@ -12,6 +12,7 @@ a node takes more than 1.25 times as many.
 """
 import argparse
 import os
+import random
 import re
 import subprocess
 import tempfile
@@ -22,6 +23,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 OPS = ["Tanh", "Sigmoid", "Neg", "Abs"]
+ORDER = random.Random(1).choices(range(4), k=100_000)      # of a chain's ops: what repeats becomes a loop
 WIDTH = 8
 MOST = 1.25  # a node's instructions in a graph twice as long; those of a quadratic step would double
 
@@ -57,7 +59,7 @@ def chain(count, parameters=False):
     g = Graph([4, WIDTH])
     value = g.node("Mul", "x", g.weight(WIDTH))
     for i in range(count):
-        value = g.node("Add", value, g.weight(WIDTH)) if parameters and i % 2 else g.node(OPS[i % 4], value)
+        value = g.node("Add", value, g.weight(WIDTH)) if parameters and i % 2 else g.node(OPS[ORDER[i % len(ORDER)]], value)
     return g.model(value)
 
 

@@ -21,7 +21,7 @@ public:
   CpuTarget(const std::string &name, runtime::CpuLevel level, const CpuModel &model)
       : Target(name), level(level), model(model), codeOf(cpu::codeOf(level)) {
     able.multipliesBf16 = runtime::multipliesBf16(level);
-    able.rowsToKernels = able.runsBeside = able.collectives = able.scattersInOneTree = true;
+    able.rowsToKernels = able.runsLoops = able.runsBeside = able.collectives = able.scattersInOneTree = true;
     able.leastRowwiseBytes = int64_t(128) << 10;
   }
 

@@ -2,8 +2,8 @@
 
 `graph(seed)` gives a model, the values of its inputs, and the names of its weights; the same seed gives the same bytes.
 A graph is a walk: each step takes values that exist, some of them several times, and adds an op, a composite as exporters
-spell it, or a movement (broadcast, slice, transpose, reshape, concatenation, padding) around one. Values stay near 1, so
-that f32 can be compared with f64.
+spell it, or a movement (broadcast, slice, transpose, reshape, concatenation, padding) around one. From seed RECURRENCES on it
+also has a random step, written out many times. Values stay near 1, so that f32 can be compared with f64.
 """
 import random
 
@@ -459,6 +459,91 @@ class Graph:
             return self.add("Concat", [a, c], shape, axis=3)
         return self.shaped(self.value(), shape)
 
+    def recurrence(self):
+        """One random step, written out many times over one or two states."""
+        steps = self.pick.randint(16, 40)
+        full = (self.batch, *(self.extent() for _ in range(self.pick.choice((1, 2, 2)))))
+        if np.prod(full) * steps > LARGEST:
+            full = full[:2]
+        row = (*full[:-1], 1)
+        states = [self.shaped(self.value(), full) for _ in range(self.pick.choice((1, 1, 2)))]
+        parts = [self.parts_of_steps(self.pick.choice((full, full, row)), steps) for _ in range(self.pick.choice((1, 2, 3)))]
+        fixed = [self.weight(self.pick.choice((full[-1:], full[1:], full)), 0.7) for _ in range(self.pick.choice((1, 2)))]
+        square = self.weight((full[-1], full[-1]), 0.5)
+        # What a step does: (op, operands by their number among all values so far). Rows and whole values broadcast.
+        shapes = [v.shape for v in (*states, *(p[0] for p in parts), *fixed)]
+        program = []
+        for _ in range(self.pick.randint(2, 6)):
+            op = self.pick.choice(("Add", "Mul", "Sub", "Max", "Tanh", "Sigmoid", "MatMul", "ReduceMean", "ReduceMax", "Softmax"))
+            one, two = self.pick.randrange(len(shapes)), self.pick.randrange(len(shapes))
+            if op in ("Add", "Mul", "Sub", "Max"):
+                shapes.append(np.broadcast_shapes(shapes[one], shapes[two]))
+            elif op == "MatMul" and len(shapes[one]) > 1 and shapes[one][-1] == full[-1]:
+                shapes.append(shapes[one])
+            elif op.startswith("Reduce"):
+                shapes.append((*shapes[one][:-1], 1))
+            else:
+                op = op if op in ("Tanh", "Sigmoid") else "Tanh"
+                shapes.append(shapes[one])
+            program.append((op, one, two))
+        first = len(shapes) - len(program)
+        whole = [i for i in range(first, len(shapes)) if shapes[i] == full]
+        nexts = [self.pick.choice(whole + [j for j in range(len(states)) if j != i] or [i]) for i in range(len(states))]
+        if whole:
+            nexts[0] = self.pick.choice(whole)
+        output = self.pick.choice(range(first, len(shapes)))
+        outputs, axis = [], self.pick.randrange(-1, len(shapes[output]))
+        for step in range(steps):
+            values = states + [p[step] for p in parts] + fixed
+            for (op, one, two), shape in zip(program, shapes[first:]):
+                operands = [values[one], values[two]] if op in ("Add", "Mul", "Sub", "Max") else [values[one], square] if op == "MatMul" else [values[one]]
+                more = [self.axes_last()] if op.startswith("Reduce") else []
+                values.append(self.add(op, operands + more, shape, **({"keepdims": 1} if more else {})))
+            outputs.append(values[output])
+            # Halfway to the state before, so that values stay near 1.
+            states = [self.add("Mul", [self.add("Add", [values[n], s], full), self.half()], full) if n >= first else values[n]
+                      for n, s in zip(nexts, states)]
+        if self.one_of(3):
+            outputs.reverse()
+        self.pool += states
+        if self.one_of(4):      # only some are read
+            return self.add("Add", [outputs[3], outputs[-2]], outputs[0].shape)
+        if axis < 0:
+            stacked = [self.add("Unsqueeze", [o, self.integers(1)], (o.shape[0], 1, *o.shape[1:])) for o in outputs]
+            return self.add("Concat", stacked, (outputs[0].shape[0], steps, *outputs[0].shape[1:]), axis=1)
+        shape = list(outputs[0].shape)
+        shape[axis] *= steps
+        return self.add("Concat", outputs, shape, axis=axis)
+
+    def axes_last(self):
+        if not hasattr(self, "last"):
+            self.last = self.integers(-1)
+        return self.last
+
+    def half(self):
+        if not hasattr(self, "halves"):
+            self.halves = self.constant(np.float32(0.5))
+        return self.halves
+
+    def parts_of_steps(self, shape, steps):
+        """A tensor's slices for each step, side by side along some axis, forwards or backwards."""
+        axis = self.pick.randrange(len(shape) + 1)
+        narrow = self.one_of(2) or axis == len(shape)       # a dimension of its own, which goes
+        whole = list(shape)
+        if narrow:
+            whole.insert(axis, steps)
+        else:
+            whole[axis] *= steps
+        x = self.shaped(self.value(), tuple(whole))
+        width = 1 if narrow else shape[axis]
+        order = range(steps - 1, -1, -1) if self.one_of(3) else range(steps)
+        parts = []
+        for i in order:
+            part = self.add("Slice", [x, self.integers(i * width), self.integers((i + 1) * width), self.integers(axis)],
+                            (*whole[:axis], width, *whole[axis + 1:]))
+            parts.append(self.add("Squeeze", [part, self.integers(axis)], shape) if narrow else part)
+        return parts
+
     STEPS = ((unary, 6), (binary, 6), (choice, 2), (clipped, 1), (softmax, 2), (norm, 2), (channel_norm, 1), (product, 4), (gemm, 2), (einsum, 1),
              (convolution, 3), (pool_window, 1), (scan, 1), (looked_up, 1), (by_element, 2), (triangle, 1), (split, 1), (recurrent, 1),
              (attention, 3))
@@ -487,14 +572,22 @@ class Graph:
         self.nodes.append(helper.make_node("Identity", [total.name], ["loss"], "loss"))
 
 
+RECURRENCES = 1_000_000_000     # from this seed on graphs have one
+
+
 def graph(seed):
     """(model, inputs by name, names of weights)."""
     g = Graph(seed)
     for _ in range(g.pick.randint(1, 3)):
         rank = g.pick.choice((1, 2, 2, 3, 3))
         g.pool.append(g.input([g.batch, *(g.extent() for _ in range(rank))]))
-    for _ in range(g.pick.randint(3, 14)):
+    recurs = seed >= RECURRENCES
+    for _ in range(g.pick.randint(0, 3) if recurs else g.pick.randint(3, 14)):
         g.step()
+    if recurs:
+        g.pool.append(g.recurrence())
+        for _ in range(g.pick.randint(0, 3)):
+            g.step()
     g.finish()
     used = {name for node in g.nodes for name in node.input}
     weights = {n: w for n, w in g.weights.items() if n in used}

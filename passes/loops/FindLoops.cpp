@@ -1,0 +1,167 @@
+//===- FindLoops.cpp - unrolled steps become loops ------------------------===//
+//
+// Exporters write a recurrence out step by step. The same sequence of ops repeats then, and each copy reads what the
+// one before it made. Repetitions are found by the distances between equal ops; whether one is a loop follows from its
+// operands (Repetition.h).
+//
+//===----------------------------------------------------------------------===//
+#include "passes/Common.h"
+#include "passes/Passes.h"
+#include "passes/loops/MakeLoop.h"
+
+#include <numeric>
+#include <unordered_map>
+
+using namespace mlir;
+
+namespace tcc::train {
+#define GEN_PASS_DEF_FINDLOOPSPASS
+#include "passes/Passes.h.inc"
+
+namespace {
+
+/// Fewer steps stay written out.
+constexpr int64_t kLeastSteps = 16;
+/// A step of more ops stays written out: one kernel of them would take LLVM long.
+constexpr unsigned kMostStepOps = 128;
+/// An op may occur this often in a step.
+constexpr size_t kMostOccurrences = 8;
+/// Beginnings of a step that are tried.
+constexpr size_t kMostRotations = 4;
+
+/// Looks for repetitions in a block.
+class Finder {
+public:
+  explicit Finder(Block &block) {
+    for (Operation &op : block.without_terminator())
+      if (!isQuiet(&op)) {
+        numbers[&op] = unsigned(ops.size());
+        ops.push_back(&op);
+      }
+    name();
+  }
+
+  bool run() {
+    bool found = false;
+    for (unsigned i = 0; i < ops.size();) {
+      unsigned end = loopFrom(i);
+      found |= end > i;
+      i = std::max(end, i + 1);
+    }
+    return found;
+  }
+
+private:
+  /// Gives ops that are equal but for their operands one number; what cannot repeat has its own.
+  void name() {
+    std::unordered_multimap<size_t, unsigned> known;
+    std::vector<std::vector<unsigned>> occurrences;
+    for (auto [number, op] : llvm::enumerate(ops)) {
+      unsigned kind = unsigned(occurrences.size());
+      if (mayRepeat(op)) {
+        const size_t hash = hashOf(op);
+        auto [from, to] = known.equal_range(hash);
+        for (; from != to; ++from)
+          if (isAlike(ops[occurrences[from->second].front()], op)) {
+            kind = from->second;
+            break;
+          }
+        if (kind == occurrences.size())
+          known.emplace(hash, kind);
+      }
+      if (kind == occurrences.size())
+        occurrences.emplace_back();
+      occurrences[kind].push_back(unsigned(number));
+      kinds.push_back(kind);
+      place.push_back(unsigned(occurrences[kind].size() - 1));
+    }
+    ofKind = std::move(occurrences);
+  }
+
+  static size_t hashOf(Operation *op) {
+    size_t hash =
+        OperationEquivalence::computeHash(op, OperationEquivalence::ignoreHashValue,
+                                          OperationEquivalence::ignoreHashValue, OperationEquivalence::IgnoreLocations);
+    for (Type type : op->getOperandTypes())
+      hash = llvm::hash_combine(hash, type);
+    return hash;
+  }
+  static bool isAlike(Operation *a, Operation *b) {
+    return a->getOperandTypes() == b->getOperandTypes() &&
+           OperationEquivalence::isEquivalentTo(a, b, OperationEquivalence::ignoreValueEquivalence, nullptr,
+                                                OperationEquivalence::IgnoreLocations);
+  }
+
+  /// Makes a loop of steps that begin at op `i`; the number behind them, or `i`.
+  unsigned loopFrom(unsigned i) {
+    const std::vector<unsigned> &same = ofKind[kinds[i]];
+    for (size_t k = 1; k <= kMostOccurrences && place[i] + k < same.size(); ++k) {
+      const unsigned period = same[place[i] + k] - i;
+      if (period > kMostStepOps)
+        break;
+      if (auto seen = examined.find(period); seen != examined.end() && i < seen->second)
+        continue;
+      unsigned end = i + period;
+      while (end < ops.size() && kinds[end] == kinds[end - period])
+        ++end;
+      examined[period] = end - period;
+      if ((end - i) / period < kLeastSteps)
+        continue;
+      for (unsigned rotation : rotations(i, period, (end - i) / period)) {
+        const unsigned steps = (end - i - rotation) / period;
+        if (steps < kLeastSteps)
+          continue;
+        Repetition repetition(ops, numbers, i + rotation, period, steps);
+        if (makeLoop(repetition))
+          return i + rotation + period * steps;
+      }
+    }
+    return i;
+  }
+
+  /// Where a step may begin: first where the fewest bytes go from one step to the next.
+  std::vector<unsigned> rotations(unsigned first, unsigned period, unsigned steps) const {
+    std::vector<int64_t> bytes(period, 0);
+    const unsigned begin = first + steps / 2 * period;
+    for (unsigned i = begin; i < begin + period; ++i)
+      for (Value result : ops[i]->getResults()) {
+        const unsigned last = lastReader(result, i); // readers behind all steps add the same to every beginning
+        for (unsigned at = i + 1; at <= std::min(last, i + 2 * period); ++at)
+          bytes[(at - first) % period] += tensorBytes(result.getType());
+      }
+    std::vector<unsigned> order(period);
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](unsigned a, unsigned b) { return bytes[a] < bytes[b]; });
+    order.resize(std::min<size_t>(order.size(), kMostRotations));
+    return order;
+  }
+
+  unsigned lastReader(Value value, unsigned atLeast) const {
+    unsigned last = atLeast;
+    for (Operation *user : value.getUsers()) {
+      if (auto number = numbers.find(user); number != numbers.end())
+        last = std::max(last, number->second);
+      else if (isQuiet(user))
+        for (Value result : user->getResults())
+          last = std::max(last, lastReader(result, atLeast));
+    }
+    return last;
+  }
+
+  std::vector<Operation *> ops; ///< of the block, without quiet ones
+  llvm::DenseMap<Operation *, unsigned> numbers;
+  std::vector<unsigned> kinds, place;          ///< of each op; its place among those of its kind
+  std::vector<std::vector<unsigned>> ofKind;   ///< the ops of each kind
+  llvm::DenseMap<unsigned, unsigned> examined; ///< by period: up to where steps were looked at
+};
+
+struct FindLoopsPass : impl::FindLoopsPassBase<FindLoopsPass> {
+  void runOnOperation() override {
+    func::FuncOp function = getOperation();
+    if (!function.isDeclaration() && Finder(function.getBody().front()).run())
+      eraseDeadOps(function);
+  }
+};
+
+} // namespace
+} // namespace tcc::train
