@@ -75,9 +75,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     }});
   // Once attention and casts stand, which look at single ops; before gradients, since that of a loop is a loop.
   if (target.capabilities().runsLoops)
-    list.push_back({"loops", [](OpPassManager &passes) {
-                      passes.addNestedPass<func::FuncOp>(train::createFindLoopsPass());
-                    }});
+    list.push_back({"loops", [](OpPassManager &passes) { passes.addPass(train::createFindLoopsPass()); }});
   if (wantsGradients())
     list.push_back({"differentiate", [this, mixed](OpPassManager &passes) {
                       train::DifferentiatePassOptions differentiate;

@@ -573,7 +573,7 @@ def UpdateRowsPass : Pass<"update-rows", "::mlir::func::FuncOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
-def FindLoopsPass : Pass<"find-loops", "::mlir::func::FuncOp"> {
+def FindLoopsPass : Pass<"find-loops", "::mlir::ModuleOp"> {
   let summary = "Make loops of steps that an exporter has written out";
   let description = [{
     A sequence of ops that repeats, each copy reading what the one before it made, becomes one train.loop: neither compile

@@ -9,6 +9,8 @@
 #include "passes/Passes.h"
 #include "passes/loops/MakeLoop.h"
 
+#include "llvm/Support/FormatVariadic.h"
+
 #include <numeric>
 #include <unordered_map>
 
@@ -41,14 +43,11 @@ public:
     name();
   }
 
-  bool run() {
-    bool found = false;
-    for (unsigned i = 0; i < ops.size();) {
-      unsigned end = loopFrom(i);
-      found |= end > i;
-      i = std::max(end, i + 1);
-    }
-    return found;
+  /// For each loop that was made, its first node and what became of the steps.
+  std::vector<std::pair<std::string, std::string>> run() {
+    for (unsigned i = 0; i < ops.size();)
+      i = std::max(loopFrom(i), i + 1);
+    return std::move(notes);
   }
 
 private:
@@ -112,8 +111,11 @@ private:
         if (steps < kLeastSteps)
           continue;
         Repetition repetition(ops, numbers, i + rotation, period, steps);
-        if (makeLoop(repetition))
-          return i + rotation + period * steps;
+        if (!makeLoop(repetition))
+          continue;
+        notes.push_back({nodeName(repetition.at(0, 0)->getLoc()).str(),
+                         llvm::formatv("the first of {0} steps of {1} ops that are one loop", steps, period).str()});
+        return i + rotation + period * steps;
       }
     }
     return i;
@@ -153,13 +155,20 @@ private:
   std::vector<unsigned> kinds, place;          ///< of each op; its place among those of its kind
   std::vector<std::vector<unsigned>> ofKind;   ///< the ops of each kind
   llvm::DenseMap<unsigned, unsigned> examined; ///< by period: up to where steps were looked at
+  std::vector<std::pair<std::string, std::string>> notes;
 };
 
 struct FindLoopsPass : impl::FindLoopsPassBase<FindLoopsPass> {
   void runOnOperation() override {
-    func::FuncOp function = getOperation();
-    if (!function.isDeclaration() && Finder(function.getBody().front()).run())
+    for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {
+      if (function.isDeclaration())
+        continue;
+      auto notes = Finder(function.getBody().front()).run();
+      if (notes.empty())
+        continue;
       eraseDeadOps(function);
+      addNotes(getOperation(), "loop", notes);
+    }
   }
 };
 

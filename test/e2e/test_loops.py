@@ -76,6 +76,9 @@ class Loops(EndToEnd):
             for name, expected in self.scan_gradients(weights, x.astype(np.float64), backwards).items():
                 np.testing.assert_allclose(got[name], expected, rtol=1e-4, atol=1e-5 * np.abs(expected).max(), err_msg=name)
             self.assertLess(plan.stat().st_size, LIMIT)
+            notes = [n for n in self.report(plan)["notes"] if n["kind"] == "loop"]
+            self.assertEqual(len(notes), 1, notes)
+            self.assertRegex(notes[0]["text"], r"of (2000|199\d) steps of 5 ops ")
 
     def test_kernels_do_not_grow_with_the_steps(self):
         kernels = {}
