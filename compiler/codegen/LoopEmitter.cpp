@@ -155,7 +155,7 @@ void LoopEmitter::runRegion(train::FusedOp region, ArrayRef<train::BodyPlace> in
   auto at = [&](const train::BodyPlace &place, Type type) {
     const auto tensor = cast<RankedTensorType>(type);
     const bool isScratch = place.kind == train::BodyPlace::Scratch;
-    Value base = isScratch                                  ? scratch
+    Value base = isScratch                                 ? scratch
                  : place.kind == train::BodyPlace::Operand ? operands[place.number].memory.pointer
                                                            : this->results[place.number].memory.pointer;
     Type element = isScratch ? Type(builder.getI8Type()) : storedType(tensor.getElementType());
@@ -165,8 +165,7 @@ void LoopEmitter::runRegion(train::FusedOp region, ArrayRef<train::BodyPlace> in
   for (auto [argument, place] : llvm::zip_equal(body.getArguments(), inputs))
     emitter.memories[argument] = at(place, argument.getType());
   SmallVector<Memory> outputs;
-  for (auto [value, place] :
-       llvm::zip_equal(cast<train::YieldOp>(body.getTerminator()).getValues(), results))
+  for (auto [value, place] : llvm::zip_equal(cast<train::YieldOp>(body.getTerminator()).getValues(), results))
     outputs.push_back(at(place, value.getType()));
   emitter.reducedDims.assign(space.reduced.begin(), space.reduced.end());
   loop(index(0), index(space.tiles()), 1, {}, [&](Value tile, ValueRange) {

@@ -15,9 +15,6 @@ namespace tcc::train {
 
 NextOp LoopOp::getNext() { return cast<NextOp>(getBlock().getTerminator()); }
 
-namespace {
-
-/// The type of all steps' parts [steps, …].
 RankedTensorType stackedType(int64_t steps, Type part) {
   auto tensor = cast<RankedTensorType>(part);
   llvm::SmallVector<int64_t> shape{steps};
@@ -25,7 +22,9 @@ RankedTensorType stackedType(int64_t steps, Type part) {
   return RankedTensorType::get(shape, tensor.getElementType());
 }
 
-/// An op like `like` whose body is still empty.
+namespace {
+
+/// A loop whose body is still empty.
 LoopOp createLoop(OpBuilder &builder, Location loc, ValueRange initial, ValueRange sliced, ValueRange fixed,
                   TypeRange parts, int64_t steps, bool reverse) {
   llvm::SmallVector<Type> results(initial.getTypes());
@@ -131,7 +130,7 @@ LoopOp withStates(LoopOp loop, llvm::SmallVectorImpl<Value> &before) {
 } // namespace
 
 /// Steps in the other direction. The state is the gradient of the state, then the sums of the gradients of fixed
-/// operands; the step's values are computed again from the state before it.
+/// operands; the step's values are computed again from the state before it. An operand that nothing flows to has none.
 void LoopOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                            llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
@@ -193,28 +192,31 @@ void LoopOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
     for (Operation *op : llvm::reverse(ops))
       if (!op->hasTrait<NotDifferentiable>() && failed(gradients.sweep(builder, op, isActive)))
         op->emitOpError("internal error: a loop's body has an op without derivative");
+    auto flowsTo = [&](Value argument) { return gradients.get(mapping.lookup(argument)); };
     auto gradientOf = [&](Value argument) {
-      Value gradient = gradients.get(mapping.lookup(argument));
+      Value gradient = flowsTo(argument);
       return gradient ? gradient : zeros(argument.getType());
     };
     llvm::SmallVector<Value> nextStates, nextParts;
-    for (unsigned k : floatStates)
+    for (auto [number, k] : llvm::enumerate(floatStates)) {
       nextStates.push_back(gradientOf(getStateArguments()[k]));
-    for (auto [number, fixed] : llvm::enumerate(floatFixed)) {
-      Value sum = loop.getStateArguments()[floatStates.size() + number];
-      Value gradient = gradients.get(mapping.lookup(getFixedArguments()[fixed]));
-      nextStates.push_back(gradient ? add(builder, loc, sum, gradient) : sum);
+      if (flowsTo(getStateArguments()[k]))
+        operandGradients[k] = loop.getLast()[unsigned(number)];
     }
-    for (unsigned number : floatSliced)
-      nextParts.push_back(gradientOf(getSlicedArguments()[number]));
+    for (auto [number, fixed] : llvm::enumerate(floatFixed)) {
+      const auto place = unsigned(floatStates.size() + number);
+      Value sum = loop.getStateArguments()[place], gradient = flowsTo(getFixedArguments()[fixed]);
+      nextStates.push_back(gradient ? add(builder, loc, sum, gradient) : sum);
+      if (gradient)
+        operandGradients[states + getSliced().size() + fixed] = loop.getLast()[place];
+    }
+    for (auto [number, index] : llvm::enumerate(floatSliced)) {
+      nextParts.push_back(gradientOf(getSlicedArguments()[index]));
+      if (flowsTo(getSlicedArguments()[index]))
+        operandGradients[states + index] = loop.getParts()[unsigned(number)];
+    }
     NextOp::create(builder, loc, nextStates, nextParts);
   }
-  for (auto [number, k] : llvm::enumerate(floatStates))
-    operandGradients[k] = loop.getLast()[unsigned(number)];
-  for (auto [number, fixed] : llvm::enumerate(floatFixed))
-    operandGradients[states + getSliced().size() + fixed] = loop.getLast()[unsigned(floatStates.size() + number)];
-  for (auto [number, index] : llvm::enumerate(floatSliced))
-    operandGradients[states + index] = loop.getParts()[unsigned(number)];
 }
 
 //===----------------------------------------------------------------------===//

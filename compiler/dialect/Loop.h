@@ -15,4 +15,9 @@ class NextOp;
 #define GET_OP_CLASSES
 #include "compiler/dialect/LoopOps.h.inc"
 
+namespace tcc::train {
+/// The type of all steps' parts [steps, …].
+mlir::RankedTensorType stackedType(int64_t steps, mlir::Type part);
+} // namespace tcc::train
+
 #endif // TCC_DIALECT_LOOP_H

@@ -16,7 +16,8 @@ def Train_LoopOp : Train_PureOp<"loop", [IsolatedFromAbove, SingleBlock, AttrSiz
     composites are decomposed, later the regions that fuse-kernels makes of them. find-loops creates it from unrolled steps.
 
     Its gradient is a loop in the other direction, whose body computes the step's values again from the state before it; a
-    loop whose gradient is asked for is replaced by one that hands out that state as a part. Gradients of fixed operands are sums over the steps.
+    loop whose gradient is asked for is replaced by one that hands out that state as a part. Gradients of fixed operands are
+    sums over the steps.
 
     ```mlir
     %last, %all = train.loop %h0, %x, %w steps 4 {operandSegmentSizes = array<i32: 1, 1, 1>}

@@ -49,8 +49,8 @@ void TrainDialect::initialize() {
 #include "compiler/dialect/TrainAttributes.cpp.inc"
       >();
   // Their loops lie in compiler/kernels.
-  declarePromisedInterfaces<LoopKernel, AttentionOp, AttentionGradOp, CtcOp, CtcGradOp, LoopOp, RecurrentOp, RecurrentGradOp,
-                            WinogradConvOp, WinogradWeightGradOp>();
+  declarePromisedInterfaces<LoopKernel, AttentionOp, AttentionGradOp, CtcOp, CtcGradOp, LoopOp, RecurrentOp,
+                            RecurrentGradOp, WinogradConvOp, WinogradWeightGradOp>();
   attachIndexRanges(*getContext());
   attachLayouts(*getContext());
 }

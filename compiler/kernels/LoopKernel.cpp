@@ -48,6 +48,7 @@ private:
   llvm::DenseMap<Value, int64_t> offsets;
 };
 
+/// Emits one tile of a loop.
 class LoopBody {
 public:
   LoopBody(LoopOp loop, LoopBuilder &loops, Value tile)

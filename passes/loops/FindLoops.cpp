@@ -138,14 +138,16 @@ private:
     return order;
   }
 
-  unsigned lastReader(Value value, unsigned atLeast) const {
+  unsigned lastReader(Value value, unsigned atLeast, unsigned moves = 0) const {
     unsigned last = atLeast;
+    if (moves > kMostMoves)
+      return last;
     for (Operation *user : value.getUsers()) {
       if (auto number = numbers.find(user); number != numbers.end())
         last = std::max(last, number->second);
       else if (isQuiet(user))
         for (Value result : user->getResults())
-          last = std::max(last, lastReader(result, atLeast));
+          last = std::max(last, lastReader(result, atLeast, moves + 1));
     }
     return last;
   }

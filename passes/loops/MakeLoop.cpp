@@ -99,7 +99,7 @@ private:
 
   //===-- Who reads the steps ----------------------------------------------===//
 
-  /// Concatenations of what the steps make, in their order or backwards.
+  /// Finds the concatenations that join one value of every step, in the order of the steps or in reverse.
   void findStacks() {
     llvm::SetVector<Operation *> concats;
     for (unsigned op = 0; op < period; ++op)
@@ -137,19 +137,23 @@ private:
     }
   }
 
-  void collectConcats(Value value, llvm::SetVector<Operation *> &concats) {
+  void collectConcats(Value value, llvm::SetVector<Operation *> &concats, unsigned moves = 0) {
+    if (moves > kMostMoves)
+      return;
     for (Operation *user : value.getUsers()) {
       if (auto concat = dyn_cast<ConcatOp>(user)) {
         if (concat.getInputs().size() >= steps && !repetition.placeOf(concat))
           concats.insert(concat);
       } else if (isQuiet(user)) {
         for (Value result : user->getResults())
-          collectConcats(result, concats);
+          collectConcats(result, concats, moves + 1);
       }
     }
   }
 
-  bool isReadOutside(Value value) {
+  bool isReadOutside(Value value, unsigned moves = 0) {
+    if (moves > kMostMoves)
+      return true;
     for (OpOperand &use : value.getUses()) {
       Operation *user = use.getOwner();
       if (repetition.placeOf(user))
@@ -157,7 +161,8 @@ private:
       if (auto stack = stacked.find(user); stack != stacked.end() && use.getOperandNumber() >= stack->second.first &&
                                            use.getOperandNumber() < stack->second.second)
         continue;
-      if (!isQuiet(user) || llvm::any_of(user->getResults(), [&](Value result) { return isReadOutside(result); }))
+      if (!isQuiet(user) ||
+          llvm::any_of(user->getResults(), [&](Value result) { return isReadOutside(result, moves + 1); }))
         return true;
     }
     return false;
@@ -306,11 +311,8 @@ private:
       nextParts.push_back(emit(inner, part.next));
     NextOp::create(inner, loc, nextStates, nextParts);
     llvm::SmallVector<Type> types(ValueRange(initial).getTypes());
-    for (Value part : nextParts) {
-      llvm::SmallVector<int64_t> shape{int64_t(steps)};
-      llvm::append_range(shape, shapeOf(part));
-      types.push_back(RankedTensorType::get(shape, elementTypeOf(part)));
-    }
+    for (Value part : nextParts)
+      types.push_back(stackedType(int64_t(steps), part.getType()));
     auto loop = LoopOp::create(b, loc, types, initial, stacks, constants, uint64_t(steps), false);
     loop.getBody().push_back(new Block);
     loop.getBlock().getOperations().splice(loop.getBlock().end(), body.getOperations());

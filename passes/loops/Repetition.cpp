@@ -30,7 +30,7 @@ std::optional<std::pair<unsigned, unsigned>> Repetition::placeOf(Operation *op) 
 }
 
 /// Known before the first step: it stands before it, or is moved from such values.
-bool Repetition::isOutside(Value value) {
+bool Repetition::isOutside(Value value, unsigned moves) {
   Operation *op = value.getDefiningOp();
   if (!op)
     return true;
@@ -40,7 +40,8 @@ bool Repetition::isOutside(Value value) {
   auto number = numbers.find(op);
   bool known = number != numbers.end()
                    ? number->second < first
-                   : (isQuiet(op) && llvm::all_of(op->getOperands(), [&](Value v) { return isOutside(v); })) ||
+                   : (moves < kMostMoves && isQuiet(op) &&
+                      llvm::all_of(op->getOperands(), [&](Value v) { return isOutside(v, moves + 1); })) ||
                          op->isBeforeInBlock(at(0, 0));
   return outside[op] = known;
 }
@@ -115,20 +116,24 @@ std::optional<Family> Repetition::moved(ArrayRef<Value> values,
 }
 
 /// What the step before left: of families of steps 1, 2, …
-std::optional<Family> Repetition::left(ArrayRef<Value> values) {
+std::optional<Family> Repetition::left(ArrayRef<Value> values, unsigned moves) {
+  if (moves > kMostMoves)
+    return std::nullopt;
   if (auto family = made(values, 1, 1))
     return family;
-  return moved(values, [&](ArrayRef<Value> operand) { return left(operand); });
+  return moved(values, [&](ArrayRef<Value> operand) { return left(operand, moves + 1); });
 }
 
-std::optional<Family> Repetition::classify(ArrayRef<Value> values) {
+std::optional<Family> Repetition::classify(ArrayRef<Value> values, unsigned moves) {
+  if (moves > kMostMoves)
+    return std::nullopt;
   if (llvm::all_equal(values))
     return isOutside(values[0]) ? std::optional(Family{Family::Fixed, values[0]}) : std::nullopt;
   if (auto family = made(values, 0, 0))
     return family;
   if (auto family = sliced(values))
     return family;
-  if (auto family = moved(values, [&](ArrayRef<Value> operand) { return classify(operand); }))
+  if (auto family = moved(values, [&](ArrayRef<Value> operand) { return classify(operand, moves + 1); }))
     return family;
   if (!isOutside(values[0]))
     return std::nullopt;

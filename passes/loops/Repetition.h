@@ -14,6 +14,9 @@
 
 namespace tcc::train {
 
+/// Movements in a row that are followed: a graph may have more of them than a stack has room for.
+inline constexpr unsigned kMostMoves = 64;
+
 /// Moves elements, or is a constant.
 bool isQuiet(mlir::Operation *op);
 /// The two move elements in the same way, or have the same value.
@@ -46,13 +49,13 @@ public:
   /// The step and number of an op, if it is one of the repetition. Null is none.
   std::optional<std::pair<unsigned, unsigned>> placeOf(mlir::Operation *op) const;
   /// The family of these values, one of each step; nothing if they are none.
-  std::optional<Family> classify(llvm::ArrayRef<mlir::Value> values);
+  std::optional<Family> classify(llvm::ArrayRef<mlir::Value> values, unsigned moves = 0);
 
 private:
-  bool isOutside(mlir::Value value);
+  bool isOutside(mlir::Value value, unsigned moves = 0);
   std::optional<Family> made(llvm::ArrayRef<mlir::Value> values, unsigned step, unsigned shift) const;
   std::optional<Family> sliced(llvm::ArrayRef<mlir::Value> values);
-  std::optional<Family> left(llvm::ArrayRef<mlir::Value> values);
+  std::optional<Family> left(llvm::ArrayRef<mlir::Value> values, unsigned moves = 0);
   static std::optional<Family> moved(llvm::ArrayRef<mlir::Value> values,
                                      llvm::function_ref<std::optional<Family>(llvm::ArrayRef<mlir::Value>)> operandOf);
 

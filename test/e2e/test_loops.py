@@ -80,6 +80,36 @@ class Loops(EndToEnd):
             self.assertEqual(len(notes), 1, notes)
             self.assertRegex(notes[0]["text"], r"of (2000|199\d) steps of 5 ops ")
 
+    def test_a_parameter_that_is_only_compared_gets_no_gradient(self):
+        """No decay either, as in PyTorch, where its gradient is None."""
+        rows, steps, width = 2, 40, 4
+        body = helper.make_graph(
+            [helper.make_node("Greater", ["h", "gate"], ["high"], "compare"), helper.make_node("Where", ["high", "x", "h"], ["a"], "choose"),
+             helper.make_node("Mul", ["a", "w"], ["b"], "scale"), helper.make_node("Tanh", ["b"], ["next"], "tanh")],
+            "body", infos({"h": [rows, width], "x": [rows, width]}), infos({"next": [rows, width]}))
+        nodes = [helper.make_node("Scan", ["zero", "data"], ["last"], "scan", body=body, num_scan_inputs=1, scan_input_axes=[1]),
+                 helper.make_node("ReduceMean", ["last"], ["loss"], "mean", keepdims=0)]
+        weights = {"gate": models.random(1, width), "w": models.random(2, width)}
+        model = self.save_model("gate.onnx", nodes, {"data": [rows, steps, width]}, weights | {"zero": np.zeros((rows, width), np.float32)})
+        recipe = self.write("recipe.toml", '[model]\nfrozen = ["zero"]\n[loss]\noutput = "loss"\n[optimizer]\nkind = "adamw"\nlr = 0.1\nweight_decay = 0.5\n')
+        plan = self.compile(model, "--recipe", recipe)
+        self.assertTrue([n for n in self.report(plan)["notes"] if n["kind"] == "loop"])
+        got = self.weights(self.train(plan, self.save("d.safetensors", data=models.random(3, rows, steps, width)), steps=1))
+        np.testing.assert_array_equal(got.get("gate", weights["gate"]), weights["gate"])
+        self.assertTrue((got["w"] != weights["w"]).any())
+
+    def test_a_long_chain_of_movements_behind_a_recurrence(self):
+        """More movements in a row than a stack would have room for, were they followed one call each."""
+        kind, lines, value = "tensor<4x4xf32>", [], "%h"
+        for i in range(20):
+            lines += [f"%m{i} = train.mul {value}, %w : {kind}", f"%h{i} = train.tanh %m{i} : {kind}"]
+            value = f"%h{i}"
+        for i in range(200_000):
+            lines.append(f"%t{i} = train.transpose {value} [1, 0] : {kind} -> {kind}")
+            value = f"%t{i}"
+        path = self.write("chain.mlir", "\n".join([f"func.func @f(%h: {kind}, %w: {kind}) -> {kind} {{", *lines, f"return {value} : {kind}", "}"]))
+        self.assertIn("train.loop", self.succeed("tcc-opt", "--find-loops", path).out)
+
     def test_kernels_do_not_grow_with_the_steps(self):
         kernels = {}
         for steps in (64, 512):
