@@ -9,12 +9,12 @@ using namespace mlir;
 namespace tcc::train {
 
 WinogradShape winogradShapeOf(WinogradConvOp op) {
-  WinogradShape s = winogradShapeOf(op.getInput(), op.getResult(), op.getPadsBegin());
+  WinogradShape s = winogradShapeOf(op.getInput(), op.getResult(), op.getPadsBegin(), op.getDilations());
   s.channelsAtATime = int64_t(op.getChannelBlock().value_or(0));
   return s;
 }
 WinogradShape winogradShapeOf(WinogradWeightGradOp op) {
-  return winogradShapeOf(op.getInput(), op.getGrad(), op.getPadsBegin());
+  return winogradShapeOf(op.getInput(), op.getGrad(), op.getPadsBegin(), op.getDilations());
 }
 Type winogradSumType(Type element) { return element.isF64() ? element : Float32Type::get(element.getContext()); }
 
@@ -39,20 +39,23 @@ double WinogradShape::gradOperations() const {
 //===----------------------------------------------------------------------===//
 // Checks
 //===----------------------------------------------------------------------===//
-static LogicalResult verifyActivations(Operation *op, Value input, Value output, llvm::ArrayRef<int64_t> padsBegin) {
-  if (shapeOf(input).size() != 4 || shapeOf(output).size() != 4 || padsBegin.size() != 2)
-    return op->emitOpError("needs channels-last activations of rank 4 and two pads");
+static LogicalResult verifyActivations(Operation *op, Value input, Value output, llvm::ArrayRef<int64_t> padsBegin,
+                                       llvm::ArrayRef<int64_t> dilations) {
+  if (shapeOf(input).size() != 4 || shapeOf(output).size() != 4 || padsBegin.size() != 2 || dilations.size() != 2)
+    return op->emitOpError("needs channels-last activations of rank 4, two pads and two dilations");
   if (shapeOf(input)[0] != shapeOf(output)[0])
     return op->emitOpError("needs one batch size");
   if (elementTypeOf(input) != elementTypeOf(output))
     return op->emitOpError("needs activations of one element type");
   if (padsBegin[0] < 0 || padsBegin[1] < 0)
     return op->emitOpError("needs pads that are not negative");
+  if (dilations[0] < 1 || dilations[1] < 1)
+    return op->emitOpError("needs dilations that are positive");
   return success();
 }
 
 LogicalResult WinogradConvOp::verify() {
-  if (failed(verifyActivations(*this, getInput(), getResult(), getPadsBegin())))
+  if (failed(verifyActivations(*this, getInput(), getResult(), getPadsBegin(), getDilations())))
     return failure();
   if (elementTypeOf(getWeight()) != elementTypeOf(getInput()))
     return emitOpError("needs weights of the input's element type");
@@ -67,7 +70,7 @@ LogicalResult WinogradConvOp::verify() {
 }
 
 LogicalResult WinogradWeightGradOp::verify() {
-  if (failed(verifyActivations(*this, getInput(), getGrad(), getPadsBegin())))
+  if (failed(verifyActivations(*this, getInput(), getGrad(), getPadsBegin(), getDilations())))
     return failure();
   WinogradShape s = winogradShapeOf(*this);
   int64_t wanted[] = {s.gradParts(), s.features, s.channels, WinogradShape::kTaps, WinogradShape::kTaps};
@@ -93,10 +96,12 @@ static void forEachTap(const WinogradShape &s,
     for (int64_t row = 0; row < s.rows; ++row)
       for (int64_t column = 0; column < s.columns; ++column)
         for (int64_t tap = 0; tap < 9; ++tap) {
-          int64_t y = row - s.padTop + tap / 3, x = column - s.padLeft + tap % 3;
+          int64_t y = row - s.padTop + tap / 3 * s.dilationRows, x = column - s.padLeft + tap % 3 * s.dilationColumns;
           if (y < 0 || y >= s.height || x < 0 || x >= s.width)
             continue;
-          int64_t tile = (n * s.tileRows() + row / s.kOutputs) * s.tileColumns() + column / s.kOutputs;
+          int64_t grid = (n * s.dilationRows + row % s.dilationRows) * s.dilationColumns + column % s.dilationColumns;
+          int64_t tile = (grid * s.tileRows() + row / s.dilationRows / s.kOutputs) * s.tileColumns() +
+                         column / s.dilationColumns / s.kOutputs;
           product(tile, (n * s.height + y) * s.width + x, tap, (n * s.rows + row) * s.columns + column);
         }
 }

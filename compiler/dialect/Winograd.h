@@ -22,11 +22,20 @@ struct WinogradShape {
   int64_t batch, height, width, channels; ///< of the input
   int64_t rows, columns, features;        ///< of the output
   int64_t padTop, padLeft;
+  /// Outputs whose index is the same modulo the dilation along both axes are a grid: a convolution of its own, without
+  /// dilation. A tile is of one grid; grids of fewer rows or columns than others have tiles that are not full.
+  int64_t dilationRows, dilationColumns;
   int64_t channelsAtATime = 0; ///< 0: as many as channelBlock() finds
 
-  int64_t tileRows() const { return llvm::divideCeil(rows, kOutputs); }
-  int64_t tileColumns() const { return llvm::divideCeil(columns, kOutputs); }
-  int64_t tiles() const { return batch * tileRows() * tileColumns(); }
+  int64_t grids() const { return dilationRows * dilationColumns; }
+  /// Of a grid.
+  int64_t tileRows() const { return llvm::divideCeil(llvm::divideCeil(rows, dilationRows), kOutputs); }
+  int64_t tileColumns() const { return llvm::divideCeil(llvm::divideCeil(columns, dilationColumns), kOutputs); }
+  int64_t tiles() const { return batch * grids() * tileRows() * tileColumns(); }
+  /// Whether no tile reaches beyond the last output.
+  bool tilesAreFull() const {
+    return rows % (kOutputs * dilationRows) == 0 && columns % (kOutputs * dilationColumns) == 0;
+  }
 
   /// Tiles that are transformed and multiplied together: their transforms, with the transformed weights that meet
   /// them, are to stay in a core's second cache.
@@ -77,9 +86,10 @@ private:
 };
 
 /// The shape of a convolution from types: input and output channels-last.
-inline WinogradShape winogradShapeOf(mlir::Value input, mlir::Value output, llvm::ArrayRef<int64_t> padsBegin) {
+inline WinogradShape winogradShapeOf(mlir::Value input, mlir::Value output, llvm::ArrayRef<int64_t> padsBegin,
+                                     llvm::ArrayRef<int64_t> dilations) {
   llvm::ArrayRef<int64_t> x = shapeOf(input), y = shapeOf(output);
-  return {x[0], x[1], x[2], x[3], y[1], y[2], y[3], padsBegin[0], padsBegin[1]};
+  return {x[0], x[1], x[2], x[3], y[1], y[2], y[3], padsBegin[0], padsBegin[1], dilations[0], dilations[1]};
 }
 WinogradShape winogradShapeOf(WinogradConvOp op);
 WinogradShape winogradShapeOf(WinogradWeightGradOp op);

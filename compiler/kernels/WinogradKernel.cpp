@@ -156,22 +156,28 @@ protected:
   }
 
   struct Tile {
-    Value sample, row, column; ///< of tiles
+    Value sample, row, column; ///< row, column: of its first output
   };
   Tile tileAt(Value number) {
-    Value line = e.divide(number, s.tileColumns());
-    return {e.divide(line, s.tileRows()), e.remainder(line, s.tileRows()), e.remainder(number, s.tileColumns())};
+    Value line = e.divide(number, s.tileColumns()), grid = e.divide(line, s.tileRows());
+    Value row = e.times(e.remainder(line, s.tileRows()), WinogradShape::kOutputs * s.dilationRows),
+          column = e.times(e.remainder(number, s.tileColumns()), WinogradShape::kOutputs * s.dilationColumns);
+    if (s.grids() == 1)
+      return {grid, row, column};
+    Value inGrids = e.remainder(grid, s.grids());
+    return {e.divide(grid, s.grids()), e.plus(row, e.divide(inGrids, s.dilationColumns)),
+            e.plus(column, e.remainder(inGrids, s.dilationColumns))};
   }
 
-  /// A square of `extent` pixels of a channels-last tensor from (top, left) on, which may lie outside in part.
+  /// A square of `extent` pixels of a channels-last tensor from (top, left) on, which may lie outside in part; the
+  /// dilation is the distance from one to the next.
   struct Square {
     Value top, left, first; ///< first: index of its first pixel's channel 0
     int64_t height, width, channels, extent;
   };
   Square squareAt(const Tile &tile, int64_t padTop, int64_t padLeft, int64_t height, int64_t width, int64_t channels,
                   int64_t extent) {
-    Value top = e.plus(e.times(tile.row, WinogradShape::kOutputs), -padTop),
-          left = e.plus(e.times(tile.column, WinogradShape::kOutputs), -padLeft);
+    Value top = e.plus(tile.row, -padTop), left = e.plus(tile.column, -padLeft);
     Value line = e.plus(e.times(tile.sample, height), top);
     return {top, left, e.times(e.plus(e.times(line, width), left), channels), height, width, channels, extent};
   }
@@ -192,17 +198,16 @@ protected:
   void insideOrNot(const Square &q, bool always, llvm::function_ref<void(llvm::ArrayRef<Value> inside)> body) {
     if (always)
       return body({});
-    Value last = e.index(q.extent - 1);
-    auto whole = [&](Value from, int64_t extent) {
-      return both(within(from, extent), within(e.plus(from, last), extent));
+    auto whole = [&](Value from, int64_t dilation, int64_t extent) {
+      return both(within(from, extent), within(e.plus(from, (q.extent - 1) * dilation), extent));
     };
-    Value isInside = both(whole(q.top, q.height), whole(q.left, q.width));
+    Value isInside = both(whole(q.top, s.dilationRows, q.height), whole(q.left, s.dilationColumns, q.width));
     e.when(isInside, [&] { body({}); });
     e.when(arith::XOrIOp::create(b, loc, isInside, arith::ConstantOp::create(b, loc, b.getBoolAttr(true))), [&] {
       llvm::SmallVector<Value> rows, columns, inside;
       for (int64_t i = 0; i < q.extent; ++i) {
-        rows.push_back(within(e.plus(q.top, i), q.height));
-        columns.push_back(within(e.plus(q.left, i), q.width));
+        rows.push_back(within(e.plus(q.top, i * s.dilationRows), q.height));
+        columns.push_back(within(e.plus(q.left, i * s.dilationColumns), q.width));
       }
       for (Value row : rows)
         for (Value column : columns)
@@ -211,7 +216,8 @@ protected:
     });
   }
   Value pixel(const Square &q, int64_t number, Value channel) {
-    return e.plus(e.plus(q.first, channel), (number / q.extent * q.width + number % q.extent) * q.channels);
+    int64_t row = number / q.extent * s.dilationRows, column = number % q.extent * s.dilationColumns;
+    return e.plus(e.plus(q.first, channel), (row * q.width + column) * q.channels);
   }
   Value activeIn(llvm::ArrayRef<Value> inside, int64_t number, int64_t lanes, Value active) {
     if (inside.empty())
@@ -226,7 +232,7 @@ protected:
     e.when(within(number, tiles * parts), [&] {
       Square q = squareOf(e.plus(firstTile, e.divide(number, parts)));
       Value firstRow = e.times(e.remainder(number, parts), q.extent / parts);
-      q.first = e.plus(q.first, e.times(firstRow, q.width * q.channels));
+      q.first = e.plus(q.first, e.times(firstRow, s.dilationRows * q.width * q.channels));
       // In an image of many tiles the left neighbour brings the columns that they share.
       int64_t firstColumn = s.tileColumns() < 4 ? 0 : q.extent - WinogradShape::kOutputs;
       for (int64_t row = 0; row < q.extent / parts; ++row)
@@ -244,7 +250,7 @@ protected:
       Tile tile = tileAt(e.plus(firstTile, number));
       Square q = ofInput ? inputSquare(tile) : outputSquare(tile);
       Value to = e.plus(e.times(number, stride), offset);
-      bool always = !ofInput && s.rows % WinogradShape::kOutputs == 0 && s.columns % WinogradShape::kOutputs == 0;
+      bool always = !ofInput && s.tilesAreFull();
       insideOrNot(q, always, [&](llvm::ArrayRef<Value> inside) {
         registers(q.channels, part, firstChannel, [&](Value channel, int64_t lanes, Value active) {
           LaneArithmetic math(loops, lanes);
@@ -406,7 +412,7 @@ private:
   int64_t sumPitch() const { return apart(s.sumTiles() * part); }
 
   void writeOutputs(Value firstTile, Value count, Value firstSum) {
-    bool always = s.rows % WinogradShape::kOutputs == 0 && s.columns % WinogradShape::kOutputs == 0;
+    bool always = s.tilesAreFull();
     e.each(e.index(0), count, 1, [&](Value number) {
       Square q = outputSquare(tileAt(e.plus(firstTile, number)));
       Value from = e.plus(e.times(e.plus(firstSum, number), part), at.outputs);

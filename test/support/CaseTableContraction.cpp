@@ -151,7 +151,7 @@ static void addPools(std::vector<Case> &cases) {
 /// Tiles are 4×4 outputs, taken 16 (24) at a time; channels come in registers, features in parts of 32 or 64.
 static void addWinograds(std::vector<Case> &cases) {
   struct Shape {
-    int batch, height, width, channels, features, padTop, padLeft, rows, columns;
+    int batch, height, width, channels, features, padTop, padLeft, rows, columns, down = 1, across = 1; ///< dilations
   };
   const Shape shapes[] = {
       {1, 1, 1, 1, 1, 1, 1, 1, 1},      // one pixel, all its neighbours outside
@@ -163,6 +163,10 @@ static void addWinograds(std::vector<Case> &cases) {
       {2, 14, 14, 3, 96, 1, 1, 14, 14}, // three parts
       {5, 31, 30, 2, 5, 1, 1, 31, 30},  // several chunks of tiles, the last not full
       {17, 2, 2, 256, 5, 1, 1, 2, 2},  // few tiles, whose sums wait for the second block of channels
+      {2, 16, 8, 17, 33, 2, 2, 16, 8, 2, 2},   // four grids of full tiles
+      {1, 13, 11, 3, 70, 3, 4, 14, 9, 3, 2},   // grids that differ in rows and columns; other pads
+      {2, 5, 4, 16, 32, 6, 1, 5, 4, 6, 1},     // more grids than rows, none along the columns
+      {3, 9, 10, 256, 5, 4, 4, 9, 10, 4, 4},   // sums that wait, over grids
   };
   auto dims = [](std::initializer_list<int> extents) {
     std::string text;
@@ -171,10 +175,10 @@ static void addWinograds(std::vector<Case> &cases) {
     return text;
   };
   // A NaN or ∞ may reach whatever is computed from its tile, 6×6 inputs, and a tap's all outputs of its feature.
-  auto spread = [](const std::string &name, const std::string &type) {
-    return "%wide_" + name + " = train.sum_pool %" + name +
-           " {kernel = array<i64: 11, 11>, strides = array<i64: 1, 1>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 5, 5>, "
-           "channelsLast = true} : (" + type + ") -> " + type + "\n";
+  auto pair = [](int a, int b) { return "array<i64: " + std::to_string(a) + ", " + std::to_string(b) + ">"; };
+  auto spread = [&](const std::string &name, const std::string &type, const Shape &s) {
+    return "%wide_" + name + " = train.sum_pool %" + name + " {kernel = array<i64: 11, 11>, strides = array<i64: 1, 1>, dilations = " +
+           pair(s.down, s.across) + ", padsBegin = " + pair(5 * s.down, 5 * s.across) + ", channelsLast = true} : (" + type + ") -> " + type + "\n";
   };
   auto overTaps = [](const std::string &from, const std::string &to, const std::string &type, const std::string &taps) {
     std::string one = type;
@@ -185,27 +189,32 @@ static void addWinograds(std::vector<Case> &cases) {
   for (const Shape &s : shapes) {
     std::string name = dims({s.batch, s.height, s.width, s.channels, s.features, s.padTop, s.padLeft}),
                 x = tensor(dims({s.batch, s.height, s.width, s.channels})), y = tensor(dims({s.batch, s.rows, s.columns, s.features}));
-    std::string pads = "padsBegin = array<i64: " + std::to_string(s.padTop) + ", " + std::to_string(s.padLeft) + ">";
+    std::string pads = "padsBegin = " + pair(s.padTop, s.padLeft);
+    if (s.down * s.across > 1) {
+      pads += ", dilations = " + pair(s.down, s.across);
+      name += "_dilated_" + dims({s.down, s.across});
+    }
     for (bool transposed : {false, true}) {
       std::string w = tensor(transposed ? dims({s.channels, s.features, 3, 3}) : dims({s.features, s.channels, 3, 3}));
       cases.push_back({"winograd_conv_" + name + (transposed ? "_transposed" : ""), "(%x: " + x + ", %w: " + w + ") -> " + y,
                        "%r = train.winograd_conv %x, %w {" + pads + ", transposed = " + (transposed ? "true" : "false") + "} : (" +
                            x + ", " + w + ") -> " + y,
                        Types::Floats, {{-2, 2}, {-1, 1}}, "%r", false, 16, "",
-                       spread("x", x) + overTaps("w", "wide_w", w, "[2, 3]") + "%r = train.winograd_conv %wide_x, %wide_w {" + pads + ", transposed = " +
+                       spread("x", x, s) + overTaps("w", "wide_w", w, "[2, 3]") + "%r = train.winograd_conv %wide_x, %wide_w {" + pads + ", transposed = " +
                            (transposed ? "true" : "false") + "} : (" + x + ", " + w + ") -> " + y});
     }
     for (std::string element : {"f64", "f32", "bf16", "f16"}) {
       // What the sums are in; how many parts there are follows from the number of tiles and blocks.
       std::string sums = element == "f64" ? "f64" : "f32";
-      int tiles = s.batch * ((s.rows + 3) / 4) * ((s.columns + 3) / 4), parts = tiles > 128 ? (tiles > 256 ? 5 : 3) : tiles > 64 ? 2 : 1;
+      auto along = [](int outputs, int dilation) { return dilation * (((outputs + dilation - 1) / dilation + 3) / 4); };
+      int tiles = s.batch * along(s.rows, s.down) * along(s.columns, s.across), parts = tiles > 128 ? (tiles > 256 ? 5 : 3) : tiles > 64 ? 2 : 1;
       std::string in = tensor(dims({s.batch, s.height, s.width, s.channels}), element),
                   grad = tensor(dims({s.batch, s.rows, s.columns, s.features}), element),
                   r = tensor(dims({parts, s.features, s.channels, 3, 3}), sums);
       cases.push_back({"winograd_weight_grad_" + name + "_" + element, "(%x: " + in + ", %g: " + grad + ") -> " + r,
                        "%r = train.winograd_weight_grad %x, %g {" + pads + "} : (" + in + ", " + grad + ") -> " + r, Types::None,
                        {{-2, 2}, {-1, 1}}, "%r", false, 64, "",
-                       spread("x", in) + spread("g", grad) + "%some = train.winograd_weight_grad %wide_x, %wide_g {" + pads + "} : (" +
+                       spread("x", in, s) + spread("g", grad, s) + "%some = train.winograd_weight_grad %wide_x, %wide_g {" + pads + "} : (" +
                            in + ", " + grad + ") -> " + r + "\n" + overTaps("some", "r", r, "[3, 4]")});
     }
   }

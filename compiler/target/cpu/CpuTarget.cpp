@@ -62,9 +62,12 @@ public:
   void addPasses(Stage stage, mlir::OpPassManager &passes, const Wishes &wishes) const override {
     if (stage != Stage::Layouts)
       return;
-    // A channels-last convolution may be computed with fewer multiplications, or as a product.
+    // A channels-last convolution may be computed with fewer multiplications, or as products: of the taps that reach
+    // some output, by Winograd's method, then of each tap that reaches only some.
+    passes.addNestedPass<mlir::func::FuncOp>(train::createCropTapsPass());
     if (wishes.winograd)
       passes.addNestedPass<mlir::func::FuncOp>(train::createWinogradPass());
+    passes.addNestedPass<mlir::func::FuncOp>(train::createSplitTapsPass());
     if (wishes.pointwiseConvolutions)
       passes.addNestedPass<mlir::func::FuncOp>(train::createPointwiseConvolutionsPass());
   }
@@ -72,10 +75,9 @@ public:
 private:
   std::optional<Call> decide(Call request) const {
     plan::Instruction &instruction = request.instruction;
-    Expected<Choice> choice = instruction.has_matmul() ? choose(*instruction.mutable_matmul(), level, model)
-                              : instruction.has_convolution()
-                                  ? choose(*instruction.mutable_convolution(), level, model)
-                                  : Expected<Choice>(error("no call of this target"));
+    Expected<Choice> choice = instruction.has_matmul()        ? choose(*instruction.mutable_matmul(), level, model)
+                              : instruction.has_convolution() ? choose(*instruction.mutable_convolution(), level, model)
+                                                              : Expected<Choice>(error("no call of this target"));
     if (!choice)
       return std::nullopt;
     describe(*choice, request);

@@ -4,6 +4,46 @@
 
 include "mlir/Pass/PassBase.td"
 
+def CropTapsPass : Pass<"crop-taps", "::mlir::func::FuncOp"> {
+  let summary = "Leave out taps that read nothing but padding";
+  let description = [{
+    Where a kernel, or its dilation, is larger than the image, its outer taps meet padding for all outputs. Channels-last
+    convolutions and their gradients keep the taps between (docs/design/convolutions.md); the gradient of the others is 0.
+
+    ```mlir
+    %y = train.conv %x, %w {channelsLast = true, dilations = array<i64: 36, 36>, padsBegin = array<i64: 36, 36>, ...}
+        : (tensor<2x32x32x64xf32>, tensor<64x64x3x3xf32>) -> tensor<2x32x32x64xf32>
+    // becomes
+    %0 = train.slice %w starts [0, 0, 1, 1] steps [1, 1, 1, 1] : tensor<64x64x3x3xf32> -> tensor<64x64x1x1xf32>
+    %y = train.conv %x, %0 {channelsLast = true, dilations = array<i64: 36, 36>, padsBegin = array<i64: 0, 0>, ...}
+        : (tensor<2x32x32x64xf32>, tensor<64x64x1x1xf32>) -> tensor<2x32x32x64xf32>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def SplitTapsPass : Pass<"split-taps", "::mlir::func::FuncOp"> {
+  let summary = "Make a convolution whose taps reach few outputs a sum of products";
+  let description = [{
+    A channels-last convolution of stride 1 with a dilation so large that most taps meet padding becomes one product for
+    each tap, over the pixels that it reaches; its gradients likewise (docs/design/convolutions.md). Products of 16-bit
+    operands are added in f32.
+
+    ```mlir
+    %y = train.conv %x, %w {channelsLast = true, dilations = array<i64: 24>, padsBegin = array<i64: 24>, ...}
+        : (tensor<2x32x64xf32>, tensor<64x64x3xf32>) -> tensor<2x32x64xf32>
+    // becomes, with %w0 to %w2 the weights of each tap
+    %0 = train.slice %x starts [0, 0, 0] steps [1, 1, 1] : tensor<2x32x64xf32> -> tensor<2x8x64xf32>
+    %1 = train.matmul %0, %w0 {transB = true} // as matrices
+    %2 = train.pad %1 low [0, 24, 0] ... : tensor<2x8x64xf32> -> tensor<2x32x64xf32>
+    %3 = train.matmul %x, %w1 {transB = true}
+    ...
+    %y = train.add %2, %3 ...
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def WinogradPass : Pass<"winograd", "::mlir::func::FuncOp"> {
   let summary = "Replace 3x3 convolutions by Winograd's method where that is cheaper";
   let description = [{

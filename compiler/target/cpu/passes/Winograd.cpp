@@ -2,12 +2,13 @@
 //
 // 3×3 convolutions of stride 1 need 36 instead of 144 multiplications for each 4×4 outputs of a channel and feature,
 // and transforms beside them, whose cost is spread over the features (inputs), the channels (outputs) and the tiles
-// (weights). An op's shape decides, so that its bits do not depend on the machine.
+// (weights). Outputs of a convolution with dilation are interleaved grids, each of which is a convolution without. An
+// op's shape decides, so that its bits do not depend on the machine.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Winograd.h"
-#include "passes/Common.h"
 #include "compiler/target/cpu/passes/CpuPasses.h"
+#include "passes/Common.h"
 
 using namespace mlir;
 
@@ -32,8 +33,9 @@ template <typename OpTy> bool fits(OpTy op, Value weight) {
   };
   Type element = elementTypeOf(op->getOperand(0));
   return op.getChannelsLast() && op.getGroups() == 1 && w.size() == 4 && w[2] == 3 && w[3] == 3 &&
-         w[0] >= kLeastChannels && w[1] >= kLeastChannels && all(op.getStrides(), 1) && all(op.getDilations(), 1) &&
-         !element.isF64() && llvm::all_of(op.getPadsBegin(), [](int64_t pad) { return pad <= 2; });
+         w[0] >= kLeastChannels && w[1] >= kLeastChannels && all(op.getStrides(), 1) && !element.isF64() &&
+         llvm::all_of(llvm::zip(op.getPadsBegin(), op.getDilations()),
+                      [](auto pair) { return std::get<0>(pair) <= 2 * std::get<1>(pair); });
 }
 
 struct Winograd : impl::WinogradPassBase<Winograd> {
@@ -68,11 +70,11 @@ private:
   static Value replace(OpBuilder &builder, ConvOp op) {
     if (!fits(op, op.getWeight()))
       return {};
-    WinogradShape s = winogradShapeOf(op.getInput(), op.getResult(), op.getPadsBegin());
+    WinogradShape s = winogradShapeOf(op.getInput(), op.getResult(), op.getPadsBegin(), op.getDilations());
     if (!pays(s.operations(), s))
       return {};
     return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getInput(), op.getWeight(), op.getPadsBegin(),
-                                  /*transposed=*/false, /*channelBlock=*/IntegerAttr());
+                                  op.getDilations(), /*transposed=*/false, /*channelBlock=*/IntegerAttr());
   }
 
   /// The gradient of an input is the convolution of the output's with the taps in reverse, padded by what the other was
@@ -80,24 +82,25 @@ private:
   static Value replace(OpBuilder &builder, ConvInputGradOp op) {
     if (!fits(op, op.getWeight()))
       return {};
-    int64_t pads[] = {2 - op.getPadsBegin()[0], 2 - op.getPadsBegin()[1]};
-    WinogradShape s = winogradShapeOf(op.getGrad(), op.getResult(), pads);
+    ArrayRef<int64_t> dilations = op.getDilations();
+    int64_t pads[] = {2 * dilations[0] - op.getPadsBegin()[0], 2 * dilations[1] - op.getPadsBegin()[1]};
+    WinogradShape s = winogradShapeOf(op.getGrad(), op.getResult(), pads, dilations);
     if (!pays(s.operations(), s))
       return {};
-    return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getGrad(), op.getWeight(), pads,
+    return WinogradConvOp::create(builder, op.getLoc(), op.getType(), op.getGrad(), op.getWeight(), pads, dilations,
                                   /*transposed=*/true, /*channelBlock=*/IntegerAttr());
   }
 
   static Value replace(OpBuilder &builder, ConvWeightGradOp op) {
     if (!fits(op, op.getResult()))
       return {};
-    WinogradShape s = winogradShapeOf(op.getInput(), op.getGrad(), op.getPadsBegin());
+    WinogradShape s = winogradShapeOf(op.getInput(), op.getGrad(), op.getPadsBegin(), op.getDilations());
     if (!pays(s.gradOperations(), s))
       return {};
     auto type = RankedTensorType::get({s.gradParts(), s.features, s.channels, 3, 3},
                                       winogradSumType(elementTypeOf(op.getInput())));
-    Value parts =
-        WinogradWeightGradOp::create(builder, op.getLoc(), type, op.getInput(), op.getGrad(), op.getPadsBegin());
+    Value parts = WinogradWeightGradOp::create(builder, op.getLoc(), type, op.getInput(), op.getGrad(),
+                                               op.getPadsBegin(), op.getDilations());
     Value sum = s.gradParts() == 1 ? parts : reduceSum(builder, op.getLoc(), parts, {0});
     sum = reshape(builder, op.getLoc(), sum, shapeOf(op.getResult()));
     return train::cast(builder, op.getLoc(), sum, elementTypeOf(op.getResult()));
