@@ -18,17 +18,21 @@ namespace tcc::train {
 
 namespace {
 
+/// Cost of copying the taps that are left over the multiplications that are saved, at most: a wide kernel that loses a
+/// few of its taps would only take more memory.
+constexpr double kMostCopied = 0.5;
+
 /// What is left of a convolution's kernel.
 struct Crop {
   SmallVector<int64_t> first, kernel, padsBegin, padsEnd;
 };
 
-/// Nothing where each tap reaches some output, or none reaches any.
+/// nullopt if each tap reaches some output, or if the copy of the weights costs too much.
 template <typename OpTy> std::optional<Crop> cropOf(OpTy op) {
   if (!op.getChannelsLast())
     return std::nullopt;
   Crop crop;
-  bool crops = false;
+  double taps = 1, left = 1, pixels = double(shapeOf(op->getOperand(0))[0]);
   for (auto [axis, end] : llvm::zip(tapAxesOf(op), op.getPadsEnd())) {
     int64_t first = 0, last = axis.kernel - 1, padEnd = end;
     while (first < last && !axis.reaches(first) && axis.offset(first + 1) <= 0)
@@ -37,13 +41,17 @@ template <typename OpTy> std::optional<Crop> cropOf(OpTy op) {
       --last;
       padEnd -= axis.dilation;
     }
-    crops |= first > 0 || last < axis.kernel - 1;
+    taps *= double(axis.kernel);
+    left *= double(last + 1 - first);
+    pixels *= double(axis.output);
     crop.first.push_back(first);
     crop.kernel.push_back(last + 1 - first);
     crop.padsBegin.push_back(-axis.offset(first));
     crop.padsEnd.push_back(padEnd);
   }
-  return crops ? std::optional(crop) : std::nullopt;
+  // Both numbers for one input and one output channel.
+  bool pays = left < taps && kCopiedElement * left <= kMostCopied * (taps - left) * pixels;
+  return pays ? std::optional(crop) : std::nullopt;
 }
 
 struct CropTaps : impl::CropTapsPassBase<CropTaps> {

@@ -187,7 +187,7 @@ private:
       return false;
     double direct = taps * pixels * channels * features;
     double copied = share * taps * pixels * (channels + features) + 2 * taps * channels * features;
-    return share * direct + kCopied * copied <= kMostShare * direct;
+    return share * direct + kCopiedElement * copied <= kMostShare * direct;
   }
 };
 

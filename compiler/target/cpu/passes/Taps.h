@@ -17,6 +17,9 @@
 
 namespace tcc::train {
 
+/// Multiply-adds that take as long as copying one element.
+inline constexpr double kCopiedElement = 32;
+
 /// A convolution along one axis.
 struct TapAxis {
   int64_t input, output, kernel, stride, dilation, pad;
