@@ -101,9 +101,10 @@ class Peer:
 class Ours:
     """tcc once, then trun anew each turn; killed after its last step, so that no checkpoint of it is written."""
 
-    def __init__(self, options, folder, precision, warmup, budget="", settings=()):
+    def __init__(self, options, folder, precision, warmup, budget="", settings=(), target=None):
         self.name, self.options, self.folder, self.warmup, self.budget, self.settings = "tcc", options, folder, warmup, budget, settings
-        self.plan = folder / f"{precision}{budget}{len(settings) or ''}.tplan"
+        self.target = target
+        self.plan = folder / f"{precision}{budget}{len(settings) or ''}{(target or '').replace(':', '-')}.tplan"
         self.precision, self.peaks, self.firsts, self.losses, self.notes = precision, [], [], [], {}
 
     def compile(self):
@@ -121,7 +122,7 @@ class Ours:
 
     def more(self):
         return ["--entry", "train"] + (["--precision", self.precision] if self.precision != "f32" else []) \
-            + (["--memory-budget", self.budget] if self.budget else []) + [word for setting in self.settings for word in ("--set", setting)]
+            + (["--memory-budget", self.budget] if self.budget else []) + (["--target", self.target] if self.target else []) + [word for setting in self.settings for word in ("--set", setting)]
 
     def start(self):
         self.compile()

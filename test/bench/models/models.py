@@ -1,10 +1,12 @@
 """Models of real size beside PyTorch: `models.py --bin BUILD/bin --torch PYTHON [--only MODEL...]`.
 
   --torch   a Python with what requirements.txt beside this file names; it also exports the models
-  --check   exports, compiles and trains a few steps in both: losses, compile time and memory, no turns; the page has these alone
+  --target  cpu:v3: both sides do without AVX-512
+  --check   exports, compiles and trains a few steps in both: losses, compile time and memory, no turns
   --render  writes the page from the results of earlier runs; nothing is measured
 
-Turns, ratios and disturbances are those of performance.py. Results are kept in the work folder, model by model, so a run that ends goes on.
+Turns, ratios and disturbances are those of performance.py. Results are added to results.json beside this file, model by model, so that runs
+on other days and levels complete the page.
 """
 import argparse
 import json
@@ -33,6 +35,7 @@ TITLES = {
     "graph-attention": "graph attention, 4,096 nodes", "tcn": "TCN, 16 × 1,024", "patch-tst": "PatchTST, 16 × 512", "table-transformer": "FT-Transformer, 256 rows",
 }
 COMMAND = "python test/bench/models/models.py --bin build/bin --torch PYTHON"
+LEVELS = {"cpu:v3": " Both sides do without AVX-512: PyTorch by `ATEN_CPU_CAPABILITY`, `ONEDNN_MAX_CPU_ISA` and `MKL_ENABLE_INSTRUCTIONS`."}
 CHECKED = 4        # steps whose losses are compared
 ROUNDING = 1e-6    # of a loss; where losses are further apart, PyTorch's own are compared from parameters that are off by one rounding
 
@@ -47,6 +50,8 @@ def export(options, name):
 def peer(options, name, compiled, warmup, *more):
     words = [options.torch, HERE / "step.py", name, "--warmup", warmup, *(["--compile"] if compiled else []), *more]
     environment = {"TORCHINDUCTOR_CACHE_DIR": str(contenders.fresh(options, "inductor")), "OMP_NUM_THREADS": str(options.threads)}
+    if options.target == "cpu:v3":
+        environment |= {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
     return contenders.Peer("torch.compile" if compiled else "torch eager", words, environment)
 
 
@@ -55,24 +60,31 @@ def apart(ours, theirs):
     return max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs))
 
 
+def checked(options, name, ours, peers):
+    """What the second table says; `ours`, `peers`: what contenders noted."""
+    result = {"apart": max(apart(ours["losses"], peer["losses"]) for peer in peers), "when": time.strftime("%Y-%m-%d"),
+              "memory": ours["peak_bytes"] / min(peer.get("peak_rss_bytes") or peer["peak_bytes"] for peer in peers),
+              "compiled_s": ours["tcc_cold_s"]}
+    if result["apart"] > ROUNDING:
+        one, other = (json.loads(contenders.call(eager.words, eager.environment).strip().splitlines()[-1])["losses"]
+                      for eager in (peer(options, name, False, CHECKED, "--steps", 0, *more) for more in ([], ["--perturb"])))
+        result["own"] = apart(other, one)
+    return result
+
+
 def check(options, name):
-    ours = contenders.Ours(options, export(options, name), "f32", 1)
+    ours = contenders.Ours(options, export(options, name), "f32", 1, target=options.target)
     ours.compile()
     ours.turn(CHECKED - 1)
-    result = {"ours": ours.finish(), "when": time.strftime("%Y-%m-%d")}
     eager = peer(options, name, False, CHECKED, "--steps", 0)
     text = contenders.call(eager.words, eager.environment)
-    result["eager"] = json.loads(text.strip().splitlines()[-1])
-    result["apart"] = apart(result["ours"]["losses"], result["eager"]["losses"])
-    if result["apart"] > ROUNDING:
-        text = contenders.call([*eager.words, "--perturb"], eager.environment)
-        result["own"] = apart(json.loads(text.strip().splitlines()[-1])["losses"], result["eager"]["losses"])
-    return result
+    return {"checked": checked(options, name, ours.finish(), [json.loads(text.strip().splitlines()[-1])])}
 
 
 def measure(options, name):
     folder, crew, missing = export(options, name), {}, {}
-    makers = {"tcc": lambda: contenders.Ours(options, folder, "f32", 2), "torch eager": lambda: peer(options, name, False, CHECKED, "--turns"),
+    makers = {"tcc": lambda: contenders.Ours(options, folder, "f32", 2, target=options.target),
+              "torch eager": lambda: peer(options, name, False, CHECKED, "--turns"),
               "torch.compile": lambda: peer(options, name, True, CHECKED, "--turns")}
     try:
         for who, maker in makers.items():
@@ -83,75 +95,85 @@ def measure(options, name):
             except contenders.Failed as problem:
                 missing[who] = str(problem)
         rows = performance.turns_of(options, crew)
-        for who, (contender, _) in crew.items():
-            rows[who] |= contender.finish()
-        return {"rows": rows, "missing": missing, "when": time.strftime("%Y-%m-%d"),
-                "apart": {who: apart(rows["tcc"]["losses"], row["losses"]) for who, row in rows.items() if who != "tcc" and "tcc" in rows}}
+        notes = {who: contender.finish() for who, (contender, _) in crew.items()}
     finally:
         for contender, _ in crew.values():
             contender.stop()
+    if "tcc" not in rows or len(rows) < 2:
+        raise contenders.Failed("; ".join(f"{who}: {why}" for who, why in missing.items()))
+    return {"turns": turns(rows, notes, missing),
+            "checked": checked(options, name, notes["tcc"], [note for who, note in notes.items() if who != "tcc"])}
 
 
-def summary(result):
-    """(ratio to the faster peer, its least and greatest round, memory's ratio) of a measured model."""
-    rows = result["rows"]
+def turns(rows, notes, missing):
+    """What the first table says: medians, and the ratio to the faster peer with its least and greatest round."""
     median = {who: statistics.median(t for times in row["rounds"] for t in times) for who, row in rows.items()}
     best = min((who for who in rows if who != "tcc"), key=median.get)
     rounds = [statistics.median(a) / statistics.median(b) for a, b in zip(rows["tcc"]["rounds"], rows[best]["rounds"])]
-    memory = rows["tcc"]["peak_bytes"] / min(row["peak_bytes"] for who, row in rows.items() if who != "tcc")
-    return median, best, median["tcc"] / median[best], min(rounds), max(rounds), memory
+    return {"seconds": median, "ratio": median["tcc"] / median[best], "rounds": [min(rounds), max(rounds)], "missing": missing,
+            "others": max(share for row in rows.values() for share in row["others"]), "when": time.strftime("%Y-%m-%d"),
+            "first_step_s": {who: note["first_step_s"] for who, note in notes.items()},
+            "matmul_flops_per_s": statistics.median(one["f32"] for one in rows["tcc"]["rooflines"])}
 
 
-def measured_on(results, machine, command):
-    dates = sorted({one["when"] for name, one in results.items() if name != "machine" and "when" in one})
-    return ["```sh", command, "```", "",
-            f"Measured {dates[0]}{f' to {dates[-1]}' if len(dates) > 1 else ''} on {machine['cpu']}, {machine['cores']} cores, "
-            f"{machine['threads']} threads, {', '.join(machine['features'])}.", ""]
+def measured_on(machine, rows):
+    dates = sorted({one["when"] for one in rows.values()})
+    return (f"measured {dates[0]}{f' to {dates[-1]}' if len(dates) > 1 else ''} on {machine['cpu']} (family {machine['family']}, model "
+            f"{machine['model']}), {machine['cores']} cores, {machine['threads']} threads, {', '.join(machine['features'])}")
 
 
-def checked_page(results, machine):
-    lines = ["# Models of real size", "",
-             "Models as their users export them, four updates of one batch in f32 by `trun` and by PyTorch's eager mode. The makers "
-             "in `test/bench/models/` have every configuration. Losses differ by so much of the loss at most; where that is "
-             "more than 1e-6, so do PyTorch's own, if its parameters start off by at most one rounding to f32. Memory is"
-             " trun's peak above its start over PyTorch's above what it held before the model was made; compile times are of a cold compile.", "",
-             *measured_on(results, machine, COMMAND + " --check"),
+def mean(values):
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def speed(level, machine, rows):
+    rows = {name: rows[name] for name in TITLES if name in rows}
+    rates = [one["matmul_flops_per_s"] / 1e9 for one in rows.values()]
+    lines = [f"## Steps, {level}", "",
+             f"One batch, f32, {measured_on(machine, rows)}; f32 products ran at {min(rates):.0f} to {max(rates):.0f} GFLOP/s. *tcc ÷ faster*: our median step "
+             "over that of PyTorch's eager mode or torch.compile, whichever is faster; in brackets the least and the greatest ratio of a round. "
+             "`!`: other processes used more than a tenth of a core in some turn." + LEVELS.get(level, ""), "",
+             "| model | tcc, ms | eager, ms | compile, ms | tcc ÷ faster | tcc's first step, s | torch.compile's, s |",
+             "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"]
+    for name, one in rows.items():
+        ms = [f"{one['seconds'][who] * 1e3:.4g}" if who in one["seconds"] else "–" for who in ("tcc", "torch eager", "torch.compile")]
+        low, high = one["rounds"]
+        first = [f"{one['first_step_s'][who]:.1f}" if who in one["first_step_s"] else "–" for who in ("tcc", "torch.compile")]
+        lines.append(f"| {TITLES[name]} | {' | '.join(ms)} | {one['ratio']:.2f} ({low:.2f}–{high:.2f}){' !' if one['others'] > performance.DISTURBED else ''} | "
+                     f"{' | '.join(first)} |")
+    worst = max(rows, key=lambda name: rows[name]["ratio"])
+    lines += ["", f"Geometric mean of {len(rows)} ratios: {mean(one['ratio'] for one in rows.values()):.2f}; the greatest: "
+              f"{rows[worst]['ratio']:.2f} ({TITLES[worst]}).", ""]
+    missing = [f"{TITLES[name]}, {who}: {why}" for name, one in rows.items() for who, why in one["missing"].items()]
+    return lines + (["Did not run: " + "; ".join(missing) + ".", ""] if missing else [])
+
+
+def accuracy(machine, rows):
+    rows = {name: rows[name] for name in TITLES if name in rows}
+    lines = ["## Losses, memory, compile time", "",
+             f"Four updates of one batch, {measured_on(machine, rows)}. *Losses*: the largest relative difference from PyTorch's losses. "
+             "*PyTorch's own*: where that is more than 1e-6, the same difference between two runs of PyTorch's eager mode whose parameters "
+             "start at most one f32 rounding apart. *Memory*: trun's peak above its start, over PyTorch's peak above its size before the "
+             "model was made; the smaller peak of eager mode and torch.compile counts. *Compiled in*: time of tcc without a cache.", "",
              "| model | losses | PyTorch's own | memory | compiled in, s |", "| --- | ---: | ---: | ---: | ---: |"]
-    found = {name: results[name] for name in TITLES if name in results}
-    for name, one in found.items():
+    for name, one in rows.items():
         own = f"{one['own']:.0e}" if "own" in one else "–"
-        lines.append(f"| {TITLES[name]} | {one['apart']:.0e} | {own} | {one['ours']['peak_bytes'] / one['eager']['peak_rss_bytes']:.2f} | "
-                     f"{one['ours']['tcc_cold_s']:.1f} |")
-    memory = [one["ours"]["peak_bytes"] / one["eager"]["peak_rss_bytes"] for one in found.values()]
-    if memory:
-        lines += ["", f"Geometric mean of {len(memory)} ratios of memory: {math.exp(statistics.fmean(map(math.log, memory))):.2f}.", "",
-                  "Where PyTorch's own losses are as far apart as ours, training enlarges rounding: batch norms over few samples, long products, and "
-                  "AdamW's first steps, which move a parameter by the sign of its gradient however small that is."]
-    return "\n".join(lines) + "\n"
+        lines.append(f"| {TITLES[name]} | {one['apart']:.0e} | {own} | {one['memory']:.2f} | {one['compiled_s']:.1f} |")
+    return lines + ["", f"Geometric mean of {len(rows)} ratios of memory: {mean(one['memory'] for one in rows.values()):.2f}.", "",
+                    "Where PyTorch's own losses are as far apart as ours, training enlarges rounding: batch norms over few samples, long "
+                    "products, and AdamW's first steps, which move a parameter by the sign of its gradient however small that is."]
 
 
-def measured_page(results, machine):
+def page(results):
     lines = ["# Models of real size", "",
-             "Training steps of models as their users export them, beside PyTorch, one batch, f32. The makers in "
-             "`test/bench/models/` have every configuration. A ratio is our median step over that of the faster of PyTorch's two ways (its least and greatest round "
-             "behind it); memory is ours over the smaller of theirs; losses differ by so much of the loss in the first four steps at most.", "",
-             *measured_on(results, machine, COMMAND),
-             "| model | tcc, ms | eager, ms | compile, ms | tcc ÷ faster | memory | tcc compiles, s | torch.compile, s | losses |",
-             "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"]
-    ratios = []
-    for name, title in TITLES.items():
-        result = results.get(name)
-        if not result or "rows" not in result or "tcc" not in result["rows"] or len(result["rows"]) < 2:
-            continue
-        median, _, ratio, low, high, memory = summary(result)
-        ratios.append(ratio)
-        ms = [f"{median[who] * 1e3:.4g}" if who in median else "–" for who in ("tcc", "torch eager", "torch.compile")]
-        compiled = result["rows"].get("torch.compile", {}).get("first_step_s")
-        lines.append(f"| {title} | {' | '.join(ms)} | {ratio:.2f} ({low:.2f}–{high:.2f}) | {memory:.2f} | {result['rows']['tcc']['tcc_cold_s']:.1f} | "
-                     f"{'–' if compiled is None else f'{compiled:.0f}'} | {max(result['apart'].values()):.0e} |")
-    if ratios:
-        lines += ["", f"Geometric mean of {len(ratios)} ratios: {math.exp(statistics.fmean(map(math.log, ratios))):.2f}; the greatest: {max(ratios):.2f}."]
-    return "\n".join(lines) + "\n"
+             "Models as their users export them, trained by `trun` and by PyTorch on the CPU. The scripts in `test/bench/models/` define every "
+             "configuration; `results.json` in that folder holds the measurements from which this page is made.", "",
+             "```sh", COMMAND, COMMAND + " --target cpu:v3", COMMAND + " --check    # the last table alone", "```", ""]
+    for level in sorted(results["levels"], reverse=True):
+        lines += speed(level, results["levels"][level]["machine"], results["levels"][level]["models"])
+    if results["checked"]:
+        lines += accuracy(results["checked"]["machine"], results["checked"]["models"])
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def main():
@@ -161,36 +183,43 @@ def main():
     parser.add_argument("--only", nargs="*", default=[], choices=TITLES, metavar="MODEL")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--render", action="store_true")
+    parser.add_argument("--target", choices=["cpu:v3", "cpu:v4"], help="machine level of both sides; default: the machine's own")
     performance.add_turns(parser, turn=2.0)
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "tcc-models")
+    parser.add_argument("--results", type=Path, default=HERE / "results.json", help="what earlier runs measured")
     parser.add_argument("--page", type=Path, default=HERE.parents[2] / "docs" / "measurements" / "models.md")
     options = parser.parse_args()
     options.work = options.work.resolve()
     options.work.mkdir(parents=True, exist_ok=True)
-    kept = options.work / ("checked.json" if options.check else "measured.json")
-    results = json.loads(kept.read_text()) if kept.is_file() else {}
+    results = json.loads(options.results.read_text()) if options.results.is_file() else {"levels": {}, "checked": {}}
     failed = 0
-    if not options.render:
-        if not options.bin:
-            parser.error("--bin: where tcc and trun are")
-        options.bin = options.bin.resolve()
-        results["machine"] = performance.machine(options)
-    elif "machine" not in results:
-        parser.error(f"--render: {kept} holds no results yet")
+    if not options.render and not options.bin:
+        parser.error("--bin: where tcc and trun are")
     for name in [] if options.render else options.only or TITLES:
+        options.bin = options.bin.resolve()
         try:
-            results[name] = (check if options.check else measure)(options, name)
-            kept.write_text(json.dumps(results))
-            if options.check:
-                found = results[name]
-                own = f" (PyTorch's own {found['own']:.1e})" if "own" in found else ""
-                print(f"{name}: losses {found['apart']:.1e} apart{own}, compiled in {found['ours']['tcc_cold_s']:.1f} s, memory "
-                      f"{found['ours']['peak_bytes'] / found['eager']['peak_rss_bytes']:.2f} of eager", flush=True)
+            print(TITLES[name], flush=True)
+            found = (check if options.check else measure)(options, name)
         except contenders.Failed as problem:
             failed += 1
-            print(f"{name}: {problem}", flush=True)
-    options.page.write_text((checked_page if options.check else measured_page)(results, results["machine"]))
+            print(f"   {problem}", flush=True)
+            continue
+        one = found["checked"]
+        if options.target != "cpu:v3":
+            record(results["checked"], options, name, one)
+        own = f" (PyTorch's own {one['own']:.1e})" if "own" in one else ""
+        print(f"   losses {one['apart']:.1e} apart{own}, compiled in {one['compiled_s']:.1f} s, memory {one['memory']:.2f} of PyTorch's", flush=True)
+        if "turns" in found:
+            record(results["levels"].setdefault(options.target or "cpu:v4", {}), options, name, found["turns"])
+            print(f"   {found['turns']['ratio']:.2f} of the faster", flush=True)
+        options.results.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    options.page.write_text(page(results))
     return 1 if failed else 0
+
+
+def record(table, options, name, one):
+    table["machine"] = performance.machine(options)
+    table.setdefault("models", {})[name] = one
 
 
 if __name__ == "__main__":
