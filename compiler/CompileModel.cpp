@@ -50,7 +50,7 @@ namespace tcc {
 
 namespace {
 
-/// Threads that memory is planned for unless asked otherwise. A constant: a plan does not depend on the host.
+/// Default number of threads that memory is planned for. Constant, since a plan must not depend on the host.
 constexpr uint32_t kDefaultMaxWorkers = 8;
 
 class Compiler {
@@ -81,19 +81,19 @@ public:
       if (!messages.empty())
         messages += "\n";
       std::string place;
-      // A function's own location is no node.
+      // The location of the function itself names no node.
       if (auto name = dyn_cast<NameLoc>(diagnostic.getLocation()); name && name.getName() != "forward")
         place = "node " + name.getName().str() + ": ";
       messages += place + diagnostic.str();
       return success();
     });
-    // Until entries are built, each of several optimizers has a module of its own.
     if (options.forceF64)
       recipe.stages.clear(); // derivatives of all parameters are checked
     if (!recipe.stages.empty() && recipe.train.scalesLoss())
       return error("{}[[stage]] does not go with a loss scale (f16): skipped updates would count differently for each "
                    "parameter; use bf16 or f32",
                    recipe.at("stage"));
+    // Until entries are built, each phase or stage has a module of its own.
     const bool alternating = !(recipe.phases.empty() && recipe.stages.empty()) && wants(entries::kTrain);
     Status status = runPhases("", alternating ? "fold" : "", messages);
     if (status.ok() && alternating)
@@ -141,7 +141,7 @@ private:
       return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
                    "output = \"{}\"",
                    whole.loss.output.empty() ? "NAME" : whole.loss.output);
-    // A phase's parameters may be adapters'.
+    // A phase may train adapters, so they have to exist before parameters are matched.
     if (!whole.adapter.targets.empty())
       if (Status status = runPhases("fold", "adapters", messages); !status.ok())
         return status;
@@ -154,7 +154,7 @@ private:
       recipe = phase;
       recipe.train.precision = whole.train.precision;
       recipe.train.lossScale = whole.train.lossScale;
-      recipe.adapter = {}; // they are there
+      recipe.adapter = {}; // already added above
       entries = parts.empty() ? wanted : std::vector<std::string>{entries::kTrain};
       model.module = imported->clone();
       Status status = train::restrictToPhase(*model.module, phase, model.initializers);
@@ -248,7 +248,7 @@ private:
       (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(recipe.sliceBytes));
     if (Status status = chooseEntries(); !status.ok())
       return status;
-    // Beside adapters all of the file is frozen, and computed values serve as well as what they were computed from.
+    // With adapters all weights of the file are frozen: a value that the exporter computed in a weight's place will do.
     const bool trains = wants(entries::kTrain) && recipe.adapter.targets.empty();
     if (trains && !model.refusals.empty())
       return frontend::refusalOf(options.modelPath, model.refusals);
@@ -262,8 +262,8 @@ private:
     return dumpStatus;
   }
 
-  /// evaluate.*: metrics under the names that other trainers give them become ours, unless the graph has an output of
-  /// that name; what decides about a run must be one of those that evaluations compute.
+  /// evaluate.*: replaces other trainers' names of metrics by ours, unless the graph has an output of that name, and
+  /// checks that evaluations compute the metrics of `evaluate.best` and `evaluate.stop.metric`.
   Status checkEvaluations() {
     func::FuncOp forward = train::lookupFunction(*model.module, "forward");
     std::set<std::string> outputs;
@@ -278,7 +278,7 @@ private:
       Expected<MetricGoal> goal = parseGoal(key, *text);
       if (!goal)
         return error("{}{}", recipe.at(key), goal.message());
-      // trun may average the weights, whatever the recipe says.
+      // Averages count as available: trun may average the weights even if the recipe does not ask for it.
       if (recipe.phases.empty() && !text->empty())
         if (Status known =
                 checkGoal(key, *goal, evaluationKeys(recipe.loss.kind, recipe.evaluate.metrics, /*averages=*/true));
@@ -321,7 +321,7 @@ private:
     return Status::success();
   }
 
-  /// Where no rank has all parameters, what runs is what all ranks run together.
+  /// With sharded parameters a plan has only the entries that all ranks run together: training and its evaluations.
   Status chooseShardedEntries() {
     for (const std::string &entry : entries)
       if ((entry != entries::kTrain && entry != entries::kEvaluate) || !wants(entries::kTrain))
@@ -340,7 +340,7 @@ private:
     return Status::success();
   }
 
-  /// Nothing says how to train: keys of `compiler` say how things are computed, not what.
+  /// True if nothing says how to train. Keys of `compiler` do not count: they only change how values are computed.
   bool hasNoRecipe() const {
     return options.recipePath.empty() &&
            llvm::all_of(options.settings, [](StringRef setting) { return setting.ltrim().starts_with("compiler."); });
@@ -350,7 +350,8 @@ private:
 
   Pipeline pipeline() const { return {options, recipe, *target, model.initializers, entries, hasNoRecipe()}; }
 
-  /// Parameters behind an op without a derivative (Round, Sign, a comparison), which nobody asked to stop there.
+  /// Warns of parameters that get no gradient because every path to the loss ends at an op without a derivative
+  /// (Round, Sign, a comparison). Paths cut by a stop_gradient are intended.
   void warnOfCuts() {
     auto list = (*model.module)->getAttrOfType<ArrayAttr>(train::names::kUnused);
     if (!list)
@@ -402,8 +403,8 @@ private:
     return result;
   }
 
-  /// Says of each kernel how many threads share a tile: the code generator decides it, and what shares a launch has
-  /// blocks of one size.
+  /// Marks each kernel with the number of threads that share a tile, as the code generator chooses it: kernels can
+  /// share a launch only if their blocks have the same size.
   void markTileThreads() {
     for (auto function : model.module->getOps<func::FuncOp>())
       if (function->hasAttr(train::names::kEntry))
@@ -412,8 +413,8 @@ private:
                          Builder(&context).getI64IntegerAttr(codegen::workOf(fused, target->code()).tileThreads));
   }
 
-  /// Kernels do not depend on where buffers lie, and few on the order of instructions: they are compiled in the
-  /// background meanwhile. What later passes add is compiled at the end.
+  /// Compiles kernels in the background while memory is planned: no kernel depends on the offsets of buffers, and few
+  /// on the order of instructions. Those that later passes may change wait for the last call, with `all`.
   void startKernels(bool all) {
     if (options.sizesOnly || options.describeOnly)
       return;
@@ -426,7 +427,7 @@ private:
             kernels->add(joined);
           else if (auto fused = dyn_cast<train::FusedOp>(op);
                    fused && !fused->hasAttr(train::names::kCall) && !isa<train::JoinedOp>(fused->getParentOp()))
-            // Which kernels share a launch is known in the end.
+            // Which kernels share a launch is known only once `order` has run.
             if (all || (!train::mayShrinkScratch(fused, maxWorkers()) &&
                         (!pipeline().joinsKernels() || fused.getLoopKernel())))
               kernels->add(fused);
@@ -484,7 +485,7 @@ private:
     return code;
   }
 
-  /// `--dump-phases-to`: a problem is kept, and ends the compile with it.
+  /// `--dump-phases-to`: writes the module. A failure is kept in `dumpStatus` and fails the compile.
   void dump(const std::string &phase) {
     if (options.dumpFolder.empty() || !dumpStatus.ok())
       return;
@@ -534,7 +535,7 @@ std::vector<frontend::LossValue> lossValues(const Recipe &recipe) {
         values.push_back({name, where == part.where.end() ? "" : where->second});
     }
   };
-  // The first of several losses is the recipe's own, too, without the line of its table.
+  // `recipe.loss` repeats the first of several losses, but without the line of its table: add the tables first.
   for (const Recipe &part : recipe.losses)
     add(part);
   add(recipe);

@@ -41,9 +41,9 @@ struct CompileOptions {
   std::string target;      ///< --target: a kind or a level of one (compiler/target); empty: this machine's
   std::string card;        ///< --device-memory: the card that it named, for reports
   std::string precision;   ///< --precision: f32 | bf16 | auto; empty: the recipe's
-  uint32_t maxWorkers = 0; ///< --threads: that memory is planned for; 0: 8
+  uint32_t maxWorkers = 0; ///< --threads: number that memory is planned for; 0: 8
   std::vector<std::string>
-      entries; ///< train, evaluate, predict, gradients; empty: the first three as far as they can be made
+      entries; ///< train, evaluate, predict, gradients; empty: those of the first three that can be made
   bool embedWeights = false;
   bool libraryKernels = true; ///< false: generated kernels for everything
   bool forceF64 = false;      ///< gradcheck: all in f64, and stopped values in state that can be held (hold-stops)
@@ -52,15 +52,15 @@ struct CompileOptions {
   bool bounds = false;        ///< compute lower bounds of each rung's cost
   unsigned variants = 1;      ///< --variants: points of the frontier in the plan
   bool sizesOnly = false;     ///< the plan gets its sizes and frontiers, but no code, buffers or weights
-  bool describeOnly = false;  ///< the plan gets neither code nor weights, whose files may be missing
+  bool describeOnly = false;  ///< the plan gets neither code nor weights; their files may be missing
   std::string planFolder;     ///< folder of the plan; external weights are relative to it
   std::string dumpFolder;     ///< --dump-phases-to
   Profile *profile = nullptr; ///< measures the compile; null: no measurement
-  std::optional<Ptxas> ptxas; ///< makes machine code of PTX; none: the card's driver does
+  std::optional<Ptxas> ptxas; ///< assembles PTX; none: the card's driver does
   cache::ContentStore *store = nullptr; ///< cache of kernels' code; null: compile everything
 };
 
-/// The values of the graph that the recipe's losses are made of, each with the line that names it.
+/// The values of the graph that the recipe's losses read (`loss.of`), each with the recipe line that names it.
 std::vector<frontend::LossValue> lossValues(const Recipe &recipe);
 
 /// The importer's options; the command line overrides the recipe.

@@ -29,17 +29,16 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     passes.addPass(train::createFoldConstantsPass());
                     passes.addPass(createCanonicalizerPass());
                     passes.addPass(createCSEPass());
-                    // Before the loss: its own lookups take labels that do not count.
+                    // Before the loss: its lookups also take ignored labels, which are outside the legal range.
                     passes.addPass(train::createDeriveIndexRangesPass());
                   }});
-  // Before the loss, which takes a copy of the graph; after constants are folded, so that a matrix stands beside its
-  // products.
+  // Before the loss, which copies the graph; after constants are folded, so that products read their matrices directly.
   if (!recipe.adapter.targets.empty())
     list.push_back({"adapters", [this](OpPassManager &passes) {
                       passes.addPass(train::createAddAdaptersPass(recipe, &initializers));
                     }});
-  // The loss belongs to the graph that is differentiated; dead outputs leave before, so that nothing is derived for
-  // them. Stops that stop nothing leave before attention is matched, the others once gradients are derived.
+  // The loss belongs to the graph that is differentiated; unread outputs are removed, so that no gradients are derived
+  // for them. Stops without effect are removed before attention is matched, the others once gradients are derived.
   if (wantsLoss())
     list.push_back({"loss", [this](OpPassManager &passes) {
                       passes.addPass(train::createAttachLossPass(recipe));
@@ -48,10 +47,10 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                       if (options.forceF64)
                         passes.addPass(train::createHoldStopsPass());
                     }});
-  // Before gradients: that of attention as a whole keeps no scores. After unread values are gone, since weights that
-  // something reads are kept; before casts, which its operands take as one op's.
+  // Before gradients: the gradient of fused attention stores no scores. After unread values are removed, since
+  // attention whose weights are read is not fused; before casts, so that autocast sees one op.
   const target::Capabilities &able = target.capabilities();
-  // In f32 products and a softmax that stores its scores take less time on a card: its fused kernels are asked for.
+  // In f32, two products and a softmax with stored scores are faster on a card: fused kernels only on request.
   const bool byTiles = able.attentionTiles && recipe.train.precision != "f32";
   const bool byCalls = able.attentionCalls && recipe.attentionCalls == "both" && options.libraryKernels &&
                        (recipe.train.precision == "bf16" || recipe.train.precision == "f16");
@@ -65,7 +64,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                       fuse.callsOnly = !fuse.required && !target.capabilities().attendsInOneOp && byCalls;
                       passes.addPass(train::createFuseAttentionPass(fuse));
                     }});
-  // The gradient of a cast is a cast, so they come before gradients are derived; what meets then is settled after.
+  // The gradient of a cast is a cast, so casts come before gradients are derived; pairs that meet are settled after.
   bool mixed = recipe.train.precision != "f32" && recipe.train.precision != "tf32";
   if (mixed)
     list.push_back({"autocast", [this](OpPassManager &passes) {
@@ -73,7 +72,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                       cast.precision = recipe.train.precision;
                       passes.addPass(train::createAutocastPass(cast));
                     }});
-  // Once attention and casts stand, which look at single ops; before gradients, since that of a loop is a loop.
+  // After attention and casts, which match single ops; before gradients, since the gradient of a loop is a loop.
   if (target.capabilities().runsLoops)
     list.push_back({"loops", [](OpPassManager &passes) { passes.addPass(train::createFindLoopsPass()); }});
   if (wantsGradients())
@@ -105,27 +104,28 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     update.predictAsExported = asExported;
                     passes.addPass(train::createBuildUpdatePass(update));
                   }});
-  // Over the entries of all phases, once updates stand and before anything is fused: a sum over ranks is a wall between
-  // gradient and update.
+  // Over the entries of all phases, after updates are built and before anything is fused: a sum over ranks separates
+  // the gradient from its update.
   if (recipe.parallel.distributed())
     list.push_back({"distribute", [this](OpPassManager &passes) {
                       train::DistributePassOptions distribute;
                       distribute.bucketBytes = recipe.parallel.bucketBytes;
                       passes.addPass(train::createDistributePass(distribute));
                     }});
-  // Composites have given their own gradients; fusion wants core ops. Zero fills are seen once gradients are summed.
-  // Large products are cut into rows where all that is made of them, gradients included, stands in core ops;
-  // after that, the pass that adds products to accumulators finds those that are still separate.
+  // Composites have given their own gradients; fusion needs core ops. Zero fills appear once gradients are summed.
+  // Large products are cut into rows once all their readers, gradients included, are core ops; after that, the pass
+  // that adds products to accumulators finds the products that are still separate.
   list.push_back({"decompose", [this](OpPassManager &passes) {
                     passes.addPass(train::createDecomposeCompositesPass());
-                    // What a library keeps for a gradient decides what the generated one reads.
+                    // The forward call of a library decides which statistics a generated gradient reads.
                     if (recipe.fuse && options.libraryKernels && recipe.attentionCalls != "none") {
                       train::CallAttentionPassOptions call;
                       call.gradients = recipe.attentionCalls == "both";
                       passes.addPass(train::createCallAttentionPass(call));
                     }
                     passes.addPass(train::createElideZeroFillPass());
-                    // Not on cards, where it has not been timed: there each warp of a scatter looks through all indices.
+                    // Not on cards, where it has not been timed: there each warp of a scatter looks through all
+                    // indices.
                     if (!target.code().warps())
                       passes.addNestedPass<func::FuncOp>(train::createUpdateRowsPass());
                     passes.addPass(train::createFoldConstantsPass());
@@ -152,10 +152,10 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     if (recipe.fuse)
                       passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                   }});
-  // What the library takes is no candidate for fusion, so it is chosen first; then what loops of their own read and
-  // write in place, which is kept instead of its copies; then on which side of views casts stand, since bytes are
-  // compared after that; then what the backward pass keeps, since its kernels compute the rest. Buffers are made once
-  // kernels stand, the order once buffers stand, offsets once the order stands.
+  // Library calls come first: an op that becomes a call is no candidate for fusion. Then views that loop kernels read
+  // and write in place, which the backward pass keeps instead of copies; then the side of views on which casts stand,
+  // since sizes are compared after that; then the values kept for the backward pass, whose kernels recompute the rest.
+  // Kernels precede buffers, buffers the order, and the order offsets.
   list.push_back({"kernels", [this](OpPassManager &passes) {
                     train::SelectKernelsPassOptions select;
                     select.library = options.libraryKernels;
@@ -171,12 +171,12 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     train::FuseKernelsPassOptions fuse;
                     fuse.fuse = recipe.fuse;
                     passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
-                    // Before a call takes over sums beside a product: the memory of a large gradient is worth more.
+                    // Before epilogues: fusing an update saves the memory of a large gradient, which is worth more.
                     if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels &&
                         target.capabilities().rowsToKernels)
                       passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
-                    // Before reductions are cut: one that a call takes over needs no parts. And after: a call that
-                    // takes over what was cut saves the kernel that adds the parts.
+                    // Before reductions are split: a reduction that becomes an epilogue needs no parts. And after: an
+                    // epilogue that absorbs a split reduction saves the kernel that adds the parts.
                     const bool epilogues = recipe.fuse && recipe.epilogues != "none" && options.libraryKernels &&
                                            target.capabilities().epilogues;
                     train::FuseEpiloguesPassOptions finish;
@@ -191,13 +191,13 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
   list.push_back({"order", [this](OpPassManager &passes) {
                     passes.addPass(train::createMaterializeBuffersPass());
                     passes.addNestedPass<func::FuncOp>(train::createSchedulePass());
-                    // Before memory is planned: what shares a launch lives at the same time.
+                    // Before memory is planned: the buffers of kernels that share a launch live at the same time.
                     if (joinsKernels())
                       passes.addNestedPass<func::FuncOp>(train::createJoinKernelsPass());
                     passes.addPass(train::createWeighScratchPass());
                   }});
   list.push_back({"memory", [this](OpPassManager &passes) {
-                    // What is executed again is decided in the order that stands; the ladder brings its own orders.
+                    // Recomputation is decided for the order just found; the ladder brings its own orders.
                     const double extraTime = options.ladder || options.forceF64 ? 0 : extraTimeOf();
                     if (options.budgetBytes || options.ladder || options.variants > 1 || extraTime > 0) {
                       train::RematerializePassOptions remat;
@@ -208,7 +208,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                       passes.addPass(train::createRematerializePass(remat));
                     }
                     passes.addNestedPass<func::FuncOp>(train::createPlanMemoryPass());
-                    // Within the arena that stands.
+                    // After packing: live ranges grow only as far as the arena allows.
                     if (options.libraryKernels && recipe.overlap && target.capabilities().runsBeside)
                       passes.addNestedPass<func::FuncOp>(train::createOverlapMemoryPass());
                   }});

@@ -19,7 +19,7 @@ namespace target {
 class Target;
 }
 
-/// The phases between import and emit, as options, recipe and target ask for them. All of these outlive it.
+/// The phases between import and emit, as options, recipe and target ask for them. Its references must outlive it.
 struct Pipeline {
   const CompileOptions &options;
   const Recipe &recipe;
@@ -40,9 +40,9 @@ private:
   bool wants(llvm::StringRef entry) const;
   bool wantsLoss() const;
   bool wantsGradients() const;
-  /// Of recomputation without a budget: the recipe's, or the target's. Over several ranks none unless the recipe says
-  /// so: in the ladder's orders less runs beside collectives, and nothing beside a reduce-scatter. A prediction for many
-  /// devices is one for ranks.
+  /// Share of extra time for recomputation without a budget: the recipe's, or the target's. Over several ranks (or in a
+  /// prediction for many devices) 0 unless the recipe sets it: in the ladder's orders fewer instructions overlap
+  /// collectives, and none overlaps a reduce-scatter.
   double extraTimeOf() const;
 };
 

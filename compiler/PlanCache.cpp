@@ -15,10 +15,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Times of files are those of the kernel's last tick.
+/// Resolution of file times: the system stamps files with the time of its last clock tick.
 constexpr double kTickSeconds = 0.02;
 
-/// Lists of strings as bytes: each with its length.
+/// Appends a string, preceded by its length, to a serialised list.
 void append(std::string &to, std::string_view text) {
   uint64_t bytes = text.size();
   to.append(reinterpret_cast<const char *>(&bytes), sizeof bytes).append(text);
@@ -44,7 +44,8 @@ private:
   std::string_view rest;
 };
 
-/// All that a plan follows from beside files. Each member is named, so that a new one has to be thought of here.
+/// All options that change a plan, files excepted. Names every member, so that a new one does not compile unless it is
+/// handled here.
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
   const auto &[modelPath, recipePath, settings, dims, shapes, dequantize, target, card, precision, maxWorkers, entries,
                embedWeights, libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly, describeOnly,
@@ -70,8 +71,8 @@ void addOptions(KeyBuilder &key, const CompileOptions &options) {
   key.add(embedWeights).add(libraryKernels).add(forceF64);
   key.add(ptxas ? ptxas->version : "");
   key.add(budgetBytes).add(ladder).add(bounds).add(variants).add(sizesOnly).add(describeOnly);
-  // What the others change: the folder is in the paths of external data; the IR that is dumped, the profile and the
-  // store itself change no plan.
+  // Not in the key: the plan's folder is part of the paths of external data; the dump folder, the profile and the store
+  // change no plan.
   (void)planFolder, (void)dumpFolder, (void)profile, (void)store;
 }
 
@@ -92,7 +93,7 @@ bool PlanCache::changedSince(const std::string &path) const {
   struct stat info = {};
   if (stat(path.c_str(), &info) != 0)
     return true;
-  // The time of change, which nobody can set back.
+  // st_ctim, since programs can set st_mtim back.
   double before = double(made.tv_sec - info.st_ctim.tv_sec) + double(made.tv_nsec - info.st_ctim.tv_nsec) * 1e-9;
   return before < kTickSeconds;
 }
@@ -105,7 +106,7 @@ std::optional<Key> PlanCache::keyFor(const std::vector<std::string> &externalFil
   addOptions(key, options);
   key.add(*model);
   if (!options.recipePath.empty()) {
-    // A pipe can be read once: it is the compile's.
+    // A pipe can be read only once, and the compile reads it.
     std::error_code code;
     Expected<std::string> recipe = fs::is_regular_file(options.recipePath, code)
                                              ? tcc::readFile(options.recipePath)
@@ -151,7 +152,7 @@ std::optional<CachedPlan> PlanCache::find() {
   found.bytes = *bytes;
   while (auto warning = reader.next())
     found.warnings.emplace_back(*warning);
-  // A message that names a file is only true where the file has that name.
+  // A kept warning that names a file is valid only while the file has that name.
   for (auto [then, now] : {std::pair(*modelPath, std::string_view(options.modelPath)),
                            std::pair(*recipePath, std::string_view(options.recipePath))})
     if (then != now && !then.empty() &&

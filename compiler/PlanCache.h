@@ -1,8 +1,8 @@
 //===- PlanCache.h - whole plans, kept by the hash of their inputs --*- C++ -*-===//
 //
 // A plan follows from the model and its files of external data, the recipe, the options, the compiler's code and the
-// machine's level; these make its key. Which files of external data a model has is only known once it is read, so that
-// is an entry of its own, by the model's content: with it a second compile reads no more than bytes to hash.
+// machine's level; these make its key. The list of a model's external files is only known once the model is read, so it
+// is a separate entry, keyed by the model's content: with it a second compile only hashes files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_CACHE_PLANCACHE_H
@@ -27,15 +27,15 @@ struct CachedPlan {
 
 class PlanCache {
 public:
-  /// Reads no file yet. `store` and `options` must stay.
+  /// Reads no file yet. `store` and `options` must outlive the cache.
   PlanCache(ContentStore &store, const CompileOptions &options);
 
   /// The plan of an earlier compile. Empty if there is none, or if a file cannot be read: the compile then
   /// reports that.
   std::optional<CachedPlan> find();
 
-  /// Keeps a plan; `externalFiles` are those of the model. Nothing is kept where a file that the plan follows from was
-  /// changed since this object was made.
+  /// Keeps a plan; `externalFiles` are those of the model. Keeps nothing if one of the plan's input files changed since
+  /// this object was made.
   void keep(const CachedPlan &plan, const std::vector<std::string> &externalFiles);
 
 private:

@@ -1,4 +1,4 @@
-//===- StageParameters.cpp - the stages of a recipe, as reports tell of them ===//
+//===- StageParameters.cpp - the stages of a recipe, for reports ----------===//
 #include "compiler/StageParameters.h"
 
 #include "passes/Common.h"

@@ -1,4 +1,4 @@
-//===- StageParameters.h - the stages of a recipe, as reports tell of them --===//
+//===- StageParameters.h - the stages of a recipe, for reports --*- C++ -*-===//
 #ifndef TCC_COMPILER_STAGEPARAMETERS_H
 #define TCC_COMPILER_STAGEPARAMETERS_H
 
@@ -10,8 +10,8 @@
 
 namespace tcc {
 
-/// The stages of a run by the recipe, each with the parameters of the model that it trains. Without a model none is
-/// named. Error: a glob that matches no parameter, with its line in the recipe.
+/// The stages of a run by the recipe, each with the model's parameters that it trains; without a model, no parameters.
+/// Error: a glob that matches no parameter, with its line in the recipe.
 Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const frontend::ImportedModel *model);
 
 } // namespace tcc

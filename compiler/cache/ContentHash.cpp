@@ -51,7 +51,7 @@ std::string_view buildIdOf(const dl_phdr_info &object) {
 }
 
 int addObject(dl_phdr_info *object, size_t, void *key) {
-  // The program itself has no name; the kernel's own page has one that is no file, and nothing follows from it.
+  // The program itself has no name. The vDSO has a name without '/', and no file: it is skipped.
   std::string path = object->dlpi_name && *object->dlpi_name ? object->dlpi_name : "/proc/self/exe";
   if (path.find('/') == path.npos)
     return 0;
@@ -61,7 +61,7 @@ int addObject(dl_phdr_info *object, size_t, void *key) {
   } else if (Expected<Key> content = hashFile(path)) {
     builder.add(*content);
   } else {
-    // A library that cannot be identified counts as new every time.
+    // A library that cannot be identified gets a new key every time.
     timespec now = {};
     clock_gettime(CLOCK_REALTIME, &now);
     builder.add(uint64_t(now.tv_sec)).add(uint64_t(now.tv_nsec)).add(uint64_t(getpid()));
@@ -69,7 +69,7 @@ int addObject(dl_phdr_info *object, size_t, void *key) {
   return 0;
 }
 
-/// Vendor, model and features, as the processor tells them; without what differs between its cores.
+/// Vendor, model and features by CPUID, without the fields that differ between cores.
 std::string processorDescription() {
   std::string text;
   auto ask = [&](unsigned leaf, unsigned subleaf, bool withB) {
@@ -78,7 +78,7 @@ std::string processorDescription() {
       text += fmt::format("{:x}.{:x}: {:x} {:x} {:x} {:x}\n", leaf, subleaf, a, withB ? b : 0, c, d);
   };
   ask(0, 0, true);
-  ask(1, 0, false); // its second word has the number of the core
+  ask(1, 0, false); // EBX contains the number of the core
   ask(7, 0, true);
   ask(7, 1, true);
   return text;
@@ -131,7 +131,7 @@ Expected<Key> hashFile(const std::string &path) {
         failed = true;
         continue;
       }
-      // One call instead of a fault for each page; where the kernel does not know it, the faults do.
+      // One call instead of a fault for each page; kernels without it fall back to the faults.
 #ifdef MADV_POPULATE_READ
       madvise(piece, size, MADV_POPULATE_READ);
 #endif

@@ -1,8 +1,7 @@
 //===- ContentHash.h - 128-bit hashes of files and of the compiler --*- C++ -*-===//
 //
-// A key is the XXH3-128 of all inputs of a result. Each part goes in with its length, so that no two lists of
-// parts run together to the same bytes. XXH3 is no cryptographic hash: a cache is as trusted as whoever may write to
-// it.
+// A key is the XXH3-128 of all inputs of a result. Each part is preceded by its length, so that different lists of
+// parts never concatenate to the same bytes. XXH3 is not cryptographic: trust in a cache rests on who may write to it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_CACHE_CONTENTHASH_H
@@ -44,15 +43,15 @@ private:
   std::unique_ptr<State> state;
 };
 
-/// The content of a file, hashed in pieces of 64 MiB by as many threads as there are: the piece is fixed, so the key is
-/// the same on every machine. Errors: the file is missing, a folder, or unreadable.
+/// The hash of a file's content, computed in parallel. Pieces are always 64 MiB, so the key is the same on every
+/// machine. Errors: the file is missing, a folder, or unreadable.
 Expected<Key> hashFile(const std::string &path);
 
-/// The code that runs: the build ids of the program and of each shared library it has loaded (those without one by
-/// their bytes). Another build of the compiler, of LLVM or of the library of kernels is another identity.
+/// Identifies the running code: the build ids of the program and of each loaded shared library (the hash of its file if
+/// it has none). Another build of the compiler, of LLVM or of the library of kernels is another identity.
 const Key &codeIdentity();
 
-/// Everything that the library of kernels may choose a kernel by: the processor's model, features and caches, and the
+/// Identifies everything by which the library may choose a kernel: the processor's model, features and caches, and the
 /// library's own environment variables.
 const Key &machineIdentity();
 

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr const char *kLayout = "v1";
 constexpr const char *kSuffix = ".entry";
-constexpr size_t kFolderDigits = 2, kFileDigits = 30; ///< of the 32 of a key
+constexpr size_t kFolderDigits = 2, kFileDigits = 30; ///< of the 32 digits of a key
 constexpr std::array<char, 8> kMagic = {'T', 'C', 'C', 'E', 'N', 'T', 'R', 'Y'};
 
 struct Header {
@@ -100,7 +100,7 @@ std::vector<std::string> namesIn(const Descriptor &folder) {
   return names;
 }
 
-/// Whether a file starts as the entry that its name says.
+/// Whether a file has the header of the entry that its name denotes.
 bool isEntry(const Descriptor &folder, const std::string &folderName, const std::string &name) {
   struct stat status = {};
   Descriptor file = openTrustedFile(folder, name, status);
@@ -173,7 +173,7 @@ std::optional<std::string> ContentStore::get(const Key &key) {
   std::string bytes(size_t(header.bytes), '\0');
   if (!readAll(file.get(), bytes.data(), bytes.size()) || hashOf(bytes.data(), bytes.size()) != header.content)
     return std::nullopt;
-  futimens(file.get(), nullptr); // asked for now; a store that may only be read keeps its times
+  futimens(file.get(), nullptr); // renews the entry's time; fails silently in a read-only store
   return bytes;
 }
 
@@ -245,7 +245,7 @@ void ContentStore::trim() {
   for (const Entry &entry : entries) {
     if (total <= capacityBytes)
       break;
-    // A file that only has an entry's name stays, and does not count.
+    // A file that only has an entry's name, not its header, is kept and does not count.
     Descriptor parent = open(entry.folder);
     if (!parent || !isEntry(parent, entry.folder, entry.name) || ::unlinkat(parent.get(), entry.name.c_str(), 0) == 0)
       total -= entry.bytes;

@@ -3,10 +3,10 @@
 // DIR/v1/ab/cdef….entry: a header with the key, the size and the XXH3-128 of what follows, then the bytes. An entry is
 // written to a temporary file and renamed, so a reader sees all of it or nothing, also with several compilers at once;
 // it is checked whenever it is read, and a damaged entry counts as missing. Reading an entry renews its
-// time; `trim` removes the ones that were not asked for longest until the rest fits.
+// time; `trim` removes the least recently used ones until the rest fits.
 //
-// Nothing here can fail a compile: an entry that cannot be read is missing, one that cannot be written is not kept, and
-// the first reason is told once.
+// The store never fails a compile: an entry that cannot be read counts as missing, one that cannot be written is not
+// kept, and the first problem is reported once.
 //
 // Entries are machine code. A folder or entry that other users could have written is not used (TrustedFolder.h), and only
 // files of the store's own making are ever removed: entries by their name and header, temporary files by their name once
@@ -26,8 +26,8 @@
 
 namespace tcc::cache {
 
-/// $TCC_CACHE_DIR, else $XDG_CACHE_HOME/tcc, else ~/.cache/tcc; empty where none of them is set, or TCC_CACHE_DIR is
-/// set to nothing: then there is no cache.
+/// $TCC_CACHE_DIR, else $XDG_CACHE_HOME/tcc, else ~/.cache/tcc. Empty, for no cache, if none of these is set or
+/// TCC_CACHE_DIR is empty.
 std::string defaultFolder();
 
 class ContentStore {
@@ -37,18 +37,16 @@ public:
   explicit ContentStore(std::string folder, uint64_t capacityBytes = kDefaultCapacityBytes)
       : folder(std::move(folder)), capacityBytes(capacityBytes) {}
 
-  /// The bytes of an entry. From any thread.
+  /// The bytes of an entry. Thread-safe.
   std::optional<std::string> get(const Key &key);
 
-  /// Keeps bytes under a key, replacing what is there; not those that would fill more than half of the store. From any
-  /// thread.
+  /// Stores bytes under a key, replacing an existing entry; ignores entries larger than half of the store. Thread-safe.
   void put(const Key &key, std::string_view bytes);
 
-  /// Brings the store back to its capacity, if something was put. Entries that other compilers remove meanwhile count
-  /// as removed.
+  /// Shrinks the store to its capacity, if something was put. Entries that other compilers remove count as removed.
   void trim();
 
-  /// Why the cache is not used or keeps nothing, as the end of a sentence about it; told once, then empty.
+  /// Why the cache is not used or keeps nothing, as the end of a sentence about it; empty after the first call.
   std::string takeProblem();
 
 private:
@@ -60,8 +58,8 @@ private:
   const uint64_t capacityBytes;
   std::atomic<bool> written = false;
   std::mutex mutex;
-  Descriptor root;        ///< DIR/v1, once it was opened
-  bool untrusted = false; ///< it was found to be another's
+  Descriptor root;        ///< DIR/v1, once opened
+  bool untrusted = false; ///< other users may write to the folder
   std::string problem;
   bool told = false;
 };

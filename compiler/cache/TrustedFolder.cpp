@@ -20,12 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// As the kernel's own limit.
+/// The kernel's own limit of symbolic links.
 constexpr int kMostLinks = 40;
 
 bool isOwn(uid_t owner) { return owner == ::geteuid() || owner == 0; }
 
-/// Inside a container of an ordinary user the folders of the system belong to nobody that it knows.
+/// In an unprivileged container the system's folders belong to the overflow uid, which stands for unmapped users.
 bool isOutsideContainer(uid_t owner) {
   uid_t overflow = 65534;
   std::ifstream("/proc/sys/kernel/overflowuid") >> overflow;
@@ -40,7 +40,7 @@ std::string nameOf(uid_t owner) {
   return fmt::format("uid {}", owner);
 }
 
-/// A folder on the way. Whoever may write to it can put another one in the place of the next part, unless it is sticky.
+/// Checks a parent folder. A user who may write to it could replace the next part of the path, unless it is sticky.
 std::string whyUntrustedParent(const std::string &path, const struct stat &status) {
   if (!isOwn(status.st_uid) && !isOutsideContainer(status.st_uid))
     return fmt::format("{} belongs to {}", path, nameOf(status.st_uid));
@@ -51,7 +51,7 @@ std::string whyUntrustedParent(const std::string &path, const struct stat &statu
 
 std::string reasonAt(const std::string &path, int error) { return fmt::format("{}: {}", path, std::strerror(error)); }
 
-/// A folder inside an open one, made if it is missing; no link is followed. To pass through needs no right to list.
+/// Opens a folder inside an open one, creating it if `make`; refuses links. With O_PATH, no read permission is needed.
 Descriptor openChild(int parent, const std::string &name, bool make) {
   if (make && ::mkdirat(parent, name.c_str(), 0700) != 0 && errno != EEXIST)
     return Descriptor();

@@ -1,6 +1,7 @@
 //===- TrustedFolder.h - a folder that nobody else can write to -*- C++ -*-===//
 //
-// The cache holds machine code under keys that anybody can compute, so whoever may write to it runs code as its user.
+// The cache holds machine code under keys that anybody can compute, so a user who may write to it can run code as its
+// owner.
 // Files are therefore reached from one checked folder by openat, without following links, and each step must belong to
 // the user (or root) and be writable by nobody else. The folder's own path may contain links, since users move their
 // caches to larger disks; each part of it must be out of other users' reach too, where a sticky folder such as /tmp
@@ -31,7 +32,7 @@ private:
   int number;
 };
 
-/// Why others could change what is under `path`: its owner or mode. Empty where only this user and root can.
+/// Why other users could change the content of `path`: its owner or mode. Empty if only this user and root can.
 std::string whyUntrusted(const std::string &path, const struct stat &status);
 
 /// Opens a folder after checking every part of its path, and makes it and its parents (for the owner alone) if `make`.
@@ -43,7 +44,7 @@ Descriptor openTrustedChild(const Descriptor &parent, const std::string &name, c
                             std::string &problem);
 
 /// Opens a regular file inside a trusted folder for reading. No result if it is missing, a link, not a regular file, has
-/// other names, or others may write it: then it is not one of the cache's.
+/// further hard links, or is writable by others: then the cache did not write it.
 Descriptor openTrustedFile(const Descriptor &folder, const std::string &name, struct stat &status);
 
 } // namespace tcc::cache

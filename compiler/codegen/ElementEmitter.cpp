@@ -14,7 +14,7 @@ namespace tcc::codegen {
 
 namespace {
 
-/// value = root·scale + offset, looked through additions and multiplications of constants.
+/// value = root·scale + offset, by looking through additions and multiplications of constants.
 struct LinearForm {
   const void *root = nullptr;
   int64_t scale = 0, offset = 0;
@@ -49,7 +49,7 @@ LinearForm linearForm(Value value) {
   return {value.getAsOpaquePointer(), 1, 0};
 }
 
-/// Operands of which a thread rather reads all, and selects, than one by a branch for each.
+/// Up to this many operands a thread reads all and selects; with more it branches and reads one.
 constexpr unsigned kFewOperands = 4;
 
 Type withLanes(Type element, int64_t lanes) { return lanes == 1 ? element : Type(VectorType::get({lanes}, element)); }
@@ -57,7 +57,7 @@ Type withLanes(Type element, int64_t lanes) { return lanes == 1 ? element : Type
 } // namespace
 
 Type storedType(Type element) {
-  // LLVM widens some vectors of bf16 through calls of its library; their bits it leaves alone.
+  // LLVM widens some bf16 vectors by library calls, so store the bits as integers.
   if (element.isBF16())
     return IntegerType::get(element.getContext(), 16);
   auto integer = dyn_cast<IntegerType>(element);
@@ -165,7 +165,7 @@ Value ElementEmitter::operand(unsigned operand, ArrayRef<Coord> coords) {
 }
 
 Value ElementEmitter::operandIf(unsigned operand, ArrayRef<Coord> coords, Value predicate, Value otherwise) {
-  // A thread of a card reads one of many operands: it jumps over the others.
+  // Of many operands a card's thread reads only one, by branches.
   if (onCard && laneCount == 1 && !mask && current->getNumOperands() > kFewOperands) {
     auto branch = scf::IfOp::create(builder, loc, otherwise.getType(), predicate, /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(builder);
@@ -234,7 +234,7 @@ Coord ElementEmitter::offsetOf(RankedTensorType type, ArrayRef<Coord> coords) {
   Coord offset = uniform(0);
   int64_t stride = 1;
   for (int64_t dim = type.getRank() - 1; dim >= 0; --dim) {
-    // A dimension of extent 1 is at 0 whatever the coordinate says.
+    // A dimension of extent 1 is broadcast: ignore the coordinate.
     if (type.getDimSize(dim) != 1)
       offset = add(offset, affine(coords[dim], stride, 0));
     stride *= type.getDimSize(dim);
@@ -325,8 +325,7 @@ Value ElementEmitter::load(const Memory &memory, ArrayRef<Coord> coords) {
   auto vector = VectorType::get({laneCount}, stored);
   if (!offset.lanes && offset.laneStride == 1) {
     prefetchAhead(memory, coords, /*forWriting=*/false);
-    // No lane reads anything where none is left, but a processor takes a thousand cycles to find that out on a page
-    // that is not there.
+    // A masked load without active lanes reads nothing, but on an unmapped page takes a processor a thousand cycles.
     Value pointer = pointerTo(memory, insideIfAny(offset.base));
     if (!mask)
       return fromStored(LLVM::LoadOp::create(builder, loc, vector, pointer, alignment.getInt()), element);

@@ -36,7 +36,7 @@ public:
   loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body) override;
 
-  /// for i in [lower, upper) by step, in a scope of its own.
+  /// Emits a loop over [lower, upper) by step, with a scope of its own.
   llvm::SmallVector<mlir::Value>
   loop(mlir::Value lower, mlir::Value upper, int64_t step, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value, mlir::ValueRange)> body);
@@ -53,7 +53,7 @@ public:
   mlir::Value laneMask(mlir::Value count);
 
   mlir::Value i64(int64_t value);
-  /// The value rounded to `element` where that is a 16-bit float, so that bits do not depend on reaching memory.
+  /// The value rounded to `element` if that is a 16-bit float, so that bits do not depend on whether it is stored.
   mlir::Value rounded(mlir::Value value, mlir::Type element);
 
   /// Memory of region arguments.
@@ -62,10 +62,10 @@ public:
   llvm::DenseMap<mlir::Operation *, mlir::Value> rowValues;
   Coords rowCoords;
   llvm::SmallVector<bool> reducedDims;
-  /// The counter of a loop that jumps from row to row, if any. Vector loads and stores then prefetch the cache lines of
-  /// later iterations, which the hardware prefetcher does not follow beyond a page.
+  /// The counter of a loop with a stride of rows, if any. Vector loads and stores then prefetch the cache lines of
+  /// later iterations, since the hardware prefetcher does not cross pages.
   mlir::Value jumpingCounter;
-  /// The code is that of a card's thread: one instruction rounds to bf16 (NaN becomes the card's own), branches are cheap.
+  /// The code is for a card's thread: one instruction rounds to bf16 (NaN becomes canonical), branches are cheap.
   bool onCard = false;
   /// The first op that cannot be computed inside a kernel, if any.
   mlir::Operation *failed = nullptr;
@@ -93,7 +93,7 @@ private:
 
   int64_t laneCount = 1;
   mlir::Value mask;        // i1 per lane; null: all
-  bool predicated = false; // the mask may exclude every lane, and coordinates of excluded lanes may lie outside
+  bool predicated = false; // the mask may exclude every lane, and excluded lanes may be out of bounds
   mlir::Operation *current = nullptr;
   std::vector<std::map<Key, mlir::Value>> scopes;
 };

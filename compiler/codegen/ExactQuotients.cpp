@@ -1,13 +1,13 @@
 //===- ExactQuotients.cpp - divisions and roots without branches ----------===//
 //
 // The card's approximations of 1/b and 1/√x are refined by fused multiply-adds, as its assembler does for `.rn`
-// (Markstein, IA-64 and Elementary Functions, chapters 7 and 8). From y = 1/b to the nearest and a quotient within two
-// units in the last place, a remainder that is exact gives one within one unit, and a second one the nearest. That
-// holds where nothing overflows and no remainder is rounded: where the quotient is an ordinary number and a ≥ 2^−100,
-// or a = 0.
+// (Markstein, IA-64 and Elementary Functions, chapters 7 and 8). Given y = 1/b correctly rounded and a quotient within
+// two units in the last place, one step with an exact remainder gives a quotient within one unit, and a second step the
+// correctly rounded one. That holds if nothing overflows and no remainder is rounded: if the quotient is a normal
+// number and a ≥ 2^−100, or a = 0.
 //
-// The steps to y and to the root are those of `rcp.rn` and `sqrt.rn` of ordinary numbers, which NVIDIA's assembler
-// takes for all of them; probes compare every mantissa.
+// The steps to y and to the root are those that NVIDIA's assembler emits for `rcp.rn` and `sqrt.rn` of all normal
+// numbers; probes compare every mantissa.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/codegen/ExactQuotients.h"
@@ -32,17 +32,17 @@ bool isQuotient(const llvm::Instruction &instruction) {
          (intrinsic && intrinsic->getIntrinsicID() == llvm::Intrinsic::sqrt);
 }
 
-/// What is computed once for both copies: it changes memory, or other threads take part.
+/// True for instructions that must not be duplicated: they have side effects or involve other threads.
 bool endsStretch(const llvm::Instruction &instruction) {
   if (auto *intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction))
     return intrinsic->mayHaveSideEffects() || intrinsic->isConvergent();
   return llvm::isa<llvm::CallBase>(instruction) || instruction.mayWriteToMemory() || instruction.isTerminator();
 }
 
-/// Quotients behind one branch: more of them would hold more registers than their time is worth.
+/// Most quotients computed before one branch: more would cost more registers than they save time.
 constexpr size_t kMostTogether = 8;
 
-/// The steps for usual operands, and whether these were usual.
+/// Emits the steps for usual operands, and the test whether operands are usual.
 class Steps {
 public:
   explicit Steps(llvm::LLVMContext &context) : b(context) {}
@@ -91,7 +91,7 @@ private:
     llvm::Value *ordinary = isWithin(magnitude(quotient), 0x1p-124, 0x1p126);
     if (!known || known->getValueAPF().isZero()) {
       ordinary = b.CreateAnd(ordinary, b.CreateFCmpOGE(magnitude(dividend), number(0x1p-100)));
-      // Quotients of 0 have their sign, those of −0 not.
+      // For a dividend of +0 the steps give the right sign, for −0 they do not.
       llvm::Value *isZero = b.CreateICmpEQ(b.CreateBitCast(dividend, b.getInt32Ty()), b.getInt32(0));
       ordinary = b.CreateOr(ordinary, b.CreateAnd(isZero, b.CreateFCmpOEQ(quotient, number(0))));
     }
@@ -105,16 +105,16 @@ private:
     root = fma(fma(b.CreateFNeg(root), root, square), half, root);
     llvm::Value *isZero = b.CreateFCmpOEQ(square, number(0));
     require(b.CreateOr(isZero, isWithin(square, 0x1p-100, 0x1p126)));
-    return b.CreateSelect(isZero, square, root); // −0, too, is its own
+    return b.CreateSelect(isZero, square, root); // √±0 = ±0
   }
 
   llvm::IRBuilder<> b;
   llvm::DenseMap<llvm::Value *, llvm::Value *> reciprocals;
 };
 
-/// What depends on the quotients of a stretch, in order.
+/// The instructions that depend on quotients of a stretch, in order.
 struct Dependents {
-  llvm::SmallVector<llvm::Instruction *> needed; ///< the quotients, and what leads from one to another
+  llvm::SmallVector<llvm::Instruction *> needed; ///< quotients, and instructions between them that later quotients need
   llvm::SmallVector<llvm::Instruction *> others;
 };
 Dependents dependentsIn(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator last) {
@@ -135,7 +135,7 @@ Dependents dependentsIn(llvm::BasicBlock::iterator first, llvm::BasicBlock::iter
   return dependents;
 }
 
-/// Computes the quotients of [first, last) together, and goes on in a new block, which is returned.
+/// Computes the quotients of [first, last) together. Returns the new block with the rest of the instructions.
 llvm::BasicBlock *divideStretch(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator last) {
   llvm::BasicBlock *block = first->getParent();
   llvm::LLVMContext &context = block->getContext();
@@ -198,7 +198,7 @@ void divideTogether(llvm::Module &module) {
         } else if (last->isTerminator()) {
           break;
         } else {
-          first = std::next(last); // behind what ends the stretch, or a single quotient
+          first = std::next(last); // after the instruction that ends the stretch, or a single quotient
         }
       }
   }

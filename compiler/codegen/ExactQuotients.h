@@ -9,9 +9,9 @@ class Module;
 namespace tcc::codegen {
 
 /// Computes the f32 divisions and square roots of a block without branches, to the same bits. A card has no instruction
-/// for them: its assembler writes each as a branch to a routine for rare operands, over which it moves nothing, so that
-/// a thread waits out one division after the other. Here a block takes the steps for usual operands, all elements
-/// together; one branch behind them leads to a second copy, with the divisions as they were, if an operand was rare.
+/// for them: its assembler emits each with a branch to a routine for rare operands and moves no code across it, so the
+/// latencies of divisions add up. Here a block runs the steps for usual operands of several divisions together; if an
+/// operand was rare, one branch after them leads to a copy with the original divisions.
 void divideTogether(llvm::Module &module);
 
 } // namespace tcc::codegen

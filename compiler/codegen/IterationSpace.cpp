@@ -12,29 +12,28 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Elements that a tile is meant to visit: few enough to balance a hundred workers. A worker takes several tiles at a
-/// time, so small tiles cost few workers nothing. A kernel of at most kElementsOfOneTile is one tile: to wake a second
-/// worker would take longer.
+/// Target size of a tile in elements: small enough to balance a hundred workers. A worker takes several tiles at a
+/// time, so small tiles cost nothing with few workers. A kernel of at most kElementsOfOneTile is one tile: waking a
+/// second worker would take longer.
 constexpr int64_t kElementsPerTile = 4096, kElementsOfOneTile = 32768;
 constexpr int64_t kMostTiles = 1024;
 /// Rows of a pure elementwise kernel longer than this are cut into blocks of it.
 constexpr int64_t kLongestLaneBlock = 4096;
-/// Units that a reduction with parallel lanes is cut into, where rows alone are fewer; sums of a unit at most.
+/// A reduction with parallel lanes and few rows is cut into this many units; most sums of a unit.
 constexpr int64_t kReductionUnits = 16, kMostSums = 2048;
-/// The same for warps: eight elements a thread, once all warps have some.
+/// The same for warps: eight elements per thread, once all warps are busy.
 constexpr int64_t kElementsPerWarpTile = 256, kLongestWarpBlock = 256, kMostWarpTiles = 1 << 20;
-/// Columns that a thread sums up at a time at most, while so many warps have some.
+/// Most columns that a thread sums up at a time, as long as this many warps are busy.
 constexpr int64_t kMostColumns = 4, kFewestWarps = 1024;
-/// Operations for each element from which on memory no longer limits a reduction: its sums stay in registers.
+/// Operations per element from which a reduction is compute-bound: its sums then stay in registers.
 constexpr double kLongBody = 24;
 
 ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
 
-/// Elements side by side that a thread takes at a time at most.
+/// Most neighbouring elements that a thread processes at a time.
 constexpr int64_t kMostNeighbours = 8;
 
-/// Elements of a tensor along the lanes, of which groups of neighbours are to be whole; 1 where they are not side by
-/// side.
+/// Extent of a tensor along the lanes, which groups of neighbours have to divide; 1 if lanes are not contiguous in it.
 int64_t rowOf(ArrayRef<int64_t> shape, const IterationSpace &space) {
   if (shape.size() != space.dims.size()) { // broadcast, right-aligned
     while (!shape.empty() && shape.back() == 1)
@@ -47,13 +46,13 @@ int64_t rowOf(ArrayRef<int64_t> shape, const IterationSpace &space) {
   return shape[space.laneDim] == 1 ? kMostNeighbours : shape[space.laneDim];
 }
 
-/// The lanes' dimension of a value that is right-aligned with the space; none where it has fewer dimensions.
+/// The lanes' dimension of a value that is right-aligned with the space; none if it has too few dimensions.
 std::optional<unsigned> laneDimOf(Value value, const IterationSpace &space) {
   const size_t rank = shapeOf(value).size(), fromEnd = space.dims.size() - space.laneDim;
   return rank >= fromEnd ? std::optional(unsigned(rank - fromEnd)) : std::nullopt;
 }
 
-/// Does the op read one element of this operand for all of its lanes, such as the number of the row that it looks up?
+/// Does the op read one element of this operand for all of its lanes, such as the row number of a lookup?
 bool readsOne(OpOperand &use, const IterationSpace &space) {
   auto fusible = dyn_cast<train::Fusible>(use.getOwner());
   const AffineMap map = fusible ? fusible.getOperandMap(use.getOperandNumber()) : AffineMap();
@@ -72,8 +71,8 @@ bool keepsNeighbours(Operation &op, const IterationSpace &space, int64_t count) 
          });
 }
 
-/// Elements side by side that a thread takes at a time: those of 16 bytes of the narrowest tensor, as far as rows are a
-/// multiple of them. 1 where some op reads its operand in another order.
+/// Number of neighbouring elements that a thread processes at a time: 16 bytes of the narrowest tensor, or less so that
+/// it divides all rows. 1 if some op reads its operand in another order.
 int64_t neighboursOf(Block &body, const IterationSpace &space) {
   int64_t count = kMostNeighbours, narrowest = 8;
   auto suits = [&](Value value) {
@@ -96,7 +95,7 @@ int64_t neighboursOf(Block &body, const IterationSpace &space) {
   return std::max<int64_t>(1, std::min(count, target::kAccessBytes / narrowest));
 }
 
-/// Is one dimension alone reduced, of those with more than one element?
+/// Is exactly one dimension with more than one element reduced?
 bool oneLoop(const IterationSpace &space) {
   int64_t loops = 0;
   for (auto [extent, reduced] : llvm::zip_equal(space.dims, space.reduced))
@@ -222,7 +221,7 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
         if (laneExtent % (space.lanes * count) == 0 && rows * (laneExtent / (space.lanes * count)) >= kFewestWarps)
           space.columns = count;
     space.laneBlock *= space.columns;
-    // One dimension of rows, in equal parts, and no lane without a column: all threads meet.
+    // Only with one dimension of rows, equal parts, and a column for every lane: all threads must reach the barriers.
     if (model.warps() && space.lanes > 1 && laneExtent % space.laneBlock == 0 && oneLoop(space))
       space.rowWarps = model.warpsOfColumns(rows * laneExtent / space.lanes, elements / rows / laneExtent);
   } else {
@@ -234,7 +233,7 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   int64_t perUnit = std::max<int64_t>(1, space.units ? elements / space.units : 1);
   const std::optional<int64_t> tile = fused.getTileElements();
   if (tile && !model.warps()) {
-    space.laneBlock = laneExtent; // whole rows, of which a tile has some
+    space.laneBlock = laneExtent; // a tile is some whole rows
     space.units = rows;
     space.rowWarps = 1;
     space.unitsPerTile = *tile / (elements / rows);
@@ -244,8 +243,8 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
                     : elements <= kElementsOfOneTile ? kElementsOfOneTile
                                                      : kElementsPerTile;
   int64_t most = model.warps() ? kMostWarpTiles : kMostTiles;
-  // A warp's units run one after another, each as long as memory and shuffles take to answer: none waits while a card
-  // has warps left.
+  // A warp's units run one after another, each bound by the latency of memory and shuffles. So a warp gets several only
+  // if the card has no idle warps.
   int64_t together = perTile / perUnit;
   if (model.warps())
     together = std::min(together, space.units / model.residentWarps());

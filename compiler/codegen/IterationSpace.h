@@ -9,12 +9,11 @@
 //   lanes are parallel      for row, lane block: for level: for reduced: for lanes: accumulate; outputs
 //
 // In the last case sums of one vector are in registers, those of a longer block in memory, so that operands are read
-// in memory order. A warp keeps its sums in registers always, and its units and tiles are smaller: a GPU has thousands
-// of warps to feed, and its caches, not its prefetchers, make up for the order. Where they are too few, a block of
-// several warps reduces a row together, or the columns of one warp, a part of their rows each.
+// in memory order. A warp always keeps its sums in registers, and its units and tiles are smaller: a GPU has thousands
+// of warps to feed, and its caches, not its prefetchers, compensate for the order. If units are too few, a block of
+// several warps reduces a row together, or the columns of one warp, with a part of their rows each.
 //
-// The tree of a reduction follows from its own shape and the machine level: it does not depend on what it is fused
-// with.
+// The tree of a reduction follows from its own shape and the machine level, not from the ops it is fused with.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_ITERATIONSPACE_H
@@ -37,11 +36,11 @@ struct IterationSpace {
   int64_t laneBlock = 1; ///< lanes' extent that one unit covers
   int64_t units = 1;     ///< independent pieces of work: rows × lane blocks
   int64_t unitsPerTile = 1;
-  int64_t neighbours = 1; ///< elements side by side that a thread of a warp takes at a time: one access of up to 16 bytes
-  int64_t columns = 1;    ///< side by side that a thread of a warp sums up where lanes are parallel
-  int64_t rowWarps = 1;   ///< of a block, each of which sums up a part of the same columns' rows
-  int64_t sliceTiles = 0; ///< of warps behind a product: that cover the rows of a slice; 0: the kernel has no slices
-  int64_t groupElements = 0; ///< likewise: that the fewest tiles cover that end with a row
+  int64_t neighbours = 1; ///< contiguous elements that a warp's thread takes at a time: an access of up to 16 bytes
+  int64_t columns = 1;    ///< neighbouring columns that a warp's thread sums up, if lanes are parallel
+  int64_t rowWarps = 1;   ///< warps of a block, each of which sums up a part of the rows of the same columns
+  int64_t sliceTiles = 0; ///< for warps after a product: tiles of one slice of rows; 0: the kernel has no slices
+  int64_t groupElements = 0; ///< likewise: elements of the smallest group of tiles that ends with a row
 
   bool sumsInMemory() const { return !levels.empty() && !reduced[laneDim] && laneBlock > lanes * columns; }
   bool lanesReduced() const { return !levels.empty() && reduced[laneDim]; }
@@ -49,7 +48,7 @@ struct IterationSpace {
   int64_t threads() const { return lanes * rowWarps; }
   int64_t tiles() const { return (units + unitsPerTile - 1) / unitsPerTile; }
   int64_t laneBlocks() const { return reduced[laneDim] ? 1 : (dims[laneDim] + laneBlock - 1) / laneBlock; }
-  /// The level whose loops a value can be computed in: the number of levels below it.
+  /// The first level in whose loops a value can be computed: the number of levels that it needs.
   unsigned levelOf(mlir::Value value) const;
   /// True if a value of this shape is one element per row.
   bool isRowShape(llvm::ArrayRef<int64_t> shape) const;

@@ -36,8 +36,8 @@ public:
         nothing(LLVM::LLVMVoidType::get(context)), inputs(fused.getInputs().size()),
         results(fused.getResults().size()) {}
 
-  /// A function that a worker calls with a range of tiles. Its body takes each pointer as an argument of its own: what
-  /// cannot overlap the outputs says so.
+  /// Emits a function that a worker calls with a range of tiles. Its body is a function with one argument for each
+  /// pointer, so that pointers that cannot alias outputs can be marked noalias.
   LogicalResult emitForWorkers() {
     Type pointer = LLVM::LLVMPointerType::get(context);
     SmallVector<Type> bodyTypes(inputs + results, pointer);
@@ -72,8 +72,8 @@ public:
     return success();
   }
 
-  /// A kernel of a GPU (KernelAbi.h): warps, or single threads where the loops are the op's own, take tiles in strides
-  /// of the grid; behind a product from the slice's first one on.
+  /// Emits a kernel of a GPU (KernelAbi.h): warps, or single threads if an op emits its own loops, process tiles in
+  /// strides of the grid; after a product, from the slice's first tile on.
   LogicalResult emitForWarps(const KernelWork &work) {
     Type pointer = LLVM::LLVMPointerType::get(context, kGlobalMemory);
     SmallVector<Type> types(inputs + results, pointer);
@@ -82,7 +82,7 @@ public:
     if (slices)
       types.push_back(i64);
     auto function = LLVM::LLVMFuncOp::create(b, loc, symbol, LLVM::LLVMFunctionType::get(nothing, types));
-    // While the threads of a large block wait for each other, those of another one have to work.
+    // While the threads of a large block wait at a barrier, another resident block can work.
     const int64_t blocks = model.grid.residentThreads / work.gridThreads;
     setKernelAttributes(b, function, work.gridThreads,
                         work.waits && work.gridThreads > model.grid.blockThreads ? blocks : 1);
@@ -116,8 +116,8 @@ public:
     return success();
   }
 
-  /// The same as a function that a kernel of several programs inlines: it takes the pointers, the number of the block
-  /// among this kernel's own, and how many these are.
+  /// Emits the same as a function to be inlined into a kernel of several programs: its arguments are the pointers, the
+  /// number of the block among this program's blocks, and their count.
   FailureOr<LLVM::LLVMFuncOp> emitForBlocks(const KernelWork &work) {
     Type pointer = LLVM::LLVMPointerType::get(context, kGlobalMemory);
     SmallVector<Type> types(inputs + results, pointer);
@@ -142,8 +142,8 @@ public:
     return function;
   }
 
-  /// The alignment of an operand that code relies on. LLVM reads a whole vector of known alignment where a part of it
-  /// is wanted: so none is known that reaches over an operand's end, and none where loops of an op's own mask vectors.
+  /// The alignment of an operand that code may assume. LLVM reads a whole aligned vector even if only a part is needed:
+  /// so do not claim one that exceeds an operand's end, or any if an op's own loops mask vectors.
   int64_t alignmentOf(unsigned operand) {
     Type type = operand < inputs ? fused.getBody().front().getArgument(operand).getType()
                                  : yielded()[operand - inputs].getType();
@@ -153,7 +153,7 @@ public:
     return bytes;
   }
 
-  /// `residentBlocks`: that the card's assembler shall leave registers for, on one multiprocessor.
+  /// `residentBlocks`: blocks per multiprocessor for which the card's assembler has to leave registers.
   static void setKernelAttributes(OpBuilder &b, LLVM::LLVMFuncOp function, uint32_t threads,
                                   int64_t residentBlocks = 1) {
     function.setCConv(LLVM::CConv::PTX_Kernel);
@@ -174,7 +174,7 @@ private:
   void setWorkerAttributes(LLVM::LLVMFuncOp function, bool inlined) {
     SmallVector<Attribute> attributes{
         b.getStringAttr("nounwind"), b.getStringAttr("no-builtins"),
-        // Without one the stack cannot be aligned for spills, and every spilled vector crosses a cache line.
+        // Without a frame pointer the stack cannot be realigned, and every spilled vector would cross a cache line.
         b.getArrayAttr({b.getStringAttr("frame-pointer"), b.getStringAttr("all")}),
         b.getArrayAttr({b.getStringAttr("prefer-vector-width"), b.getStringAttr("512")}),
         b.getArrayAttr({b.getStringAttr("min-legal-vector-width"), b.getStringAttr("512")})};
@@ -183,7 +183,7 @@ private:
     function.setPassthroughAttr(b.getArrayAttr(attributes));
   }
 
-  /// Operands that no result may overwrite.
+  /// Marks operands that no result may overwrite as noalias.
   void markDistinct(LLVM::LLVMFuncOp function) {
     SmallVector<bool> mayOverlap(inputs, false);
     for (auto [operand, result] : original.getInPlacePairs())
@@ -193,7 +193,7 @@ private:
         function.setArgAttr(i, LLVM::LLVMDialect::getNoAliasAttrName(), b.getUnitAttr());
   }
 
-  /// Tiles [begin, end) in steps of `step`. The first arguments of `entry` are the pointers.
+  /// Emits the loop over tiles [begin, end) in steps of `step`. The first arguments of `entry` are the pointers.
   LogicalResult emitTiles(Block *entry, Value scratch, Value begin, Value end, Value step, Value thread) {
     Block &region = fused.getBody().front();
     SmallVector<Memory> outputs;
@@ -245,7 +245,7 @@ private:
     return success();
   }
 
-  /// Do the op's loops address a tensor by this layout, which is inside the memory that the kernel declares?
+  /// Can the op's loops address a tensor by this layout, and is it inside the memory that the kernel declares?
   static bool follows(train::LoopKernel kernel, bool isResult, unsigned number, Value tensor,
                       const train::StridedLayout &layout, RankedTensorType memory) {
     ArrayRef<int64_t> shape = cast<RankedTensorType>(tensor.getType()).getShape();
@@ -261,7 +261,7 @@ private:
     body(loop.getInductionVar());
   }
 
-  train::FusedOp original, fused; ///< as asked for, and with merged dimensions
+  train::FusedOp original, fused; ///< as requested, and with merged dimensions
   StringRef symbol;
   const target::CodeModel &model;
   MLIRContext *context;
@@ -298,7 +298,7 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
   if (!alone && loops)
     lanes = plan::kWarpThreads * loops.getTileWarps();
   work.tileThreads = alone ? 1 : uint32_t(lanes);
-  // Several warps that share a tile are a block, whose barriers they meet at.
+  // Several warps that share a tile form a block, whose barriers synchronise them.
   work.gridThreads = alone                        ? uint32_t(grid.loopBlockThreads)
                      : lanes > plan::kWarpThreads ? work.tileThreads
                                                   : uint32_t(grid.blockThreads);
@@ -349,7 +349,7 @@ LogicalResult emitJoined(ArrayRef<JoinedProgram> programs, StringRef symbol, Mod
     const std::string name = (symbol + "_" + Twine(number)).str();
     KernelBuilder builder(fused, scratch.copy, name, module, model);
     const KernelWork work = workOf(fused, model, all.gridThreads);
-    // Threads that share a tile meet at barriers of the block.
+    // Threads that share a tile use the barriers of the block.
     if (work.tileThreads > plan::kWarpThreads && work.tileThreads != all.gridThreads)
       return fused->emitError("shares a launch of blocks of ") << all.gridThreads << " threads";
     FailureOr<LLVM::LLVMFuncOp> function = builder.emitForBlocks(work);
@@ -379,7 +379,7 @@ LogicalResult emitJoined(ArrayRef<JoinedProgram> programs, StringRef symbol, Mod
   for (Part &part : parts) {
     const int64_t blocks = part.count * part.blocks, operands = int64_t(part.alignments.size());
     Value own = arith::SubIOp::create(b, loc, block, constant(firstBlock));
-    // One comparison without sign: a block of an earlier program is a large number.
+    // One unsigned comparison suffices: blocks of earlier programs wrap to large numbers.
     Value isOwn = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult, own, constant(blocks));
     auto branch = scf::IfOp::create(b, loc, isOwn, /*withElse=*/false);
     OpBuilder::InsertionGuard guard(b);
@@ -392,7 +392,7 @@ LogicalResult emitJoined(ArrayRef<JoinedProgram> programs, StringRef symbol, Mod
       Value at = arith::AddIOp::create(b, loc, first, constant(firstPointer + int64_t(operand)));
       Value slot = LLVM::GEPOp::create(b, loc, generic, i64, table, ValueRange{at});
       Value address = LLVM::LoadOp::create(b, loc, i64, slot);
-      // What is known of a parameter has to be seen here: LLVM joins accesses only where it knows their alignment.
+      // Make the alignment of the loaded pointer visible: LLVM joins accesses only if it knows their alignment.
       address = arith::AndIOp::create(b, loc, address, constant(-alignment));
       arguments.push_back(LLVM::IntToPtrOp::create(b, loc, global, address));
     }

@@ -22,7 +22,7 @@ namespace tcc::codegen {
 mlir::LogicalResult emitKernel(train::FusedOp fused, llvm::StringRef symbol, mlir::ModuleOp module,
                                const target::CodeModel &model);
 
-/// Kernels of a launch with one text, side by side; `fused` is one of them.
+/// Consecutive kernels of a launch with equal code; `fused` is one of them.
 struct JoinedProgram {
   train::FusedOp fused;
   int64_t count = 1;
@@ -32,26 +32,26 @@ struct JoinedProgram {
 mlir::LogicalResult emitJoined(llvm::ArrayRef<JoinedProgram> programs, llvm::StringRef symbol, mlir::ModuleOp module,
                                const target::CodeModel &model);
 
-/// Merges the dimensions that a kernel may walk as one, in place: the inner types of `fused` change, its operands' and
-/// results' do not. Regions that walk memory alike become equal.
+/// Merges dimensions that a kernel may loop over as one, in place: the inner types of `fused` change, those of its
+/// operands and results do not. Regions with the same access patterns become equal.
 void mergeDims(train::FusedOp fused);
 
-/// How a kernel's work is cut; the grid is that of a kernel for warps, else 0.
+/// How a kernel's work is cut. The grid is 0 except for warps.
 struct KernelWork {
   int64_t tiles = 0;
-  uint32_t tileThreads = 0; ///< that share a tile
+  uint32_t tileThreads = 0; ///< threads that share a tile
   uint32_t gridBlocks = 0, gridThreads = 0; ///< of one slice behind a product
   int64_t groupElements = 0; ///< IterationSpace::groupElements
-  bool waits = false; ///< threads of a block wait for each other between walks over their row
+  bool waits = false; ///< threads of a block synchronise between passes over their row
 };
 
 /// The work of a kernel without emitting it.
 KernelWork workOf(train::FusedOp fused, const target::CodeModel &model);
-/// Of one that shares a launch of blocks of `blockThreads` threads.
+/// The same for a kernel that shares a launch of blocks of `blockThreads` threads.
 KernelWork workOf(train::FusedOp fused, const target::CodeModel &model, uint32_t blockThreads);
 
-/// The work of kernels that share a launch, all together: what one of their blocks does is a tile. Blocks have as many
-/// threads as those that share a tile of one of the kernels.
+/// The work of all kernels that share a launch: a tile is the work of one block. If threads of several warps share a
+/// tile of one of the kernels, these are the threads of a block.
 KernelWork workOf(llvm::ArrayRef<JoinedProgram> programs, const target::CodeModel &model);
 
 } // namespace tcc::codegen

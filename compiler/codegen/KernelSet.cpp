@@ -26,16 +26,16 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Kernels that share one LLVM module: enough to spread the fixed cost, few enough to compile in parallel. Where a module
-/// ends is decided by the kernels' own hashes, so that another kernel in the list changes one module and no others: a
-/// store of compiled modules stays of use.
+/// Mean number of kernels in an LLVM module: enough to amortise its fixed cost, few enough to compile in parallel. The
+/// kernels' own hashes decide where a module ends, so that a new kernel changes one module only: cached modules stay
+/// valid.
 constexpr uint64_t kKernelsPerModule = 6;
 constexpr size_t kMostKernelsPerModule = 12;
 
 std::string textOf(train::FusedOp fused) {
   std::string text;
   llvm::raw_string_ostream stream(text);
-  // Types of the operands and the region; attributes of the op itself (offsets, order) are not part of the kernel.
+  // The types of operands and the region. Attributes of the op itself (offsets, order) do not affect the kernel.
   for (BlockArgument argument : fused.getBody().front().getArguments())
     stream << argument.getType() << ";";
   if (std::optional<int64_t> tile = fused.getTileElements())
@@ -56,7 +56,7 @@ std::string textOf(train::FusedOp fused) {
 
 } // namespace
 
-/// Kernels that become one object.
+/// Kernels that are compiled to one object.
 struct KernelSet::Unit {
   std::vector<const std::pair<const std::string, Entry> *> kernels;
   Expected<std::string> object = error("internal error: a kernel was not compiled");
@@ -117,7 +117,7 @@ KernelSet::Kernel KernelSet::add(train::FusedOp fused) {
     Entry entry;
     entry.holder = std::make_unique<Block>();
     train::FusedOp copy = entry.fused = hold(fused, *entry.holder);
-    // Loops of an op's own are as much work as many others: two of them compile side by side.
+    // An op's own loops compile as long as many other kernels: end the module, so that two compile in parallel.
     entry.endsModule = bool(copy.getLoopKernel());
     const KernelWork work = entry.work = workOf(copy, model);
     known = insert(textOf(copy), std::move(entry), [&](StringRef symbol) { return signatureOf(copy, symbol, work); });
@@ -134,7 +134,7 @@ KernelSet::Kernel KernelSet::add(train::JoinedOp joined) {
   if (!known) {
     Entry entry;
     entry.holder = std::make_unique<Block>();
-    entry.endsModule = true; // as much work as many others, too
+    entry.endsModule = true; // also compiles as long as many other kernels
     std::string text, last;
     SmallVector<train::FusedOp> copies;
     for (train::FusedOp member : members) {

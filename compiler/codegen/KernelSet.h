@@ -1,7 +1,7 @@
 //===- KernelSet.h - the distinct kernels of a plan -------------*- C++ -*-===//
 //
-// Fused regions that are equal but for names and locations are one kernel: twelve layers, one kernel; so are those that
-// differ in dimensions a kernel walks as one (the update of a [768, 3072] and a [3072, 768] weight). Symbols follow from
+// Fused regions that differ only in names and locations are one kernel: twelve layers, one kernel. So are regions that
+// become equal when dimensions are merged (the update of a [768, 3072] and a [3072, 768] weight). Symbols follow from
 // the region's text, so they do not depend on the order of requests.
 //
 //===----------------------------------------------------------------------===//
@@ -35,7 +35,7 @@ class KernelSet {
 public:
   /// `store`, if given, caches the code of kernels.
   explicit KernelSet(target::CodeModel model, Profile *profile = nullptr, cache::ContentStore *store = nullptr);
-  /// Ends background compilation whose result was not collected.
+  /// Stops background compilation whose result was not collected.
   ~KernelSet();
 
   struct Kernel {
@@ -44,14 +44,14 @@ public:
   };
   /// The kernel of a region, added if it is new.
   Kernel add(train::FusedOp fused);
-  /// The one kernel of regions that share a launch.
+  /// The kernel of regions that share a launch, added if it is new.
   Kernel add(train::JoinedOp joined);
 
-  /// Begins to compile what was added so far, in the background. The set reads copies of its own, so the program may be
-  /// changed meanwhile. Kernels that lose their last reader stay in the code.
+  /// Starts compiling the kernels added so far, in the background. The set has its own copies of regions, so the
+  /// program may change meanwhile. Kernels that the program no longer uses stay in the code.
   void start();
 
-  /// Compiles all kernels, in parallel, into one shared object, or for warps one text of PTX; empty where there are none.
+  /// Compiles all kernels, in parallel, into one shared object, or for warps one text of PTX; empty if there are none.
   /// Error: a diagnostic was emitted, or an internal one.
   Expected<std::string> compile();
 
@@ -74,7 +74,7 @@ private:
   };
   /// A copy of a region with merged dimensions, in a holder.
   static train::FusedOp hold(train::FusedOp fused, mlir::Block &holder);
-  /// Adds what a text stands for; `entry` has all but its symbol and signature.
+  /// Adds the kernel of a text; `entry` is complete except for its symbol and signature.
   Entry *insert(std::string text, Entry entry, llvm::function_ref<plan::KernelSignature(llvm::StringRef symbol)> sign);
   struct Unit;
   struct Batch;
@@ -85,7 +85,7 @@ private:
   Profile *profile;
   cache::ContentStore *store;
   std::map<std::string, Entry> kernels; ///< by text, dimensions merged
-  std::map<std::string, Entry *> asked; ///< by the text of the region as it was
+  std::map<std::string, Entry *> asked; ///< by the text of the region before merging
   std::vector<std::unique_ptr<Batch>> batches;
 };
 

@@ -11,7 +11,7 @@ namespace tcc::codegen {
 /// the kernel's pointers, the scratch of its loops, and the operand pairs whose pointers may be equal.
 plan::KernelSignature signatureOf(train::FusedOp fused, llvm::StringRef symbol, const KernelWork &work);
 
-/// Of kernels that share a launch, one after the other.
+/// The signatures of kernels that share a launch, concatenated.
 plan::KernelSignature signatureOf(llvm::ArrayRef<train::FusedOp> members, llvm::StringRef symbol,
                                   const KernelWork &work);
 

@@ -1,4 +1,4 @@
-//===- LoadsFirst.cpp - loads in flight together --------------------------===//
+//===- LoadsFirst.cpp - hoist loads in a block ----------------------------===//
 #include "compiler/codegen/LoadsFirst.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -14,14 +14,14 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Words of registers that loads may hold at a time: more of them would cost warps.
+/// Most registers (words) for hoisted loads: more would reduce the number of resident warps.
 constexpr unsigned kMostWords = 64;
 
-/// More loads than that, as those of a column's rows, the card's assembler would spread among the additions to save
-/// registers.
+/// With more loads than this, such as those of a column's rows, the card's assembler would move them back between the
+/// additions to save registers.
 constexpr size_t kMostUnheld = 8;
 
-/// Nothing moves across it: it writes, or other threads take part.
+/// True for instructions that nothing moves across: they write memory or involve other threads.
 bool isFence(const llvm::Instruction &instruction) {
   if (auto *intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction))
     return intrinsic->mayHaveSideEffects() || intrinsic->isConvergent();
@@ -76,8 +76,9 @@ llvm::Type *asRegisters(llvm::Type *type) {
              : nullptr;
 }
 
-/// Makes what was loaded available only once all of it is, by assembly without an instruction. The back end would order
-/// loads by their uses, and the card's assembler writes a division as a branch, which it moves no load over.
+/// Ties loaded values together by an empty inline assembly, so that none is available before all are. Else the back end
+/// would order loads by their uses, and the card's assembler emits a division as a branch, across which it moves no
+/// load.
 void holdTogether(llvm::ArrayRef<llvm::LoadInst *> loads) {
   llvm::SmallVector<llvm::Type *> types;
   llvm::SmallVector<llvm::Value *> values;
@@ -91,7 +92,7 @@ void holdTogether(llvm::ArrayRef<llvm::LoadInst *> loads) {
   };
   struct Held {
     llvm::LoadInst *load;
-    llvm::SmallVector<llvm::Instruction *> own; ///< that read the load itself
+    llvm::SmallVector<llvm::Instruction *> own; ///< instructions that keep reading the load itself
     unsigned first = 0;
   };
   llvm::SmallVector<Held> all;
@@ -133,7 +134,7 @@ void holdTogether(llvm::ArrayRef<llvm::LoadInst *> loads) {
   }
 }
 
-/// [first, last) has no fence.
+/// Hoists the loads of [first, last), which has no fence.
 void moveInStretch(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator last) {
   llvm::DenseMap<llvm::Instruction *, unsigned> stretch;
   llvm::SmallVector<llvm::LoadInst *> loads;
@@ -160,7 +161,7 @@ void moveInStretch(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator 
     else
       moved = std::move(before);
   }
-  // Order follows the block's, so that each stays behind its operands.
+  // Keep the block's order, so that each instruction stays after its operands.
   llvm::sort(order, [&](llvm::Instruction *a, llvm::Instruction *b) { return stretch[a] < stretch[b]; });
   llvm::Instruction *front = &*first;
   for (llvm::Instruction *instruction : order) {
@@ -170,7 +171,7 @@ void moveInStretch(llvm::BasicBlock::iterator first, llvm::BasicBlock::iterator 
     }
     instruction->moveBefore(front->getIterator());
   }
-  // A load whose address needs another load stays outside.
+  // A load that another hoisted address depends on cannot be tied.
   llvm::SmallVector<llvm::LoadInst *> held;
   for (llvm::Instruction *instruction : order)
     if (auto *load = llvm::dyn_cast<llvm::LoadInst>(instruction);

@@ -1,4 +1,4 @@
-//===- LoadsFirst.h - loads in flight together ------------------*- C++ -*-===//
+//===- LoadsFirst.h - hoist loads in a block --------------------*- C++ -*-===//
 #ifndef TCC_CODEGEN_LOADSFIRST_H
 #define TCC_CODEGEN_LOADSFIRST_H
 
@@ -8,9 +8,9 @@ class Module;
 
 namespace tcc::codegen {
 
-/// Moves loads, and what their addresses need, ahead of the arithmetic in their block, but for what writes memory or is
-/// a call. A card's thread runs its instructions in order and waits where a value is first used: loads between the
-/// computations of other elements, which divisions cut into branches, would be in flight one at a time.
+/// Hoists loads and their address arithmetic above other arithmetic in their block, but not across writes or calls. A
+/// card's thread runs in order and stalls at the first use of a value: loads between the computations of other
+/// elements, which divisions split into branches, would be in flight one at a time.
 void moveLoadsFirst(llvm::Module &module);
 
 } // namespace tcc::codegen

@@ -16,7 +16,7 @@ namespace tcc::codegen {
 
 namespace {
 
-/// The memory as one dimension, so that a linear index is its coordinate.
+/// The memory with one dimension, so that a linear index is a coordinate.
 Memory flat(const Memory &memory) {
   return {memory.pointer,
           RankedTensorType::get({std::max<int64_t>(2, memory.type.getNumElements())}, memory.type.getElementType())};
@@ -47,7 +47,7 @@ void LoopEmitter::store(unsigned result, Value index, Value value, Value active)
   write(results[result].memory, index, value, active);
 }
 
-/// How large it is does not matter here: its kernel asked for it.
+/// The scratch as an unbounded array: the kernel has declared its size.
 Memory LoopEmitter::scratchOf(Type element) const {
   return {scratch, RankedTensorType::get({int64_t(1) << 40}, element)};
 }
@@ -144,7 +144,7 @@ void LoopEmitter::touch(const Memory &memory, Value index, bool forWriting) {
 
 void LoopEmitter::runRegion(train::FusedOp region, ArrayRef<train::BodyPlace> inputs,
                             ArrayRef<train::BodyPlace> results) {
-  // A thread runs the tiles of a vector's nest.
+  // A GPU thread runs a region with the loop nest of vectors.
   target::CodeModel ofThread = model;
   ofThread.lanes = target::Lanes::Vector;
   ofThread.vectorLanes = model.threadLanes();

@@ -13,8 +13,8 @@ struct PlacedMemory {
   train::StridedLayout layout;
 };
 
-/// Elements at linear indices, masked vectors. A thread of a GPU runs the same loops with short vectors, which LLVM
-/// takes apart.
+/// Accesses elements at linear indices by masked vectors. A thread of a GPU runs the same loops with short vectors,
+/// which LLVM scalarises.
 class LoopEmitter : public train::LoopBuilder {
 public:
   LoopEmitter(mlir::OpBuilder &builder, mlir::Location loc, llvm::ArrayRef<PlacedMemory> operands,

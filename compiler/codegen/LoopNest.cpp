@@ -61,7 +61,7 @@ void Nest::emitTile(Value tile) {
 }
 
 int64_t Nest::rowsTogether() {
-  constexpr int64_t kLoads = 16; // of all rows
+  constexpr int64_t kLoads = 16; // in flight for all rows together
   if (!space.lanesReduced() || space.lanes != kWarp || !isStraight())
     return 1;
   const int64_t loads = llvm::divideCeil(space.dims[space.laneDim], space.lanes) * std::max<int64_t>(1, fullOperands());
@@ -295,7 +295,7 @@ SmallVector<Value> Nest::overReduced(unsigned dim, SmallVector<Value> carried,
     ++dim;
   if (dim == space.dims.size())
     return body(carried);
-  // Vectors that one round adds up.
+  // Number of vectors that one iteration adds.
   int64_t inside = space.lanesReduced() ? (space.dims[space.laneDim] + space.lanes - 1) / space.lanes : 1;
   for (unsigned inner = dim + 1; inner < space.dims.size(); ++inner)
     if (isLooped(inner))

@@ -1,4 +1,4 @@
-//===- MergeDims.cpp - merge adjacent dimensions that operands walk alike -===//
+//===- MergeDims.cpp - merge adjacent dimensions of kernels ---------------===//
 #include "compiler/codegen/KernelEmitter.h"
 
 using namespace mlir;
@@ -7,9 +7,9 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Where adjacent dimensions can be walked as one: an elementwise region over [4, 64, 768] whose operands are all dense
-/// or all repeated there is a region over [256, 768]. Only for regions without reductions, whose tree would change.
-/// Rewrites the clone's types; memory does not change.
+/// Merges adjacent dimensions in which every operand is dense or every operand broadcast: an elementwise region over
+/// [4, 64, 768] becomes one over [256, 768]. Not for reductions, whose tree would change. Rewrites the clone's types;
+/// memory does not change.
 void collapseDims(train::FusedOp fused) {
   Block &body = fused.getBody().front();
   auto shapeOf = [](Value value) { return cast<RankedTensorType>(value.getType()).getShape(); };
@@ -38,9 +38,9 @@ void collapseDims(train::FusedOp fused) {
                       cast<RankedTensorType>(broadcast.getInput().getType()).getRank() <= 1))
       continue;
     if (isa<train::RandomOp>(op) && shapeOf(op.getResult(0)) == ArrayRef<int64_t>(shape))
-      continue; // drawn by the row-major index, which merging leaves alone
+      continue; // depends on the row-major index, which merging preserves
     if (isa<train::SliceOp>(op) && isSmall(op.getResult(0)))
-      continue; // a scalar out of the block of scalars
+      continue; // an element of the block of scalars
     if (!broadcast || !isa<BlockArgument>(broadcast.getInput()) || !broadcast.getInput().hasOneUse() ||
         shapeOf(op.getResult(0)) != ArrayRef<int64_t>(shape))
       return;
@@ -49,7 +49,7 @@ void collapseDims(train::FusedOp fused) {
       int64_t lead = shape.size() - from.size();
       return int64_t(dim) < lead || from[dim - lead] == 1;
     };
-    // Dimensions of extent 1 go either way: what counts is the nearest dimension before them.
+    // Dimensions of extent 1 merge with any: compare with the nearest longer dimension before.
     std::optional<bool> before;
     for (size_t dim = 0; dim < shape.size(); ++dim) {
       if (shape[dim] == 1)
@@ -88,7 +88,7 @@ void collapseDims(train::FusedOp fused) {
     values.push_back(argument);
   for (Operation &op : body.without_terminator())
     llvm::append_range(values, op.getResults());
-  // Constants carry their type in the attribute as well.
+  // The attribute of a constant has the type, too.
   for (Value value : values) {
     auto type = cast<RankedTensorType>(value.getType());
     if (type.getShape() != ArrayRef<int64_t>(shape))
@@ -104,7 +104,7 @@ void collapseDims(train::FusedOp fused) {
 
 void mergeDims(train::FusedOp fused) {
   if (fused.getTileElements())
-    return; // its rows stand for those of a product
+    return; // its rows correspond to those of a product
   for (Operation &op : fused.getBody().front())
     if (isa<train::Reducible>(op) || isa<train::LoopKernel>(op))
       return;

@@ -11,7 +11,7 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Rows of a thread's columns that one round of its loop has in flight.
+/// Rows of a thread's columns in flight in one iteration of its loop.
 constexpr int64_t kRowsInFlight = 8;
 
 } // namespace
@@ -63,7 +63,7 @@ void Nest::emitLaneColumns(Value start) {
       llvm::copy(own, next.begin() + std::ptrdiff_t(column * reductions.size()));
       return next;
     };
-    // A thread's loop over rows has several of them in flight.
+    // One iteration of a thread's loop has several rows in flight.
     rowsOfLoop = thread ? kRowsInFlight : 1;
     SmallVector<Value> carried = overReduced(0, identities(reductions),
                                              [&](SmallVector<Value> values) { return visitRows(values, add, stored); });

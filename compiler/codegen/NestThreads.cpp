@@ -1,4 +1,4 @@
-//===- NestThreads.cpp - the elements that a thread of a warp takes -------===//
+//===- NestThreads.cpp - the elements of a warp's thread ------------------===//
 #include "compiler/codegen/Nest.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -10,12 +10,11 @@ namespace tcc::codegen {
 
 namespace {
 
-/// Rounds of a warp that are written one after another, without a loop: a thread's loads are then in flight together,
-/// and a row that several levels walk stays in registers. No more than registers hold: elements of a row, and
-/// operations.
+/// Limits of fully unrolled rounds of a warp: a thread's loads are then in flight together, and a row that several
+/// levels read stays in registers. The second and third limit loads and operations by the number of registers.
 constexpr int64_t kStraightRounds = 32, kStraightLoads = 96, kStraightOperations = 4096;
 
-/// Elements that one round of a thread's loop has in flight.
+/// Elements in flight in one iteration of a thread's loop.
 constexpr int64_t kLoadsInFlight = 32;
 
 } // namespace
@@ -47,7 +46,7 @@ void Nest::emitElementwise(Value start) {
     return emitElementwiseLoop(start);
   if (extent % block == 0)
     return emitStraight(start);
-  // The last block of a row is shorter.
+  // The last block of a row may be shorter.
   Value end = arith::AddIOp::create(b, loc, start, emitter.i64(block));
   Value whole = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::sle, end, emitter.i64(extent));
   auto branch = scf::IfOp::create(b, loc, whole, /*withElse=*/true);
@@ -98,7 +97,7 @@ void Nest::visitEach(size_t count, function_ref<void(size_t)> place, SmallVector
       place(i);
       elements.push_back(computeOutputs(stored));
     }
-    // One result after another: neighbours of one are stored together.
+    // Result by result, so that neighbouring elements of a result are stored together.
     const size_t results = count == 0 ? 0 : elements.front().size();
     for (size_t result = 0; result < results; ++result)
       for (size_t i = 0; i < count; ++i) {

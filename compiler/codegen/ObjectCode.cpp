@@ -62,7 +62,7 @@ std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const target::CodeModel &
   const llvm::Target *backend = llvm::TargetRegistry::lookupTarget(triple, problem);
   if (!backend)
     return nullptr;
-  // Product and sum are fused only where an op says so.
+  // Never contract products and sums, except by an op's explicit fma.
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   return std::unique_ptr<llvm::TargetMachine>(
@@ -70,19 +70,19 @@ std::unique_ptr<llvm::TargetMachine> makeTargetMachine(const target::CodeModel &
                                    llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
 }
 
-/// A kernel is a nest of vector loops already. What is left: inline its body, hoist loads and whatever else does not
-/// change, write out loops of a few rounds, compute nothing twice. LLVM's standard pipeline takes twice as long, and
-/// unrolls the vector loops, too, which spills registers: ResNet-50's kernels are a fifth slower for it.
+/// A kernel is already a nest of vector loops. This pipeline inlines its body, hoists invariant code, unrolls short
+/// loops and removes redundant computations. LLVM's standard pipeline takes twice as long, and also unrolls the vector
+/// loops, which spills registers: ResNet-50's kernels get a fifth slower.
 constexpr const char *kPipeline = "always-inline,function("
                                   "sroa,early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,"
                                   "loop-mssa(loop-rotate,licm),simplifycfg,loop(indvars,loop-unroll-full),"
                                   "sroa,gvn,instcombine<no-verify-fixpoint>,loop-mssa(licm),dse,simplifycfg,adce)";
 
-/// The back end joins neighbouring accesses as far as their alignment is known.
+/// The back end joins neighbouring accesses only if it knows their alignment.
 constexpr const char *kMoreForCards = ",function(infer-alignment)";
 
-/// Masked stores of one lane that is known become stores of one element. LLVM 22 does so too, but where the vector was
-/// narrowed before, it stores the element in its former width, over its neighbour.
+/// Replaces masked stores of a single constant lane by scalar stores. LLVM 22 does this, too, but if the vector was
+/// narrowed before, it stores the element in its former width and overwrites its neighbour.
 void storeSingleLanes(llvm::Module &module) {
   for (llvm::Function &function : module)
     for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
@@ -112,7 +112,7 @@ llvm::Value *lanesOf(llvm::IRBuilder<> &builder, llvm::Value *vector, unsigned f
   return builder.CreateShuffleVector(vector, llvm::createSequentialMask(first, count, 0));
 }
 
-/// True where a lane of a mask is false whatever the operands are.
+/// True if a lane of a mask is always false.
 bool isKnownFalse(const llvm::Value *mask, unsigned lane) {
   if (auto *constant = llvm::dyn_cast<llvm::Constant>(mask)) {
     const llvm::Constant *bit = constant->getAggregateElement(lane);
@@ -123,9 +123,9 @@ bool isKnownFalse(const llvm::Value *mask, unsigned lane) {
          (isKnownFalse(both->getOperand(0), lane) || isKnownFalse(both->getOperand(1), lane));
 }
 
-/// Masked loads and stores in pieces of one register, but for pieces without a lane. LLVM 22 splits them, too, but
-/// without AVX-512 it loads a piece whose mask folds to false as if it were true: beyond the end of an operand, and in
-/// place of the other value.
+/// Splits masked loads and stores into pieces of one register, and drops pieces without active lanes. LLVM 22 splits
+/// them, too, but without AVX-512 it loads a piece whose mask folds to false unmasked: it reads beyond the end of an
+/// operand and ignores the pass-through value.
 void splitMaskedAccesses(llvm::Module &module, unsigned registerBits) {
   for (llvm::Function &function : module)
     for (llvm::Instruction &instruction : llvm::make_early_inc_range(llvm::instructions(function))) {
@@ -165,14 +165,14 @@ void splitMaskedAccesses(llvm::Module &module, unsigned registerBits) {
     }
 }
 
-/// False where LLVM does not know the pipeline.
+/// False if LLVM cannot parse the pipeline.
 bool optimize(llvm::Module &module, llvm::TargetMachine &machine) {
   llvm::PassBuilder builder(&machine);
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager graphs;
   llvm::ModuleAnalysisManager modules;
-  // No loop may turn into a call of memset or memcpy: kernels import nothing.
+  // No loop may become a call of memset or memcpy: kernels import nothing.
   llvm::TargetLibraryInfoImpl library(llvm::Triple(module.getTargetTriple()));
   library.disableAllFunctions();
   functions.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
@@ -226,8 +226,8 @@ Expected<std::string> compileToObject(ModuleOp module, const std::string &name, 
   auto measure = [&](const char *part) { return Profile::part(profile, "codegen", part); };
   Profile::Span span = measure("lowering to the LLVM dialect");
   PassManager passes(module.getContext());
-  // The verifier would share the context's threads with the passes that plan memory, and wait for them; what is not
-  // lowered has no translation, which is an error below.
+  // The verifier would wait for the context's threads, which passes that plan memory use. An op that was not lowered
+  // has no translation, which is an error below.
   passes.enableVerifier(false);
   addLowering(passes);
   if (failed(passes.run(module)))

@@ -25,7 +25,8 @@ namespace tcc::codegen {
 void prepareLowering(mlir::MLIRContext &context);
 
 /// Lowers a module of kernels (scf, arith, math, vector and LLVM dialects) to a relocatable object for a
-/// processor, or to its part of a PTX text for warps. `name` stands for it in messages. May be called from several threads, with a module each.
+/// processor, or to its part of a PTX text for warps. `name` names it in messages. May be called from several threads,
+/// each with its own module.
 Expected<std::string> compileToObject(mlir::ModuleOp module, const std::string &name, const target::CodeModel &model,
                                             Profile *profile = nullptr);
 

@@ -1,4 +1,4 @@
-//===- PtxText.cpp - one PTX text of several ------------------------------===//
+//===- PtxText.cpp - join several PTX texts -------------------------------===//
 #include "compiler/codegen/PtxText.h"
 
 #include <sstream>

@@ -1,4 +1,4 @@
-//===- PtxText.h - one PTX text of several ----------------------*- C++ -*-===//
+//===- PtxText.h - join several PTX texts -----------------------*- C++ -*-===//
 #ifndef TCC_CODEGEN_PTXTEXT_H
 #define TCC_CODEGEN_PTXTEXT_H
 
@@ -9,8 +9,8 @@
 
 namespace tcc::codegen {
 
-/// Texts of LLVM's NVPTX back end as one: one header, all their entries, no comments and no empty lines. Error: texts
-/// with other headers than the first, a symbol that the text does not define (kernels call nothing).
+/// Joins texts of LLVM's NVPTX back end into one: one header, all entries, no comments and no empty lines. Error:
+/// headers that differ from the first, an undefined symbol (kernels call nothing).
 Expected<std::string> joinPtx(const std::vector<std::string> &texts);
 
 } // namespace tcc::codegen

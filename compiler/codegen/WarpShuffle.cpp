@@ -1,4 +1,4 @@
-//===- WarpShuffle.cpp - what the threads of a warp do together -----------===//
+//===- WarpShuffle.cpp - instructions of warps and blocks -----------------===//
 #include "compiler/codegen/WarpShuffle.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -25,7 +25,7 @@ Value shuffleWord(OpBuilder &b, Location loc, StringRef mode, Value bits, Value 
       .getResult(0);
 }
 
-/// Narrower values travel in the lower bits of a word, wider ones as two.
+/// Narrower values use the lower bits of a word, wider ones two words.
 Value shuffle(OpBuilder &b, Location loc, StringRef mode, Value value, Value operand) {
   Type type = value.getType(), i32 = b.getI32Type(), i64 = b.getI64Type();
   unsigned width = type.getIntOrFloatBitWidth();
@@ -100,7 +100,7 @@ Value roundToTf32(OpBuilder &b, Location loc, Value value) {
 }
 
 Value halvesOf(OpBuilder &b, Location loc, Value first, Value second, bool upper) {
-  // Bytes 0 to 3 are the first word's, 4 to 7 the second one's.
+  // Selectors 0 to 3 are bytes of the first word, 4 to 7 of the second.
   return LLVM::CallIntrinsicOp::create(b, loc, b.getI32Type(), b.getStringAttr("llvm.nvvm.prmt"),
                                        ValueRange{first, second, word(b, loc, upper ? 0x7632 : 0x5410)})
       .getResult(0);
@@ -133,7 +133,7 @@ Value sharedMemory(OpBuilder &b, Location loc, int64_t bytes) {
 }
 
 void copyAsynchronously(OpBuilder &b, Location loc, Value to, Value from, int64_t alignment, Value bytes) {
-  // Copies of 16 bytes need not go through the first-level cache, and shorter ones have to.
+  // Only copies of 16 bytes can bypass the first-level cache.
   const std::string name = llvm::formatv("llvm.nvvm.cp.async.{0}.shared.global.{1}{2}",
                                          alignment == kCopyBytes ? "cg" : "ca", alignment, bytes ? ".s" : "");
   auto at = [&](Value base, int64_t byte) {

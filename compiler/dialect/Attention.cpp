@@ -1,6 +1,6 @@
 //===- Attention.cpp - scaled dot-product attention -------------*- C++ -*-===//
 //
-// What attention is: its checks, its naive evaluators, its gradient. Its kernels are in AttentionKernel.cpp and
+// The semantics of attention: checks, naive evaluators and gradient. Its kernels are in AttentionKernel.cpp and
 // AttentionGradKernel.cpp.
 //
 //===----------------------------------------------------------------------===//
@@ -19,7 +19,7 @@ namespace {
 
 using Dims = llvm::SmallVector<int64_t>;
 
-/// Operations of one score beside its products: the online softmax, softcap, a random number.
+/// Operations per score besides the products: the online softmax, softcap, a random number.
 double operationsPerScore(const AttentionShape &s) { return 24 + (s.softcap > 0 ? 30 : 0) + (s.dropout > 0 ? 62 : 0); }
 
 LogicalResult verifyBroadcasts(Operation *op, Value value, const Dims &full, const char *what) {
@@ -35,7 +35,7 @@ LogicalResult verifyBroadcasts(Operation *op, Value value, const Dims &full, con
                                      << "x" << full[3] << ": four dimensions, each of them full or 1";
 }
 
-/// What both ops ask of their common operands and settings.
+/// Checks the operands and settings that both ops share.
 template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
   llvm::ArrayRef<int64_t> query = shapeOf(op.getQuery()), key = shapeOf(op.getKey()), value = shapeOf(op.getValue());
   if (query.size() != 4 || key.size() != 4 || value.size() != 4)
@@ -73,7 +73,7 @@ template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
   return success();
 }
 
-/// What has the output's shape and type, and what has one number a row.
+/// Checks `outputs`, which have the output's shape and type, and `rows`, with one number for each row of scores.
 template <typename OpTy> LogicalResult verifyOutputs(OpTy op, llvm::ArrayRef<Value> outputs, llvm::ArrayRef<Value> rows) {
   AttentionShape s = attentionShapeOf(op);
   for (Value output : outputs)
@@ -86,7 +86,7 @@ template <typename OpTy> LogicalResult verifyOutputs(OpTy op, llvm::ArrayRef<Val
   return success();
 }
 
-/// One score after another, in double.
+/// Computes scores one by one, in double.
 class NaiveScores {
 public:
   NaiveScores(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands) : s(s), operands(operands) {}
@@ -117,7 +117,7 @@ public:
   bool excluded(int64_t b, int64_t h, int64_t i, int64_t j) const {
     return j >= s.seenBy(i) || (!s.maskFill && masked(b, h, i, j));
   }
-  /// True where the score is maskFill.
+  /// True if the score is replaced by maskFill.
   bool filled(int64_t b, int64_t h, int64_t i, int64_t j) const { return s.maskFill && masked(b, h, i, j); }
   /// tanh of the raw score over the cap; 0 without one.
   double capped(int64_t b, int64_t h, int64_t i, int64_t j) const {
@@ -127,7 +127,7 @@ public:
     double x = filled(b, h, i, j) ? *s.maskFill : s.softcap > 0 ? s.softcap * capped(b, h, i, j) : raw(b, h, i, j);
     return s.bias >= 0 ? x + operands[s.bias].getDouble(broadcastIndex(s.biasShape, b, h, i, j)) : x;
   }
-  /// What dropout multiplies a weight with.
+  /// The factor by which dropout multiplies a weight.
   double kept(int64_t b, int64_t h, int64_t i, int64_t j) const {
     if (s.dropout <= 0)
       return 1;
@@ -166,7 +166,7 @@ private:
   llvm::ArrayRef<HostTensor> operands;
 };
 
-/// A weight times what dropout says; a dropped one is 0 whatever it was.
+/// A weight after dropout; a dropped one is 0, even if it was NaN or ∞.
 double dropped(double weight, double kept) { return kept == 0 ? 0 : weight * kept; }
 
 } // namespace
@@ -192,7 +192,7 @@ TileNumbers tileNumbersFor(Type element, bool tf32) {
 
 bool suitsTiles(TileNumbers numbers, int64_t depth, int64_t width) {
   const bool narrow = numbers == TileNumbers::BF16 || numbers == TileNumbers::F16;
-  // Words that a thread keeps of a row are as many for 256 numbers of 16 bits, 128 of TF32 and 64 pairs of TF32.
+  // A thread keeps equally many words of a row for 256 numbers of 16 bits, 128 of TF32 and 64 pairs of TF32.
   const int64_t most = narrow ? 256 : numbers == TileNumbers::TF32 ? 128 : 64;
   return numbers != TileNumbers::None && (!narrow || (depth % 2 == 0 && width % 2 == 0)) &&
          std::min(depth, width) > 0 && std::max(depth, width) <= most;
@@ -238,8 +238,9 @@ void AttentionOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
   evaluateAttention(attentionShapeOf(*this), operands, results);
 }
 
-/// What flows into logsumexp, g, adds g·p to the scores' gradient p∘(…− δ): it is taken off δ = Σ output·outputGrad, as
-/// one more feature: output g, outputGrad −1, value 0. What rounding takes from logsumexp has no gradient.
+/// The gradient g of logsumexp adds g·p to the scores' gradient p∘(…− δ). So it is subtracted from δ = Σ
+/// output·outputGrad by one more feature: output g, outputGrad −1, value 0. The rounding error of logsumexp has no
+/// gradient.
 void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                 llvm::SmallVectorImpl<Value> &gradients) {
   gradients.resize(getNumOperands());
@@ -335,7 +336,7 @@ void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> o
     double logsumexp = operands[s.logsumexp].getDouble(naive.rowIndex(b, h, i));
     double delta = s.delta >= 0 ? operands[s.delta].getDouble(naive.rowIndex(b, h, i)) : 0;
     const double rest = s.logsumexpRest >= 0 ? operands[s.logsumexpRest].getDouble(naive.rowIndex(b, h, i)) : 0;
-    if (logsumexp == -HUGE_VAL) // no key has a weight
+    if (logsumexp == -HUGE_VAL) // all weights of the row are 0
       logsumexp = HUGE_VAL;
     for (int64_t v = 0; s.output >= 0 && v < s.width; ++v) {
       int64_t at = naive.outputIndex(b, h, i, v);
@@ -356,7 +357,7 @@ void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> o
         sums[0][naive.queryIndex(b, h, i, d)] += rawGrad * naive.key(b, h, j, d);
         sums[1][naive.keyIndex(b, h, j, d)] += rawGrad * naive.query(b, h, i, d);
       }
-      if (results.size() > 3) // of every score, or summed to the bias's shape
+      if (results.size() > 3) // for every score, or summed to the bias's shape
         sums[3][naive.broadcastIndex(results[3].shape(), b, h, i, j)] += scoreGrad;
     }
   });
@@ -370,7 +371,7 @@ void AttentionGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mutabl
 }
 
 namespace {
-/// The scores' gradients are not written where nobody reads them: they would be all that is not linear in the sequence.
+/// Removes an unread biasGrad: it is the only result whose size is not linear in the sequence.
 struct DropUnreadBiasGrad : OpRewritePattern<AttentionGradOp> {
   using OpRewritePattern::OpRewritePattern;
   LogicalResult matchAndRewrite(AttentionGradOp op, PatternRewriter &rewriter) const override {

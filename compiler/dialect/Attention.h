@@ -18,24 +18,24 @@ inline constexpr llvm::StringLiteral kWordRows = "train.word_rows";
 inline constexpr llvm::StringLiteral kRowsKeepKeys = "train.rows_keep_keys";
 } // namespace names
 
-/// What warps multiply for heads of this type.
+/// The number type of products by warps for heads of this type.
 TileNumbers tileNumbersFor(mlir::Type element, bool tf32);
-/// True where warps multiply heads of so many features: rows are whole words, and sums fit into registers.
+/// True if warps can multiply heads with these features: rows are whole words, and sums fit into registers.
 bool suitsTiles(TileNumbers numbers, int64_t depth, int64_t width);
 
-/// What warps multiply for this attention or gradient; none where its heads do not suit them.
+/// The number type of products by warps for this attention or gradient; None if its heads do not suit warps.
 template <typename OpTy> TileNumbers tileNumbersOf(OpTy op) {
   const TileNumbers numbers = tileNumbersFor(elementTypeOf(op.getQuery()), op->hasAttr(names::kTf32Products));
   return suitsTiles(numbers, shapeOf(op.getQuery())[3], shapeOf(op.getValue())[3]) ? numbers : TileNumbers::None;
 }
 
-/// True for heads that a library's calls take.
+/// True for heads that a library's calls support.
 inline bool suitsCalls(int64_t depth, int64_t width) {
   constexpr int64_t kStep = 8, kMostFeatures = 128;
   return depth % kStep == 0 && width % kStep == 0 && std::min(depth, width) > 0 && std::max(depth, width) <= kMostFeatures;
 }
 
-/// Sizes and settings of attention and its gradient, and the numbers of their operands (−1: not there).
+/// Sizes and settings of attention and its gradient, and the numbers of their operands (−1: absent).
 struct AttentionShape {
   int64_t batch, heads, keyHeads, queries, keys, depth, width; ///< depth: of query and key; width: of value
   double scale, softcap, dropout;
@@ -44,13 +44,13 @@ struct AttentionShape {
   mlir::Type sumType; ///< f32, or f64 for f64
 
   int bias = -1, mask = -1, randomKey = -1, output = -1, delta = -1, logsumexp = -1, logsumexpRest = -1, outputGrad = -1;
-  llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: not there
+  llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: absent
   std::optional<double> maskFill = {};                       ///< of excluded scores; else they are −∞
 
-  /// Do the gradients of raw scores depend on more than the scale?
+  /// Is the derivative of a score by its raw score more than the scale?
   bool hasSlopes() const { return softcap > 0 || maskFill; }
   int64_t groupSize() const { return heads / keyHeads; }
-  /// Is the causal mask another than that of a square?
+  /// Is the causal mask's diagonal shifted?
   bool isShifted() const { return causal && causalOffset != 0; }
   /// Keys that query i may see.
   int64_t seenBy(int64_t i) const { return causal ? std::clamp<int64_t>(i + causalOffset + 1, 0, keys) : keys; }
@@ -63,7 +63,7 @@ struct AttentionShape {
   }
   /// A weight is kept if its 32 random bits are at least this: p·2^32.
   uint64_t dropThreshold() const { return uint64_t(std::llround(std::ldexp(dropout, 32))); }
-  /// 1/(1 − p); where nothing is kept, 0.
+  /// 1/(1 − p); 0 if nothing is kept.
   double keptScale() const { return dropout < 1 ? 1 / (1 - dropout) : 0; }
 };
 
@@ -110,15 +110,15 @@ template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
   return s;
 }
 
-/// The naive evaluators: operands and results as the ops have them, their numbers in the shape. The results of attention
-/// may lack the rounding error of logsumexp.
+/// The naive evaluators. Operands and results are those of the ops, numbered by the shape. Attention may be evaluated
+/// without the result for the rounding error of logsumexp.
 void evaluateAttention(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
                        llvm::MutableArrayRef<HostTensor> results);
 void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
                            llvm::MutableArrayRef<HostTensor> results);
 
-/// Why a library's calls take no attention of this form, for people; "" if they do. Types and sizes are the target's
-/// question.
+/// Why a library's calls do not support attention of this form, as text for users; "" if they do. The target checks
+/// types and sizes.
 template <typename OpTy> std::string callObjection(OpTy op) {
   AttentionShape s = attentionShapeOf(op);
   if (!suitsCalls(s.depth, s.width))

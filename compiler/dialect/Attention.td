@@ -43,10 +43,11 @@ def Train_AttentionOp : Train_AttentionBase<"attention", "softmax(query·keyᵀ�
 def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of attention; recomputes scores block by block",
                                                 [Train_NotDifferentiable]> {
   let description = [{
-    With p = exp(score − logsumexp − logsumexpRest), δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g, s' = p∘(g·valueᵀ − δ), through
-    softcap and scale to queryGrad and keyGrad (Dao et al., algorithm 2). δ is computed from `output`, or given as `delta`,
-    [B, H, Tq, 1] in the type of logsumexp (pass sum-attention-rows): one of the two is there. Without `logsumexpRest` it is 0: logsumexp comes from a library that keeps one number
-    a row (train.attention_call). `biasGrad`, present only if it has a reader, is s' in full:
+    With p = exp(score − logsumexp − logsumexpRest) and δ = Σ output·outputGrad over a row: valueGrad = pᵀ·g and
+    s' = p∘(g·valueᵀ − δ), which gives queryGrad and keyGrad through softcap and scale (Dao et al., algorithm 2). δ is
+    computed from `output`, or given as `delta`, [B, H, Tq, 1] in the type of logsumexp (pass sum-attention-rows):
+    exactly one of the two is present. An absent `logsumexpRest` counts as 0: logsumexp comes from a library that keeps
+    one number for each row (train.attention_call). `biasGrad`, present only if it has a reader, is all of s':
     [B, H, Tq, Tk].
   }];
   let arguments = !con((ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
@@ -59,9 +60,9 @@ def Train_AttentionGradOp : Train_AttentionBase<"attention_grad", "gradients of 
   let hasCanonicalizer = 1;
 }
 
-/// As the target's library computes them, without mask, soft cap and dropout: calls of the plan. Heads may be strided
-/// views of other tensors, as for the kernels: fold-strides puts the op with the movements into a region, place-calls gives
-/// that the call with strides. `bias` has the operands' type and no gaps: [1 or B, 1 or H, Tq, Tk].
+/// Calls of the target's library, without mask, soft cap and dropout. Heads may be strided views of other tensors, as
+/// for the kernels: fold-strides puts the op and the movements into a region, and place-calls gives the region the call
+/// with strides. `bias` has the operands' type and is dense: [1 or B, 1 or H, Tq, Tk].
 class Train_AttentionCallBase<string mnemonic, string text>
     : Train_PureOp<mnemonic, [Train_NotDifferentiable, DeclareOpInterfaceMethods<Train_LibraryCall, ["getInPlaceOperand"]>,
                               DeclareOpInterfaceMethods<Train_LoopKernel, ["acceptsLayout"]>]> {
@@ -71,9 +72,9 @@ class Train_AttentionCallBase<string mnemonic, string text>
 }
 def Train_AttentionCallOp : Train_AttentionCallBase<"attention_call", "attention by a library, which keeps one number a row"> {
   let description = [{
-    Output and logsumexp as those of train.attention with the same operands; what rounding takes from logsumexp is lost.
-    Weights are rounded to the operands' type before they multiply values. `causal` excludes j > i. Each row sees a key:
-    what the library makes of a row that sees none is not documented. call-attention replaces train.attention by it.
+    Output and logsumexp are those of train.attention with the same operands, without the rounding error of logsumexp.
+    Weights are rounded to the operands' type before they multiply values. `causal` excludes j > i. Every row must see a
+    key: the library's result for a row that sees none is not documented. call-attention replaces train.attention by it.
   }];
   let arguments = (ins Train_FloatTensor:$query, Train_FloatTensor:$key, Train_FloatTensor:$value,
                        Optional<Train_FloatTensor>:$bias, F64Attr:$scale, DefaultValuedAttr<BoolAttr, "false">:$causal);

@@ -1,7 +1,7 @@
 //===- AttentionCall.cpp - attention by a library ---------------*- C++ -*-===//
 //
-// The forms of attention and its gradient that a target's library computes. In a region of fold-strides the call says
-// where each tensor lies in the region's operands and results; by itself, all tensors are dense.
+// The forms of attention and its gradient that a target's library computes. In a region of fold-strides the call has
+// the layout of each tensor in the region's operands and results; outside a region all tensors are dense.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
@@ -44,20 +44,20 @@ template <typename OpTy> AttentionShape callShapeOf(OpTy op) {
   return s;
 }
 
-/// All tensors but numbers of rows, the bias and its gradient are of heads, and may be strided views.
+/// True for tensors of heads, which may be strided views: all except logsumexp, the bias and its gradient.
 template <typename OpTy> bool isOfHeads(bool isResult, unsigned number) {
   if (std::is_same_v<OpTy, AttentionCallOp>)
     return isResult ? number == 0 : number < 3;
   return isResult ? number < 3 : number != 4 && number != 6;
 }
 
-/// Libraries read and write 16 bytes of a row at a time, which are aligned.
+/// Libraries access a row in aligned pieces of 16 bytes.
 constexpr int64_t kCallAccessElements = 8;
 
 template <typename OpTy> bool acceptsCallLayout(OpTy op, bool isResult, unsigned number, const StridedLayout &layout) {
   if (!isOfHeads<OpTy>(isResult, number) || layout.strides.size() != 4 || layout.strides[3] != 1)
     return false;
-  // No library says that it reads rows, heads or samples that are one in memory.
+  // No library documents support for broadcast rows, heads or samples (stride 0).
   llvm::ArrayRef<int64_t> shape = shapeOf(isResult ? Value(op->getResult(number)) : op->getOperand(number));
   for (auto [stride, extent] : llvm::zip_equal(layout.strides, shape))
     if (extent > 1 && stride == 0)
@@ -68,7 +68,7 @@ template <typename OpTy> bool acceptsCallLayout(OpTy op, bool isResult, unsigned
   return aligned;
 }
 
-/// Strides of a tensor in a call. Dimensions of extent 1, which have none, get what they would have in a dense tensor.
+/// Adds a tensor's strides to a call. Dimensions of extent 1, which have stride 0 here, get those of a dense tensor.
 void addTensor(plan::AttentionCall &call, unsigned operand, const StridedLayout &layout,
                llvm::ArrayRef<int64_t> shape) {
   plan::AttentionCall::Tensor &tensor = *call.add_tensors();

@@ -118,7 +118,7 @@ Expr Expr::mean(llvm::ArrayRef<int64_t> dims) const {
   return sum(dims) * (1 / count);
 }
 
-/// The shape that both broadcast to. Throws where there is none: an importer may be asked for any pair of shapes.
+/// The shape that both broadcast to. Throws if there is none, since an importer may meet any pair of shapes.
 static llvm::SmallVector<int64_t> commonShape(llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y) {
   auto shape = broadcastShapes(x, y);
   if (!shape) {
@@ -134,7 +134,7 @@ static llvm::SmallVector<int64_t> commonShape(llvm::ArrayRef<int64_t> x, llvm::A
   return *shape;
 }
 
-/// Both operands in their common shape.
+/// Both operands, broadcast to their common shape.
 static std::pair<Value, Value> align(const Expr &x, const Expr &y) {
   auto shape = commonShape(shapeOf(x), shapeOf(y));
   auto widen = [&](const Expr &operand) { return broadcastTo(*operand.builder, operand.loc, operand, shape); };

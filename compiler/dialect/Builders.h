@@ -33,7 +33,7 @@ mlir::Value div(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, mli
 mlir::Value compare(mlir::OpBuilder &builder, mlir::Location loc, CompareKind kind, mlir::Value x, mlir::Value y);
 mlir::Value select(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value condition, mlir::Value x, mlir::Value y);
 
-// Each returns its operand where nothing is to do.
+// Each returns its operand if there is nothing to do.
 mlir::Value cast(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, mlir::Type elementType);
 mlir::Value reshape(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> shape);
 mlir::Value transpose(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> permutation);
@@ -41,9 +41,9 @@ mlir::Value broadcastTo(mlir::OpBuilder &builder, mlir::Location loc, mlir::Valu
 /// Reduces over `dims` (any order), which keep extent 1.
 mlir::Value reduce(mlir::OpBuilder &builder, mlir::Location loc, ReduceKind kind, mlir::Value x, llvm::ArrayRef<int64_t> dims);
 mlir::Value reduceSum(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> dims);
-/// The derivative of broadcastTo: sums `x` over what a broadcast from `shape` repeated.
+/// The derivative of broadcastTo: sums `x` over the dimensions that a broadcast from `shape` repeats.
 mlir::Value unbroadcast(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> shape);
-/// numpy's common shape of two shapes that broadcast together; nullopt where they do not.
+/// The shape that two shapes broadcast to by numpy's rules; nullopt if they do not.
 std::optional<llvm::SmallVector<int64_t>> broadcastShapes(llvm::ArrayRef<int64_t> x, llvm::ArrayRef<int64_t> y);
 
 /// A value with arithmetic. Operators broadcast; both operands have one element type.
@@ -54,7 +54,7 @@ struct Expr {
 
   Expr(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value) : builder(&builder), loc(loc), value(value) {}
   operator mlir::Value() const { return value; }
-  /// Another value, built at the same place.
+  /// Another value with the same builder and location.
   Expr with(mlir::Value other) const { return Expr(*builder, loc, other); }
   /// A constant of this type.
   Expr like(double constant) const;

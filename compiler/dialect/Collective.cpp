@@ -1,4 +1,4 @@
-//===- Collective.cpp - what the ranks of a job compute together *- C++ -*-===//
+//===- Collective.cpp - collectives of the ranks of a job -------*- C++ -*-===//
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/PlanTypes.h"
 #include "runtime/plan/plan.pb.h"
@@ -27,7 +27,7 @@ double elementsOf(Operation *op) {
 
 int64_t shardElements(int64_t elements, int64_t ranks) { return (elements + ranks - 1) / ranks; }
 
-/// Operands are whole tensors and results their shards, or the other way round.
+/// Checks that results are shards of the operands, or with `!fromWhole` operands shards of the results.
 LogicalResult verifyShards(Operation *op, int64_t ranks, bool fromWhole) {
   if (op->getNumOperands() == 0 || op->getNumOperands() != op->getNumResults())
     return op->emitOpError("needs as many results as operands, and one at least");
@@ -62,8 +62,8 @@ void copyElement(const HostTensor &from, int64_t source, HostTensor &to, int64_t
   std::memcpy(to.data() + destination * bytes, from.data() + source * bytes, size_t(bytes));
 }
 
-/// The ranks that compute together with `rank`: of nodes of `node` those of its node, or those with its number in
-/// theirs; all where there are no nodes.
+/// The ranks in the group of `rank`: with nodes of `node` ranks, its own node, or (`across`) the ranks with the same
+/// number in all nodes; without nodes (0) all ranks.
 llvm::SmallVector<size_t> partnersOf(size_t rank, size_t ranks, int64_t node, bool across) {
   llvm::SmallVector<size_t> partners;
   const auto size = size_t(node);
@@ -73,7 +73,7 @@ llvm::SmallVector<size_t> partnersOf(size_t rank, size_t ranks, int64_t node, bo
   return partners;
 }
 
-/// Each result is shard `rank` of its whole tensor; a shard ends in zeros where there are no elements left.
+/// Cuts shard `rank` out of each whole tensor, padded with zeros at the end.
 void cutShards(size_t rank, llvm::ArrayRef<HostTensor> wholes, llvm::MutableArrayRef<HostTensor> shards) {
   for (auto [whole, shard] : llvm::zip_equal(wholes, shards)) {
     const HostTensor zero(shard.type());
@@ -87,7 +87,7 @@ void cutShards(size_t rank, llvm::ArrayRef<HostTensor> wholes, llvm::MutableArra
   }
 }
 
-/// Applies `Op` to the gradients that there are; the result of each has its operand's type.
+/// Applies `Op` to the gradients that are present; each result has its operand's type.
 template <typename Op>
 void passGradients(Operation *op, int64_t ranks, OpBuilder &builder, ValueRange resultGradients,
                    llvm::SmallVectorImpl<Value> &operandGradients) {
@@ -107,17 +107,17 @@ void passGradients(Operation *op, int64_t ranks, OpBuilder &builder, ValueRange 
       operandGradients[index] = passed->getResult(next++);
 }
 
-/// As the type adds: f64 in f64, all others in f32. A sum of two f32 in f64, rounded to f32, is their sum in f32.
+/// a + b in f64 (`wide`), else in f32: a sum of two f32 in f64, rounded to f32, is their sum in f32.
 double sumOf(double a, double b, bool wide) { return wide ? a + b : double(float(a + b)); }
 
-/// The sum of the numbers of ranks [begin, end).
+/// The sum of all ranks' numbers in the tree of train.all_reduce.
 double treeSum(llvm::ArrayRef<double> numbers, bool wide) {
   if (numbers.size() == 1)
     return numbers[0];
   const size_t half = llvm::bit_floor(numbers.size() - 1);
   return sumOf(treeSum(numbers.take_front(half), wide), treeSum(numbers.drop_front(half), wide), wide);
 }
-/// Each element of `sums` becomes the sum of the partners' elements.
+/// Sets each element of `sums` to the sum of the partners' elements.
 void sumPartners(llvm::ArrayRef<std::vector<HostTensor>> operands, llvm::ArrayRef<size_t> partners, bool wide,
                  std::vector<HostTensor> &sums) {
   for (auto [operand, sum] : llvm::enumerate(sums))

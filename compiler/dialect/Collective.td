@@ -1,4 +1,4 @@
-//===- Collective.td - what the ranks of a job compute together ------------===//
+//===- Collective.td - collectives of the ranks of a job ------------------===//
 #ifndef TCC_DIALECT_COLLECTIVE_TD
 #define TCC_DIALECT_COLLECTIVE_TD
 include "compiler/dialect/TrainDialect.td"
@@ -13,8 +13,8 @@ def Train_AllReduceOp : Train_CollectiveOp<"all_reduce", "each operand's sum ove
   let description = [{
     The operands are a bucket: one message moves them all. They have one element type. The sum of ranks [a, b) is that of
     [a, m) plus that of [m, b), m - a the largest power of two below b - a; 16-bit types are added in f32 and rounded once.
-    Its derivative is the sum of the gradients of all ranks. With `within` = K these are the K ranks of a node, which
-    follow one another; with `across` = K one rank of each node of K, those with the same number there.
+    Its derivative is the sum of the gradients of all ranks. With `within` = K the sum is over the K consecutive ranks
+    of a node; with `across` = K over the ranks with the same number in every node of K.
 
     ```mlir
     %sums:2 = train.all_reduce(%dw, %db) : (tensor<4x4xf32>, tensor<4xf32>) -> (tensor<4x4xf32>, tensor<4xf32>)
@@ -33,8 +33,8 @@ def Train_RankBroadcastOp : Train_CollectiveOp<"rank_broadcast", "the operands o
 }
 
 // Shards. Of a tensor of E elements in row-major order, rank r of `ranks` owns elements [r·S, min((r + 1)·S, E)) with
-// S = ceil(E / ranks), in a tensor of S elements, whose last ones are zero where fewer are owned. If there are more ranks,
-// they form nodes of `ranks` that follow one another, and each node computes alone.
+// S = ceil(E / ranks), in a tensor of S elements that is padded with zeros. If the job has more ranks, each `ranks`
+// consecutive ones form a node, and each node computes alone.
 class Train_ShardOp<string mnemonic, string text, Type type, list<Trait> traits>
     : Train_CollectiveOp<mnemonic, text, traits> {
   let arguments = (ins Variadic<type>:$inputs, I64Attr:$ranks);
@@ -64,7 +64,7 @@ def Train_AllGatherOp : Train_ShardOp<"all_gather", "tensors from the shards of 
 }
 def Train_OwnShardOp : Train_ShardOp<"own_shard", "the own shard of tensors that every rank has", Train_Tensor,
                                      [Train_NotDifferentiable]> {
-  let description = "Moves nothing between ranks; which elements a rank takes depends on its number all the same.";
+  let description = "Moves nothing between ranks, but the elements that it takes depend on the rank's number.";
 }
 
 #endif // TCC_DIALECT_COLLECTIVE_TD

@@ -1,7 +1,7 @@
 //===- Composite.cpp - softmax and layer norm -------------------*- C++ -*-===//
 //
-// Composites keep their own gradient, which needs less than that of their parts, and are then written in terms of the
-// core. Both the parts and the gradients are computed in f32 for the 16-bit types, and rounded once at the end.
+// Composites have a gradient of their own, which needs less memory than that of their parts, and are then decomposed
+// into core ops. Both parts and gradients are computed in f32 for 16-bit types, and rounded once at the end.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -24,8 +24,8 @@ static Expr inner(OpBuilder &builder, Location loc, Value x) {
   return Expr(builder, loc, x).cast(innerType(elementTypeOf(x)));
 }
 
-/// e^x for the weights of a softmax over `scores`. Where these are numbers of 16 bits, each stands for an interval of 2^-9
-/// of itself at least, and a machine may take its own e^x (kOfNarrow).
+/// e^x for the weights of a softmax over `scores`. Scores of 16 bits have a relative error of up to 2^-9 anyway, so the
+/// machine's approximation of e^x will do (kOfNarrow).
 static Expr weightsOf(const Expr &x, Value scores) {
   Expr weights = x.exp();
   Value value = rootOf(scores);
@@ -36,7 +36,7 @@ static Expr weightsOf(const Expr &x, Value scores) {
   return weights;
 }
 
-/// Applies `row` to each line along `dim`: its inputs, then what it is to write.
+/// Calls `row` with the linear indices of each line along `dim`.
 static void forEachRow(const HostTensor &in, int64_t dim, llvm::function_ref<void(llvm::ArrayRef<int64_t> indices)> row) {
   int64_t extent = in.shape()[dim], stride = 1;
   for (int64_t size : in.shape().drop_front(dim + 1))
@@ -51,7 +51,7 @@ static void forEachRow(const HostTensor &in, int64_t dim, llvm::function_ref<voi
   }
 }
 
-/// ln Σ e^x around the maximum, where that is finite.
+/// ln Σ e^x, computed relative to the maximum if that is finite.
 static double logSumExp(const HostTensor &in, llvm::ArrayRef<int64_t> indices) {
   double largest = -HUGE_VAL, sum = 0;
   for (int64_t i : indices)
@@ -63,7 +63,7 @@ static double logSumExp(const HostTensor &in, llvm::ArrayRef<int64_t> indices) {
   return largest + std::log(sum);
 }
 
-/// ln Σ e^x of a softmax, whose x − max is NaN throughout a row that holds +∞, as in PyTorch.
+/// ln Σ e^x for softmax: as in PyTorch, x − max makes a row with +∞ all NaN.
 static double shiftOfSoftmax(const HostTensor &in, llvm::ArrayRef<int64_t> indices) {
   double total = logSumExp(in, indices);
   return total == HUGE_VAL ? NAN : total;
@@ -150,7 +150,7 @@ void LogSumExpOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
   });
 }
 
-/// `x` where it is finite, else 0: what may be subtracted without making ∞ − ∞.
+/// `x` where it is finite, else 0, so that subtracting it never gives ∞ − ∞.
 static Expr finiteOrZero(const Expr &x) {
   auto i1 = RankedTensorType::get(shapeOf(x), x.builder->getI1Type());
   Expr finite = x.with(IsFiniteOp::create(*x.builder, x.loc, i1, x));
@@ -220,7 +220,7 @@ void LayerNormOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
 }
 
 /// With gw = g·scale and x̂ = (x − mean)·rstd: dx = rstd·(gw − mean(gw) − x̂·mean(gw·x̂)), dscale = Σ g·x̂, dbias = Σ g.
-/// What flows into the saved statistics adds gmean/n and −grstd·rstd²·x̂/n.
+/// The gradients of the saved statistics add gmean/n and −grstd·rstd²·x̂/n.
 void LayerNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
   llvm::SmallVector<int64_t> dims = normalisedDims(*this);

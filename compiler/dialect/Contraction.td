@@ -32,11 +32,12 @@ def Train_MatMulEpilogueOp : Train_Op<"matmul_epilogue", [Pure, Train_NotDiffere
                                                           DeclareOpInterfaceMethods<Train_LibraryCall>]> {
   let summary = "a product, and what its call computes beside it";
   let description = [{
-    Of the product P: `bias` gives P + operand, a vector for all rows (of a batch also one for each product); `gelu` the tanh form of gelu of that, and with `keeps`
-    a second result, gelu's input; `gelu_gradient` P times the derivative at operand, a matrix of P's type; `none` P.
-    `sums` adds a last result: of `gelu_gradient` the sum over the rows of the `result`, of `none` the sum over K of `lhs` or
-    `rhs`. Of 16-bit factors the result may be f32. All else has the result's type: the call rounds once, when it stores.
-    fuse-epilogues creates it where the target has a call for it. The target's library computes it: its bits are not those
+    Let P be the product. `bias` gives P + operand, a vector for all rows (in a batch, also one for each product);
+    `gelu` gives gelu(P + operand) in the tanh form, and with `keeps` gelu's input as a second result; `gelu_gradient`
+    gives P times gelu's derivative at operand, a matrix of P's type; `none` gives P. `sums` adds a last result: with
+    `gelu_gradient` the sum of the `result` over its rows, with `none` the sum of `lhs` or `rhs` over K. The result of
+    16-bit factors may be f32. Everything else has the result's type: the call rounds once, when it stores.
+    fuse-epilogues creates it if the target has a call for it. The target's library computes it: its bits are not those
     of gelu and reduce.
   }];
   let arguments = (ins Train_Tensor:$lhs, Train_Tensor:$rhs, Optional<Train_Tensor>:$operand, StrAttr:$kind,
@@ -86,16 +87,16 @@ def Train_Winners : StaticShapeTensorOf<[UI8, I32]>;
 def Train_MaxPoolOp : Train_PoolBase<"max_pool", "largest element of each window, and its position in the window",
                                      [DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let description = [{
-    The first of equal elements counts, as in PyTorch. Padding never wins. A winner is the offset in its window, row-major
-    over `kernel`: a byte (255: nothing but padding) where the window has at most 255 elements, else an i32 (-1). The
+    The first of equal elements wins, as in PyTorch. Padding never wins. A winner is the offset in its window, row-major
+    over `kernel`: a byte (255: nothing but padding) if the window has at most 254 elements, else an i32 (-1). The
     backward pass keeps it, so it has the narrowest type that fits.
   }];
   let arguments = !con((ins Train_Tensor:$input), Train_PoolWindow);
   let results = (outs Train_Tensor:$result, Train_Winners:$winners);
   let extraClassDeclaration = [{
-    /// Element type of the winners of such windows.
+    /// Element type of the winners of windows of this size.
     static ::mlir::Type getWinnerType(::mlir::MLIRContext *context, ::llvm::ArrayRef<int64_t> kernel);
-    /// i64: the flat spatial index in the input of each winner; -1 where there is none.
+    /// i64: the flat spatial index in the input of each winner; -1 if there is none.
     ::mlir::Value buildIndices(::mlir::OpBuilder &builder);
   }];
 }

@@ -3,8 +3,8 @@
 // With x the input, w the weight, y the output: y = conv(x, w) is linear in both, so that each of the three ops is the
 // derivative of another: ⟨conv(x, w), g⟩ = ⟨x, conv_input_grad(g, w)⟩ = ⟨w, conv_weight_grad(x, g)⟩.
 //
-// Here shapes and coordinates of x and y are N, C, spatial whatever the layout: channels-last ones are turned where a
-// tensor is read or a result's coordinates come in.
+// Here shapes and coordinates of x and y are always N, C, spatial: channels-last ones are permuted when a tensor is
+// read or a result's coordinates come in.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -17,7 +17,7 @@ using namespace mlir;
 namespace tcc::train {
 
 namespace {
-/// The three tensors of a convolution under their roles.
+/// The three tensors of a convolution by their roles.
 struct Shapes {
   llvm::SmallVector<int64_t> x, w, y;
   int64_t groups;
@@ -43,7 +43,7 @@ struct Shapes {
 template <typename OpTy> static Shapes shapesOf(OpTy op, Value x, Value w, Value y) {
   Shapes shapes{{}, llvm::SmallVector<int64_t>(shapeOf(w)), {}, int64_t(op.getGroups()), {op.getStrides(), op.getDilations(), op.getPadsBegin()},
                 op.getChannelsLast()};
-  // Verifiers ask before they know that there are channels.
+  // Verifiers call this before they know that there are channels.
   auto turn = [&](Value value) {
     return shapeOf(value).size() < 3 ? llvm::SmallVector<int64_t>(shapeOf(value)) : shapes.logical(shapeOf(value));
   };
@@ -217,7 +217,7 @@ Value ConvWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arr
   return loopNest(builder, extents, zero, [&](ValueRange counters, ValueRange carried) -> llvm::SmallVector<Value> {
     Coord sample = builder.uniform(counters[0]);
     llvm::SmallVector<Coord> q = uniform(builder, counters.drop_front());
-    // Here the offset is the coordinate and the output the counter.
+    // Unlike in inputsOf(), the window's offset is the coordinate and the output is the loop counter.
     WindowElement in;
     for (size_t d = 0; d < q.size(); ++d) {
       Coord at = builder.add(builder.affine(q[d], s.window.strides[d], -s.window.pads[d]),
@@ -236,7 +236,7 @@ Value ConvWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arr
 // Gradients
 //===----------------------------------------------------------------------===//
 namespace {
-/// Builds the three ops with the window of a given one.
+/// Builds the three ops with the window of a given op.
 template <typename OpTy> struct Convolver {
   OpTy op;
   OpBuilder &builder;

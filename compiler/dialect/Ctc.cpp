@@ -41,12 +41,12 @@ LogicalResult CtcGradOp::verify() {
   return verifyCtc(*this, getLoss(), getAlphas());
 }
 
-/// One exponential for each of three states, and a logarithm.
+/// Each state costs three exponentials and a logarithm.
 static double ctcFlops(const CtcShape &s) { return 120.0 * double(s.samples) * double(s.steps) * double(s.states()); }
 double CtcOp::getFlops() { return ctcFlops(ctcShapeOf(*this)); }
 double CtcGradOp::getFlops() { return 1.3 * ctcFlops(ctcShapeOf(*this)); }
 
-/// The alphas carry no gradient: the sweep backwards alone reads them.
+/// The alphas have no gradient: only the backward recursion reads them.
 void CtcOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                           llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(4);
@@ -63,7 +63,7 @@ namespace {
 
 constexpr double kCtcInfinity = std::numeric_limits<double>::infinity();
 
-/// ln(e^a + e^b + e^c) around the largest.
+/// ln(e^a + e^b + e^c), computed relative to the largest.
 double logSumOf(double a, double b, double c) {
   double most = b > a ? b : a;
   most = c > most ? c : most;
@@ -127,7 +127,7 @@ void CtcGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
   std::vector<double> gradient(size_t(results[0].size()), 0.0);
   for (int64_t n = 0; n < s.samples; ++n) {
     CtcSample sample(s, operands[1], operands[2], operands[3], operands[4], n);
-    // β of the step behind, with that step's probabilities.
+    // β of the next step, including that step's probabilities.
     std::vector<double> behind(size_t(sample.states), -kCtcInfinity);
     behind.back() = 0;
     auto after = [&](int64_t state) { return state < sample.states ? behind[size_t(state)] : -kCtcInfinity; };

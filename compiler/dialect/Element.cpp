@@ -11,7 +11,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// What an element type is computed in: f32 for the 16-bit floats, a signless integer for the unsigned ones.
+/// The type in which an element type is computed: f32 for 16-bit floats, signless integers for unsigned ones.
 static Type computeType(Type element) {
   if (element.isF16() || element.isBF16())
     return Float32Type::get(element.getContext());
@@ -104,7 +104,7 @@ Coord ElementBuilder::add(const Coord &left, const Coord &right) {
 }
 
 Value ElementBuilder::inBounds(const Coord &coord, int64_t size) {
-  // One unsigned comparison: a negative coordinate is a huge one.
+  // One unsigned comparison suffices: negative coordinates become huge.
   bool perLane = coord.lanes || (lanes() != 1 && coord.laneStride != 0);
   Value value = perLane ? coordValue(coord) : coord.base;
   Value limit = perLane ? intConstant(builder.getI64Type(), size) : indexConstant(builder, loc, size);

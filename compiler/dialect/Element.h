@@ -18,18 +18,18 @@ namespace tcc::train {
 class FusedOp;
 
 namespace names {
-/// unit, on exp: its results are weights of 16-bit numbers, so a machine's own approximation will do
+/// unit, on exp: its results are softmax weights of 16-bit scores, so a machine's own approximation will do
 inline constexpr llvm::StringLiteral kOfNarrow = "train.of_narrow";
 } // namespace names
 
-/// One coordinate of an element, for all lanes: lane l is at base + l·laneStride, or at lanes[l] where data decides.
+/// One coordinate of an element, for all lanes: base + l·laneStride for lane l, or lanes[l] if it depends on data.
 struct Coord {
-  mlir::Value base;       ///< i64; null where `lanes` is set
-  int64_t laneStride = 0; ///< how far neighbouring lanes are apart
+  mlir::Value base;       ///< i64; null if `lanes` is set
+  int64_t laneStride = 0; ///< distance of neighbouring lanes
   mlir::Value lanes;      ///< vector of i64: any coordinates
 };
 
-/// The type in which `lanes` elements of a stored type are computed: a scalar, or a vector where there are several. f16 and bf16
+/// The type in which `lanes` elements of a stored type are computed: a scalar, or a vector of several. f16 and bf16
 /// become f32, unsigned integers signless ones.
 mlir::Type laneTypeOf(mlir::Type element, int64_t lanes);
 
@@ -47,22 +47,22 @@ public:
   virtual int64_t lanes() const = 0;
   /// Operand `operand` of the op being emitted, at `coords` (one per dimension of the operand).
   virtual mlir::Value operand(unsigned operand, llvm::ArrayRef<Coord> coords) = 0;
-  /// The same where `predicate` (i1 per lane) holds; other lanes are `otherwise` and touch no memory.
+  /// The same for lanes with `predicate` (i1 per lane); other lanes get `otherwise` and access no memory.
   virtual mlir::Value operandIf(unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Value predicate, mlir::Value otherwise) = 0;
   /// for i = lower; i < upper; i += 1, carrying `inits` (scalars or lane vectors). Inside, operand() may use i.
   virtual llvm::SmallVector<mlir::Value>
   loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
        llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value i, mlir::ValueRange carried)> body) = 0;
 
-  /// The machine's own approximation of 2^x in f32, within 2 units in the last place, for ops whose readers cannot tell;
-  /// null where it has none.
+  /// The machine's own approximation of 2^x in f32, within 2 units in the last place, for ops that tolerate it; null if
+  /// it has none.
   virtual mlir::Value approximatePowerOfTwo(mlir::Value /*x*/) { return nullptr; }
 
   /// The type of a value whose elements are `element`: itself, or a vector of lanes. f16 and bf16 become f32.
   mlir::Type laneType(mlir::Type element) const;
   mlir::Value floatConstant(mlir::Type element, double value);
   mlir::Value intConstant(mlir::Type element, int64_t value);
-  /// A constant of either kind in `element`.
+  /// A floating-point or integer constant of type `element`.
   mlir::Value constant(mlir::Type element, double value);
   /// A scalar repeated in every lane; vectors pass through.
   mlir::Value splat(mlir::Value scalar);
@@ -90,14 +90,14 @@ struct StridedLayout {
   llvm::SmallVector<int64_t> strides;
 };
 
-/// Where a tensor that a loop's body computes lies, in row-major order.
+/// The memory of a tensor that a loop's body computes, in row-major order.
 struct BodyPlace {
   enum Kind { Operand, Result, Scratch } kind;
   unsigned number = 0; ///< of the operand or the result
   mlir::Value offset;  ///< i64: of its first element, in elements; in scratch, in bytes
 };
 
-/// What a warp multiplies: numbers of 16 bits or TF32 in tiles, which have an instruction, or f32 one by one.
+/// The number type of products by a warp's tile instructions; F32 is the sum of two numbers of TF32. None: no tiles.
 enum class TileNumbers { None, BF16, F16, TF32, F32 };
 
 /// Builds one tile of a kernel whose loops are the op's own.
@@ -122,8 +122,7 @@ public:
   virtual void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
   /// Reads back from result `result` (for ops that update in place).
   virtual mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
-  /// Prefetches an element of an operand, or of a result that is soon written. A hint: `index` may be
-  /// outside.
+  /// Prefetches an element of an operand, or of a result that will be written. A hint: `index` may be out of bounds.
   virtual void prefetch(unsigned operand, mlir::Value index) = 0;
   virtual void prefetchResult(unsigned result, mlir::Value index) = 0;
   /// for i in [lower, upper) by step, carrying `inits`.
@@ -134,46 +133,47 @@ public:
   virtual llvm::SmallVector<mlir::Value>
   repeat(mlir::ValueRange inits, llvm::function_ref<mlir::Value(mlir::ValueRange carried)> test,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange carried)> step) = 0;
-  /// What `body` makes where `condition` (an i1) holds, else `otherwise`, of the same types.
+  /// The results of `body` if `condition` (an i1) holds, else `otherwise`, of the same types.
   virtual llvm::SmallVector<mlir::Value> when(mlir::Value condition,
                                               llvm::function_ref<llvm::SmallVector<mlir::Value>()> body,
                                               mlir::ValueRange otherwise) = 0;
   mlir::Value index(int64_t value);
 
-  // In a tile that a warp's threads compute together (LoopKernel::emitWarpTile). All of them must reach the last two.
-  /// This thread's number among those of the tile, an i64.
+  // In a tile that a warp's threads compute together (LoopKernel::emitWarpTile). All threads must reach the last two.
+  /// This thread's number in the tile, an i64.
   virtual mlir::Value thread() = 0;
   /// An i32 whose bit t is the `condition` (an i1) of thread t.
   virtual mlir::Value ballot(mlir::Value condition) = 0;
   /// The `value` of the thread of number `thread`, an i32.
   virtual mlir::Value ofThread(mlir::Value value, mlir::Value thread) = 0;
 
-  // Products of tiles by all threads of a warp, and rows of words for them. A word of 32 bits: two neighbours of 16 bits,
-  // or one number rounded to TF32.
-  /// This thread's four f32 of a tile of 16 x 8 sums, each with the products of a row of `left` (four words of a tile of
-  /// 16 x 16, or 16 x 8 of TF32) and a column of `right` (two words of one of 16 x 8, or 8 x 8) added; PTX ISA,
-  /// mma.m16n8k16 and mma.m16n8k8, says which are whose.
+  // Products of tiles by all threads of a warp, and rows of words for them. A word has 32 bits: two neighbouring
+  // numbers of 16 bits, or one number rounded to TF32.
+  /// Adds the product of two tiles to this thread's four f32 of a tile of 16 x 8 sums. `left` is the thread's four
+  /// words of a tile of 16 x 16 (TF32: 16 x 8), `right` its two words of one of 16 x 8 (8 x 8). PTX ISA, mma.m16n8k16
+  /// and mma.m16n8k8, defines which thread has which elements.
   virtual llvm::SmallVector<mlir::Value> multiplyTile(TileNumbers numbers, mlir::ValueRange sums, mlir::ValueRange left,
                                                       mlir::ValueRange right) = 0;
-  /// Two f32 as bf16 or f16, the nearest even, in the lower and the upper half of a word.
+  /// Two f32, rounded to bf16 or f16 (nearest even), in the lower and the upper half of a word.
   virtual mlir::Value roundToWord(TileNumbers numbers, mlir::Value lower, mlir::Value upper) = 0;
-  /// An f32 as the nearest number of TF32, of two the one away from 0, in a word.
+  /// An f32 rounded to TF32 (nearest, ties away from 0), in a word.
   virtual mlir::Value roundToTf32(mlir::Value value) = 0;
-  /// The word of two words' upper, or lower, halves.
+  /// The word of the upper or lower halves of two words.
   virtual mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) = 0;
   /// Loads `count` words (i32) from element `index` of an operand on, whose address is a multiple of `alignment` bytes.
   virtual llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) = 0;
   /// Stores words from element `index` of a result on.
   virtual void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) = 0;
 
-  // In a tile that several warps compute together (LoopKernel::getTileWarps): a block's memory, which its threads share.
-  // All of them must reach meetBlock.
-  /// Reserves so much of it, before anything else of the tile; at most 48 KiB.
+  // In a tile that several warps compute together (LoopKernel::getTileWarps): memory that a block's threads share. All
+  // threads must reach meetBlock.
+  /// Reserves `bytes` of it, at most 48 KiB, before anything else in the tile.
   virtual void reserveBlockMemory(int64_t bytes) = 0;
-  /// Begins to copy 16 bytes from element `index` of an operand, whose address is a multiple of `alignment` (4, 8 or 16),
-  /// to byte `offset`, a multiple of 16. Only the first `bytes` of them (an i64, null: all) are read, zeros follow.
+  /// Starts copying 16 bytes from element `index` of an operand, whose address is a multiple of `alignment` (4, 8 or
+  /// 16), to byte `offset`, a multiple of 16. Reads only the first `bytes` of them (an i64, null: all); the others
+  /// become 0.
   virtual void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value bytes) = 0;
-  /// Waits until all threads are here and their copies have ended: these may be read, what was read may be overwritten.
+  /// Waits for all threads and their copies: afterwards copied data may be read, and data read before be overwritten.
   virtual void meetBlock() = 0;
   /// `count` words from byte `offset` on, a multiple of their size.
   virtual llvm::SmallVector<mlir::Value> loadBlockMemory(mlir::Value offset, int64_t count) = 0;
@@ -184,17 +184,17 @@ public:
                                   mlir::Value active = nullptr) = 0;
   virtual void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
 
-  /// All tiles of a fused region without loops of its own, whose inputs and results lie at these places.
+  /// Runs all tiles of a fused region without a LoopKernel, with inputs and results at these places.
   virtual void runRegion(FusedOp region, llvm::ArrayRef<BodyPlace> inputs, llvm::ArrayRef<BodyPlace> results) = 0;
 
-  // Products of pairs of bf16, at machine levels that have an instruction for them. A word is two neighbours in 32 bits.
+  // Products of pairs of bf16, at machine levels with an instruction for them. A word is two neighbours in 32 bits.
   virtual bool multipliesPairs() const = 0;
   /// Loads words (i32) of an operand of 16-bit elements; `index` and `active` count words.
   virtual mlir::Value loadWords(unsigned operand, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
-  /// f32 sums of 4, 8, or a multiple of 16 lanes, each with the products of both halves of a word of `left` and of
-  /// `right` added. Subnormal numbers are zeros.
+  /// Adds to each f32 sum (4, 8, or a multiple of 16 lanes) the products of the lower and of the upper halves of its
+  /// words of `left` and `right`. Subnormal numbers count as zeros.
   virtual mlir::Value addPairs(mlir::Value sums, mlir::Value left, mlir::Value right) = 0;
-  /// 32 lanes or a multiple of f32 as bf16 (i16), the nearest even; subnormal numbers are zeros.
+  /// Rounds a multiple of 32 lanes of f32 to bf16 (i16), nearest even; subnormal numbers become zeros.
   virtual mlir::Value roundToPairs(mlir::Value values) = 0;
 };
 

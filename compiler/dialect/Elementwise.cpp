@@ -1,7 +1,7 @@
 //===- Elementwise.cpp - pointwise ops of one operand -----------*- C++ -*-===//
 //
-// One entry per op: what it is worth (the naive evaluator, in double or int64), its scalar program, its gradient. In an
-// entry x is the operand, y the result, g the gradient of the result.
+// One entry per op: its naive evaluator (in double or int64), its scalar program and its gradient. In an entry x is the
+// operand, y the result, g the gradient of the result.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -128,7 +128,7 @@ TCC_UNARY(CoshOp, 25, std::cosh(x), emitCosh(b, x), g * x.apply<SinhOp>())
 TCC_UNARY(AsinhOp, 50, std::asinh(x), emitAsinh(b, x), g * (x * x + 1.0).apply<RsqrtOp>())
 TCC_UNARY(AcoshOp, 50, std::acosh(x), emitAcosh(b, x), g * ((x - 1.0) * (x + 1.0)).apply<RsqrtOp>())
 TCC_UNARY(AtanhOp, 30, std::atanh(x), emitAtanh(b, x), g / ((1.0 - x) * (1.0 + x)))
-// g where x > 0: y > 0 says the same, and y is more often at hand
+// g where x > 0. Tests y > 0, which is equivalent, since y is more often kept
 TCC_UNARY_ANY(ReluOp, 1, x <= 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x, x.make<arith::MaximumFOp>(x.value, x.like(0).value),
               isUnsigned ? x : less(x, 0).select(x.like(0), x), y.compare(CompareKind::gt, 0).select(g, g.like(0)))
 

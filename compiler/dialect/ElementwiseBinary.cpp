@@ -52,7 +52,7 @@ static void mapPairs(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Fl
     operandGradients[1] = RHS_GRADIENT;                                                                                \
   }
 
-// The evaluators' integers: two's complement without undefined behaviour; by 0 gives 0.
+// The evaluators' integers: two's complement without undefined behaviour; division by 0 gives 0.
 static int64_t wrap(uint64_t value) { return int64_t(value); }
 static int64_t divide(int64_t a, int64_t b, bool isUnsigned) {
   if (b == 0)
@@ -82,7 +82,7 @@ static double maximum(double a, double b) {
     return NAN;
   return a == b ? (std::signbit(a) ? b : a) : std::max(a, b);
 }
-/// Amounts below 0 and from the width on push every bit out.
+/// Amounts outside [0, width) shift all bits out.
 static int64_t shiftLeft(int64_t a, int64_t b, Value like) {
   return uint64_t(b) < elementTypeOf(like).getIntOrFloatBitWidth() ? wrap(uint64_t(a) << b) : 0;
 }
@@ -96,7 +96,7 @@ static int64_t shiftRight(int64_t a, int64_t b, Value like) {
 static Lane intLess(Lane a, Lane b, bool isUnsigned) {
   return a.compare(isUnsigned ? arith::CmpIPredicate::ult : arith::CmpIPredicate::slt, b);
 }
-/// Division that never traps: the divisors 0 and −1 are replaced before it, their results after it.
+/// Division that never traps: replaces divisors 0 and −1 before it, and selects their results after it.
 static Lane emitDivide(Lane a, Lane b, bool isUnsigned) {
   Lane zero = b.likeInt(0), one = b.likeInt(1), byZero = equal(b, zero);
   if (isUnsigned)
@@ -144,7 +144,7 @@ static std::optional<double> splatExponent(PowOp op) {
     return std::nullopt;
   return HostTensor::fromAttribute(dense.resizeSplat(RankedTensorType::get({}, dense.getElementType()))).getDouble(0);
 }
-/// Small whole exponents are products: exact where the product is.
+/// Small integer exponents are computed as products, exact if the product is.
 static Lane emitFloatPower(PowOp op, Lane a, Lane b) {
   std::optional<double> exponent = splatExponent(op);
   if (exponent == 1)
@@ -172,7 +172,7 @@ static Expr exponentSlope(const Expr &a, const Expr &b, const Expr &r) {
   Expr isZero = a.with(AndOp::create(*a.builder, a.loc, a.compare(CompareKind::eq, 0), b.compare(CompareKind::ge, 0)));
   return isZero.select(a.like(0), r * a.log());
 }
-/// g where x wins over y, half of it at a tie.
+/// g where x wins over y, half of g at a tie.
 static Expr winner(const Expr &g, const Expr &x, const Expr &y, CompareKind loses) {
   return x.compare(loses, y).select(g.like(0), x.compare(CompareKind::eq, y).select(g * 0.5, g));
 }
@@ -278,7 +278,7 @@ void SelectOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llv
 //===----------------------------------------------------------------------===//
 TCC_POINTWISE(CastOp, 1)
 
-/// Whole numbers that a type of `width` bits holds: [least, limit).
+/// The range of an integer type of `width` bits: [least, limit).
 static std::pair<double, double> rangeOf(unsigned width, bool isUnsigned) {
   return isUnsigned ? std::pair(0.0, std::ldexp(1.0, int(width))) : std::pair(-std::ldexp(1.0, int(width) - 1), std::ldexp(1.0, int(width) - 1));
 }
@@ -295,7 +295,7 @@ void CastOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef
     } else if (!in.isFloat()) {
       out.setInt(i, in.getInt(i));
     } else {
-      // Beyond the range: its nearest end; NaN: 0.
+      // Out of range: the nearest end; NaN: 0.
       double x = in.getDouble(i);
       auto [least, limit] = rangeOf(to.getIntOrFloatBitWidth(), to.isUnsignedInteger());
       bool isUnsigned = to.isUnsignedInteger();
@@ -309,7 +309,7 @@ void CastOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef
   }
 }
 
-/// Saturating: conversions out of range are undefined in LLVM, so they are replaced before and after.
+/// Saturating conversion. LLVM's is undefined out of range, so operands are clamped before, and results selected after.
 static Lane emitFloatToInt(Lane x, IntegerType to, bool isUnsigned) {
   ElementBuilder &builder = *x.b;
   auto [least, limit] = rangeOf(to.getWidth(), isUnsigned);
@@ -325,7 +325,7 @@ static Lane emitFloatToInt(Lane x, IntegerType to, bool isUnsigned) {
 static Lane emitIntToFloat(Lane x, Type from, Type to) {
   ElementBuilder &builder = *x.b;
   bool isUnsigned = from.isUnsignedInteger() || from.isInteger(1);
-  // Through f64 and rounding to odd where the element is narrower than f32: so the value is rounded once.
+  // To f16 and bf16 convert through f64 with rounding to odd, so that the value is effectively rounded once.
   bool narrow = to.isF16() || to.isBF16();
   bool wide = narrow && from.getIntOrFloatBitWidth() > 16;
   Type lanes = builder.laneType(wide ? Type(builder.builder.getF64Type()) : to);
@@ -383,7 +383,7 @@ void BitCastOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
       results[0].data()[i] = operands[0].data()[i] != 0;
 }
 
-/// Through signless integers of the stored width. f16 and bf16 are computed in f32: their bits are narrowed first.
+/// Casts through signless integers of the stored width. f16 and bf16, which are computed in f32, are narrowed first.
 Value BitCastOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
   Type from = elementTypeOf(getInput()), to = elementTypeOf(getResult());
   Lane x(builder, builder.operand(0, coords));

@@ -36,15 +36,15 @@ Value emitRoundToOdd(ElementBuilder &b, Value value) {
   return x.isDouble() ? scalar::roundToOdd(x) : x;
 }
 
-/// Biased exponent of x ≥ 0, of subnormal numbers as if they were normal.
+/// Biased exponent of x ≥ 0; for subnormal numbers as if they were normal.
 static Lane exponentOf(Lane x) {
   Lane subnormal = less(x, 0x1p-1022);
   Lane field = subnormal.select(x * 0x1p54, x).bits().shiftRightUnsigned(52);
   return subnormal.select(field - field.likeInt(54), field);
 }
 
-/// Long division in f64: each round takes the quotient's next bits off the remainder, exactly, since what is left has no
-/// more bits than the divisor. Rounds are as many as the widest quotient needs.
+/// Long division in f64: each round subtracts the quotient's next bits from the remainder, exactly, since the new
+/// remainder has no more bits than the divisor. The number of rounds suffices for the widest quotient.
 Value emitFmod(ElementBuilder &b, Value left, Value right) {
   Lane x(b, left), y(b, right);
   bool wide = x.isDouble();

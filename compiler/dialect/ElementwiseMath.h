@@ -1,7 +1,7 @@
 //===- ElementwiseMath.h - our own scalar functions -------------*- C++ -*-===//
 //
 // Transcendental functions as arithmetic on scalars or lanes of f32 and f64. They are inlined into kernels, so that a value
-// has the same bits in a vector's body, in its masked tail and in a scalar loop, and kernels import nothing.
+// has the same bits in a vector loop, in its masked tail and in a scalar loop, and kernels import nothing.
 //
 // Accuracy: within 2 ulp in f32 and 4 ulp in f64 (measured by test/kernels/ScalarFunctions: 1.6 and 3.3 at worst). Results
 // below the smallest normal number are computed, not flushed. NaN in, NaN out; limits at ±∞ and ±0 are C's. sin, cos and tan
@@ -34,15 +34,15 @@ mlir::Value emitCosh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAsinh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAcosh(ElementBuilder &b, mlir::Value x);
 mlir::Value emitAtanh(ElementBuilder &b, mlir::Value x);
-/// x·Φ(x) and its derivative, or those of the approximation by a hyperbolic tangent. In f32 they are within 2^-22·|x| and
-/// 2^-22 of the exact values (measured: half and 0.8 of that).
+/// x·Φ(x) and its derivative, or those of the tanh approximation. In f32 they are within 2^-22·|x| and 2^-22 of the
+/// exact values (measured: half and 0.8 of that).
 mlir::Value emitGelu(ElementBuilder &b, mlir::Value x, bool tanh);
 mlir::Value emitGeluDerivative(ElementBuilder &b, mlir::Value x, bool tanh);
 /// C's pow, special cases included.
 mlir::Value emitPow(ElementBuilder &b, mlir::Value x, mlir::Value y);
 /// C's fmod: exact.
 mlir::Value emitFmod(ElementBuilder &b, mlir::Value x, mlir::Value y);
-/// x in f32 from f64 or from a wide integer, rounded to odd: rounding the result again, to f16 or bf16, is then correct.
+/// Rounds an f64 to f32, to odd: rounding the result again, to f16 or bf16, is then correct.
 mlir::Value emitRoundToOdd(ElementBuilder &b, mlir::Value f64);
 
 } // namespace tcc::train

@@ -7,15 +7,15 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// True where a result of splats is a splat, and one element tells all of it.
+/// True if the result for splats is a splat, so that one element determines it.
 static bool keepsSplats(Operation *op) {
   return op->hasTrait<Pointwise>() || isa<ReshapeOp, TransposeOp, BroadcastOp, SliceOp, ReverseOp>(op);
 }
 
-/// The naive evaluators take some 10 ns for each operation, so that one fold ends within a fraction of a second.
+/// Limit of one fold to a fraction of a second: naive evaluators take some 10 ns for each operation.
 constexpr double kMostFoldWork = 1 << 24;
 
-/// Elements that are read and made, and what the op computes with them. A splat that does not stay one is written out.
+/// Elements read and made, plus the op's operations. A splat whose result is no splat counts with all elements.
 static double foldWork(Operation *op) {
   double work = 0;
   for (Type type : llvm::concat<const Type>(llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes())))
@@ -28,7 +28,7 @@ llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64
   auto reference = dyn_cast<Reference>(op);
   if (!reference || isa<ConstantOp>(op))
     return {};
-  // A tensor without elements is a constant, whatever computes it; so is the result of an op on such tensors alone.
+  // A tensor without elements is constant, whichever op computes it, both as a result and as an operand.
   auto isEmpty = [](Type type) { return cast<RankedTensorType>(type).getNumElements() == 0; };
   auto emptyOf = [](Type type) { return HostTensor(cast<RankedTensorType>(type)).toAttribute(); };
   if (op->getNumResults() > 0 && llvm::all_of(op->getResultTypes(), isEmpty)) {

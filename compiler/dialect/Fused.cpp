@@ -10,7 +10,7 @@ namespace tcc::train {
 
 namespace {
 
-/// The walks of a kernel over each of its rows (codegen/IterationSpace.h): a value of level n needs the row's
+/// The passes of a kernel over each of its rows (codegen/IterationSpace.h): a value of level n needs the row's
 /// reductions of the levels below n.
 struct Levels {
   explicit Levels(Block &body) {
@@ -24,7 +24,7 @@ struct Levels {
           first = reducible;
           full = shapeOf(op.getOperand(0));
         } else if (shapeOf(op.getOperand(0)) != full || reducible.getReducedDims() != first.getReducedDims()) {
-          staged = false; // computed anew for each element that asks
+          staged = false; // recomputed for each element that reads it
         }
         ++needed;
         count = std::max(count, needed);
@@ -36,7 +36,7 @@ struct Levels {
 
   unsigned of(Value value) const { return level.lookup(value); }
   bool isFull(Value value) const { return shapeOf(value) == full; }
-  /// Pointwise, or the addend of a product.
+  /// True for operands of pointwise ops, and for the addend of a product.
   static bool readsItsOwnElement(OpOperand &use) {
     Operation *user = use.getOwner();
     if (user->hasTrait<Pointwise>())
@@ -47,8 +47,8 @@ struct Levels {
   }
   static llvm::ArrayRef<int64_t> shapeOf(Value value) { return cast<RankedTensorType>(value.getType()).getShape(); }
 
-  /// The last level that reads the argument, where each element is read for the same element alone, or for its row's
-  /// reductions; else nothing.
+  /// The last level that reads the argument, if each of its elements is read only for the same element or for
+  /// reductions of its row; else nothing.
   std::optional<unsigned> lastElementwiseRead(BlockArgument argument) const {
     if (count > 0 && !isFull(argument))
       return std::nullopt;
@@ -103,10 +103,10 @@ bool FusedOp::setTileElements(int64_t elements) {
   Levels levels(body);
   if (getLoopKernel() || !levels.staged || elements <= 0)
     return false;
-  int64_t whole = 1; // what may not be cut: a row of the reductions, else of the result
+  int64_t whole = 1; // elements of a row of the reductions, or else of the result, which tiles must not cut
   if (levels.count > 0) {
     SmallVector<int64_t> reduced;
-    bool parallel = false; // a dimension further in that is not reduced
+    bool parallel = false; // there is an inner dimension that is not reduced
     for (Operation &op : body)
       if (auto reducible = dyn_cast<Reducible>(&op))
         reduced = reducible.getReducedDims();
@@ -114,7 +114,7 @@ bool FusedOp::setTileElements(int64_t elements) {
       int64_t extent = levels.full[size_t(dim)];
       bool isReduced = llvm::is_contained(reduced, dim);
       if (isReduced && parallel)
-        return false; // rows that lie across others
+        return false; // rows would be interleaved
       parallel |= !isReduced && extent > 1;
       if (isReduced)
         whole *= extent;
@@ -161,9 +161,9 @@ SmallVector<std::pair<unsigned, unsigned>> FusedOp::getInPlacePairs() {
       pairs.push_back({unsigned(operand), 0});
     return pairs;
   }
-  // A kernel with reductions walks its rows one by one, and each row once per level: a row is read by the reductions of
-  // level 0, by those of level 1 that need them, and so on. Only what the last walk over a row writes may lie where the
-  // row is read.
+  // A kernel with reductions processes its rows one by one, each with one pass per level: a row is read by the
+  // reductions of level 0, by those of level 1 that need them, and so on. Only a result of the last pass that reads the
+  // row may overwrite it.
   Levels levels(body);
   if (!levels.staged)
     return pairs;

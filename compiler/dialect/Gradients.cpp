@@ -1,4 +1,4 @@
-//===- Gradients.cpp - one op's share of the gradients --------------------===//
+//===- Gradients.cpp - apply an op's gradient rule ------------------------===//
 #include "compiler/dialect/Gradients.h"
 
 using namespace mlir;

@@ -1,6 +1,6 @@
-//===- Gradients.h - sums of gradients, and one op's share of them -*- C++ -*-===//
+//===- Gradients.h - sums of gradients, and gradient rules ------*- C++ -*-===//
 //
-// What differentiates a function and what differentiates a loop's body have in common.
+// The common part of differentiating a function and differentiating a loop's body.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_GRADIENTS_H
@@ -12,7 +12,7 @@
 
 namespace tcc::train {
 
-/// Gradients so far, by value. Contributions are added in the order in which they come.
+/// The gradients so far, by value. Contributions are added in the order of calls.
 class Gradients {
 public:
   Gradients(mlir::OpBuilder &builder) : builder(builder) {}
@@ -23,9 +23,9 @@ public:
     sum = sum ? AddOp::create(builder, value.getLoc(), sum, gradient).getResult() : gradient;
   }
 
-  /// Contributes what flows through `op` from its results to its active operands; `rules` builds the op's own part,
-  /// which may have another listener than what builds sums. Failure: something flows, and the op has no derivative; or,
-  /// with an error, its rule gives a gradient of another type.
+  /// Propagates gradients through `op` from its results to its active operands. `rules` builds the op's own gradient,
+  /// since it may need another listener than the builder of sums. Failure: a gradient reaches an op without a
+  /// derivative; or, with an error, its rule gives a gradient of another type.
   mlir::LogicalResult sweep(mlir::OpBuilder &rules, mlir::Operation *op,
                             llvm::function_ref<bool(mlir::Value)> isActive);
 

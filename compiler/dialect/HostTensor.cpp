@@ -1,6 +1,6 @@
 //===- HostTensor.cpp - a tensor in host memory -----------------*- C++ -*-===//
 //
-// Numbers are rounded by APFloat where the host has no such type: to nearest even, once.
+// Types that the host lacks are rounded by APFloat: to nearest even, once.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/HostTensor.h"
@@ -20,7 +20,7 @@ namespace tcc::train {
 int64_t elementBytes(Type elementType) { return std::max<int64_t>(1, elementType.getIntOrFloatBitWidth() / 8); }
 
 int64_t tensorBytes(Type tensorType) {
-  // The largest number instead of a wrapped one: allocations and comparisons with limits fail then, as they must.
+  // Saturate instead of wrapping, so that allocations and comparisons with limits fail.
   auto type = cast<RankedTensorType>(tensorType);
   int64_t bytes = elementBytes(type.getElementType());
   for (int64_t extent : type.getShape())

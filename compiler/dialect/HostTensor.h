@@ -43,7 +43,7 @@ public:
   size_t sizeBytes() const { return bytes.size(); }
 
 private:
-  /// The element type, as quick to ask for as each element needs it.
+  /// The element type as an enum, since every element access switches over it.
   enum class Storage : uint8_t { F64, F32, BF16, F16, I1, I8, U8, I16, U16, I32, U32, I64, U64 };
   static Storage storageOf(mlir::Type elementType);
 

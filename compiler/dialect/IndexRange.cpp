@@ -79,7 +79,7 @@ int64_t moved(int64_t bound, Wide shift) {
   return bound == kLeast || bound == kMost ? bound : saturated(Wide(bound) + shift);
 }
 
-/// What −x within `demand` asks of x.
+/// The demand on x that is equivalent to `demand` on −x.
 IndexDemand mirrored(const IndexDemand &demand) {
   auto of = [](int64_t bound) { return bound == kLeast ? kMost : bound == kMost ? kLeast : -bound; };
   IndexDemand result = demand;
@@ -119,8 +119,8 @@ std::optional<std::pair<int64_t, int64_t>> otherRange(Operation *op, unsigned op
   return constantRange(op->getOperand(1 - operand));
 }
 
-// Where the constant's elements differ, only what holds beside every one of them may be demanded: an element of the
-// operand meets one of them, and which one is not looked at.
+// If the constant's elements differ, demand only what every one of them requires, since it is not analysed which of
+// them an operand's element meets.
 
 struct AddModel : IntegerFlow::ExternalModel<AddModel, AddOp> {
   std::optional<IndexDemand> pullBack(Operation *op, unsigned operand, const IndexDemand &demand) const {
@@ -174,7 +174,7 @@ struct NegModel : IntegerFlow::ExternalModel<NegModel, NegOp> {
   std::optional<IndexDemand> pullBack(Operation *, unsigned, const IndexDemand &demand) const { return mirrored(demand); }
 };
 
-/// max(x, c) and min(x, c): the bound on the constant's side is met by the constant itself.
+/// max(x, c) and min(x, c): the constant guarantees the bound on its side.
 template <typename OpTy, bool isMax> struct ExtremeModel : IntegerFlow::ExternalModel<ExtremeModel<OpTy, isMax>, OpTy> {
   std::optional<IndexDemand> pullBack(Operation *op, unsigned operand, const IndexDemand &demand) const {
     auto other = otherRange(op, operand);
@@ -195,7 +195,7 @@ struct CastModel : IntegerFlow::ExternalModel<CastModel, CastOp> {
     const Type to = elementTypeOf(op->getResult(0)), from = elementTypeOf(op->getOperand(0));
     if (to.isInteger(1) || from.isInteger(1))
       return std::nullopt;
-    // A narrow type wraps: 256 is index 0 of a table that bytes address. Nobody means that of 32 bits.
+    // A narrowing cast wraps, and a byte index of 256 is legally 0. Wrapping of 32 bits is never intended.
     constexpr unsigned kNarrow = 32;
     if (isa<IntegerType>(to) && to.getIntOrFloatBitWidth() < kNarrow &&
         from.getIntOrFloatBitWidth() > to.getIntOrFloatBitWidth())
@@ -204,7 +204,7 @@ struct CastModel : IntegerFlow::ExternalModel<CastModel, CastOp> {
   }
 };
 
-// Movements. A demand on part of a tensor goes through those that keep the part a box.
+// Movements. A demand on part of a tensor passes those under which the part stays a box.
 
 template <typename OpTy> struct WholeModel : IntegerFlow::ExternalModel<WholeModel<OpTy>, OpTy> {
   std::optional<IndexDemand> pullBack(Operation *, unsigned, const IndexDemand &demand) const {

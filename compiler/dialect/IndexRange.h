@@ -15,8 +15,8 @@
 
 namespace tcc::train {
 
-/// Values within [low, high], demanded of the elements begin ≤ coordinate < end of a tensor; of all where `begin` and
-/// `end` are empty (then also for a scalar).
+/// Demands values within [low, high] of a tensor's elements with begin ≤ coordinate < end; of all elements if `begin`
+/// and `end` are empty (also for a scalar).
 struct IndexDemand {
   int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
   llvm::SmallVector<int64_t> begin, end;
@@ -29,11 +29,11 @@ struct IndexUse {
   int64_t low = 0, high = 0; ///< legal values
   int64_t extent = 0;        ///< of the table along the indexed axis
   int64_t axis = 0;
-  mlir::Value table;                     ///< null where it has no value of its own
+  mlir::Value table;                     ///< null if the table is no value
   llvm::SmallVector<int64_t> exceptions; ///< legal as well: ignore_index
 };
 
-/// On an op that indexes by labels: the values that do not count (a DenseI64ArrayAttr, perhaps empty).
+/// On an op that indexes by labels: the labels that are ignored (a DenseI64ArrayAttr, may be empty).
 inline constexpr llvm::StringLiteral kUncountedLabels = "train.uncounted_labels";
 /// On a select that turns ONNX's negative indices into positive ones: the extent that they address (i64).
 inline constexpr llvm::StringLiteral kWrapsIndex = "train.wraps_index";

@@ -65,7 +65,7 @@ LogicalResult GatherOp::verify() {
   return success();
 }
 double GatherOp::getFlops() { return 0; }
-/// Whole slices are read in place; single elements would be looked up again by every reader.
+/// Only for slices that are long enough: with short ones every reader would repeat the lookup of the index.
 bool GatherOp::isCheapToRecompute() {
   constexpr int64_t kLeastSlice = 16;
   return product(shapeOf(getInput()).drop_front(getAxis() + 1)) >= kLeastSlice;
@@ -89,7 +89,7 @@ AffineMap GatherOp::getOperandMap(unsigned operand) {
   return AffineMap::getMultiDimIdentityMap(rank, getContext()).getSliceMap(getAxis(), indexRank);
 }
 
-/// Whole rows are chosen. All of a row is read by one index, whose map says so.
+/// Gathers whole rows: neighbours along the last dimension are neighbours in the input. All of a row shares one index.
 bool GatherOp::readsNeighbours(unsigned operand, unsigned dim, int64_t) {
   return operand == 0 && dim + 1 == shapeOf(getResult()).size() && getAxis() + 1 < shapeOf(getInput()).size();
 }
@@ -106,7 +106,7 @@ Value GatherOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
   return builder.operand(0, source);
 }
 
-/// The slices of g, added up where they came from.
+/// Adds the slices of g at the places that they were gathered from.
 void GatherOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
@@ -165,7 +165,7 @@ void ScatterAddOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableAr
       out.setInt(i, int64_t(integers[i]));
 }
 
-/// Columns of one tile. A tile walks all indices in order, so that sums do not depend on who runs it.
+/// Columns of one tile. A tile processes all indices in order, so that sums do not depend on parallelism.
 static constexpr int64_t kColumnsPerTile = 64;
 
 int64_t ScatterAddOp::getTileCount() {
@@ -294,7 +294,7 @@ void PickOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
   if (!resultGradients[0] || !isFloatTensor(getInput()))
     return;
   Expr g(builder, getLoc(), resultGradients[0]);
-  // i64 counts every class; a narrow index type might wrap around.
+  // i64 holds every class number; a narrow index type might wrap.
   Expr index = g.with(getIndices()).cast(builder.getI64Type());
   auto type = RankedTensorType::get(shapeOf(getInput()), builder.getI64Type());
   Expr classes = g.with(IotaOp::create(builder, getLoc(), type, getDim()));

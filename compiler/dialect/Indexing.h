@@ -21,14 +21,14 @@ inline int64_t product(llvm::ArrayRef<int64_t> shape) {
   return result;
 }
 
-/// An index as ONNX reads it: negative ones count from the end, others are kept inside.
+/// An index by ONNX's rules: negative ones count from the end; the result is clamped to the extent.
 inline int64_t resolve(int64_t index, int64_t extent) {
   return std::clamp<int64_t>(index < 0 ? index + extent : index, 0, std::max<int64_t>(0, extent - 1));
 }
 /// The same on lanes (or on a scalar), from the index's own type to i64.
 mlir::Value emitResolve(mlir::OpBuilder &b, mlir::Location loc, mlir::Value index, mlir::Type element, int64_t extent);
 
-/// An operand of indices at `coords` as a coordinate of a dimension of `extent`. Where all lanes share the index it
+/// The index at `coords` of an operand, as a coordinate of a dimension of `extent`. If all lanes share the index it
 /// stays a scalar, so that the lanes of a row are read together.
 Coord indexAt(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Type element,
               int64_t extent, llvm::function_ref<mlir::Value(mlir::Value)> convert);
@@ -50,7 +50,7 @@ struct Index {
   Index operator+(int64_t right) const { return *this + loops->index(right); }
   Index operator-(int64_t right) const { return *this - loops->index(right); }
   Index operator*(int64_t right) const { return make<mlir::arith::MulIOp>(loops->index(right)); }
-  /// Of numbers that are not negative.
+  /// Unsigned division: both numbers must not be negative.
   Index operator/(int64_t right) const { return make<mlir::arith::DivUIOp>(loops->index(right)); }
   Index operator%(int64_t right) const { return make<mlir::arith::RemUIOp>(loops->index(right)); }
   Index atMost(int64_t right) const { return make<mlir::arith::MinSIOp>(loops->index(right)); }
@@ -59,7 +59,7 @@ struct Index {
   }
 };
 
-/// Rows, columns or lines that one tile takes, so that tiles are neither tiny nor few: from shapes alone.
+/// Number of rows, columns or lines in one tile, so that tiles are neither tiny nor few. Depends on shapes alone.
 inline int64_t unitsPerTile(int64_t elementsOfUnit, int64_t units) {
   return std::clamp<int64_t>(llvm::divideCeil(4096, std::max<int64_t>(1, elementsOfUnit)), 1,
                              std::max<int64_t>(1, units));

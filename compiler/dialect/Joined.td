@@ -7,9 +7,9 @@ include "compiler/dialect/TrainDialect.td"
 def Train_JoinedOp : Train_Op<"joined", [Pure, IsolatedFromAbove, SingleBlock, NoTerminator]> {
   let summary = "independent kernels that share one launch";
   let description = [{
-    The region holds fused kernels that read nothing of one another. Its operands are theirs, one kernel after the other,
-    and so are its results. On a card the kernels divide the blocks of one grid; each computes what it would alone, bit for
-    bit. join-kernels creates it.
+    The region holds fused kernels that do not read one another's results. The op's operands and results are the
+    concatenated ones of the kernels. On a card the kernels divide the blocks of one grid; each gives the same bits as
+    alone. join-kernels creates it.
   }];
   let arguments = (ins Variadic<Train_Tensor>:$inputs);
   let results = (outs Variadic<Train_Tensor>:$results);

@@ -1,8 +1,8 @@
 //===- Layout.cpp - rewrite ops for channels-last tensors -------*- C++ -*-===//
 //
-// A reduction that keeps the channels would walk the whole tensor for each few of them: it is split in two. The first
-// reduces the innermost spatial dimensions, which are contiguous, the second the few sums that remain. Both are ops of
-// the IR, so that the bits do not depend on fusion.
+// A reduction that keeps the channels would read the whole tensor once for every few channels, so it is split in two.
+// The first reduces the innermost spatial dimensions, which are contiguous, the second the few sums that remain. Both
+// are ops of the IR, so that the bits do not depend on fusion.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Layout.h"
@@ -52,7 +52,7 @@ Value toChannelsFirst(OpBuilder &builder, Location loc, Value value) {
 
 namespace {
 
-/// Where dimension `dim` of N, C, spatial lies in N, spatial, C.
+/// The position of dimension `dim` of N, C, spatial in N, spatial, C.
 int64_t storedDim(int64_t dim, size_t rank) { return dim == 0 ? 0 : dim == 1 ? int64_t(rank) - 1 : dim - 1; }
 
 int64_t bytesOf(Type type) {
@@ -60,13 +60,13 @@ int64_t bytesOf(Type type) {
   return tensor.getNumElements() * int64_t(llvm::divideCeil(tensor.getElementTypeBitWidth(), 8));
 }
 
-/// Builds an op with other operands and result types; attributes stay, but for those that are set afterwards.
+/// Builds an op with other operands and result types and the same attributes.
 template <typename OpTy> OpTy rebuild(OpTy op, OpBuilder &builder, ValueRange operands, TypeRange types) {
   OperationState state(op.getLoc(), OpTy::getOperationName(), operands, types, op->getAttrs());
   return cast<OpTy>(builder.create(state));
 }
 
-/// An op all of whose tensors of full rank are laid out alike.
+/// An op whose tensors of full rank all have the same layout.
 template <typename Model, typename OpTy> struct MovingModel : LayoutAware::ExternalModel<Model, OpTy> {
   llvm::SmallVector<unsigned> getLaidOutOperands(Operation *op) const {
     llvm::SmallVector<unsigned> all;
@@ -88,10 +88,10 @@ protected:
   }
 };
 
-/// Ops that have the attribute channelsLast.
+/// Ops with the attribute channelsLast.
 template <typename OpTy> struct PoolModel : MovingModel<PoolModel<OpTy>, OpTy> {
   using Base = MovingModel<PoolModel<OpTy>, OpTy>;
-  /// Pooling knows its spatial dimensions alone: there may be none or several before them.
+  /// Pooling only knows its spatial dimensions; there may be any number of others.
   static bool hasChannels(Operation *op) { return shapeOf(op->getResult(0)).size() == cast<OpTy>(op).getKernel().size() + 2; }
   llvm::SmallVector<unsigned> getLaidOutOperands(Operation *op) const {
     return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutOperands(op) : llvm::SmallVector<unsigned>{};
@@ -127,7 +127,7 @@ template <typename OpTy> struct ConvModel : LayoutAware::ExternalModel<ConvModel
 
 /// Bytes of the contiguous part that is reduced at once: it fits into a core's first caches.
 constexpr int64_t kReducedBlockBytes = 64 << 10;
-/// Fewer elements are reduced at once in any case.
+/// Reductions of at most this many elements are not split.
 constexpr int64_t kFewReduced = 512;
 
 struct ReduceModel : MovingModel<ReduceModel, ReduceOp> {
@@ -157,7 +157,7 @@ struct ReduceModel : MovingModel<ReduceModel, ReduceOp> {
     return {last.getResult()};
   }
 
-  /// The elements of a channel are spread: what needs the result walks the operand again, in a kernel of its own.
+  /// The elements of a channel are scattered: readers of the result read the operand again, in a kernel of their own.
   LayoutCost getLayoutCost(Operation *op, bool channelsLast) const {
     auto reduction = cast<ReduceOp>(op);
     bool spread = channelsLast && llvm::is_contained(reduction.getDims(), 0) && !llvm::is_contained(reduction.getDims(), 1);
@@ -165,8 +165,7 @@ struct ReduceModel : MovingModel<ReduceModel, ReduceOp> {
   }
 
 private:
-  /// The reduced spatial dimensions right before the channels whose elements fill a block; none where channels are
-  /// reduced.
+  /// The innermost reduced spatial dimensions, as many as fit into a block, at least one; none if channels are reduced.
   static llvm::SmallVector<int64_t> innermost(llvm::ArrayRef<int64_t> dims, Value value) {
     llvm::ArrayRef<int64_t> shape = shapeOf(value);
     llvm::SmallVector<int64_t> inner;
@@ -189,7 +188,7 @@ struct BroadcastModel : MovingModel<BroadcastModel, BroadcastOp> {
     RankedTensorType type = channelsLastType(op->getResult(0).getType());
     llvm::SmallVector<int64_t> shape(shapeOf(value));
     if (shape.size() < size_t(type.getRank())) {
-      // Right-aligned: what it stands for has leading dimensions of 1.
+      // Broadcasting is right-aligned: make the leading dimensions of 1 explicit.
       shape.insert(shape.begin(), type.getRank() - shape.size(), 1);
       value = toChannelsLast(builder, op->getLoc(), reshape(builder, op->getLoc(), value, shape));
     }
@@ -239,7 +238,7 @@ struct ConcatModel : MovingModel<ConcatModel, ConcatOp> {
   }
 };
 
-/// The model's own change between the two layouts is none where its side N, C, spatial lies channels-last.
+/// A model's own transpose between the two layouts becomes a no-op if its side N, C, spatial is channels-last.
 struct TransposeModel : LayoutAware::ExternalModel<TransposeModel, TransposeOp> {
   static bool is(Operation *op, llvm::SmallVector<int64_t> (*permutation)(size_t)) {
     llvm::ArrayRef<int64_t> own = cast<TransposeOp>(op).getPermutation();

@@ -1,7 +1,7 @@
 //===- Layout.h - channels-last tensors -------------------------*- C++ -*-===//
 //
-// Ops are imported and differentiated on tensors N, C, spatial. assign-layouts turns those that gain by it into ops on
-// N, spatial, C; the interface LayoutAware, attached here, builds their new form.
+// Ops are imported and differentiated on tensors N, C, spatial. assign-layouts converts those that benefit to N,
+// spatial, C; the interface LayoutAware, attached here, builds the converted ops.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_LAYOUT_H
@@ -23,17 +23,17 @@ namespace tcc::train {
 /// Attaches LayoutAware to the ops that have it.
 void attachLayouts(mlir::MLIRContext &context);
 
-/// The permutation that makes N, spatial, C of N, C, spatial (as train.transpose has it), and the one back.
+/// The permutations of train.transpose from N, C, spatial to N, spatial, C, and back.
 llvm::SmallVector<int64_t> channelsLastPermutation(size_t rank);
 llvm::SmallVector<int64_t> channelsFirstPermutation(size_t rank);
 
 /// The type of a channels-last tensor whose dimensions are N, C, spatial in `type`.
 mlir::RankedTensorType channelsLastType(mlir::Type type);
 
-/// True where both layouts are the same bytes: one channel, or one element in space.
+/// True if both layouts are the same bytes: one channel, or one element in space.
 bool isLaidOutAlike(mlir::Type type);
 
-/// `value` (N, C, spatial) with its elements channels-last: a new constant, a reshape or a transpose. And back.
+/// Converts `value` (N, C, spatial) to channels-last by a new constant, a reshape or a transpose; and back.
 mlir::Value toChannelsLast(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
 mlir::Value toChannelsFirst(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value);
 

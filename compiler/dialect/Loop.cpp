@@ -94,8 +94,8 @@ double LoopOp::getFlops() {
 
 namespace {
 
-/// The loop with the state before each step among its parts, which takes its place; the loop itself where it hands all
-/// out. `before` gets them.
+/// Replaces the loop by one that also returns the states before each step as parts; returns the loop itself if it
+/// already does. `before` gets these parts.
 LoopOp withStates(LoopOp loop, llvm::SmallVectorImpl<Value> &before) {
   llvm::SmallVector<unsigned> places;
   llvm::SmallVector<Type> types(loop.getResultTypes());
@@ -129,8 +129,8 @@ LoopOp withStates(LoopOp loop, llvm::SmallVectorImpl<Value> &before) {
 
 } // namespace
 
-/// Steps in the other direction. The state is the gradient of the state, then the sums of the gradients of fixed
-/// operands; the step's values are computed again from the state before it. An operand that nothing flows to has none.
+/// A loop in the other direction. Its state is the gradient of the state, then the sums of the gradients of fixed
+/// operands; it recomputes each step's values from the state before it. Operands that no gradient reaches get none.
 void LoopOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                            llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
@@ -225,7 +225,7 @@ void LoopOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 
 namespace {
 
-/// The state that a result hangs on.
+/// The states that some result depends on.
 llvm::BitVector neededStates(LoopOp loop) {
   NextOp next = loop.getNext();
   llvm::BitVector needed(loop.getStateCount());
@@ -259,8 +259,8 @@ llvm::BitVector neededStates(LoopOp loop) {
 
 } // namespace
 
-/// Leaves out parts and states that nobody reads, and operands that the body does not read; state that never changes
-/// and parts of a constant become fixed operands, and constants move into the body.
+/// Removes unread parts and states, and operands that the body does not read. States that never change become fixed
+/// operands, and splat constants move into the body.
 LogicalResult LoopOp::canonicalize(LoopOp loop, PatternRewriter &rewriter) {
   NextOp next = loop.getNext();
   Block &block = loop.getBlock();
@@ -269,7 +269,7 @@ LogicalResult LoopOp::canonicalize(LoopOp loop, PatternRewriter &rewriter) {
   llvm::SmallVector<Value> initial, sliced, fixed, constants;
   llvm::SmallVector<std::pair<BlockArgument, unsigned>> states, slices,
       kept;                                                   // the old argument, its number in its list
-  llvm::SmallVector<std::pair<BlockArgument, Value>> outside; // the operand that stands for it
+  llvm::SmallVector<std::pair<BlockArgument, Value>> outside; // the old argument, its operand
   llvm::SmallVector<unsigned> keptStates, keptParts;
   bool changes = false;
   for (unsigned k = 0; k < loop.getStateCount(); ++k) {
@@ -286,7 +286,7 @@ LogicalResult LoopOp::canonicalize(LoopOp loop, PatternRewriter &rewriter) {
     else
       changes = true;
   }
-  // Which sliced and fixed operands are read once unread parts are gone, is known in the next round.
+  // Operands that only unread parts read are removed by the next application of this pattern.
   auto isRead = [](BlockArgument argument) { return !argument.use_empty(); };
   for (auto [argument, value] : llvm::zip_equal(loop.getSlicedArguments(), loop.getSliced()))
     changes |= !isRead(argument) || isSplatConstant(value);
@@ -343,7 +343,7 @@ LogicalResult LoopOp::canonicalize(LoopOp loop, PatternRewriter &rewriter) {
         mapFixed(loop.getStateArguments()[k], loop.getInitial()[k]);
     for (auto [argument, value] : llvm::zip_equal(loop.getFixedArguments(), loop.getFixed()))
       mapFixed(argument, value);
-    // A state that nothing needs may still be read by values that nothing needs: these are left out.
+    // Unneeded values may still read removed states: clone only the needed ones.
     llvm::DenseSet<Operation *> wanted;
     llvm::SmallVector<Value> work;
     for (unsigned k : keptStates)

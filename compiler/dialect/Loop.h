@@ -1,6 +1,6 @@
 //===- Loop.h - a body that is run once for each step -----------*- C++ -*-===//
 //
-// Apart from the other ops' header: few files know loops.
+// Separate from the other ops' header, since few files use loops.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_LOOP_H
@@ -16,7 +16,7 @@ class NextOp;
 #include "compiler/dialect/LoopOps.h.inc"
 
 namespace tcc::train {
-/// The type of all steps' parts [steps, …].
+/// The type of the stacked parts of all steps: [steps, …].
 mlir::RankedTensorType stackedType(int64_t steps, mlir::Type part);
 } // namespace tcc::train
 

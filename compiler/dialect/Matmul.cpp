@@ -90,7 +90,7 @@ static Lane roundedToBf16(Lane value) {
   return (isNan(value).select(quiet, nearest) & bits.likeInt(~int64_t(0xffff))).asFloat();
 }
 
-/// Not the addend: it is a sum that goes on.
+/// Without the addend, a running sum that must not be rounded.
 llvm::SmallVector<unsigned> MatMulOp::getAutocastOperands() {
   return elementTypeOf(getResult()) == elementTypeOf(getLhs()) ? llvm::SmallVector<unsigned>{0, 1}
                                                                : llvm::SmallVector<unsigned>{};
@@ -117,7 +117,7 @@ Value MatMulOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
                                     : arith::AddIOp::create(builder.builder, builder.loc, addend, sum).getResult();
 }
 
-/// Of C = op(A)·op(B): dop(A) = G·op(B)ᵀ and dop(B) = op(A)ᵀ·G, each written so that it comes out as A or B is stored.
+/// For C = op(A)·op(B): dop(A) = G·op(B)ᵀ and dop(B) = op(A)ᵀ·G, each transposed if A or B is stored transposed.
 void MatMulOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
   Value a = getLhs(), b = getRhs(), g = resultGradients[0];

@@ -1,6 +1,6 @@
 //===- Modes.cpp - dropout and batch norm -----------------------*- C++ -*-===//
 //
-// Composites that train as they stand; ModeDependent says what they are in inference.
+// Composites whose op is the training form; ModeDependent gives their inference form.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -28,7 +28,7 @@ Expr widened(OpBuilder &builder, Location loc, Value x, Type type) { return Expr
 namespace {
 /// An element is kept if its 32 random bits are at least this: p·2^32.
 uint64_t dropThreshold(DropoutOp op) { return uint64_t(std::llround(std::ldexp(op.getP().convertToDouble(), 32))); }
-/// 1/(1 − p); where nothing is kept, 0.
+/// 1/(1 − p); 0 if nothing is kept.
 double keptScale(DropoutOp op) {
   double p = op.getP().convertToDouble();
   return p < 1 ? 1 / (1 - p) : 0;
@@ -72,7 +72,7 @@ llvm::SmallVector<Value> DropoutOp::decompose(OpBuilder &builder) {
   llvm::ArrayRef<int64_t> shape = shapeOf(x);
   auto words = RankedTensorType::get(shape, builder.getIntegerType(32, false));
   Value bits = RandomOp::create(builder, getLoc(), words, RandomKind::bits, getKey(), getId());
-  // bits >= threshold, in 32 bits also for a threshold of 2^32.
+  // bits >= threshold as bits > threshold − 1, since a threshold of 2^32 does not fit into 32 bits.
   uint64_t threshold = dropThreshold(*this);
   Value bound = splatInt(builder, getLoc(), words, int64_t(threshold ? threshold - 1 : 0));
   CompareKind kind = threshold ? CompareKind::gt : CompareKind::ge;
@@ -89,7 +89,7 @@ llvm::SmallVector<Value> DropoutOp::buildInference(OpBuilder &builder) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// All dimensions but the channels'.
+/// All dimensions except the channels.
 llvm::SmallVector<int64_t> batchDims(BatchNormOp op) {
   llvm::SmallVector<int64_t> dims;
   for (int64_t i = 0, rank = int64_t(shapeOf(op.getInput()).size()); i < rank; ++i)
@@ -105,13 +105,13 @@ Expr overChannels(BatchNormOp op, const Expr &value) {
   return value.reshape(shape);
 }
 
-/// Elements that one channel's statistics are of, on one rank.
+/// Number of elements in one channel's statistics, on one rank.
 double perChannel(BatchNormOp op) {
   return double(tensorTypeOf(op.getInput()).getNumElements()) / double(shapeOf(op.getInput())[1]);
 }
 
-/// Sums over the elements of each channel, divided by their number: with sync those of all ranks, whose number is known
-/// when the plan runs, in one message.
+/// Means over the elements of each channel; with sync over all ranks, by one message, divided by a number that is known
+/// only at run time.
 llvm::SmallVector<Expr> meansOf(BatchNormOp op, llvm::ArrayRef<Expr> own) {
   llvm::SmallVector<Expr> means;
   if (!op.getSync()) {
@@ -171,9 +171,9 @@ void BatchNormOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
   }
 }
 
-/// With x̂ = (x − mean)·rstd: dx = scale·rstd·(g − mean(g) − x̂·mean(g·x̂)), dscale = Σ g·x̂, dbias = Σ g. What flows into
-/// the statistics adds gmean/n and 2·gvariance·(x − mean)/n. With sync, mean(…) and n are over all ranks; dscale and
-/// dbias are this rank's.
+/// With x̂ = (x − mean)·rstd: dx = scale·rstd·(g − mean(g) − x̂·mean(g·x̂)), dscale = Σ g·x̂, dbias = Σ g. The
+/// gradients of the statistics add gmean/n and 2·gvariance·(x − mean)/n. With sync, mean(…) and n are over all ranks;
+/// dscale and dbias are this rank's.
 void BatchNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                 llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
@@ -192,7 +192,7 @@ void BatchNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
     operandGradients[1] = weighted.reshape(channels).cast(elementTypeOf(getScale()));
     operandGradients[2] = sum.reshape(channels).cast(elementTypeOf(getBias()));
   }
-  // The losses of all ranks depend on what sync makes the same on all.
+  // With sync, the losses of all ranks depend on the shared statistics.
   if (resultGradients[1])
     accumulate(meansOf(*this, {overChannels(*this, x.with(resultGradients[1]))})[0].broadcast(shapeOf(x)));
   if (resultGradients[2])

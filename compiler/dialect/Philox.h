@@ -1,6 +1,6 @@
 //===- Philox.h - random ops and the counter-based generator ----*- C++ -*-===//
 //
-// support/Philox.h is the generator; here is the id that a random op draws under.
+// support/Philox.h is the generator; this file computes the ids of random ops.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_PHILOX_H
@@ -17,8 +17,8 @@ using tcc::kPhiloxMultipliers;
 using tcc::kPhiloxRounds;
 using tcc::philox;
 
-/// The id of a random op: FNV-1a of its ONNX node's name, the op's ordinal among those of that name, and the node's own
-/// seed. Part of what a run's results depend on: it never changes.
+/// The id of a random op: FNV-1a of its ONNX node's name, the op's ordinal among ops of that name, and the node's own
+/// seed. A run's results depend on it, so it must never change.
 inline int64_t randomId(std::string_view name, uint64_t ordinal, uint64_t seed = 0) {
   uint64_t hash = 0xcbf29ce484222325;
   auto add = [&](uint8_t byte) { hash = (hash ^ byte) * 0x100000001b3; };

@@ -23,8 +23,8 @@ inline PhiloxLanes emitPhilox(PhiloxLanes counter, Lane key0, Lane key1) {
   return counter;
 }
 
-/// The same with key `id`, a compile-time constant, from four words that a run sets: the draw of train.random at
-/// `position` (i64).
+/// The draw of train.random at `position` (i64): the same with the compile-time constant `id` and the four words that
+/// the runtime sets.
 inline PhiloxLanes emitPhilox(Lane position, llvm::ArrayRef<Lane> words, uint64_t id) {
   PhiloxLanes counter = {position & position.likeInt(0xFFFFFFFF), position.shiftRightUnsigned(32), words[2], words[3]};
   return emitPhilox(counter, words[0] ^ position.likeInt(int64_t(id & 0xFFFFFFFF)),

@@ -1,7 +1,7 @@
 //===- Pooling.cpp - maximum and sum over windows ---------------*- C++ -*-===//
 //
-// Gradients gather: an input element asks each window that it is in. So they need no zero fill and run in parallel.
-// Spatial dimensions are the last ones, or with `channelsLast` those before the last; all others are walked alike.
+// Gradients gather: an input element reads each window that contains it. So they need no zero fill and run in parallel.
+// Spatial dimensions are the last ones, or with `channelsLast` those before the last; all others are independent.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -18,11 +18,11 @@ template <typename OpTy> static Window windowOf(OpTy op) { return {op.getStrides
 
 /// The first spatial dimension of a tensor of this rank.
 template <typename OpTy> static size_t firstSpatial(OpTy op, size_t rank) { return rank - op.getKernel().size() - op.getChannelsLast(); }
-/// The spatial part of what stands for dimensions.
+/// The elements of a list for spatial dimensions.
 template <typename T, typename OpTy> static llvm::ArrayRef<T> spatialOf(OpTy op, llvm::ArrayRef<T> dims) {
   return dims.slice(firstSpatial(op, dims.size()), op.getKernel().size());
 }
-/// The same dimensions with others for the spatial ones.
+/// The list with other elements for the spatial dimensions.
 template <typename T, typename OpTy>
 static llvm::SmallVector<T> withSpatial(OpTy op, llvm::ArrayRef<T> dims, llvm::ArrayRef<T> spatial) {
   llvm::SmallVector<T> result(dims);
@@ -83,8 +83,8 @@ double SumPoolGradOp::getFlops() { return flopsOf(getGrad(), getKernel()); }
 // Evaluators
 //===----------------------------------------------------------------------===//
 
-/// Calls `element(input, output, offset)` with linear indices for each input in each window, windows in order; `offset`
-/// is the input's in the window.
+/// Calls `element(input, output, offset)` with linear indices for each input in each window, windows in order;
+/// `offset`: of the input in the window.
 template <typename OpTy>
 static void forEachElement(OpTy op, llvm::ArrayRef<int64_t> inputs, llvm::ArrayRef<int64_t> outputs,
                            llvm::function_ref<void(int64_t input, int64_t output, int64_t offset)> element) {
@@ -110,7 +110,7 @@ template <typename OpTy> static int64_t spatialSize(OpTy op, llvm::ArrayRef<int6
     size *= extent;
   return size;
 }
-/// The most elements of a window whose winners are bytes. Another value says that there is none, and one is never there.
+/// Most elements of a window whose winners are bytes. Two values are reserved: "no winner", and one that never occurs.
 static constexpr int64_t kMostByteOffsets = 254, kNoByteOffset = 255;
 
 Type MaxPoolOp::getWinnerType(MLIRContext *context, llvm::ArrayRef<int64_t> kernel) {
@@ -120,9 +120,9 @@ Type MaxPoolOp::getWinnerType(MLIRContext *context, llvm::ArrayRef<int64_t> kern
   return offsets <= kMostByteOffsets ? IntegerType::get(context, 8, IntegerType::Unsigned) : IntegerType::get(context, 32);
 }
 
-/// What stands for "nothing but padding" where winners are read as integers of their type.
+/// The winner of a window of nothing but padding.
 static int64_t noWinner(Type type) { return type.isUnsignedInteger(8) ? kNoByteOffset : -1; }
-/// What is the winner of no window.
+/// A value that is the winner of no window.
 static int64_t neverWinner(Type type) { return type.isUnsignedInteger(8) ? kMostByteOffsets : -2; }
 
 void MaxPoolOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
@@ -206,7 +206,7 @@ AffineMap MaxPoolGradOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolOp::getOperandMap(unsigned) { return {}; }
 AffineMap SumPoolGradOp::getOperandMap(unsigned) { return {}; }
 
-/// True if each window has at least one input, and the input nearest to an offset of it is one of its inputs.
+/// True if clamping a window's offsets to the input always gives inputs of the same window.
 static bool coversInputs(const Window &window, llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> inputs,
                          llvm::ArrayRef<int64_t> outputs) {
   for (size_t d = 0; d < window.rank(); ++d)
@@ -228,8 +228,8 @@ Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::Arr
   llvm::ArrayRef<Coord> starts = spatialOf(*this, coords);
   Value found;
   if (coversInputs(window, getKernel(), inputs, outputs)) {
-    // What is outside is replaced by the input nearest to it, which the window has, too: nothing else is greater for it.
-    // The order in which inputs come first is the same.
+    // Clamp instead of masking: an offset outside reads the nearest input, which is in the window, too, so the maximum
+    // and the order of first occurrences stay the same.
     auto at = [&](ValueRange k) {
       llvm::SmallVector<Coord> in, offsets;
       for (size_t d = 0; d < window.rank(); ++d) {
@@ -287,7 +287,7 @@ Value MaxPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayR
     Value offset = offsetInWindow(builder, out.offsets, getKernel());
     if (offset.getType() != never.getType())
       offset = arith::TruncIOp::create(builder.builder, builder.loc, never.getType(), offset);
-    // Lanes that read one window read one that exists; else only those that do read.
+    // If all lanes read one window, its clamped coordinates exist; else mask lanes without a window.
     Lane winner(builder, out.uniform ? builder.operand(1, at) : builder.operandIf(1, at, out.inside, never));
     Lane g(builder, out.uniform ? builder.operand(0, at) : builder.operandIf(0, at, out.inside, zero));
     Lane here = winner.make<arith::SelectOp>(out.inside, offset, never);
@@ -330,7 +330,7 @@ Value SumPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayR
 // Gradients
 //===----------------------------------------------------------------------===//
 
-/// g of each window at the element that won it
+/// g of each window at its winner.
 void MaxPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
@@ -365,7 +365,7 @@ Value MaxPoolOp::buildIndices(OpBuilder &builder) {
   return winnerIndices(*this, builder, spatialOf(*this, shapeOf(getInput())));
 }
 
-/// Each window reads back the element at its winner: a pick from the flattened plane, which has as many rows as windows.
+/// Each window reads the gradient at its winner: a pick from the flattened plane.
 void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   if (!resultGradients[0] || !isFloatTensor(getGrad()))

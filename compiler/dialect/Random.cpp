@@ -14,9 +14,9 @@ namespace {
 constexpr int64_t kKeyWords = 4;
 constexpr double kTwoPi = 6.283185307179586476925;
 
-/// Bits of the significand, the hidden one included: what a uniform number in [0, 1) has.
+/// Bits of a uniform number in [0, 1): those of the significand, with the hidden one.
 int significandBits(Type element) { return element.isF64() ? 53 : element.isF32() ? 24 : element.isF16() ? 11 : 8; }
-/// Bits that one uniform number of a normal pair has.
+/// Bits of each of the two uniform numbers of a normal one.
 int normalBits(Type element) { return element.isF64() ? 53 : 24; }
 
 /// A number in [0, 1) with `bits` bits, from two words (of which 32 bits and less use the first).
@@ -50,7 +50,7 @@ LogicalResult RandomOp::verify() {
 double RandomOp::getFlops() {
   return tensorTypeOf(getResult()).getNumElements() * (getKind() == RandomKind::normal ? 120.0 : 60.0);
 }
-/// To draw again costs about what reading costs, and the numbers need no memory between forward and backward.
+/// Drawing again costs about as much as reading, and needs no memory between forward and backward.
 bool RandomOp::isCheapToRecompute() { return true; }
 
 void RandomOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {

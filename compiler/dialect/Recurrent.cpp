@@ -145,8 +145,8 @@ static Value joined(OpBuilder &builder, Location loc, llvm::ArrayRef<Value> part
   return ConcatOp::create(builder, loc, RankedTensorType::get(shape, elementTypeOf(parts[0])), parts, dim);
 }
 
-/// The sweep backwards makes the gates' gradients of all steps; the weights' are products over steps and samples at
-/// once.
+/// The backward kernel computes the gates' gradients of all steps; the weight gradients are products over all steps and
+/// samples at once.
 void RecurrentOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                 llvm::SmallVectorImpl<Value> &operandGradients) {
   CellSettings s = settingsOf(*this);
@@ -157,7 +157,7 @@ void RecurrentOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
   RecurrentOperands operand(*this);
   operandGradients.resize(getNumOperands());
 
-  // What each step started from.
+  // The state before each step.
   auto previous = [&](Value all, Value initial) -> Value {
     Value first = reshape(builder, loc, initial, {1, n, h});
     if (t == 1)
@@ -266,7 +266,7 @@ double activated(const CellSettings &s, unsigned which, double x) {
   return 0;
 }
 
-/// f′ where f took the value y.
+/// f′ in terms of y = f(x).
 double slopeAt(const CellSettings &s, unsigned which, double y) {
   double a = s.alphas[which], b = s.betas[which];
   if (s.clip > 0 && (y == activated(s, which, -s.clip) || y == activated(s, which, s.clip)))
@@ -306,7 +306,7 @@ std::vector<double> numbers(const HostTensor *tensor, int64_t size) {
   return values;
 }
 
-/// Peepholes or the inner bias; empty where the cell has none: 0·∞ would be NaN.
+/// Peepholes or the inner bias; empty if the cell has none, since zeros would give 0·∞ = NaN.
 std::vector<double> extraNumbers(llvm::ArrayRef<HostTensor> operands, int at) {
   return at < 0 ? std::vector<double>() : numbers(&operands[size_t(at)], operands[size_t(at)].size());
 }

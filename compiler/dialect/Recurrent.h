@@ -1,8 +1,7 @@
 //===- Recurrent.h - shared parts of the two recurrent ops ------*- C++ -*-===//
 //
-// A cell's settings and its activations, whose slopes are written in terms of their values: what a step stores is
-// enough for its gradient. The formulas are templates over a number, so that the evaluators and the kernels have the
-// same.
+// A cell's settings and its activations. Slopes are functions of the activations' values, so that the values that a
+// step stores suffice for its gradient. Formulas are templates over a number type, shared by evaluators and kernels.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_RECURRENT_H
@@ -12,7 +11,7 @@
 
 namespace tcc::train {
 
-/// Gates of a cell, and values that it keeps for each element of a state.
+/// Number of gates of a cell, and of values that it keeps for each element of a state.
 inline int64_t gateCount(RecurrentCell cell) {
   return cell == RecurrentCell::rnn ? 1 : cell == RecurrentCell::lstm ? 4 : 3;
 }

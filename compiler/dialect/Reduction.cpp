@@ -23,7 +23,7 @@ LogicalResult ReduceOp::verify() {
 
 double ReduceOp::getFlops() { return double(tensorTypeOf(getInput()).getNumElements()); }
 
-/// The neutral element as a number: floats, and the ends of an integer type.
+/// The neutral element as a number; for integers the ends of the type.
 static double floatIdentity(ReduceKind kind) {
   switch (kind) {
   case ReduceKind::sum:
@@ -191,7 +191,7 @@ void ArgMaxOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayR
   bool isUnsigned = in.elementType().isUnsignedInteger();
   for (int64_t i = 0; i < results[0].size(); ++i) {
     llvm::SmallVector<int64_t> at = unravel(i, results[0].shape());
-    // NaN is beyond every number, as in PyTorch.
+    // NaN beats every number, as in PyTorch.
     auto beats = [&](int64_t challenger, int64_t best) {
       if (in.isFloat()) {
         double x = in.getDouble(challenger), y = in.getDouble(best);

@@ -1,8 +1,9 @@
 //===- Sampling.cpp - weighted sums of elements at given places -*- C++ -*-===//
 //
 // With x the input, w the weights, y the result: y = sample(x, w) is linear in both, so that each of the three ops is
-// the derivative of another: ⟨sample(x, w), g⟩ = ⟨x, spread(g, w)⟩ = ⟨w, sample_weight_grad(x, g)⟩. Places that are
-// known when compiling (a resize, a reflected border) need no scatter at all: the transposed table is a sample too.
+// the derivative of another: ⟨sample(x, w), g⟩ = ⟨x, spread(g, w)⟩ = ⟨w, sample_weight_grad(x, g)⟩. If the places are
+// known at compile time (a resize, a reflected border), the gradient is a sample by the transposed table, not a
+// scatter.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -116,7 +117,7 @@ void SampleWeightGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::Mut
 AffineMap SampleOp::getOperandMap(unsigned) { return {}; }
 AffineMap SampleWeightGradOp::getOperandMap(unsigned) { return {}; }
 
-/// The index at `coords` as a coordinate. One that all lanes share stays a scalar, so that their elements are read
+/// The index at `coords` as a coordinate. An index that all lanes share stays a scalar, so that their elements are read
 /// together.
 static Coord placeAt(ElementBuilder &builder, llvm::ArrayRef<Coord> coords, Type element) {
   Value index = builder.operand(1, coords);
@@ -157,7 +158,7 @@ Value SampleWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::A
                   })[0];
 }
 
-/// Columns of one tile. A tile walks all places in order, so that sums do not depend on who runs it.
+/// Columns of one tile. A tile processes all places in order, so that sums do not depend on parallelism.
 static constexpr int64_t kSpreadColumns = 64;
 
 int64_t SpreadOp::getTileCount() {
@@ -201,7 +202,7 @@ void SpreadOp::emitTile(LoopBuilder &loops, Value tile) {
       if (!index.getType().isInteger(64))
         index = indexElement.isUnsignedInteger() ? arith::ExtUIOp::create(b, loc, b.getI64Type(), index).getResult()
                                                  : arith::ExtSIOp::create(b, loc, b.getI64Type(), index).getResult();
-      // What falls outside adds nothing to the nearest element.
+      // An index outside is clamped, and adds nothing.
       Value kept = arith::MinSIOp::create(b, loc, arith::MaxSIOp::create(b, loc, index, none), loops.index(s.size - 1));
       Value inside = repeated(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, kept, index));
       Value target = times(plus(times(plane, s.size), kept), s.inner),
@@ -240,8 +241,8 @@ struct Sampler {
 };
 } // namespace
 
-/// The table that sends each element to the sums which read it: null where the table is not known, or so uneven that
-/// most of the transposed one would be empty.
+/// The transposed table, which lists for each element the sums that read it. Null if the table is not constant, or so
+/// uneven that most of the transposed one would be empty.
 static std::pair<Value, Value> transposedTable(OpBuilder &builder, Location loc, Value indices, Value weights,
                                                int64_t size) {
   auto knownIndices = indices.getDefiningOp<ConstantOp>(), knownWeights = weights.getDefiningOp<ConstantOp>();
@@ -276,7 +277,7 @@ static std::pair<Value, Value> transposedTable(OpBuilder &builder, Location loc,
   return {ConstantOp::create(builder, loc, from.toAttribute()), ConstantOp::create(builder, loc, by.toAttribute())};
 }
 
-/// 16-bit sums are kept in f32 until the last one.
+/// Accumulates 16-bit sums in f32.
 Value Sampler::spread(Value like, Value g, Value weights) const {
   if (auto [places, by] = transposedTable(builder, loc, indices, weights, shapeOf(like)[2]); places)
     return SampleOp::create(builder, loc, like.getType(), g, places, by);

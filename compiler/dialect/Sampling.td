@@ -7,8 +7,8 @@ def Train_SampleOp : Train_PureOp<"sample", [DeclareOpInterfaceMethods<Train_Fus
   let summary = "result[b, c, p, i] = Σ_t weights[b, t, p] · input[b, c, indices[b, t, p], i]";
   let description = [{
     Interpolation: `t` counts the taps of an output. An index outside of the input adds nothing. Weights are f64 for f64, else
-    f32, and so is the sum before it is rounded. Where the indices and weights are constants, the derivative is another sample,
-    at the transposed table; else a spread.
+    f32, and so is the sum before it is rounded. If indices and weights are constants, the derivative is a sample by the
+    transposed table; else a spread.
   }];
   let arguments = (ins Train_FloatTensor:$input, Train_IntTensor:$indices, Train_FloatTensor:$weights);
   let results = (outs Train_FloatTensor:$result);

@@ -1,7 +1,8 @@
 //===- ScalarFunctions.h - transcendental functions from arithmetic -*- C++ -*-===//
 //
-// The programs behind ElementwiseMath.h, over any `T` with the operators of `Lane`: kernels build IR with them, a test runs
-// them on the host, over every f32. No branches, no tables: both sides of a condition are computed, then selected.
+// The implementations of ElementwiseMath.h, over any `T` with the operators of `Lane`: kernels build IR with them, a
+// test runs them on the host, over every f32. No branches, no tables: both sides of a condition are computed, then
+// selected.
 //
 // Method: Cody and Waite's range reduction with fused multiply-adds, then polynomials: Moshier's Cephes (exp, tanh, sin,
 // cos in f32; atan in f64), Sun's fdlibm (log, log1p, erf, sin, cos in f64), Juffa's erff, Taylor's series where it is
@@ -39,13 +40,13 @@ template <typename T> T powerOfTwo(T n) {
   return n.width() == 64 ? (n + n.likeInt(1023)).shiftLeft(52).asFloat() : (n + n.likeInt(127)).shiftLeft(23).asFloat();
 }
 
-/// x·2^n in two steps, so that results below the normal range come out.
+/// x·2^n in two steps, so that subnormal results are right.
 template <typename T> T scale(T x, T n) {
   T half = n.shiftRight(1);
   return x * powerOfTwo(half) * powerOfTwo(n - half);
 }
 
-/// Nearest integer to x·factor as a float, and as an integer: adding 1.5·2^(mantissa bits) pushes the fraction out.
+/// Nearest integer to x·factor as a float, and as an integer: adding 1.5·2^(mantissa bits) shifts the fraction out.
 template <typename T> struct Rounded {
   T value, integer;
 };
@@ -55,8 +56,8 @@ template <typename T> Rounded<T> roundProduct(T x, double factor) {
   return {shifted - magic, shifted.bits() - magic.bits()};
 }
 
-/// e^(x + tail) = 2^n·(1 + rest), where the tail is small beside x. `bits` are those of a float that ends in the integer
-/// n + `steps` times the exponent's bias, so that shifting them makes a power of two.
+/// e^(x + tail) = 2^n·(1 + rest), where the tail is small compared to x. The low `bits` are the integer n + `steps`
+/// times the exponent's bias, so that shifting them into the exponent gives a power of two.
 template <typename T> struct ReducedExp {
   T rest, bits;
   /// 2^n from one step.
@@ -77,7 +78,7 @@ template <typename T> ReducedExp<T> reduceExp(T x, const T *tail, int64_t steps 
 }
 template <typename T> T expWithTail(T x, const T *tail) {
   x = x.isDouble() ? clamp(x, -746, 710) : clamp(x, -104.5, 89);
-  // 2^n in two factors, both of them normal numbers, so that results below the normal range come out.
+  // 2^n in two factors, both normal numbers, so that subnormal results are right.
   ReducedExp<T> parts = reduceExp(x, tail, 2), half{parts.rest, parts.bits.shiftRight(1)};
   ReducedExp<T> otherHalf{parts.rest, parts.bits - half.bits};
   return (parts.rest + 1.0) * half.power() * otherHalf.power();
@@ -91,7 +92,7 @@ template <typename T> T powerOfTwoSingle(T y) {
   return p * shifted.bits().shiftLeft(23).asFloat();
 }
 
-/// 2^n·rest + (2^n − 1); far below 0 that is −1, far above it is e^x.
+/// 2^n·rest + (2^n − 1); for very negative x it is −1, for large x it is e^x.
 template <typename T> T expm1(T x) {
   double least = x.isDouble() ? -50 : -30, large = x.isDouble() ? 50 : 30;
   ReducedExp<T> parts = reduceExp<T>(clamp(x, least, large), nullptr);
@@ -141,7 +142,7 @@ template <typename T> T log(T x) {
 }
 
 template <typename T> T log1p(T x) {
-  // Near 0 the series takes x itself; elsewhere what 1 + x loses by rounding comes back as a correction.
+  // Near 0 the series uses x itself; elsewhere the rounding error of 1 + x is added as a correction.
   T near = greater(x, -0.2928) & less(x, 0.4142), u = near.select(x.like(1), x + 1.0);
   Decomposed<T> parts = decompose(u);
   T lost = greater(x, 1).select(1.0 - (u - x), x - (u - 1.0)) / u;
@@ -163,9 +164,9 @@ template <typename T> T tanh(T x) {
 }
 
 template <typename T> T sigmoid(T x) {
-  // e^−|x| neither overflows nor loses what a very negative x leaves.
+  // e^−|x| does not overflow, and keeps the small result for a very negative x.
   T e = exp(-x.abs()), negative = less(x, 0), q = negative.select(e, x.like(1)) / (1.0 + e);
-  // e/(1 + e) = e − e·q, where the errors of q count less.
+  // e/(1 + e) = e − e·q, where errors of q weigh less.
   return negative.select((-e).fma(q, e), q);
 }
 
@@ -208,17 +209,17 @@ template <typename T> T erfDouble(T x) {
 }
 template <typename T> T erf(T x) { return x.isDouble() ? erfDouble(x) : erfSingle(x); }
 
-/// What gelu and its derivative have of the normal distribution at x: √(2π)·φ and Φ. In f32 Φ(−a) is φ(a) times a polynomial
-/// that is closest to Mills' ratio where φ is large: within 1.7e-8 of Φ.
+/// The normal distribution at x, for gelu and its derivative: √(2π)·φ and Φ. In f32 Φ(−a) is φ(a) times a polynomial
+/// that approximates Mills' ratio, best where φ is large: within 1.7e-8 of Φ.
 template <typename T> struct NormalDistribution {
-  T x, density, cumulative; ///< x itself, or where Φ is 0 or 1 a smaller one
+  T x, density, cumulative; ///< x, clamped where Φ is 0 or 1
 };
 template <typename T> NormalDistribution<T> normalDistribution(T x) {
   if (x.isDouble()) {
     x = clamp(x, -39, 39);
     return {x, exp(-0.5 * x * x), 0.5 * (1.0 + erf(x * 0.70710678118654752440))};
   }
-  x = clamp(x, -13.26, 13.26); // where 2^y becomes 0
+  x = clamp(x, -13.26, 13.26); // beyond, 2^y is 0
   T a = x.abs(), near = greater(a, 5.3).select(x.like(5.3), a), density = powerOfTwoSingle(x * x * -0.72134752044448170368);
   T tail = density * polynomial(near, {-3.15528928468e-7, 7.70855540356e-6, -8.47695805684e-5, 5.63648301152e-4, -2.59008393134e-3,
                                        9.00384730898e-3, -2.54718309023e-2, 6.19239522361e-2, -1.32805799727e-1, 2.49972576895e-1,
@@ -234,7 +235,7 @@ template <typename T> T gelu(T x, bool tanh) {
     return x * normalDistribution(x).cumulative;
   if (x.isDouble())
     return x * sigmoid(kTwiceSqrtTwoOverPi * x * (x * x).fma(x.like(kGeluCubic), x.like(1)));
-  // σ(v) from e^−|v|: a reciprocal of a number in [1, 2] costs a card less than the quotient x/(1 + e^−v).
+  // σ(v) from e^−|v|: on a card the reciprocal of a number in [1, 2] is cheaper than the quotient x/(1 + e^−v).
   constexpr double factor = -kTwiceSqrtTwoOverPi * 1.44269504088896340736;
   T y = x.abs() * (x * x).fma(x.like(factor * kGeluCubic), x.like(factor));
   T e = powerOfTwoSingle(less(y, -127).select(y.like(-127), y)), q = 1.0 / (1.0 + e);
@@ -247,7 +248,7 @@ template <typename T> T geluDerivative(T x, bool tanh) {
     NormalDistribution<T> normal = normalDistribution(x);
     return (normal.x * normal.density).fma(x.like(0.39894228040143267794), normal.cumulative);
   }
-  // Beyond these the second term is below the smallest number, and nothing overflows.
+  // Beyond these limits the second term underflows; clamping prevents overflow.
   x = x.isDouble() ? clamp(x, -40, 40) : clamp(x, -10.03, 10.03);
   T a = x.abs(), square = x * x, e = a;
   if (x.isDouble()) {
@@ -256,7 +257,7 @@ template <typename T> T geluDerivative(T x, bool tanh) {
     constexpr double factor = -kTwiceSqrtTwoOverPi * 1.44269504088896340736;
     e = powerOfTwoSingle(a * square.fma(x.like(factor * kGeluCubic), x.like(factor)));
   }
-  // e = e^−|v|, so that 1 − σ(|v|) is e·q and no digit is lost.
+  // e = e^−|v|, so that 1 − σ(|v|) is e·q without cancellation.
   T q = 1.0 / (1.0 + e), other = e * q;
   T slope = square.fma(x.like(3 * kTwiceSqrtTwoOverPi * kGeluCubic), x.like(kTwiceSqrtTwoOverPi));
   return (x * slope).fma(other * q, less(x, 0).select(other, q));
@@ -289,8 +290,9 @@ template <typename T> T sinOrCos(T x, int64_t shift) {
   return less(x.abs(), 0x1p51).select(value, x.like(kNaN));
 }
 
-/// |x| is reduced to t = x, (x − 1)/(x + 1) or −1/x, which takes 0, π/4 or π/2 off the result; then t + t³·(a polynomial, or
-/// a quotient of two, in t²). That of f32 meets the function at Chebyshev's points of t² ≤ 1/4: above 1/2, x − 1 is exact.
+/// |x| is reduced to t = x, (x − 1)/(x + 1) or −1/x, which subtracts 0, π/4 or π/2 from the result; then t + t³·(a
+/// polynomial in t², or a quotient of two). The one for f32 interpolates at the Chebyshev points of t² ≤ 1/4: above
+/// 1/2, x − 1 is exact.
 template <typename T> T atan(T x) {
   bool wide = x.isDouble();
   T a = x.abs(), one = x.like(1);
@@ -303,7 +305,7 @@ template <typename T> T atan(T x) {
                 : z * polynomial(z, {4.22568596302e-2, -8.23550576364e-2, 1.10068806813e-1, -1.42798010958e-1, 1.99998752498e-1,
                                      -3.33333329015e-1});
   T rest = large.select(x.like(1.57079632679489661923), middle.select(x.like(0.78539816339744830962), x.like(0)));
-  double half = wide ? 6.123233995736765886e-17 : -4.37113882867379e-8; // what π/2 loses by rounding
+  double half = wide ? 6.123233995736765886e-17 : -4.37113882867379e-8; // rounding error of π/2
   T lost = large.select(x.like(half), middle.select(x.like(half / 2), x.like(0)));
   T sum = rest + (t.fma(tail, t) + lost);
   return sum.copySign(x);
@@ -322,7 +324,7 @@ template <typename T> Pair<T> twoSum(T x, T y) {
   return {sum, (x - (sum - part)) + (y - part)};
 }
 
-/// A function that is written for f64 alone: rare ones need no program of their own in f32.
+/// Evaluates an f64 function for f32, too: rare functions need no f32 implementation.
 template <typename T, typename Function> T inDouble(T x, Function function) {
   return x.isDouble() ? function(x) : function(x.toDouble()).toSingle();
 }
@@ -340,7 +342,7 @@ template <typename T> T asinTail(T z) {
                             -3.25565818622400915405e-01, 1.66666666666666657415e-01}) /
          polynomial(z, {7.70381505559019352791e-02, -6.88283971605453293030e-01, 2.02094576023350569471e+00, -2.40339491173441421878e+00, 1.0});
 }
-/// 2·asin √((1 − a)/2) for a in [1/2, 1], which is acos a; the root's rounding error is taken back.
+/// 2·asin √((1 − a)/2) for a in [1/2, 1], which is acos a; corrects the root's rounding error.
 template <typename T> T acosNearOne(T a) {
   T z = (1.0 - a) * 0.5, root = z.sqrt(), lost = (-root).fma(root, z) / (root + root);
   lost = equal(z, 0).select(z, lost);
@@ -363,7 +365,7 @@ template <typename T> T acos(T x) {
   });
 }
 
-/// e^a/2, which overflows where sinh and cosh do.
+/// e^a/2, which overflows only where sinh and cosh do.
 template <typename T> T halfExp(T a) {
   a = clamp(a, 0, 800); // ∞ has no low part
   Pair<T> shifted = twoSum(a, a.like(-6.93147180559945286227e-01));
@@ -384,7 +386,7 @@ template <typename T> T cosh(T x) {
   });
 }
 
-/// fdlibm's: log1p(a + a²/(1 + √(a² + 1))); far from 0, ln of 2a and a correction.
+/// fdlibm's method: log1p(a + a²/(1 + √(a² + 1))); far from 0, ln 2a and a correction.
 template <typename T> T asinh(T x) {
   return inDouble(x, [](T x) {
     T a = x.abs(), huge = greater(a, 0x1p28), far = greater(a, 2), one = x.like(1);
@@ -454,7 +456,7 @@ template <typename T> T powDouble(T x, T y, bool single) {
   T grows = (less(a, 1) & yNegative) | (greater(a, 1) & greater(y, 0));
   T atInfinity = equal(a, 1).select(one, grows.select(infinity, zero));
   result = equal(y.abs(), kInfinity).select(atInfinity, result);
-  // The sign: that of an odd power of a negative number; no real power where y is not whole.
+  // Odd powers of negative numbers are negative; powers with a fractional y are not real.
   T half = y * 0.5, whole = equal(y.floor(), y), odd = whole & isFalse(equal(half.floor(), half));
   T negative = equal(one.copySign(x), -1);
   result = (negative & odd).select(-result, result);
@@ -466,7 +468,7 @@ template <typename T> T pow(T x, T y) {
   return x.isDouble() ? powDouble(x, y, false) : powDouble(x.toDouble(), y.toDouble(), true).toSingle();
 }
 
-/// f32 from f64, an inexact result with its last bit set: what rounds it again to fewer bits sees on which side it was.
+/// Rounds f64 to f32 and sets the last bit of an inexact result, so that rounding it again to fewer bits is correct.
 template <typename T> T roundToOdd(T x) {
   T near = x.toSingle(), back = near.toDouble(), bits = near.bits();
   T even = equal(bits & bits.likeInt(1), bits.likeInt(0)), inexact = less(back, x) | less(x, back);

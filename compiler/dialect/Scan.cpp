@@ -1,7 +1,7 @@
 //===- Scan.cpp - cumulative sums and products along a dimension --*- C++ -*-===//
 //
-// A scan runs along one dimension; the dimensions inside it are columns, and lanes run along them. A tile is a few rows,
-// or a block of columns of one row, so that no result depends on who computes it.
+// A scan runs along one dimension; inner dimensions are columns, and lanes run along them. A tile is a few rows, or a
+// block of columns of one row, so that no result depends on parallelism.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -26,7 +26,7 @@ struct ScanSpace {
   int64_t tiles() const { return llvm::divideCeil(outer, rows()) * blocks(); }
 };
 
-/// One step at linear index `index`: stores what it has to and returns the next carried values.
+/// One step at linear index `index`: stores its results and returns the next carried values.
 using ScanStep = llvm::function_ref<Value(Value index, int64_t lanes, Value active, Value carried)>;
 
 void emitScan(LoopBuilder &loops, Value tile, const ScanSpace &space, Type element, bool reverse, double start,
@@ -68,7 +68,7 @@ Value emitProduct(LoopBuilder &loops, Value x, Value y) {
              : arith::MulIOp::create(loops.builder, loops.loc, x, y).getResult();
 }
 
-/// The elements that a running sum or product at each place is of, one after another.
+/// Evaluates a running sum or product naively: combines the elements of each place one by one.
 void evaluateRunning(const HostTensor &in, HostTensor &out, int64_t dim, bool exclusive, bool reverse, bool isProduct) {
   int64_t extent = in.shape()[size_t(dim)];
   for (int64_t i = 0; i < out.size(); ++i) {
@@ -91,7 +91,7 @@ void evaluateRunning(const HostTensor &in, HostTensor &out, int64_t dim, bool ex
   }
 }
 
-/// result[i] = x[i + 1] along `dim` (or x[i − 1]); 0 at the end that has no neighbour.
+/// result[i] = x[i + 1] along `dim` (or x[i − 1]); 0 at the end without a neighbour.
 Value neighbour(OpBuilder &builder, Location loc, Value x, int64_t dim, bool next) {
   RankedTensorType type = tensorTypeOf(x);
   llvm::SmallVector<int64_t> shape(type.getShape()), starts(shape.size(), 0), low(starts), steps(shape.size(), 1);
@@ -122,7 +122,7 @@ void CumSumOp::emitTile(LoopBuilder &loops, Value tile) {
              return sum;
            });
 }
-/// Element i is in the sums from i on: the same scan the other way round.
+/// Element i is in the sums from i on: the gradient is the scan in the other direction.
 void CumSumOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);

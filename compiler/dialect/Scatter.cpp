@@ -1,8 +1,8 @@
 //===- Scatter.cpp - scatter and gather with an index for each element --*- C++ -*-===//
 //
-// A line is everything along `axis` at one place of the other dimensions: lines know nothing of one another, so tiles
-// are made of them. Inside a line updates are applied in order. Where neighbouring lines share their indices (whole
-// rows are scattered), lanes run over them.
+// A line is everything along `axis` at one place of the other dimensions. Lines are independent, so tiles consist of
+// lines. Updates of a line are applied in order. If neighbouring lines share their indices (whole rows are scattered),
+// lanes run across lines.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -15,7 +15,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// `whole` is gathered from or scattered into, `part` has an element for each index.
+/// Checks shapes: `whole` is the tensor gathered from or scattered into, `part` has an element for each index.
 static LogicalResult verifyIndexed(Operation *op, Value whole, Value indices, Value part, int64_t axis) {
   llvm::ArrayRef<int64_t> from = shapeOf(whole), at = shapeOf(indices), to = shapeOf(part);
   if (failed(verifyDim(op, axis, int64_t(from.size()))))
@@ -88,7 +88,7 @@ Value GatherElementsOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arr
   return builder.operand(0, source);
 }
 
-/// Each element of g, added where it came from.
+/// Adds each element of g at the place that it was gathered from.
 void GatherElementsOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
                                      llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
@@ -160,7 +160,7 @@ void ScatterOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
       floats[to] = scattered(getKind(), floats[to], updates.getDouble(from));
       return;
     }
-    // Wrapped to its width at each step, as a register of that width does.
+    // Wrap to the type's width at each step, like a register of that width.
     out.setInt(to, scattered(getKind(), integers[to], updates.getInt(from), element.isUnsignedInteger(),
                              element.isInteger(1)));
     integers[to] = out.getInt(to);
@@ -174,14 +174,14 @@ void ScatterOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
 
 namespace {
 
-/// Dimensions other than the axis, as few as strides allow, and how they are cut into tiles.
+/// The dimensions other than the axis, merged as far as strides allow, and how they are cut into tiles.
 struct ScatterSpace {
   struct Dim {
     int64_t extent, init, indices, updates; ///< extent, and the strides of the three tensors
   };
   static constexpr int64_t kColumns = 64;
   llvm::SmallVector<Dim> dims;               ///< of lines, outermost first
-  Dim axis{1, 1, 1, 1}, columns{1, 0, 0, 0}; ///< columns: innermost lines that lie side by side in the updates
+  Dim axis{1, 1, 1, 1}, columns{1, 0, 0, 0}; ///< columns: innermost lines that are contiguous in the updates
   int64_t lines = 1;
 
   explicit ScatterSpace(ScatterOp op) {
@@ -213,7 +213,7 @@ struct ScatterSpace {
   int64_t linesPerTile() const { return blocks() == 1 ? unitsPerTile(axis.extent * columns.extent, lines) : 1; }
   int64_t tiles() const { return llvm::divideCeil(lines, linesPerTile()) * blocks(); }
 
-  /// Where a line begins.
+  /// Offsets of a line's first elements.
   ScatterLine lineAt(LoopBuilder &loops, Value line) const {
     Index init(loops, int64_t(0)), indices = init, updates = init, rest(loops, line);
     for (size_t d = dims.size(); d-- > 0;) {
@@ -295,7 +295,7 @@ void ScatterOp::emitTile(LoopBuilder &loops, Value tile) {
   });
 }
 
-/// Where elements of a row have indices of their own, there are no rows to search for.
+/// The scatter as one of whole rows; nothing if elements of a row have indices of their own.
 static std::optional<ScatterRows> rowsOf(ScatterOp op, const ScatterSpace &space) {
   if (space.columns.indices != 0)
     return std::nullopt;
@@ -345,7 +345,7 @@ void ScatterOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
     operandGradients[0] = g;
     operandGradients[2] = at(g);
     return;
-  case ScatterKind::set: { // to the write that stayed: its number is what is found there
+  case ScatterKind::set: { // to the last write: scatter the writes' numbers to find it
     int64_t count = product(part);
     Type numbers = count < (int64_t(1) << 31) ? builder.getI32Type() : builder.getI64Type();
     Expr number = g.with(IotaOp::create(builder, getLoc(), RankedTensorType::get({count}, numbers), 0)).reshape(part);
@@ -366,7 +366,7 @@ void ScatterOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
     return;
   }
   case ScatterKind::max:
-  case ScatterKind::min: { // shared equally by all that attain it
+  case ScatterKind::min: { // shared equally by all elements that attain the extreme
     Expr initAttains = init.compare(CompareKind::eq, result), attains = updates.compare(CompareKind::eq, at(result));
     Expr share = g / scatter(ScatterKind::add, initAttains.cast(element), attains.cast(element));
     operandGradients[0] = initAttains.select(share, share.like(0));

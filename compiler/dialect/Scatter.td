@@ -10,9 +10,9 @@ def Train_ScatterKind : I32EnumAttr<"ScatterKind", "combination of an update wit
 def Train_GatherElementsOp : Train_PureOp<"gather_elements", [DeclareOpInterfaceMethods<Train_Fusible>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "result[.., m, ..] = input[.., indices[.., m, ..], ..] along `axis`";
   let description = [{
-    `input`, `indices` and result have one rank. The result may be smaller than `input` in other dimensions;
-    `indices` have its shape, or extent 1 in other dimensions, where an index is shared. Negative indices count from the
-    end, those out of range are clamped.
+    `input`, `indices` and result have the same rank. The result may be smaller than `input` in other dimensions;
+    `indices` have its shape, or extent 1 in other dimensions to share an index. Negative indices count from the
+    end; out-of-range ones are clamped.
   }];
   let arguments = (ins Train_Tensor:$input, Train_IntTensor:$indices, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);

@@ -1,9 +1,9 @@
 //===- ScatterRows.cpp - rows scattered by a warp -------------------------===//
 //
-// Several updates may fall on one row, so a row must belong to one warp. Sorting the indices first would let a warp find
-// its updates at once; here each warp searches all of them instead, 32 by one load and one vote, 256 a round. With blocks of rows as
-// large as the card's parallelism allows, the search of 65536 indices costs less than reading their updates once, needs
-// no memory, and keeps the order of additions that a CPU has.
+// Several updates may have the same row, so a row must belong to one warp. With sorted indices a warp would find its
+// updates directly; here each warp searches all indices instead, 32 by one load and one vote, 256 in a round. With
+// blocks of rows as large as the card's parallelism allows, the search of 65536 indices costs less than reading their
+// updates once, needs no memory, and keeps the order of additions of a CPU.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/ScatterRows.h"
@@ -15,9 +15,9 @@ namespace tcc::train {
 namespace {
 constexpr int64_t kWarp = 32;
 constexpr int64_t kThreadColumns = 4; ///< sums that a thread keeps in registers
-constexpr int64_t kTiles = 4096;      ///< wanted: warps that keep a card busy
+constexpr int64_t kTiles = 4096;      ///< wanted number: warps that keep a card busy
 constexpr int64_t kMostRows = 256;
-constexpr int64_t kVotes = 8; ///< of a round of the search: so many loads are in flight together
+constexpr int64_t kVotes = 8; ///< votes of a round of the search, whose loads are in flight together
 
 using Values = llvm::SmallVector<Value>;
 } // namespace
@@ -41,7 +41,7 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
   Location loc = loops.loc;
   const int64_t perThread = rows.columnsPerThread(), size = rows.rowsPerTile();
   const bool whole = rows.columns % (perThread * kWarp) == 0;
-  // A narrow element is rounded after each addition, as it is where memory holds it in between.
+  // A narrow element has to be rounded after each addition, as if it was stored in between.
   const bool keeps = element.getIntOrFloatBitWidth() >= 32;
   Type i32 = b.getI32Type(), valueType = laneTypeOf(element, 1);
   auto word = [&](int64_t value) -> Value {
@@ -57,7 +57,7 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
   Index firstRow = number / rows.columnBlocks() % rows.rowBlocks() * size;
   Index firstColumn = number % rows.columnBlocks() * (perThread * kWarp) + loops.thread();
   auto columnAt = [&](int64_t j) { return firstColumn + j * kWarp; };
-  /// What `make` gives for this thread's column j, if the row has one.
+  /// The result of `make` for this thread's column j if that is in the row, else `otherwise`.
   auto inRow = [&](int64_t j, Value otherwise, llvm::function_ref<Value(Value)> make) -> Value {
     Index column = columnAt(j);
     if (whole)
@@ -83,10 +83,10 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
     }, {});
   };
 
-  // Carried: the row whose sums are in registers, as its number in the tile, or -1; the sums.
+  // Carried: the number in the tile of the row whose sums are in registers, or -1; the sums.
   Values carried(size_t(perThread) + 1, arith::ConstantOp::create(b, loc, b.getZeroAttr(valueType)));
   carried[0] = word(-1);
-  /// Applies the updates from `first` on whose threads are in the vote `here`, each to its thread's `row`.
+  /// Applies those of the 32 updates from `first` on whose bits are set in the vote `here`, each to its thread's `row`.
   auto apply = [&](Index first, Value here, Value row, ValueRange before) -> Values {
     Values search(before.begin(), before.end());
     search.insert(search.begin(), here);

@@ -25,13 +25,13 @@ struct ScatterRows {
   int64_t columnBlocks() const;
 };
 
-/// Where a line begins, in elements.
+/// Offsets of a line's first elements.
 struct ScatterLine {
   Index result, updates, indices;
 };
 
-/// One tile of a warp. It owns its elements of the result: its threads read 32 indices at a time, all of a line, and
-/// apply those updates that fall on the tile's rows, in their order, so that every sum has the bits of one thread's loop.
+/// Emits one tile of a warp, which owns its elements of the result: its threads read all indices of a line, 32 at a
+/// time, and apply the updates of the tile's rows in order, so that every sum has the bits of one thread's loop.
 /// Operand 1 holds indices of type `indexElement`, operand 2 updates; result 0 is changed in place. `combine` computes
 /// the new element from the old one and an update; if `overwrites`, the old one is not read.
 void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, mlir::Value tile, mlir::Type element,

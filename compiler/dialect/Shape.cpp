@@ -12,7 +12,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// Moving costs memory traffic alone; inside a kernel it is free.
+/// Moving elements costs only memory traffic; inside a kernel it is free.
 #define TCC_MOVEMENT(OP)                                                                                               \
   double OP::getFlops() { return 0; }                                                                                  \
   bool OP::isCheapToRecompute() { return true; }
@@ -43,7 +43,7 @@ void ConstantOp::evaluate(llvm::ArrayRef<HostTensor>, llvm::MutableArrayRef<Host
   results[0] = HostTensor::fromAttribute(getValue());
 }
 AffineMap ConstantOp::getOperandMap(unsigned) { return {}; }
-/// Splats alone: others are kernel operands.
+/// Only for splats: other constants are kernel operands.
 Value ConstantOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord>) {
   auto dense = cast<DenseElementsAttr>(getValue());
   assert(dense.isSplat() && "only splats are inlined into kernels");
@@ -107,7 +107,7 @@ struct ReshapeGroup {
 };
 } // namespace
 
-/// The finest such groups, in order, so that most dimensions map by themselves, without division.
+/// The finest such groups, in order, so that most dimensions map one to one, without division.
 static llvm::SmallVector<ReshapeGroup> groupsOf(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to) {
   llvm::SmallVector<ReshapeGroup> groups;
   size_t i = 0, j = 0;
@@ -144,7 +144,7 @@ AffineMap ReshapeOp::getOperandMap(unsigned) {
     AffineExpr linear = getAffineConstantExpr(0, context);
     for (size_t d = group.toBegin; d < group.toEnd; ++d)
       linear = linear * to[d] + (to[d] == 1 ? getAffineConstantExpr(0, context) : getAffineDimExpr(d, context));
-    // Row-major digits of `linear` under the operand's extents; the first needs no modulus.
+    // Row-major digits of `linear` by the operand's extents; the first needs no modulus.
     int64_t below = 1;
     llvm::SmallVector<AffineExpr> digits;
     bool leading = true;

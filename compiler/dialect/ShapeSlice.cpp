@@ -16,7 +16,7 @@ bool SliceOp::isCheapToRecompute() { return true; }
 double PadOp::getFlops() { return 0; }
 bool PadOp::isCheapToRecompute() { return true; }
 double ConcatOp::getFlops() { return 0; }
-/// Each element asks every operand whether it is the one: cheap while there are few.
+/// Each element tests every operand's range: cheap for few operands.
 bool ConcatOp::isCheapToRecompute() { return getNumOperands() <= 4; }
 
 static void copyElement(const HostTensor &from, int64_t source, HostTensor &to, int64_t target) {
@@ -77,7 +77,7 @@ void SliceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
   operandGradients.resize(1);
   if (!resultGradients[0] || !isFloatTensor(getInput()))
     return;
-  // Pad with the same starts and steps; a slice that runs backwards is one that runs forwards, mirrored.
+  // Pad with the same starts and steps; a slice with a negative step is a mirrored one with a positive step.
   Value gradient = resultGradients[0];
   llvm::SmallVector<int64_t> low(getStarts()), steps(getSteps()), mirrored;
   for (size_t i = 0; i < low.size(); ++i) {
@@ -152,7 +152,7 @@ Value PadOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord
       source.push_back(offset);
       continue;
     }
-    // Between the elements: where the offset is no multiple of the step.
+    // Offsets that are no multiple of the step are between elements.
     require(builder.inBounds(offset, from[d] == 0 ? 0 : (from[d] - 1) * step + 1));
     Coord quotient = digitOf(builder, offset, step, 0);
     Lane back(builder, builder.coordValue(builder.affine(quotient, step, 0)));
@@ -215,7 +215,7 @@ AffineMap ConcatOp::getResultMap(unsigned operand) {
   return AffineMap::get(exprs.size(), 0, exprs, getContext());
 }
 Value ConcatOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
-  // Each operand in turn, where the coordinate falls into it, else what the others gave.
+  // For each operand: its element if the coordinate is in its range, else the value so far.
   Value result = builder.constant(elementTypeOf(getResult()), 0);
   int64_t start = 0;
   for (unsigned i = 0; i < getNumOperands(); ++i) {

@@ -1,9 +1,8 @@
 //===- Sort.cpp - sort and top-k along a dimension --------------*- C++ -*-===//
 //
-// The best k of a row are kept as a heap whose root is the last of them in order: an element that comes before the root
-// takes its place. At the end the root is taken off again and again, which fills the row from the back. Order is
-// decided by value, then by place, so that no two elements are equal and the sort is stable. The heap is the result
-// itself.
+// The best k of a row are kept as a heap whose root is the last of them in sorted order: an element that precedes the
+// root replaces it. At the end the root is removed repeatedly, which fills the row from the back. Elements compare by
+// value, then by index, so that no two are equal and the sort is stable. The result's memory holds the heap.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -73,7 +72,7 @@ int64_t SortOp::getTileCount() {
 
 namespace {
 
-/// An element and where it stood.
+/// An element and its index.
 struct Entry {
   Value value, place;
 };
@@ -83,9 +82,9 @@ struct RowSort {
   LoopBuilder &loops;
   Type element;
   bool descending;
-  Value base;    ///< of the row in the results
-  int64_t inner; ///< elements between neighbours of a row
-  int64_t count; ///< elements kept
+  Value base;    ///< offset of the row in the results
+  int64_t inner; ///< stride of a row's elements
+  int64_t count; ///< number of elements kept
 
   template <typename OpTy, typename... Args> Value make(Args... args) const {
     return OpTy::create(loops.builder, loops.loc, args...);
@@ -102,12 +101,12 @@ struct RowSort {
       bool isUnsigned = element.isUnsignedInteger() || element.isInteger(1);
       return make<arith::CmpIOp>(isUnsigned ? arith::CmpIPredicate::ult : arith::CmpIPredicate::slt, x, y);
     }
-    // NaN is beyond every number: x < y, or y is NaN, and x is not.
+    // NaN is larger than every number: x < y, or y is NaN and x is not.
     Value number = make<arith::CmpFOp>(arith::CmpFPredicate::ORD, x, x);
     Value less = make<arith::CmpFOp>(arith::CmpFPredicate::ULT, x, y);
     return make<arith::AndIOp>(number, less);
   }
-  /// True where `x` stands before `y` in the sorted row.
+  /// True if `x` precedes `y` in the sorted row.
   Value precedes(const Entry &x, const Entry &y) const {
     Value first = descending ? ascends(y.value, x.value) : ascends(x.value, y.value);
     Value second = descending ? ascends(x.value, y.value) : ascends(y.value, x.value);
@@ -116,7 +115,7 @@ struct RowSort {
     return make<arith::OrIOp>(first, make<arith::SelectOp>(second, no, earlier));
   }
 
-  /// Puts `entry` into the heap of `size` slots from `slot` down: children that stand later in order move up.
+  /// Inserts `entry` into the heap of `size` slots from `slot` down: children that are later in order move up.
   void siftDown(Value slot, Value size, const Entry &entry) const {
     Index last = Index(loops, size) - 1;
     // Carried: the hole, the child that would fill it (its slot and the entry there), and whether it does.

@@ -5,7 +5,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// The variable is declared, with the type of the value that is read or written.
+/// Checks that the variable is declared with the type of the value that is read or written.
 static LogicalResult verifyAccess(Operation *op, SymbolTableCollection &symbols, FlatSymbolRefAttr name, Type type) {
   auto variable = symbols.lookupNearestSymbolFrom<VariableOp>(op, name);
   if (!variable)

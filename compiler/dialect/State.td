@@ -68,17 +68,17 @@ def Train_FusedOp : Train_Op<"fused", [Pure, IsolatedFromAbove, SingleBlockImpli
     /// Pairs (operand, result) where the result may overwrite the operand: same type, and every read of the operand
     /// happens at the element being written, just before.
     ::llvm::SmallVector<std::pair<unsigned, unsigned>> getInPlacePairs();
-    /// The op inside whose loops are its own, or null.
+    /// The LoopKernel op inside, or null.
     ::tcc::train::LoopKernel getLoopKernel();
     /// The operand that result 0 must overwrite (a scatter into it), or -1.
     int getRequiredInPlaceOperand();
     /// Elements of the iteration space that each tile visits, in row-major order, fewer in the last one; nullopt if the
     /// kernel chooses its own tiles.
     std::optional<int64_t> getTileElements();
-    /// Sets it. False if the kernel cannot be cut like that: a row that it reduces would belong to two tiles.
+    /// Sets the size of tiles. False if a row that the kernel reduces would be cut.
     bool setTileElements(int64_t elements);
-    /// True if each element of the operand is read for the same element of the iteration space alone, or for reductions
-    /// of whole rows: a tile needs no element of the operand but its own.
+    /// True if each element of the operand is read only for the same element of the iteration space, or for reductions
+    /// of its row: a tile reads only its own elements of the operand.
     bool readsByTiles(unsigned operand);
   }];
 }

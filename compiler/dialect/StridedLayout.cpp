@@ -14,7 +14,7 @@ void dropSingleStrides(StridedLayout &layout, llvm::ArrayRef<int64_t> shape) {
     stride = extent == 1 ? 0 : stride;
 }
 
-/// Sums of multiples of dimensions, and a constant.
+/// True if all results are sums of multiples of dimensions and a constant.
 bool isLinear(AffineMap map) {
   bool linear = true;
   for (AffineExpr expr : map.getResults())
@@ -25,7 +25,7 @@ bool isLinear(AffineMap map) {
   return linear;
 }
 
-/// The layout of a tensor of `shape` whose coordinates `map` takes to those of the tensor that `layout` is of.
+/// The layout of a tensor of `shape`, given that `map` maps its coordinates to those of the tensor with `layout`.
 std::optional<StridedLayout> composed(AffineMap map, const StridedLayout &layout, llvm::ArrayRef<int64_t> shape) {
   if (!map || map.getNumDims() != shape.size() || map.getNumResults() != layout.strides.size() || !isLinear(map))
     return std::nullopt;
@@ -48,8 +48,8 @@ std::optional<StridedLayout> composed(AffineMap map, const StridedLayout &layout
   return result;
 }
 
-/// Groups of dimensions with as many elements on both sides: those of `from` are walked as one if each stride is the
-/// next one times its extent.
+/// The layout under another shape. Matches groups of dimensions with equally many elements: dimensions of `from` in a
+/// group can be merged if each stride is the next stride times the next extent.
 std::optional<StridedLayout> reshaped(llvm::ArrayRef<int64_t> from, const StridedLayout &layout,
                                       llvm::ArrayRef<int64_t> to) {
   StridedLayout result{layout.offset, llvm::SmallVector<int64_t>(to.size(), 0)};

@@ -1,7 +1,7 @@
 //===- StridedLayout.h - strides of tensors that alias parts of others --*- C++ -*-===//
 //
-// For loops that address their elements by strides, ops that only move elements (transposes, slices, reshapes,
-// concatenations) are strides. The layout of one side of such an op follows from that of the other.
+// Loops that address elements by strides can absorb ops that only move elements (transposes, slices, reshapes,
+// concatenations): the layout of one side of such an op follows from that of the other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_STRIDEDLAYOUT_H
@@ -11,10 +11,10 @@
 
 namespace tcc::train {
 
-/// Row-major, nothing between elements. Dimensions of extent 1 have stride 0 in all layouts.
+/// Row-major without gaps. Dimensions of extent 1 have stride 0 in all layouts.
 StridedLayout denseLayout(llvm::ArrayRef<int64_t> shape);
 
-/// Is every element of a tensor of `shape` one of the `elements` that its memory has?
+/// Is every element of a tensor of `shape` within memory of `elements` elements?
 bool isInside(const StridedLayout &layout, llvm::ArrayRef<int64_t> shape, int64_t elements);
 
 /// The layout of a movement's result inside its only operand, for reading it there; nothing if strides cannot express
@@ -24,8 +24,7 @@ std::optional<StridedLayout> layoutOfResult(mlir::Operation *movement, const Str
 /// it, or if an element has no copy or several.
 std::optional<StridedLayout> layoutOfOperand(mlir::Operation *movement, unsigned number, const StridedLayout &result);
 
-/// The memory of a LoopKernel's operand is an argument of its region, that of a result is a value that the region
-/// yields.
+/// The memory of a LoopKernel's operand or result: an argument of its region, or a value that the region yields.
 struct PlacedTensor {
   unsigned number; ///< of the argument, or of the yielded value
   StridedLayout layout;

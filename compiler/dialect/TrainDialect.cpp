@@ -1,6 +1,6 @@
 //===- TrainDialect.cpp - the train dialect ---------------------*- C++ -*-===//
 //
-// Registration and generated definitions. What the ops do stands with their families.
+// Registration and generated definitions. The ops are implemented in the files of their families.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/TrainDialect.h"
@@ -48,7 +48,7 @@ void TrainDialect::initialize() {
 #define GET_ATTRDEF_LIST
 #include "compiler/dialect/TrainAttributes.cpp.inc"
       >();
-  // Their loops lie in compiler/kernels.
+  // Implemented in compiler/kernels.
   declarePromisedInterfaces<LoopKernel, AttentionOp, AttentionGradOp, CtcOp, CtcGradOp, LoopOp, RecurrentOp,
                             RecurrentGradOp, WinogradConvOp, WinogradWeightGradOp>();
   attachIndexRanges(*getContext());

@@ -46,8 +46,7 @@ def Train_Fusible : OpInterface<"Fusible"> {
       }],
       "::mlir::AffineMap", "getOperandMap", (ins "unsigned":$operand)>,
     InterfaceMethod<[{
-        True if a result element reads at most one element of operand `operand`, be it that data or its position selects
-        which.
+        True if a result element reads at most one element of operand `operand`, selected by its position or by data.
       }],
       "bool", "readsOneElement", (ins "unsigned":$operand), "", "return bool($_op.getOperandMap(operand));">,
     InterfaceMethod<[{
@@ -55,16 +54,16 @@ def Train_Fusible : OpInterface<"Fusible"> {
         `operand` to those of its one copy in result 0; a null map if elements have no copy, or several.
       }],
       "::mlir::AffineMap", "getResultMap", (ins "unsigned":$operand), "", [{
-        // A slice that cuts off the end has the identity's map, too.
+        // Compare sizes, too: a slice that drops the end also has the identity map.
         ::mlir::AffineMap map = $_op.getOperandMap(operand);
         auto elements = [](::mlir::Value v) { return ::llvm::cast<::mlir::ShapedType>(v.getType()).getNumElements(); };
         bool all = elements($_op->getResult(0)) == elements($_op->getOperand(operand));
         return map && all && map.isPermutation() ? ::mlir::inversePermutation(map) : ::mlir::AffineMap();
       }]>,
     InterfaceMethod<[{
-        True if `count` result elements side by side along dimension `dim`, from a multiple of `count` on, read elements of
-        operand `operand` that are side by side and from a multiple of `count` on along the same dimension, counted from the
-        last; or elements of extent 1 there. Not asked of pointwise ops, for which it holds.
+        True if each aligned group of `count` neighbouring result elements along dimension `dim` reads an aligned group
+        of neighbours of operand `operand` along the same dimension (counted from the last), or a single element if its
+        extent there is 1. Not called for pointwise ops, for which it holds.
       }],
       "bool", "readsNeighbours", (ins "unsigned":$operand, "unsigned":$dim, "int64_t":$count), "", [{
         (void)operand, (void)dim, (void)count;
@@ -102,8 +101,8 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
     InterfaceMethod<"Number of independent tiles, from shapes alone.", "int64_t", "getTileCount", (ins)>,
     InterfaceMethod<"Emits one tile.", "void", "emitTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile)>,
     InterfaceMethod<[{
-        Number of tiles where the threads of a warp compute a tile together, from shapes alone; 0: the op has no such
-        loops, and a thread runs those of emitTile.
+        Number of tiles if the threads of a warp compute a tile together, from shapes alone; 0: the op has no such
+        loops, and each thread runs emitTile.
       }],
       "int64_t", "getWarpTileCount", (ins), "", "return 0;">,
     InterfaceMethod<"Warps that compute such a tile together: 1, or those of a block.", "int64_t", "getTileWarps", (ins), "", "return 1;">,
@@ -198,8 +197,8 @@ def Train_ModeDependent : OpInterface<"ModeDependent"> {
 def Train_StraightThrough : OpInterface<"StraightThrough"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    An op whose gradient is not the derivative of its value, but that of its first operand where the gradient passes. The
-    gradient check gives it a value with that derivative (hold-stops).
+    An op whose gradient is not its derivative: the gradient passes unchanged to its first operand where buildPassing is
+    true. For the gradient check, hold-stops replaces the op's value by one with that derivative.
   }];
   let methods = [
     InterfaceMethod<"Builds an i1 tensor of the result's shape: true where the gradient passes.",
@@ -207,17 +206,16 @@ def Train_StraightThrough : OpInterface<"StraightThrough"> {
   ];
 }
 
-/// The op has no derivative: nothing flows through it.
 def Train_Collective : OpInterface<"Collective"> {
   let cppNamespace = "::tcc::train";
   let description = [{
-    What all ranks of a job compute together: result i of every rank follows from operand i of every rank. A target has
-    no kernel for it, and constants are not folded through it: one rank does not know the others'. Ranks carry out the same
-    collectives in the same order, and never one of them twice.
+    An op that all ranks of a job compute together: result i of every rank depends on operand i of every rank. It has no
+    kernel, and is not folded for constants, since a rank does not know the operands of others. All ranks execute the
+    same collectives in the same order, and none is recomputed.
   }];
   let methods = [
     InterfaceMethod<"Fills the plan's instruction.", "void", "buildCollective", (ins "::tcc::plan::Instruction &":$instruction)>,
-    InterfaceMethod<"Result i has operand i's type, and may lie in its place.",
+    InterfaceMethod<"Result i has operand i's type, and may overwrite it.",
       "bool", "isInPlace", (ins), "", "return true;">,
     InterfaceMethod<"A naive evaluator: each rank's results (allocated) from each rank's operands.", "void", "evaluateRanks",
       (ins "::llvm::ArrayRef<::std::vector<::tcc::train::HostTensor>>":$operands,
@@ -225,10 +223,11 @@ def Train_Collective : OpInterface<"Collective"> {
   ];
 }
 
+/// The op has no derivative: no gradient flows through it.
 def Train_NotDifferentiable : NativeOpTrait<"NotDifferentiable"> { let cppNamespace = "::tcc::train"; }
 /// The result has the operands' shape, element by element (Fusible with identity maps).
 def Train_Pointwise : NativeOpTrait<"Pointwise"> { let cppNamespace = "::tcc::train"; }
-/// Elements of the result are elements of operand 0 as they are, or zero: rounding before or after is the same.
+/// Elements of the result are unchanged elements of operand 0, or zeros: rounding before or after is the same.
 def Train_HandsOutElements : NativeOpTrait<"HandsOutElements"> { let cppNamespace = "::tcc::train"; }
 /// Same bytes under another shape: no instruction is emitted.
 def Train_View : NativeOpTrait<"View"> { let cppNamespace = "::tcc::train"; }

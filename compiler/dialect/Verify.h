@@ -11,7 +11,7 @@ inline mlir::LogicalResult verifyDim(mlir::Operation *op, int64_t dim, int64_t r
     return mlir::success();
   return op->emitOpError("names dimension ") << dim << " of a tensor with " << rank << " dimensions";
 }
-/// Dimensions in range and ascending.
+/// Checks that dimensions are in range and ascending.
 inline mlir::LogicalResult verifyDims(mlir::Operation *op, llvm::ArrayRef<int64_t> dims, int64_t rank) {
   for (auto [i, dim] : llvm::enumerate(dims)) {
     if (failed(verifyDim(op, dim, rank)))
@@ -21,7 +21,7 @@ inline mlir::LogicalResult verifyDims(mlir::Operation *op, llvm::ArrayRef<int64_
   }
   return mlir::success();
 }
-/// The result has the operand's shape but for `dims`, which have extent 1.
+/// Checks that the result has the operand's shape, except for extent 1 in `dims`.
 inline mlir::LogicalResult verifyKeepsDims(mlir::Operation *op, llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to,
                                            llvm::ArrayRef<int64_t> dims) {
   llvm::SmallVector<int64_t> expected(from);

@@ -1,4 +1,4 @@
-//===- Views.cpp - walks across ops with the trait View -------------------===//
+//===- Views.cpp - look through ops with the trait View -------------------===//
 #include "compiler/dialect/Views.h"
 
 using namespace mlir;

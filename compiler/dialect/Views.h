@@ -1,7 +1,7 @@
-//===- Views.h - walks across ops with the trait View -----------*- C++ -*-===//
+//===- Views.h - look through ops with the trait View -----------*- C++ -*-===//
 //
-// A view names the bytes of its operand by another shape: it computes and reads nothing. Whoever asks where a value
-// comes from, or what reads it, walks across views with these functions.
+// A view aliases its operand under another shape: it computes and reads nothing. These functions look through views to
+// the root of a value, and to its readers.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_DIALECT_VIEWS_H
@@ -13,14 +13,14 @@ namespace tcc::train {
 
 inline bool isView(mlir::Operation *op) { return op && op->hasTrait<View>(); }
 
-/// The value that `value` is a view of, across any number of views; `value` itself where it is none. `views` gets the
-/// views that were crossed, the last one first.
+/// The value that `value` is a view of, through any number of views; `value` itself if it is no view. `views` gets
+/// these views, the last one first.
 mlir::Value rootOf(mlir::Value value, llvm::SmallVectorImpl<mlir::Operation *> *views = nullptr);
 
 /// The same, if `value` and each value on the way to the root, the root included, have one use; else null.
 mlir::Value soleRootOf(mlir::Value value, llvm::SmallVectorImpl<mlir::Operation *> *views = nullptr);
 
-/// Uses of `value` and of its views by ops that are no views.
+/// Uses of `value` and of its views by ops that are not views.
 llvm::SmallVector<mlir::OpOperand *> usesAcrossViews(mlir::Value value);
 
 } // namespace tcc::train

@@ -46,7 +46,7 @@ WindowElement outputsOf(ElementBuilder &builder, const Window &window, llvm::Arr
                                builder.affine(builder.uniform(k[d]), -window.dilations[d], 0));
     Value inside = builder.inBounds(scaled, (outputs[d] - 1) * stride + 1);
     if (stride > 1) {
-      // A window starts here only where the distance is a multiple of the stride.
+      // A window starts here only if the distance is a multiple of the stride.
       Coord q = digitOf(builder, scaled, stride, 0);
       Lane back(builder, builder.coordValue(builder.affine(q, stride, 0)));
       inside = both(builder, inside, equal(back, back.with(builder.coordValue(scaled))));
@@ -61,7 +61,7 @@ WindowElement outputsOf(ElementBuilder &builder, const Window &window, llvm::Arr
 static bool isUniform(ElementBuilder &builder, const Coord &coord) {
   return !coord.lanes && (builder.lanes() == 1 || coord.laneStride == 0);
 }
-/// The same coordinate as a value for all lanes, if it is uniform, else as one for each.
+/// The same coordinate without a lane stride: one value if it is uniform, else a value for each lane.
 static Coord withoutStride(ElementBuilder &builder, const Coord &coord) {
   return isUniform(builder, coord) ? builder.uniform(coord.base) : Coord{nullptr, 0, builder.coordValue(coord)};
 }
@@ -108,14 +108,14 @@ HoldingWindow windowOfInput(ElementBuilder &builder, const Window &window, llvm:
     int64_t stride = window.strides[d], dilation = window.dilations[d];
     Coord position = builder.affine(in[d], 1, window.pads[d]), counter = builder.uniform(number[d]), start, offset;
     if (dilation == 1) {
-      // The last window that begins at or before the input, and those before that.
+      // Count back from the last window that begins at or before the input.
       Coord last = withoutStride(builder, stride > 1 ? digitOf(builder, position, stride, 0) : position);
       start = builder.add(last, builder.affine(counter, -1, 0));
       offset = withoutStride(builder, builder.add(position, builder.affine(start, -stride, 0)));
       if (kernel[d] % stride != 0)
         compare(arith::CmpIPredicate::slt, offset, builder.uniform(kernel[d]));
     } else {
-      // A window has the input at this offset only where their distance is a multiple of the stride.
+      // A window has the input at this offset only if their distance is a multiple of the stride.
       offset = counter;
       Coord distance = withoutStride(builder, builder.add(position, builder.affine(counter, -dilation, 0)));
       compare(arith::CmpIPredicate::sge, distance, builder.uniform(int64_t(0)));

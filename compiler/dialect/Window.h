@@ -32,12 +32,12 @@ struct Window {
   size_t rank() const { return strides.size(); }
   /// The input that output `q` reads at offset `k`, in dimension d.
   int64_t input(size_t d, int64_t q, int64_t k) const { return q * strides[d] - pads[d] + k * dilations[d]; }
-  /// All dimensions at once; false where one falls outside `extents`.
+  /// The same in all dimensions; false if the input is outside `extents`.
   bool input(llvm::ArrayRef<int64_t> q, llvm::ArrayRef<int64_t> k, llvm::ArrayRef<int64_t> extents,
              llvm::SmallVectorImpl<int64_t> &in) const;
 };
 
-/// Coordinates of a window's element, and where they exist (null: everywhere).
+/// Coordinates of a window's element, and an i1 that it exists (null: always).
 struct WindowElement {
   llvm::SmallVector<Coord> coords;
   mlir::Value inside;
@@ -45,24 +45,24 @@ struct WindowElement {
 /// Inputs that outputs `q` read at offsets `k` (i64 loop counters); kernel extents bound the offsets.
 WindowElement inputsOf(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> q, mlir::ValueRange k,
                        llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> inputs, llvm::ArrayRef<int64_t> outputs);
-/// The other way: outputs whose offset `k` reads inputs `in`.
+/// The reverse: outputs whose windows have the inputs `in` at offset `k`.
 WindowElement outputsOf(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> in, mlir::ValueRange k,
                         llvm::ArrayRef<int64_t> outputs);
 
-/// A window that an input lies in.
+/// A window that contains an input.
 struct HoldingWindow {
-  llvm::SmallVector<Coord> coords;  ///< of the window; where there is none, of one that exists
+  llvm::SmallVector<Coord> coords;  ///< of the window; if there is none, of another existing one
   llvm::SmallVector<Coord> offsets; ///< of the input in it
-  mlir::Value inside;               ///< where there is one: an i1 for all lanes, if `uniform`, else one for each
+  mlir::Value inside;               ///< whether there is one: an i1 for all lanes if `uniform`, else for each lane
   bool uniform;
 };
-/// How many windows may hold an input, in each dimension: fewer than a window has offsets where it moves by several.
+/// The most windows that can contain an input, in each dimension: with a stride above 1 fewer than the kernel's extent.
 llvm::SmallVector<int64_t> mostWindowsOfInput(const Window &window, llvm::ArrayRef<int64_t> kernel);
-/// Window `number` (i64 loop counters) of those that hold inputs `in`. Their offsets ascend with the number.
+/// Window `number` (i64 loop counters) of those that contain the inputs `in`. Offsets of inputs ascend with the number.
 HoldingWindow windowOfInput(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> in, mlir::ValueRange number,
                             llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> outputs);
 
-/// coord, or the nearest of 0 and size − 1.
+/// coord, clamped to [0, size − 1].
 Coord clampCoord(ElementBuilder &builder, const Coord &coord, int64_t size);
 /// Row-major number of an element in its window, an i32 per lane.
 mlir::Value offsetInWindow(ElementBuilder &builder, llvm::ArrayRef<Coord> offsets, llvm::ArrayRef<int64_t> kernel);
@@ -76,7 +76,7 @@ llvm::SmallVector<mlir::Value>
 loopNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
 
-/// The same, but a few rounds are unrolled: their counters are constants when the kernel is compiled.
+/// The same, but short loops are unrolled, with constant counters.
 llvm::SmallVector<mlir::Value>
 unrolledNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
              llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
@@ -87,7 +87,7 @@ inline mlir::Value multiplyAdd(ElementBuilder &builder, mlir::Value x, mlir::Val
   return left.isFloat() ? left.fma(right, sum) : sum + left * right;
 }
 
-/// The same where `inside` (null: everywhere), else acc: an infinite weight beside the input's edge counts for nothing.
+/// The same where `inside` (null: everywhere), else acc: an infinite weight outside the input must not give NaN.
 inline mlir::Value multiplyAddInside(ElementBuilder &builder, mlir::Value x, mlir::Value y, mlir::Value accumulator,
                                      mlir::Value inside) {
   mlir::Value sum = multiplyAdd(builder, x, y, accumulator);

@@ -18,7 +18,7 @@ WinogradShape winogradShapeOf(WinogradWeightGradOp op) {
 }
 Type winogradSumType(Type element) { return element.isF64() ? element : Float32Type::get(element.getContext()); }
 
-/// Multiply-adds that a transform of one element of each tile is worth, loads and stores included, as measured.
+/// Measured cost, in multiply-adds, of transforming one element of each tile, loads and stores included.
 static constexpr double kTransform = 180;
 
 double WinogradShape::operations() const {
@@ -85,11 +85,11 @@ double WinogradConvOp::getFlops() { return 2 * winogradShapeOf(*this).productOpe
 double WinogradWeightGradOp::getFlops() { return 2 * winogradShapeOf(*this).productOperations(); }
 
 //===----------------------------------------------------------------------===//
-// Evaluators: the sums that convolutions are
+// Evaluators: plain sums of products
 //===----------------------------------------------------------------------===//
 
-/// Calls `product` with the tile's number and the indices of each input, tap and output that meet, for one channel and
-/// feature: callers add these.
+/// Calls `product` with the tile's number and the indices of each input, tap and output that belong together, without
+/// channel and feature, which callers add.
 static void forEachTap(const WinogradShape &s,
                        llvm::function_ref<void(int64_t tile, int64_t pixel, int64_t tap, int64_t output)> product) {
   for (int64_t n = 0; n < s.batch; ++n)

@@ -22,13 +22,13 @@ struct WinogradShape {
   int64_t batch, height, width, channels; ///< of the input
   int64_t rows, columns, features;        ///< of the output
   int64_t padTop, padLeft;
-  /// Outputs whose index is the same modulo the dilation along both axes are a grid: a convolution of its own, without
-  /// dilation. A tile is of one grid; grids of fewer rows or columns than others have tiles that are not full.
+  /// Outputs with the same index modulo the dilation along both axes form a grid: an undilated convolution. A tile
+  /// belongs to one grid; grids with fewer rows or columns than others have partial tiles.
   int64_t dilationRows, dilationColumns;
-  int64_t channelsAtATime = 0; ///< 0: as many as channelBlock() finds
+  int64_t channelsAtATime = 0; ///< 0: channelBlock() chooses
 
   int64_t grids() const { return dilationRows * dilationColumns; }
-  /// Of a grid.
+  /// Tiles of a grid.
   int64_t tileRows() const { return llvm::divideCeil(llvm::divideCeil(rows, dilationRows), kOutputs); }
   int64_t tileColumns() const { return llvm::divideCeil(llvm::divideCeil(columns, dilationColumns), kOutputs); }
   int64_t tiles() const { return batch * grids() * tileRows() * tileColumns(); }
@@ -37,12 +37,12 @@ struct WinogradShape {
     return rows % (kOutputs * dilationRows) == 0 && columns % (kOutputs * dilationColumns) == 0;
   }
 
-  /// Tiles that are transformed and multiplied together: their transforms, with the transformed weights that meet
-  /// them, are to stay in a core's second cache.
+  /// Tiles that are transformed and multiplied together: their transforms and the transformed weights should stay in a
+  /// core's second-level cache.
   static constexpr int64_t kBlock = 16, kGradBlock = 24;
 
-  // The convolution. A kernel's tile ("task" here) is a part of the features and a chunk of the tiles: the weights of
-  // the part are transformed once for the chunk.
+  // The convolution. A kernel's tile (a "task" here) is a part of the features and a chunk of the tiles: it transforms
+  // the weights of its part once for its chunk.
   int64_t featurePart() const { return features % 64 == 0 || features % 64 > 32 ? 64 : 32; }
   int64_t featureParts() const { return llvm::divideCeil(features, featurePart()); }
   int64_t chunkTiles() const {
@@ -50,8 +50,8 @@ struct WinogradShape {
     return llvm::divideCeil(llvm::divideCeil(tiles(), chunks), kBlock) * kBlock;
   }
   int64_t chunks() const { return llvm::divideCeil(tiles(), chunkTiles()); }
-  /// Channels whose weights are in scratch at a time. Fewer than all where a task has so few tiles that their sums take
-  /// less than the weights would: each element's sum runs through the channels in the same order.
+  /// Channels whose weights are in scratch at a time. Fewer than all if a task has so few tiles that the sums of all
+  /// tiles take less memory than the weights would. Each sum adds channels in the same order either way.
   int64_t channelBlock() const {
     if (channelsAtATime)
       return channelsAtATime;
@@ -72,15 +72,14 @@ struct WinogradShape {
   }
   int64_t gradParts() const { return llvm::divideCeil(tiles(), gradPartTiles()); }
 
-  /// Multiply-adds and what else counts as much: of a convolution that multiplies directly, by Winograd's method, and
-  /// of the gradient of its weights by it.
+  /// Cost in multiply-adds: of a direct convolution, of Winograd's method, and of the weight gradient by that method.
   double directOperations() const { return 9.0 * double(batch * rows * columns) * double(channels) * double(features); }
   double productOperations() const { return double(kPoints) * double(tiles()) * double(channels) * double(features); }
   double operations() const;
   double gradOperations() const;
 
 private:
-  /// Tasks wanted, for as many cores as use them well; tiles in each, so that transforming the weights stays cheap.
+  /// Wanted numbers of tasks, for many cores; least tiles of a task, to amortise the transform of the weights.
   static constexpr int64_t kTasks = 32, kGradTasks = 16, kLeastChunk = 64;
   static constexpr int64_t kChannelBlock = 128, kFewTiles = 64;
 };

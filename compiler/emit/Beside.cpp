@@ -1,4 +1,4 @@
-//===- Beside.cpp - what runs while ranks wait for each other ---*- C++ -*-===//
+//===- Beside.cpp - overlap collectives with later instructions -*- C++ -*-===//
 #include "compiler/emit/Beside.h"
 
 #include <algorithm>
@@ -15,9 +15,9 @@ void letCollectivesRunBeside(plan::Entry &entry) {
     const plan::CollectiveCall::Kind kind = collective.collective().kind();
     if (kind == plan::CollectiveCall::OWN_SHARD) // a copy
       continue;
-    // Sources that are neither copied nor in their results' place are read until it is done.
+    // A reduce-scatter neither copies its sources nor reduces in place: they stay live until it ends.
     std::set<uint32_t> results, sources;
-    int last = count - 1; // the last instruction beside it
+    int last = count - 1; // the last instruction that it overlaps
     for (const plan::Operand &operand : collective.operands()) {
       if (!operand.write() && kind != plan::CollectiveCall::REDUCE_SCATTER)
         continue;

@@ -1,4 +1,4 @@
-//===- Beside.h - what runs while ranks wait for each other -----*- C++ -*-===//
+//===- Beside.h - overlap collectives with later instructions ---*- C++ -*-===//
 #ifndef TCC_COMPILER_EMIT_BESIDE_H
 #define TCC_COMPILER_EMIT_BESIDE_H
 
@@ -6,9 +6,9 @@
 
 namespace tcc::emit {
 
-/// Lets each collective of a finished entry run beside the instructions that follow it, up to the first one that
-/// touches a result of it. No buffer moves and none lives longer: sources are copied, or lie in their results' place,
-/// when the collective begins.
+/// Overlaps each collective of a finished entry with the instructions that follow it, up to the first one that touches
+/// a result of it. No buffer moves or lives longer: a collective copies its sources when it begins or works in place,
+/// and a reduce-scatter ends before its sources die or are overwritten.
 void letCollectivesRunBeside(plan::Entry &entry);
 
 } // namespace tcc::emit

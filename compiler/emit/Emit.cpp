@@ -74,7 +74,7 @@ void emitUpdate(const Recipe &recipe, ArrayAttr groups, ArrayAttr scalars, plan:
 void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
   plan::Training &training = *plan.mutable_training();
   auto groups = module->getAttrOfType<ArrayAttr>(names::kGroups);
-  // Of several optimizers, the first that runs at every step.
+  // Of several optimizers, show the first one that runs at every step.
   Recipe shown = recipe;
   if (auto main = llvm::find_if(recipe.phases, [](const Recipe &phase) { return phase.phaseEvery == 1; });
       main != recipe.phases.end()) {
@@ -177,7 +177,7 @@ void emitAdapters(ModuleOp module, const AdapterSettings &settings, plan::Plan &
   }
 }
 
-/// The memory of each point of a fat plan, and the cost of an update there.
+/// Writes the memory and the cost of an update of each variant.
 void emitVariants(ModuleOp module, plan::Plan &plan) {
   if (auto budget = module->getAttrOfType<IntegerAttr>(names::kBudgetBytes))
     plan.set_budget_bytes(uint64_t(budget.getInt()));
@@ -193,8 +193,8 @@ void emitVariants(ModuleOp module, plan::Plan &plan) {
   }
 }
 
-/// In which list each floating-point initializer is, and why. What the file's notes call trained may be so no more: beside
-/// adapters, and where no gradient reaches it.
+/// Notes the list of each floating-point initializer (trained, frozen …), and why. Initializers that the importer lists
+/// as trained are frozen if adapters are trained instead, or if no gradient reaches them.
 void emitLists(ModuleOp module, const frontend::ImportedModel &model, plan::Decisions &decisions) {
   std::map<std::string, std::string> unused;
   for (const plan::Decisions::Unused &parameter : decisions.unused_parameters())

@@ -23,20 +23,19 @@ struct EmitOptions {
   const Recipe *recipe = nullptr;
   const frontend::ImportedModel *model = nullptr;
   const target::Target *target = nullptr;
-  std::string card;        ///< that the report is for, by name
+  std::string card;        ///< name of the card, for the report
   uint32_t maxWorkers = 8;
   bool embedWeights = false; ///< weights beyond 64 MiB go into the plan, too
   bool sizesOnly = false;    ///< sizes and frontiers alone
   bool describeOnly = false; ///< neither code nor first values of variables
   std::string planFolder;    ///< paths of external weights are relative to it
-  /// Makes machine code of PTX, for an architecture; none: the plan holds PTX alone. `assembler` is its name and
-  /// version.
+  /// Assembles PTX for an architecture; none: the plan holds PTX alone. `assembler` is its name and version.
   std::function<Expected<std::string>(const std::string &ptx, const std::string &architecture)> assemble;
   std::string assembler;
   codegen::KernelSet *kernels = nullptr; ///< kernels under compilation; null: compile them all now
 };
 
-/// Weights up to this total are stored in the plan; larger models' stay in their own files.
+/// Weights up to this total are stored in the plan; those of larger models stay in their own files.
 inline constexpr uint64_t kEmbeddedWeightsBytes = 64ull << 20;
 
 /// Compiles the kernels and turns the entry functions of a module that went through plan-memory into a plan. Payloads

@@ -61,7 +61,7 @@ public:
     for (Operation *op : buffers.instructions)
       if (Status status = emitInstruction(op); !status.ok())
         return status;
-    // No more than was planned: without the slack that other orders of instructions left.
+    // The bytes that this order of instructions uses: the packed arena may have slack from another order.
     entry.set_transient_bytes(plan::transientBytes(entry, plan.max_workers()));
     emitPorts();
     EntryLives lives = analyzeLives(plan, entry);
@@ -168,7 +168,7 @@ private:
                                              (!target.code().warps() || loops.getWarpTileCount()));
         instruction.mutable_kernel()->set_dtype(train::toPlan(products));
       } else if (fused && target.code().warps()) {
-        // What the target's library does not compute: the report says so.
+        // For the report: generated code of an op that the target's library could not compute.
         fused->walk([&](train::LibraryCall generated) {
           if (!isa<train::MatMulOp>(generated.getOperation()))
             instruction.mutable_kernel()->set_loops(generated->getName().stripDialect().str());
@@ -315,7 +315,7 @@ private:
       port.set_buffer(id);
       auto axis = function.getResultAttrOfType<IntegerAttr>(operand.getOperandNumber(), names::kSampleAxis);
       port.set_sample_axis(axis ? axis.getInt() : -1);
-      // The graph's shape, where the value was returned through a view.
+      // The graph's shape, which differs from the buffer's if the value was returned through a view.
       plan::TensorType &type = *entry.mutable_buffers(id)->mutable_type();
       type.clear_dims();
       for (int64_t extent : cast<RankedTensorType>(operand.get().getType()).getShape())
@@ -329,7 +329,7 @@ private:
     for (const EntryBuffer &buffer : buffers.buffers) {
       if (buffer.kind == EntryBuffer::kState)
         continue;
-      // A buffer that takes over another's memory is not counted twice at the instruction where both live.
+      // A buffer that takes over another's memory counts once at the instruction where both live.
       int64_t first = buffer.first + 1 + (buffer.inPlaceOf >= 0);
       change[first] += buffer.bytes;
       change[std::max(first, buffer.last + 2)] -= buffer.bytes;

@@ -23,9 +23,9 @@ namespace tcc::emit {
 
 namespace {
 
-/// A part of a file, mapped.
+/// Maps an initializer's part of an external file.
 Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const frontend::Initializer &initializer) {
-  // Also refuses what a mapping would wait for, or would not end.
+  // Refuses FIFOs and devices, on which mapping would block or not end.
   Expected<RegularFile> file = RegularFile::open(initializer.file, RegularFile::Accept::RegularFiles, "external data");
   if (!file)
     return file.status();
@@ -78,7 +78,7 @@ Status emitInt8(const char *data, const frontend::Initializer &initializer, trai
 Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::PlanWriter &writer,
                                                               const EmitOptions &options, plan::Plan &plan) {
   std::map<std::string, uint32_t> indices;
-  std::map<std::string, uint32_t> scalePayloads; // of the variables with scales
+  std::map<std::string, uint32_t> scalePayloads; // by variable with scales
   std::vector<std::pair<plan::ExternalBytes *, std::unique_ptr<llvm::MemoryBuffer>>> outside; // still to be hashed
   uint64_t total = 0, offset = 0;
   for (const auto &[name, initializer] : options.model->initializers)
@@ -87,7 +87,7 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
   const SymbolTable symbols(module);
   for (auto op : module.getOps<train::VariableOp>()) {
     plan::Variable &variable = *plan.add_variables();
-    auto type = cast<RankedTensorType>(op.getType()), stored = type; // of the first value
+    auto type = cast<RankedTensorType>(op.getType()), stored = type; // of the first value, unsharded
     if (auto whole = op->getAttrOfType<TypeAttr>(train::names::kWhole))
       stored = cast<RankedTensorType>(whole.getValue());
     std::string name = op.getSymName().str();

@@ -7,7 +7,7 @@
 
 namespace tcc::emit {
 
-/// A file of external weights as a plan in `planFolder` (empty: the current one) names it: relative to that folder.
+/// The path of a file of external weights as a plan stores it: relative to the plan's folder (empty: the current one).
 inline std::string externalPath(const std::string &file, const std::string &planFolder) {
   std::error_code code;
   std::filesystem::path path = std::filesystem::relative(file, planFolder.empty() ? "." : planFolder, code);

@@ -7,8 +7,8 @@
 
 namespace tcc::emit {
 
-/// Puts the operands of an instruction, all that are read before all that are written, into the order of
-/// JoinedKernels.h: one kernel after the other.
+/// Reorders the operands of an instruction, which lists all reads before all writes, into the order of JoinedKernels.h:
+/// kernel by kernel.
 void orderByMember(train::JoinedOp joined, plan::Instruction &instruction);
 
 } // namespace tcc::emit

@@ -27,9 +27,9 @@ const plan::Variable *variableOf(const plan::Plan &plan, const plan::Entry &entr
   return variable >= 0 && variable < plan.variables_size() ? &plan.variables(variable) : nullptr;
 }
 
-/// Instructions that `wanted` ones depend on, themselves included. A result of a collective depends on its own source
-/// alone: a bucket that sums the loss beside gradients makes neither depend on the other. So does one of several
-/// kernels that share a launch.
+/// Finds the instructions that given results depend on. A result of a collective depends on its own source alone: a
+/// bucket that sums the loss together with gradients makes neither depend on the other. Likewise, a result of a kernel
+/// that shares a launch depends on that kernel's operands alone.
 class Dependencies {
 public:
   explicit Dependencies(const plan::Entry &entry) : entry(entry) {
@@ -41,7 +41,7 @@ public:
 
   std::vector<bool> of(std::vector<Result> open) const {
     std::vector<bool> reached(size_t(entry.instructions_size()), false);
-    std::set<std::pair<int32_t, int>> followed; // kernels and collectives by their first operand
+    std::set<std::pair<int32_t, int>> followed; // instruction, and first operand of its kernel or source
     while (!open.empty()) {
       auto [at, result] = open.back();
       open.pop_back();
@@ -213,7 +213,7 @@ std::string whyAlive(const plan::Plan &plan, const plan::Entry &entry, const Ent
   case Purpose::Input:
     return fmt::format("input, {} {}", phase == Phase::Forward ? "read by" : "kept for", reader);
   case Purpose::Saved:
-    // A gradient read it, too, but by then it waits for the forward pass alone.
+    // A gradient also read it, but the last reader, which keeps it alive, is of the forward pass.
     if (phase == Phase::Forward)
       return fmt::format("read by {}{}", reader, later);
     return fmt::format("saved for {}{}", reader, later);

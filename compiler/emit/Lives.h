@@ -1,8 +1,7 @@
 //===- Lives.h - who makes and who reads each value of an entry -*- C++ -*-===//
 //
-// The facts about a buffer that follow from the plan alone: the instruction that writes it, its readers, their side of
-// the loss, and so the reason why it is alive. The compiler writes that into `why_alive`, reports colour by
-// it.
+// The facts about a buffer that follow from the plan alone: its writers, its readers, their phase, and so the reason
+// why it is alive. The compiler writes that reason into `why_alive`; reports colour buffers by it.
 //
 // An instruction belongs to the forward pass if the loss depends on it, or if no gradient, accumulator or parameter
 // depends on it; to the backward pass otherwise. So the order of instructions decides nothing here: a scheduler may
@@ -50,7 +49,7 @@ struct EntryLives {
   std::vector<BufferLife> buffers; ///< as in the entry
 };
 
-/// Operands that name no buffer are passed over: a report may be asked for any file.
+/// Skips operands that name no buffer, since a report may be asked for an invalid file.
 EntryLives analyzeLives(const plan::Plan &plan, const plan::Entry &entry);
 
 /// "saved for the gradient at NODE, which reads it 834 instructions later"

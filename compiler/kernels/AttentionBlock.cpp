@@ -1,4 +1,4 @@
-//===- AttentionBlock.cpp - where an attention kernel is ------------------===//
+//===- AttentionBlock.cpp - blocks of queries and keys --------------------===//
 #include "compiler/kernels/AttentionBlock.h"
 
 using namespace mlir;

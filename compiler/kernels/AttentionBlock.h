@@ -1,8 +1,8 @@
-//===- AttentionBlock.h - where an attention kernel is ----------*- C++ -*-===//
+//===- AttentionBlock.h - blocks of queries and keys ------------*- C++ -*-===//
 //
-// A kernel walks through blocks of scores: those of some queries and keys of a head. Scores are computed transposed,
-// keys in rows and queries in lanes: then keys and values are read in place, one broadcast element after another, the
-// softmax's maxima and sums are vectors, and only the queries are transposed, once for all keys.
+// A kernel processes blocks of scores, of some queries and some keys of a head. Scores are computed transposed, keys in
+// rows and queries in lanes: keys and values are read in place and broadcast element by element, the softmax's maxima
+// and sums are vectors, and only the queries are transposed, once for all keys.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_ATTENTIONBLOCK_H
@@ -13,7 +13,7 @@
 
 namespace tcc::train {
 
-/// What the parts of a kernel write IR with: its shape, its scratch, numbers and lanes.
+/// Helpers shared by the parts of a kernel to emit IR: its shape, scratch, numbers and lanes.
 struct AttentionCode {
   static constexpr int64_t kBlockQueries = AttentionLayout::kBlockQueries;
 
@@ -36,10 +36,10 @@ struct AttentionCode {
   static MatrixView resultAt(int number, mlir::Value base, int64_t rowStride) {
     return {MatrixView::kResult, unsigned(number), base, rowStride, 1};
   }
-  /// A vector at an offset of the scratch and an index from there.
+  /// The vector at scratchOffset + index of the scratch.
   Lane load(int64_t scratchOffset, mlir::Value index);
   void store(int64_t scratchOffset, mlir::Value index, mlir::Value value);
-  /// Steps of a product over so many features, queries or keys.
+  /// Steps of a product over `count` features, queries or keys.
   int64_t steps(int64_t count) const { return layout.pairs ? (count + 1) / 2 : count; }
   mlir::Value steps(mlir::Value count) { return layout.pairs ? e.divide(e.plus(count, 1), 2) : count; }
   /// i1: lanes from number `first` on.
@@ -54,37 +54,37 @@ struct AttentionCode {
   LaneArithmetic math;
 };
 
-/// A block's scores of one vector of queries.
+/// One vector of queries, and the range of the block's keys that they see.
 struct QueryVector {
   mlir::Value first;   ///< number of its first query
-  mlir::Value offset;  ///< that within the block
-  mlir::Value active;  ///< lanes that are queries
-  mlir::Value rowEnd;  ///< keys from the block's first on that some query sees, rounded up to whole registers' rows
-  mlir::Value freeEnd; ///< those that all of its queries see
-  mlir::Value halfEnd; ///< causal: what the first half of its queries sees ends before; whole registers' rows, too
+  mlir::Value offset;  ///< of that query in the block
+  mlir::Value active;  ///< number of lanes that are queries
+  mlir::Value rowEnd;  ///< number of the block's first keys that some query sees, rounded up to a product's rows()
+  mlir::Value freeEnd; ///< number of the block's first keys that all queries see
+  mlir::Value halfEnd; ///< causal: end of the keys that the first half of the queries sees, rounded up to rows()
 };
 
-/// The batch, head and block of queries and keys that the code which is written next is about.
+/// The current batch, head and blocks of queries and keys of the emitted code.
 class AttentionBlock {
 public:
   explicit AttentionBlock(AttentionCode &code) : c(code), s(code.s), e(code.e) {}
 
-  /// Chooses batch and head of the queries, and with it the keys' head.
+  /// Sets batch and head of the queries, and the keys' head with it.
   void setHead(mlir::Value newBatch, mlir::Value newHead);
-  /// Chooses the block of queries.
+  /// Sets the block of queries.
   void setQueries(mlir::Value first);
-  /// Chooses the block of keys.
+  /// Sets the block of keys.
   void setKeys(mlir::Value first);
 
   mlir::Value keyHeadOf(mlir::Value ofHead) { return s.groupSize() == 1 ? ofHead : e.divide(ofHead, s.groupSize()); }
   /// Keys that some query before `end` sees.
   mlir::Value keysSeenBefore(mlir::Value end);
-  /// Number of this head's first query among those of all heads.
+  /// Index of this head's first query among the queries of all heads.
   mlir::Value queryBase() { return e.times(e.plus(e.times(batch, s.heads), head), s.queries); }
 
   /// Rows from `first` on of a batch and a head, at the operand's strides.
   MatrixView rowsOf(MatrixView::Place place, int number, mlir::Value ofBatch, mlir::Value ofHead, mlir::Value first);
-  /// Of this batch.
+  /// The same in this batch.
   MatrixView rowsOf(MatrixView::Place place, int number, mlir::Value ofHead, mlir::Value first) {
     return rowsOf(place, number, batch, ofHead, first);
   }
@@ -92,7 +92,7 @@ public:
   MatrixView queryRows(int operand) { return rowsOf(MatrixView::kOperand, operand, head, queryFirst); }
   MatrixView keyRows(int operand) { return rowsOf(MatrixView::kOperand, operand, keyHead, keyFirst); }
 
-  /// Each vector of the block's queries: without keys, and with the block's keys.
+  /// Runs `body` for each vector of the block's queries: without key ranges, and with those of the block.
   void eachVectorOfQueries(llvm::function_ref<void(QueryVector)> body);
   void eachVector(llvm::function_ref<void(const QueryVector &)> body);
   /// Loops over the rows of a vector's scores, carrying `inits`; `body` is told whether it must exclude lanes.
@@ -101,8 +101,8 @@ public:
           llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value row, bool diagonal, mlir::ValueRange)> body);
 
   mlir::Value batch, head, keyHead;
-  mlir::Value queryFirst, queryEnd; ///< of the block; the end is that of the sequence at most
-  mlir::Value keyFirst, keyEnd;     ///< of the block; the end is that of the keys which its queries see at most
+  mlir::Value queryFirst, queryEnd; ///< of the block; the end is clamped to the sequence
+  mlir::Value keyFirst, keyEnd;     ///< of the block; the end is clamped to the keys that its queries see
 
 private:
   AttentionCode &c;

@@ -1,11 +1,11 @@
 //===- AttentionGradKernel.cpp - the loops of attention's gradient -*- C++ -*-===//
 //
-// Weights are computed again from the scores and logsumexp with its rest, one block of queries and keys after another,
-// and each block adds to the gradients of its queries, keys and values: five products (Dao et al., "FlashAttention",
+// Weights are recomputed from the scores and logsumexp with its rest, one block of queries and keys after another, and
+// each block adds to the gradients of its queries, keys and values: five products (Dao et al., "FlashAttention",
 // arXiv:2205.14135, algorithm 4). Sums run over blocks in one order: through the queries, for each through the keys.
-// With enough heads, a tile covers all readers of one head's keys. Else there is a tile for each block of queries,
-// which makes their gradients, and one for each block of keys, which makes those of keys and values: seven products, on
-// as many threads as there are.
+// With enough heads, a tile covers one head's keys and all heads of queries that read them. Else there is a tile for
+// each block of queries, which makes their gradients, and one for each block of keys, which makes those of keys and
+// values: seven products, but more tiles.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/kernels/AttentionFactors.h"
@@ -31,7 +31,7 @@ struct GradLayout : AttentionLayout {
       : AttentionLayout(s, element, kGradKeys, pairs), biasGrad(biasGrad),
         queryBlocks(llvm::divideCeil(s.queries, kBlockQueries)), keyBlocks(llvm::divideCeil(s.keys, blockKeys)),
         whole(s.batch * s.keyHeads >= kLeastWholeHeads || (queryBlocks == 1 && keyBlocks == 1)) {
-    const int64_t words = pairs ? 2 : 1; // elements in one
+    const int64_t words = pairs ? 2 : 1; // elements of a word
     const int64_t block = blockKeys * kBlockQueries;
     queries = take(s.depth * kBlockQueries / words);
     outputGrads = take(s.width * kBlockQueries / words);
@@ -71,16 +71,15 @@ struct GradLayout : AttentionLayout {
   bool whole;                            ///< a tile is a whole head
   int64_t queries, outputGrads, outputs; ///< panels of one vector of queries: [feature][lane]
   int64_t delta, logsumexp, logsumexpRest;
-  /// Of the block, [key][query]: what dropout leaves, the raw scores' gradients, weights before dropout, what the
-  /// scores' gradients are multiplied with where they are capped or filled, and the gradients of the scores with their
-  /// bias.
+  /// Of the block, [key][query]: weights after dropout, gradients of the raw scores, weights before dropout,
+  /// derivatives of capped or filled scores by the raw ones, and gradients of the scores with their bias.
   int64_t weights, scoreGrads, undropped = 0, slopes = 0, biasGrads = 0;
   int64_t queryGrads;                                                    ///< of the block, [query][feature]
   int64_t queryCopy = 0, outputGradCopy = 0, keyCopy = 0, valueCopy = 0; ///< widened, or pairs of rows
-  /// Rounded, where products take pairs: [key][query], the latter also as pairs of keys. What comes before them is then
-  /// of one vector of queries, [key][lane].
+  /// With products of pairs: rounded weights and score gradients, [key][query], the latter also as pairs of keys. The
+  /// unrounded values above then hold only one vector of queries, [key][lane].
   int64_t weightRows = 0, scoreGradRows = 0, scoreGradPairs = 0;
-  int64_t keyGrads = 0, valueGrads = 0; ///< sums, where the results are narrower
+  int64_t keyGrads = 0, valueGrads = 0; ///< sums, if the results are narrower
 };
 
 class GradEmitter : AttentionCode {
@@ -110,7 +109,7 @@ private:
       here.setHead(newBatch, e.plus(firstHead, member));
       e.each(e.index(0), e.index(s.queries), kBlockQueries, [&](Value first) {
         startQueries(first, kQueries | kKeys);
-        // Blocks of keys that no queries before have added to.
+        // Blocks of keys from here on have no sums yet.
         Value untouched = s.causal ? here.keysSeenBefore(first) : e.index(s.keys);
         untouched = e.choose(arith::CmpIPredicate::eq, first, e.index(0), e.index(0), untouched);
         untouched = e.choose(arith::CmpIPredicate::eq, member, e.index(0), untouched, e.index(s.keys));
@@ -163,7 +162,7 @@ private:
 
   //===-- Queries -----------------------------------------------------------===//
 
-  /// The block of queries that comes after this one, maybe another head's.
+  /// Sets the block of queries that follows this one, possibly of another head.
   void setNextQueries() {
     Value next = e.plus(here.queryFirst, kBlockQueries), all = e.index(s.queries);
     Value thisRow = e.plus(e.times(here.batch, s.heads), here.head);
@@ -174,16 +173,16 @@ private:
     nextHead = e.remainder(row, s.heads);
   }
 
-  /// The block of keys that comes after this one: that from `first` on if it begins before `end`, else the next block
-  /// of queries' first one.
+  /// Sets the block of keys that follows this one: the one at `first` if that is before `end`, else the first one of
+  /// the next block of queries.
   void setNextKeys(Value first, Value end) {
     nextKey = e.choose(arith::CmpIPredicate::slt, first, end, first, e.index(0));
     nextKeyBatch = e.choose(arith::CmpIPredicate::slt, first, end, here.batch, nextBatch);
     nextKeyHead = e.choose(arith::CmpIPredicate::slt, first, end, here.keyHead, here.keyHeadOf(nextHead));
   }
 
-  /// Beside a product: a share of what the next blocks read, and add to. What belongs to queries is asked for once,
-  /// beside their first block of keys.
+  /// During a product, prefetches a share of the rows that the next blocks read and add to. Rows of queries are
+  /// prefetched once, during their first block of keys.
   void askForNext(const AttentionPrefetch::Share &share, int keyOperand, llvm::ArrayRef<int> queryOperands,
                   bool queryResult) {
     if (!at.whole)
@@ -236,7 +235,7 @@ private:
             s.delta >= 0 ? e.load(operandAt(s.delta, row, 1), row, e.lanes(), v.active) : deltaOf());
       Lane logsumexp = lane(e.load(operandAt(s.logsumexp, row, 1), row, e.lanes(), v.active));
       logsumexp = scoring.formula.forWeights(logsumexp);
-      // The query behind the last one, which is the last one's pair, has no weights either.
+      // The lane that completes the last query's pair has no weights either.
       if (at.pairs && v.active)
         logsumexp = lanesFrom(v.active).select(number(HUGE_VAL), logsumexp);
       store(at.logsumexp, v.offset, logsumexp);
@@ -261,11 +260,11 @@ private:
   MatrixView keyResult(unsigned result, Value first) {
     return here.rowsOf(MatrixView::kResult, int(result), here.keyHead, first);
   }
-  /// The sums of the rows that the tile makes, from its first one on.
+  /// The sums for the tile's rows, from its first one on.
   MatrixView sumsOf(unsigned result, int64_t features, Value first) {
     return at.isNarrow ? scratch(result == 1 ? at.keyGrads : at.valueGrads, features) : keyResult(result, first);
   }
-  /// Those from a key of the tile's on.
+  /// The same from a given key on.
   MatrixView blockSums(unsigned result, int64_t features, Value key) {
     MatrixView m = sumsOf(result, features, sumsFirst);
     m.base = e.plus(m.base, e.times(e.minus(key, sumsFirst), m.rowStride));
@@ -276,7 +275,7 @@ private:
     sumsFirst = first;
     zeroKeys(first, count);
   }
-  /// Rows of the sums.
+  /// Zeroes rows of the sums.
   void zeroKeys(Value first, Value count) {
     for (unsigned result : {1u, 2u}) {
       const int64_t features = result == 1 ? s.depth : s.width;
@@ -292,7 +291,7 @@ private:
 
   //===-- A block -----------------------------------------------------------===//
 
-  /// Where a row of weights and what belongs to them lies.
+  /// Offset of a row of weights, and of their gradients and slopes.
   Value rowOf(Value row, const QueryVector &v) {
     return at.pairs ? e.times(row, e.lanes()) : e.plus(e.times(row, kBlockQueries), v.offset);
   }
@@ -311,7 +310,7 @@ private:
     here.eachVector([&](const QueryVector &v) { scoreGradsOf(v, key, value); });
     Value queries = e.minus(here.queryEnd, here.queryFirst);
     if (wanted & kKeys) {
-      // A key's queries: from the first that sees a key of its registers' rows on.
+      // The queries of a key: from the first one that sees a key of the same rows() on.
       auto seeing = [&](Value row) {
         Value from = e.index(0);
         if (s.causal)
@@ -400,7 +399,7 @@ private:
       }
       return weight;
     };
-    // Where the products' sums are in registers already, units that wait for the next ones compute it.
+    // Computed while sums are in registers, by units that are idle during products.
     auto weighSum = [&](Value row, Value sum) { return weightOf(row, false, lane(sum)).value; };
     MatrixView queries = factors.operandPanel(at.queries, v, s.depth),
                outputGrads = factors.operandPanel(at.outputGrads, v, s.width);
@@ -439,7 +438,7 @@ private:
       factors.multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width);
     else
       factors.multiplyRows(value, outputGrads, block(at.scoreGrads), v, s.width, nullptr, nullptr, gradOfSum);
-    // What was not multiplied has weight 0, and must not be NaN.
+    // Lanes without a product have weight 0, but their gradient must not be NaN.
     if (v.halfEnd)
       e.each(v.halfEnd, v.rowEnd, 1,
              [&](Value row) { e.store(scratch(0, 1), e.plus(rowOf(row, v), at.scoreGrads), e.zeros(e.lanes() / 2)); });
@@ -486,7 +485,7 @@ private:
 struct AttentionGradLoops : LoopKernel::ExternalModel<AttentionGradLoops, AttentionGradOp> {
   int64_t getTileCount(Operation *op) const {
     AttentionShape s = shapeOf(op);
-    GradLayout layout(s, elementOf(op), false, false); // blocks are cut alike at all levels
+    GradLayout layout(s, elementOf(op), false, false); // blocks are the same at all machine levels
     return layout.whole ? s.batch * s.keyHeads
                         : s.batch * (s.heads * layout.queryBlocks + s.keyHeads * layout.keyBlocks);
   }

@@ -1,7 +1,7 @@
 //===- AttentionKernel.cpp - the loops of attention -------------*- C++ -*-===//
 //
-// A tile is a block of one head's queries. It runs through the keys, block by block, as far as the causal mask
-// lets it: scores, their largest so far, weights relative to that, the sums of values so far (Milakov and Gimelshein,
+// A tile is a block of one head's queries. It loops over the blocks of keys that the causal mask shows, with the online
+// softmax: scores, their running maximum, weights relative to it, and running sums of values (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention", arXiv:2205.14135).
 //
 //===----------------------------------------------------------------------===//
@@ -33,7 +33,7 @@ struct ForwardLayout : AttentionLayout {
   }
   int64_t queries, sums; ///< panels of one vector of queries: [feature][lane]
   int64_t largest, total;
-  int64_t scores; ///< of one vector of queries: [key][lane]; then the weights, as pairs [key / 2][lane] in their place
+  int64_t scores; ///< of one vector of queries: [key][lane]; overwritten by the weights, as pairs [key / 2][lane]
   int64_t keyCopy = 0, valueCopy = 0;
 };
 
@@ -64,7 +64,7 @@ public:
       here.setKeys(first);
       scoring.bringTerms();
       Value count = e.minus(here.keyEnd, here.keyFirst);
-      // Scores are computed for whole registers' rows.
+      // Scores are computed for a multiple of rows() keys.
       Value read = e.least(e.roundUp(count, e.rows()), e.minus(e.index(s.keys), here.keyFirst));
       key = factors.widened(here.keyRows(1), at.keyCopy, read, s.depth);
       value = factors.alongRows(here.keyRows(2), at.valueCopy, read, s.keys % 2, s.width);
@@ -76,9 +76,9 @@ public:
 private:
   Value rowOf(Value row) { return e.times(row, e.lanes()); }
 
-  /// What is chosen now is what comes next.
+  /// Prefetches will be for the batch, head and queries that `here` has now.
   void setNextTile() {
-    // Of a head whose keys are one block, the tiles before have read what they see.
+    // If a head's keys are one block, earlier tiles have already read the keys that they see.
     Value firstKey = e.index(0);
     if (s.causal && s.keys <= at.blockKeys)
       firstKey = e.choose(arith::CmpIPredicate::eq, here.queryFirst, e.index(0), e.index(0),
@@ -123,7 +123,7 @@ private:
     Lane base = scoring.formula.finiteBase(scoring.formula.scaled(largest)),
          shrunk = scoring.formula.exp(scoring.formula.scaled(before) - base);
     Lane total = load(at.total, v.offset) * shrunk;
-    // Adds the weight to `sum`, and returns what multiplies the value.
+    // Adds the weight to `sum`, and returns the weight after dropout, which multiplies the value.
     auto weigh = [&](Value row, Lane &sum) {
       Lane weight = scoring.formula.expAbove(load(at.scores, rowOf(row)), base);
       sum = sum + weight;
@@ -196,7 +196,7 @@ private:
   AttentionFactors factors;
   AttentionPrefetch prefetch;
   MatrixView key, value; ///< of the block
-  Value end;             ///< of the keys that the tile sees
+  Value end;             ///< end of the keys that the tile sees
   llvm::SmallVector<AttentionPrefetch::Rows> nextTile;
 };
 

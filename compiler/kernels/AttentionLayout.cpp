@@ -1,4 +1,4 @@
-//===- AttentionLayout.cpp - what attention's kernels keep in scratch -----===//
+//===- AttentionLayout.cpp - scratch of attention's kernels ---------------===//
 #include "compiler/kernels/AttentionLayout.h"
 
 #include "compiler/kernels/BlockProduct.h"

@@ -1,6 +1,6 @@
-//===- AttentionLayout.h - what attention's kernels keep in scratch -*- C++ -*-===//
+//===- AttentionLayout.h - scratch of attention's kernels -------*- C++ -*-===//
 //
-// What follows from shapes and types alone: which machine instructions suit them, and where things lie in a tile's
+// Decisions that follow from shapes and types alone: the suitable machine instructions, and the offsets in a tile's
 // scratch.
 //
 //===----------------------------------------------------------------------===//
@@ -11,7 +11,7 @@
 
 namespace tcc::train {
 
-/// How scores depend on a bias or mask.
+/// Which dimensions of scores a bias or mask depends on.
 enum class ScoreTermForm {
   kNone,
   kKeys,    ///< the same for all queries: one element a row
@@ -20,11 +20,11 @@ enum class ScoreTermForm {
 };
 ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape);
 
-/// True where products of pairs (LoopBuilder::addPairs) can make these scores: rows of bf16 are whole words.
+/// True if products of pairs (LoopBuilder::addPairs) can make these scores: rows of bf16 are whole words.
 bool suitsPairs(const AttentionShape &s, mlir::Type element);
 
-/// Are a row's `features` elements neighbours, as the kernels' vectors have it (a broadcast row has one element), and
-/// rows whole words where they are read in pairs? The same at all machine levels, and of f16 where warps read them
+/// Whether a row's `features` elements are contiguous, as the kernels' vectors need (a broadcast row has one element),
+/// and rows that may be read in pairs are whole words. The same at all machine levels; f16 counts if warps read it
 /// (`wordRows`, names::kWordRows).
 bool isRowWise(const AttentionShape &s, mlir::Type element, const StridedLayout &layout, int64_t features,
                bool wordRows);
@@ -50,7 +50,7 @@ struct AttentionLayout {
   int64_t bytes() const { return used * elementBytes; }
 
   bool isNarrow;     ///< elements have 16 bits
-  bool pairs;        ///< and are multiplied in pairs; else blocks of them are widened into the scratch
+  bool pairs;        ///< elements are multiplied in pairs; else narrow blocks are widened into the scratch
   int64_t blockKeys; ///< a multiple of the rows of a product
   int64_t bias = 0, mask = 0;
 
@@ -58,10 +58,10 @@ private:
   int64_t elementBytes, used = 0;
 };
 
-/// The scratch that a layout of this shape takes.
+/// Bytes of scratch for a layout of this shape.
 template <typename Layout, typename... Arguments>
 int64_t mostBytes(const AttentionShape &s, mlir::Type element, Arguments... arguments) {
-  // Of all machine levels: what a plan asks for does not depend on them.
+  // The maximum over machine levels, so that the scratch of a plan does not depend on them.
   return std::max(Layout(s, element, false, arguments...).bytes(),
                   Layout(s, element, suitsPairs(s, element), arguments...).bytes());
 }

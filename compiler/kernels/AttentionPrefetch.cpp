@@ -1,4 +1,4 @@
-//===- AttentionPrefetch.cpp - rows that are soon read or written ---------===//
+//===- AttentionPrefetch.cpp - prefetch rows during products --------------===//
 #include "compiler/kernels/AttentionPrefetch.h"
 
 using namespace mlir;
@@ -7,8 +7,8 @@ namespace tcc::train {
 
 AttentionPrefetch::Rows AttentionPrefetch::rows(MatrixView::Place place, int number, Value ofBatch, Value ofHead,
                                                 Value first, int64_t most) {
-  // Operands are queries, keys and values, then what belongs to queries; results of the gradient are in that order,
-  // too.
+  // Operands are queries, keys and values, then tensors with a row for each query; results of the gradient have the
+  // same order.
   const AttentionShape &s = c.s;
   const bool ofKeys = number == 1 || number == 2;
   const int64_t extent = ofKeys ? s.keys : s.queries, count = std::min(most, extent);

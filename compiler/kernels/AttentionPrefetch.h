@@ -1,4 +1,4 @@
-//===- AttentionPrefetch.h - rows that are soon read or written -*- C++ -*-===//
+//===- AttentionPrefetch.h - prefetch rows during products ------*- C++ -*-===//
 #ifndef TCC_KERNELS_ATTENTIONPREFETCH_H
 #define TCC_KERNELS_ATTENTIONPREFETCH_H
 
@@ -6,8 +6,8 @@
 
 namespace tcc::train {
 
-/// Asks memory for rows beside products: rows at a distance are no stream that the hardware prefetcher recognises, and
-/// all at once would be waited for while nothing is multiplied.
+/// Prefetches rows during products: the hardware prefetcher does not recognise strided rows as a stream, and reading
+/// them all at once would stall the products.
 class AttentionPrefetch {
 public:
   AttentionPrefetch(AttentionCode &code, AttentionBlock &block) : c(code), block(block), e(code.e) {}
@@ -15,18 +15,18 @@ public:
   /// Rows of an operand that are soon read, or of a result that are soon written.
   struct Rows {
     MatrixView rows;
-    int64_t count, features; ///< all of these rows are the tensor's own
+    int64_t count, features; ///< these rows are inside the tensor
   };
-  /// At most `most` rows of a batch and head, the first of them near `first`.
+  /// At most `most` rows of a batch and head from `first` on, or before it at the end.
   Rows rows(MatrixView::Place place, int number, mlir::Value ofBatch, mlir::Value ofHead, mlir::Value first,
             int64_t most);
 
-  /// Where a product (BlockEmitter::Product::beside) is, in parts of its result.
+  /// The progress of a product (BlockEmitter::Product::beside): block `part` of its `parts` blocks of registers.
   struct Share {
     mlir::Value part;
     int64_t parts;
   };
-  /// The result has at most so many rows and columns.
+  /// At a row and column of a result that has at most `rows` rows and `columns` columns.
   Share share(mlir::Value row, int64_t rows, mlir::Value column, int64_t columns);
 
   /// Prefetches this share of the rows.

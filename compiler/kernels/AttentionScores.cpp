@@ -24,7 +24,7 @@ void AttentionScores::bringTerms() {
       bring(*term);
 }
 
-/// One head's part of a bias or mask; what it does not depend on has stride 0.
+/// One head's part of a bias or mask; broadcast dimensions have stride 0.
 MatrixView AttentionScores::matrixOf(const Term &term) {
   BlockEmitter &e = c.e;
   Value base = e.index(0);
@@ -59,7 +59,7 @@ Lane AttentionScores::at(const Term &term, const QueryVector &v, Value row) {
 
 Lane AttentionScores::shown(const QueryVector &v, Value row) {
   Lane shown = at(mask, v, row);
-  return shown.isFloat() ? isFalse(equal(shown, c.number(0))) : shown; // floats came transposed
+  return shown.isFloat() ? isFalse(equal(shown, c.number(0))) : shown; // transposed masks are floats
 }
 
 Lane AttentionScores::score(Lane product, const QueryVector &v, Value row, bool diagonal, std::optional<Lane> *slope) {

@@ -7,12 +7,12 @@
 
 namespace tcc::train {
 
-/// What becomes of the products of queries and keys: scale, cap, bias, masks, the exponential and dropout.
+/// Emits scores and weights from products of queries and keys: scale, cap, bias, masks, the exponential and dropout.
 class AttentionScores {
 public:
   AttentionScores(AttentionCode &code, AttentionBlock &block);
 
-  /// Brings the block's part of bias and mask to the scratch, for the block's present queries and keys.
+  /// Transposes the part of full biases and masks for the block's current queries and keys into the scratch.
   void bringTerms();
 
   /// The scores of row `row` from the product's sums; −∞ where excluded. `slope`, if given, is set to the score's

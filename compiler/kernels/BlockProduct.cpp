@@ -8,12 +8,12 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// 32 registers hold 8 rows of two vectors beside what is multiplied, 16 hold 4.
+/// 32 registers hold the sums of 8 rows of two vectors besides the factors, 16 hold those of 4.
 BlockEmitter::BlockEmitter(LoopBuilder &loops, Type sumType)
     : loops(loops), b(loops.builder), loc(loops.loc), sumType(sumType), width(loops.lanes(sumType)),
       height(width > 16 ? 8 : 4) {
   if (sumType.isF64())
-    width = std::max(kLeastLanes, width / 2); // still two registers, but for a card's thread
+    width = std::max(kLeastLanes, width / 2); // still two registers, except for a card's thread
   height = std::min(height, width / 2);
 }
 
@@ -113,7 +113,7 @@ void BlockEmitter::multiplyRows(const Product &p, Value row, int64_t count, Valu
     store(p.c, plus(here, int64_t(r) * p.c.rowStride), p.finish ? p.finish(plus(row, int64_t(r)), sum) : sum, active);
 }
 
-/// One vector of columns after another: b's part of it stays in the nearest cache while all rows pass.
+/// Loops over vectors of columns outside, rows inside: a column vector's part of b stays in the first-level cache.
 void BlockEmitter::multiply(const Product &p) {
   columns(p.columns, [&](Value column, int64_t lanes, Value active) {
     Value mainEnd = p.rowEnd;
@@ -125,7 +125,7 @@ void BlockEmitter::multiply(const Product &p) {
   });
 }
 
-/// Blocks off the diagonal change places, from halves down to single elements.
+/// Swaps off-diagonal blocks recursively, from halves down to single elements.
 void BlockEmitter::transposeSquare(llvm::SmallVector<Value> &rows) {
   int64_t size = int64_t(rows.size());
   for (int64_t half = size / 2; half >= 1; half /= 2) {

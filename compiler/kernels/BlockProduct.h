@@ -1,11 +1,11 @@
 //===- BlockProduct.h - small matrix products inside kernels ----*- C++ -*-===//
 //
-// Multiplies blocks in cache for ops with loops of their own (LoopKernel): a product that keeps a
-// block of the result in registers (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS
-// 2008), and transposes in registers. Sizes are compiled in; each element is summed in order, by fused multiply-adds.
+// Products and transposes of blocks in cache for ops with loops of their own (LoopKernel). A product keeps a block of
+// the result in registers (Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", TOMS 2008);
+// transposes run in registers. Sizes are compiled in; each element is summed in order, by fused multiply-adds.
 //
-// Where the machine level multiplies pairs of bf16, both factors may be words of two: a step of the product is then a
-// pair of rows or columns (LoopBuilder::addPairs).
+// If the machine level multiplies pairs of bf16, both factors may be words of two elements: a step of the product is
+// then a pair of rows or columns (LoopBuilder::addPairs).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_BLOCKPRODUCT_H
@@ -49,10 +49,10 @@ public:
   /// Computes in `sumType`: f32 or f64.
   BlockEmitter(LoopBuilder &loops, mlir::Type sumType);
 
-  /// Lanes of a vector: two registers. Every machine level has a power of two of them, 4 at least, 32 at most.
+  /// Lanes of a vector of two registers: a power of two from 4 to 32 at every machine level.
   int64_t lanes() const { return width; }
-  /// Rows of the result that are in registers at a time: 8 and half of the lanes at most, a power of two. What
-  /// transposeIn writes beyond the end, half of the lanes, thus reaches the last block of rows.
+  /// Rows of the result that are in registers at a time: a power of two, at most 8 and at most half of the lanes. So
+  /// the columns that transposeIn writes beyond the end, up to half of the lanes, complete the last block of rows.
   int64_t rows() const { return height; }
   static constexpr int64_t kLeastLanes = 4, kMostLanes = 32, kMostRows = 8;
 
@@ -68,7 +68,7 @@ public:
   mlir::Value roundUp(mlir::Value x, int64_t y);
   mlir::Value divide(mlir::Value x, int64_t y);
   mlir::Value remainder(mlir::Value x, int64_t y);
-  /// Of two values the first where `left` and `right` compare so.
+  /// `first` if the predicate holds for `left` and `right`, else `second`.
   mlir::Value choose(mlir::arith::CmpIPredicate predicate, mlir::Value left, mlir::Value right, mlir::Value first,
                      mlir::Value second);
   mlir::Value indexOf(const MatrixView &m, mlir::Value row, mlir::Value column);
@@ -85,15 +85,15 @@ public:
   mlir::Value splat(mlir::Value scalar, int64_t count);
   mlir::Value zeros(int64_t count);
 
-  /// c = a·b, or c·scale + a·b, for rows [0, rowEnd) of c and `columns` columns. `rowEnd` is a multiple of rows() plus
-  /// `tail` (0 where that is never so: then it is a multiple). A row of c sums over `depth(row)`: first and last + 1,
-  /// the same for rows() rows from one that is a multiple of it.
+  /// c = a·b, or c·scale + a·b, for rows [0, rowEnd) of c and `columns` columns. `rowEnd` is a multiple of rows(), or
+  /// such a multiple plus `tail` (0: always a multiple). A row of c sums over `depth(row)`: first and last + 1, the
+  /// same for all rows of a block of rows().
   struct Product {
     MatrixView a, b, c;
     mlir::Value rowEnd;
     int64_t tail, columns;
     llvm::function_ref<std::pair<mlir::Value, mlir::Value>(mlir::Value row)> depth;
-    ///< Where a and b are words, that counts words.
+    ///< In words if a and b are words.
     bool accumulate = true;
     mlir::Value scale = {}; ///< of each column, as many as there are lanes; null: 1
     /// Emitted once for each of c's blocks of registers, ahead of its sums: work that may overlap with them.
@@ -105,25 +105,24 @@ public:
 
   /// to(column, row) = from(row, column) for `rowCount` rows, a multiple of lanes(), from row 0 on, and columns
   /// [columnBegin, columnEnd) of `columnExtent` ones; columnBegin is a multiple of lanes(). Rows from `rowLimit` on
-  /// (null: none) are not read: they are 0. Up to a few columns more than asked for are written, `columnExtent` at
-  /// most.
+  /// (null: none) are not read and count as 0. May write a few columns beyond columnEnd, up to `columnExtent`.
   void transposeIn(const MatrixView &from, const MatrixView &to, int64_t rowCount, mlir::Value rowLimit,
                    mlir::Value columnBegin, mlir::Value columnEnd, int64_t columnExtent);
-  /// to(column, row) = from(row, column) for `rowCount` rows and lanes() columns. Of the rows only those below
-  /// `rowLimit` (null: all) are written, of the columns those below `columnLimit` (null: all).
+  /// to(column, row) = from(row, column) for `rowCount` rows and lanes() columns. Writes only rows below `rowLimit`
+  /// (null: all) and columns below `columnLimit` (null: all).
   void transposeOut(const MatrixView &from, const MatrixView &to, int64_t rowCount, mlir::Value rowLimit,
                     mlir::Value columnLimit);
-  /// Rows [0, rowEnd) with `columnCount` columns.
+  /// Copies rows [0, rowEnd) with `columnCount` columns.
   void copyRows(const MatrixView &from, const MatrixView &to, mlir::Value rowEnd, int64_t columnCount);
   void zeroRows(const MatrixView &to, mlir::Value rowEnd, int64_t columnCount);
 
-  /// Two vectors of bf16 (i16), element by element as words.
+  /// Interleaves two vectors of bf16 (i16): word j holds element j of both.
   mlir::Value paired(mlir::Value low, mlir::Value high);
-  /// Two rows of words, of `wordCount` each, become one of their elements' pairs: the word for column j has element j
-  /// of both. Where `odd`, rowEnd may be, and the row behind the last is 0.
+  /// Interleaves each two rows of `wordCount` words into one row whose word for column j holds element j of both. With
+  /// `odd`, rowEnd may be odd; the missing row then counts as 0.
   void pairRows(const MatrixView &from, const MatrixView &to, mlir::Value rowEnd, bool odd, int64_t wordCount);
-  /// Runs `body` for rows 0, 2, … below rowEnd, each with its neighbour, carrying `inits`; where `odd`, rowEnd may be:
-  /// then the last row is alone.
+  /// Runs `body` for rows 0, 2, … below rowEnd, each with its successor, carrying `inits`. With `odd`, rowEnd may be
+  /// odd; the last row is then `alone`.
   llvm::SmallVector<mlir::Value>
   eachPair(mlir::Value rowEnd, bool odd, mlir::ValueRange inits,
            llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::Value row, bool alone, mlir::ValueRange)> body);

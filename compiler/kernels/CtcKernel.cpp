@@ -1,9 +1,8 @@
 //===- CtcKernel.cpp - the loops of CTC -------------------------*- C++ -*-===//
 //
 // A tile is one sample. Each step first gathers the probabilities of the states' classes, one by one, into a row of
-// scratch; lanes then run over the states of a row that is updated in place: forwards in descending blocks, since a
-// state reads those before it, backwards in ascending ones. Two places beside the row hold −∞, so that no state is
-// special.
+// scratch. Vectors of states then update a row in place: the forward recursion in descending order, since a state reads
+// the two before it, the backward one in ascending order. Two elements of padding hold −∞, so that no state is special.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Ctc.h"
@@ -20,14 +19,14 @@ namespace {
 
 using scalar::kInfinity;
 
-/// Elements of one row of scratch: the states with two places beside them.
+/// Elements of one row of scratch: the states and two elements of padding.
 int64_t ctcRowElements(const CtcShape &s) { return llvm::alignTo(s.states() + 2, 16); }
 
 int64_t ctcScratchBytes(const CtcShape &s, Type element, int64_t rows) {
   return llvm::alignTo(rows * ctcRowElements(s) * elementBytes(element), 64);
 }
 
-/// What both directions do with a sample. Operands are numbered from that of the log-probabilities.
+/// The part that both recursions share. Operands are numbered from the log-probabilities on.
 class CtcSweep {
 public:
   CtcSweep(LoopBuilder &loops, const CtcShape &s, Type element, unsigned logProbs, Value sample)
@@ -69,7 +68,7 @@ protected:
          [&](Index i) { loops.store(result, sample * count + i, all, index(count) - i); });
   }
 
-  /// Class `label` as an index, and whether it is one.
+  /// Class `label` as an index, and whether it is in range.
   std::pair<Index, Value> classOf(Value label) {
     Value isClass =
         arith::CmpIOp::create(loops.builder, loops.loc, arith::CmpIPredicate::ult, label, loops.index(s.classes));
@@ -79,8 +78,8 @@ protected:
   Value labelAt(Index number) { return loops.load(logProbs + 1, sample * s.labels + number); }
   Index classAt(Index step, Value label) { return (sample * s.steps + step) * s.classes + label; }
 
-  /// Sets the row of states to −∞, with two places beside them on both ends, but for a 0 at `start`, and marks the
-  /// states that an alignment may reach from the last but one: labels that differ from the label before.
+  /// Sets the row of states and its padding to −∞, except for a 0 at `start`, and marks the states that an alignment
+  /// may reach from the state two before: labels that differ from the previous label.
   void begin(Index start) {
     Index end = states + 2;
     Value none = vectors.constant(element, -kInfinity), zero = vectors.constant(element, 0);
@@ -96,7 +95,7 @@ protected:
     });
   }
 
-  /// The states' log-probabilities in `step`.
+  /// Gathers the states' log-probabilities of `step`.
   void gather(Index step) {
     Value blank = loops.load(logProbs, classAt(step, loops.index(s.blank)));
     each(index(0), labels, 1, [&](Index i) {
@@ -108,7 +107,7 @@ protected:
     write(kLogProb, labels * 2, blank);
   }
 
-  /// ln(e^a + e^b + e^c) around the largest.
+  /// ln(e^a + e^b + e^c), computed relative to the largest.
   static Lane logSum(Lane a, Lane b, Lane c) {
     Lane most = less(a, b).select(b, a);
     most = less(most, c).select(c, most);
@@ -126,7 +125,7 @@ protected:
   Index sample, steps, labels, states;
 };
 
-/// State i lies at i + 2 of its row: those that it reads lie before it.
+/// State i is element i + 2 of its row, after the padding: a state reads the two before it.
 class CtcForward : CtcSweep {
 public:
   CtcForward(LoopBuilder &loops, const CtcShape &s, CtcOp op, Value tile)
@@ -156,7 +155,7 @@ private:
   static constexpr unsigned kLoss = 0, kAlphas = 1;
 };
 
-/// State i lies at i of its row.
+/// State i is element i of its row, before the padding: a state reads the two after it.
 class CtcBackward : CtcSweep {
 public:
   CtcBackward(LoopBuilder &loops, const CtcShape &s, CtcGradOp op, Value tile)
@@ -189,7 +188,7 @@ private:
 
   void subtract(Index place, Lane value) { loops.store(0, place, one(loops.loadResult(0, place)) - value); }
 
-  /// Takes the posteriors off the gradients of the states' classes.
+  /// Subtracts the posteriors from the gradients of the states' classes.
   void scatter(Index step) {
     each(index(0), labels, 1, [&](Index i) {
       Index label = classOf(labelAt(i)).first;

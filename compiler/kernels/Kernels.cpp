@@ -1,4 +1,4 @@
-//===- Kernels.cpp - the loops of ops that are kernels by themselves -------===//
+//===- Kernels.cpp - register the loops of ops with own kernels -----------===//
 #include "compiler/kernels/Kernels.h"
 
 #include "compiler/dialect/TrainDialect.h"

@@ -1,8 +1,8 @@
-//===- Kernels.h - the loops of ops that are kernels by themselves -*- C++ -*-===//
+//===- Kernels.h - the loops of ops with own kernels ------------*- C++ -*-===//
 //
-// Attention, recurrent layers, loops, CTC and Winograd's convolutions write their own loops, products of blocks among them.
-// The dialect says what these ops mean and promises the interface LoopKernel; this folder fulfils it. A context that
-// knows the dialect alone can build, differentiate and evaluate them.
+// Attention, recurrent layers, loops, CTC and Winograd's convolutions emit their own loops, including products of
+// blocks. The dialect defines these ops and declares the interface LoopKernel; this folder implements it. The dialect
+// alone suffices to build, differentiate and evaluate them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_KERNELS_H
@@ -14,7 +14,7 @@ class DialectRegistry;
 
 namespace tcc::train {
 
-/// Gives the ops their loops in every context that loads the dialect from this registry.
+/// Attaches the loops to the ops in every context that loads the dialect from this registry.
 void registerKernels(mlir::DialectRegistry &registry);
 
 } // namespace tcc::train

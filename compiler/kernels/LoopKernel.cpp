@@ -1,7 +1,7 @@
 //===- LoopKernel.cpp - a loop's steps around its body's regions ----------===//
 //
-// Step by step, the regions of the body run one after another over all elements of a tile. State lies in scratch twice:
-// a step reads one copy and writes the other. Parts lie in the results, other values in scratch.
+// In each step, the regions of the body run one after another over all elements of a tile. State is double-buffered in
+// scratch: a step reads one copy and writes the other. Parts are stored in the results, other values in scratch.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -19,7 +19,7 @@ constexpr int64_t kSlotAlignmentBytes = 64;
 
 int64_t alignedBytes(Value value) { return int64_t(llvm::alignTo(tensorBytes(value.getType()), kSlotAlignmentBytes)); }
 
-/// Where the values of a loop's body lie in scratch.
+/// Offsets of the values of a loop's body in scratch.
 class LoopScratch {
 public:
   explicit LoopScratch(LoopOp loop) {
@@ -76,11 +76,11 @@ public:
 
 private:
   Value index(int64_t value) { return loops.index(value); }
-  /// The tile's part of an operand or result that has no steps, as `value` of the body has it.
+  /// The tile's part of an operand or result without a dimension of steps; `value` is its value in the body.
   BodyPlace whole(BodyPlace::Kind kind, unsigned number, Value value) {
     return {kind, number, rows.offsetOf(b, loc, value, tile)};
   }
-  /// The same in one that has all steps; `like` has the extents of a step.
+  /// The same for one step of an operand or result with all steps; `like` has the extents of a step.
   BodyPlace part(BodyPlace::Kind kind, unsigned number, Value step, Value value, Value like) {
     BodyPlace place = whole(kind, number, value);
     Value before = arith::MulIOp::create(b, loc, step, index(tensorTypeOf(like).getNumElements()));
@@ -104,7 +104,7 @@ private:
                               loop.getSlicedArguments()[unsigned(number)]);
     for (auto [number, argument] : llvm::enumerate(body.getFixedArguments()))
       places[argument] = whole(BodyPlace::Operand, states + sliced + unsigned(number), argument);
-    // Of several places of a value its region writes the first, the others are copies.
+    // If a value has several places, its region writes the first, and the others are copied.
     llvm::SmallVector<std::pair<Value, BodyPlace>> copies;
     auto leaves = [&](Value value, const BodyPlace &place) {
       auto region = dyn_cast_or_null<FusedOp>(value.getDefiningOp());
@@ -141,7 +141,7 @@ private:
 
   void copy(const BodyPlace &from, const BodyPlace &to, Value value) {
     auto type = tensorTypeOf(value);
-    // A region that only hands its operand on.
+    // A region that yields its operand.
     OpBuilder detached(b.getContext());
     OperationState state(loc, FusedOp::getOperationName());
     state.addTypes(type);
@@ -161,7 +161,7 @@ private:
   Location loc;
   Value tile;
   LoopRows rows;
-  LoopOp body; ///< of a tile
+  LoopOp body; ///< the loop of one tile
   LoopScratch scratch;
   llvm::DenseMap<Value, BodyPlace> places; ///< of the step's values
 };

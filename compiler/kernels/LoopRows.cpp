@@ -1,8 +1,8 @@
-//===- LoopRows.cpp - the parts of a loop that do not mix -----------------===//
+//===- LoopRows.cpp - the independent parts of a loop ---------------------===//
 //
-// Each dimension is a product of atoms. An op says which dimensions of its operands and results run together: their
-// atoms become one. Where a product is reshaped, atoms are split. Atoms that an op reduces, shifts or reads in another
-// way, and those that occur twice in a value, mix elements: a loop is not cut along them.
+// Each dimension is a product of atoms. An op says which dimensions of its operands and results have the same index:
+// their atoms are unified. Reshapes split atoms. Atoms that an op reduces, shifts or reads in another way, and atoms
+// that occur twice in a value, mix elements: a loop is not cut along them.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/kernels/LoopRows.h"
@@ -14,7 +14,7 @@ using namespace mlir;
 namespace tcc::train {
 namespace {
 
-/// Elements of the largest state that a tile has at least: less is a loop around single vectors.
+/// Least elements of the largest state in a tile: with fewer, the loop overhead would dominate single vectors.
 constexpr int64_t kLeastTileElements = 256;
 
 class Atoms {
@@ -28,7 +28,7 @@ public:
   int64_t extentOf(unsigned atom) const { return nodes[atom].extent; }
   bool isMixed(unsigned atom) const { return nodes[atom].mixed; }
 
-  /// The atoms that a list consists of by now.
+  /// The list with each atom replaced by its representative or its parts.
   List flat(const List &list) const {
     List result;
     for (unsigned atom : list)
@@ -41,7 +41,7 @@ public:
       nodes[atom].mixed = true;
   }
 
-  /// The two products run together. Where their factors do not fit, they mix.
+  /// Unifies two products with the same index. If their factors cannot be matched, both mix.
   void join(const List &left, const List &right) {
     List a = flat(left), b = flat(right);
     std::reverse(a.begin(), a.end());
@@ -79,8 +79,8 @@ public:
 private:
   struct Node {
     int64_t extent;
-    unsigned parent; ///< itself: it stands for itself
-    List parts;      ///< of one that is split
+    unsigned parent; ///< the atom that it was unified with; itself: none
+    List parts;      ///< of an atom that was split
     bool mixed;
   };
 
@@ -104,7 +104,7 @@ private:
 
 using Dims = llvm::SmallVector<Atoms::List>; ///< of a value: the atoms of each dimension
 
-/// Which dimensions of a body's values run together.
+/// Finds the dimensions of a body's values that have the same index.
 class Analysis {
 public:
   explicit Analysis(LoopOp loop) {
@@ -235,7 +235,7 @@ private:
       atoms.mix(from[size_t(dim)]);
   }
 
-  /// An op each of whose results takes one element of each operand. False: it is none.
+  /// Handles an op whose result elements read one element of each operand. False: not such an op.
   bool move(Operation *op) {
     auto fusible = dyn_cast<Fusible>(op);
     if (!fusible)
@@ -269,8 +269,8 @@ private:
   }
 };
 
-/// The first `count` atoms of `rows` lead in the value, those that it has, and occur nowhere else; all of them, if
-/// asked.
+/// True if the atoms of `rows` that occur in the value are its leading ones, in the order of `rows`. With `all`, every
+/// atom of `rows` has to occur.
 bool leads(const Atoms::List &value, llvm::ArrayRef<unsigned> rows, bool all) {
   size_t next = 0, found = 0;
   while (next < value.size() && llvm::is_contained(rows, value[next]))

@@ -1,7 +1,7 @@
-//===- LoopRows.h - the parts of a loop that do not mix ---------*- C++ -*-===//
+//===- LoopRows.h - the independent parts of a loop -------------*- C++ -*-===//
 //
-// Most recurrences run for each sample, head or channel by itself. Their loop is cut along these dimensions into tiles,
-// which run side by side, and each of which keeps its state in the nearest cache.
+// Most recurrences are independent for each sample, head or channel. Their loop is cut along these dimensions into
+// tiles, which run in parallel, each with its state in the first-level cache.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_LOOPROWS_H
@@ -11,7 +11,7 @@
 
 namespace tcc::train {
 
-/// A loop cut into tiles. The dimensions that it is cut along lead in all of its operands and results.
+/// A loop cut into tiles. The cut dimensions are the leading ones of all its operands and results.
 class LoopRows {
 public:
   explicit LoopRows(LoopOp loop);
@@ -20,10 +20,10 @@ public:
   LoopRows &operator=(const LoopRows &) = delete;
 
   int64_t tiles() const;
-  /// The loop whose body computes one tile: its values have the extents of one. Its operands and results are not cut.
+  /// The loop whose body computes one tile: the body's values have a tile's extents; operands and results are whole.
   LoopOp body() const { return tile; }
-  /// How many elements a tile's part of an argument of the body, or of an operand of its train.next, lies behind the
-  /// tensor's first one; `number` (i64): of the tile.
+  /// Offset, in elements of the whole tensor, of a tile's part of `value`: an argument of the body or an operand of its
+  /// train.next. `number` (i64): number of the tile.
   mlir::Value offsetOf(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value, mlir::Value number) const;
 
 private:
@@ -32,7 +32,7 @@ private:
   };
   llvm::SmallVector<Cut> cuts;
   LoopOp tile;
-  llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> strides; ///< of each cut; 0: the value does not depend on it
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> strides; ///< of each cut dimension; 0: not in the value
 };
 
 } // namespace tcc::train

@@ -1,9 +1,9 @@
 //===- RecurrentKernel.cpp - the loops of recurrent layers ------*- C++ -*-===//
 //
-// A tile is a few samples: it runs through all steps by itself, since samples are independent. In each step
-// the state is multiplied by the recurrent weights, four samples by one vector of columns at a time, so that a weight
-// that was loaded serves four of them; then the cell's arithmetic runs over the products, which are in the
-// first-level cache.
+// A tile is a few samples and runs through all steps, since samples are independent. In each step
+// the state is multiplied by the recurrent weights, four samples by one vector of columns at a time, so that each
+// loaded weight is used four times; then the cell's arithmetic runs over the products, which are in the first-level
+// cache.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Lane.h"
@@ -20,7 +20,7 @@ using namespace mlir;
 namespace tcc::train {
 namespace {
 
-/// Samples in a tile and in one product: the shapes decide, not the machine.
+/// Samples in a tile and in one product. The same on all machines.
 constexpr int64_t kTileRows = 8, kBlockRows = 4;
 
 /// Arithmetic on lanes inside a kernel whose loops are its own.
@@ -44,7 +44,7 @@ Lane bounded(Lane x, double low, double high) {
   return greater(x, high).select(x.like(high), x);
 }
 
-/// f(x) for activation number `which`, its argument clipped.
+/// f(x) of activation number `which`, with its argument clipped.
 Lane activate(const CellSettings &s, unsigned which, Lane x) {
   if (s.clip > 0)
     x = bounded(x, -s.clip, s.clip);
@@ -76,7 +76,7 @@ Lane activate(const CellSettings &s, unsigned which, Lane x) {
   llvm_unreachable("all activations");
 }
 
-/// f′ by y = f(x); 0 where the argument was clipped.
+/// f′ in terms of y = f(x); 0 where the argument was clipped.
 Lane slope(const CellSettings &s, unsigned which, Lane y) {
   double a = s.alphas[which], b = s.betas[which];
   auto inner = [&]() -> Lane {
@@ -162,7 +162,7 @@ protected:
   }
   Lane zero(Type element) { return Lane(math, math.constant(element, 0)); }
 
-  /// For all rows of the tile and `width` columns: start + Σ left·right over `depth`, in order.
+  /// start + Σ left·right over `depth`, in order, for all rows of the tile and `width` columns.
   struct Product {
     int64_t width, depth;
     llvm::function_ref<Value(Value row, Value k)> left;
@@ -202,7 +202,7 @@ protected:
     });
   }
 
-  /// True in every lane where the sample has this step; null where all have all.
+  /// True in every lane if the sample has this step; null if all samples have all steps.
   Value isAlive(int lengths, Value row, Value step) {
     if (lengths < 0)
       return {};
@@ -413,7 +413,7 @@ public:
 private:
   static constexpr unsigned kGates = 0, kState = 1, kMore = 2;
 
-  /// What reaches this step's state, from its reader and from later steps.
+  /// The gradient of this step's state, from its reader and from later steps.
   Lane stateGrad(Value row, Value column, Value active) {
     Lane sum = kept(kState, at(row, s.hidden, column), active);
     if (operand.statesGrad >= 0)
@@ -493,7 +493,7 @@ private:
       setGate(row, column, active, 2, alive, g * (1.0 - z) * slope(s, 1, candidate));
       loops.store(kState, at(row, h, column), choose(alive, g * z, g), active);
     });
-    // The gradient of reset·state goes where the reset gate's will be.
+    // The gradient of reset·state is kept where the reset gate's gradient will be stored.
     multiply({h, h, [&](Value row, Value k) { return loops.loadResult(kGates, at(step, row, 3 * h, k, 2 * h)); }, 0, h,
               2 * h * h, [&](Value, Value, Value) -> Value { return zero(element); },
               [&](Value row, Value column, Value value, Value active) {

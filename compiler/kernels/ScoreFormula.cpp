@@ -35,7 +35,7 @@ constexpr double kLog2OfE = 1.44269504088896340736;
 } // namespace
 
 Lane ScoreFormula::expAbove(Lane score, Lane base, std::optional<Lane> rest) const {
-  if (exp2) { // base and rest are those of a row: their product is made once
+  if (exp2) { // base and rest are constant in a row, so their product is hoisted
     Lane from = base * number(kLog2OfE);
     if (rest)
       from = rest->fma(number(kLog2OfE), from);
@@ -54,8 +54,8 @@ Lane ScoreFormula::exp(Lane x) const {
     scalar::ReducedExp<Lane> parts = scalar::reduceExp<Lane>(x, nullptr);
     return normal.select((parts.rest + 1.0) * parts.power(), zero);
   }
-  // Multiplications limit the kernel. So ln 2 is a single constant, whose error is a tenth of x's own rounding error, and
-  // Cephes's polynomial has the power's two first terms in it.
+  // Multiplications are the bottleneck. So ln 2 is a single constant, whose error is a tenth of x's own rounding error,
+  // and Cephes's polynomial includes the first two terms of the series.
   Lane shifted = x.fma(number(kLog2OfE), number(0x1.8p23 + 127)), n = shifted - number(0x1.8p23 + 127);
   Lane r = n.fma(number(-0.693147180559945309417), x);
   Lane p = scalar::polynomial(
@@ -64,7 +64,7 @@ Lane ScoreFormula::exp(Lane x) const {
 }
 
 ScoreFormula::Logsumexp ScoreFormula::logsumexp(Lane base, Lane total) const {
-  // Knuth's sum of two numbers: what the sum rounds away is exact.
+  // Knuth's TwoSum: the rounding error of the sum is computed exactly.
   Lane log = scalar::log(total), sum = base + log;
   Lane ofLog = sum - base, rest = (base - (sum - ofLog)) + (log - ofLog);
   return {sum, equal(total, number(0)).select(number(0), rest)};

@@ -9,8 +9,8 @@
 
 namespace tcc::train {
 
-/// What becomes of a product of a query and a key: scale, cap, bias, masks and the exponential. Where bias and mask
-/// lie, and which keys a query sees, the kernel knows.
+/// Computes a weight from the product of a query and a key: scale, cap, bias, masks and the exponential. The kernel
+/// supplies the elements of bias and mask, and handles causal masks.
 class ScoreFormula {
 public:
   ScoreFormula(const AttentionShape &shape, ElementBuilder &numbers)
@@ -18,47 +18,47 @@ public:
 
   Lane number(double value) const { return Lane(numbers, numbers.splat(numbers.constant(s.sumType, value))); }
 
-  /// The score, −∞ where the mask excludes it. `bias` and `shown` (an i1) are asked where the shape has them. `slope`,
-  /// if given, is set to the score's derivative by the scaled product, where the shape hasSlopes().
+  /// The score, −∞ where the mask excludes it. Calls `bias` and `shown` (an i1) if the shape has them. `slope`, if
+  /// given, is set to the score's derivative by the scaled product if the shape hasSlopes().
   Lane score(Lane product, llvm::function_ref<Lane()> bias, llvm::function_ref<Lane()> shown,
              std::optional<Lane> *slope = nullptr) const;
   /// The result of score(), scaled.
   Lane scaled(Lane score) const { return scalesLate ? score * number(s.scale) : score; }
   /// e^(scaled(score) − base − rest).
   Lane expAbove(Lane score, Lane base, std::optional<Lane> rest = std::nullopt) const;
-  /// e^x; 0 where that is below the normal numbers (also for −∞), NaN stays.
+  /// e^x; 0 if that is subnormal (also for −∞); NaN stays NaN.
   Lane exp(Lane x) const;
-  /// What scores are taken relative to: 0 where all are −∞ so far.
+  /// The base that is subtracted from scores: the largest so far, or 0 if all are −∞.
   Lane finiteBase(Lane largest) const { return equal(largest, number(-HUGE_VAL)).select(number(0), largest); }
 
-  /// The logarithm of a row's sum of weights, and what rounding takes from it.
+  /// The logarithm of a row's sum of weights, and its rounding error.
   struct Logsumexp {
     Lane value, rest;
   };
-  /// Of `total`, the sum of e^(score − base).
+  /// From `total`, the sum of e^(score − base).
   Logsumexp logsumexp(Lane base, Lane total) const;
-  /// As gradients take it: e^(score − ∞) is 0 in rows without weights.
+  /// The logsumexp for gradients: ∞ in rows without weights, so that e^(score − ∞) is 0.
   Lane forWeights(Lane logsumexp) const {
     return equal(logsumexp, number(-HUGE_VAL)).select(number(HUGE_VAL), logsumexp);
   }
-  /// The gradient of a score with its bias: `left` is what dropout leaves of its weight.
+  /// The gradient of a score with its bias; `left`: its weight after dropout.
   Lane scoreGrad(Lane weight, Lane left, Lane weightGrad, Lane delta) const {
     return s.dropout > 0 ? left * weightGrad - weight * delta : left * (weightGrad - delta);
   }
-  /// What dropout leaves of a weight.
+  /// The weight after dropout.
   Lane left(Lane weight, Lane kept) const { return kept.select(weight * number(s.keptScale()), number(0)); }
-  /// i1: dropout keeps the weight at this element of the scores (an i64), with the four words of the run's key.
+  /// i1: dropout keeps the weight of this element of the scores (an i64), by the four words of the run's key.
   Lane kept(Lane position, llvm::ArrayRef<Lane> randomWords) const;
 
-  /// 2^x as a card's instruction computes it, which then computes every exponential: it errs by 2 ulp, and gives 0 below
-  /// the normal numbers (PTX ISA, ex2). Null: a polynomial does.
+  /// 2^x by a card's instruction, used for every exponential: error of 2 ulp, 0 for subnormal results (PTX ISA, ex2).
+  /// Null: use a polynomial.
   std::function<Lane(Lane)> exp2;
 
 private:
   const AttentionShape &s;
   ElementBuilder &numbers;
-  /// score() leaves the scale to expAbove, which multiplies and subtracts in one step: which scores are excluded or the
-  /// largest does not depend on it.
+  /// score() leaves the scale to expAbove, which applies it in a fused multiply-subtract: neither masks nor the maximum
+  /// depend on the scale.
   const bool scalesLate;
 };
 

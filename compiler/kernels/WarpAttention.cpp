@@ -19,7 +19,7 @@ WarpAttention::WarpAttention(LoopBuilder &loops, const AttentionShape &shape, Ti
     : loops(loops), b(loops.builder), loc(loops.loc), s(shape), form{tiles}, numbers(loops, 1), formula(s, numbers),
       stage(loops, form, s.depth, s.width), warp(stage.warp), eighth(stage.eighth), fourth(stage.fourth),
       queryBase(loops, 0) {
-  if (form.numbers != TileNumbers::F32) // whose products do not round to fewer bits than the instruction's
+  if (form.numbers != TileNumbers::F32) // products of f32 are more precise than the instruction
     formula.exp2 = [this](Lane x) {
       auto name = b.getStringAttr("llvm.nvvm.ex2.approx.ftz.f32");
       return lane(LLVM::CallIntrinsicOp::create(b, loc, b.getF32Type(), name, ValueRange{x}).getResult(0));
@@ -87,7 +87,7 @@ WarpAttention::Factors WarpAttention::factorsOf(ValueRange words) {
     factors.words.push_back(rounded);
     if (form.numbers != TileNumbers::F32)
       continue;
-    // What is not finite, or becomes ∞, has no rest: it would be NaN.
+    // A number that is not finite, or rounds to ∞, gets rest 0, which would be NaN otherwise.
     Lane whole = lane(arith::BitcastOp::create(b, loc, b.getF32Type(), rounded)), rest = x - whole;
     Lane finite = less(rest.abs(), HUGE_VAL);
     factors.rests.push_back(loops.roundToTf32(finite.select(rest, number(0))));
@@ -124,7 +124,7 @@ WarpAttention::Row WarpAttention::existing(Index row, int64_t count, int64_t uni
 WarpAttention::Values WarpAttention::addTile(ValueRange sums, const Factors &left, const Factors &right) {
   const TileNumbers tiles = form.isNarrow() ? form.numbers : TileNumbers::TF32;
   Values all(sums);
-  if (form.numbers == TileNumbers::F32) { // what is small is added first
+  if (form.numbers == TileNumbers::F32) { // smallest terms first
     all = loops.multiplyTile(tiles, all, left.rests, right.words);
     all = loops.multiplyTile(tiles, all, left.words, right.rests);
   }
@@ -161,7 +161,7 @@ WarpAttention::Factors WarpAttention::asLeft(llvm::ArrayRef<Lane> tiles) {
       words.push_back(loops.roundToWord(form.numbers, tiles[i], tiles[i + 1]));
     return {words, {}};
   }
-  // A tile is a step: of row g and of row g + 8 the first column, then the second one.
+  // A tile is a step: the first column of rows g and g + 8, then the second one.
   for (size_t tile = 0; tile < tiles.size(); tile += size_t(kTileSums))
     for (size_t place : {0, 2, 1, 3})
       words.push_back(arith::BitcastOp::create(b, loc, b.getI32Type(), tiles[tile + place]));
@@ -187,7 +187,7 @@ void WarpAttention::storeFeatures(const Rows &rows, Value row, int64_t half, Val
     Index first = fourth * (2 * part.perThread) + part.first;
     const bool isWhole = part.first + part.perThread * kColumnThreads <= rows.features;
     int64_t count = std::min(kMostWords, int64_t(words.size()));
-    while (!isWhole && rows.features % (count * form.wordElements())) // an access is inside, or outside
+    while (!isWhole && rows.features % (count * form.wordElements())) // no access crosses the last feature
       count /= 2;
     for (int64_t i = 0; i < int64_t(words.size()); i += count) {
       Index feature = first + i * form.wordElements();
@@ -216,7 +216,7 @@ Value WarpAttention::anyHas(Value condition) {
 }
 
 double WarpAttention::weightFactor() const {
-  constexpr int kMost = 15; // 2^15 is far enough below 65504 for what rounding adds
+  constexpr int kMost = 15; // 2^15 leaves room for rounding below 65504
   return isShort() && s.keptScale() > 0 ? std::ldexp(1.0, kMost - int(std::ceil(std::log2(s.keptScale())))) : 1.0;
 }
 

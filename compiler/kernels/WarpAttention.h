@@ -1,23 +1,22 @@
 //===- WarpAttention.h - attention by a warp's matrix unit ------*- C++ -*-===//
 //
-// What the kernels of attention for warps share. A warp owns 16 rows of a head (or 32), queries or keys, and runs
-// through the others in groups of 16, which the warps of its block read together (WarpStage.h). All products are of
-// tiles with sums in f32 (PTX ISA, mma.m16n8k16 of bf16 and f16, mma.m16n8k8 of TF32). Which row, column or step of a
-// tile stands for which query, key or feature is free, and is chosen so that
+// The common part of attention kernels for warps. A warp owns 16 (or 32) rows of a head, queries or keys, and loops
+// over the others in groups of 16, which the warps of its block read together (WarpStage.h). All products are of tiles
+// with sums in f32 (PTX ISA, mma.m16n8k16 of bf16 and f16, mma.m16n8k8 of TF32). The assignment of rows, columns and
+// steps of a tile to queries, keys and features is free, and is chosen so that
 //   - each thread reads neighbouring features, up to 16 bytes at a time;
-//   - scores leave a product in the registers where the next one takes its left operand from.
+//   - the scores of one product are already in the registers of the next product's left operand.
 // A thread is (g, t) = (number / 4, number % 4). Of a group's 16 rows, the right operand's column g of tile j is row
 // 4·(g/2) + 2·j + g%2; so this thread's scores, columns 2t and 2t + 1 of two tiles, are those of rows 4t to 4t + 3, in
 // order. The layout follows Dao, "FlashAttention-2" (arXiv:2307.08691), in that a warp shares its rows with no other.
 //
-// A number of f32 is the sum of two of TF32, up to 2⁻²² of it. Three products of these, without that of the two lesser
-// parts, are within 3·2⁻²² of the product: as near as sums of 12 roundings in f32 (the method of CUTLASS's
+// A number of f32 is the sum of two of TF32, with relative error 2⁻²². Three products of these, without the product of
+// the two smaller parts, are within 3·2⁻²² of the product: as accurate as 12 roundings in f32 (the method of CUTLASS's
 // OpMultiplyAddFastF32).
 //
-// The range of f16 ends at 65504 and 2⁻²⁴, while weights and scores' gradients may be anything. So weights, of which
-// the largest is known, are multiplied by a power of two that brings it to 2¹⁵, and scores' gradients by one that
-// follows the largest of their row so far, as the online softmax follows its largest score. Sums are divided by it in
-// f32.
+// f16 ranges from 2⁻²⁴ to 65504, but weights and score gradients have a larger range. So weights, whose maximum is
+// known, are multiplied by a power of two that brings the maximum to 2¹⁵, and score gradients by one that follows the
+// largest of their row so far, as the online softmax follows its largest score. Sums are divided by it in f32.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_WARPATTENTION_H
@@ -33,12 +32,12 @@ class WarpAttention {
 protected:
   static constexpr int64_t kGroup = 16;     ///< rows that a step of a product sums over, or makes scores of
   static constexpr int64_t kThreadRows = 4; ///< of a group
-  static constexpr int64_t kTileSums = 4;   ///< of a thread: two neighbours of row g, two of row g + 8
+  static constexpr int64_t kTileSums = 4;   ///< of a thread: two adjacent columns of row g, two of row g + 8
   using Values = llvm::SmallVector<mlir::Value>;
 
   WarpAttention(LoopBuilder &loops, const AttentionShape &shape, TileNumbers numbers);
 
-  /// Asks the card's compiler for so few registers that this many blocks are resident on a multiprocessor (PTX ISA,
+  /// Makes the card's compiler limit registers so that this many blocks are resident on a multiprocessor (PTX ISA,
   /// .minnctapersm).
   void keepResident(int64_t blocks);
 
@@ -46,10 +45,10 @@ protected:
   Rows operandRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
   Rows resultRows(int number, mlir::Value batch, mlir::Value head, int64_t features) const;
 
-  /// Words as products take them.
+  /// Words of one side of a product.
   struct Factors {
     Values words;
-    Values rests; ///< of f32: what each word lacks of its number; else empty
+    Values rests; ///< of f32: the rounding error of each word; else empty
     size_t size() const { return words.size(); }
     Factors slice(size_t first, size_t count) const;
     void push_back(const Factors &other, size_t i);
@@ -58,10 +57,10 @@ protected:
   Factors factorsOf(mlir::ValueRange words);
 
   /// This thread's words of a row, from global memory, as one side of products over features: two for each step.
-  /// They are read one by one: a product takes four registers in a row from two rows, and words that come in fours
-  /// would be moved before each.
+  /// Read word by word: a product needs four consecutive registers with words of two rows, so words loaded by fours
+  /// would have to be moved first.
   Factors featuresOf(const Rows &rows, mlir::Value row);
-  /// Those of rows g and g + 8 as the left side.
+  /// Words of rows g and g + 8, as the left side of products.
   struct Left {
     Factors lower, upper;
   };
@@ -76,42 +75,42 @@ protected:
     return factorsOf(stage.acrossRows(side, buffer, row, range));
   }
 
-  /// A row, or the last one where there is none, and an i1 that there is one (null: always).
+  /// A row, clamped to the last one, and an i1 that the row exists (null: always).
   struct Row {
     mlir::Value row, inside;
   };
-  /// Rows in units of `unit`, of `count` in all: none is missing where that is a multiple.
+  /// A row of `count`, of which `unit` are processed together: always exists if `count` is a multiple of `unit`.
   Row existing(Index row, int64_t count, int64_t unit);
   /// sums += left·right; the sums are kTileSums for each 8 features.
   void addRows(Values &sums, const Factors &left, const Factors &right);
   /// A group's 8 numbers of two tiles, as the left side of products over the group's rows.
   Factors asLeft(llvm::ArrayRef<Lane> tiles);
-  /// Stores what sums of rows g, or g + 8 (`half` 1), are, for the features of the range.
+  /// Stores the sums of row g, or g + 8 (`half` 1), for the features of the range.
   void storeFeatures(const Rows &rows, mlir::Value row, int64_t half, mlir::ValueRange sums, const FeatureRange &range);
-  /// The value of the thread of the same row that is so far away: 1 or 2.
+  /// The value of another thread of the same row: number xor `distance` (1 or 2).
   Lane ofPartner(Lane value, int64_t distance);
-  /// True where some thread of the warp has it (an i1).
+  /// i1: the condition holds in some thread of the warp.
   mlir::Value anyHas(mlir::Value condition);
 
   static int64_t sumsOf(const FeatureRange &range) { return (range.end - range.first) / 8 * kTileSums; }
   FeatureRange allOf(int64_t features) const { return {0, form.padded(features)}; }
-  /// Two tiles of rows of a warp halve what it reads, if they fit into its registers.
+  /// Tiles of rows that a warp owns: two, which halve its reads, if they fit into its registers.
   static int64_t ownTiles(const AttentionShape &s, const TileForm &form) {
     constexpr int64_t kMostBytes = 128;
     return std::max(s.depth, s.width) * form.elementBytes() * form.planes() <= kMostBytes ? 2 : 1;
   }
 
-  // For the range of f16.
+  // Scaling for the range of f16.
   bool isShort() const { return form.numbers == TileNumbers::F16; }
-  /// What weights are multiplied by before they are rounded: 1 but for f16.
+  /// The factor of weights before they are rounded: 1 except for f16.
   double weightFactor() const;
 
-  /// A number of a row of the scores, f32: [batch, heads, queries, 1].
+  /// The element of a tensor with one f32 for each row of scores: [batch, heads, queries, 1].
   Lane rowNumber(int operand, mlir::Value index) { return lane(loops.load(unsigned(operand), index)); }
 
-  /// Of a score: a query and a key that exist.
+  /// The score of a query and a key that exist.
   Lane score(Lane product, mlir::Value query, mlir::Value key, std::optional<Lane> *slope = nullptr);
-  /// i1: dropout keeps its weight.
+  /// i1: dropout keeps the weight.
   Lane kept(mlir::Value query, mlir::Value key);
   /// i1: the causal mask shows the key to the query.
   Lane sees(mlir::Value query, mlir::Value key);
@@ -128,15 +127,15 @@ protected:
   }
   mlir::Value least(mlir::Value x, mlir::Value y) { return mlir::arith::MinSIOp::create(b, loc, x, y); }
   mlir::Value most(mlir::Value x, mlir::Value y) { return mlir::arith::MaxSIOp::create(b, loc, x, y); }
-  /// The larger one; the other one of a NaN.
+  /// The larger one; if one is NaN, the other.
   Lane larger(Lane x, Lane y) { return lane(mlir::arith::MaxNumFOp::create(b, loc, x, y)); }
   mlir::Value zeroSum() { return number(0); }
-  /// `then` where `value` is below `bound`.
+  /// `then` if `value` is below `bound`, else `otherwise`.
   mlir::Value whereBelow(mlir::Value value, int64_t bound, mlir::Value then, mlir::Value otherwise) {
     return mlir::arith::SelectOp::create(b, loc, index(value).isBelow(loops.index(bound)), then, otherwise);
   }
   Index roundUp(Index value, int64_t unit) { return (value + (unit - 1)) / unit * unit; }
-  /// Row `i` of a thread's four of a group.
+  /// The i-th of this thread's four rows of a group.
   Index ofThread(mlir::Value groupFirst, int64_t i) { return index(groupFirst) + fourth * 4 + i; }
   /// The row that is this thread's column of tile `j`.
   Index ofColumn(mlir::Value groupFirst, int64_t j) { return index(groupFirst) + stage.columnRow + 2 * j; }
@@ -151,7 +150,7 @@ protected:
   WarpStage stage;
   Index warp, eighth, fourth; ///< of its block, g and t
   mlir::Value batch, head, keyHead;
-  Index queryBase; ///< number of this head's first query among those of all heads
+  Index queryBase; ///< index of this head's first query among the queries of all heads
 
 private:
   Rows rowsOf(int number, const StridedLayout &layout, mlir::Value ofBatch, mlir::Value ofHead, int64_t features) const;

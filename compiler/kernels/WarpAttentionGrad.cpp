@@ -10,23 +10,23 @@ namespace {
 
 using Lanes = llvm::SmallVector<Lane>;
 
-/// What blocks of one kind make.
+/// The gradients that one kind of blocks makes.
 struct GradientWork {
-  bool ofQueries = false, ofKeys = false, ofValues = false; ///< the gradients; queries' are alone
-  FeatureRange features = {};                               ///< of each, as far as it has them
+  bool ofQueries = false, ofKeys = false, ofValues = false; ///< queries' are made alone
+  FeatureRange features = {};                               ///< of each gradient, clamped to its own
   int64_t tiles = 0;
 };
 
 /// Some blocks own queries and make their gradients, the others own keys and make those of keys and values: each
-/// element has one owner, so nothing is added by two warps. Weights are computed twice for that, seven products in all.
-/// A warp owns 16 keys, and one or two tiles of 16 queries: two halve what a warp reads, as long as their sums fit into
-/// registers. Where those of keys and values do not, they have blocks of their own, which compute weights again.
+/// element has one owner, so no two warps add to it. The cost is that weights are computed twice: seven products in
+/// all. A warp owns 16 keys, or one or two tiles of 16 queries: two halve its reads, if their sums fit into registers.
+/// If the sums of keys and values together do not fit, each gets blocks of its own, which compute the weights again.
 class WarpGradient : WarpAttention {
 public:
   static llvm::SmallVector<GradientWork> worksOf(const AttentionShape &s, const TileForm &form) {
     // Registers for the own rows and their sums.
     constexpr int64_t kMostRegisters = 192;
-    // Rests of f32 and scales of f16 take some more, which blocks of keys and values together would spill.
+    // Rests of f32 and scales of f16 need more registers; blocks of keys and values together would spill.
     const int64_t mostTogether = form.numbers == TileNumbers::BF16 ? kMostRegisters : kMostRegisters - 16;
     const int64_t depth = form.padded(s.depth), width = form.padded(s.width), both = depth + width;
     auto ownOf = [&](int64_t features) { return features / (2 * form.wordElements()) * form.planes(); };
@@ -34,8 +34,8 @@ public:
     const int64_t keyTiles = s.batch * s.keyHeads * int64_t(llvm::divideCeil(s.keys, kBlockKeys));
     const int64_t queryTiles =
         s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, kBlockTileQueries * ownTiles(s, form)));
-    llvm::SmallVector<GradientWork> works; // those of more products begin
-    // As many features at a time as there are registers for, in units of whole parts of products over rows.
+    llvm::SmallVector<GradientWork> works; // the kinds with more products begin
+    // Split features by the registers for their sums, in whole parts of products over rows.
     auto addInParts = [&](int64_t features, int64_t own, GradientWork work) {
       const int64_t unit = 16 * kColumnThreads / form.elementBytes();
       const int64_t atOnce = std::max(unit, (kMostRegisters - own) * 2 / unit * unit);
@@ -58,7 +58,7 @@ public:
       : WarpAttention(loops, s, numbers), hasBiasGrad(biasGrad), tiles(ownTiles(s, form)) {}
 
   void emit(Value tile) {
-    keepResident(2); // with so many registers a thread that nothing is spilled
+    keepResident(2); // leaves each thread enough registers not to spill
     const llvm::SmallVector<GradientWork> works = worksOf(s, form);
     int64_t first = 0;
     for (const GradientWork &work : works) {
@@ -80,7 +80,7 @@ private:
   static constexpr int64_t kHalves = 2; ///< rows g and g + 8 of a tile
   static constexpr int64_t kBlockKeys = kGroup * WarpStage::kWarps, kBlockTileQueries = kGroup * WarpStage::kWarps;
 
-  /// What a query's row needs beside its features.
+  /// The numbers of a query's row besides its features.
   struct RowNumbers {
     Lane logsumexp, rest, delta;
   };
@@ -89,7 +89,7 @@ private:
     return {formula.forWeights(rowNumber(s.logsumexp, row)),
             s.logsumexpRest >= 0 ? rowNumber(s.logsumexpRest, row) : number(0), rowNumber(s.delta, row)};
   }
-  /// Those of a thread's four queries of a group.
+  /// The numbers of a thread's four queries of a group.
   llvm::SmallVector<RowNumbers> numbersOf(llvm::ArrayRef<Row> group, bool checked) {
     llvm::SmallVector<RowNumbers> numbers;
     if (s.queries % kThreadRows) {
@@ -97,7 +97,7 @@ private:
         numbers.push_back(numbersOf(query.row));
       return numbers;
     }
-    // All four are there, or none is; then the last four are read.
+    // Either all four exist or none; if none, read the last four.
     Value first = group.front().row;
     if (checked)
       first = least(first, loops.index(s.queries - kThreadRows));
@@ -114,11 +114,11 @@ private:
     return numbers;
   }
 
-  /// What a query and a key make of their products.
+  /// The values of one query and key.
   struct Parts {
     Lane left;      ///< the weight after dropout
     Lane scoreGrad; ///< of the score with its bias
-    Lane rawGrad;   ///< of the product, before it was scaled
+    Lane rawGrad;   ///< of the scaled product
   };
   Parts partsOf(Lane product, Lane weightGrad, Value query, Value key, const RowNumbers &row, Value inside,
                 bool checked) {
@@ -142,11 +142,11 @@ private:
     return rows;
   }
 
-  /// How a row's gradients of scores are rounded to f16: multiplied by the power of two that brings the largest one so
-  /// far, a float that is carried, between 2^14 and 2^15.
+  /// Scaling of a row's score gradients before rounding to f16: by the power of two that brings the largest one so far,
+  /// a carried float, between 2^14 and 2^15.
   struct RowScale {
     static constexpr int kMost = 14, kMantissaBits = 23, kBias = 127;
-    static constexpr double kLeast = 0x1p-100; ///< what is largest before the first one
+    static constexpr double kLeast = 0x1p-100; ///< initial value of the largest
   };
   Lane powerBelow(Lane largest) { return largest.bits() & largest.bits().likeInt(0x7f800000); } ///< its bits
   Lane scaleOf(Lane largest) {
@@ -158,8 +158,8 @@ private:
     Lane power = powerBelow(largest);
     return (power - power.likeInt(int64_t(RowScale::kMost) << RowScale::kMantissaBits)).asFloat();
   }
-  /// Scales a group's gradients of two rows, and `sums` of earlier ones, which are products of scaled ones, if the
-  /// largest one of a row grows. `largest`: kHalves carried values.
+  /// Scales a group's gradients of two rows, and rescales `sums` of earlier, scaled gradients if the largest one of a
+  /// row grows. `largest`: kHalves carried values.
   void scaleRows(Lanes &grads, Values &sums, llvm::MutableArrayRef<Value> largest) {
     Lanes shrunk;
     Lane anyGrew = lane(arith::ConstantOp::create(b, loc, b.getBoolAttr(false)));
@@ -196,7 +196,7 @@ private:
         sums);
   }
 
-  /// Stores factor·sums, each row's divided by its scale where `largest` has one.
+  /// Stores factor·sums, each row divided by its scale if `largest` is given.
   void storeRows(const Rows &rows, llvm::ArrayRef<Row> own, ValueRange sums, const FeatureRange &features,
                  double factor, ValueRange largest = {}) {
     Values results(sums);
@@ -216,7 +216,7 @@ private:
     }
   }
 
-  /// Groups of a stage: those whose scores are `checked`, [first, plain) and [plainEnd, end), and the others between.
+  /// Ranges of a stage's groups: `checked` ones in [first, plain) and [plainEnd, end), unchecked ones in between.
   struct Groups {
     Value first, plain, plainEnd, end;
   };
@@ -260,7 +260,7 @@ private:
                      {featuresOf(gradRows, lower.row), featuresOf(gradRows, upper.row)},
                      {numbersOf(lower.row), numbersOf(upper.row)}});
     }
-    // Every score's gradient is written where the bias has one; without, keys that no query sees add nothing.
+    // A bias gradient needs the gradient of every score; without one, skip keys that no query sees.
     auto end = [&](Index rowsEnd) {
       return hasBiasGrad ? loops.index(s.keys) : keysSeenBefore(least(rowsEnd, index(s.queries)));
     };
@@ -269,7 +269,7 @@ private:
       seen = whereBelow(first, s.queries, seen, loops.index(0)); // nothing for a warp without queries
     Value plain = least(index(keysSeenBefore(first + 1)) / kGroup * kGroup, seen);
     std::array<Rows, 2> sides{operandRows(1, batch, keyHead, s.depth), operandRows(2, batch, keyHead, s.width)};
-    // Of each tile the sums, then the largest gradients of its rows.
+    // Carried for each tile: its sums, then the largest gradients of its rows.
     const FeatureRange features = rangeOf(work, s.depth);
     const size_t tileSums = size_t(sumsOf(features)), carried = tileSums + size_t(scales());
     Values sums;
@@ -299,7 +299,7 @@ private:
     carried.append(size_t(scales()), number(RowScale::kLeast));
   }
 
-  /// The keys of a group, which is row `inStage` of the stage and those behind it.
+  /// Adds the keys of a group, which starts at row `inStage` of the stage.
   Values addKeys(Value first, Value buffer, Value inStage, llvm::ArrayRef<QueryTile> own, const FeatureRange &features,
                  ValueRange before, bool checked) {
     llvm::SmallVector<Row> keys = rowsOfThread(first, s.keys, checked);
@@ -327,7 +327,7 @@ private:
     return after;
   }
 
-  /// Adds the products of a tile's gradients of scores to what the tile carries for them.
+  /// Adds the products of a tile's score gradients to its carried sums.
   Values addGrads(ValueRange before, Lanes &grads, const Factors &right) {
     Values sums(before.drop_back(size_t(scales()))), largest(before.take_back(size_t(scales())));
     if (isShort())
@@ -356,7 +356,7 @@ private:
     Rows keyRows = operandRows(1, ownBatch, ownHead, s.depth), valueRows = operandRows(2, ownBatch, ownHead, s.width);
     Row own[kHalves] = {existing(first + eighth, s.keys, kBlockKeys), existing(first + eighth + 8, s.keys, kBlockKeys)};
     Left key{featuresOf(keyRows, own[0].row), featuresOf(keyRows, own[1].row)};
-    Left value; // not read for the gradient of values
+    Left value; // not needed for the gradient of values
     if (work.ofKeys)
       value = {featuresOf(valueRows, own[0].row), featuresOf(valueRows, own[1].row)};
     // The first query that sees one of these keys, and the first one that sees all.
@@ -369,7 +369,7 @@ private:
     Value plain = roundUp(index(firstSeeing(first + (kGroup - 1))), kGroup);
     Value begin = index(firstSeeing(blockFirst)) / stage.rows() * stage.rows();
 
-    // Those of keys come first.
+    // Carried: values of keys, then those of values.
     const FeatureRange depth = rangeOf(work, s.depth), width = rangeOf(work, s.width);
     const size_t keySums = work.ofKeys ? size_t(sumsOf(depth)) : 0, keyCarried = keySums + (keySums ? scales() : 0);
     Values sums;
@@ -402,7 +402,7 @@ private:
                 1 / weightFactor());
   }
 
-  /// The queries of a group, with scores transposed: keys in rows.
+  /// Carried values before the queries of a group are added. Scores are transposed: keys in rows.
   struct Before {
     ValueRange keys, values;
   };
@@ -435,7 +435,7 @@ private:
   }
 
   const bool hasBiasGrad;
-  const int64_t tiles; ///< of queries, of a warp
+  const int64_t tiles; ///< tiles of queries that a warp owns
 };
 
 } // namespace
@@ -451,7 +451,7 @@ int64_t warpTilesOf(AttentionGradOp op) {
 }
 
 void emitWarpAttentionGrad(AttentionGradOp op, LoopBuilder &loops, Value tile) {
-  const AttentionShape s = attentionShapeOf(op); // which the kernel refers to
+  const AttentionShape s = attentionShapeOf(op); // must outlive the kernel
   WarpGradient(loops, s, tileNumbersOf(op), !op.getBiasGrad().empty()).emit(tile);
 }
 

@@ -13,11 +13,11 @@ using Lanes = llvm::SmallVector<Lane>;
 
 constexpr int64_t kHalves = 2; ///< rows g and g + 8 of a tile
 
-/// A warp owns one or two tiles of 16 queries and runs through the keys by the online softmax, 64 or 32 at a time. Two
-/// tiles halve what a warp reads, as long as their sums fit into registers.
+/// A warp owns one or two tiles of 16 queries and loops over the keys with the online softmax, 64 or 32 at a time. Two
+/// tiles halve a warp's reads, if their sums fit into registers.
 class WarpForward : WarpAttention {
 public:
-  /// Of a block.
+  /// Queries of a block.
   static int64_t rowsOf(const AttentionShape &s, const TileForm &form) {
     return kGroup * ownTiles(s, form) * WarpStage::kWarps;
   }
@@ -30,7 +30,7 @@ public:
     const int64_t blockRows = rowsOf(s, form), blocks = llvm::divideCeil(s.queries, blockRows);
     Index number(loops, tile), row = number / blocks;
     setHead(row / s.heads, row % s.heads);
-    // The last queries see most keys: their blocks begin first.
+    // The last queries see most keys, so their blocks start first.
     Index blockFirst = (index(blocks - 1) - number % blocks) * blockRows;
     Value first = blockFirst + warp * (kGroup * tiles);
     readQueries(first);
@@ -72,7 +72,7 @@ private:
   void readQueries(Value first) {
     Rows queryRows = operandRows(0, batch, head, s.depth);
     for (int64_t i = 0; i < rows(); ++i) {
-      // A row behind the last is computed as the last one, and not stored.
+      // A row beyond the last one computes the last one again, and is not stored.
       Row query = existing(index(first) + eighth + 8 * i, s.queries, rowsOf(s, form));
       isThere.push_back(query.inside);
       queries.push_back(query.row);
@@ -82,11 +82,11 @@ private:
           {featuresOf(queryRows, queries[size_t(2 * i)]), featuresOf(queryRows, queries[size_t(2 * i + 1)])});
   }
 
-  /// Keys [first, first + block), which are row `inStage` of the stage and those behind it.
+  /// Adds keys [first, first + block), which start at row `inStage` of the stage.
   Values addKeys(Value first, Value buffer, Index inStage, ValueRange before, bool checked) {
     const bool bounded = checked && s.keys % block;
     auto placeOf = [&](Index key) -> Row { return bounded ? existing(key, s.keys, block) : Row{key, {}}; };
-    // [tile][group][two tiles of scores], and the queries and keys that they are of.
+    // [tile][group][two tiles of scores], and their queries and keys.
     llvm::SmallVector<Lanes> scores(size_t(tiles * groups()));
     for (int64_t group = 0; group < groups(); ++group) {
       for (int64_t j = 0; j < 2; ++j) {
@@ -133,8 +133,8 @@ private:
         bases.push_back(base);
         totals[size_t(2 * tile + half)] = lane(totals[size_t(2 * tile + half)]) * factor;
       }
-    // The largest score of a row seldom changes after the first blocks. All threads of a row agree, those of the warp
-    // vote.
+    // The largest score of a row seldom changes after the first blocks: sums are rescaled only if some thread of the
+    // warp has a change, by a vote. All threads of a row have the same maximum.
     Values outputs(before.take_front(size_t(sums())));
     outputs = loops.when(
         anyHas(anyChanged),
@@ -227,7 +227,7 @@ int64_t warpTilesOf(AttentionOp op) {
 }
 
 void emitWarpAttention(AttentionOp op, LoopBuilder &loops, Value tile) {
-  const AttentionShape s = attentionShapeOf(op); // which the kernel refers to
+  const AttentionShape s = attentionShapeOf(op); // must outlive the kernel
   WarpForward(loops, s, tileNumbersOf(op)).emit(tile);
 }
 

@@ -9,7 +9,7 @@ using namespace mlir;
 namespace tcc::train {
 
 llvm::SmallVector<FeaturePart> featurePartsOf(const TileForm &form, int64_t features, int64_t threads) {
-  constexpr int64_t kMostBytes = 16; // that a thread reads at a time
+  constexpr int64_t kMostBytes = 16; // largest access of a thread
   llvm::SmallVector<FeaturePart> parts;
   for (int64_t first = 0, perThread = kMostBytes / form.elementBytes(); first < features;) {
     while (perThread * threads > features - first)
@@ -22,8 +22,8 @@ llvm::SmallVector<FeaturePart> featurePartsOf(const TileForm &form, int64_t feat
 
 namespace {
 constexpr int64_t kWarpThreads = 32;
-constexpr int64_t kThreadRows = 4;                                 ///< of 16, in products over rows
-constexpr int64_t kMostStageBytes = 48 << 10, kMostStageRows = 64; ///< a block may have so much memory without asking
+constexpr int64_t kThreadRows = 4;                                 ///< a thread's rows of 16, in products over rows
+constexpr int64_t kMostStageBytes = 48 << 10, kMostStageRows = 64; ///< limit of static shared memory; limit of rows
 constexpr int64_t kStageBuffers = 2;
 } // namespace
 
@@ -58,8 +58,8 @@ Index WarpStage::exclusiveOr(Index x, Index y) {
   return Index(loops, arith::XOrIOp::create(loops.builder, loops.loc, x.value, y.value));
 }
 
-/// Products over features read rows 4a and 4a + 1 (or 2 later) at the same time, four neighbouring pieces of each;
-/// those over rows two pieces of rows i, 4 + i, 8 + i and 12 + i.
+/// The swizzle of a row against bank conflicts. Products over features read four neighbouring pieces of rows 4a and 4a
+/// + 1 (or 2 later) at the same time; products over rows read two pieces of rows i, 4 + i, 8 + i and 12 + i.
 Index WarpStage::changeOf(Index row) { return exclusiveOr(row / 4 % 4 * 2, row % 2 * 4); }
 
 Index WarpStage::placeOf(const Side &side, FeaturePart part, Index thread, Index change) {
@@ -116,7 +116,7 @@ WarpStage::Values WarpStage::walk(Value begin, Value end, int64_t count, const s
   carried = loops.loop(begin, end, stageRows, carried, [&](Value first, ValueRange now) -> Values {
     Value buffer = now.back(), next = Index(loops, first) + stageRows;
     Value other = Index(loops, bufferBytes) - buffer;
-    loops.meetBlock(); // the stage is there, and the one before is not needed any more
+    loops.meetBlock(); // all have copied this stage, and nobody reads the previous one any more
     loops.when(Index(loops, next).isBelow(end),
                [&]() -> Values { return copyStage(from, count, next, Index(loops, other)), Values(); }, {});
     Values results = body(first, buffer, now.drop_back());

@@ -1,11 +1,11 @@
 //===- WarpStage.h - rows that a block's warps read together ----*- C++ -*-===//
 //
-// The warps of a block run through the same rows of two operands. These come into the block's memory a stage of them at
-// a time, the next one while a stage is used, by copies that need no registers (PTX ISA, cp.async). From there each
-// warp takes them as the right side of its products of tiles.
+// The warps of a block loop over the same rows of two operands. A stage of rows at a time is copied into the block's
+// shared memory, the next one while the current one is used, by asynchronous copies that need no registers (PTX ISA,
+// cp.async). Each warp reads the right side of its products of tiles from there.
 //
-// Pieces of 16 bytes lie in an order that differs from row to row, so that the threads that read at the same time use
-// different banks, in products over features and in products over rows alike.
+// The order of 16-byte pieces is swizzled by row, so that threads that read at the same time use different banks, in
+// products over features as well as over rows.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_WARPSTAGE_H
@@ -24,11 +24,11 @@ struct TileForm {
   bool isNarrow() const { return numbers == TileNumbers::BF16 || numbers == TileNumbers::F16; }
   int64_t elementBytes() const { return isNarrow() ? 2 : 4; }
   int64_t wordElements() const { return isNarrow() ? 2 : 1; }
-  /// Words that stand for one in a product: f32 is the sum of two numbers of TF32.
+  /// Words per word in a product: a number of f32 is the sum of two of TF32.
   int64_t planes() const { return numbers == TileNumbers::F32 ? 2 : 1; }
-  /// What a product of tiles sums over: features, or rows.
+  /// Features, or rows, that one product of tiles sums over.
   int64_t step() const { return 8 * wordElements(); }
-  /// Features of whole steps; zeros are behind those of the head.
+  /// Features rounded up to whole steps; those beyond the head's are zeros.
   int64_t padded(int64_t features) const { return (features + step() - 1) / step() * step(); }
 };
 
@@ -44,7 +44,7 @@ struct WarpRows {
 struct FeaturePart {
   int64_t first, perThread;
 };
-/// Of padded features. `threads`: that share a row, up to 16 bytes each at a time.
+/// The parts of padded features, if `threads` threads share a row, with up to 16 bytes each at a time.
 llvm::SmallVector<FeaturePart> featurePartsOf(const TileForm &form, int64_t features, int64_t threads);
 
 /// Some of a row's features: whole parts of products over rows.
@@ -53,35 +53,36 @@ struct FeatureRange {
   bool contains(const FeaturePart &part) const { return first <= part.first && part.first < end; }
 };
 
-constexpr int64_t kFeatureThreads = 4; ///< that share a row of a product over features
-constexpr int64_t kColumnThreads = 8;  ///< that share a row of a product over rows
+constexpr int64_t kFeatureThreads = 4; ///< threads that share a row of a product over features
+constexpr int64_t kColumnThreads = 8;  ///< threads that share a row of a product over rows
 
 class WarpStage {
 public:
   static constexpr int64_t kWarps = 4; ///< of a block
   using Values = llvm::SmallVector<mlir::Value>;
 
-  /// Of operands with so many features.
+  /// A stage for two operands with these numbers of features.
   WarpStage(LoopBuilder &loops, const TileForm &form, int64_t firstFeatures, int64_t secondFeatures);
 
   /// Rows of a stage.
   int64_t rows() const { return stageRows; }
 
-  /// Runs through rows [begin, end) of both sides, a stage at a time; `begin` is a multiple of rows(). `body` takes the
-  /// stage's first row and its buffer. Rows from `count` on are zeros. All threads of the block must come here, with
+  /// Loops over rows [begin, end) of both sides, a stage at a time; `begin` is a multiple of rows(). `body` gets the
+  /// stage's first row and its buffer. Rows from `count` on are zeros. All threads of the block must execute it, with
   /// the same bounds.
   Values walk(mlir::Value begin, mlir::Value end, int64_t count, const std::array<WarpRows, 2> &sides,
               mlir::ValueRange inits,
               llvm::function_ref<Values(mlir::Value first, mlir::Value buffer, mlir::ValueRange carried)> body);
 
-  /// This thread's words of a side's 16 rows from `row` of the stage on, as the right side of products: over features,
-  /// those of its column of tile `j`, two for each step; over rows, for each 8 features of the range two for each step.
+  /// This thread's words of a side's 16 rows from `row` of the stage on, as the right side of products. Over features:
+  /// two words for each step, of its column of tile `j`. Over rows: two words for each step and 8 features of the
+  /// range.
   Values featuresOf(size_t side, mlir::Value buffer, mlir::Value row, int64_t j);
   Values acrossRows(size_t side, mlir::Value buffer, mlir::Value row, const FeatureRange &range);
 
   /// This thread's number in its warp is 4·eighth + fourth.
   Index warp, eighth, fourth;
-  Index columnRow; ///< of a group's rows this thread's column in tile 0: 4·(eighth/2) + eighth%2
+  Index columnRow; ///< the row of a group that is this thread's column of tile 0: 4·(eighth/2) + eighth%2
 
 private:
   struct Side {
@@ -89,14 +90,14 @@ private:
     int64_t offset;   ///< in a buffer
     int64_t rowBytes; ///< of all features
     int64_t pieces() const { return rowBytes / kPieceBytes; }
-    /// Of this thread's columns, and of its rows, the even and the odd ones, by part.
+    /// Byte offsets by part: of this thread's columns, and of its even and odd rows.
     Values columns = {};
     llvm::SmallVector<std::array<mlir::Value, 2>> across = {};
   };
   static constexpr int64_t kPieceBytes = 16;
   int64_t pieceElements() const { return kPieceBytes / form.elementBytes(); }
 
-  /// The byte in its row where feature `first` + `perThread`·thread lies, if the piece's number is changed by `change`.
+  /// Byte offset in a row of feature `part.first` + `part.perThread`·thread, with the piece's number xor `change`.
   Index placeOf(const Side &side, FeaturePart part, Index thread, Index change);
   Index changeOf(Index row);
   void copyStage(const std::array<WarpRows, 2> &rows, int64_t count, mlir::Value first, Index buffer);

@@ -2,9 +2,9 @@
 //
 // Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (CVPR 2016): with d a tile of inputs, g the taps,
 // y = Aᵀ[(G g Gᵀ) ∘ (Bᵀ d B)]A, where the products are summed over the channels before they are transformed back. For
-// each of the 36 points that is a matrix product, tiles × channels by channels × features. A tile of the kernel (a
-// task) transforms the weights of its features, then takes its tiles block by block: transforms, products and results
-// of a block stay in the tile's scratch and never reach memory.
+// each of the 36 points the sums are a matrix product, tiles × channels by channels × features. A tile of the kernel (a
+// task) transforms the weights of its features, then processes tiles of pixels block by block: transforms, products and
+// results of a block stay in the task's scratch, in cache.
 //
 // The gradient of the weights is the transpose: Gᵀ[(Bᵀ d B) ∘ (A dy Aᵀ)]G, products summed over the tiles.
 //
@@ -30,7 +30,7 @@ using Line = llvm::SmallVector<Lane, 6>;
 
 /// The points a, −a, b, −b beside 0 and ∞. A polynomial's values at ±p are even(p²) ± p·odd(p²).
 constexpr double kA = 0.75, kB = 1.5, kA2 = kA * kA, kB2 = kB * kB;
-/// Of Lagrange's interpolation: one over the products of differences between points, at 0, ±a and ±b.
+/// Factors of Lagrange's interpolation: 1 / the product of differences to the other points, at 0, ±a and ±b.
 constexpr double kAt0 = 1 / (kA2 * kB2), kAtA = 1 / (2 * kA2 * (kA2 - kB2)), kAtB = 1 / (2 * kB2 * (kB2 - kA2));
 
 /// x·factor + y
@@ -86,7 +86,7 @@ Line toTaps(const Line &m) {
           scaled(sumA, kA2 * kAtA, scaled(sumB, kB2 * kAtB, m[5]))};
 }
 
-/// Both directions of a square of `extent` rows, in row-major order.
+/// Applies a transform to the columns, then to the rows, of a square of `extent` rows, in row-major order.
 llvm::SmallVector<Lane> bothWays(Line (*transform)(const Line &), llvm::ArrayRef<Lane> square, int64_t extent) {
   llvm::SmallVector<Line> columns;
   for (int64_t column = 0; column < extent; ++column) {
@@ -106,10 +106,10 @@ llvm::SmallVector<Lane> bothWays(Line (*transform)(const Line &), llvm::ArrayRef
 }
 
 //===----------------------------------------------------------------------===//
-// What both kernels do with a block of tiles
+// The common part of both kernels
 //===----------------------------------------------------------------------===//
 
-/// Where things lie in the scratch, in elements of the sums' type.
+/// Offsets in the scratch, in elements of the sums' type.
 class Regions {
 public:
   explicit Regions(Type sumType) : elementBytes(sumType.isF64() ? 8 : 4) {}
@@ -124,8 +124,8 @@ private:
   int64_t elementBytes, used = 0;
 };
 
-/// Elements from one point to the next: 64 bytes more than it has, or the points of a channel, a power of two
-/// apart, would all meet in one set of the cache.
+/// Stride of points in elements: padded by 64 bytes, since with a stride of a power of two the points of a channel
+/// would all map to one set of the cache.
 constexpr int64_t apart(int64_t elements) { return elements + 16; }
 
 class BlockOfTiles {
@@ -140,8 +140,8 @@ protected:
     return {MatrixView::kScratch, 0, e.index(offset), rowStride, 1};
   }
 
-  /// Registers' worth of the channels [first, first + part) of `extent`, where `first` is a multiple of `part`: `body`
-  /// gets a channel's number within the part. The last ones may be fewer.
+  /// Runs `body` for the channels [first, first + part) of `extent`, a register at a time; `first` is a multiple of
+  /// `part`. `body` gets the channel's number within the part; the last register may be shorter.
   void registers(int64_t extent, int64_t part, Value first,
                  llvm::function_ref<void(Value channel, int64_t lanes, Value active)> body) {
     int64_t rest = extent % register_;
@@ -156,7 +156,7 @@ protected:
   }
 
   struct Tile {
-    Value sample, row, column; ///< row, column: of its first output
+    Value sample, row, column; ///< row and column of its first output
   };
   Tile tileAt(Value number) {
     Value line = e.divide(number, s.tileColumns()), grid = e.divide(line, s.tileRows());
@@ -169,10 +169,10 @@ protected:
             e.plus(column, e.remainder(inGrids, s.dilationColumns))};
   }
 
-  /// A square of `extent` pixels of a channels-last tensor from (top, left) on, which may lie outside in part; the
-  /// dilation is the distance from one to the next.
+  /// A square of `extent` × `extent` pixels of a channels-last tensor from (top, left) on, with steps of the dilation.
+  /// Parts of it may be outside the tensor.
   struct Square {
-    Value top, left, first; ///< first: index of its first pixel's channel 0
+    Value top, left, first; ///< first: element index of its first pixel's channel 0
     int64_t height, width, channels, extent;
   };
   Square squareAt(const Tile &tile, int64_t padTop, int64_t padLeft, int64_t height, int64_t width, int64_t channels,
@@ -189,12 +189,12 @@ protected:
   }
 
   Value both(Value x, Value y) { return arith::AndIOp::create(b, loc, x, y); }
-  /// i1: lower ≤ x < upper
+  /// i1: 0 ≤ x < extent
   Value within(Value x, int64_t extent) {
     return arith::CmpIOp::create(b, loc, arith::CmpIPredicate::ult, x, e.index(extent));
   }
 
-  /// Emits `body` for a square that lies inside, and for one that does not, where pixels have an i1 that says so.
+  /// Emits `body` twice: for a square inside the tensor, and for one partly outside, with an i1 for each pixel.
   void insideOrNot(const Square &q, bool always, llvm::function_ref<void(llvm::ArrayRef<Value> inside)> body) {
     if (always)
       return body({});
@@ -225,7 +225,7 @@ protected:
     return arith::SelectOp::create(b, loc, inside[number], active ? active : e.index(lanes), e.index(0));
   }
 
-  /// Asks for the pixels of part `number` of `parts` of a square; does nothing where there is no such part.
+  /// Prefetches part `number` of the squares of `tiles` tiles, each in `parts` parts; does nothing beyond the last.
   void prefetchPart(Value number, int64_t parts, llvm::function_ref<Square(Value tile)> squareOf, Value firstTile, int64_t tiles,
                     Value firstChannel, int64_t channelPart, llvm::function_ref<void(Value index)> prefetch) {
     constexpr int64_t kLineBytes = 64;
@@ -233,7 +233,7 @@ protected:
       Square q = squareOf(e.plus(firstTile, e.divide(number, parts)));
       Value firstRow = e.times(e.remainder(number, parts), q.extent / parts);
       q.first = e.plus(q.first, e.times(firstRow, s.dilationRows * q.width * q.channels));
-      // In an image of many tiles the left neighbour brings the columns that they share.
+      // In an image of many tiles the left neighbour already prefetched the shared columns.
       int64_t firstColumn = s.tileColumns() < 4 ? 0 : q.extent - WinogradShape::kOutputs;
       for (int64_t row = 0; row < q.extent / parts; ++row)
         for (int64_t column = firstColumn; column < q.extent; ++column)
@@ -280,21 +280,21 @@ protected:
   OpBuilder &b;
   Location loc;
   BlockEmitter e;
-  int64_t register_; ///< lanes of one register: more would not hold a tile's points
-  int64_t storedBytes; ///< of an element of the inputs
+  int64_t register_; ///< lanes of one register: the points of a tile would not fit into wider vectors
+  int64_t storedBytes; ///< of an input element
 };
 
 //===----------------------------------------------------------------------===//
 // The convolution
 //===----------------------------------------------------------------------===//
 struct ConvRegions : Regions {
-  /// Features side by side in the transformed weights: a panel stays in the first cache while all tiles pass.
+  /// Features of a panel of the transformed weights, which stays in the first-level cache during a product.
   static constexpr int64_t kPanel = 32;
 
   ConvRegions(const WinogradShape &s, Type sumType) : Regions(sumType) {
     const int64_t part = s.featurePart(), block = WinogradShape::kBlock, channels = s.channelBlock();
     weights = take(WinogradShape::kPoints * apart(channels * part));
-    // The taps, one after another for each channel, are gone before inputs come.
+    // Taps share the memory of inputs: they are dead before inputs are written.
     inputs = take(std::max(WinogradShape::kPoints * apart(block * channels), 9 * part * channels));
     taps = inputs;
     outputs = take(WinogradShape::kPoints * apart(s.sumTiles() * part));
@@ -340,13 +340,13 @@ private:
     });
   }
 
-  /// The transformed weights of a block of channels.
+  /// Transforms the weights of a block of channels.
   void bringWeights(Value firstChannel) {
     bringTaps(firstChannel);
     transformWeights();
   }
 
-  /// The taps with the features in lanes; what is beyond the last feature is 0.
+  /// Loads the taps with features in lanes; lanes beyond the last feature are 0.
   void bringTaps(Value firstChannel) {
     Value limit = s.features % part ? e.minus(e.index(s.features), firstFeature) : Value();
     if (!transposed) {
@@ -383,16 +383,16 @@ private:
     });
   }
 
-  /// The products of a block of tiles and of channels; tile `firstSum` of the sums is the block's first.
+  /// Adds the products of a block of tiles and channels to the sums from tile `firstSum` on.
   void addProducts(Value firstTile, Value count, Value firstChannel, Value firstSum) {
     constexpr int64_t kBlock = WinogradShape::kBlock, kPanel = ConvRegions::kPanel;
     transformSquares(0, true, firstTile, count, firstChannel, block, apart(kBlock * block), at.inputs, block);
-    // Rows that are no tiles of this block hold what was there before; nobody reads what becomes of them.
+    // Rows beyond this block's tiles hold stale values; their sums are never read.
     Value rowEnd = e.roundUp(count, e.rows());
     auto wholeDepth = [&](Value) { return std::pair(e.index(0), e.index(block)); };
     e.each(e.index(0), e.index(kPoints), 1, [&](Value point) {
-      // Memory has nothing to do meanwhile: it brings what the next block will read and this one will write. A tile's
-      // pixels lie in many places, which hardware does not foresee.
+      // Memory is idle during the product: prefetch the next block's inputs and this block's outputs. The hardware
+      // prefetcher does not follow the scattered pixels of a tile.
       prefetchPart(point, 2, [&](Value tile) { return inputSquare(tileAt(tile)); }, e.plus(firstTile, kBlock), kBlock,
                    firstChannel, block, [&](Value index) { loops.prefetch(0, index); });
       if (block == s.channels)
@@ -408,7 +408,7 @@ private:
     });
   }
 
-  /// From a point's sums to the next point's.
+  /// Stride of the sums of points.
   int64_t sumPitch() const { return apart(s.sumTiles() * part); }
 
   void writeOutputs(Value firstTile, Value count, Value firstSum) {
@@ -442,7 +442,7 @@ struct GradRegions : Regions {
     sums = take(WinogradShape::kPoints * apart(s.gradChannels() * s.gradFeatures()));
     inputs = take(WinogradShape::kPoints * apart(WinogradShape::kGradBlock * s.gradChannels()));
     grads = take(WinogradShape::kPoints * apart(WinogradShape::kGradBlock * s.gradFeatures()));
-    // Taps come when all tiles have been added; what is transposed may read a few rows beyond them.
+    // Taps share the memory of inputs, dead once all tiles are added. Transposing may read a few rows beyond taps.
     taps = inputs;
     static_assert(WinogradShape::kPoints * WinogradShape::kGradBlock >= 9 * 64 + BlockEmitter::kMostLanes);
   }
@@ -479,7 +479,7 @@ private:
   static constexpr int64_t kBlock = WinogradShape::kGradBlock;
 
   void addProducts(Value firstTile, Value count, Value firstChannel, Value firstFeature) {
-    // Channels and features beyond the last ones hold what was there before; their sums are not written.
+    // Channels and features beyond the last ones hold stale values; their sums are not stored.
     auto tilesOfBlock = [&](Value) { return std::pair(e.index(0), count); };
     e.each(e.index(0), e.index(kPoints), 1, [&](Value point) {
       Value nextTile = e.plus(firstTile, kBlock);
@@ -496,7 +496,7 @@ private:
     });
   }
 
-  /// The taps come with features in lanes and are stored with the channels' taps side by side.
+  /// Transposes taps from features in lanes to the weights' layout, with the taps of a channel contiguous.
   void writeTaps(Value part, Value firstChannel, Value firstFeature) {
     bool someChannels = s.channels % channelPart, someFeatures = s.features % featurePart;
     Value channelEnd = e.index(channelPart);
@@ -542,10 +542,10 @@ struct WinogradConvLoops : LoopKernel::ExternalModel<WinogradConvLoops, Winograd
     if (int64_t block = lighter(op, bytes).second)
       cast<WinogradConvOp>(op).setChannelBlock(block);
   }
-  /// Scratch of at most `bytes`, or of the least, and the channels that a tile takes at a time for it (0: as now). Fewer
-  /// channels at a time need less for weights; but then the sums of all of a tile's outputs are kept.
+  /// Scratch of at most `bytes`, or the least possible, and the block of channels that needs it (0: unchanged). Smaller
+  /// blocks of channels need less memory for weights, but keep the sums of all outputs of a task.
   static std::pair<int64_t, int64_t> lighter(Operation *op, int64_t bytes) {
-    constexpr int64_t kLeastBlock = 32; // below, a block's products are too short to hide that sums come and go
+    constexpr int64_t kLeastBlock = 32; // below, products are too short to hide loading and storing sums
     WinogradShape s = winogradShapeOf(cast<WinogradConvOp>(op));
     auto needed = [&] { return ConvRegions(s, winogradSumType(elementTypeOf(op->getOperand(0)))).bytes(); };
     std::pair<int64_t, int64_t> found{needed(), 0};

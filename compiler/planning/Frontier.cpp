@@ -22,8 +22,9 @@ PackingSolution packed(const Program &program, const Sequence &sequence, uint64_
   return pack(packingOf(blocksOf(program, sequence), bufferOf), work);
 }
 
-/// Executions of instructions from executions of nodes: the results of one instruction are made together wherever they
-/// follow one another; and with `firstTogether`, where that may cost less, always the first time.
+/// Translates executions of nodes to executions of instructions. Consecutive nodes of one instruction become one
+/// execution. Its first execution makes all of its results; without `firstTogether`, an instruction with partial
+/// executions makes them apart there, too.
 Sequence sequenceOf(const Program &program, const RematSchedule &schedule, const std::vector<int> &nodeInstruction,
                     bool firstTogether) {
   Sequence sequence;
@@ -70,14 +71,14 @@ Sequence reordered(const Program &program, const Sequence &sequence, uint64_t wo
   return validate(program, result).empty() && peakOf(program, result) < peakOf(program, sequence) ? result : sequence;
 }
 
-/// A program in one order of its instructions, as a problem of recomputation.
+/// A recomputation problem for one order of the program's instructions.
 struct View {
   Sequence order; ///< instruction of the program at each place
   Program program;
   RematProblem problem;
   std::vector<int> nodeInstruction;
   std::vector<RematSchedule> byPrices;
-  RematSolution least; ///< as little memory as the solver reaches in this order
+  RematSolution least; ///< least memory that the solver reaches in this order
 
   View(const Program &whole, Sequence inThisOrder) : order(std::move(inThisOrder)), program(inOrder(whole, order)) {
     problem = rematProblemOf(program, nodeInstruction);
@@ -94,8 +95,8 @@ struct View {
   }
 };
 
-/// The instructions in the order of their first executions, each after what all of its results need: a first execution
-/// for some results can stand before.
+/// The instructions in the order of their first executions, each after the producers of all of its operands: a first
+/// execution that makes only some results may precede them.
 Sequence firstExecutions(const Program &program, const Sequence &sequence) {
   Sequence order;
   std::vector<bool> done(program.instructions.size(), false);
@@ -116,8 +117,8 @@ Sequence firstExecutions(const Program &program, const Sequence &sequence) {
   return order;
 }
 
-/// The program's order, but for updates of state by small values, which stand at the end: until they have run, what
-/// reads that state may run again. All that they keep alive is a small part of the peak.
+/// The program's order with cheap state updates moved to the end: readers of that state may be recomputed until it is
+/// overwritten. The operands that this keeps alive are a small part of the peak.
 Sequence withLateUpdates(const Program &program) {
   constexpr Bytes kPart = 256;
   const size_t count = program.instructions.size();
@@ -131,7 +132,7 @@ Sequence withLateUpdates(const Program &program) {
     for (int v : program.instructions[i].reads)
       lastReader[size_t(v)] = i;
   }
-  std::vector<std::pair<Bytes, size_t>> updates; // bytes that wait for each
+  std::vector<std::pair<Bytes, size_t>> updates; // bytes that each keeps alive
   for (size_t i = 0; i < count; ++i) {
     const ProgramInstruction &instruction = program.instructions[i];
     if (!instruction.writesState || !instruction.writes.empty() || isNeeded[i])
@@ -155,7 +156,7 @@ Sequence withLateUpdates(const Program &program) {
   return order;
 }
 
-/// Without recomputation.
+/// The peak without recomputation.
 Bytes wholePeak(const RematProblem &problem) {
   RematSchedule once(problem.nodes.size());
   std::iota(once.begin(), once.end(), 0);
@@ -188,13 +189,13 @@ public:
   /// Solves the budgets, given from most to least, in a view's order.
   void solve(const View &view, const std::vector<Bytes> &budgets);
 
-  /// The point's sequence that has the fewest bytes live at once.
+  /// The sequence of the point with the smallest peak.
   Sequence smallest() const {
     return std::min_element(points.begin(), points.end(), [](const auto &a, const auto &b) { return a.peak < b.peak; })
         ->sequence;
   }
 
-  /// Packs those points with more work that could then take less than all that cost no more.
+  /// Packs again, with more work, the points that could then be smaller than every point of no more cost.
   void refine();
 
 private:
@@ -212,22 +213,22 @@ private:
 
   void repairFromMore(const View &view, Bytes budget, std::vector<RematSolution> &solved, size_t rung) const;
 
-  /// A solution as the program's sequence; of two ways to make results the one of less peak, the other to `asTheyAre`.
+  /// Adds a solution as a sequence of the program. If making results apart gives a smaller peak than making them
+  /// together, that sequence is the candidate and the other goes to `asTheyAre`.
   void addCandidates(const View &view, const RematSolution &solution, std::vector<Candidate> &candidates,
                      std::vector<Candidate> &asTheyAre);
 
-  /// Adds a copy of each candidate without its needless repeats. The candidate stays, too: it may pack into less, since
-  /// its values live shorter.
+  /// Adds a copy of each candidate without its needless repeats. Keeps the candidate, too: its live ranges are shorter,
+  /// so it may pack better.
   void addWithoutNeedlessRepeats(std::vector<Candidate> &candidates) const;
 
-  /// The same executions in other orders of a smaller peak, each after the one it was made of; `orderly` as long as
-  /// `candidates`, says where one is looked for.
+  /// Adds, after each candidate with `orderly[i]`, the same executions in an order of smaller peak, if one is found.
   std::vector<Candidate> withOtherOrders(std::vector<Candidate> candidates, const std::vector<bool> &orderly) const;
-  /// Those of the candidates that can still be points, packed with `work` each.
+  /// Packs, with `work` each, the candidates that may still become points.
   std::vector<FrontierPoint> packPromising(const std::vector<Candidate> &candidates, uint64_t work) const;
   void add(std::vector<FrontierPoint> made) { std::move(made.begin(), made.end(), std::back_inserter(points)); }
   void sweep(const View &view, Cost above);
-  /// Within a limit on time all costs are the same.
+  /// With a limit on time, all costs within it count as equal.
   bool isNoDearer(Cost a, Cost b) const { return options.extraTime || a <= b; }
   bool check(const Sequence &sequence) {
     std::string wrong = validate(program, sequence);
@@ -239,7 +240,7 @@ private:
   const Program &program;
   const FrontierOptions &options;
   Cost mostCost = std::numeric_limits<Cost>::max();
-  /// Where time has a limit: budgets solved, and candidates packed, side by side before it is asked what they rule out.
+  /// With a limit on time: budgets solved, and candidates packed, in parallel before the results prune the rest.
   static constexpr size_t kRungsAtOnce = 4;
 };
 
@@ -248,7 +249,7 @@ void Climb::addCandidates(const View &view, const RematSolution &solution, std::
   candidates.push_back(candidateOf(view.sequence(solution.schedule)));
   if (!check(candidates.back().sequence))
     return;
-  // The schedule may have had a reason to make results apart.
+  // The schedule may save memory by making the results of an instruction apart.
   if (Sequence apart = view.sequence(solution.schedule, false); apart != candidates.back().sequence)
     if (Candidate other = candidateOf(std::move(apart)); other.peak < candidates.back().peak) {
       if (!check(other.sequence))
@@ -262,7 +263,7 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
   const bool all = !options.extraTime;
   std::vector<RematSolution> solved(count + 1); // and the least one
   std::vector<Candidate> candidates, asTheyAre;
-  // The budgets in [known, dear) may be the least one within the limit on time.
+  // Bisection: the least budget within the limit on time is among [known, dear).
   size_t known = 0, dear = count;
   while (known < dear) {
     std::vector<size_t> rungs;
@@ -271,7 +272,7 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
       rungs.push_back(known + (dear - known) * i / most - 1);
     if (rungs.back() + 1 == count)
       rungs.push_back(count);
-    // Each rung is solved for itself: several at a time, the same whatever the number of threads.
+    // Rungs are solved independently, so the result does not depend on the number of threads.
     inParallel(rungs.size(), [&](size_t i) {
       solved[rungs[i]] = rungs[i] < count ? rematerialize(view.problem, budgets[rungs[i]], solver)
                                           : improve(view.problem, view.least.peak, view.least.schedule, solver);
@@ -302,7 +303,7 @@ void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
         break;
       }
   }
-  // Another order of less memory is looked for where there is less to begin with.
+  // Look for other orders only of the candidates with the smaller peak.
   std::vector<bool> orderly(candidates.size(), true);
   std::move(asTheyAre.begin(), asTheyAre.end(), std::back_inserter(candidates));
   orderly.resize(candidates.size(), false);
@@ -356,9 +357,8 @@ std::vector<Climb::Candidate> Climb::withOtherOrders(std::vector<Candidate> cand
   return all;
 }
 
-/// A point that packs into no more than a candidate has live at once, and costs no more, rules the candidate out: it
-/// need not be packed. So in rounds those come first that would rule others out if they packed without a gap; few of
-/// the others are left then.
+/// A point rules out a candidate of no less cost whose peak is at least the point's packed size. So each round packs
+/// the candidates that fewest others would rule out if all packed without a gap; few candidates remain after it.
 std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &candidates, uint64_t work) const {
   std::vector<FrontierPoint> made(candidates.size());
   std::vector<size_t> waiting, packedOnes;
@@ -387,7 +387,7 @@ std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &ca
     packedOnes.insert(packedOnes.end(), now.begin(), now.end());
     waiting = std::move(later);
   }
-  // In the order of the candidates, whatever the rounds were.
+  // Back to the order of the candidates, independent of the rounds.
   std::sort(packedOnes.begin(), packedOnes.end());
   std::vector<FrontierPoint> result;
   for (size_t i : packedOnes)
@@ -395,9 +395,9 @@ std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &ca
   return result;
 }
 
-/// Fewer bytes live at once do not always pack into a smaller arena: what lives long lies in the way. Where prices are
-/// high everything lives shortly. Of the schedules by prices that cost more than the least budget does, some are tried,
-/// and those kept that pack into less than anything of their cost.
+/// A smaller peak does not always pack into a smaller arena, since long live ranges fragment it. At high prices of
+/// memory all live ranges are short. So tries some schedules by prices that cost more than the least budget's solution,
+/// and keeps those that pack smaller than any point of no more cost.
 void Climb::sweep(const View &view, Cost above) {
   constexpr double kStep = 1.15; // from one cost to the next
   std::vector<std::pair<Cost, const RematSchedule *>> found;
@@ -483,7 +483,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
     // Where another order of the same executions needs much less, that order is worth budgets of its own.
     Sequence smallest = climb.smallest();
     if (options.extraTime)
-      // What costs more than wanted was not looked for, but its order may be the one in which less costs little.
+      // Sequences beyond the limit on time were not searched, but recomputation may be cheap in the order of one.
       if (Sequence least = reordered(program, withoutNeedlessRepeats(program, given.sequence(given.least.schedule)),
                                      options.schedulingWork);
           peakOf(program, least) < peakOf(program, smallest))
@@ -501,7 +501,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
   climb.refine();
   Frontier result;
   result.error = climb.error;
-  // The cheapest first; of what follows, what needs less memory than all before it.
+  // Keep the Pareto front: by rising cost, each point smaller than all before it.
   std::stable_sort(climb.points.begin(), climb.points.end(), [](const FrontierPoint &a, const FrontierPoint &b) {
     return a.cost != b.cost ? a.cost < b.cost : a.bytes < b.bytes;
   });
@@ -521,7 +521,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
     if (options.boundWork && i)
       kept[i].lowerBound += boundCost(problem, kept[i].bytes, bounding).anyOrder - sum;
   });
-  // A bound for more bytes is a bound for fewer.
+  // A lower bound for a larger budget also holds for a smaller one.
   for (size_t i = 1; i < kept.size(); ++i)
     kept[i].lowerBound = std::max(kept[i].lowerBound, kept[i - 1].lowerBound);
   if (result.error.empty())

@@ -1,9 +1,8 @@
 //===- Frontier.h - the time–memory frontier of a program -------*- C++ -*-===//
 //
-// Budgets are solved on a ladder that depends on the program alone: evenly spaced between what it takes without
-// recomputation and the least that the solver reaches. Each rung is a real sequence, packed; those that another one
-// dominates are left out. Whoever asks for a budget takes the cheapest rung that fits, so a smaller budget never gives
-// a larger arena or a cheaper sequence.
+// Budgets are solved on a ladder that depends on the program alone: evenly spaced between the peak without
+// recomputation and the least that the solver reaches. Each rung is a real sequence, packed; dominated rungs are left
+// out. A budget gets the cheapest rung that fits, so a smaller budget never gives a larger arena or a cheaper sequence.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_FRONTIER_H
@@ -17,25 +16,25 @@
 
 namespace tcc::planning {
 
-/// A sequence, and what it takes.
+/// A sequence with its memory and cost.
 struct FrontierPoint {
   Sequence sequence;
   Bytes bytes = 0;          ///< of the packed arena
   Bytes peak = 0;           ///< most live at once
   Cost cost = 0;            ///< of all executions
-  PackingSolution packing;  ///< offsets of packingOf(blocksOf(sequence)): what a plan of this point is laid out by
-  uint64_t packingWork = 0; ///< that it took
+  PackingSolution packing;  ///< of packingOf(blocksOf(sequence)): the offsets that a plan of this point uses
+  uint64_t packingWork = 0; ///< spent on the packing
   Cost lowerBound = 0;      ///< no sequence costs less in these bytes
 };
 
 struct FrontierOptions {
-  unsigned rungs = 16;                 ///< how many budgets are solved, evenly spaced; and some near the least
+  unsigned rungs = 16;                 ///< number of budgets, evenly spaced; a few more are solved near the least
   uint64_t work = 200'000'000;         ///< of the recomputation solver, for all rungs together
-  uint64_t packingWork = 12'000'000;   ///< for each rung that recomputes; the one that does not gets kPackingWork
-  uint64_t refiningWork = 16'000'000;  ///< for each rung that better packing may make one to keep
-  uint64_t schedulingWork = 5'000'000; ///< for each rung: other orders of what it executes
+  uint64_t packingWork = 12'000'000;   ///< for each rung that recomputes; the first rung gets kPackingWork
+  uint64_t refiningWork = 16'000'000;  ///< for each dominated rung that a better packing may save
+  uint64_t schedulingWork = 5'000'000; ///< for each rung: search for better orders of its executions
   uint64_t boundWork = 0;              ///< of the lower bounds, for all rungs together; 0: the plain sum of costs
-  /// Points that cost more than this share above executing everything once are not looked for; none: all are.
+  /// Largest extra cost of a point, as a share of the cost without recomputation; none: no limit.
   std::optional<double> extraTime = std::nullopt;
 };
 
@@ -55,12 +54,12 @@ std::vector<Frontier> frontiers(const std::vector<const Program *> &programs, co
 /// violation, or an empty string.
 std::string validate(const Program &program, const std::vector<FrontierPoint> &points);
 
-/// The recomputation problem of a program: one node for each value (inputs first), or for an instruction that makes
-/// none. `nodeInstruction[n]` is what makes node n, −1 for inputs.
+/// The recomputation problem of a program: one node for each value (inputs first), or for an instruction without
+/// results. `nodeInstruction[n]` is the instruction of node n, −1 for inputs.
 RematProblem rematProblemOf(const Program &program, std::vector<int> &nodeInstruction);
 
-/// A problem that each sequence of a program solves with no more memory and cost than the sequence itself has: for
-/// lower bounds. Results of one instruction share its cost, and each may take over an operand's memory.
+/// A relaxed problem for lower bounds: every sequence of the program is a schedule of it with no more memory or cost.
+/// Results of one instruction share its cost, and each may take over an operand's memory.
 RematProblem boundProblemOf(const Program &program);
 
 /// The program with its instructions in another valid order: instruction i of the result is instruction `order[i]`.
@@ -72,8 +71,8 @@ std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence);
 /// The sequence without executions whose results nobody reads before they are made again.
 Sequence withoutDeadExecutions(const Program &program, const Sequence &sequence);
 
-/// The sequence without repeats whose results may as well stay from the execution before, within the same peak: such as
-/// those of one instruction that were made again one after another.
+/// The sequence without repeats whose results can be kept from the previous execution within the same peak, such as
+/// results of one instruction that were recomputed one by one.
 Sequence withoutNeedlessRepeats(const Program &program, Sequence sequence);
 
 /// A program in which each execution of a sequence is an instruction of its own.

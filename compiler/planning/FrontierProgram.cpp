@@ -22,7 +22,8 @@ Bytes aligned(Bytes bytes) {
 
 namespace {
 
-/// With `relaxed` every result may be written over an operand that dies, not only the first one over its first choice.
+/// With `relaxed` every result may be written in place of an operand that dies, not only the first result over its
+/// preferred operand.
 RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction, bool relaxed) {
   RematProblem problem;
   nodeInstruction.clear();
@@ -61,14 +62,15 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
   };
   for (size_t i = 0; i < program.instructions.size(); ++i) {
     const ProgramInstruction &instruction = program.instructions[i];
-    // It makes everything that anybody reads.
+    // The first execution makes every result that has a reader.
     const Execution &first = firsts[i];
     std::vector<int> written = first.writes;
-    // What is written over an operand comes last: the operand lives until there.
+    // The result that is written in place comes last, since it ends the operand's life.
     auto [over, overWritten] = first.inPlace.empty() ? std::pair(-1, -1) : first.inPlace.front();
     std::stable_partition(written.begin(), written.end(), [&, last = overWritten](int v) { return v != last; });
     firstNode[i] = int(problem.nodes.size());
-    // An execution for one result, and what only the effect on state needs, which happens once.
+    // With partial executions: one execution for each result, and the remaining reads (`rest`), which only the effect
+    // on state needs and which happens once.
     const bool isPartial = instruction.partial && instruction.omits && instruction.repeatable &&
                            (written.size() > 1 || (written.size() == 1 && instruction.writesState));
     std::vector<Execution> alone;
@@ -86,7 +88,7 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
         shares[w] = all[size_t(std::find(instruction.writes.begin(), instruction.writes.end(), written[w]) -
                                instruction.writes.begin())];
     }
-    // Operands that some execution for several results may write one over that does not need them.
+    // Operands that an execution for several results may overwrite with a result that does not read them.
     auto isCandidate = [&](int operand) {
       for (size_t w = 0; w < written.size(); ++w)
         if (program.values[size_t(operand)].producer >= 0 && !contains(alone[w].reads, operand) &&
@@ -94,7 +96,7 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
           return true;
       return false;
     };
-    std::vector<int> spent; // operands that may be gone by the time the other results are made
+    std::vector<int> spent; // operands that an earlier result may have overwritten
     if (written.empty() || (isPartial && !rest.empty())) {
       RematNode node;
       node.name = instruction.name;
@@ -118,7 +120,7 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
         if (v == overWritten && contains(needed, over))
           node.overwrites = nodeOf[size_t(over)];
       } else {
-        // Only one of them is written over, whichever dies: no other one is asked for.
+        // The result overwrites at most one of its candidates, so the relaxed node needs only that one.
         int taken = -1;
         for (auto [operand, result] : alone[w].inPlace)
           if (result == v && taken < 0 && contains(needed, operand) && !contains(spent, operand))
@@ -295,8 +297,8 @@ std::vector<Block> liveAtPeak(const Program &program, const Sequence &sequence) 
 
 namespace {
 
-/// Repeats in the order of the sequence whose results fit beside what lives since the execution before, as far as bytes
-/// tell: what writes over a result that lives longer then needs memory of its own.
+/// Repeats, in order, whose results could stay live since the previous execution without exceeding `peak`. Only counts
+/// bytes: a value written in place of a result that now lives longer would need memory of its own.
 std::vector<size_t> repeatsWithRoom(const Program &program, const Sequence &sequence, Bytes peak) {
   const std::vector<Execution> executions = executionsOf(program, sequence);
   std::vector<int64_t> live = liveBytes(blocksOf(program, sequence), sequence.size());
@@ -330,7 +332,7 @@ Sequence withoutNeedlessRepeats(const Program &program, Sequence sequence) {
     std::vector<bool> gone(sequence.size(), false);
     Sequence best = sequence;
     Cost cost = costOf(program, best);
-    // All of them at once, or in halves.
+    // Removes all repeats at once; if that fails, tries each half.
     std::function<void(size_t, size_t)> leave = [&](size_t begin, size_t end) {
       for (size_t i = begin; i < end; ++i)
         gone[repeats[i]] = true;

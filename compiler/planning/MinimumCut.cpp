@@ -60,7 +60,7 @@ FlowNetwork::Capacity FlowNetwork::block(int source, int sink) {
           keep = k;
       }
       looked += path.size();
-      if (keep == path.size()) // without a limit from end to end
+      if (keep == path.size()) // no edge of the path limits the flow
         return flow;
       at = edges[size_t(path[keep] ^ 1)].to;
       path.resize(keep);

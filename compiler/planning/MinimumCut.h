@@ -1,8 +1,8 @@
 //===- MinimumCut.h - minimum cuts of a flow network ------------*- C++ -*-===//
 //
-// Dinic's algorithm (Dinic 1970): blocking flows along shortest paths, level by level, until none is left. What the
-// source can still reach then is the smallest source's side of a minimum cut; what can still reach the sink is the
-// smallest sink's side.
+// Dinic's algorithm (Dinic 1970): blocking flows along shortest paths, level by level, until none is left. The nodes
+// that the source then reaches in the residual network are the smallest source side of a minimum cut; the nodes that
+// reach the sink are the smallest sink side.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_MINIMUMCUT_H
@@ -26,12 +26,12 @@ public:
   /// A directed edge; `from` and `to` are nodes, `capacity` is not negative.
   void addEdge(int from, int to, Capacity capacity);
 
-  /// The capacity of a minimum cut; at least kUnlimited where source and sink cannot be parted. Once per network.
+  /// The capacity of a minimum cut; at least kUnlimited if no cut separates source and sink. Once per network.
   /// `work`, here and below, grows by the edges looked at.
   Capacity solve(int source, int sink, uint64_t *work = nullptr);
-  /// After solve: on the smallest source's side.
+  /// After solve: whether the node is on the smallest source side.
   bool reachedFromSource(int node) const { return level[size_t(node)] >= 0; }
-  /// After solve, for each node: on the smallest sink's side.
+  /// After solve, for each node: whether it is on the smallest sink side.
   std::vector<bool> reachingSink(int sink, uint64_t *work = nullptr) const;
 
   /// solve, then reachingSink: the smallest sink's side. `cutCapacity`, if given, gets what solve returns.
@@ -40,8 +40,8 @@ public:
 private:
   struct Edge {
     int to;
-    int next;      ///< of those that leave the same node; −1: none
-    Capacity left; ///< capacity that no flow takes; the edge back is index ^ 1
+    int next;      ///< next edge that leaves the same node; −1: none
+    Capacity left; ///< residual capacity; the reverse edge is index ^ 1
   };
 
   bool assignLevels(int source, int sink);

@@ -11,11 +11,11 @@
 namespace tcc::planning {
 
 namespace {
-constexpr size_t kLongest = 64;   // instructions beside one
-constexpr size_t kFarthest = 256; // that one goes before
-constexpr size_t kMostTries = 8;  // numbers of library calls that one goes before
-/// Instructions that all placements together may go through. Each goes through the program, so long programs place those
-/// alone that wait for most memory.
+constexpr size_t kLongest = 64;   // instructions that one may overlap
+constexpr size_t kFarthest = 256; // positions that one may move forward
+constexpr size_t kMostTries = 8;  // targets tried for one that moves
+/// Instructions visited by all placements together. Each placement visits the whole program, so in long programs only
+/// the instructions with most memory time are placed.
 constexpr uint64_t kMostWork = 50'000'000;
 
 bool share(const std::vector<int> &a, const std::vector<int> &b) {
@@ -32,12 +32,12 @@ bool disturb(const OverlapInstruction &a, const OverlapInstruction &b) {
   return share(a.writes, b.writes) || share(a.writes, b.reads) || share(a.reads, b.writes);
 }
 
-/// An order, and up to which later instruction each may run beside others: itself where it has no leave.
+/// An order, and for each instruction the last one that it may overlap: itself if none.
 struct Plan {
   std::vector<int> order, until; ///< by position; by instruction
 };
 
-/// Lives in an order, the longer ones of instructions with leave included.
+/// Live ranges in a plan's order, extended to the end of each overlap.
 PackingProblem livesOf(const OverlapProblem &problem, const Plan &plan) {
   PackingProblem result = problem.packing;
   std::vector<PackingBuffer> &buffers = result.buffers;
@@ -126,10 +126,10 @@ private:
       take(std::move(here), i);
   }
 
-  /// Moves the instructions that wait for the one at i behind the library calls after it that do not.
+  /// Moves the instructions that depend on the one at i behind the library calls after it that do not.
   void sinkReaders(Plan &in, size_t i) const {
     uint64_t left = at(in, i).memoryNs;
-    std::vector<int> stays{in.order[i]}, waits{in.order[i]}; // those that wait for the first, itself included
+    std::vector<int> stays{in.order[i]}, waits{in.order[i]}; // dependents of the first, itself included
     size_t staying = 0, waiting = 0;                         // up to the last call
     for (size_t j = i + 1; j < in.order.size() && j - i <= kLongest && left; ++j) {
       if (disturbsAny(in.order[j], waits)) {
@@ -150,8 +150,8 @@ private:
     std::copy(stays.begin(), stays.end(), in.order.begin() + long(i));
   }
 
-  /// The instruction goes before library calls, with all it waits for on the way: before as many as hide it, or as the
-  /// arena allows. False: before none, or `least` would not be surpassed.
+  /// Moves the instruction, with its predecessors in between, before as many library calls as hide it or as the arena
+  /// allows. False: it did not move, since that would not hide more than `least` nanoseconds or does not fit.
   bool hoist(int instruction, uint64_t least) {
     size_t i = positionOf(plan, instruction);
     uint64_t left = at(plan, i).memoryNs;
@@ -192,8 +192,7 @@ private:
     return own.memoryNs - left;
   }
 
-  /// Makes this the plan, if instructions with leave are not disturbed by those that came beside them, and all fits the
-  /// arena.
+  /// Adopts a plan if no overlapping instructions depend on each other and its buffers fit the arena.
   bool take(Plan next, size_t i) {
     const std::vector<size_t> positions = positionsOf(next);
     size_t last = positions[size_t(next.until[size_t(next.order[i])])];
@@ -227,9 +226,9 @@ private:
 
   const OverlapProblem &problem;
   Plan plan;
-  PackingProblem lives; // of it
+  PackingProblem lives; // of `plan`
   std::vector<Bytes> offsets;
-  std::vector<uint64_t> free; // nanoseconds of each library call that hide nothing yet
+  std::vector<uint64_t> free; // nanoseconds of each library call that are not overlapped yet
   uint64_t hidden = 0;
 };
 } // namespace
@@ -266,8 +265,8 @@ std::string validate(const OverlapProblem &problem, const OverlapSolution &solut
     for (size_t i = 0; i < count; ++i)
       if (solution.order[i] == int(scratch.at) && solution.beside[i] > 0)
         return "instruction " + std::to_string(scratch.at) + " has scratch and runs beside others";
-  // Of each memory, the last instructions in the program's own order that wrote and that touched it so far: whatever
-  // writes comes after all that touched it, whatever reads after all that wrote it.
+  // For each memory, the largest original position of the instructions so far that wrote it, and that touched it: a
+  // write must not come after an access of larger position, nor a read after a write of larger position.
   std::unordered_map<int, std::pair<int, int>> latest; // written, touched
   for (size_t i = 0; i < count; ++i) {
     int a = solution.order[i];

@@ -1,9 +1,9 @@
 //===- Overlap.h - memory-bound updates beside library calls ----*- C++ -*-===//
 //
-// One core alone nearly saturates the memory's bandwidth, so two cores that update parameters wait half of the time, and
-// two that multiply leave memory idle. This lets memory-bound instructions run concurrently with later, independent
-// library calls. It starts from a finished order and packing: instructions may be reordered, live ranges extended and
-// buffers moved, but the arena does not grow.
+// One core nearly saturates the memory bandwidth: two cores that update parameters wait half of the time, and two that
+// multiply leave memory idle. This lets memory-bound instructions run concurrently with later, independent library
+// calls. It starts from a finished order and packing: instructions may be reordered, live ranges extended and buffers
+// moved, but the arena does not grow.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_OVERLAP_H
@@ -20,7 +20,7 @@ namespace tcc::planning {
 /// after them.
 struct OverlapInstruction {
   uint64_t computeNs = 0;  ///< of a library call; others hide nothing
-  uint64_t memoryNs = 0;   ///< of what may be hidden; else 0
+  uint64_t memoryNs = 0;   ///< of an instruction that may be hidden; else 0
   std::vector<int> reads;  ///< ascending
   std::vector<int> writes; ///< ascending, partial sums included
 };
@@ -28,7 +28,7 @@ struct OverlapInstruction {
 struct OverlapProblem {
   PackingProblem packing; ///< lives at positions of `instructions`; −1: at entry, their number: at exit
   std::vector<OverlapInstruction> instructions;
-  std::vector<Bytes> offsets; ///< of the packing that stands
+  std::vector<Bytes> offsets; ///< of the given packing
   Bytes capacity = 0;         ///< of its arena
 };
 

@@ -27,7 +27,7 @@ std::vector<Bytes> scratchOffsets(const PackingProblem &problem, const std::vect
                             births = sorted(buffers.size(), [&](size_t i) { return buffers[i].first; }),
                             deaths = sorted(buffers.size(), [&](size_t i) { return buffers[i].last; });
   auto endOf = [&](size_t i) { return offsets[i] + roundUp(buffers[i].bytes, problem.alignment); };
-  std::map<Bytes, size_t> ends; // of the buffers that live, and how many end there
+  std::map<Bytes, size_t> ends; // end offsets of the live buffers, and how many end there
   size_t born = 0, dead = 0;
   for (size_t i : times) {
     const Time at = problem.scratch[i].at;
@@ -74,7 +74,7 @@ PackingSolution packGreedily(const PackingProblem &problem) {
 
 PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::function<bool()> &stop) {
   PackingSolution best = packGreedily(problem);
-  // Whether an arena of `capacity` was found; none where `share` is too little for an answer.
+  // Whether a packing within `capacity` was found; nothing if `share` is too little work even to start.
   auto search = [&](Bytes capacity, uint64_t share) -> std::optional<bool> {
     SearchAnswer answer = packWithin(problem, capacity, share, stop);
     if (answer.work == 0 && answer.result == SearchResult::Exhausted)
@@ -88,18 +88,18 @@ PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::fu
     best.bytes = arenaBytes(problem, best.offsets);
     return true;
   };
-  // The bound first, which is nearly always reachable, and in most programs soon. Long schedules are beyond the search:
-  // other orders of best-fit come close.
+  // Try the lower bound first: it is nearly always reachable, in most programs quickly. Long schedules are too large
+  // for the exact search, but other orders of best-fit come close.
   const Bytes bound = best.lowerBound;
   if (best.bytes <= goodArena(problem, bound) || work == 0 || search(bound, work / 8).value_or(false))
     return best;
-  constexpr uint64_t kMostOrderWork = 400'000'000; // little comes after that
+  constexpr uint64_t kMostOrderWork = 400'000'000; // more improves little
   const uint64_t share = std::min(work / 2, kMostOrderWork);
   uint64_t left = share;
   improveOrder(problem, best, left, stop);
   work -= share - left;
-  // Below scratch the bound is out of reach more often than not, and a proof of that takes long: what is a little
-  // smaller first, then in longer steps.
+  // With scratch the bound is mostly out of reach, and proving that takes long: start with capacities a little below
+  // the best arena, and double the step.
   if (!problem.scratch.empty())
     for (Bytes step = (best.bytes - best.lowerBound) / 8;
          step >= problem.alignment && best.bytes > goodArena(problem, best.lowerBound); step *= 2) {
@@ -107,7 +107,7 @@ PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::fu
       if (!search(capacity, work / 4).value_or(false))
         break;
     }
-  // Then the bound again, and half-way between what is out of reach and what is there.
+  // Then the bound again, and a bisection between the largest capacity out of reach and the best arena.
   Bytes unreached = bound ? bound - 1 : 0;
   for (Bytes capacity = best.lowerBound; best.bytes > goodArena(problem, best.lowerBound) && work > 0;) {
     std::optional<bool> found = search(capacity, work / 2);
@@ -124,7 +124,7 @@ PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::fu
 
 namespace {
 
-/// Walks through time with the buffers that live, by offset: they lie apart, so only neighbours are compared.
+/// Sweeps through time over the live buffers, sorted by offset. They are disjoint: only neighbours are compared.
 class Sweep {
 public:
   Sweep(const PackingProblem &problem, const PackingSolution &solution)
@@ -138,7 +138,7 @@ public:
     std::stable_sort(deaths.begin(), deaths.end(), by(&PackingBuffer::last));
   }
 
-  /// What is wrong, or nothing.
+  /// Returns the violation, or an empty string.
   std::string run() {
     std::vector<PackingScratch> byTime = problem.scratch;
     std::stable_sort(byTime.begin(), byTime.end(), [](const auto &a, const auto &b) { return a.at < b.at; });
@@ -158,7 +158,7 @@ public:
   }
 
 private:
-  /// Buffers that begin until `time`; those without bytes are nowhere.
+  /// Adds the buffers that begin until `time`, and returns a clash. Empty buffers cannot clash.
   std::string bear(Time time) {
     for (; born < births.size() && buffers[births[born]].first <= time; ++born) {
       const size_t i = births[born];
@@ -177,7 +177,7 @@ private:
     return "";
   }
 
-  /// Takes out the buffers that ended before `time`.
+  /// Removes the buffers that ended before `time`.
   void bury(Time time) {
     for (; dead < deaths.size() && buffers[deaths[dead]].last < time; ++dead)
       if (const auto at = live.find(solution.offsets[deaths[dead]]); at != live.end() && at->second == deaths[dead])

@@ -2,10 +2,10 @@
 //
 // Dynamic storage allocation: place buffers with known live ranges in one arena so that no two that live at the same
 // time overlap, and the arena is small. NP-hard (Garey and Johnson 1979, SR2). Best-fit in several deterministic orders
-// comes first; where its best answer is above the largest sum of live bytes, which bounds every answer from below, an
-// exact search (PackingSearch.h) tries to reach that, then capacities in between.
+// comes first. If its best arena is larger than the most bytes live at once, a lower bound of every packing, an exact
+// search (PackingSearch.h) tries to reach that bound, then capacities in between.
 //
-// Scratch of an instruction lies above all buffers that live with it, so that it can grow with the number of threads
+// Scratch of an instruction is placed above all buffers live during it, so that it can grow with the number of threads
 // without a new packing. A packing keeps that much of the arena free above each of these buffers.
 //
 //===----------------------------------------------------------------------===//

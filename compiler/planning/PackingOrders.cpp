@@ -1,12 +1,13 @@
 //===- PackingOrders.cpp - best-fit in orders that learn from failures ----===//
 //
 // Squeaky wheel optimisation (Joslin and Clements, "Squeaky Wheel Optimization", JAIR 1999): construct, analyse,
-// prioritise. Buffers are placed by best-fit; those that end beyond the best arena so far are to blame and move forward
-// in the order, by amounts that differ; so does one buffer by chance, or the same few orders would come again. Long
-// schedules with recomputation, which the exact search is lost in, come from 10 to 20 % above the most live at once to
+// prioritise. Buffers are placed by best-fit; those that end beyond the best arena so far move forward in the order, by
+// random amounts; so does one buffer picked at random, or the same few orders would recur. Long schedules with
+// recomputation, which are too large for the exact search, improve from 10 to 20 % above the most live at once to
 // within 1 % of it in some hundred orders.
 //
-// Orders are tried on the large buffers alone, which decide. The small ones fill the remaining gaps, largest first.
+// Orders are tried on the large buffers alone, which determine the arena. Small ones fill the remaining gaps, largest
+// first.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/PackingOrders.h"
@@ -27,7 +28,7 @@ namespace {
 
 /// Buffers smaller than this part of the bound are small, at first.
 constexpr Bytes kSmallPart = 256;
-/// Orders without progress before another one is started from.
+/// Orders without progress before a restart from another initial order.
 constexpr unsigned kPatience = 1000;
 
 /// Repeatable numbers (Marsaglia, "Xorshift RNGs", 2003).
@@ -49,8 +50,9 @@ struct Extent {
   Bytes start, end;
 };
 
-/// The lowest of the smallest gaps between `count` extents, by start, that hold `bytes` and begin no higher than
-/// `highest`; else the lowest gap, else above them all. Without a branch: which gap is better is beyond prediction.
+/// The offset of the smallest gap between `count` extents (sorted by start) that holds `bytes` and begins no higher
+/// than `highest`, the lowest of equal ones; else of the lowest gap, else above all extents. Branch-free, since no
+/// branch predictor can tell which gap is better.
 Bytes bestFit(const Extent *extents, size_t count, Bytes bytes, Bytes highest) {
   constexpr int64_t kNoGap = std::numeric_limits<int64_t>::max();
   Bytes end = 0, best = 0, lowest = 0;
@@ -74,7 +76,7 @@ Bytes highestOffset(Bytes capacity, Bytes bytes, Bytes above) {
   return bytes + above <= capacity ? capacity - bytes - above : 0;
 }
 
-/// How many of the extents, by start, start at `offset` or below.
+/// Number of extents (sorted by start) that start at `offset` or below.
 size_t placeOf(const std::vector<Extent> &extents, Bytes offset) {
   const Extent *begin = extents.data();
   for (size_t left = extents.size(); left > 0;) {
@@ -85,8 +87,8 @@ size_t placeOf(const std::vector<Extent> &extents, Bytes offset) {
   return size_t(begin - extents.data());
 }
 
-/// Best-fit of some buffers, quick to repeat: which pairs overlap in time is known, and orders that begin alike share
-/// what they begin with.
+/// Best-fit of a subset of the buffers, fast to repeat: precomputes which pairs overlap in time, and reuses the
+/// placement of the prefix that an order shares with the previous one.
 class Placer {
 public:
   Placer(const PackingProblem &problem, const std::vector<size_t> &chosen)
@@ -120,7 +122,7 @@ public:
     for (size_t place = same; place < count; ++place) {
       const size_t index = order[place];
       const char *overlap = &overlaps[index * count];
-      // The neighbours in time first, without a branch again.
+      // Gather the neighbours in time first, also branch-free.
       size_t found = 0;
       for (size_t i = 0; i < place; ++i) {
         neighbours[found] = placed[i];
@@ -149,7 +151,7 @@ private:
   std::vector<size_t> last;         ///< the last order
   std::vector<size_t> placeInOrder; ///< of each buffer
   std::vector<Extent> placed, neighbours;
-  std::vector<unsigned> ids; ///< whose extents `placed` are
+  std::vector<unsigned> ids; ///< buffer of each extent in `placed`
 };
 
 } // namespace
@@ -160,7 +162,7 @@ std::vector<Bytes> scratchAbove(const PackingProblem &problem) {
     return above;
   std::vector<PackingScratch> byTime = problem.scratch;
   std::sort(byTime.begin(), byTime.end(), [](const auto &a, const auto &b) { return a.at < b.at; });
-  // most[k][i]: of the 2^k blocks from i on.
+  // Sparse table: most[k][i] is the maximum of the 2^k blocks from i on.
   std::vector<std::vector<Bytes>> most(1);
   for (const PackingScratch &scratch : byTime)
     most[0].push_back(roundUp(scratch.bytes, problem.alignment));
@@ -205,14 +207,14 @@ Bytes mostLive(const PackingProblem &problem) {
 
 Bytes leastArena(const PackingProblem &problem) {
   Bytes least = mostLive(problem);
-  constexpr size_t kMostBuffers = 4000; // whose pairs are looked at
+  constexpr size_t kMostBuffers = 4000; // above that, visiting all pairs takes too long
   if (problem.scratch.empty() || problem.buffers.size() > kMostBuffers)
     return least;
   const std::vector<Bytes> above = scratchAbove(problem);
   std::vector<size_t> byAbove(problem.buffers.size());
   std::iota(byAbove.begin(), byAbove.end(), size_t(0));
   std::stable_sort(byAbove.begin(), byAbove.end(), [&](size_t a, size_t b) { return above[a] > above[b]; });
-  // Lives begin and end at some time; those of most bytes at once begin together with one.
+  // The set of live buffers only grows when a buffer is born, so it suffices to look at births.
   for (const PackingBuffer &latest : problem.buffers) {
     Bytes sum = 0;
     for (size_t i : byAbove) {
@@ -346,7 +348,7 @@ void improveOrderOfLarge(const PackingProblem &problem, Bytes bound, Bytes good,
                          PackingSolution &best, uint64_t &work, const std::function<bool()> &stop) {
   PackingProblem large;
   large.alignment = problem.alignment;
-  std::vector<size_t> chosen, small; // of `problem`
+  std::vector<size_t> chosen, small; // buffers of `problem`
   for (size_t i = 0; i < problem.buffers.size(); ++i) {
     bool isLarge = problem.buffers[i].bytes * smallPart >= bound;
     (isLarge ? chosen : small).push_back(i);
@@ -356,7 +358,7 @@ void improveOrderOfLarge(const PackingProblem &problem, Bytes bound, Bytes good,
   large.scratch = problem.scratch;
   std::stable_sort(small.begin(), small.end(),
                    [&](size_t a, size_t b) { return problem.buffers[a].bytes > problem.buffers[b].bytes; });
-  // Small ones below much scratch may be the ones to start with: on top of large ones they would lift the scratch.
+  // Small buffers below scratch may have to go first: on top of large ones they would lift the scratch.
   const std::vector<Bytes> above = scratchAbove(problem);
   std::vector<size_t> bottom = small;
   const auto rest = std::stable_partition(bottom.begin(), bottom.end(), [&](size_t i) { return above[i] > 0; });
@@ -382,7 +384,7 @@ void improveOrderOfLarge(const PackingProblem &problem, Bytes bound, Bytes good,
   std::stable_sort(starts.begin(), starts.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
 
   Bytes leastLarge = starts.front().first;
-  // Which gaps are too high follows from scratch alone: without any, orders that begin alike share their beginning.
+  // Only scratch makes a gap too high. Without scratch pass no capacity, so that orders can share a placed prefix.
   auto capacity = [&] { return large.scratch.empty() ? ~Bytes(0) : leastLarge - problem.alignment; };
   std::vector<int64_t> rank(count); // the preferred position of a buffer in the order, in thousandths
   Chance chance;
@@ -429,7 +431,7 @@ void improveOrderOfLarge(const PackingProblem &problem, Bytes bound, Bytes good,
 void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t &work,
                   const std::function<bool()> &stop) {
   const Bytes bound = leastArena(problem), good = goodArena(problem, bound);
-  // A small buffer on top of large ones lifts all scratch during its life: below scratch, small ones decide as well.
+  // A small buffer on top of large ones lifts all scratch during its life: with scratch, small buffers matter as well.
   const Bytes least = problem.scratch.empty() ? kSmallPart : kSmallPart * 256;
   uint64_t rounds = problem.scratch.empty() ? 1 : 3;
   for (Bytes smallPart = kSmallPart; smallPart <= least && best.bytes > good; smallPart *= 16) {

@@ -1,6 +1,6 @@
 //===- PackingOrders.h - best-fit in orders that learn from failures --*- C++ -*-===//
 //
-// Best-fit in one order after another, each made of what stuck out in the last; see PackingOrders.cpp.
+// Best-fit in one order after another; buffers beyond the best arena move forward. See PackingOrders.cpp.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_PACKINGORDERS_H
@@ -18,35 +18,35 @@ namespace tcc::planning {
 Bytes roundUp(Bytes bytes, Bytes alignment);
 bool overlapInTime(const PackingBuffer &a, const PackingBuffer &b);
 
-/// For each buffer the largest scratch during its life: what the arena must have above its end.
+/// For each buffer the largest scratch during its life: bytes that must stay free above its end.
 std::vector<Bytes> scratchAbove(const PackingProblem &problem);
 
 /// Most bytes live at once, scratch included, sizes rounded up to the alignment.
 Bytes mostLive(const PackingProblem &problem);
 
-/// What no packing goes below: the most bytes live at once; or, of buffers that live at once and all have at least some
-/// scratch above them, sometime, the sum and that scratch: it lies above the highest of them.
+/// A lower bound of every arena: the most bytes live at once, or the sum of simultaneously live buffers plus the least
+/// scratch that any of them has above it in its life, since the highest of them needs that much room above.
 Bytes leastArena(const PackingProblem &problem);
 
-/// An arena that is small enough: no more time is spent on a smaller one. Without scratch that is the bound, which is
-/// nearly always within reach; with scratch a five-hundredth above it.
+/// The arena size at which the search stops. Without scratch it is the bound, which is nearly always reachable; with
+/// scratch a five-hundredth above it.
 Bytes goodArena(const PackingProblem &problem, Bytes bound);
 
 /// Places buffers in `order`, each into the smallest gap between its already placed neighbours in time that holds it.
-/// Nothing where the arena would not be smaller than `below`.
+/// Returns nothing if the arena would not be smaller than `below`.
 std::optional<PackingSolution> placeInOrder(const PackingProblem &problem, const std::vector<size_t> &order,
                                             Bytes below = ~Bytes(0));
 
-/// Places buffers as they are born, each into the smallest gap between those that live then which does not enlarge the
-/// arena, else into the lowest. Larger than by other orders, but the time grows with the buffers, not with their pairs.
+/// Places buffers in order of birth, each into the smallest gap between live buffers that does not enlarge the arena,
+/// else into the lowest. Gives larger arenas than other orders, but does not visit pairs of buffers.
 PackingSolution placeByBirth(const PackingProblem &problem);
 
-/// The orders that best-fit is tried in: by size, size times lifetime, lifetime, and birth; with scratch also by the
-/// scratch above, then by size.
+/// The initial orders of best-fit: by size, size times lifetime, lifetime, and birth; with scratch also by the scratch
+/// above, then by size.
 std::vector<std::vector<size_t>> packingOrders(const PackingProblem &problem);
 
-/// Makes `best`, a packing of all buffers, smaller where other orders do. Takes what it uses from `work` (visits of a
-/// buffer). The same problem and `work` give the same answer, but for `stop`, which is asked now and then.
+/// Replaces `best`, a packing of all buffers, by a smaller one if other orders give it. Deducts its visits of a buffer
+/// from `work`. The same problem and `work` give the same answer, unless `stop`, which is polled, ends the search.
 void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t &work,
                   const std::function<bool()> &stop);
 

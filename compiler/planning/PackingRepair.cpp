@@ -19,7 +19,7 @@ public:
 
   PackingRepair run(const PackingProblem &before) {
     for (size_t i = 0; i < offsets.size(); ++i)
-      moves[i] = offsets[i] + bytes(i) > limits[i]; // below more scratch than before
+      moves[i] = offsets[i] + bytes(i) > limits[i]; // more scratch above it than before
     for (size_t i = 0; i < offsets.size(); ++i) {
       const PackingBuffer &now = problem.buffers[i], &then = before.buffers[i];
       if (now.first >= then.first && now.last <= then.last)
@@ -58,7 +58,7 @@ private:
     return offsets[i] < offsets[j] + bytes(j) && offsets[j] < offsets[i] + bytes(i);
   }
 
-  /// Into the smallest gap between those that stay, or were placed, and live when it does.
+  /// Places a buffer into the smallest gap between the placed buffers that overlap it in time.
   bool place(size_t i) {
     std::vector<std::pair<Bytes, Bytes>> taken;
     for (size_t j = 0; j < offsets.size(); ++j)
@@ -84,7 +84,7 @@ private:
     return found;
   }
 
-  /// Takes the place of others, where these hold the fewest bytes: they have to look for another.
+  /// Places a buffer where it ejects the fewest bytes of others, which then wait for a new place.
   bool eject(size_t i, std::vector<size_t> &waiting) {
     if (all++ == kMostOfAll || ejections[i]++ == kMostEjections)
       return false;
@@ -123,12 +123,12 @@ private:
     return true;
   }
 
-  static constexpr int kMostEjections = 3, kMostOfAll = 16; // of one buffer, in one repair
+  static constexpr int kMostEjections = 3, kMostOfAll = 16; // for one buffer; in one repair
 
   const PackingProblem &problem;
   std::vector<Bytes> offsets;
-  std::vector<Bytes> limits; // where each buffer has to end
-  std::vector<bool> moves; // have no place yet
+  std::vector<Bytes> limits; // highest end of each buffer
+  std::vector<bool> moves; // has no place yet
   std::vector<int> ejections;
   int all = 0;
 };

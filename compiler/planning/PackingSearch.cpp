@@ -4,22 +4,20 @@
 // if they share one. Buffers are stacked from below; the floor of a section is the lowest offset that one of its
 // unplaced buffers can still have.
 //
-//   capacity ┌──────────────┐   A section in which nothing can start at its floor wastes the gap: its floor
-//   rises
-//            │     ┌────────┤   to the lowest floor that one of its buffers sees over its whole life. Where floor + the
-//            │     │  next  │   bytes still to place > capacity, the branch is dead.
+//   capacity ┌──────────────┐   If nothing can start at a section's floor, the gap is wasted: the floor rises to the
+//            │     ┌────────┤   lowest floor that one of its buffers sees over its whole life. If floor + the bytes
+//            │     │  next  │   still to place > capacity, the branch is dead.
 //            ├───┐ ├────┬───┤
 //            │ a │ │ b  │ c │   Branching takes a section whose floor is a local minimum: either one of the buffers
-//            that └───┴─┴────┴───┘   lie on that floor with all of their life starts here, or none does and the floor
-//            rises.
+//            └───┴─┴────┴───┘   that see no other floor over their life starts here, or none does and the floor rises.
 //
-// Scratch takes nothing of this apart: a buffer has to end that much below the capacity, and a section as much below it
-// as its buffer with the least scratch above.
+// Scratch fits in: a buffer has to end below the capacity by the scratch above it, and a section by the least scratch
+// above one of its buffers.
 //
-// Every packing can be pushed down until each buffer rests on another or on 0, so that this loses no answer. What is
-// left is split where no unplaced buffer spans, and the parts are solved on their own; states that failed are
-// remembered by hash. Depth-first search regrets its first decisions last, so it is restarted with other orders and
-// tie-breaks under a growing limit.
+// Every packing can be pushed down until each buffer rests on another or on 0, so the search loses no answer. The rest
+// is split at times that no unplaced buffer spans, and the parts are solved independently; failed states are remembered
+// by hash. Depth-first search revises its first decisions last, so it is restarted with other orders and tie-breaks
+// under a growing limit.
 //
 // Related: Moffitt, "MiniMalloc: A lightweight memory allocator for hardware-accelerated machine learning", ASPLOS 2023
 // (canonical stacking by offset, sections, decomposition). A failed state is remembered by a 64-bit hash: a collision
@@ -44,7 +42,7 @@ namespace {
 using Units = int64_t; ///< multiples of the alignment
 
 constexpr size_t kMostFailures = size_t(1) << 22;
-constexpr uint64_t kWorkPerQuestion = 1 << 22; ///< between two calls of `stop`
+constexpr uint64_t kWorkPerQuestion = 1 << 22; ///< work between two calls of `stop`
 
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15ull;
@@ -65,8 +63,8 @@ struct Sections {
   std::vector<Item> items;
   std::vector<std::vector<int>> members; ///< items of each section, those below most scratch first
   std::vector<std::vector<int>> births;  ///< items that begin in each section
-  std::vector<Units> total;              ///< the sum of its items
-  std::vector<Units> above;              ///< the least scratch above one of its items
+  std::vector<Units> total;              ///< of each section: sum of its items' sizes
+  std::vector<Units> above;              ///< of each section: least scratch above one of its items
 
   /// The last times of the sections: where a buffer dies and one was born since the section before.
   static std::vector<Time> endsOf(const PackingProblem &problem) {
@@ -132,7 +130,7 @@ constexpr Order kOrders[] = {Order::AboveThenSize, Order::AboveThenSections, Ord
                              Order::Size,         Order::PeakThenSize,     Order::Sections, Order::Length,
                              Order::PeakThenArea, Order::SectionsThenArea, Order::Area,     Order::PeakThenSections};
 
-/// The first of the orders, which need scratch.
+/// Number of orders at the front of kOrders that need scratch.
 constexpr size_t kOrdersByScratch = 3;
 
 class Search {
@@ -170,14 +168,14 @@ public:
   std::vector<double> priority;
   std::vector<uint64_t> itemHash;
   Rule rule = Rule::FewestAndTightest;
-  bool backwards = false; ///< of equal sections the last one is taken
+  bool backwards = false; ///< of equal sections takes the last one
   uint64_t work = 0, limit = 0;
   std::function<bool()> stop;
   uint64_t nextQuestion = 0;
   bool stopped = false;
   std::unordered_set<uint64_t> failures; ///< kept over restarts: a failed state fails in any order
 
-  /// Back to the start, with other preferences.
+  /// Returns to the initial state, with other preferences.
   void restart(Rule newRule, Order order, bool fromBehind, double noise, uint64_t seed) {
     undo(0, 0);
     rule = newRule;
@@ -258,7 +256,7 @@ private:
     const std::vector<int> &members = sections.members[size_t(section)];
     work += members.size();
     int here = 0;
-    // Stacked in the order in which their ends may be: no other order does better (Jackson 1955).
+    // Stack the items by the highest end that each may have: no other order does better (Jackson 1955).
     Units end = floor;
     for (int i : members) {
       if (placed[size_t(i)])
@@ -279,7 +277,7 @@ private:
     setStartable(section, here);
   }
 
-  /// Raises floors to where something can start; false where a section overflows.
+  /// Raises floors until an item can start on each; false if a section overflows.
   bool propagate() {
     while (!queue.empty()) {
       int section = queue.back();
@@ -403,7 +401,7 @@ private:
     return false;
   }
 
-  /// No unplaced item of the section sees a lower floor anywhere.
+  /// True if no unplaced item of the section sees a lower floor in another section.
   bool isLocalMinimum(int section) {
     const Units floor = floors[size_t(section)];
     if ((section > 0 && crossing[size_t(section) - 1] && floors[size_t(section) - 1] < floor) ||
@@ -435,8 +433,8 @@ private:
     return best;
   }
 
-  /// The lowest offset that something in the section may have where nothing starts on its floor: it then rests on a
-  /// buffer outside the section, or on a floor that is higher elsewhere.
+  /// The lowest offset of an item of the section if none starts on its floor: the item then rests on a buffer outside
+  /// the section, or on a higher floor of another section.
   Units nextFloor(int section, Units floor) {
     Units next = std::numeric_limits<Units>::max();
     int begin = section, end = section + 1;
@@ -516,7 +514,7 @@ SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t 
       answer.result = SearchResult::Infeasible;
       return answer;
     }
-  // One pass over all sections is about what a search without a wrong turn costs per buffer. With less it cannot end.
+  // A search without backtracking costs about one pass over all sections per buffer. With less work it cannot finish.
   const std::vector<Time> ends = Sections::endsOf(problem);
   uint64_t pass = 1;
   for (const PackingBuffer &buffer : problem.buffers) {

@@ -16,7 +16,7 @@ namespace tcc::planning {
 enum class SearchResult {
   Found,      ///< `offsets` is an answer
   Infeasible, ///< proved: no packing fits
-  Exhausted   ///< the work allowed was not enough to tell
+  Exhausted   ///< `work` was spent without an answer
 };
 
 struct SearchAnswer {
@@ -26,8 +26,8 @@ struct SearchAnswer {
 };
 
 /// Looks for offsets below `capacity` bytes. `work` limits the search in visits of a buffer at one point in time (some
-/// hundred million a second), never in seconds: the same problem gives the same answer. `stop`, where given, is asked
-/// now and then and ends the search early; an answer then depends on when it did.
+/// hundred million a second), never in seconds: the same problem gives the same answer. `stop`, if given, is polled and
+/// ends the search early; the answer then depends on time.
 SearchAnswer packWithin(const PackingProblem &problem, Bytes capacity, uint64_t work,
                         const std::function<bool()> &stop = nullptr);
 

@@ -1,8 +1,8 @@
 //===- Program.h - instructions with the memory that they use ---*- C++ -*-===//
 //
-// An entry as scheduling, rematerialisation and packing see it: the values that each instruction reads and writes, their
-// bytes, and the results that may take over an operand's memory. A sequence is an order of execution; an instruction
-// that occurs in it again is recomputed. `blocksOf` alone defines live ranges.
+// The input of scheduling, rematerialisation and packing: the values that each instruction of an entry reads and
+// writes, their bytes, and the results that may take over an operand's memory. A sequence is an order of execution; an
+// instruction that occurs more than once is recomputed. `blocksOf` alone defines live ranges.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_PROGRAM_H
@@ -39,17 +39,19 @@ struct Execution {
 };
 
 /// The executions of an instruction that make only some of its results: they read less, cost less, and may write over
-/// other operands. Costs have to be subadditive: two executions cost no less than one that makes the results of both. An
-/// operand that a result needs, and that it may be written over in some execution, it may also be written over alone.
+/// other operands. Costs have to be subadditive: two executions cost no less than one that makes the results of both.
+/// If some execution may write a result over an operand that this result reads, the execution for this result alone
+/// may, too.
 class PartialExecutions {
 public:
   virtual ~PartialExecutions() = default;
 
-  /// The execution for those results `writes[i]` with `wanted[i]`; the last element says whether state is written, too.
+  /// The execution that makes the results `writes[i]` with `wanted[i]`; the last element of `wanted` says whether it
+  /// also writes state.
   const Execution &of(const std::vector<bool> &wanted) const;
 
-  /// One number for each result, for lower bounds: whatever executions together make every result, they cost more than
-  /// one execution of everything by at least the sum of these over the results that are made again.
+  /// One share for each result, for lower bounds: executions that together make every result cost at least one
+  /// execution of everything plus the shares of the results that are made again.
   virtual std::vector<Cost> shares() const = 0;
 
 protected:
@@ -73,10 +75,10 @@ struct ProgramInstruction {
   std::vector<int> after;
   bool repeatable = false;  ///< may be executed again: pure, writes no state
   bool writesState = false; ///< its first execution has an effect beyond its results
-  bool omits = false;       ///< results that nobody reads are left out, and take no memory
+  bool omits = false;       ///< leaves out results without readers; they take no memory
   /// The executions that leave results out; null: they cost as much as one that computes all results.
   std::shared_ptr<const PartialExecutions> partial = nullptr;
-  Bytes scratch = 0; ///< the part of the workspace that lies above all values that live then
+  Bytes scratch = 0; ///< the part of the workspace that is placed above all live values
 };
 
 struct Program {
@@ -87,22 +89,21 @@ struct Program {
 /// Instructions in order of execution.
 using Sequence = std::vector<int>;
 
-/// The execution of an instruction after which those of its results are read that are `needed` (by value); `isFirst`
-/// says whether it is the one that writes state.
+/// The execution of an instruction that makes the `needed` results (indexed by value); `isFirst` says whether it is the
+/// one that writes state.
 Execution executionOf(const ProgramInstruction &instruction, const std::vector<bool> &needed, bool isFirst);
 
-/// What each execution of a sequence reads, makes and costs: those results that are read before they are made again or
-/// leave, and no others where the instruction can omit them.
+/// What each execution of a sequence reads, makes and costs. An instruction that can omit results makes only those that
+/// are read before they are made again, or that live at exit.
 std::vector<Execution> executionsOf(const Program &program, const Sequence &sequence);
 
-/// Memory during part of a sequence: a value made by one execution (and those that take over its memory), or the
-/// workspace of one.
+/// Memory that is live during part of a sequence: a value made by one execution, or the workspace of one.
 struct Block {
   int value = -1;     ///< −1: workspace or scratch
   int execution = -1; ///< position in the sequence at which it is made; −1: at entry
   Bytes bytes = 0;
   Time first = 0, last = 0; ///< positions, both included; −1: at entry, the sequence's length: at exit
-  int inPlaceOf = -1;       ///< block whose memory it takes over, where that one dies
+  int inPlaceOf = -1;       ///< block whose memory it takes over when that one dies
   bool isScratch = false;
 };
 
@@ -122,8 +123,8 @@ Bytes peakOf(const Program &program, const Sequence &sequence);
 /// Sum of the costs of all executions: the measure that ladders, plans and reports share.
 Cost costOf(const Program &program, const Sequence &sequence);
 
-/// Checks a sequence naively: every instruction executed, every read value at hand, order against state heeded,
-/// repetitions allowed. Empty if valid, else what is wrong, by name.
+/// Checks a sequence naively: every instruction executed, every operand available, state read before it is overwritten,
+/// only repeatable instructions repeated. Empty if valid, else what is wrong, by name.
 std::string validate(const Program &program, const Sequence &sequence);
 
 } // namespace tcc::planning

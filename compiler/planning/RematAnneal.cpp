@@ -1,8 +1,8 @@
 //===- RematAnneal.cpp - simulated annealing over schedules ---------------===//
 //
 // States are schedules, within the limit or not; the objective is cost plus a price for each byte and step beyond the
-// limit. The price follows from the search itself: it rises while schedules are beyond the limit too often and falls
-// while they are within (strategic oscillation, Glover 1977), so that it settles where memory is worth what it costs.
+// limit. The price adapts: it rises while schedules exceed the limit too often and falls while they are within it
+// (strategic oscillation, Glover 1977), so that it converges to the marginal cost of memory.
 // Moves:
 //   recompute  an output just before one of its uses, with those of its inputs that are better recomputed than kept
 //   drop       a recomputation, and those that served it alone
@@ -147,14 +147,13 @@ private:
   std::vector<int> uses;
 };
 
-/// Moves between two looks at price, temperature and work.
+/// Moves between two updates of price and temperature.
 constexpr int kRound = 256;
 
-/// One annealing of so many visits does most of what a longer one does; what more work there is begins again, up to
-/// kMostBeginnings times.
+/// Visits after which a longer annealing improves little; further work restarts it, up to kMostBeginnings times.
 uint64_t workOfOne(const RematGraph &graph) { return 20'000 * graph.nodes.size() * graph.nodes.size(); }
 constexpr uint64_t kMostBeginnings = 8;
-/// Less than this share of one annealing improves next to nothing.
+/// With less than this part of one annealing's work, annealing is not worth starting.
 constexpr uint64_t kLeastShare = 128;
 
 /// One annealing of `work` visits; with `any`, the first schedule within the limit ends it.
@@ -162,9 +161,9 @@ void annealOnce(const RematGraph &graph, RematTimeline &timeline, uint64_t work,
                 uint64_t seed, bool any, RematSchedule &best, Cost &bestCost, Cost least) {
   Annealer annealer(graph, timeline, options.keepOrder, seed);
   annealer.price() = annealer.meanCost / annealer.meanBytes * 0.05;
-  // Little work for many nodes: not enough to leave the first local minimum and come back.
+  // With little work for many nodes start colder: the search could not recover from leaving the first local minimum.
   const double share = any ? 0.1 : std::min(0.1, double(work) / double(workOfOne(graph)));
-  // Every second beginning is hotter: it forgets where it came from.
+  // Every second restart is hotter, so that it forgets its initial schedule.
   const double hotter = !any && seed % 2 ? 4 : 1;
   const double hot = annealer.meanCost * (0.005 + 5 * share * hotter), cold = annealer.meanCost * 0.005;
   const uint64_t begin = timeline.visits();
@@ -211,8 +210,8 @@ RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes ta
   annealer.price() = annealer.meanCost / annealer.meanBytes * 2;
   const uint64_t begin = timeline.visits();
   const uint64_t work = std::max<uint64_t>(1, std::min(options.work / 4, workOfOne(graph)));
-  uint64_t since = begin; // of the last progress
-  uint64_t stride = 64;   // the next limit is by one part in so many lower
+  uint64_t since = begin; // time of the last progress
+  uint64_t stride = 64;   // the next limit is lower by reached / stride
   auto aim = [&] {
     timeline.setLimit(std::max(target, reached - std::min(reached, std::max<Bytes>(1, reached / stride))));
   };
@@ -226,7 +225,7 @@ RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes ta
       stride = std::min<uint64_t>(stride * 4, 4096);
       aim();
     }
-    // The temperature goes up and down, so that the search leaves the hollows that it falls into.
+    // The temperature oscillates, so that the search leaves local minima.
     double phase = double((now - begin) * 8 % work) / double(work);
     double temperature = annealer.meanCost * (0.02 + 0.5 * (1 - phase) * (1 - phase));
     for (int move = 0; move < kRound; ++move)
@@ -239,7 +238,7 @@ RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes ta
         aim();
       }
   }
-  // Then whole annealings, each for a limit somewhat lower than what was reached.
+  // Then complete annealings, each with a limit slightly below the peak reached so far.
   uint64_t left = std::min(options.work - std::min(options.work, timeline.visits() - begin), 20 * workOfOne(graph));
   const uint64_t part = std::max<uint64_t>(left / 6, 1);
   uint64_t seed = 0;

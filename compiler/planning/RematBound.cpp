@@ -1,7 +1,7 @@
 //===- RematBound.cpp - lower bounds of recomputation -----------*- C++ -*-===//
 //
-// A lower bound of every schedule within a budget: the costs of all nodes once, and the bound from the relaxation of
-// RematBoundModel.h or the search of RematBoundSearch.h says that repetitions cost at least.
+// A lower bound of every schedule within a budget: the cost of executing all nodes once, plus a lower bound of the cost
+// of repetitions from the relaxation of RematBoundModel.h or the search of RematBoundSearch.h.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/RematBoundSearch.h"
@@ -29,7 +29,7 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
   if (bound.infeasible)
     return bound;
 
-  // More milestones see more, but take longer; few come close to the best where the work allows no more.
+  // More milestones give a tighter bound, but need more work; few come close to the best.
   auto improve = [&](auto modelOf, uint64_t work, auto keep) {
     for (auto [stages, share] : {std::pair{4, 16}, {12, 6}, {28, 3}, {60, 3}}) {
       // A few hundred iterations should be possible, of roughly a dozen visits for each node and milestone.
@@ -48,7 +48,7 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
         return;
     }
   };
-  // Ancestors of every node are needed first, which is not worth it where little work is allowed.
+  // This needs the ancestors of every node first, which does not pay with little work.
   if (options.work / 64 >= problem.nodes.size() * problem.nodes.size())
     improve(modelOfAnyOrder, options.work / 4, [&](const RematModel &, const RematDualBound &found) {
       bound.anyOrder = std::max(bound.anyOrder, sum + roundedUp(found.extra));
@@ -67,9 +67,9 @@ RematBound tcc::planning::boundCost(const RematProblem &problem, Bytes budget, c
       bound.memoryPrices[static_cast<size_t>(model.milestones[static_cast<size_t>(k)])] =
           found.prices[static_cast<size_t>(k)];
   });
-  // The search sees the memory between first executions, too. It pays off where it soon gets above the relaxation.
+  // The search also bounds the memory between first executions. It pays if it soon exceeds the relaxation's bound.
   const uint64_t wanted = uint64_t{300 * 12} * problem.nodes.size() * problem.nodes.size();
-  // It knows nothing of fetches.
+  // The search does not model fetches.
   if (best <= 0.0 || options.work / 8 < wanted || problem.linkBytesPerCost)
     return bound;
   RematPrefixBounds prefixes = boundPrefixes(modelOfGivenOrder(problem, budget, static_cast<int>(problem.nodes.size())),

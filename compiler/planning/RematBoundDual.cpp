@@ -1,10 +1,10 @@
 //===- RematBoundDual.cpp - dual of the relaxation ------------------------===//
 //
-// Any multipliers ≥ 0 of the rows give a bound: charge each row's violation at its multiplier and minimise what is left
-// over the variables' bounds. Here all rows are charged but those that follow one output from interval to interval.
-// What is left falls apart into one problem for each output, held or not over the intervals, and that is solved
-// exactly, as a shortest path, in double precision with a bound of the rounding; a variable of a span is 0 or 1,
-// whichever costs less. With the costs left out, a positive bound proves that there is no solution at all.
+// Any multipliers ≥ 0 of the rows give a bound: charge each row's violation at its multiplier and minimise the rest
+// over the variables' bounds. All rows are charged except those that follow one output from interval to interval. The
+// rest then separates into one problem for each output (held or not in each interval), which is solved exactly as a
+// shortest path, in double precision with a bound of the rounding; a variable of a span is 0 or 1, whichever costs
+// less. With all costs 0, a positive bound proves that there is no solution at all.
 //
 // Good multipliers come from a primal-dual hybrid gradient method on the linear program, with diagonal steps (Pock and
 // Chambolle 2011), Halpern's averaging of reflected steps, restarts and an adapted balance of primal and dual steps
@@ -25,17 +25,17 @@ namespace {
 
 size_t at(int index) { return static_cast<size_t>(index); }
 
-/// A linear program: least cost · x with x between 0 or 1 and 1 or 0, and rows ≥ their right-hand side.
+/// A linear program: minimise cost · x over 0 ≤ x ≤ 1 with rows ≥ their right-hand sides; bounds may fix x to 0 or 1.
 struct Program {
   std::vector<float> cost, lower, upper;
-  std::vector<size_t> begin{0}; ///< of each row in the two below
+  std::vector<size_t> begin{0}; ///< of each row in the coefficient arrays below
   std::vector<uint32_t> column;
   std::vector<float> coefficient;
   std::vector<double> exact; ///< the coefficients before rounding to single precision
   std::vector<float> least;
   std::vector<double> exactLeast;
-  std::vector<bool> ofPath; ///< follows one output: not charged in the bound
-  std::vector<int> after;   ///< the milestone that is the last one it says something of
+  std::vector<bool> ofPath; ///< row follows one output: not charged in the bound
+  std::vector<int> after;   ///< last milestone that the row constrains
 
   void term(size_t variable, double factor) {
     column.push_back(static_cast<uint32_t>(variable));
@@ -55,11 +55,11 @@ struct Program {
 /// Multipliers of a program's rows, improved step by step.
 class Multipliers {
 public:
-  /// Starts from variables and multipliers of a program that had these columns and the first of these rows.
+  /// Starts from variables and multipliers of a program with the same columns and a prefix of these rows.
   Multipliers(const Program &program, std::vector<float> variables, std::vector<float> multipliers);
-  /// One reflected step, averaged with the anchor. Gives its length in the norm of the step sizes, if measured.
+  /// One reflected step, averaged with the anchor. With `Measure` returns its length in the norm of the step sizes.
   template <bool Measure> double iterate(float anchorShare);
-  /// The anchor is here from now on; primal and dual steps are balanced by how far either moved since the last one.
+  /// Moves the anchor here, and rebalances primal and dual steps by their movement since the last restart.
   void restart();
   std::vector<float> x, y;
 
@@ -137,12 +137,12 @@ void Multipliers::restart() {
   anchor();
 }
 
-/// Least cost of one output from interval to interval, held during the milestone that was last and not held.
+/// Shortest path of one output through the intervals: least cost if it is held during the last milestone, and if not.
 struct HeldPath {
   double held = 0.0, free = 0.0;
 
   struct Interval {
-    double made, absent; ///< the output is at hand in the interval; need not be
+    double made, absent; ///< cost if the output has to be available in the interval; if it need not be
   };
   Interval interval(double again, bool mayRedo) const {
     const double forced = mayRedo ? again : std::numeric_limits<double>::infinity();
@@ -150,7 +150,7 @@ struct HeldPath {
     const double made = std::min(held + chosen, free + forced);
     return {made, std::min(made, free + chosen)};
   }
-  /// Through the interval and the milestone at its end.
+  /// Extends the path through the interval and the milestone at its end.
   void pass(const Interval &interval, bool needed, double holding, bool mustHold) {
     held = interval.made + holding;
     free = mustHold ? std::numeric_limits<double>::infinity() : needed ? interval.made : interval.absent;
@@ -165,7 +165,7 @@ public:
   RematDualBound best;
 
 private:
-  /// Where a value's memory counts: not during its own step, nor before the first milestone.
+  /// First milestone at which a value's memory counts: not its own step, nor before the first milestone.
   static int firstCounted(const RematModel::Value &value) {
     return value.first + (value.ownStep || value.first == 0 ? 1 : 0);
   }
@@ -230,7 +230,7 @@ void DualSolver::addRows() {
     const RematModel::Value &to = model.values[at(node)];
     for (int k = to.first + 1; k <= to.last; ++k) {
       if (model.needed[hold(at(input), k)] != 0.0f)
-        continue; // it is at hand in any case
+        continue; // available in any case
       program.term(hold(at(input), k - 1), 1.0);
       program.term(redo(at(input), k), 1.0);
       program.term(redo(at(node), k), -1.0);
@@ -284,7 +284,8 @@ void DualSolver::addSpan(int p, int q) {
     }
 }
 
-/// What a row's multiplier takes from its columns' costs and adds to the bound; `size`: of the terms' absolute values.
+/// Charges a row: subtracts its coefficients from the reduced costs and adds its right-hand side to the bound, both
+/// times the multiplier. `size` sums the terms' absolute values, for the rounding bound.
 void DualSolver::charge(size_t row, float multiplier, std::vector<double> &reduced, double &sum, double &size) const {
   double price = static_cast<double>(multiplier) * costScale;
   for (size_t entry = program.begin[row]; entry < program.begin[row + 1]; ++entry) {
@@ -295,7 +296,7 @@ void DualSolver::charge(size_t row, float multiplier, std::vector<double> &reduc
   size += std::abs(price * program.exactLeast[row]);
 }
 
-/// The bound that multipliers give; without costs, one whose sign alone says something.
+/// The bound that multipliers give. Without costs only its sign matters: positive proves infeasibility.
 double DualSolver::bound(const std::vector<float> &y, bool withCosts) const {
   const double infinity = std::numeric_limits<double>::infinity();
   std::vector<double> reduced(program.cost.size(), 0.0);
@@ -319,14 +320,14 @@ double DualSolver::bound(const std::vector<float> &y, bool withCosts) const {
       path.pass(path.interval(reduced[redo(node, k)] + cost, model.mayRedo[here] != 0.0f), model.needed[here] != 0.0f,
                 reduced[here], model.held[here] != 0.0f);
     }
-    sum += std::min(path.held, path.free); // infinite: needed where it can't be
+    sum += std::min(path.held, path.free); // infinite: needed where it cannot be available
   }
   double operations = 4.0 * static_cast<double>(program.column.size() + program.cost.size()) + 64.0;
   return sum - operations * std::numeric_limits<double>::epsilon() * size;
 }
 
-/// Rows that say something of later milestones are left out, so that each prefix is a program of its own; what rows say
-/// of an interval depends on nothing after it, and one pass gives all prefixes.
+/// Each prefix omits the rows that constrain later milestones, so it is a program of its own. The rows of an interval
+/// depend on nothing after it, so one pass gives all prefixes.
 RematPrefixBounds DualSolver::prefixes() const {
   const double infinity = std::numeric_limits<double>::infinity();
   const size_t n = model.values.size();
@@ -386,9 +387,10 @@ void DualSolver::evaluate(const std::vector<float> &y) {
   best.infeasible = best.infeasible || std::isinf(extra) || bound(y, false) > 0.0;
 }
 
-/// Rows that fractions of `x` violate, but no whole solution: let A be outputs that are not held during a milestone,
-/// and the others' bytes exceed its capacity by D. Then Σ min(bytes, D) · (1 − hold) ≥ D over the others, whatever of A
-/// is held (Carr et al. 2000, "knapsack cover"). Of the sets A that are least held, the one most violated.
+/// Adds rows that the fractional `x` violates, but no integer solution: take a set A of outputs such that the bytes of
+/// all others exceed a milestone's capacity by D. Then Σ min(bytes, D) · (1 − hold) ≥ D over the others, whichever
+/// outputs of A are held (Carr et al. 2000, "knapsack cover"). A contains the least held outputs, as many as violate
+/// most.
 bool DualSolver::addCovers(const std::vector<float> &x) {
   bool added = false;
   for (int k = 1; k <= model.stages; ++k) {
@@ -447,7 +449,7 @@ void DualSolver::run(uint64_t work, double enough, const std::function<bool()> &
   }
 }
 
-/// Gives the visits that it took.
+/// Returns the number of visits spent.
 uint64_t DualSolver::improve(Multipliers &multipliers, uint64_t work, double enough,
                              const std::function<bool()> &stop) {
   uint64_t visits = program.column.size() + 2 * program.cost.size() + program.rows() + 64, iterations = work / visits;

@@ -13,7 +13,7 @@
 namespace tcc::planning {
 
 struct RematDualBound {
-  double extra = 0.0;         ///< no solution costs less; errors of rounding are taken off
+  double extra = 0.0;         ///< no solution costs less; rounding errors are subtracted
   bool infeasible = false;    ///< there is none
   std::vector<double> prices; ///< of a byte at each milestone; [0] unused
 };
@@ -25,15 +25,15 @@ RematDualBound boundByDual(const RematModel &model, uint64_t work, double enough
 /// between the milestones m and m + 1.
 struct RematPrefixBounds {
   struct Prefix {
-    double least = 0.0;       ///< what repetitions in it cost at least
-    std::vector<double> rise; ///< more for each output that has to be at hand when it ends
+    double least = 0.0;       ///< lower bound of the cost of its repetitions
+    std::vector<double> rise; ///< increase of the bound for each output that has to be available at its end
   };
   std::vector<int> milestones;  ///< node of each; [0] is −1
   std::vector<Prefix> prefixes; ///< by m
 };
 
-/// By good multipliers for the whole of a model in the given order. Its spans are left out: one that reaches beyond a
-/// prefix would say nothing of it.
+/// Prefix bounds by good multipliers of a whole model in the given order. Spans are omitted, since one that reaches
+/// beyond a prefix does not constrain it.
 RematPrefixBounds boundPrefixes(RematModel model, uint64_t work, const std::function<bool()> &stop);
 
 } // namespace tcc::planning

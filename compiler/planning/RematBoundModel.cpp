@@ -1,33 +1,33 @@
 //===- RematBoundModel.cpp - relaxation of recomputation ------------------===//
 //
-// Why each schedule within the budget gives a solution of the program in the header that costs no more than what the
-// schedule spends on repetitions. Take out of the schedule, again and again, repetitions that nobody reads before the
-// node's next execution (but not the last one of what lives at exit): neither cost nor peak grows, and the first
-// executions stay where they are.
+// Why each schedule within the budget gives a solution of the program in the header whose cost is at most the
+// schedule's cost of repetitions. Remove repeatedly all repetitions whose output is not read before the node's next
+// execution (except the last one of a node that lives at exit): neither cost nor peak grows, and the first executions
+// stay in place.
 //
 //  - Intervals are cut by *first* executions alone, so nothing is assumed of the order, or of the number, of executions
 //    inside one. redo[k,i] = 1 says "at least once"; more of them cost more.
 //  - hold[k,i] = 1 says that i lives during the milestone's step: made before it and, without being made anew in
-//    between, read by it or after it. So Σ bytes · hold plus the milestone's own output is what lives there. An output
-//    that takes over an input's memory counts as if it always did.
+//    between, read by it or after it. So the live bytes there are Σ bytes · hold plus the milestone's own output. An
+//    output that may take over an input's memory counts as if it always did.
 //  - An execution in interval k that reads i finds an output of an execution in the same interval (redo[k,i] = 1, or
 //    the first execution of i), or of an earlier one, which then lives during milestone k−1. The same goes for an
 //    output that lives during milestone k. So both kinds of rows hold; they are left out where i's first execution may
 //    lie in the interval or later: "first" is the last interval in which it can.
-//  - Of the memory between milestones nothing is said, which only loses.
+//  - The memory between milestones is not constrained, which only weakens the bound.
 //  - Spans say the same of several intervals taken as one. Every schedule obeys them, but fractions don't: a half-held
 //    output can serve a half of a repetition in one interval and the other half in the next, and an output that is
-//    needed again can be won back a little in each interval. So few milestones often give a better bound than many, and
-//    spans of 2, 4, 8, … intervals, each overlapping the next by half, give nearly the best of all.
-//  - After the last step at which a descendant of i is executed for the first time, nobody needs i: had it been
-//    repeated there, that repetition would have been taken out. Repetitions that the problem forbids are left out too.
-//  - Where there is a link, redo[k,i] says "executed again or fetched", at the lesser of the two costs; the storing is
-//    not counted, and that a repetition reads its inputs is not said, since a fetch does not.
+//    needed again can be recomputed in small fractions over several intervals. So few milestones often give a better
+//    bound than many, and spans of 2, 4, 8, … intervals, each overlapping the next by half, come close to the best.
+//  - After the last first execution of a descendant of i, nothing reads i: a repetition there would have been removed.
+//    Repetitions that the problem forbids have no variable either.
+//  - With a link, redo[k,i] means "executed again or fetched", at the lesser of the two costs. Storing is not counted,
+//    and the row that a repetition reads its inputs is omitted, since a fetch does not.
 //
-// In the given order each node's first execution is known to lie between its neighbours'. In any order, only a path of
-// the graph has a known order; a node's first execution lies after its last ancestor and before its first descendant on
-// the path. Only if both delimit one interval is it known where it reads its inputs; executions up to the later one are
-// counted as free.
+// In the given order the interval of each first execution is known. In any order, only a path of the graph has a known
+// order; a node's first execution is after its last ancestor and before its first descendant on the path. Only if these
+// two delimit one interval is it known where the node reads its inputs; its executions up to the later one count as
+// free.
 //
 // The formulation is that of Checkmate (Jain et al. 2020) without its order inside a stage, over chosen stages.
 //
@@ -56,7 +56,7 @@ namespace {
 struct Placement {
   std::vector<int> milestones; ///< [0] is −1
   std::vector<int> earliest, latest;
-  bool order = false; ///< the given one
+  bool order = false; ///< first executions follow the given order
 };
 
 size_t at(int index) { return static_cast<size_t>(index); }
@@ -116,7 +116,7 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
     if (value.ownStep || value.first == 0)
       model.held[value.offset] = 1.0f;
     model.mayRedo[value.offset] = 0.0f;
-    // In the given order a repetition before the first execution of a node lies no later than that one's interval.
+    // In the given order a repetition that must precede a node's first execution is at most in the interval of it.
     int limit = model.stages + 1;
     if (problem.linkBytesPerCost)
       limit = model.stages + 1; // a fetch is never forbidden
@@ -133,11 +133,11 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
     for (int input : problem.inputs[node]) {
       const RematModel::Value &value = model.values[at(input)];
       if (value.last <= value.first) {
-        if (stageOf[node] == value.first) // lives during that step all the same
+        if (stageOf[node] == value.first) // an input lives during that step in any case
           model.capacity[at(value.first)] -= model.bytes[at(input)];
         continue;
       }
-      // A fetch reads nothing, so where there is a link it is only known what first executions read.
+      // A fetch reads nothing, so with a link only first executions are known to read their inputs.
       if (!problem.linkBytesPerCost && model.values[node].last > model.values[node].first)
         model.edges.emplace_back(input, static_cast<int>(node));
       if (placement.earliest[node] != placement.latest[node])
@@ -155,7 +155,7 @@ RematModel build(const RematProblem &problem, Bytes budget, Placement placement)
   return model;
 }
 
-/// At most `most` of the candidates: of each run of neighbours the one of greatest weight.
+/// At most `most` of the candidates: the heaviest of each run of neighbours.
 std::vector<size_t> thinned(const std::vector<size_t> &candidates, const std::vector<Bytes> &weight, int most) {
   if (candidates.size() <= at(most))
     return candidates;
@@ -175,7 +175,7 @@ std::vector<size_t> thinned(const std::vector<size_t> &candidates, const std::ve
 
 RematModel tcc::planning::modelOfGivenOrder(const RematProblem &problem, Bytes budget, int maxStages) {
   size_t n = problem.nodes.size();
-  // What could live during each first execution, and what does where nothing is repeated.
+  // The bytes that could live during each first execution, and those that do without repetitions.
   std::vector<size_t> lastNeed(n), lastUse(n);
   for (size_t node = n; node-- > 0;) {
     lastNeed[node] = problem.nodes[node].liveAtExit ? n : std::max(lastNeed[node], node);
@@ -228,7 +228,7 @@ RematModel tcc::planning::modelOfAnyOrder(const RematProblem &problem, Bytes bud
       ancestors[node * words + at(input) / 64] |= uint64_t{1} << (at(input) % 64);
     }
   auto isAncestor = [&](size_t node, size_t of) { return (ancestors[of * words + node / 64] >> (node % 64) & 1) != 0; };
-  // What lives during a node's first execution in every order that repeats nothing: its inputs, its output, and the
+  // The bytes live during a node's first execution in every order without repetitions: its inputs, its output, and the
   // outputs of ancestors that a descendant reads.
   std::vector<Bytes> live(n, 0);
   for (size_t node = 0; node < n; ++node)
@@ -253,7 +253,7 @@ RematModel tcc::planning::modelOfAnyOrder(const RematProblem &problem, Bytes bud
         live[node] += problem.nodes[value].bytes;
     }
   }
-  // The path with the most of that. Steps that live far below the budget count little.
+  // The path with the most live bytes. Steps far below the budget count little.
   std::vector<double> best(n, 0.0);
   std::vector<int> before(n, -1);
   int end = -1;

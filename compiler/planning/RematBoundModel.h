@@ -22,11 +22,12 @@ Bytes bytesOfStep(const RematProblem &problem, size_t node);
 /// `boundPeak` with at most that many visits.
 Bytes boundPeak(const RematProblem &problem, uint64_t work);
 
-/// Time is cut by the first executions of some nodes, the milestones 1 … stages: interval k lies before milestone k,
-/// interval 0 before the first one that matters, interval `stages` + 1 after the last one. For output i and interval k:
+/// The first executions of some nodes, the milestones 1 … stages, divide time: interval k ends at milestone k, interval
+/// `stages` + 1 follows the last one, and interval 0 is the time before the budget can be exceeded. For output i and
+/// interval k:
 ///   hold[k,i]  the output lives during milestone k
 ///   redo[k,i]  the node is executed again in interval k
-/// at the least Σ cost · redo, with
+/// minimise Σ cost · redo, with
 ///   hold[k−1,i] + redo[k,i] ≥ hold[k,i], or ≥ 1 where a first execution in interval k reads i
 ///   hold[k−1,i] + redo[k,i] ≥ redo[k,j]  for i input of j
 ///   Σ bytes · hold[k] ≤ capacity[k]
@@ -42,7 +43,7 @@ struct RematModel {
   struct Value {
     int first = 0, last = -1;
     size_t offset = 0;
-    bool ownStep = false; ///< milestone `first` is the node itself: its output is there, and counted already
+    bool ownStep = false; ///< milestone `first` is the node itself: its output is available, and already counted
   };
   std::vector<Value> values;                ///< of each node
   std::vector<std::pair<int, int>> edges;   ///< (input, node) where the node has variables
@@ -54,10 +55,10 @@ struct RematModel {
   size_t size() const { return held.size(); }
 };
 
-/// For schedules whose first executions follow the nodes' order. At most `maxStages` milestones (at least 1).
+/// The model of schedules whose first executions follow the nodes' order. At most `maxStages` milestones (at least 1).
 RematModel modelOfGivenOrder(const RematProblem &problem, Bytes budget, int maxStages);
 
-/// For any schedule: the milestones are a path of the graph, whose nodes' first executions no order can swap.
+/// The model of all schedules: its milestones are a path of the graph, whose first executions no order can swap.
 RematModel modelOfAnyOrder(const RematProblem &problem, Bytes budget, int maxStages);
 
 } // namespace tcc::planning

@@ -1,12 +1,11 @@
 //===- RematBoundPeak.cpp - lower bound of any schedule's peak ------------===//
 //
-// The game of pebbles played backwards. Let the outputs of a set S all live at some time, and let l be the one of them
-// that was executed last. During that execution the others lived already, and so did l's inputs: what lived then is at
-// least S and the inputs of l, and before it lived S without l, with l's inputs. So the least peak of any schedule that
-// has S at hand is at least
+// The pebble game played backwards. Let all outputs of a set S be live at some time, and let l be the one of them that
+// was executed last. During that execution S and the inputs of l were live; before it, S without l, and the inputs of
+// l. So the peak of any schedule that has all of S live at some time is at least
 //   f(S) = min over l in S of max(bytes(S + inputs of l), f(S − l + inputs of l)),   f({}) = 0
-// whatever was repeated, and in any order. A search that always goes on from the set reached at the least peak may stop
-// at any time: the peak at which it stands is a bound. It starts from each node, and from what lives at exit.
+// whatever was repeated, and in any order. A best-first search by peak may stop at any time: the peak of the set that
+// it would expand next is a bound. It starts from each node, and from the outputs live at exit.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/RematBoundModel.h"
@@ -29,7 +28,7 @@ class PeakSearch {
 public:
   explicit PeakSearch(const RematProblem &problem) : problem(problem) {}
 
-  /// A peak that no schedule that ever has these outputs at hand stays below; at least `known`, which is one, too.
+  /// A lower bound, at least `known`, of the peak of every schedule that has all these outputs live at some time.
   Bytes bound(const Set &start, Bytes known, uint64_t work) const;
 
 private:
@@ -43,7 +42,7 @@ private:
 };
 
 Bytes PeakSearch::bound(const Set &start, Bytes known, uint64_t work) const {
-  // Least peak first, then the smaller set: where peaks are equal that one is closer to the end.
+  // Least peak first, then the smaller set, which is closer to the end of the search.
   using State = std::tuple<Bytes, Bytes, Set>;
   std::priority_queue<State, std::vector<State>, std::greater<>> queue;
   std::set<Set> seen;
@@ -87,7 +86,7 @@ Bytes tcc::planning::boundPeak(const RematProblem &problem, uint64_t work) {
   }
   std::stable_sort(steps.begin(), steps.end(), [](auto &a, auto &b) { return a.first > b.first; });
   if (problem.linkBytesPerCost) {
-    // What was brought back by a fetch says nothing of inputs: the largest first execution, and what lives at exit.
+    // An output that was fetched needs no inputs. So only bound by the largest first execution and the bytes at exit.
     Bytes bound = steps.empty() ? 0 : steps.front().first, kept = 0;
     for (int node : atExit)
       kept += problem.nodes[at(node)].bytes;

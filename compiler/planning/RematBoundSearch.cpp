@@ -1,21 +1,21 @@
 //===- RematBoundSearch.cpp - best-first search for a bound ---------------===//
 //
-// The relaxation says nothing of the memory between milestones, where a repetition needs room for its inputs while
-// other outputs are held. This search does: A* (Hart, Nilsson, Raphael 1968) over the game of pebbles played backwards,
-// as in RematReverse.cpp, for first executions in the given order. A state (b, S) stands for all ways to execute the
-// nodes [0, b) for the first time, in order and with repetitions, such that the outputs S are at hand at the end:
+// The relaxation ignores the memory between milestones, where a repetition needs room for its inputs while other
+// outputs are held. This search does not: A* (Hart, Nilsson, Raphael 1968) over the pebble game played backwards, as in
+// RematReverse.cpp, for first executions in the given order. A state (b, S) stands for all ways to execute the nodes
+// [0, b) for the first time, in order and with repetitions, such that the outputs S are live at the end:
 //
 //     (b, S)  →  (b − 1, S − last + inputs of last)   the first execution of `last` = b − 1 came last
 //             →  (b, S − l + inputs of l)             a repetition of l in S came last; costs what l costs
 //
-// each if what lives during that execution fits. It begins with what lives at exit after all nodes. What repetitions in
-// (b, S) cost is at least what the relaxation's multipliers say of that prefix (`RematPrefixBounds`), so the least of
-// cost so far plus that over the open states never exceeds the optimum: a bound at any time, the optimum where (0, {})
-// is reached, and a proof that there is no schedule where no state is left.
+// each if the live bytes during that execution fit. The search starts from all nodes with the outputs live at exit. The
+// relaxation's multipliers bound the cost of repetitions in (b, S) from below (`RematPrefixBounds`), so the minimum
+// over open states of cost so far plus that bound never exceeds the optimum: a bound at any time, the optimum once (0,
+// {}) is reached, and a proof that there is no schedule if no state is left.
 //
-// Left out, and nothing is lost by it:
-//  - all but the first execution of `last`, where its inputs are in S and it fits: it may as well come last;
-//  - repetitions of `last` itself: what was repeated since may as well have been repeated before;
+// Pruned without losing the optimum:
+//  - all moves but the first execution of `last`, if its inputs are in S and it fits: it may as well come last;
+//  - repetitions of `last` itself: the repetitions since its first execution may as well have come before it;
 //  - states that cost no less than one that needs all but one of the same outputs.
 //
 //===----------------------------------------------------------------------===//
@@ -44,19 +44,19 @@ public:
   RematSearchBound run(double known, uint64_t work, const std::function<bool()> &stop);
 
 private:
-  /// A state in memory costs about as much as so many visits take.
+  /// Memory of a state, expressed in visits.
   static constexpr uint64_t kVisitsOfState = 64;
 
   struct State {
     int begun = 0;       ///< the first executions of the nodes [0, begun) are in it
-    bool closed = false; ///< nothing more to do
-    Cost extra = 0;      ///< of the repetitions after it
+    bool closed = false; ///< expanded
+    Cost extra = 0;      ///< cost of the repetitions after it
     Bytes bytes = 0;
     uint64_t hash = 0;
     size_t set = 0; ///< start of its outputs in `sets`
   };
   using Known = std::unordered_map<uint64_t, size_t>;
-  using Entry = std::tuple<double, int, size_t>; ///< bound, begun, state: the least of the first, then further back
+  using Entry = std::tuple<double, int, size_t>; ///< bound, begun, state: least bound first, then least `begun`
 
   void start();
   void open(size_t state);
@@ -75,7 +75,7 @@ private:
   const Bytes budget;
   const RematPrefixBounds &bounds;
   const size_t words;
-  std::vector<size_t> prefixOf;  ///< of each number of nodes: milestones among them
+  std::vector<size_t> prefixOf;  ///< number of milestones among the first n nodes, by n
   std::vector<uint64_t> random;  ///< of each node, for hashes
   std::vector<uint64_t> sets;    ///< one after another
   std::vector<uint64_t> scratch; ///< one of them
@@ -112,7 +112,7 @@ bool BoundSearch::isDominated(const State &state) const {
     auto found = dominated ? others.end() : others.find(state.hash ^ random[at(node)]);
     if (found == others.end() || states[found->second].extra > state.extra)
       return;
-    // Hashes may be equal by accident.
+    // Compare the sets: hashes may collide.
     const uint64_t *set = &sets[states[found->second].set];
     dominated = true;
     for (size_t w = 0; w < words; ++w)
@@ -160,7 +160,7 @@ void BoundSearch::undo(size_t from, int node, bool first) {
     if (states[index].extra <= next.extra)
       return;
     states[index].extra = next.extra;
-  } else { // new, or (by an accident of hashes) one that is not found again
+  } else { // new, or a hash collision: then it is not found again
     index = states.size();
     next.set = sets.size();
     sets.insert(sets.end(), scratch.begin(), scratch.end());

@@ -1,11 +1,10 @@
 //===- RematPrices.cpp - one walk that keeps values by a price of memory --===//
 //
-// A byte that is held during a crowded step has a price. Walking through the nodes in their order, each value that was
-// just made or read is held until its next use if that costs less than making it again then (with those of its inputs
-// that will not be at hand), and is given up otherwise; what is needed and not there is made on demand, just before.
-// The price is the Lagrangian multiplier of the budget: it is searched by bisection for the least with which the
-// schedule fits, for several definitions of a crowded step. Recomputations that the peak does not need are taken back at
-// the end.
+// A byte that is held during a crowded step has a price. Walking through the nodes in order, each value that was just
+// made or read is held until its next use if that costs less than making it again then (with the inputs that will not
+// be held), and is dropped otherwise; a missing value is recomputed just before its use. The price is the Lagrange
+// multiplier of the budget: bisection finds the least price at which the schedule fits, for several definitions of a
+// crowded step. Recomputations that the peak does not need are taken back at the end.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/RematPrices.h"
@@ -45,7 +44,7 @@ public:
   }
 
   struct Answer {
-    /// Empty where that would recompute each node several times, no answer worth having, or where it is not `within`.
+    /// Empty if it would recompute each node several times on average, or if it is not `within`.
     RematSchedule schedule;
     bool within = true; ///< false: more than `budget` bytes are surely live at some step
     /// With any price between these two the answer is the same.
@@ -71,8 +70,8 @@ public:
       if (t + 1 == count)
         answer.schedule = made;
     }
-    // What is held stays held at a lower price; what is given up stays so down to where holding it costs no more than
-    // making it again. The other way round at a higher price. The margins are far above what rounding does.
+    // At a lower price, held values stay held, and dropped ones stay dropped until holding costs no more than making
+    // them again. At a higher price, vice versa. The margins are far above rounding errors.
     answer.samePriceFrom = price * std::min(1.0, closestBelow * (1 + 1e-9));
     answer.samePriceTo = price * std::max(1.0, closestAbove * (1 - 1e-9));
     return answer;
@@ -132,8 +131,7 @@ private:
     heldUntil[size_t(u)] = until;
   }
 
-  /// What making `u` again just before step `at` costs, as far as the decisions up to now tell; or something not below
-  /// `enough` where it costs that much.
+  /// Cost of making `u` again just before step `at`, given the decisions so far. Stops counting at `enough`.
   double costAt(int u, int at, double enough) {
     const Node &node = nodes[size_t(u)];
     if (at > node.repeatUntil || ++visits > kMostVisits)
@@ -163,13 +161,13 @@ private:
   std::vector<Node> nodes;
   std::vector<std::vector<int>> uses;
   std::vector<size_t> past;     ///< number of past uses of each node
-  std::vector<int64_t> crowded; ///< crowded steps before each
+  std::vector<int64_t> crowded; ///< number of crowded steps before each step
   double price = 0;
-  double heldBytes = 0; ///< of the values at hand
-  /// Cost of recomputing over cost of holding: the largest of the values given up, the least of the values held.
+  double heldBytes = 0; ///< of all held values
+  /// Cost of recomputing over cost of holding: the largest ratio of dropped values, the least of held ones.
   double closestBelow = 0, closestAbove = 0;
   RematSchedule made;
-  std::vector<int> heldUntil; ///< the step until which a value is held; −1: it is not there
+  std::vector<int> heldUntil; ///< the step until which a value is held; −1: it is not held
   std::vector<int> touched, stack, stamp;
   int stamps = 0, visits = 0;
 };
@@ -196,7 +194,7 @@ std::vector<int64_t> liveOnce(const RematProblem &problem) {
   return live;
 }
 
-/// The range of prices at which anything changes: cost for each byte of a recomputable output.
+/// The range of prices at which schedules differ, from the cost per byte of recomputable outputs.
 std::pair<double, double> priceRange(const RematProblem &problem) {
   double least = kNever, most = 0;
   for (const RematNode &node : problem.nodes)
@@ -209,7 +207,7 @@ std::pair<double, double> priceRange(const RematProblem &problem) {
 }
 
 double middle(double low, double high) {
-  // The geometric mean by Newton's steps: no library function whose last bit differs.
+  // The geometric mean by Newton's method, since the last bit of library functions differs between platforms.
   double product = low * high, root = (low + high) / 2;
   for (int i = 0; i < 60 && root > 0; ++i)
     root = (root + product / root) / 2;
@@ -232,16 +230,16 @@ RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget) {
     double low = least, high = most, sameTo = 0, sameFrom = kNever;
     for (int i = 0; i < kBisections && most > 0; ++i) {
       double price = i == 0 ? high : middle(low, high);
-      if (price > sameFrom) { // what the last higher price gave
+      if (price > sameFrom) { // same answer as for the last higher price
         high = price;
         continue;
       }
-      if (price < sameTo) { // what the last lower one gave
+      if (price < sameTo) { // same answer as for the last lower price
         low = price;
         continue;
       }
       Walk::Answer answer = walk.schedule(price, i == 0 ? kNever : double(budget));
-      if (answer.within && answer.schedule.empty()) { // too high a price
+      if (answer.within && answer.schedule.empty()) { // price too high: too many recomputations
         high = price;
         sameFrom = answer.samePriceFrom;
         continue;
@@ -251,7 +249,7 @@ RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget) {
         measured = measure(problem, answer.schedule);
       if (!answer.within || measured.peak > budget) {
         if (i == 0)
-          break; // not even the highest price
+          break; // not even the highest price fits
         low = price;
         sameTo = answer.samePriceTo;
         continue;

@@ -6,17 +6,17 @@
 
 namespace tcc::planning {
 
-/// A schedule within `budget` whose first executions keep the nodes' order, found in some milliseconds for a thousand
-/// nodes; empty where none was found. See RematPrices.cpp.
+/// A schedule within `budget` whose first executions keep the nodes' order; empty if none was found. Takes some
+/// milliseconds for a thousand nodes. See RematPrices.cpp.
 RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget);
 
-/// Schedules by prices from the highest to none, whatever their peak: what is held, and what is made again.
+/// Schedules by prices from the highest to 0, whatever their peak.
 std::vector<RematSchedule> sweepPrices(const RematProblem &problem);
 
-/// Of some schedules the one of least peak, of several the cheapest; null where there are none.
+/// The schedule of least peak, the cheapest of equal ones; null if there is none.
 const RematSchedule *leastOf(const RematProblem &problem, const std::vector<RematSchedule> &schedules);
 
-/// `leastMemory` where the sweep is there already.
+/// `leastMemory` with an existing sweep of prices.
 RematSolution leastMemory(const RematProblem &problem, const RematOptions &options,
                           const std::vector<RematSchedule> &sweep);
 

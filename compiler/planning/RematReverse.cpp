@@ -1,23 +1,22 @@
 //===- RematReverse.cpp - a beam search backwards through the schedule ----===//
 //
-// The game of pebbles played backwards (as in RematBoundPeak.cpp), as a beam search. A state is the set S of outputs
-// that have to be at hand. Undoing the execution of l in S leads to S − l + inputs(l); while it ran, S and the inputs
-// of l were live. From what lives at exit one gets in this way to the empty set, and the undone executions, read
-// backwards, are a schedule. l has to be executed again, earlier, if and only if a descendant of l is still in S: only
-// then does undoing it cost anything, so that cost is known exactly, and any order of first executions comes by itself.
+// The pebble game played backwards (as in RematBoundPeak.cpp), as a beam search. A state is the set S of outputs that
+// have to be live. Undoing the execution of l in S leads to S − l + inputs(l); while it ran, S and the inputs of l were
+// live. The search goes from the outputs live at exit to the empty set, and the undone executions, read backwards, are
+// a schedule. l has to be executed again, earlier, if and only if a descendant of l is still in S: only then does
+// undoing it cost anything. So the cost is known exactly, and first executions may come in any order.
 //
 //     forward:   a  b  c  b' d          d reads b and c, c reads a and b
 //     backward:  {d} → {b,c} → {a?..}   undoing b before c costs b once more, undoing c first costs nothing
 //
-// Where the first executions are to keep the nodes' order, undoing t at its level is that first execution, whether
-// anything still needs it or not, and undoing anything else costs that again.
+// If first executions have to keep the nodes' order, undoing t at its level is its first execution, whether anything
+// still needs it or not, and undoing any other node is a repetition and costs as much.
 //
 // Levels go from the last node to the first: after level t no state holds a node ≥ t. Within a level other members may
-// be undone before t is (that is where recomputation and other orders come from); states are taken by turns by cost
-// alone, by cost and what would not fit further on if nothing more was executed again, at several prices, and by the
-// largest numbers in S, which goes down towards the beginning of
-// the graph straight away: little else finds the way through a narrow place. Of what reaches the next level the best of
-// each kind are kept.
+// be undone before t, which gives recomputation and other orders. States are expanded in turn by three kinds of keys:
+// by cost; by cost plus the excess of memory if nothing more was recomputed, at several prices; and by the smallest of
+// the largest nodes in S, which heads straight for the beginning of the graph and is often the only way through a
+// narrow place. Each next level keeps the best states of each kind.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/RematReverse.h"
@@ -44,18 +43,18 @@ public:
 
 private:
   static constexpr size_t kPrices = 6;
-  /// Times the width that a level may take where nothing gets past it.
+  /// Limit on the states that a level may expand while none reaches the next level, in multiples of the width.
   static constexpr size_t kNarrow = 50;
-  /// Of a byte, in mean costs for each mean size.
+  /// Prices of a byte of excess, in mean cost per mean size of a node.
   static constexpr std::array<double, kPrices> kPriceOfByte{0.0, 0.01, 0.05, 0.2, 1.0, 10.0};
 
-  /// States of one level. Their sets lie one after another.
+  /// States of one level. `sets` concatenates their bit sets.
   struct Level {
     std::vector<uint64_t> sets, hashes;
     std::vector<Cost> extra;
     std::vector<Bytes> bytes;
-    std::vector<double> excess;      ///< bytes and steps beyond the budget if nothing more is executed again
-    std::vector<int> parent, undone; ///< entry of the history that it comes from, and the node undone since
+    std::vector<double> excess;      ///< bytes × steps beyond the budget if nothing more is executed again
+    std::vector<int> parent, undone; ///< entry of the history that the state comes from, and the node undone since
     std::unordered_map<uint64_t, int> known;
     size_t size() const { return extra.size(); }
   };
@@ -64,7 +63,7 @@ private:
   };
 
   bool in(const uint64_t *set, int node) const { return set[at(node) / 64] >> (node % 64) & 1; }
-  /// Whether an execution of `other` may stand after the first one of `node`, as the next to be undone.
+  /// Whether an execution of `other` may follow the first one of `node`, so that it may be undone next.
   bool mayUndo(int other, int node) const {
     const RematNode &what = problem.nodes[at(other)];
     return !keepOrder || (what.repeatable && (what.repeatBefore < 0 || what.repeatBefore > node));
@@ -73,7 +72,7 @@ private:
     history.push_back({parent, undone});
     return int(history.size()) - 1;
   }
-  /// Undoes `node` in state `from`: a state of `to`, or −1 where that does not fit or is there already for no more.
+  /// Undoes `node` in state `from`. Returns the new state of `to`; −1 if it does not fit or is known at no more cost.
   int undo(const Level &level, int from, int parent, int node, bool first, Level &to);
   double key(const Level &level, int state, size_t price) const {
     return double(level.extra[at(state)]) + kPriceOfByte[price] * unit * level.excess[at(state)];
@@ -94,9 +93,9 @@ private:
   std::vector<Step> history;
   std::vector<uint64_t> scratch;
   int ahead = 0;                     ///< the steps [0, ahead) are still to come
-  std::vector<int> lastUse;          ///< of each node within them
-  std::vector<int64_t> load;         ///< of each of them, of what they themselves need
-  mutable std::vector<int64_t> more; ///< of each of them
+  std::vector<int> lastUse;          ///< last use of each node within these steps
+  std::vector<int64_t> load;         ///< bytes that these steps themselves need beyond the budget, by step
+  mutable std::vector<int64_t> more; ///< change of held bytes, by step
   double unit = 0;
   uint64_t visited = 0;
 };
@@ -177,7 +176,7 @@ int ReverseSearch::undo(const Level &level, int from, int parent, int node, bool
   return entry->second;
 }
 
-/// From now on only the steps [0, steps) are to come.
+/// Restricts `ahead`, `lastUse` and `load` to the steps [0, steps).
 void ReverseSearch::lookAhead(int steps) {
   ahead = steps;
   lastUse.assign(problem.nodes.size(), 0);
@@ -213,7 +212,7 @@ double ReverseSearch::excessOf(const uint64_t *set) const {
   return double(excess);
 }
 
-/// By the largest nodes first.
+/// Compares sets by their largest nodes, then by extra cost.
 bool ReverseSearch::lower(const Level &level, int a, int b) const {
   const uint64_t *x = &level.sets[at(a) * words], *y = &level.sets[at(b) * words];
   for (size_t w = words; w-- > 0;)
@@ -222,7 +221,7 @@ bool ReverseSearch::lower(const Level &level, int a, int b) const {
   return level.extra[at(a)] != level.extra[at(b)] ? level.extra[at(a)] < level.extra[at(b)] : a < b;
 }
 
-/// From the states before the level of `node` to those after it.
+/// Expands the states before the level of `node`; returns those after it.
 ReverseSearch::Level ReverseSearch::pass(const Level &from, int node, bool everyone) {
   Level here, after;
   using Queue = std::priority_queue<std::pair<double, int>, std::vector<std::pair<double, int>>, std::greater<>>;

@@ -7,9 +7,9 @@
 namespace tcc::planning {
 
 /// A schedule within `budget` by a search from the end (RematReverse.cpp) that keeps `width` states of each level;
-/// empty where none was found with `work` visits. With `keepOrder` the first executions follow the nodes' order;
-/// without it they stand in any, and the answer is empty where a node may not be repeated at will. `visits` grows by
-/// those that it took.
+/// empty if none was found with `work` visits. With `keepOrder` the first executions follow the nodes' order; without
+/// it they may come in any order, and the answer is empty if some node's repetition is restricted. Adds its visits to
+/// `visits`.
 RematSchedule scheduleFromTheEnd(const RematProblem &problem, Bytes budget, size_t width, bool keepOrder, uint64_t work,
                                  uint64_t &visits);
 

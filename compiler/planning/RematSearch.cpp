@@ -1,8 +1,8 @@
 //===- RematSearch.cpp - greedy recomputation by cost for bytes -----------===//
 //
 // The first answer, in milliseconds for a thousand nodes. Of all gaps between two uses of an output that span steps
-// beyond the limit, drop the one that costs least for each byte and step that it takes off the excess, counting inputs
-// that must be kept alive or recomputed with it; and so on until nothing exceeds the limit.
+// beyond the limit, drop the output in the gap with the least cost for each byte and step of excess removed, counting
+// inputs that must be kept alive or recomputed with it. Repeat until nothing exceeds the limit.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/RematSearch.h"
@@ -70,7 +70,7 @@ bool RematMoves::otherWay(int execution, bool all) {
   for (int other : chosen) {
     if (timeline.isFetched(other) == fetch)
       continue;
-    // The one just before the other, which nothing uses then.
+    // Inserts the new kind just before the old one, which then has no uses.
     const int step = timeline.stepOf(other);
     if (fetch) {
       timeline.insert(node, step, true);
@@ -97,7 +97,7 @@ void RematMoves::drop(int execution) {
 
 namespace {
 
-/// Candidates in one round before giving up: those with a bad ratio rarely help where a hundred better ones did not.
+/// Candidates tried in one round: worse ratios rarely help if a hundred better ones did not.
 constexpr int kMostTries = 200;
 
 struct Candidate {
@@ -111,7 +111,7 @@ struct Candidate {
 bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t work) {
   RematMoves moves(graph, timeline);
   const uint64_t end = timeline.visits() + work;
-  std::vector<int64_t> excess, crowded; // sums over the steps before
+  std::vector<int64_t> excess, crowded; // prefix sums over the steps
   std::vector<int> uses;
   std::vector<Candidate> candidates;
   while (timeline.overflow() > 0 && timeline.visits() < end) {
@@ -131,7 +131,7 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
       if (!graph.mayReturn(node) || !what.bytes || crowded[size_t(last)] == crowded[step])
         continue;
       timeline.usesOf(execution, uses);
-      int from = int(step) + 1; // of the steps that the output need not live through
+      int from = int(step) + 1; // first step of the gap before the next use
       for (int needed : uses) {
         const int latest = timeline.latestRepetition(node, needed);
         const bool byLinkAlone = graph.mayFetch(node) && latest < needed;
@@ -145,7 +145,7 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
             int maker = timeline.newestBefore(input, use), alive = timeline.lastUseOf(maker);
             if (alive >= use)
               continue;
-            // Either kept alive through crowded steps, or recomputed.
+            // The input is either kept alive through crowded steps, or recomputed.
             double kept =
                 double(crowded[size_t(use)] - crowded[size_t(alive) + 1]) * double(graph.nodes[size_t(input)].bytes);
             if (kept > 0.25 * gain)
@@ -166,7 +166,7 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
     timeline.count(candidates.size() * 8 + length);
     std::stable_sort(candidates.begin(), candidates.end(),
                      [](const Candidate &a, const Candidate &b) { return a.score < b.score; });
-    // Several in a round, as long as they are about as good as the first and none has spoilt the next.
+    // Apply several in a round while their scores are close to the first one's and their gains are still valid.
     int done = 0, tries = 0;
     const int most = 1 + int(length) / 64;
     double worst = 0;

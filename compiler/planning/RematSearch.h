@@ -11,7 +11,7 @@ class RematMoves {
 public:
   RematMoves(const RematGraph &graph, RematTimeline &timeline) : graph(graph), timeline(timeline) {}
 
-  /// What the search minimises: cost, and a price for each byte beyond the limit.
+  /// The objective is cost plus this price for each byte and step beyond the limit.
   double price = 0;
   double objective() const { return double(timeline.cost()) + price * double(timeline.overflow()); }
 
@@ -19,8 +19,8 @@ public:
   /// objective, and their inputs in turn. Where there is a link, each of them is fetched instead if that is better.
   /// Returns false, having done nothing, where neither is allowed.
   bool recompute(int node, int step);
-  /// Fetches from now on what is recomputed, or the other way round: at one execution that is not its node's first, or
-  /// at all of them. Returns false where one may not be recomputed; the caller takes back what was done.
+  /// Replaces a recomputation by a fetch, or a fetch by a recomputation: one execution that is not its node's first, or
+  /// all of the node's. Returns false if one may not be recomputed; the caller then rolls back.
   bool otherWay(int execution, bool all);
   /// Removes a recomputation, and those that served it alone.
   void drop(int execution);
@@ -42,12 +42,12 @@ bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t w
 /// Takes back recomputations that a budget does not need, the most expensive first.
 void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget);
 
-/// Simulated annealing (RematAnneal.cpp) that begins at `from`, whose limit is set. A schedule within the limit
-/// replaces `best` where that is empty or costs more.
+/// Simulated annealing (RematAnneal.cpp) from `from`, whose limit is set. A schedule within the limit replaces `best`
+/// if that is empty or costs more.
 void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptions &options, RematSchedule &best,
             Cost &bestCost);
 
-/// Annealing towards less memory: a schedule of peak `target`, or as near as `options.work` gets. Cost matters little.
+/// Annealing towards less memory, with little weight on cost: to a peak of `target`, or as near as `options.work` gets.
 RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes target, const RematOptions &options);
 
 } // namespace tcc::planning

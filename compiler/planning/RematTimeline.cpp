@@ -161,7 +161,7 @@ bool RematTimeline::isNeeded(int execution) const {
   const int node = nodeOf[size_t(execution)], step = made[size_t(execution)];
   if (last[size_t(execution)] == step)
     return false;
-  // The execution before it lives on up to here; inputs that were alive for this step alone no longer are, at most.
+  // At best, the previous execution's output lives on up to here, and inputs that lived only for this step die earlier.
   int64_t change = int64_t(graph->nodes[size_t(node)].bytes);
   for (int input : inputsOf(execution))
     if (last[size_t(newestBefore(input, step))] == step)
@@ -187,7 +187,7 @@ void RematTimeline::add(int from, int to, int64_t bytes) {
     visited += size_t(to - from) / 2;
 }
 
-/// The output of the execution at `step` takes over the memory of the input that `execution` made, or no longer.
+/// Sets whether the output of the step takes over the memory of the input that `execution` made.
 void RematTimeline::setTaken(int step, int execution, bool isTaken) {
   if (step == made[size_t(execution)])
     return;

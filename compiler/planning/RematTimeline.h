@@ -1,11 +1,11 @@
 //===- RematTimeline.h - a schedule that can be edited ----------*- C++ -*-===//
 //
-// A schedule with recomputations as a list of executions, and at every moment its cost, the bytes live during each step
-// and by how much they exceed a limit. An execution can be inserted or removed; lives follow from the definitions of
+// A schedule with recomputations as a list of executions that keeps its cost, the bytes live during each step and their
+// excess over a limit up to date. Executions can be inserted and removed; live ranges follow from the definitions of
 // Rematerialization.h. It uses flat arrays: an edit costs a few passes over the schedule's length, which for
 // some thousand steps is faster than any tree.
 //
-// A last step uses all that lives at exit.
+// An additional last step uses all outputs that live at exit.
 //
 //   step        0   1   2   3   4   5
 //   executes    a   b   c   a'  d  exit
@@ -21,7 +21,7 @@
 
 namespace tcc::planning {
 
-/// A problem with the neighbours of each node at hand, and the exit as a node of its own (the last one).
+/// A problem with adjacency lists of each node, and the exit as an additional last node.
 struct RematGraph {
   explicit RematGraph(const RematProblem &problem);
 
@@ -30,16 +30,16 @@ struct RematGraph {
   std::vector<std::vector<int>> limits;        ///< nodes whose `repeatBefore` each node is
   std::vector<Cost> transfer;                  ///< of each node, where there is a link; else empty
   int exit() const { return int(nodes.size()) - 1; }
-  /// Whether a node's output can come back at all: again by its inputs, or from the host.
+  /// Whether a node's output can be recomputed or fetched at all.
   bool mayReturn(int node) const { return nodes[size_t(node)].repeatable || mayFetch(node); }
   bool mayFetch(int node) const { return !transfer.empty() && node != exit(); }
 };
 
 class RematTimeline {
 public:
-  /// The nodes in their order, each executed once.
+  /// Starts with the nodes in their order, each executed once.
   explicit RematTimeline(const RematGraph &graph);
-  /// A valid schedule (without the exit).
+  /// Starts with a valid schedule (without the exit).
   RematTimeline(const RematGraph &graph, const RematSchedule &schedule);
 
   void setLimit(Bytes limit);
@@ -81,7 +81,7 @@ public:
   /// The steps that use what an execution made, ascending.
   void usesOf(int execution, std::vector<int> &steps) const;
   bool isFirst(int execution) const { return executions[size_t(nodeOf[size_t(execution)])][0] == execution; }
-  /// Whether what is executed at a step can take over the memory of a node's output, if that dies there.
+  /// Whether the execution at a step can take over the memory of a node's output, if that dies there.
   bool mayTakeOver(int step, int node) const {
     return graph->nodes[size_t(nodeAt(step))].overwrites == node && !fetched[size_t(executionAt(step))];
   }
@@ -91,20 +91,20 @@ public:
   bool mayFetch(int node, int step) const {
     return graph->mayFetch(node) && made[size_t(executions[size_t(node)][0])] < step;
   }
-  /// By how much the overflow falls if `node`'s output does not live during the steps in [from, to), where it does now.
+  /// Reduction of the overflow if `node`'s output were not live during the steps [from, to), where it is live now.
   int64_t gainOfAbsence(int node, int from, int to) const;
 
-  /// Whether it is plain that without a recomputation the limit is exceeded; `remove` tells for certain.
+  /// Cheap test: true if the limit is surely exceeded without a recomputation. If false, only `remove` can tell.
   bool isNeeded(int execution) const;
 
-  /// Executes `node` (again) before what now stands at `step`, after its first execution. Returns the execution.
+  /// Inserts a repetition (or a fetch) of `node` before the execution now at `step`. Returns the new execution.
   int insert(int node, int step, bool fetch = false);
-  /// Removes a recomputation; what used it uses the execution before it.
+  /// Removes a recomputation; its users then use the execution before it.
   void remove(int execution);
 
   /// The steps [from, to] before which the first execution of a node may stand.
   void roomOfFirst(int node, int &from, int &to) const;
-  /// Moves the first execution of a node to before what now stands at `step`, which is in its room. False: it is there.
+  /// Moves the first execution of a node before that now at `step`, which is in its room. False: already there.
   bool moveFirst(int node, int step);
 
   /// Edits since `mark()` are undone by `rollback(mark)`.

@@ -93,7 +93,7 @@ RematSolution solutionOf(const RematProblem &problem, RematSchedule schedule) {
   return {true, std::move(schedule), measured.cost, measured.peak};
 }
 
-/// Inputs, output and workspace of one step, at most.
+/// The most bytes of inputs, output and workspace of one step.
 Bytes largestStep(const RematProblem &problem) {
   Bytes largest = 0;
   for (size_t v = 0; v < problem.nodes.size(); ++v) {
@@ -108,7 +108,7 @@ Bytes largestStep(const RematProblem &problem) {
   return largest;
 }
 
-/// A first answer is not left out, however little work is allowed.
+/// Work of the first answer, which is computed however little work is allowed.
 uint64_t workOfFirst(const RematProblem &problem) { return 20'000 * problem.nodes.size(); }
 
 RematOptions with(const RematOptions &options, uint64_t work) {
@@ -117,7 +117,7 @@ RematOptions with(const RematOptions &options, uint64_t work) {
   return result;
 }
 
-/// From the end, with wider and wider beams as long as there is work; empty where none gets through.
+/// Searches from the end with wider and wider beams as long as there is work; empty if none finds a schedule.
 RematSchedule fromTheEnd(const RematProblem &problem, Bytes budget, bool keepOrder, uint64_t work, uint64_t &visits) {
   RematSchedule best;
   Cost bestCost = 0;
@@ -139,8 +139,8 @@ RematSchedule fromTheEnd(const RematProblem &problem, Bytes budget, bool keepOrd
   return best;
 }
 
-/// In the given order the search from the end finds the dearest of ways where memory is scarce, and often a cheaper one
-/// for less memory.
+/// Searches from the end in the given order, for several budgets: with scarce memory the schedules found are expensive,
+/// and one for a smaller budget is often cheaper.
 RematSchedule fromTheEndInOrder(const RematProblem &problem, Bytes budget, uint64_t work) {
   constexpr uint64_t kBudgets = 4, kParts = 32;
   RematSchedule best;
@@ -171,10 +171,10 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
   if (largestStep(problem) > budget)
     return {};
   timeline.setLimit(budget);
-  // By prices and one by one, each in an instant where it leads anywhere: now the one is cheaper, now the other.
+  // Schedules by prices and by greedy repair: both are fast, and either may be cheaper.
   RematSchedule best;
   if (problem.linkBytesPerCost) {
-    // A link never makes an answer dearer.
+    // Solve without the link first, so that a link never makes the answer more expensive.
     RematProblem alone = problem;
     alone.linkBytesPerCost = 0;
     best = rematerialize(alone, budget, options).schedule;
@@ -212,7 +212,7 @@ RematSolution rematerialize(const RematProblem &problem, Bytes budget, const Rem
   }
   anneal(graph, timeline, with(options, left()), best, bestCost);
   if (!problem.linkBytesPerCost && (!options.keepOrder || (options.atAnyCost && best.empty()))) {
-    // A way through narrow places, which annealing hardly finds.
+    // The search from the end finds schedules through narrow places, which annealing rarely does.
     uint64_t visits = 0;
     RematSchedule found = options.keepOrder ? fromTheEndInOrder(problem, budget, options.work / 4)
                                             : fromTheEnd(problem, budget, false, options.work / 8, visits);
@@ -261,7 +261,7 @@ RematSolution leastMemory(const RematProblem &problem, const RematOptions &optio
   RematTimeline timeline(graph);
   const Bytes target = largestStep(problem);
   const uint64_t greedily = std::max(options.work / 8, workOfFirst(problem));
-  // Greedily as far as that goes, then by annealing.
+  // Lower the limit by greedy repair as far as that works, then by annealing.
   RematSchedule best = timeline.schedule();
   Bytes reached = timeline.peak();
   if (const RematSchedule *priced = leastOf(problem, sweep); priced && measure(problem, *priced).peak < reached) {
@@ -283,7 +283,7 @@ RematSolution leastMemory(const RematProblem &problem, const RematOptions &optio
   }
   best = descend(graph, timeline, target, with(options, options.work - std::min(options.work, timeline.visits())));
   if (!options.keepOrder || options.atAnyCost) {
-    // Between what is proved to be out of reach and what was reached, from the end.
+    // Bisect between the proved bound and the peak reached, by the search from the end.
     Bytes out = boundPeak(problem);
     if (measure(problem, best).peak > out)
       out -= std::min<Bytes>(out, 1);

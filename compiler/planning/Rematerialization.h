@@ -1,18 +1,18 @@
 //===- Rematerialization.h - schedules that recompute to fit a budget --*- C++ -*-===//
 //
 // A program of nodes in a valid order, each making one output. A schedule executes every node at least once, and some
-// again, so that no more than a budget is live at any time; its cost is the sum over its executions. Least cost under a
-// budget is NP-hard already for one recomputation of each node (Naumann 2008); the formulations here follow Checkmate
-// (Jain et al. 2020) and Moccasin (Bartan et al. 2023), on general graphs.
+// again, so that the live bytes never exceed a budget; its cost is the sum over its executions. Minimising the cost
+// under a budget is NP-hard already with one recomputation of each node (Naumann 2008); the formulations here follow
+// Checkmate (Jain et al. 2020) and Moccasin (Bartan et al. 2023), on general graphs.
 //
 // Definitions (they are those of the public instances): an output lives from an execution of its node up to its last
-// use before the node's next execution; one never used lives only during its own step. What lives during a step
-// includes the step's inputs and output.
+// use before the node's next execution; one never used lives only during its own step. The live bytes of a step include
+// its inputs and output.
 //
-// Where the device has a link to the memory of its host, an output need not be computed again: it is stored there once,
-// right after the first execution of its node, and fetched as often as it pays. A fetch is an execution that reads no
-// inputs and costs the transfer; the first one of each node costs the storing, too. Transfers take time as everything
-// else does: nothing runs beside them.
+// If the device has a link to the memory of its host, an output can be fetched instead of recomputed: it is stored
+// there once, right after the first execution of its node, and fetched as often as it pays. A fetch is an execution
+// that reads no inputs and costs the transfer; the first one of each node costs the storing, too. Transfers are not
+// overlapped with other work.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_REMATERIALIZATION_H
@@ -35,7 +35,7 @@ struct RematNode {
   std::string name;
   Cost cost = 0;
   Bytes bytes = 0;         ///< of the output
-  Bytes workspace = 0;     ///< more that is live during its own steps alone
+  Bytes workspace = 0;     ///< further bytes that live only during its own steps
   bool repeatable = true;  ///< may be executed more than once
   bool liveAtExit = false; ///< the output of its last execution lives to the end
   int overwrites = -1;     ///< an input whose memory the output takes over where that input's life ends at this step
@@ -46,10 +46,10 @@ struct RematNode {
 struct RematProblem {
   std::vector<RematNode> nodes;         ///< in a valid order of execution
   std::vector<std::vector<int>> inputs; ///< of each node, ascending, each once: nodes before it
-  Bytes linkBytesPerCost = 0;           ///< what moves to the host or back in a unit of cost; 0: there is no link
+  Bytes linkBytesPerCost = 0;           ///< bytes moved to the host or back per unit of cost; 0: there is no link
 };
 
-/// Nodes in order of execution; one that stands here twice is recomputed, or fetched where it stands as `fetchOf`.
+/// Nodes in order of execution; a repeated node is recomputed, or fetched where it is encoded by `fetchOf`.
 using RematSchedule = std::vector<int>;
 
 constexpr int fetchOf(int node) { return ~node; }
@@ -67,8 +67,8 @@ struct RematMeasure {
 /// Cost and peak by the definitions above, O(executions · inputs). The schedule has to be valid.
 RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule);
 
-/// Checks a schedule naively, independently of `measure`: every node executed, every input at hand, `repeatable` and
-/// `repeatBefore` heeded, nothing fetched without a link or before it was made. Empty if valid, else what is wrong,
+/// Checks a schedule naively, independently of `measure`: every node executed, every input available, `repeatable` and
+/// `repeatBefore` respected, nothing fetched without a link or before it was made. Empty if valid, else what is wrong,
 /// with the names of the nodes.
 std::string validate(const RematProblem &problem, const RematSchedule &schedule);
 
@@ -77,12 +77,12 @@ constexpr uint64_t kRematWork = 1'000'000'000;
 
 struct RematOptions {
   uint64_t work = kRematWork;
-  /// May the first executions stand in another order than the nodes'?
+  /// Whether first executions have to follow the nodes' order.
   bool keepOrder = true;
-  /// Where the order is kept and little memory is left: look for schedules that execute nodes again and again, too.
-  /// They meet less than others do, at many times the cost. (Where the order is free, that is always looked for.)
+  /// With `keepOrder`: also look for schedules that repeat nodes many times. They meet smaller budgets, at many times
+  /// the cost. (Without `keepOrder` the solver always looks for them.)
   bool atAnyCost = false;
-  /// Asked now and then; ends the search early. A solution then depends on when it did.
+  /// Polled; true ends the search early. The solution then depends on time.
   std::function<bool()> stop;
 };
 
@@ -93,16 +93,16 @@ struct RematSolution {
   Bytes peak = 0;
 };
 
-/// A schedule within `budget` of little cost. The same problem, budget and work give the same solution. Not feasible:
-/// none was found (see `leastMemory`).
+/// A cheap schedule within `budget`. The same problem, budget and work give the same solution. Not feasible: none was
+/// found (see `leastMemory`).
 RematSolution rematerialize(const RematProblem &problem, Bytes budget, const RematOptions &options = {});
 
-/// A schedule within `budget` that costs at most what the given one does, which is valid and within the budget. With
-/// `keepOrder` its first executions stay in the order in which they stand there.
+/// A schedule within `budget` that costs no more than the given one, which is valid and within the budget. With
+/// `keepOrder` it keeps the given schedule's order of first executions.
 RematSolution improve(const RematProblem &problem, Bytes budget, const RematSchedule &schedule,
                       const RematOptions &options = {});
 
-/// A schedule within `budget` from one that exceeds it, in an instant; not feasible where that leads nowhere.
+/// Turns a schedule that exceeds `budget` into one within it, quickly and greedily; not feasible if that fails.
 RematSolution repair(const RematProblem &problem, Bytes budget, const RematSchedule &schedule);
 
 /// The schedule of least peak that the solver finds, whatever it costs: the least budget that it can meet.
@@ -112,15 +112,15 @@ struct RematBound {
   Cost givenOrder = 0;     ///< no schedule within the budget whose first executions follow the nodes' order costs less
   Cost anyOrder = 0;       ///< no schedule within the budget costs less
   bool infeasible = false; ///< proved: no schedule whose first executions follow the nodes' order meets the budget
-  /// Where `givenOrder` comes from: what one byte more during the first execution of each node would save, in cost per
-  /// byte, by the relaxation's dual. Zeros where memory is not scarce; as long as the nodes.
+  /// For each node, the cost that one more byte during its first execution would save, by the dual of the relaxation
+  /// behind `givenOrder`. Zero where memory is not scarce.
   std::vector<double> memoryPrices;
 };
 
 /// Lower bounds of the cost of any schedule within `budget`.
 RematBound boundCost(const RematProblem &problem, Bytes budget, const RematOptions &options = {});
 
-/// A peak that no schedule stays below: the largest step (inputs, output and workspace), or more where that is proved.
+/// A lower bound of the peak of every schedule: the largest step (inputs, output and workspace), or more if proved.
 Bytes boundPeak(const RematProblem &problem);
 
 } // namespace tcc::planning

@@ -1,7 +1,8 @@
 //===- Scheduling.cpp - an order of least peak ----------------------------===//
 //
-// Several orders to start from, each improved by cuts; then windows around the peak and the whole, exactly, coarsely
-// first. All of it ends where the peak meets the bound of any order, or when the work is spent.
+// Several initial orders, each improved by cuts; then exact search of windows around the peak, and of the whole
+// program, coarsely first. The search ends when the peak meets the lower bound of all orders, or when the work is
+// spent.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Scheduling.h"
@@ -17,7 +18,7 @@ namespace tcc::planning {
 
 namespace {
 
-/// Orders beside the best one: how many, and how much larger their peak may be (a part of it).
+/// Limits of the other orders that are returned: their number, and the excess of their peak as a part of the best peak.
 constexpr size_t kMostOthers = 8;
 constexpr int64_t kOthersPart = 20;
 
@@ -38,7 +39,7 @@ public:
     remember(best);
     improve();
     settle();
-    // The graph's account agrees with the program's; nothing rests on it.
+    // The graph's live bytes should agree with the program's, but correctness does not rely on it.
     if (Bytes peak = peakOf(program, best.order); peak <= solution.peak || graph.given != own) {
       solution.order = best.order;
       solution.peak = peak;
@@ -66,13 +67,13 @@ private:
     auto place =
         std::find_if(met.begin(), met.end(), [&](const MeasuredOrder &other) { return !other.betterThan(order); });
     if (place != met.end() && !order.betterThan(*place))
-      return; // as good in both: most likely the same
+      return; // equal peak and average: most likely the same order
     met.insert(place, order);
     if (met.size() > kMostOthers)
       met.pop_back();
   }
 
-  /// Cuts with both kinds of least sets in turn, as long as that helps.
+  /// Cuts with the smallest and the largest least sets in turn, as long as that helps.
   void cut(MeasuredOrder order) {
     bool early = true;
     int64_t least = order.peak;
@@ -119,7 +120,7 @@ private:
       consider(search.solveCoarsely(best, part, 2 * workPerWindow));
   }
 
-  /// At the same peak: frees memory earlier and takes it later, if that lowers the average.
+  /// Frees memory earlier and allocates it later at the same peak, if that lowers the average.
   void settle() {
     consider(measured(graph, freeEarly(graph, best.order, best.peak)));
     consider(measured(graph, allocateLate(graph, best.order)));

@@ -1,7 +1,7 @@
 //===- Scheduling.h - an order of least peak --------------------*- C++ -*-===//
 //
-// Which order of a program's instructions keeps the least memory live (register-allocation's cousin on graphs, NP-hard:
-// Sethi 1975; exact by dynamic programming over sets that are closed under predecessors on small parts).
+// Finds an order of a program's instructions with a small peak of live memory (related to register allocation, NP-hard:
+// Sethi 1975). Small parts are solved exactly, over sets that are closed under predecessors.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_SCHEDULING_H
@@ -16,9 +16,9 @@ constexpr uint64_t kSchedulingWork = 100'000'000;
 
 struct SchedulingOptions {
   uint64_t work = kSchedulingWork;
-  std::function<bool()> stop; ///< ends the search early; a solution then depends on when it did
-  /// The search also ends once the peak exceeds its lower bound by at most one part in so many; 0: only once it meets
-  /// the bound.
+  std::function<bool()> stop; ///< polled; true ends the search early, and the solution then depends on time
+  /// The search also ends once the peak exceeds the lower bound by at most peak / closePart; 0: only once it meets the
+  /// bound.
   Bytes closePart = 0;
 };
 
@@ -26,16 +26,15 @@ struct SchedulingSolution {
   Sequence order;       ///< each instruction once
   Bytes peak = 0;       ///< peakOf(program, order)
   Bytes lowerBound = 0; ///< no order of these instructions has a smaller peak
-  /// Further orders that were met on the way, smallest peak first, none much larger: what they need may pack better.
+  /// Further orders met during the search, smallest peak first, none much larger: they may pack better.
   std::vector<Sequence> others;
 };
 
-/// Never worse than the program's own order; the same program and work give the same solution. The program's own order
-/// may overwrite state before all have read it (`after`): then the solution's does not.
+/// Never worse than the program's own order; the same program and work give the same solution. If the program's own
+/// order overwrites state before all its readers (`after`), the solution's order does not.
 SchedulingSolution schedule(const Program &program, const SchedulingOptions &options = {});
 
-/// Of a solution's orders the one whose packed arena is smallest, with `work` for each packing; the first where several
-/// are.
+/// The order of a solution with the smallest packed arena, the first of equal ones; `work` is for each packing.
 Sequence leastPacked(const Program &program, const SchedulingSolution &solution, uint64_t work = kPackingWork / 10);
 
 } // namespace tcc::planning

@@ -26,8 +26,8 @@ Precedence::Precedence(const SchedulingGraph &graph) : words((graph.size() + 63)
 
 namespace {
 
-/// An upper bound of what results of `node` may save by taking over an operand's memory. `lives(read)`: it surely does
-/// not die there.
+/// An upper bound of the bytes that results of `node` save by taking over operands' memory. `lives(read)`: the operand
+/// surely does not die there.
 template <typename Lives> int64_t mostTakenOver(const SchedulingGraph &graph, int node, Lives lives) {
   std::vector<int> from, to;
   for (auto [read, written] : graph.nodes[size_t(node)].inPlace)
@@ -144,7 +144,7 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
           network.addEdge(place[at], from, kAlways);
 
   int64_t bytes = (*liveBefore)[segment.begin];
-  // Pays where the producer is on the source's side and one of the readers is not.
+  // Charges `amount` if the producer is on the source side of the cut and some reader is not.
   auto payWhereCut = [&](int from, const std::vector<int> &readers, bool toTheEnd, int64_t amount, int except) {
     work += readers.size();
     bool open = false;
@@ -188,8 +188,9 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
     for (int v : nodeAt(at).writes)
       touch(v);
   }
-  // The step itself. A result takes no memory where an operand whose memory it may take over dies: where its other
-  // readers have run. With a choice of operands, or an operand that several results may take, none is charged.
+  // The step itself. A result takes no memory if an operand whose memory it may take over dies, which it does once its
+  // other readers have run. With a choice of operands the result is not charged; if several results may take one
+  // operand's memory, each counts as if it did.
   const SchedulingGraph::Node &own = nodeAt(position);
   const int self = (*order)[position];
   bytes += own.workspace;
@@ -201,7 +202,7 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
         ++pairs;
       }
     const int64_t size = graph.values[size_t(v)].bytes;
-    // A result that outlives its step is on the sink's side like its producer, and not counted yet.
+    // The producer is on the sink side, so a result that outlives its step is not counted yet.
     if (pairs == 0)
       bytes += size;
     else if (pairs == 1)

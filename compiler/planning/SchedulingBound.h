@@ -1,9 +1,9 @@
 //===- SchedulingBound.h - lower bounds of the peak of any order --*- C++ -*-===//
 //
-// At an instruction's step two things bound the memory of every order from below. Simple: what its ancestors make and
-// its descendants (or itself) read is live whatever the order. Exact for the step: the least over all sets of
-// instructions that may have run before it. What lives after a set is the cost of a cut between the set and the rest
-// (a value is cut when its producer lies on one side and a reader on the other), so a minimum cut gives that least set
+// Two lower bounds of the memory at an instruction's step in every order. Simple: values that its ancestors make and
+// its descendants (or itself) read are live in every order. Exact for the step: the minimum over all sets of
+// instructions that may have run before it. The bytes live after a set are the cost of a cut between the set and the
+// rest (a value is cut if its producer is on one side and a reader on the other), so a minimum cut gives that set
 // (Kayaaslan, Lambert, Marchal, Uçar 2018, for series-parallel graphs; project selection, Picard 1976, in general).
 //
 //===----------------------------------------------------------------------===//
@@ -15,7 +15,7 @@
 
 namespace tcc::planning {
 
-/// Who comes before whom in every order: one bit for each pair of instructions.
+/// Which instructions precede which in every order: one bit for each pair of instructions.
 class Precedence {
 public:
   explicit Precedence(const SchedulingGraph &graph);
@@ -32,7 +32,7 @@ private:
   std::vector<uint64_t> ancestors, descendants;
 };
 
-/// For each instruction a bound of its step in every order.
+/// For each instruction a lower bound of the memory of its step in every order.
 std::vector<int64_t> stepBounds(const SchedulingGraph &graph, const Precedence &precedence);
 
 /// A part of an order: the instructions at the positions [begin, end), which may change places among themselves.
@@ -46,11 +46,11 @@ class LeastSteps {
 public:
   explicit LeastSteps(const SchedulingGraph &graph);
 
-  /// From now on about this order. `liveBefore[position]`: live bytes before the step there.
+  /// Sets the order that find() works on. `liveBefore[position]`: live bytes before the step there.
   void setOrder(const Sequence &order, const std::vector<int64_t> &liveBefore);
 
-  /// For the instruction at `position`, which lies in the segment. `early`: of several least sets the smallest one,
-  /// else the largest.
+  /// Least memory during the step of the instruction at `position`, which is in the segment. `early`: finds the
+  /// smallest of several minimal sets, else the largest.
   int64_t find(Segment segment, size_t position, bool early, uint64_t &work);
   /// After find: does the instruction at this position of the segment run before the step?
   bool runsBefore(size_t position) const { return before[position]; }
@@ -62,9 +62,9 @@ private:
   std::vector<size_t> positionOf; ///< by instruction
   std::vector<char> before;       ///< by position
   std::vector<int> place;         ///< by position: node of the network
-  std::vector<uint64_t> seen;     ///< by value: the question (a number) that has dealt with it
+  std::vector<uint64_t> seen;     ///< by value: number of the last call of find() that handled it
   uint64_t question = 0;
-  FlowNetwork network; ///< of the last question: its memory is used again
+  FlowNetwork network; ///< of the last call: kept to reuse its memory
 };
 
 } // namespace tcc::planning

@@ -1,4 +1,4 @@
-//===- SchedulingExact.cpp - decide whether an order stays within a limit -===//
+//===- SchedulingExact.cpp - exact search of an order within a limit ------===//
 #include "compiler/planning/SchedulingExact.h"
 
 #include "compiler/planning/Random.h"
@@ -55,7 +55,7 @@ WithinLimit orderWithin(const SchedulingGraph &graph, Sequence &order, Segment s
     ready.insert(std::lower_bound(ready.begin(), ready.end(), id, earlier), id);
     work += 4;
   };
-  // An instruction that takes no memory runs at once.
+  // Runs every ready instruction that fits and does not raise the live bytes.
   auto runWhatIsFree = [&] {
     for (bool again = true; again;) {
       again = false;

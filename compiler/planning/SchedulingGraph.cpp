@@ -12,7 +12,8 @@ void sortUnique(std::vector<int> &list) {
   list.erase(std::unique(list.begin(), list.end()), list.end());
 }
 
-/// Each instruction in turn, after its predecessors. An explicit stack: chains are as long as models are deep.
+/// The instructions in order, each after its predecessors. The stack is explicit: chains are as long as models are
+/// deep.
 Sequence validOrder(const std::vector<SchedulingGraph::Node> &nodes) {
   enum : char { kOpen, kWaiting, kPlaced };
   std::vector<char> state(nodes.size(), kOpen);

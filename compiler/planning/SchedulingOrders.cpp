@@ -1,7 +1,8 @@
 //===- SchedulingOrders.cpp - first orders for the search -----------------===//
 //
-// List scheduling by memory, forwards and backwards: of the ready instructions the one that leaves least alive, then
-// takes least while it runs, then the program's own order. And two ways to tidy an order without a search.
+// List scheduling by memory, forwards and backwards: picks the ready instruction that leaves the fewest live bytes,
+// then needs the fewest while it runs, then the first in the program's own order. And two local improvements of an
+// order.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/SchedulingOrders.h"
@@ -16,10 +17,10 @@ namespace tcc::planning {
 
 namespace {
 
-/// Most instructions that run early for the sake of one that frees memory.
+/// Most instructions that run early so that one that frees memory can run.
 constexpr size_t kMostHelpers = 16;
 
-/// One walk of freeEarly.
+/// Implements freeEarly.
 class EarlyFrees {
 public:
   EarlyFrees(const SchedulingGraph &graph, const Sequence &order, int64_t limit)
@@ -41,8 +42,8 @@ public:
   }
 
 private:
-  /// Puts what has to run before `id` in front of it, in order; `waiting` others will follow. False if that is too much,
-  /// which is known without a look at a whole chain, or at each of thousands that what ends an update waits for.
+  /// Adds `id` to the group after its missing predecessors; `waiting` others will follow. False if the group would get
+  /// too large; detects that without visiting whole chains or thousands of predecessors.
   bool addMissing(int id, Sequence &group, size_t waiting = 0) {
     if (group.size() + waiting > kMostHelpers || memory.missing(id) > kMostHelpers)
       return false;
@@ -55,8 +56,8 @@ private:
     return true;
   }
 
-  /// True if less lives once `id` has run with what it waits for, which `group` has then, and no step takes more than
-  /// `most`.
+  /// Puts `id` and its missing predecessors into `group`. True if running it lowers the live bytes, and no step needs
+  /// more than `most`.
   bool tryGroup(int id, int64_t most) {
     group.clear();
     if (memory.freedBy(id) == 0 || !addMissing(id, group))
@@ -74,7 +75,8 @@ private:
     return fits;
   }
 
-  /// Frees more than it makes: looked at again when a predecessor has run or an operand gets one reader fewer.
+  /// Adds `id` to `frees` if it frees more than it makes. Called again when a predecessor has run or only one reader of
+  /// an operand is left.
   void look(int id) {
     if (!memory.done(id) && tryGroup(id, std::numeric_limits<int64_t>::max()))
       frees.insert(positionOf[size_t(id)]);
@@ -134,7 +136,7 @@ Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order) {
   for (size_t id = 0; id < graph.size(); ++id)
     waiting[id] = int(graph.nodes[id].after.size());
   std::vector<char> taken(graph.size(), 0);
-  // Bytes that live before `id` and not after it, less those that live after and not before.
+  // The bytes by which running `id` raises the live bytes.
   auto growth = [&](int id) {
     int64_t bytes = 0;
     for (int v : graph.nodes[size_t(id)].writes)
@@ -166,7 +168,7 @@ Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order) {
       --waiting[size_t(earlier)];
       look(earlier);
     }
-    // An operand lives again: its other readers free nothing any more.
+    // The operand is live again, so its other readers no longer free it.
     for (int v : graph.nodes[size_t(id)].reads)
       if (memory.readersLeft(v) == 1)
         for (int reader : graph.values[size_t(v)].readers)
@@ -187,9 +189,9 @@ Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order) {
 
 namespace {
 
-/// The instructions that may come next, the best first: least bytes beside it, then while it runs, then by `tie`. What an
-/// instruction changes is asked again only when an operand's readers have changed, so that thousands of branches side
-/// by side are not compared at each step.
+/// A priority queue of the ready instructions: fewest live bytes next to them first, then fewest while they run, then
+/// by `tie`. A key is only recomputed when readers of an operand have run or were taken back, so that a step does not
+/// compare thousands of parallel branches.
 template <typename Ask> class Ready {
 public:
   Ready(const SchedulingGraph &graph, int tie, Ask ask) : graph(graph), tie(tie), ask(std::move(ask)), keys(graph.size()) {}
@@ -209,7 +211,7 @@ public:
     return id;
   }
 
-  /// The readers of `value` see others gone, or back.
+  /// Recomputes the keys of the readers of `value`, some of which have run or were taken back.
   void askReadersOf(int value) {
     for (int reader : graph.values[size_t(value)].readers)
       if (std::optional<Key> &key = keys[size_t(reader)]) {
@@ -221,9 +223,9 @@ public:
 private:
   using Key = std::tuple<int64_t, int64_t, int>;
   const SchedulingGraph &graph;
-  const int tie; ///< 1: of equal ones the first; -1: the last
+  const int tie; ///< 1: prefers the first of equal ones; -1: the last
   Ask ask;
-  std::vector<std::optional<Key>> keys; ///< of those that are ready
+  std::vector<std::optional<Key>> keys; ///< of ready instructions
   std::set<Key> queue;
 };
 

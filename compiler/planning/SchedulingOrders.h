@@ -6,18 +6,18 @@
 
 namespace tcc::planning {
 
-/// The same order, but an instruction that frees memory runs as soon as its operands are there, if its step keeps within
-/// `limit`. A few instructions that it still waits for run with it, if less lives afterwards all the same: an update
-/// reads what was cut out of the table of rates. No other step takes more than before: more has run, less lives.
+/// The same order, but an instruction that frees memory runs as soon as its operands are ready, if its step keeps
+/// within `limit`. A few missing predecessors run with it if the live bytes still fall: such as the slice of the table
+/// of learning rates that an update reads. No other step needs more than before, since fewer bytes are live.
 Sequence freeEarly(const SchedulingGraph &graph, const Sequence &order, int64_t limit);
 
-/// The same order, but an instruction that takes memory runs as late as its readers allow.
+/// The same order, but an instruction that allocates memory runs as late as its readers allow.
 Sequence allocateLate(const SchedulingGraph &graph, const Sequence &order);
 
-/// Whatever adds least to what lives comes next.
+/// An order in which the next instruction is the one that adds the fewest live bytes.
 Sequence growLeast(const SchedulingGraph &graph);
 
-/// The same from the end: whatever leaves least alive before it comes last.
+/// The same from the end: the last instruction is the one with the fewest live bytes before it.
 Sequence shrinkLeast(const SchedulingGraph &graph);
 
 } // namespace tcc::planning

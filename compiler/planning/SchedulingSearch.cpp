@@ -11,7 +11,7 @@ namespace {
 
 /// Cuts that are tried in one part before it is split.
 constexpr size_t kCutsPerPart = 24;
-/// Instructions up to which precedence is kept as a bit for each pair.
+/// Most instructions for which precedence is stored as one bit per pair.
 constexpr size_t kMostForPrecedence = 20000;
 
 } // namespace
@@ -59,7 +59,7 @@ MeasuredOrder OrderSearch::splitByCuts(MeasuredOrder current, bool early) {
     parts.pop_back();
     if (part.begin == part.end || peakOfPart(part) <= target)
       continue;
-    // The step that limits the part most: by what is known of any order first, then by what it takes now.
+    // Find the step that limits the part most: first the one with the largest bound, then by current memory.
     std::vector<size_t> candidates;
     for (size_t at = part.begin; at < part.end; ++at)
       if (current.steps[at] > target)
@@ -114,7 +114,7 @@ MeasuredOrder OrderSearch::solveWindows(MeasuredOrder current, size_t window, ui
   while (current.peak > bound && !exhausted()) {
     size_t at = size_t(std::max_element(current.steps.begin(), current.steps.end()) - current.steps.begin());
     if (current.steps.empty() || current.steps[at] < current.peak)
-      return current; // the entry is the peak
+      return current; // the peak is at entry
     Segment segment;
     segment.begin = std::min(at - std::min(at, window / 2), graph.size() - window);
     segment.end = segment.begin + window;

@@ -1,10 +1,9 @@
 //===- SchedulingSearch.h - improve an order by cuts and windows --*- C++ -*-===//
 //
-// Two ways to a smaller peak. Cuts: at the step that most limits an order, a minimum cut says which instructions have
-// to run before it and which after it for the step to take least; both sides are parts of their own, dealt with in the
-// same way, and a part that is within the target already stays as it is. Windows: a short run of instructions around
-// the peak is solved exactly (SchedulingExact.h), where an instruction that fits and does not raise what
-// lives is run at once (no order loses by that, since live bytes are submodular in the set of what has run).
+// Two ways to lower the peak. Cuts: at the step that most limits an order, a minimum cut gives the instructions that
+// have to run before and after it to minimise the step's memory; both sides are then cut recursively, and a part that
+// is already within the target is unchanged. Windows: a short run of instructions around the peak is solved exactly
+// (SchedulingExact.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_SCHEDULINGSEARCH_H
@@ -15,7 +14,7 @@
 
 namespace tcc::planning {
 
-/// An order with what lives at each of its steps.
+/// An order with the live bytes at each of its steps.
 struct MeasuredOrder {
   Sequence order;
   std::vector<int64_t> live;  ///< before each step, and after the last
@@ -41,11 +40,11 @@ public:
   /// Splits by minimum cuts until every part is within the bound or can not be improved by a cut.
   MeasuredOrder splitByCuts(MeasuredOrder order, bool early);
 
-  /// Solves windows around the peak exactly, again and again as long as that helps.
+  /// Solves windows around the peak exactly, as long as that helps.
   MeasuredOrder solveWindows(MeasuredOrder order, size_t window, uint64_t workPerWindow);
 
-  /// The whole program, values below a `part`th of the peak left out of account: improves the order, or proves that
-  /// there is little to gain.
+  /// Solves the whole program, ignoring values smaller than peak / part: improves the order, or proves that there is
+  /// little to gain.
   MeasuredOrder solveCoarsely(MeasuredOrder order, int64_t part, uint64_t mostWork);
 
 private:

@@ -19,8 +19,8 @@ double clockSeconds(clockid_t clock) {
   return double(time.tv_sec) + double(time.tv_nsec) * 1e-9;
 }
 
-/// When the process started, on the clock of the machine's running time: field 22 of /proc/self/stat, in ticks. Coarse
-/// (a hundredth of a second), but it counts the loading of shared libraries, which is a good part of a small compile.
+/// When the process started, in seconds since boot: field 22 of /proc/self/stat. Coarse (a hundredth of a second), but
+/// it includes loading shared libraries, a large part of a small compile.
 double processStart() {
   double now = clockSeconds(CLOCK_BOOTTIME);
   std::ifstream file("/proc/self/stat");
@@ -37,7 +37,7 @@ double processStart() {
   return started > 0 && started <= now ? started : now;
 }
 
-/// The row of that name, added where it is new.
+/// The row of that name, added if it is new.
 Profile::Row &rowOf(std::vector<Profile::Row> &rows, const std::string &name, double begin) {
   for (Profile::Row &row : rows)
     if (row.name == name)
@@ -124,7 +124,7 @@ std::vector<Profile::Row> Profile::rows() const {
     sortByBegin(row.parts);
     if (row.calls)
       continue;
-    // A phase that is nothing but its parts.
+    // A phase without a span of its own: sum its parts.
     for (const Row &part : row.parts)
       row.cpuSeconds += part.cpuSeconds;
   }

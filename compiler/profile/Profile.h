@@ -1,8 +1,7 @@
 //===- Profile.h - the time of a compile by phase ---------------*- C++ -*-===//
 //
 // Phases follow one another; their parts (a pass, the translation of a module of kernels) may run on several threads
-// and in the background of later phases. Both are measured by spans that live as long as what they measure. Times never
-// enter a plan.
+// and in the background of later phases. Both are measured by RAII spans. Times never enter a plan.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_PROFILE_PROFILE_H
@@ -21,13 +20,13 @@ public:
   struct Row {
     std::string name;
     uint64_t calls = 0;
-    double begin = 0, end = 0; ///< seconds since the profile began: where the first call began and the last one ended
-    double cpuSeconds = 0;     ///< a phase: of all threads of the process meanwhile; a part: of the threads that ran it
+    double begin = 0, end = 0; ///< of the first call, of the last call; seconds since the profile began
+    double cpuSeconds = 0;     ///< of a phase: all threads of the process; of a part: the threads that ran it
     std::vector<Row> parts;    ///< of a phase, in the order in which they began
     double seconds() const { return end - begin; }
   };
 
-  /// Measures from its making to its end, on one thread.
+  /// Measures from its construction to its destruction, on one thread.
   class Span {
   public:
     Span() = default;
@@ -46,9 +45,9 @@ public:
   Profile();
 
   Span phase(const std::string &name);
-  /// A call of a part of a phase; from any thread, also before or after the phase's own span.
+  /// Measures a call of a part of a phase; from any thread, also before or after the phase's own span.
   Span part(const std::string &phase, const std::string &name);
-  /// The same where there may be no profile.
+  /// The same; does nothing if `profile` is null.
   static Span part(Profile *profile, const std::string &phase, const std::string &name) {
     return profile ? profile->part(phase, name) : Span();
   }
@@ -59,7 +58,7 @@ public:
   /// Phases in the order in which they began.
   std::vector<Row> rows() const;
   std::map<std::string, uint64_t> counts() const;
-  /// Of the process since it started, its loading included.
+  /// Processor seconds of the process since it started, loading included.
   static double processCpuSeconds();
   double seconds() const; ///< since the process started, as far as the system tells; else since the profile began
 

@@ -1,8 +1,7 @@
 //===- Recipe.cpp - reads recipes and --set -------------------------------===//
 //
 // The file and every --set become TOML tables; the tables are merged, then walked against the table of keys
-// (support/recipe/Keys.h), which checks each value. Where a key came from is kept beside it, for messages here and
-// later.
+// (support/recipe/Keys.h), which checks each value. The place of each key is kept for messages, here and later.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/recipe/Recipe.h"

@@ -20,13 +20,13 @@
 
 namespace tcc {
 
-/// The settings of a built-in loss. An empty optional has the default of its kind (docs/guide/recipe.md).
+/// The settings of a built-in loss. An empty optional means the default of the loss kind (docs/guide/recipe.md).
 struct LossSettings {
   std::string output;            ///< a scalar graph output; or:
   std::string kind;              ///< one of lossKinds(); empty: none given
   std::vector<std::string> of;   ///< graph outputs or values inside the graph; empty: the only floating-point output
   std::string target;            ///< new or existing graph input
-  std::string sampleWeight;      ///< likewise: a weight for each sample; empty: each counts once
+  std::string sampleWeight;      ///< new or existing graph input with a weight for each sample; empty: weight 1
   std::optional<int64_t> classAxis;
   bool shift = false;
   int64_t ignoreIndex = -100;
@@ -36,7 +36,7 @@ struct LossSettings {
   double delta = 1, beta = 1;
   bool logTarget = false;
   std::optional<double> margin, eps;
-  double p = 2;              ///< triplet: of the norm
+  double p = 2;              ///< triplet: order of the norm
   bool swap = false;         ///< triplet
   bool full = false;         ///< poisson_nll, gaussian_nll: with the constant terms
   bool logInput = true;      ///< poisson_nll: the prediction is a logarithm
@@ -70,12 +70,12 @@ struct LayerDecaySettings {
 
 struct OptimizerSettings {
   std::string kind = "adamw";
-  /// lr, beta1, beta2, eps, weight_decay, momentum …: the kind's defaults (optimizerKinds) where not given.
+  /// lr, beta1, beta2, eps, weight_decay, momentum …; the kind's defaults (optimizerKinds) for keys that are not given.
   std::map<std::string, double> numbers;
   bool nesterov = false;
   std::set<std::string> flags;       ///< of centered, amsgrad, maximize: those that are on
   std::string adjustLr = "original"; ///< optimizer.adjust_lr_fn
-  std::string moments = "f32";       ///< what state is stored in: f32 or bf16
+  std::string moments = "f32";       ///< storage type of optimizer state: f32 or bf16
   std::vector<std::string> decayExempt;
   std::vector<OptimizerGroupSettings> groups;
   std::optional<LayerDecaySettings> layerDecay;
@@ -99,10 +99,10 @@ struct StageSettings {
   bool operator==(const StageSettings &) const = default;
 };
 
-/// The value of a graph input that is a setting: numbers, or a tensor of a file.
+/// The fixed value of a graph input: numbers, or a tensor of a file.
 struct FixedValue {
   std::vector<double> numbers;   ///< row-major; true and false are 1 and 0
-  std::vector<int64_t> integers; ///< the same exactly, where all are integers or truth values; else empty
+  std::vector<int64_t> integers; ///< the same exactly, if all are integers or booleans; else empty
   std::vector<int64_t> shape;    ///< of the nested lists; empty: a single number
   std::string file, tensor;      ///< a safetensors file and one of its tensors (empty: the input's name)
   bool operator==(const FixedValue &) const = default;
@@ -115,16 +115,16 @@ struct ModelSettings {
   std::map<std::string, FixedValue> fix;             ///< model.fix, by graph input
   std::map<std::string, std::vector<int64_t>> shapes; ///< model.shapes, by graph input
   std::vector<std::string> stopGradient;             ///< globs of nodes and values
-  /// model.batch_norm: "auto" (as exported, and all of a module that was exported in train() mode), "as-exported" (each
-  /// node as it stands), "train" (inference-mode nodes train, too).
+  /// model.batch_norm: "auto" (as exported; if the module was exported in train() mode, all nodes train), "as-exported"
+  /// (each node keeps its mode), "train" (inference-mode nodes train, too).
   std::string batchNorm = "auto";
   bool syncBatchNorm = false; ///< parallel.batch_norm = "sync"
   /// model.dropout: every node drops with this probability; none ("auto", "as-exported"): as exported.
   std::optional<double> dropout;
   /// model.quantize: "fixed" (the scales of a quantised file stay), "observe" (they follow the values).
   std::string quantize = "fixed";
-  bool tie = false;             ///< model.tie: weights that an exporter copied are one again
-  std::string merged = "auto";  ///< model.merged: weights that an exporter merged: auto, split, keep
+  bool tie = false;             ///< model.tie: tie weights again that an exporter copied
+  std::string merged = "auto";  ///< model.merged: what to do with weights that an exporter merged: auto, split, keep
   bool operator==(const ModelSettings &) const = default;
 };
 
@@ -151,7 +151,7 @@ struct TrainSettings {
   uint64_t seed = 0;
   std::string precision = "f32";
   LossScaleSettings lossScale;
-  /// The backward pass is scaled.
+  /// True if the backward pass is scaled.
   bool scalesLoss() const {
     return lossScale.kind == "dynamic" || lossScale.kind == "fixed" || (lossScale.kind == "auto" && precision == "f16");
   }
@@ -176,34 +176,34 @@ struct AdapterSettings {
 struct ParallelSettings {
   std::string mode = "none";       ///< none, ddp, grad_op, full, hybrid
   std::string average = "exact";   ///< exact: the global batch's mean; ranks: the mean of the ranks' means
-  std::string reduceDtype = "f32"; ///< of gradients on their way between ranks: f32, bf16, f16
+  std::string reduceDtype = "f32"; ///< type in which gradients are sent between ranks: f32, bf16, f16
   int64_t bucketBytes = 25 << 20;  ///< of gradients that are summed together
-  int64_t virtualRanks = 0;        ///< train.virtual_ranks: the job's ranks share so many; 0: each rank is its own
-  int64_t leastRanks = 1;          ///< with virtualRanks: fewer ranks find no memory for their partial sums
+  int64_t virtualRanks = 0;        ///< train.virtual_ranks: number shared by the job's ranks; 0: none
+  int64_t leastRanks = 1;          ///< with virtualRanks: fewer ranks have no memory for their partial sums
   std::string batchNorm = "local"; ///< local: statistics of a rank's batch; sync: of all ranks' batches
-  /// With virtualRanks: fewer cannot run the plan.
+  /// With virtualRanks: the least number of ranks that can run the plan.
   int64_t fewestRanks() const { return leastRanks < shardRanks() ? shardRanks() : leastRanks; }
-  /// Levels of the tree that the least number of ranks sum among their own virtual ranks.
+  /// Levels of the reduction tree that each rank sums over its own virtual ranks, if there are as few ranks as allowed.
   int64_t heldLevels() const {
     int64_t levels = 0;
     while (fewestRanks() << levels < virtualRanks)
       ++levels;
     return levels;
   }
-  int64_t ranks = 0;           ///< of a job with grad_op or full; 0: the plan is for any number
+  int64_t ranks = 0;           ///< number of ranks with grad_op or full; 0: the plan is for any number
   int64_t shardWithinNode = 0; ///< with hybrid: ranks of a node, which share the state
   int64_t prefetch = 1;        ///< buckets of parameters that are gathered ahead
-  /// Ranks that state is sharded over; 0: it is not.
+  /// Ranks that state is sharded over; 0: not sharded.
   int64_t shardRanks() const { return replicates() ? shardWithinNode : ranks; }
   bool distributed() const { return mode != "none"; }
   bool sharded() const { return mode == "grad_op" || shardsParameters(); }
   bool shardsParameters() const { return mode == "full" || replicates(); }
-  /// Each node has all of the state.
+  /// True if each node has all of the state.
   bool replicates() const { return mode == "hybrid"; }
   bool operator==(const ParallelSettings &) const = default;
 };
 
-/// What evaluations compute, and what follows from it.
+/// The metrics of evaluations, and the decisions that follow from them.
 struct EvaluateSettings {
   std::vector<std::string> metrics; ///< besides those that the loss gives
   std::string best;                 ///< the metric of the best checkpoint; empty: eval_loss
@@ -250,15 +250,15 @@ struct Recipe {
   std::string epilogues = "exact";                 ///< compiler.epilogues
   std::string cubins = "auto";                     ///< compiler.cubins
   std::optional<double> recomputeTime;             ///< compiler.recompute_time; unset: the target's
-  /// [[loss]]: each a recipe of its own, with the members below; `loss` is the first one's. None: one loss.
+  /// [[loss]]: each a recipe of its own, with the members below; `loss` repeats the first one's. Empty: one loss.
   std::vector<Recipe> losses;
   std::string lossName;
-  double lossScale = 1; ///< the factor of its quotient in the sum of all
-  /// [[phase]]: each a recipe of its own, with the members below; none: one optimizer.
+  double lossScale = 1; ///< factor of this loss's quotient in the sum of all losses
+  /// [[phase]]: each a recipe of its own, with the members below; empty: one optimizer.
   std::vector<Recipe> phases;
-  std::vector<StageSettings> stages; ///< none: one, which trains all
-  std::optional<unsigned> stage;     ///< of a recipe that stageRecipes made: its number
-  std::string phase;                        ///< its name
+  std::vector<StageSettings> stages; ///< empty: one stage that trains all parameters
+  std::optional<unsigned> stage;     ///< number of the stage, in a recipe that stageRecipes made
+  std::string phase;                        ///< name of the phase or stage
   std::vector<std::string> phaseParameters; ///< globs
   int64_t phaseEvery = 1;
   /// The place of each given key ("recipe.toml:3:1" or "--set"), by dotted key.
@@ -274,7 +274,7 @@ struct Recipe {
 /// Errors: unreadable file, TOML syntax, unknown key (nearest named), wrong type, value out of range, each with its place.
 Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings);
 
-/// One recipe for each stage, as those of phases: `phase` and `phaseParameters` are the stage's name and globs.
+/// One recipe for each stage, like those of phases: `phase` and `phaseParameters` are the stage's name and globs.
 std::vector<Recipe> stageRecipes(const Recipe &recipe);
 
 /// Applies `settings` alone, with the checks of each key; rules between keys are not checked.

@@ -1,7 +1,7 @@
 //===- RecipeLosses.cpp - [[loss]]: several losses in one recipe ----------===//
 //
-// Each loss is a recipe of its own: the whole one, with the table in place of [loss]. So every key means in it what it
-// means in [loss], and messages name the table's lines.
+// Each loss is a recipe of its own: the whole recipe, with the table in place of [loss]. So every key means the same as
+// in [loss], and messages name the table's lines.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/recipe/RecipeReaders.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kMostLosses = 16, kMostCharacters = 32;
 
-/// What entries and metrics can be called by.
+/// Whether entries and metrics can have this name.
 bool isName(const std::string &name) {
   auto isPlain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
   return !name.empty() && name.size() <= kMostCharacters && std::all_of(name.begin(), name.end(), isPlain);
@@ -75,7 +75,7 @@ Status finishLosses(Recipe &recipe, const toml::table &merged) {
     if (!term)
       return term.status();
     if (!recipe.losses.empty())
-      term->evaluate.metrics.clear(); // they are of the first
+      term->evaluate.metrics.clear(); // evaluate.metrics belong to the first loss
     for (const Recipe &other : recipe.losses)
       if (other.lossName == term->lossName)
         return error("{}: two losses are called \"{}\"; give each a `name` of its own", place, term->lossName);

@@ -1,7 +1,7 @@
 //===- RecipePhases.cpp - [[phase]]: several optimizers in one recipe ------===//
 //
-// Each phase is a recipe of its own: the whole one, with the phase's loss, optimizer, schedule and clipping in place of
-// its tables. So every key means in a phase what it means outside, and what a phase leaves out is inherited.
+// Each phase is a recipe of its own: the whole recipe, with the phase's loss, optimizer, schedule and clipping in place
+// of its tables. So every key means the same in a phase as outside, and omitted keys are inherited.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/recipe/RecipeReaders.h"
@@ -29,7 +29,7 @@ Status readName(const toml::node &node, std::string &name) {
   return Status();
 }
 
-/// The places of a phase's keys, under the names that they have outside.
+/// Records the places of a phase's keys under the names that these keys have outside a phase.
 void notePlaces(Recipe &phase, const toml::table &table, const std::string &prefix, const std::string &base) {
   for (const auto &[key, value] : table) {
     const std::string name = prefix.empty() ? std::string(key.str()) : prefix + "." + std::string(key.str());
@@ -40,7 +40,7 @@ void notePlaces(Recipe &phase, const toml::table &table, const std::string &pref
   }
 }
 
-/// The tables of the recipe with those of the phase in their place.
+/// The recipe's tables, replaced by those of the phase.
 toml::table tablesOf(const toml::table &whole, const toml::table &phase) {
   toml::table result = whole;
   result.erase("phase");
@@ -58,7 +58,7 @@ toml::table tablesOf(const toml::table &whole, const toml::table &phase) {
   if (const toml::table *optimizer = phase["optimizer"].as_table()) {
     toml::table &into = own("optimizer");
     const std::string before = into["kind"].value_or(std::string("adamw"));
-    // The numbers of another kind mean something else: of these its groups alone are inherited.
+    // Numbers mean something else to another kind of optimizer: a phase with another kind inherits only groups.
     if (const auto kind = (*optimizer)["kind"].value<std::string>(); kind && *kind != before) {
       toml::table kept;
       for (const char *key : {"decay_exempt", "group", "layer_decay"})
@@ -171,7 +171,7 @@ Status finishPhases(Recipe &recipe, const toml::table &merged) {
   }
   if (!always)
     return error("{}phase: no phase runs at every step; let the most frequent one have every = 1", recipe.at("phase"));
-  // Evaluations compute the first phase's loss, and the others' where these are graph outputs.
+  // Evaluations compute the first phase's loss, and the losses of other phases that are graph outputs.
   Recipe &first = recipe.phases.front();
   std::vector<std::string> &metrics = first.evaluate.metrics;
   for (const Recipe &other : recipe.phases)

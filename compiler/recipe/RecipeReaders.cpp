@@ -49,7 +49,7 @@ namespace {
 constexpr size_t kMostFixedRank = 8;
 constexpr std::string_view kTensorFile = ".safetensors";
 
-/// Appends the numbers of nested lists; `depth` lists lie around `node`.
+/// Appends the numbers of nested lists; `depth` lists enclose `node`.
 Status readNested(const toml::node &node, size_t depth, FixedValue &out, bool &integral) {
   if (const toml::array *array = node.as_array()) {
     if (depth == kMostFixedRank)

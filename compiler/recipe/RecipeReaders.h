@@ -17,7 +17,7 @@ Status readString(const toml::node &node, std::string &out);
 Status readChoice(const toml::node &node, const std::vector<std::string> &words, std::string &out);
 Status readStrings(const toml::node &node, std::vector<std::string> &out);
 Status readIntegers(const toml::node &node, int64_t least, std::vector<int64_t> &out);
-/// A number, a truth value, nested lists of these, "FILE.safetensors:TENSOR", or { file, tensor }.
+/// A number, a boolean, nested lists of these, "FILE.safetensors:TENSOR", or { file, tensor }.
 Status readFixedValue(const toml::node &node, FixedValue &out);
 
 } // namespace tcc::recipe

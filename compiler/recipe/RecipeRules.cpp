@@ -8,7 +8,7 @@
 namespace tcc::recipe {
 
 
-/// True for a key of the file that a kind chosen by --set leaves without meaning: it goes with the kind it was written for.
+/// True for a key of the file whose kind was replaced by --set: the key then has no meaning and is dropped.
 static bool isOverridden(const Recipe &recipe, const std::string &key, const char *kindKey) {
   auto place = [&](const std::string &name) {
     auto found = recipe.where.find(name);
@@ -60,7 +60,7 @@ Status finishOptimizer(Recipe &recipe) {
     optimizer.nesterov = true;
   if (optimizer.nesterov && !kind->flags.count("nesterov"))
     return refuse("optimizer.nesterov");
-  // PyTorch's one_cycle sets the momentum, also of an optimizer that was made without.
+  // PyTorch's one_cycle also sets the momentum of an optimizer that was created without momentum.
   auto cycles = recipe.schedule.numbers.find("cycle_momentum");
   if (recipe.schedule.kind == "one_cycle" && (cycles == recipe.schedule.numbers.end() || cycles->second != 0)) {
     if (!kind->numbers.count("momentum") && !kind->numbers.count("beta1"))
@@ -92,7 +92,7 @@ struct Needs {
 
 Status finishLoss(Recipe &recipe) {
   LossSettings &loss = recipe.loss;
-  // --set loss.output replaces a loss that the file makes, and the other way round.
+  // --set loss.output replaces a built-in loss of the file, and vice versa.
   if (!loss.output.empty() && isOverridden(recipe, "loss.kind", "loss.output"))
     loss.kind.clear();
   if (!loss.kind.empty() && isOverridden(recipe, "loss.output", "loss.kind"))
@@ -154,7 +154,7 @@ Status finishLoss(Recipe &recipe) {
 }
 
 Status finishLossAndSchedule(Recipe &recipe) {
-  if (recipe.losses.empty()) // else each has its own
+  if (recipe.losses.empty()) // else finishLosses checked each of them
     if (Status status = finishLoss(recipe); !status.ok())
       return status;
   const ScheduleSettings &schedule = recipe.schedule;
@@ -222,7 +222,7 @@ static Status finishAdapter(const Recipe &recipe) {
 
 static bool isPowerOfTwo(int64_t number) { return number > 0 && (number & (number - 1)) == 0; }
 
-/// Of shards, whatever is computed from all of them.
+/// Refuses settings that compute a value from all shards of the state, in an order that depends on the number of ranks.
 static Status finishVirtualShards(const Recipe &recipe) {
   const ParallelSettings &parallel = recipe.parallel;
   const std::string at = recipe.at("train.virtual_ranks");
@@ -247,7 +247,7 @@ static Status finishVirtualShards(const Recipe &recipe) {
   return Status::success();
 }
 
-/// What would depend on the number of ranks is refused.
+/// Refuses settings whose results would depend on the number of ranks.
 static Status finishVirtualRanks(const Recipe &recipe) {
   const ParallelSettings &parallel = recipe.parallel;
   if (!parallel.virtualRanks) {
@@ -288,7 +288,7 @@ static Status finishVirtualRanks(const Recipe &recipe) {
   return Status::success();
 }
 
-/// The keys that say who holds what.
+/// Checks the keys that say how state is sharded.
 static Status finishShards(const Recipe &recipe) {
   const ParallelSettings &parallel = recipe.parallel;
   if (parallel.replicates() && parallel.shardWithinNode == 0)
@@ -364,7 +364,7 @@ Status finishTraining(const Recipe &recipe) {
     const MetricKind *metric = findMetricKind(name);
     if (!metric || metric->losses.empty() ||
         std::find(metric->losses.begin(), metric->losses.end(), recipe.loss.kind) != metric->losses.end())
-      continue; // another name is a graph output's
+      continue; // an unknown name is a graph output
     return error("{}evaluate.metrics: {} belongs to the losses {}, and {}", recipe.at("evaluate.metrics"), name,
                  fmt::join(metric->losses, ", "),
                  recipe.loss.kind.empty() ? "the loss is a graph output" : "loss.kind is " + recipe.loss.kind);

@@ -38,7 +38,7 @@ Expected<StageSettings> readStage(const toml::table &table) {
   return stage;
 }
 
-/// What stages do not go with.
+/// Refuses settings that cannot be combined with stages.
 Status checkOthers(const Recipe &recipe) {
   const std::string at = recipe.at("stage");
   auto refuse = [&](const std::string &key, const std::string &way) {

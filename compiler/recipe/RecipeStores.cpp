@@ -11,7 +11,7 @@ namespace {
 // Members of Recipe
 //===----------------------------------------------------------------------===//
 
-/// The member of type T gets the value, whose type was checked.
+/// Assigns the value, whose type was checked, to a member of type T.
 template <typename T> Status assign(T &member, const toml::node &node) {
   member = T(*node.value<T>());
   return Status();
@@ -78,14 +78,14 @@ Store scheduleNumber(std::string name) {
     return Status();
   };
 }
-/// The number is 1 where the value is this word.
+/// Stores 1 if the value is this word, else 0.
 Store scheduleWord(std::string name, std::string word) {
   return [=](Recipe &recipe, const toml::node &node) {
     recipe.schedule.numbers[name] = *node.value<std::string>() == word;
     return Status();
   };
 }
-/// As text: the runtime reads it.
+/// Stores the value as text, which the runtime reads.
 Store dataText(std::string name) {
   return [=](Recipe &recipe, const toml::node &node) {
     recipe.dataSettings[name] = plainText(node);
@@ -98,14 +98,14 @@ Status setDropout(Recipe &recipe, const toml::node &node) {
   return node.is_string() ? Status() : assign(recipe.model.dropout, node);
 }
 
-/// "all" is more than any state takes.
+/// Stores "all" as the largest number of bytes.
 Status setStagingBytes(Recipe &recipe, const toml::node &node) {
   recipe.checkpoint.stagingBytes = node.is_string() ? ~uint64_t(0) : uint64_t(*node.value<double>());
   return Status();
 }
 
 //===----------------------------------------------------------------------===//
-// Values of a form of their own
+// Values with formats of their own
 //===----------------------------------------------------------------------===//
 
 Status setLayerDecay(Recipe &recipe, const toml::node &node) {
@@ -387,7 +387,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
     stores.emplace(fmt::format("schedule.{}", name), scheduleNumber(name));
   for (const Key &key : allKeys())
     if (constexpr std::string_view kData = "data."; key.name.starts_with(kData))
-      stores.emplace(key.name, dataText(key.name.substr(kData.size()))); // but for those above
+      stores.emplace(key.name, dataText(key.name.substr(kData.size()))); // keeps the stores above
   return stores;
 }
 

@@ -1,7 +1,7 @@
 //===- RecipeStores.h - where a recipe's values go --------------*- C++ -*-===//
 //
-// The table of keys (support/recipe/Keys.h) says which values a key takes; here each key that compiling reads has the
-// member of Recipe that its value goes to.
+// The table of keys (support/recipe/Keys.h) says which values a key accepts; this file maps each key that the compiler
+// reads to its member of Recipe.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_RECIPE_RECIPESTORES_H
@@ -15,7 +15,7 @@
 
 namespace tcc::recipe {
 
-/// Stores a value that `check` accepted. Error: a value of type Other is not what it should be, without the place.
+/// Stores a value that `check` accepted. Error, without the place: a value of type Other is malformed.
 using Store = std::function<Status(Recipe &, const toml::node &)>;
 
 /// By key.
@@ -37,10 +37,11 @@ Status finishLosses(Recipe &recipe, const toml::table &merged);
 /// phase lacks or repeats, with its place.
 Status finishPhases(Recipe &recipe, const toml::table &merged);
 
-/// Reads [[stage]] of the merged tables. Error: what a stage lacks, stages out of order, what does not go with them.
+/// Reads [[stage]] of the merged tables. Error: what a stage lacks, stages out of order, incompatible settings.
 Status finishStages(Recipe &recipe, const toml::table &merged);
 
-/// Error: keys of train.ema without its decay, of evaluate.stop without its patience; a metric of other losses.
+/// Checks settings of training. Error: keys of train.ema without decay, of evaluate.stop without patience; a metric of
+/// other losses.
 Status finishTraining(const Recipe &recipe);
 
 } // namespace tcc::recipe

@@ -1,6 +1,6 @@
 //===- CodeModel.h - the processor that kernels are generated for -*- C++ -*-===//
 //
-// What a target tells the code generator, which knows no level's name.
+// The target's description for the code generator, which knows no names of levels.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_TARGET_CODEMODEL_H
@@ -11,31 +11,31 @@
 
 namespace tcc::target {
 
-/// What the lanes of a kernel are.
+/// How a kernel's lanes are executed.
 enum class Lanes {
   Vector, ///< elements of vectors, in functions for a range of tiles
   Warps,  ///< the threads of a warp, in kernels of a GPU: code for one thread, scalars
 };
 
-/// Bytes that a thread of a GPU accesses at a time at most; operands of its kernels begin at multiples of it.
+/// Largest access of a GPU thread in bytes; operands of GPU kernels are aligned to it.
 inline constexpr int64_t kAccessBytes = 16;
 
-/// Grids of kernels for warps. They decide speed and scratch; those of rows are part of a reduction's tree.
+/// Grids of kernels for warps. They affect speed and scratch; the members about rows also define a reduction's tree.
 struct GridModel {
   int64_t blockThreads = 128, mostBlocks = 2048;
-  int64_t rowThreads = 512;      ///< at most, of a block that reduces a row together, or columns
-  int64_t residentThreads = 1024; ///< at least, of a multiprocessor, where more than `blockThreads` share a block
-  int64_t rowThreadElements = 8; ///< at least, of a row or column that a block's thread adds up
-  int64_t busyWarps = 1024;      ///< more of them sum up columns no faster
-  int64_t cachedElements = 8 << 20; ///< of rows that are walked at a time, and several times each
-  int64_t loopBlockThreads = 32; ///< where a thread takes a tile: loops that an op writes itself
-  int64_t scratchThreads = 1024; ///< at most, where each has scratch
+  int64_t rowThreads = 512;      ///< most threads of a block that reduces a row, or columns, together
+  int64_t residentThreads = 1024; ///< least per multiprocessor if a block has more than `blockThreads`
+  int64_t rowThreadElements = 8; ///< least elements of a row or column that each thread adds up
+  int64_t busyWarps = 1024;      ///< more warps do not make column sums faster
+  int64_t cachedElements = 8 << 20; ///< most elements of concurrently processed rows that stay in cache between passes
+  int64_t loopBlockThreads = 32; ///< threads of a block whose threads take a tile each: loops that an op emits itself
+  int64_t scratchThreads = 1024; ///< most threads of a grid whose threads have scratch
 };
 
 struct CodeModel {
   std::string processor;        ///< LLVM's name of it: "x86-64-v4"
   std::string features;         ///< LLVM's, beside the processor's own: "-prefer-256-bit"
-  int64_t vectorLanes = 0;      ///< of every kernel's vectors or warps, whatever their elements: the tree of a reduction
+  int64_t vectorLanes = 0;      ///< of all kernels' vectors or warps, for all element types: defines reduction trees
   bool multipliesPairs = false; ///< pairs of bf16 are multiplied and added in one instruction
   Lanes lanes = Lanes::Vector;
   std::string triple = "x86_64-unknown-linux-gnu"; ///< LLVM's
@@ -43,9 +43,9 @@ struct CodeModel {
   GridModel grid = {};
 
   bool warps() const { return lanes == Lanes::Warps; }
-  /// Threads that reduce one of so many rows together: a warp, or as many as keep a card busy while each has some of the
-  /// row's elements to add; more where the rows that are walked at a time would not stay in the card's cache from one
-  /// walk to the next. Without warps, the lanes of a vector.
+  /// Threads that reduce one of `rows` rows together: a warp, or as many as keep a card busy while each still has
+  /// enough elements to add; more if concurrently processed rows would not stay in the card's cache from one pass to
+  /// the next. Without warps, the lanes of a vector.
   int64_t threadsOfRow(int64_t rows, int64_t elements) const {
     const int64_t resident = grid.blockThreads * grid.mostBlocks;
     int64_t threads = vectorLanes;
@@ -57,7 +57,7 @@ struct CodeModel {
   /// Warps of the largest grid.
   int64_t residentWarps() const { return grid.blockThreads * grid.mostBlocks / vectorLanes; }
   /// Warps that share the rows of the same columns, a power of two that divides the number of rows: one, or as many as
-  /// keep a card busy while each has some rows to add.
+  /// keep a card busy while each still has enough rows to add.
   int64_t warpsOfColumns(int64_t warps, int64_t rows) const {
     int64_t shares = 1;
     while (2 * shares * vectorLanes <= grid.rowThreads && 2 * shares * warps <= grid.busyWarps &&
@@ -65,10 +65,10 @@ struct CodeModel {
       shares *= 2;
     return shares;
   }
-  /// Elements of the vectors in loops that an op writes itself, which one thread runs.
+  /// Vector length in loops that an op emits itself and one thread runs.
   int64_t threadLanes() const { return warps() ? 4 : vectorLanes; }
 
-  /// All of it, for caches of generated code.
+  /// All members as text: part of the key of cached code.
   std::string key() const {
     return triple + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
            (warps() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) + "/" +

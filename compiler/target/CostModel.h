@@ -1,7 +1,7 @@
-//===- CostModel.h - rates that plans are weighed by ------------*- C++ -*-===//
+//===- CostModel.h - nominal rates for scheduling decisions -----*- C++ -*-===//
 //
-// Not what a machine reaches, but fixed numbers that recomputation, order and overlap are decided with: the same on
-// every host.
+// Fixed rates by which recomputation, order and overlap are decided. They are not measured on the host, so that plans
+// are the same on every host.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_TARGET_COSTMODEL_H
@@ -9,14 +9,14 @@
 
 namespace tcc::target {
 
-/// Rates of the nominal machine that recomputation and order are weighed by. They depend on no host.
+/// Rates of a nominal machine.
 struct CostModel {
   double callFlopsPerNs = 150;  ///< of calls
   double kernelFlopsPerNs = 60; ///< of generated kernels
   double bytesPerNs = 32;       ///< read and written by kernels and calls; caches serve part of it
   double stateBytesPerNs = 16;  ///< read and written by updates; all of it comes from memory
   double launchNs = 2000;       ///< of an instruction
-  double recomputeTime = 0.015; ///< share of a step's time that a plan without a budget gives for less memory
+  double recomputeTime = 0.015; ///< share of a step's time that a plan without a budget may spend on recomputation
 };
 
 } // namespace tcc::target

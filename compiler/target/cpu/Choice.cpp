@@ -9,7 +9,8 @@ namespace tcc::target::cpu {
 namespace {
 using Call = plan::MatmulCall;
 
-/// Implementation and tiles. With AVX2 alone the library's products allocate megabytes at each call: none is made there.
+/// Chooses implementation and tiles. Without AVX-512 the library's products allocate megabytes at each call, so
+/// products there use panels.
 Status decide(Call &call, const runtime::MatmulShape &s, runtime::CpuLevel level, const CpuModel &model) {
   bool hasPanels = runtime::hasPanels(level, call.dtype());
   bool panels = hasPanels && (level == runtime::CpuLevel::V3 || suitsPanels(s, model));

@@ -1,8 +1,8 @@
 //===- ConvolutionChoice.cpp - how a convolution is cut into tiles -------===//
 //
-// A tile should hold enough results for one pass over the weights to pay, its strip of the source should stay in the
-// second cache, and there should be tiles for many workers. Of the forms that compute a convolution the one of fewest
-// cycles is taken. The constants decide speed, never results between machines of one plan.
+// A tile should have enough results to amortise one pass over the weights, its strip of the source should stay in the
+// second-level cache, and there should be tiles for many workers. Of the forms that compute a convolution the one with
+// the fewest estimated cycles is chosen. The constants affect speed, never a plan's results on different machines.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/Choice.h"
@@ -20,10 +20,10 @@ using Kind = plan::ConvolutionCall;
 namespace {
 int64_t ceilDiv(int64_t a, int64_t b) { return ConvolutionDesign::ceilDiv(a, b); }
 
-/// In as few parts as `most` allows, as equal as can be: the size of one.
+/// The size of one part if `whole` is cut into as few, as equal parts of at most `most` as possible.
 int64_t evenPart(int64_t whole, int64_t most) { return ceilDiv(whole, ceilDiv(whole, std::clamp<int64_t>(most, 1, whole))); }
 
-/// Columns of a tile: whole vectors, or all.
+/// Columns of a tile: whole vectors, or all columns.
 int64_t columnsOf(int64_t columns, int64_t parts, int64_t least) {
   parts = std::max<int64_t>(1, std::min(parts, columns / least));
   return std::min(columns, ceilDiv(ceilDiv(columns, parts), kVector) * kVector);
@@ -42,7 +42,7 @@ struct Problem {
   /// Taps are shared out among the phases.
   int64_t phases() const { return static_cast<int64_t>(design.phases.size()); }
   int64_t stripBytes(int64_t samples, int64_t lines) const {
-    if (design.byPlanes()) // the design has a sample a tile, with all its lines
+    if (design.byPlanes()) // the design here has one sample per tile, with all its lines
       return (design.planes.words * design.planes.pitch + design.resultChannels * design.planes.pixels) *
              design.planes.wordBytes * samples * lines / design.lines;
     auto cut = static_cast<size_t>(design.cut);
@@ -51,7 +51,7 @@ struct Problem {
   }
 };
 
-/// Cycles of one thread in a form, by the widths of its registers and by what it copies.
+/// Estimates one thread's cycles in a form from the fill of its registers and the elements that it copies.
 class FormCycles {
 public:
   FormCycles(const ConvolutionDesign &design, const ConvolutionModel &model)
@@ -59,7 +59,7 @@ public:
         sourceElements(static_cast<double>(d.samples * d.groups * d.sourceChannels) * area(d.source)),
         resultElements(pixels * static_cast<double>(d.resultChannels)) {}
 
-  /// Nothing where the form does not compute it.
+  /// Nothing if the form cannot compute this convolution.
   std::optional<double> of(Kind::Form form, bool channelsLast) const {
     bool toWeights = d.kind == Kind::WEIGHT_GRADIENT;
     if (form == Kind::CHANNELS)
@@ -77,7 +77,7 @@ public:
 private:
   static double area(const runtime::Sizes &sizes) { return static_cast<double>(sizes[0] * sizes[1] * sizes[2]); }
 
-  /// Registers that `count` lanes fill, in products of up to three: cycles of 8 rows of each, one broadcast a row.
+  /// Cycles of 8 rows of a product of `count` lanes, in blocks of up to three registers, with one broadcast per row.
   static double eightRows(int64_t count) {
     double cycles = 0;
     for (int64_t vectors = ceilDiv(count, kVector), parts = ceilDiv(vectors, 3), part = 0; part < parts; ++part) {
@@ -86,12 +86,12 @@ private:
     }
     return cycles;
   }
-  /// Words of K of a result.
+  /// Words of K that one result sums over.
   double words() const {
     return static_cast<double>(d.tapCount * d.sourceChannels) / static_cast<double>(d.phases.size()) /
            static_cast<double>(runtime::packed::elementsOfWord(d.elements));
   }
-  /// Pixels of planes, those between lines among them.
+  /// Pixels of planes, including the padding between lines.
   double planePixels() const {
     double all = static_cast<double>(d.samples * d.groups);
     for (size_t axis = 0; axis < runtime::kAxes; ++axis)
@@ -108,7 +108,7 @@ private:
            (channelsLast ? 0 : m.turnedCycles * (sourceElements + resultElements));
   }
   double byPlanes(bool channelsLast) const {
-    double cycles = 0; // of a register of pixels and a word
+    double cycles = 0; // per register of pixels and word of K
     for (int64_t parts = ceilDiv(d.resultChannels, 8), part = 0; part < parts; ++part) {
       auto some = static_cast<double>(d.resultChannels * (part + 1) / parts - d.resultChannels * part / parts),
            vectors = some <= 4 ? 6.0 : 3.0;
@@ -156,9 +156,9 @@ std::pair<Kind::Form, double> bestForm(const FormCycles &cycles, bool channelsLa
 
 void cutCorrelation(Kind &call, const Problem &p) {
   const ConvolutionDesign &d = p.design;
-  const bool copies = !d.inPlace || d.byPlanes(); // a strip, or sums by channel
+  const bool copies = !d.inPlace || d.byPlanes(); // has a strip of the source, or sums by channel
   int64_t all = d.groupTiles() * d.samples * d.lines, perLine = std::max<int64_t>(1, p.pixels() / d.lines);
-  // Lines of a tile: arithmetic worth waking a worker for, results enough for one pass over the weights.
+  // Lines of a tile: enough arithmetic to be worth waking a worker, enough results to amortise a pass over the weights.
   double flopsPerLine = p.flops() / static_cast<double>(std::max<int64_t>(all, 1));
   double flops = std::clamp(p.flops() / p.model.tiles, p.model.tileFlops, p.model.mostTileFlops);
   auto lines = static_cast<int64_t>(flops / std::max(flopsPerLine, 1.0)) + 1;
@@ -184,7 +184,7 @@ void cutWeightGradient(Kind &call, const Problem &p) {
   const ConvolutionDesign &d = p.design;
   auto wanted = std::max<int64_t>(1, std::min(p.model.tiles, static_cast<int64_t>(p.flops() / p.model.tileFlops)));
   int64_t bytes = runtime::product(call.w_dims(), 0) * 4, groups = d.groupTiles();
-  // Chunks of the batch while their partial sums take little memory, then columns, then some more chunks.
+  // Cut the batch while partial sums take little memory, then columns, then the batch a little more.
   int64_t summed = std::min(wanted, p.model.chunks); // tiles that may be chunks, each with partial sums
   int64_t most = std::clamp<int64_t>(d.samples * p.pixels() / p.model.gradientPixels, 1, d.samples); // chunks
   auto chunks = std::min({ceilDiv(summed, groups), most, std::max<int64_t>(1, p.model.partialBytes / bytes)});

@@ -1,8 +1,8 @@
-//===- CpuModel.h - what a core does in a nanosecond ------------*- C++ -*-===//
+//===- CpuModel.h - tuning constants of the CPU target ----------*- C++ -*-===//
 //
-// Every tuning constant of the CPU's choices: tiles, implementations, layouts. They decide speed, never what a plan
-// computes: a change makes new plans, and leaves old ones as they are. Rates are those of one core of Zen 4 at 4.9 GHz
-// with the other core busy, unless said otherwise; `test/bench/performance.py` shows what a change does to whole steps.
+// Every tuning constant of the CPU's choices: tiles, implementations, layouts. They affect speed, never the values that
+// a plan computes; a change affects new plans only. Rates are those of one core of Zen 4 at 4.9 GHz with the other core
+// busy, unless stated otherwise; `test/bench/performance.py` measures the effect of a change on whole steps.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_TARGET_CPU_CPUMODEL_H
@@ -14,8 +14,8 @@
 
 namespace tcc::target::cpu {
 
-/// How products are cut. Results above `partialElements` have tiles enough without partial sums, unless K is so long that A and B are `partialShare` times
-/// larger.
+/// How products are cut. Results above `partialElements` have enough tiles without partial sums, unless K is so long
+/// that A and B are `partialShare` times larger.
 struct SplitModel {
   int64_t partialElements = 1 << 16;
   int64_t partialShare = 32;
@@ -29,52 +29,52 @@ struct LibraryModel {
   double narrowFlopsPerNs = 228.0;  ///< bf16 products
   double copyNsPerByte = 0.07;      ///< read strided, write dense, mostly from the second and third cache
   double transposeNsPerByte = 0.05; ///< inside the library
-  double interleaveNsPerByte = 0.022; ///< inside the library: bf16 wants pairs of rows of B side by side
+  double interleaveNsPerByte = 0.022; ///< inside the library: bf16 needs pairs of rows of B interleaved
   double callNs = 700.0;
   double streamNsPerByte = 0.08; ///< from memory, where an operand is larger than the last cache
-  double fetchNsPerByte = 0.02;  ///< from the last cache, where a part does not stay in the worker's own
+  double fetchNsPerByte = 0.02;  ///< from the last cache, if a part does not stay in the worker's own
   int64_t cacheBytes = 1 << 20;
   int64_t copyBytes = 3 << 19; ///< copies of a worker: planned memory, so kept small
-  int64_t hiddenRows = 96;     ///< from so many rows on, arithmetic hides that B comes from the last cache
-  int64_t thinRows = 32; ///< so few rows of A wait for B: a chunk of K is a dense part of B, its columns a copy
+  int64_t hiddenRows = 96;     ///< from this many rows on, arithmetic hides reading B from the last cache
+  int64_t thinRows = 32; ///< so few rows wait for B: cut K (chunks of B are dense) rather than columns (copied)
 };
 
 /// Products on packed panels; times in cycles.
 struct PanelModel {
-  double stepLatency = 5.0;  ///< of one multiply-add, which a panel of few sums waits for
-  double panelCycles = 40.0; ///< of a pair of panels, beside its sums
+  double stepLatency = 5.0;  ///< of one multiply-add: bounds panels with few sums
+  double panelCycles = 40.0; ///< overhead of a pair of panels, without its sums
   double sumCycles = 2.5;    ///< to store a vector of sums, and to load it again for each later block of K
-  double packColumns = 10.0; ///< a vector of words of B, which goes to the second cache
-  double copyAhead = 2.0;    ///< the same while products are made
-  double packRows = 4.0;     ///< a word of a panel of A
+  double packColumns = 10.0; ///< to pack a vector of words of B, into the second-level cache
+  double copyAhead = 2.0;    ///< the same, overlapped with products
+  double packRows = 4.0;     ///< to pack a word of a panel of A
   double tileCycles = 600.0;
-  double fetchPerByte = 0.12;  ///< packing waits for what no cache of the core holds
-  double streamPerByte = 0.3;  ///< nor the last cache
-  int64_t blockWords = 384;         ///< of K at most
-  int64_t blockWordsInPlace = 1024; ///< where rows of A are not copied
-  int64_t panelBytes = 640 << 10;   ///< of A, in the second cache
+  double fetchPerByte = 0.12;  ///< packing an operand that is in no cache of the core
+  double streamPerByte = 0.3;  ///< packing an operand that is not in the last cache either
+  int64_t blockWords = 384;         ///< most words of a block of K
+  int64_t blockWordsInPlace = 1024; ///< the same if rows of A are not copied
+  int64_t panelBytes = 640 << 10;   ///< of A, in the second-level cache
   int64_t slotBytes = 3 << 19;      ///< of a worker: planned memory, so kept small
-  double scratchSlack = 1.02; ///< what a product may lose for less scratch where that lowers the peak of memory
-  double slack = 1.02; ///< few workers may lose so much for tiles that keep many busy
-  // Where the library is slower.
+  double scratchSlack = 1.02; ///< largest slowdown of a product for less scratch, if that lowers the peak of memory
+  double slack = 1.02; ///< largest slowdown on few workers for tiles that keep many busy
+  // Shapes for which the library is slower (suitsPanels).
   int64_t fewRows = 48, wideRow = 2048, narrowRow = 512, shortSum = 256, sum = 512;
   int64_t pairsSum = 768, pairsLongSum = 1024, pairsWideRow = 769; ///< bf16
 };
 
 /// Products of few rows.
 struct FewRowsModel {
-  // Where the library, or packed panels, are as fast.
+  // Limits above which the library, or packed panels, are as fast (suitsFewRows).
   int64_t mostPairRows = 47, mostRowsOfLongSums = 32, shortSum = 1024;
   double flopsPerNs = 100.0, narrowFlopsPerNs = 180.0, bytesPerNs = 25.0;
-  double tileNs = 1000.0; ///< a tile that is worth handing to a worker
+  double tileNs = 1000.0; ///< least time of a tile that is worth handing to a worker
   int64_t mostTiles = 64;
-  int64_t unit = 32;    ///< columns of a tile are a multiple of that,
-  int64_t fewTiles = 8; ///< and of more beside few rows, where so many tiles remain: rows of B in long pieces
+  int64_t unit = 32;    ///< columns of a tile are a multiple of this;
+  int64_t fewTiles = 8; ///< with few rows of more, if this many tiles remain: longer pieces of rows of B
 };
 
-/// Products whose rows go to a kernel. Of a tile: rows of C in scratch, and panels of A beside them. Where all of B
-/// stays in the second cache, C stays in the first: with a short K the kernel has its rows back before they were ever
-/// far. Else a tile has more rows, or panels of B would come from afar for too few.
+/// Products whose rows go to a kernel. Sizes of a tile: rows of C in scratch, and panels of A. If all of B stays in the
+/// second-level cache, rows of C are few enough for the first-level cache, where the kernel finds them. Else a tile has
+/// more rows, to amortise reading the panels of B.
 struct RowsModel {
   int64_t rowsBytes = 384 << 10, panelBytes = 256 << 10;
   int64_t nearRowsBytes = 32 << 10, nearBytes = 256 << 10;
@@ -83,12 +83,12 @@ struct RowsModel {
 
 /// Convolutions.
 struct ConvolutionModel {
-  int64_t tiles = 64;                          ///< wanted; fewer if each would be under tileFlops
+  int64_t tiles = 64;                          ///< wanted number; fewer if each would be under tileFlops
   int64_t chunks = 16;                         ///< of the batch, at most: the weights' gradient; each has partial sums
   double tileFlops = 3e5, mostTileFlops = 5e7; ///< of a tile
   int64_t tilePixels = 96;      ///< of a tile, at least: they share one pass over the weights
   int64_t stripBytes = 512 << 10; ///< of a tile, at most: stays in the second-level cache
-  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile, at least; the second: if there are fewTiles
+  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile, at least; the second: given fewTiles tiles
   int64_t fewTiles = 4;
   int64_t blockWords = 384, gradientBlockWords = 384;    ///< of K
   int64_t partialBytes = 3 << 19; ///< of all chunks' partial sums, at most; up to four chunks may exceed it

@@ -1,7 +1,7 @@
 //===- FewRowsChoice.cpp - tiles of products of few rows -----------------===//
 //
-// Such a product takes the time that reading its second matrix takes. A tile is some columns, in pieces of B that are
-// long enough to stream.
+// Such a product is bound by reading its second matrix. A tile is a range of columns, wide enough that the pieces of
+// rows of B stream.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/Choice.h"
@@ -36,8 +36,8 @@ bool suitsFewRows(const MatmulShape &s, const CpuModel &model) {
   const FewRowsModel &c = model.fewRows;
   if (s.transA || s.batch > 1)
     return false;
-  // What is widened or rounded is so again for each 8 rows: panels do it once. (One rule for a rounded operand and its
-  // rounded copy, whose bits are the same.)
+  // This kernel widens or rounds operands again for each 8 rows; panels do it once. (The same rule holds for an operand
+  // that is rounded and for its rounded copy, so that both give the same bits.)
   if (s.elementBytes == 2 || s.widened)
     return s.m <= c.mostPairRows;
   return s.m <= (s.transB && s.k > c.shortSum ? c.mostRowsOfLongSums : runtime::kMostFewRows);

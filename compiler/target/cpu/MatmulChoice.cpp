@@ -1,9 +1,9 @@
 //===- MatmulChoice.cpp - tiles of products that the library computes ----===//
 //
-// A small model of what a tiling costs: arithmetic at the rate of one core, copies of operands that are not dense, the
-// library's own transposition, a fixed cost per call, and idle workers where tiles do not divide evenly among few or
-// many workers. The cheapest of a list of candidates is taken, the first of equals. The constants are measured on one
-// core of Zen 4; they decide speed, never results between machines of one plan.
+// A small cost model of a tiling: arithmetic at the rate of one core, copies of operands that are not dense, the
+// library's own transposition, a fixed cost per call, and idle workers if tiles do not divide evenly among few or
+// many workers. Takes the cheapest of a list of candidates, the first of equals. The constants are measured on one
+// core of Zen 4; they affect speed, never a plan's results on different machines.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/Choice.h"
@@ -27,7 +27,7 @@ std::vector<int64_t> candidates(int64_t size, std::initializer_list<int64_t> wid
   return result;
 }
 
-/// What a worker needs for copies.
+/// Bytes that a worker needs for copies.
 int64_t copiedBytes(const MatmulShape &s, const MatmulTiling &t) {
   return t.tileBatch * (((t.packA(s) ? t.tileM * t.blockK : 0) + (t.packB(s) ? t.tileN * t.blockK : 0)) *
                             static_cast<int64_t>(s.elementBytes) +
@@ -50,12 +50,12 @@ double cost(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model) 
   else if (working > c.cacheBytes + c.cacheBytes / 4)
     time *= 1.04;
   if (!s.transB && !t.packB(s) && s.n >= 1024)
-    time *= 1.02; // columns of a wide matrix in place: every row is another page
+    time *= 1.02; // columns of a wide matrix in place: each row is in another page
   auto streamed = [&](int64_t columns) {
     return columns * s.k * static_cast<int64_t>(s.elementBytes) > model.split.lastCacheBytes;
   };
   time += ((streamed(s.m) ? m * k : 0) + (streamed(s.n) ? n * k : 0)) * size * c.streamNsPerByte;
-  // Tiles of one column panel follow each other: its part of B is read again by each, unless it stays in the cache.
+  // Consecutive tiles share a column panel: each reads the panel's part of B again, unless it stays in the cache.
   if (s.batch == 1 && t.tileM < s.m && t.tileM < c.hiddenRows &&
       t.tileN * t.chunkK * static_cast<int64_t>(s.elementBytes) > c.cacheBytes)
     time += n * k * size * c.fetchNsPerByte;
@@ -112,7 +112,7 @@ runtime::MatmulTiling chooseLibraryTiling(const MatmulShape &s, const CpuModel &
           if (copiedBytes(s, t) > c.copyBytes)
             continue;
           double value = cost(s, t, model);
-          // Partial sums are written and read again.
+          // Cost of writing partial sums and reading them again.
           if (int64_t chunks = t.chunks(s); chunks > 1)
             value += 3000.0 + static_cast<double>(chunks * s.m * s.n * s.batch) * 4 * 2 * 0.05;
           if (best.tileM == 0 || value < bestCost) {

@@ -1,7 +1,7 @@
 //===- PanelChoice.cpp - tiles of products on packed panels --------------===//
 //
 // As MatmulChoice.cpp does, estimates the cycles of each candidate tiling on one core of Zen 4 and takes the cheapest,
-// the first of equals. The constants decide speed, never results between machines of one plan.
+// the first of equals. The constants affect speed, never a plan's results on different machines.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/Choice.h"
@@ -17,12 +17,12 @@ using runtime::MatmulShape, runtime::MatmulTiling;
 using runtime::packed::kRows, runtime::packed::kVector, runtime::packed::kVectors;
 namespace packed = runtime::packed;
 
-/// Finds the cheapest tiling for few workers; among those that cost little more (PanelModel::slack) and sum in the same order, the
-/// one that is fastest on many workers. (The library's tiles are not chosen so: smaller ones cost it up to a sixth.)
+/// Finds the cheapest tiling for few workers; among those that cost little more (PanelModel::slack) and sum in the same
+/// order, the one that is fastest on many workers. (Not for the library's tiles: smaller ones cost it up to a sixth.)
 class CheapestTiling {
 public:
   explicit CheapestTiling(double slack) : slack(slack) {}
-  /// `time`: of all tiles on one worker; `after`: of the sums of partial results. The unit is the caller's.
+  /// `time`: of all tiles on one worker; `after`: of adding partial results. In any unit.
   void consider(const runtime::MatmulTiling &tiling, int64_t tiles, double time, double after) {
     double many = 0;
     for (int64_t workers : {16, 32, 64, 128})
@@ -94,7 +94,7 @@ double tileCost(const MatmulShape &s, const MatmulTiling &t, const CpuModel &mod
       rowPanels * columnPanels * (words * step + stored) + waiting(s.m, static_cast<double>(t.tileM), s.elementBytes);
   if (!rowsInPlace(s))
     cycles += words * rowPanels * model.panels.packRows;
-  // The first panel of B waits, others of words that need no shuffling are copied on the way.
+  // Packing the first panel of B stalls; further panels are copied during products, if their words need no shuffling.
   double waited = s.transB || pairs(s) ? vectors : width;
   cycles += words * (waited * model.panels.packColumns + (vectors - waited) * model.panels.copyAhead) +
             waiting(s.n, waited * kVector, s.roundsB ? 4 : s.elementBytes);
@@ -108,12 +108,12 @@ void consider(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model
   double tiles =
       0.5 * (static_cast<double>(s.m * s.n) / static_cast<double>(t.tileM * t.tileN) + static_cast<double>(whole));
   double k = static_cast<double>(s.k) / static_cast<double>(t.chunkK);
-  // Partial sums are written and read again.
+  // Cost of writing partial sums and reading them again.
   double partial = t.chunks(s) > 1 ? 8000 + 0.4 * static_cast<double>(t.chunks(s) * s.m * s.n) * 2 : 0;
   cheapest.consider(t, count, tileCost(s, t, model) * tiles * k, partial);
 }
 
-/// The blocks of K that fill the caches, of equal size.
+/// The size of equal blocks of K that fill the caches.
 int64_t blockOf(const MatmulShape &s, int64_t chunkK, const CpuModel &model) {
   int64_t most = (rowsInPlace(s) ? model.panels.blockWordsInPlace : model.panels.blockWords) * (pairs(s) ? 2 : 1);
   return std::min(chunkK, roundUp(ceilDiv(chunkK, ceilDiv(chunkK, most)), 16));
@@ -121,7 +121,7 @@ int64_t blockOf(const MatmulShape &s, int64_t chunkK, const CpuModel &model) {
 
 bool fits(const MatmulShape &s, const MatmulTiling &t, const CpuModel &model) {
   int64_t words = pairs(s) ? ceilDiv(t.blockK, 2) : t.blockK, panels = rowsInPlace(s) ? 0 : t.tileM * words * 4;
-  int64_t sums = t.blockK < t.chunkK ? t.tileM * t.tileN * 4 : 0; // at most: C itself may hold them
+  int64_t sums = t.blockK < t.chunkK ? t.tileM * t.tileN * 4 : 0; // an upper bound: C itself may hold them
   return panels <= model.panels.panelBytes && panels + sums <= model.panels.slotBytes;
 }
 
@@ -172,12 +172,12 @@ std::vector<MatmulTiling> panelTilingsLike(const MatmulShape &s, const MatmulTil
 }
 
 bool suitsPanels(const MatmulShape &s, const CpuModel &model) {
-  // Measured on Zen 4, two cores, operands in memory. The library is as fast or faster where it is called once for a
-  // tile that needs no copies, where C is so narrow that packing has few products to hide behind, and where B has to
-  // be transposed, which nothing hides.
+  // Measured on Zen 4, two cores, operands in memory. The library is as fast or faster if it is called once for a tile
+  // that needs no copies, if C is so narrow that few products hide the packing, or if B has to be transposed, which
+  // nothing hides.
   if (s.m < model.panels.fewRows || s.batch > 1)
     return false;
-  // The library gets copies that are widened.
+  // The library would need widened copies.
   if (s.widened)
     return true;
   // The library interleaves bf16 anew for each tile.

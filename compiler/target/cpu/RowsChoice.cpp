@@ -1,7 +1,7 @@
 //===- RowsChoice.cpp - tiles of products whose rows go to a kernel ------===//
 //
-// A sum runs through K as it does in a product by itself, in the same blocks: the bits are the same. So the product by
-// itself decides the blocks, and which products qualify.
+// Sums run through K in the same blocks as in a plain product, so that the bits are the same. The plain product's
+// tiling therefore decides the blocks, and which products qualify.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/Choice.h"
@@ -21,7 +21,7 @@ std::optional<MatmulTiling> chooseRowsTiling(const MatmulShape &shape, const Mat
   bool sameSums = plain.chunks(shape) == 1 && (packed || plain.blockK == shape.k);
   if (shape.batch != 1 || shape.narrowC || !sameSums)
     return std::nullopt;
-  // What all share is there in place of C, which is not.
+  // The shared panels must not take more memory than C, which is not stored.
   uint64_t sharedBytes = runtime::RowwiseDesign(shape, 1, blockK).sharedBytes;
   if (sharedBytes > static_cast<uint64_t>(shape.m * shape.n) * 4 || shape.m < packed::kRows)
     return std::nullopt;

@@ -1,13 +1,13 @@
 //===- AttentionCalls.cpp - attention on cuDNN ----------------------------===//
 //
-// cuDNN's engines fuse a graph of two products and a softmax, or of the five products of its gradient. Which sizes they
-// take follows from NVIDIA's support matrix (cuDNN 9, "Supported Graph Patterns", scaled dot product attention) and
-// from the library's answers for cards that are not there (docs/measurements/cudnn-engines.md).
+// cuDNN's engines fuse a graph of two products and a softmax, or of the five products of its gradient. The sizes that
+// they support follow from NVIDIA's support matrix (cuDNN 9, "Supported Graph Patterns", scaled dot product attention)
+// and from the library's answers for cards that are not installed (docs/measurements/cudnn-engines.md).
 //
-// Gradients of queries are sums over keys, which engines of one kernel make by atomic additions, in no fixed order,
-// though no numerical note says so. The deterministic form has the gradients of scores in the workspace, rounded to 16
-// bits, and multiplies them by a second kernel: memory grows with the square of the sequence. A bias's gradient is
-// computed by this form alone, and takes no more workspace.
+// Gradients of queries are sums over keys. Engines with one kernel add them atomically, in no fixed order, though no
+// numerical note says so. The deterministic form stores the gradients of scores in the workspace, rounded to 16 bits,
+// and multiplies them in a second kernel: memory grows with the square of the sequence. Only this form computes a
+// bias's gradient, which needs no further workspace.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cuda/AttentionCalls.h"
@@ -24,11 +24,11 @@ namespace tcc::target::cuda {
 
 namespace {
 constexpr int64_t kMostHeadFeatures = 128;
-/// Blocks of queries and keys that the workspace has room for.
+/// Queries and keys are padded to blocks of these sizes in the workspace.
 constexpr int64_t kWorkspaceQueries = 64, kWorkspaceKeys = 128;
-/// Gradients with a bias that Hopper's engines make NaN, as users report (github.com/pytorch/pytorch/issues/196678): of
-/// the last block of keys half is there, the other half has a score of 0, and e^(0 − logsumexp) overflows for a row
-/// whose logsumexp is below −88.
+/// Keys beyond whole blocks for which Hopper's engines give NaN gradients with a bias, as users report
+/// (github.com/pytorch/pytorch/issues/196678): the missing half of the last block of keys has a score of 0, and
+/// e^(0 − logsumexp) overflows for a row whose logsumexp is below −88.
 constexpr int64_t kBadKeysBeyondBlocks = 64;
 
 uint64_t upTo(int64_t size, int64_t step) { return uint64_t((size + step - 1) / step * step); }
@@ -39,7 +39,7 @@ uint64_t attentionWorkspace(const plan::AttentionCall &call, const CudaModel &mo
     return bytes;
   const uint64_t width = plan::dtypeBytes(call.dtype()), heads = uint64_t(call.batch() * call.heads());
   bytes += heads * upTo(call.queries(), kWorkspaceQueries) * upTo(call.keys(), kWorkspaceKeys) * width;
-  if (call.heads() != call.key_heads()) // gradients of keys and values for each head, before they are added
+  if (call.heads() != call.key_heads()) // gradients of keys and values of each query head, before they are added
     bytes += heads * upTo(call.keys(), kWorkspaceKeys) * uint64_t(call.depth() + call.width()) * width;
   return bytes + plan::attentionRowBytes(call);
 }
@@ -57,7 +57,7 @@ bool callCudnnAttention(Call &request, const Architecture &architecture, const C
   const bool biased = call.bias_batch() > 0;
   if (gradient && biased && call.keys() % kWorkspaceKeys == kBadKeysBeyondBlocks)
     return false;
-  // One query is a form of its own, for generation.
+  // A single query has engines of its own, made for generation.
   if (call.queries() < 2 || call.keys() < 2)
     return false;
   const double scores = double(call.batch()) * double(call.heads()) * double(call.queries()) * double(call.keys());

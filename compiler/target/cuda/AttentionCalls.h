@@ -7,12 +7,11 @@
 
 namespace tcc::target::cuda {
 
-/// Makes a request for attention or its gradient the complete call of cuDNN. False: the library has no engine for its
-/// types or sizes on the architecture that gives the same bits in each run, or takes too much workspace; a kernel is
-/// generated.
+/// Completes a request for attention or its gradient as a call of cuDNN. False: for its types and sizes the library has
+/// no deterministic engine on the architecture, or needs too much workspace; a kernel is generated.
 bool callCudnnAttention(Call &request, const Architecture &architecture, const CudaModel &model);
 
-/// Blackwell's deterministic gradient is an engine of its own, which heuristics do not list.
+/// False on sm_100: its deterministic gradient is a separate engine that heuristics do not list.
 inline bool hasAttentionGradient(const Architecture &architecture) {
   return architecture.name != std::string_view("sm_100");
 }

@@ -7,8 +7,8 @@
 
 namespace tcc::target::cuda {
 
-/// Makes a request for a convolution the complete call of cuDNN. False: the library has no engine for its types or
-/// sizes that keeps to our rules, or nobody knows of one; a kernel is generated.
+/// Completes a request for a convolution as a call of cuDNN. False: the library has no known engine for its types and
+/// sizes, or only slow ones; a kernel is generated.
 bool callCudnn(Call &request, bool tf32, const CudaModel &model);
 
 } // namespace tcc::target::cuda

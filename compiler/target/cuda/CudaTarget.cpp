@@ -26,8 +26,8 @@ public:
       : Target(name), model(model), architecture(architecture), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = able.multipliesF16 = true;
     able.epilogues = able.roundsConvolutionGradients = true;
-    able.collectives = true;     // NCCL's, which adds in an order of its own
-    able.attendsInOneOp = false; // in f32 a thread would take a tile; products and rows of softmax take warps
+    able.collectives = true;     // NCCL, which adds in an order of its own
+    able.attendsInOneOp = false; // in f32 one thread would compute a tile; products and softmax rows use warps
     able.attentionTiles = true;
     able.attentionCalls = true;
     able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C
@@ -60,7 +60,7 @@ public:
     return tiles ? *tiles : Target::flopsPerNs(op, isCall);
   }
   const CodeModel &code() const override { return generated; }
-  /// Products run on cuBLASLt, convolutions on cuDNN, attention where a pass asks for it.
+  /// Products run on cuBLASLt, convolutions on cuDNN, and attention on cuDNN if a pass asks for it.
   std::optional<Call> call(mlir::Operation *op) const override {
     auto library = mlir::dyn_cast<train::LibraryCall>(op);
     if (!library)
@@ -101,7 +101,7 @@ public:
   void addPasses(Stage, mlir::OpPassManager &, const Wishes &) const override {}
 
 private:
-  /// What warps multiply for attention or its gradient.
+  /// The types that warps multiply in attention or its gradient.
   static train::TileNumbers tileNumbers(mlir::Operation *op) {
     if (auto forward = mlir::dyn_cast<train::AttentionOp>(op))
       return train::tileNumbersOf(forward);
@@ -109,7 +109,7 @@ private:
     return backward ? train::tileNumbersOf(backward) : train::TileNumbers::None;
   }
 
-  /// Types and sizes that the library takes: sums in f32, or f64 of f64; dimensions in 31 bits.
+  /// Whether the library supports types and sizes: sums in f32, or in f64 for f64; dimensions in 31 bits.
   static bool multiplies(const plan::MatmulCall &product) {
     const plan::DType type = product.dtype(), result = product.result_dtype();
     const bool narrow = type == plan::BF16 || type == plan::F16;
@@ -119,8 +119,8 @@ private:
            std::max({product.batch(), product.m(), product.n(), product.k()}) <= std::numeric_limits<int32_t>::max();
   }
 
-  /// Cuts the rows of a product that a kernel reads into even slices. False: it is no larger than a slice, or no slice
-  /// has rows that both begin where kernels' and the library's accesses of 16 bytes do.
+  /// Cuts the rows of a product that a kernel reads into even slices. False: the product is no larger than a slice, or
+  /// no slice starts at a row aligned to the 16-byte accesses of kernels and library.
   static bool cutRows(plan::MatmulCall &product, mlir::ModuleOp module, const CudaModel &model) {
     auto asked = module ? module->getAttrOfType<mlir::IntegerAttr>(kSliceBytesAttribute) : mlir::IntegerAttr();
     const int64_t rowBytes = product.n() * int64_t(sizeof(float));
@@ -138,10 +138,10 @@ private:
     return rows > 0;
   }
 
-  /// Epilogues that the library has (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias, gelu's input and sums
-  /// have the result's type; rows of gelu's input are a multiple of 8 elements apart; a batch has a distance between
-  /// its biases. In f32 version 13 has no algorithm for gelu's gradient without sums, nor for sums of its B, which is
-  /// the product's A (docs/measurements/device-runs.md).
+  /// Whether the library has the product's epilogue (cublasLtEpilogue_t, cublasLtMatmulDescAttributes_t): bias, gelu's
+  /// input and sums have the result's type; the row stride of gelu's input is a multiple of 8 elements; biases of a
+  /// batch have a stride. In f32, version 13 has no algorithm for gelu's gradient without sums, nor for sums of its B,
+  /// which is the product's A (docs/measurements/device-runs.md).
   static bool finishes(const plan::MatmulCall &product) {
     if (!product.has_epilogue())
       return true;

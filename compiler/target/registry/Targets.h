@@ -4,7 +4,7 @@
 
 namespace tcc::target {
 
-/// Registers every kind of machine that this program compiles for; "cpu" is the default. May be called again.
+/// Registers every kind of machine that this program compiles for; "cpu" is the default. Idempotent.
 void registerTargets();
 
 } // namespace tcc::target

@@ -1,6 +1,6 @@
 //===- CpuPasses.h - passes of the CPU target -------------------*- C++ -*-===//
 //
-// Other ways to compute an op that pay on this target. CpuPasses.td says what each does, with IR before and after.
+// Alternative ways to compute an op that are faster on this target. CpuPasses.td shows IR before and after each.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_TARGET_CPU_PASSES_CPUPASSES_H

@@ -7,8 +7,9 @@ include "mlir/Pass/PassBase.td"
 def CropTapsPass : Pass<"crop-taps", "::mlir::func::FuncOp"> {
   let summary = "Leave out taps that read nothing but padding";
   let description = [{
-    Where a kernel, or its dilation, is larger than the image, its outer taps meet padding for all outputs. Channels-last
-    convolutions and their gradients keep the taps between (docs/design/convolutions.md); the gradient of the others is 0.
+    If a kernel or its dilation is larger than the image, its outer taps read only padding, for all outputs. The pass
+    removes them from channels-last convolutions and their gradients (docs/design/convolutions.md); their own gradient
+    is 0.
 
     ```mlir
     %y = train.conv %x, %w {channelsLast = true, dilations = array<i64: 36, 36>, padsBegin = array<i64: 36, 36>, ...}
@@ -25,9 +26,9 @@ def CropTapsPass : Pass<"crop-taps", "::mlir::func::FuncOp"> {
 def SplitTapsPass : Pass<"split-taps", "::mlir::func::FuncOp"> {
   let summary = "Make a convolution whose taps reach few outputs a sum of products";
   let description = [{
-    A channels-last convolution of stride 1 with a dilation so large that most taps meet padding becomes one product for
-    each tap, over the pixels that it reaches; its gradients likewise (docs/design/convolutions.md). Products of 16-bit
-    operands are added in f32.
+    A channels-last convolution of stride 1 whose dilation is so large that most taps read mostly padding becomes one
+    product for each tap, over the pixels that it reaches; its gradients likewise (docs/design/convolutions.md).
+    Products of 16-bit operands are added in f32.
 
     ```mlir
     %y = train.conv %x, %w {channelsLast = true, dilations = array<i64: 24>, padsBegin = array<i64: 24>, ...}

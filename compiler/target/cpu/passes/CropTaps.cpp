@@ -1,8 +1,8 @@
 //===- CropTaps.cpp - kernels without the taps that read padding alone ----===//
 //
-// The outer taps of a kernel that is larger than its input, or whose dilation is, meet nothing but padding for all
-// outputs: a 3×3 kernel of dilation 36 over 32×32 pixels is a 1×1 kernel. The convolution gets the part of the weights
-// that is left; the gradient of the others is 0.
+// If a kernel or its dilation is larger than the input, the outer taps read only padding, for all outputs: a 3×3 kernel
+// of dilation 36 over 32×32 pixels is a 1×1 kernel. The convolution gets a slice of the weights; the gradient of the
+// others is 0.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/passes/CpuPasses.h"
@@ -22,7 +22,7 @@ namespace {
 /// few of its taps would only take more memory.
 constexpr double kMostCopied = 0.5;
 
-/// What is left of a convolution's kernel.
+/// The remaining part of a convolution's kernel.
 struct Crop {
   SmallVector<int64_t> first, kernel, padsBegin, padsEnd;
 };

@@ -1,14 +1,14 @@
 //===- PointwiseConvolutions.cpp - 1×1 convolutions that are products ----===//
 //
 // A channels-last 1×1 convolution multiplies the pixels of all samples, a matrix with a row for each, by its weights,
-// and its gradients are the other two products of the three matrices. With stride 1 nothing moves: tensors are seen
-// under another shape. With a larger one the pixels that are read are gathered, and their gradients spread among zeros.
+// and its gradients are the other two products of the three matrices. With stride 1 tensors are only reshaped. With a
+// larger stride the pixels that are read are gathered, and their gradients padded with zeros.
 //
-// The sums are the same; what is copied for them differs, as measured (docs/design/layouts.md):
-//  - bf16 on a level without instructions for it: panels widen what they read, the library is handed widened copies.
-//    The product is taken wherever it runs on panels.
+// Both ways add the same products, but copy different operands (measured in docs/design/layouts.md):
+//  - bf16 on a level without bf16 instructions: panels widen operands as they read them; the library needs widened
+//    copies. The product is used whenever it runs on panels.
 //  - Else the library copies a convolution's weights into its own layout at each call, and several partial sums of
-//    their gradient out of it. That counts where weights are large and pixels few.
+//    their gradient back. The product is used if weights are large and pixels few.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/Target.h"
@@ -48,11 +48,12 @@ public:
       op.getResult(0).replaceAllUsesWith(result);
       op.erase();
     }
-    eraseDeadOps(getOperation()); // views that products were asked about with
+    eraseDeadOps(getOperation()); // views made for products that were not used
   }
 
 private:
-  /// Of large weights, and the pixels up to which copying them counts: once, or once for each part of the batch.
+  /// Least elements of large weights, and the most pixels for which copying them matters: once for an input gradient,
+  /// and once for each part of the batch for a weight gradient.
   static constexpr int64_t kLargeWeight = 1 << 18, kFewPixels = 512, kFewPixelsOfSums = 2048;
 
   template <typename OpTy> static bool isPointwise(OpTy op, Value weight) {
@@ -93,7 +94,7 @@ private:
     return made ? reshape(builder, op.getLoc(), made, shapeOf(op.getResult())) : Value();
   }
 
-  /// Of all dimensions of a channels-last tensor.
+  /// The steps of all dimensions of a channels-last tensor.
   static SmallVector<int64_t> stepsOf(ArrayRef<int64_t> strides) {
     SmallVector<int64_t> steps{1};
     llvm::append_range(steps, strides);
@@ -101,8 +102,8 @@ private:
     return steps;
   }
 
-  /// The pixels that a convolution reads. Each product gathers its own; minimize-saved chooses what lives until the
-  /// backward pass.
+  /// The pixels that a convolution reads. Each product gathers them itself; minimize-saved decides whether they are
+  /// kept for the backward pass.
   static Value gather(OpBuilder &builder, Value value, ArrayRef<int64_t> strides) {
     SmallVector<int64_t> shape(shapeOf(value)), steps = stepsOf(strides);
     for (auto [extent, step] : llvm::zip(shape, steps))
@@ -113,13 +114,13 @@ private:
     return SliceOp::create(builder, value.getLoc(), type, value, SmallVector<int64_t>(shape.size(), 0), steps);
   }
 
-  /// One matrix: a row for each pixel of a channels-last tensor, or for each feature of weights.
+  /// Reshapes to one matrix, with a row for each pixel of a channels-last tensor, or for each feature of weights.
   static Value asMatrix(OpBuilder &builder, Value value, bool isWeight) {
     int64_t columns = isWeight ? shapeOf(value)[1] : shapeOf(value).back();
     return reshape(builder, value.getLoc(), value, {1, tensorTypeOf(value).getNumElements() / columns, columns});
   }
 
-  /// The product that `op` is, or null where it is not faster: `fewPixels` are those up to which copies count.
+  /// Creates the product that equals `op`, or returns null if it is not faster. Copies matter up to `fewPixels` pixels.
   Value multiply(OpBuilder &builder, Operation *op, Value lhs, Value rhs, bool transA, bool transB, int64_t fewPixels) {
     lhs = asMatrix(builder, lhs, false);
     rhs = asMatrix(builder, rhs, /*isWeight=*/!transA);

@@ -1,7 +1,7 @@
 //===- SplitTaps.cpp - convolutions whose taps reach few outputs ----------===//
 //
-// With a dilation that is a large part of the image, each tap but those in the middle meets padding for most outputs.
-// The convolution then is a sum of products, one for each tap, over the outputs that the tap reaches.
+// If the dilation is a large part of the image, every tap except the middle one reads padding for most outputs. The
+// convolution then becomes a sum of products, one for each tap, over the outputs that the tap reaches.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/passes/CpuPasses.h"
@@ -44,7 +44,7 @@ SmallVector<Reach> reachesOf(ArrayRef<TapAxis> axes) {
   return all;
 }
 
-/// Of a channels-last tensor.
+/// Dimensions of a channels-last tensor.
 SmallVector<int64_t> around(int64_t batch, ArrayRef<int64_t> spatial, int64_t channels) {
   SmallVector<int64_t> all{batch};
   llvm::append_range(all, spatial);
@@ -123,7 +123,7 @@ private:
     return MatMulOp::create(builder, loc, type, lhs, rhs, transA, transB);
   }
 
-  /// The products of all taps, each where it belongs among the result's pixels.
+  /// Adds the products of all taps, each padded to its place among the result's pixels.
   Value sum(Value result, llvm::function_ref<Value(const Reach &)> productOf, SmallVector<int64_t> Reach::*place) {
     ArrayRef<int64_t> shape = shapeOf(result);
     auto type = RankedTensorType::get(shape, sumType);
@@ -166,10 +166,9 @@ struct SplitTaps : impl::SplitTapsPassBase<SplitTaps> {
   }
 
 private:
-  /// Multiply-adds that a copied element takes as long as, and operations of the split convolution over those of a
-  /// direct one, at most.
+  /// Cost of a copied element in multiply-adds; largest ratio of a split convolution's cost to a direct one's.
   static constexpr double kCopied = 32, kMostShare = 0.75;
-  /// Products that one convolution becomes, at most.
+  /// Most products that one convolution becomes.
   static constexpr int64_t kMostTaps = 32;
 
   template <typename OpTy> static bool pays(OpTy op, Value weight) {

@@ -1,8 +1,7 @@
 //===- Taps.h - which elements the taps of a convolution reach --*- C++ -*-===//
 //
-// A tap, an element of the kernel along an axis, reads the input at a fixed distance from the output's element. Where
-// that distance is a large part of the axis, many outputs have nothing there to read: the tap reaches only some
-// outputs, or none.
+// A tap, an element of the kernel along an axis, reads the input at a fixed distance from the output's element. If that
+// distance is a large part of the axis, the tap reads padding for many outputs: it reaches only some outputs, or none.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_TARGET_CPU_PASSES_TAPS_H
@@ -24,7 +23,7 @@ inline constexpr double kCopiedElement = 32;
 struct TapAxis {
   int64_t input, output, kernel, stride, dilation, pad;
 
-  /// Where tap `tap` of output 0 reads: before the input, where that is negative.
+  /// Index of the input element that tap `tap` reads for output 0; negative: padding before the input.
   int64_t offset(int64_t tap) const { return tap * dilation - pad; }
   /// Outputs [first, end) for which the tap reads an element of the input.
   std::pair<int64_t, int64_t> reached(int64_t tap) const {
@@ -33,7 +32,7 @@ struct TapAxis {
     return {std::min(first, output), std::max(std::min(end, output), std::min(first, output))};
   }
   bool reaches(int64_t tap) const { return reached(tap).first < reached(tap).second; }
-  /// Multiplications of elements of the input over those of a convolution that multiplies the padding, too.
+  /// Share of a direct convolution's multiplications that read the input, not padding.
   double share() const {
     int64_t all = 0;
     for (int64_t tap = 0; tap < kernel; ++tap)
@@ -42,7 +41,7 @@ struct TapAxis {
   }
 };
 
-/// Of a channels-last convolution or one of its gradients: `input` and `output` are the convolution's own.
+/// The axes of a channels-last convolution or one of its gradients; `input` and `output` are those of the convolution.
 template <typename OpTy>
 llvm::SmallVector<TapAxis> tapAxesOf(OpTy op, mlir::Value input, mlir::Value output, mlir::Value weight) {
   llvm::SmallVector<TapAxis> axes;

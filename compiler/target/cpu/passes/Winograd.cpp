@@ -1,9 +1,9 @@
 //===- Winograd.cpp - which convolutions are computed by Winograd's method -===//
 //
 // 3×3 convolutions of stride 1 need 36 instead of 144 multiplications for each 4×4 outputs of a channel and feature,
-// and transforms beside them, whose cost is spread over the features (inputs), the channels (outputs) and the tiles
-// (weights). Outputs of a convolution with dilation are interleaved grids, each of which is a convolution without. An
-// op's shape decides, so that its bits do not depend on the machine.
+// plus transforms, whose cost is amortised over the features (inputs), the channels (outputs) and the tiles (weights).
+// The outputs of a dilated convolution are interleaved grids, each of which is an undilated convolution. Only an op's
+// shape decides, so that its bits do not depend on the machine.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Winograd.h"
@@ -19,13 +19,13 @@ namespace tcc::train {
 
 namespace {
 
-/// Operations of Winograd's method over those of a direct convolution, at most: its products are smaller and run below
-/// the library's speed.
+/// Largest ratio of Winograd's operations to those of a direct convolution: its products are smaller and slower than
+/// the library's.
 constexpr double kMostShare = 0.6;
 /// With fewer channels or features registers stay half empty.
 constexpr int64_t kLeastChannels = 16;
 
-/// Whether all but the extents fits.
+/// Whether attributes and types fit; extents are judged by pays().
 template <typename OpTy> bool fits(OpTy op, Value weight) {
   llvm::ArrayRef<int64_t> w = shapeOf(weight);
   auto all = [](llvm::ArrayRef<int64_t> values, int64_t wanted) {
@@ -77,8 +77,8 @@ private:
                                   op.getDilations(), /*transposed=*/false, /*channelBlock=*/IntegerAttr());
   }
 
-  /// The gradient of an input is the convolution of the output's with the taps in reverse, padded by what the other was
-  /// not.
+  /// The gradient of an input is the convolution of the output's gradient with the reversed taps, with complementary
+  /// padding (2 · dilation − pad).
   static Value replace(OpBuilder &builder, ConvInputGradOp op) {
     if (!fits(op, op.getWeight()))
       return {};
