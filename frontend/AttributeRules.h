@@ -1,7 +1,8 @@
 //===- AttributeRules.h - the values that ONNX allows for attributes ----------===//
 //
-// The checker of the ONNX library knows which attributes an op has, their types, and which are required. What values they
-// may have is in the text of the op's documentation alone; this table repeats it, so that an importer sees no other.
+// The checker of the ONNX library knows which attributes an op has, their types, and which are required. Only the text
+// of the op's documentation says which values are legal; this table repeats it, so that an importer sees legal values
+// only.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_ATTRIBUTERULES_H
@@ -18,10 +19,10 @@
 
 namespace tcc::frontend {
 
-/// One attribute of some ops of ai.onnx: words, or a range of numbers, for lists of every element.
+/// The legal values of one attribute of some ops of ai.onnx: words, or a range of numbers (for lists, of each element).
 struct AttributeRule {
   std::string_view attribute;
-  std::vector<std::string_view> ops; ///< empty: all that have it
+  std::vector<std::string_view> ops; ///< empty: all ops that have the attribute
   std::vector<std::string_view> words;
   int64_t least = 0, most = std::numeric_limits<int64_t>::max();
 
@@ -31,11 +32,11 @@ struct AttributeRule {
 
 std::span<const AttributeRule> attributeRules();
 
-/// The rule of an op's attribute: that of the op before that of all. Null: any value is good, or depends on more than the
-/// attribute, and its importer checks it.
+/// The rule of an op's attribute; a rule of the op precedes one of all ops. Null: any value is legal, or the importer
+/// checks it, since it depends on more than the attribute.
 const AttributeRule *findAttributeRule(std::string_view op, std::string_view attribute);
 
-/// What is wrong with a node's attributes: the first one that is out of range. Empty: none.
+/// Describes the first attribute of a node whose value is not legal; empty if there is none.
 std::string attributeProblem(const onnx::NodeProto &node);
 
 } // namespace tcc::frontend

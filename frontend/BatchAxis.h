@@ -10,12 +10,12 @@ namespace tcc::frontend {
 /// The axis called batch in the model as it was exported, else 0; −1 for a scalar, which is a constant.
 int64_t sampleAxis(const onnx::ValueInfoProto &input, size_t rank);
 
-/// A graph input that is fed samples.
+/// A graph input with an axis of samples.
 struct SampledInput {
   std::string name;
   std::vector<int64_t> dims; ///< 0: symbolic
   int64_t axis = 0;          ///< of the samples
-  std::string symbol;        ///< of that axis, as exported; empty where it has a number
+  std::string symbol;        ///< exported name of that axis; empty if its extent is a number
 };
 
 /// The inputs of a model that have an axis of samples; `batchAxis` is data.batch_axis. Errors: as readOnnxFile.

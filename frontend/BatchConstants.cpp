@@ -1,4 +1,4 @@
-//===- BatchConstants.cpp - constants that hold the batch of a static export -===//
+//===- BatchConstants.cpp - constants that contain the batch size ----------===//
 #include "frontend/BatchConstants.h"
 
 #include "frontend/Limits.h"
@@ -30,7 +30,7 @@ Dims dimsOf(const onnx::ValueInfoProto &value) {
 
 namespace {
 
-/// Rounds of finding, correcting and inferring again; each round corrects all constants that are found by then.
+/// Rounds of shape inference and correction; each round corrects all constants that it finds.
 constexpr int kMostRounds = 32;
 
 using ShapeMap = std::map<std::string, Dims>;
@@ -42,7 +42,7 @@ ShapeMap inferShapes(onnx::ModelProto model) {
     onnx::ShapeInferenceOptions options(/*check_type=*/false, /*strict_mode=*/0, /*data_prop=*/true);
     onnx::shape_inference::InferShapes(model, onnx::OpSchemaRegistry::Instance(), options);
   } catch (const std::exception &) {
-    // What was inferred before stands in the model.
+    // If inference fails, the shapes that the model holds are used.
   }
   const onnx::GraphProto &graph = model.graph();
   for (const onnx::TensorProto &tensor : graph.initializer())
@@ -96,7 +96,7 @@ public:
     noteVarying();
   }
 
-  /// The axis of each output that has become as much longer as the batch, where it is one alone.
+  /// The axis of each output that grew from the old batch size to the new one, if no other axis changed.
   std::map<std::string, int64_t> grownOutputs() {
     (void)run();
     std::map<std::string, int64_t> grown;
@@ -159,7 +159,7 @@ private:
     return values;
   }
 
-  /// The node, named; what it read is replaced by what the other batch needs, so that the rest can be looked at.
+  /// Reports a node, and makes it read `corrected` instead, so that the nodes behind it can be checked.
   void report(int i, const std::string &text, int input, const Dims &corrected) {
     onnx::NodeProto &node = *model.mutable_graph()->mutable_node(i);
     if (!reported.insert(i).second)
@@ -214,7 +214,7 @@ private:
     }
     Dims corrected = *target;
     if (free < target->size()) {
-      // What is free takes the batch up: right where the batch lay, wrong behind an axis that holds it.
+      // The −1 absorbs the new batch size. That is correct unless the first axis holds the old one as a number.
       if (free == 0 || target->front() != oldBatch)
         return;
       corrected.front() = newBatch;
@@ -222,7 +222,7 @@ private:
     }
     if (fixed == count)
       return;
-    // The first axis that grows as the whole does.
+    // Scale the first axis that is a multiple of the batch size.
     for (int64_t &dim : corrected)
       if (fixed > 0 && count % fixed == 0 && oldBatch > 0 && dim % oldBatch == 0) {
         dim *= count / fixed;

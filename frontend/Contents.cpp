@@ -13,7 +13,7 @@ namespace {
 
 /// Below this a score is masked.
 constexpr double kMasked = -1e4;
-/// Larger initializers are no lifted constants: their bytes are not read for this.
+/// Larger initializers are taken for weights, and their bytes are not read.
 constexpr uint64_t kMostBytes = 64ull << 20;
 
 /// IEEE half precision as double.
@@ -75,19 +75,19 @@ std::string maskText(const Elements &x, bool multiplied) {
   return zeros && ones && !multiplied ? "a mask of 0 and 1" : "";
 }
 
-/// Rows of a table: element (p, c) stands at begin + p·step + c·next.
+/// Rows of a table: element (p, c) is at begin + p·step + c·next.
 struct Rows {
   size_t count, columns, begin, step, next;
 };
 
-/// x[p + 1] + x[p − 1] = 2·cos(f)·x[p] for every column of rows p: sines and cosines of f·p + φ, and nothing else that
-/// stays within ±1. Each column may have an amplitude of its own, as the samples of a window give them to a Fourier basis.
-/// `largest`: of the whole table, by absolute value; at most 1.0001.
+/// True if x[p + 1] + x[p − 1] = 2·cos(f)·x[p] in each column: among sequences within ±1 only sines and cosines of f·p
+/// + φ satisfy this. Each column may have its own amplitude, as in a Fourier basis multiplied by a window. `largest`:
+/// largest absolute value of the whole table, at most 1.0001.
 bool isWave(const Elements &x, const Rows &rows, double largest) {
   auto at = [&](size_t p, size_t c) { return x[rows.begin + p * rows.step + c * rows.next]; };
-  bool still = false; // the last column that was looked at is all zeros
+  bool still = false; // the last examined column is all zeros
   auto follows = [&](size_t c, double scale) {
-    // The factor from the row where the column is largest.
+    // 2·cos(f), computed at the row with the column's largest value.
     size_t most = 1;
     for (size_t p = 1; p + 1 < rows.count; ++p)
       if (std::fabs(at(p, c)) > std::fabs(at(most, c)))
@@ -104,7 +104,7 @@ bool isWave(const Elements &x, const Rows &rows, double largest) {
         return false;
     return true;
   };
-  // Trained weights already fail in the first column, by the wider bounds of the whole table.
+  // Early exit: trained weights fail in the first column even with the looser tolerance of the whole table.
   if (rows.columns == 0 || !follows(0, largest))
     return false;
   double scale = 0;
@@ -120,8 +120,8 @@ bool isWave(const Elements &x, const Rows &rows, double largest) {
   return 2 * moving >= rows.columns;
 }
 
-/// A matrix [rows, columns] whose rows (or columns) are positions or frequencies, all together, cosines before sines, or
-/// both in turns.
+/// True for a matrix [rows, columns] that is a wave along its rows or columns: as a whole, in two halves (cosines
+/// before sines), or in alternate rows (cosines and sines interleaved).
 bool isWaveTable(const Elements &x, size_t rows, size_t columns) {
   constexpr size_t kFewest = 4, kFewestOfHalf = 6;
   double largest = 0;
@@ -142,8 +142,8 @@ bool isWaveTable(const Elements &x, size_t rows, size_t columns) {
   return along(rows, columns, columns, 1) || along(columns, rows, 1, columns);
 }
 
-/// Rows (or columns) of few numbers, as coordinates are: every combination of evenly spaced values of two numbers and more,
-/// as in a grid of pixels; other numbers are constant.
+/// True if the rows (or columns) are the points of a grid, such as pixel coordinates: all combinations of evenly spaced
+/// values in at least two coordinates; further coordinates are constant.
 bool isGrid(const Elements &x, size_t rows, size_t columns) {
   constexpr size_t kMostCoordinates = 4, kFewestPoints = 16;
   auto along = [&](size_t points, size_t numbers, size_t step, size_t next) {

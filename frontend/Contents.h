@@ -11,9 +11,9 @@
 
 namespace tcc::frontend {
 
-/// "a mask of 0 and -inf", "a table of sines or cosines", "a grid of evenly spaced coordinates", "positions 0, 1, 2, …"; empty where the values are those of
-/// any weight. `multiplied`: a matrix product or convolution reads it as its weight, so that zeros and ones are no
-/// mask. Errors: bytes that cannot be read.
+/// Names the kind of constant that the values form: "a mask of 0 and -inf", "a table of sines or cosines", "a grid of
+/// evenly spaced coordinates", "positions 0, 1, 2, …"; empty if they may be a weight's. `multiplied`: a matrix product
+/// or convolution reads it as its weight, so that zeros and ones are no mask. Errors: bytes that cannot be read.
 Expected<std::string> constantContents(const OnnxInitializer &initializer, bool multiplied);
 
 /// The value of an initializer of one element. Errors: bytes that cannot be read.

@@ -27,7 +27,7 @@ public:
   static const std::map<std::string, Handler> &handlers();
 
 private:
-  /// The floating-point counterpart of an 8-bit value, and how that was quantised.
+  /// The floating-point counterpart of an 8-bit value, and the value's scale and zero point.
   struct Real {
     std::string name;
     Quantizer quantizer;
@@ -36,11 +36,11 @@ private:
   struct Operand {
     std::string value; ///< floating-point; empty for a constant, whose scale is not known yet
     std::string constant, zeroPoint;
-    std::string dynamic; ///< the scale that the graph computes, where there is one
-    double scale = 1;    ///< else a constant one
+    std::string dynamic; ///< the scale, if the graph computes it
+    double scale = 1;    ///< else the constant scale
   };
   struct Product {
-    onnx::NodeProto node; ///< in floating point, but for operands and result
+    onnx::NodeProto node; ///< the floating-point op, without operands and result
     Operand a, b;
   };
   /// A product of scales: those that the graph computes, and constants.
@@ -120,7 +120,7 @@ private:
   std::map<std::string, Product> products; ///< by their int32 result, and its casts
   std::map<std::string, Scale> scales;
   std::map<std::string, std::vector<const onnx::NodeProto *>> readers;
-  std::map<std::pair<std::string, std::string>, std::string> weights; ///< made of a constant, by name and quantiser
+  std::map<std::pair<std::string, std::string>, std::string> weights; ///< by the constant's name and its quantiser
   std::set<std::string> names;
   std::vector<std::string> warnings;
 };

@@ -1,8 +1,8 @@
-//===- Dequantize.cpp - a quantised model as a floating-point one ---------===//
+//===- Dequantize.cpp - rewrite a quantised model in floating point -------===//
 //
-// One walk over the nodes in order. A tensor of 8 bits has a floating-point counterpart under its own name; ops that
-// only move elements stay. A product of integers is kept back until the Mul that gives it its scale: the weight gets
-// what that Mul multiplies with, less the scale of the activation.
+// One walk over the nodes in order. An 8-bit tensor is replaced by a floating-point one of the same name; ops that only
+// move elements stay. A product of integers is emitted at the Mul that applies its scale: the weight's scale is that
+// Mul's factor divided by the activation's scale.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/Dequantize.h"
@@ -51,7 +51,7 @@ void Dequantization::collectNames() {
     names.insert(node.output().begin(), node.output().end());
     forEachInnerName(node, [&](std::string &name) { names.insert(name); });
   }
-  // A weight may be called as what it was dequantised to: that value goes.
+  // A weight may take the name of its dequantised value, which disappears.
   for (const NodeProto &node : graph.node())
     if (isQuantizationOp(node, "DequantizeLinear") && constants.has(inputOf(node, 0)) && node.output_size())
       names.erase(node.output(0));
@@ -105,7 +105,7 @@ Expected<Quantizer> Dequantization::quantizerOf(const std::string &scale, const 
   return readQuantizer(constants, scale, zeroPoint, axis, constant ? constant->type : int32_t(TensorProto::UINT8));
 }
 
-/// A constant as a floating-point initializer; one for all who read it alike.
+/// A constant as a floating-point initializer, shared by all readers with the same scale and zero point.
 Expected<std::string> Dequantization::weight(const std::string &name, const Quantizer &quantizer) {
   const std::string key = fmt::format("{} {} {}", fmt::join(quantizer.scale, ","), fmt::join(quantizer.zeroPoint, ","),
                                       quantizer.perAxis() ? quantizer.axis : 0);
@@ -124,7 +124,7 @@ Expected<std::string> Dequantization::weight(const std::string &name, const Quan
   return made = addInitializer(nameBeforeQuantization(name), constants.find(name)->dims, bytes.take());
 }
 
-/// Casts, subtracts and multiplies: integers that come from outside.
+/// Emits a cast, a subtraction and a multiplication for integers that are inputs of the model.
 std::string Dequantization::fromIntegers(const std::string &name, const Quantizer &quantizer) {
   const std::string result = fresh(name + "_real");
   auto add = [&](const char *op, const std::vector<std::string> &inputs, const std::string &output) -> NodeProto & {
@@ -167,7 +167,8 @@ Expected<std::string> Dequantization::tensor(const std::string &name, const std:
   return real;
 }
 
-/// How what is moved to readers is read there: nothing where nobody reads it as a quantised tensor.
+/// The scale and zero point with which a reader, possibly behind ops that move elements, reads a value; nullopt if no
+/// reader reads it as a quantised tensor.
 std::optional<Expected<Quantizer>> Dequantization::quantizerOfReaders(const std::string &value, int depth) const {
   auto found = readers.find(value);
   if (found == readers.end() || depth > 64)
@@ -194,7 +195,7 @@ std::optional<Expected<Quantizer>> Dequantization::quantizerOfReaders(const std:
 // Nodes
 //===----------------------------------------------------------------------===//
 
-/// The node with its name and attributes as an op of the standard; inputs at the end that are empty are left out.
+/// An op of the standard with the node's name and attributes; trailing empty inputs are left out.
 NodeProto Dequantization::floatNode(const NodeProto &node, const char *op,
                                     const std::vector<std::string> &inputs) const {
   NodeProto made = node;
@@ -210,7 +211,7 @@ NodeProto Dequantization::floatNode(const NodeProto &node, const char *op,
   return made;
 }
 
-/// Limits x to what the quantised tensor holds.
+/// Clips x to the range of the quantised tensor.
 void Dequantization::emitClip(const NodeProto &from, const std::string &x, const std::string &result,
                               const Quantizer &quantizer, IntegerRange range) {
   auto bound = [&](int64_t q) { return double(q - quantizer.zeroPoint[0]) * quantizer.scale[0]; };
@@ -262,7 +263,7 @@ bool Dequantization::readsQuantized(const NodeProto &node) const {
   return found;
 }
 
-/// An op that moves elements moves the floating-point ones as well.
+/// Keeps an op that moves elements, on the floating-point tensors.
 Status Dequantization::keepMover(const NodeProto &node) {
   NodeProto moved = node;
   std::optional<Quantizer> quantizer;
@@ -290,7 +291,7 @@ Status Dequantization::keepMover(const NodeProto &node) {
     moved.set_input(i, real->second.name);
   }
   if (node.op_type() == "Pad") {
-    // Without a value it pads with the integer 0, which stands for −zero point·scale.
+    // Without a value, Pad pads with the integer 0, which means −zero point·scale.
     auto real = [&](double q) { return (q - double(quantizer->zeroPoint[0])) * quantizer->scale[0]; };
     const std::string value = inputOf(node, 2);
     if (!value.empty() && !constants.has(value))
@@ -311,7 +312,7 @@ Status Dequantization::keepMover(const NodeProto &node) {
   for (int i = 0; i < moved.input_size(); ++i)
     moved.set_input(i, resolve(moved.input(i)));
   const bool orders = node.op_type() == "ArgMax" || node.op_type() == "ArgMin";
-  // The second result of MaxPool and TopK are indices.
+  // The second results of MaxPool and TopK are indices.
   const int results = node.op_type() == "Split" ? node.output_size() : orders ? 0 : 1;
   for (int i = 0; i < results; ++i)
     reals[node.output(i)] = {node.output(i), *quantizer};
@@ -319,7 +320,7 @@ Status Dequantization::keepMover(const NodeProto &node) {
   return Status::success();
 }
 
-/// Clip of integers: torch writes one where it uses fewer than the type has.
+/// Converts a Clip of integers, which torch writes if it uses fewer values than the type has.
 Status Dequantization::keepClip(const NodeProto &node) {
   const Real real = reals.at(node.input(0));
   IntegerRange range = *integerRange(real.quantizer.type);
@@ -370,7 +371,7 @@ Status Dequantization::keep(const NodeProto &node) {
 // The whole
 //===----------------------------------------------------------------------===//
 
-/// A result of the model that was an 8-bit tensor is a floating-point one now; one that was dequantised keeps its name.
+/// Makes 8-bit outputs of the model floating-point. Outputs that the model dequantised keep their names.
 void Dequantization::finishOutputs() {
   for (onnx::ValueInfoProto &output : *graph.mutable_output()) {
     if (auto real = reals.find(output.name()); real != reals.end()) {
@@ -390,7 +391,7 @@ void Dequantization::finishOutputs() {
   }
 }
 
-/// Scales and 8-bit weights that nobody reads any more, and notes of values that are gone or of another type.
+/// Erases scales and 8-bit weights that are no longer read, and notes of values that are gone or have another type.
 void Dequantization::dropUnused(const std::set<std::string> &readBefore) {
   auto erase = [](auto &items, auto &&drop) {
     const int before = items.size();
@@ -399,7 +400,7 @@ void Dequantization::dropUnused(const std::set<std::string> &readBefore) {
         items.DeleteSubrange(i, 1);
     return items.size() < before;
   };
-  // Copies of scales and zero points are read by each other.
+  // Repeat, since a copy of a scale or zero point may be read by another copy.
   static const std::set<std::string> copies = {"Constant", "Identity", "Cast"};
   std::set<std::string> read;
   do
@@ -419,10 +420,10 @@ void Dequantization::dropUnused(const std::set<std::string> &readBefore) {
   graph.clear_quantization_annotation();
 }
 
-/// A weight whose integers are gone takes their name.
+/// Renames a weight to the name of its integers if these are gone.
 void Dequantization::takeFreeNames() {
   std::map<std::string, std::string> renamed;
-  std::set<std::string> taken; // by a node that is read as integers, too
+  std::set<std::string> taken; // names that nodes compute, which may be read as integers, too
   for (const NodeProto &node : graph.node())
     taken.insert(node.output().begin(), node.output().end());
   for (const auto &[key, made] : weights)
@@ -459,8 +460,8 @@ Expected<std::vector<std::string>> Dequantization::run() {
     auto handler = handlers().find(node.op_type());
     const bool known = handler != handlers().end() && (domain.empty() || domain == "com.microsoft");
     found |= known;
-    // The checker of the ONNX library sees the floating-point model alone.
-    // onnxruntime's QuantizeLinear and DequantizeLinear are those of the standard at any opset.
+    // Check the node here: the ONNX library's checker only sees the rewritten model.
+    // onnxruntime's QuantizeLinear and DequantizeLinear equal those of the standard at any opset.
     const bool standard = known && (domain.empty() || schemaOf("", node.op_type(), kNewestOpset));
     const std::string problem = standard ? schemaProblem(node, domain.empty() ? opset : kNewestOpset) : "";
     Status status = !known                    ? keep(node)
@@ -483,7 +484,7 @@ Expected<std::vector<std::string>> Dequantization::run() {
   graph.mutable_node()->Swap(&nodes);
   dropUnused(readBefore);
   takeFreeNames();
-  // What is read and computed by nobody was an integer.
+  // A value that is read but no longer computed was an integer or a scale.
   std::set<std::string> values;
   for (const auto &[name, initializer] : file.initializers)
     values.insert(name);

@@ -1,8 +1,8 @@
-//===- Dequantize.h - a quantised model as a floating-point one -*- C++ -*-===//
+//===- Dequantize.h - rewrite a quantised model in floats -------*- C++ -*-===//
 //
 // `tcc --dequantize`: 8-bit weights become floating-point parameters (q − zero point)·scale, and ops on quantised
-// tensors the ops that they stand for. Activations are not rounded any more, but stay within the range that their 8
-// bits had: a quantiser folds Relu and Clip into it.
+// tensors become their floating-point counterparts. Activations are no longer rounded, but are clipped to the range of
+// their 8-bit type, since quantisers fold Relu and Clip into it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_DEQUANTIZE_H
@@ -15,8 +15,8 @@ namespace tcc::frontend {
 /// True for ops that --dequantize rewrites.
 bool isDequantized(const std::string &domain, const std::string &op);
 
-/// Rewrites nodes and initializers of the file. Returns warnings. Error: all nodes that have no floating-point meaning
-/// here.
+/// Rewrites nodes and initializers of the file. Returns warnings. Error: lists all nodes without a floating-point
+/// counterpart.
 Expected<std::vector<std::string>> dequantize(OnnxFile &file);
 
 } // namespace tcc::frontend

@@ -28,7 +28,7 @@ Status Dequantization::quantizeLinear(const NodeProto &node) {
   const std::string x = resolve(inputOf(node, 0));
   if (reals.count(inputOf(node, 0)) || dynamic.count(inputOf(node, 0)) || products.count(inputOf(node, 0)))
     return error("it quantises \"{}\", which is quantised already", inputOf(node, 0));
-  // A weight is within its range.
+  // A constant is not clipped: a weight is within its range.
   if (constants.has(x)) {
     reals[node.output(0)] = {x, *quantizer};
     return Status::success();
@@ -113,7 +113,7 @@ std::optional<Dequantization::Scale> Dequantization::scaleOf(const std::string &
   return found == scales.end() ? std::nullopt : std::optional(found->second);
 }
 
-/// A product of scales is remembered; that of a product of integers and its scale is what they stand for.
+/// A Mul of scales is recorded; a Mul of a product of integers by its scale emits the floating-point product.
 Status Dequantization::mulScale(const NodeProto &node) {
   for (int i : {0, 1}) {
     auto product = products.find(node.input(i));
@@ -143,8 +143,8 @@ Status Dequantization::mulScale(const NodeProto &node) {
   return Status::success();
 }
 
-/// Adds the product of floating-point operands: what the integers are multiplied with is the product of the operands'
-/// scales, of which a constant's is the part that is left.
+/// Emits the product of floating-point operands. `scale` is the product of both operands' scales, so dividing it by the
+/// known scales gives that of a constant operand.
 Status Dequantization::finishProduct(Product product, const Scale &scale, const std::string &result,
                                      const std::string &bias) {
   std::multiset<std::string> expected;

@@ -18,10 +18,10 @@ namespace tcc::frontend {
 /// be the same dimension.
 bool isPlaceholder(const std::string &text);
 
-/// The names in an expression; the text itself where it is no expression.
+/// The names in an expression; the text itself if it is no expression.
 std::set<std::string> dimensionNames(const std::string &text);
 
-/// The value of an expression of integers, names, + - * / // % ** and parentheses, Max, Min and floor; nothing where a
+/// The value of an expression of integers, names, + - * / // % ** and parentheses, Max, Min and floor; nullopt if a
 /// name has no value, or the text is no such expression.
 std::optional<int64_t> dimensionValue(const std::string &text, const std::map<std::string, int64_t> &names);
 

@@ -9,7 +9,7 @@
 
 namespace tcc::frontend {
 
-/// Nodes of an imported module that draw 0 or 1 and are no dropout that is known: they draw in every mode.
+/// Nodes of an imported module that draw 0 or 1 and are not recognised as dropout, so they draw in every mode.
 std::vector<std::string> openDraws(mlir::ModuleOp module);
 
 } // namespace tcc::frontend

@@ -1,8 +1,8 @@
-//===- FakeQuantize.cpp - quantised models that train as such -------------===//
+//===- FakeQuantize.cpp - quantisation-aware training ---------------------===//
 //
-// A source of quantised values is a constant of the file or a QuantizeLinear. Where all who read it, through ops that
-// move elements, dequantise it by the same scales, the source itself becomes the rounded floating-point value and its
-// DequantizeLinear nodes pass it on. A pair beside other readers is rewritten by itself.
+// A source of quantised values is a constant of the file or a QuantizeLinear. If all its readers, possibly behind ops
+// that move elements, dequantise it by the same scales, the source itself becomes the rounded floating-point value and
+// its DequantizeLinear nodes become Identity. Otherwise each QuantizeLinear–DequantizeLinear pair is rewritten alone.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/FakeQuantize.h"
@@ -23,7 +23,7 @@ namespace {
 using onnx::NodeProto;
 using onnx::TensorProto;
 
-/// Chains of ops that move elements are followed so far.
+/// Longest chain of ops that move elements that is followed.
 constexpr int kMostMoves = 64;
 
 void setInt(NodeProto &node, const char *name, int64_t value) {
@@ -35,7 +35,7 @@ void setText(NodeProto &node, const char *name, const std::string &value) {
   newAttribute(node, name, onnx::AttributeProto::STRING).set_s(value);
 }
 
-/// The middle of the integers, as zero point.
+/// The middle of a type's integers, the zero point of a symmetric tensor.
 int64_t middleOf(int32_t type) {
   const IntegerRange range = *integerRange(type);
   return (range.low + range.high + 1) / 2;
@@ -45,14 +45,14 @@ bool isSymmetric(const Quantizer &quantizer) {
                      [&](int64_t z) { return z == middleOf(quantizer.type); });
 }
 
-/// How a node reads or makes quantised values.
+/// The scale, zero point and axis by which a node reads or writes quantised values.
 struct Steps {
   std::string scale, zeroPoint;
   int64_t axis = 1;
 };
 Steps stepsOf(const NodeProto &node) { return {inputOf(node, 1), inputOf(node, 2), intAttribute(node, "axis", 1)}; }
 
-/// Attributes of these names are this pass's own.
+/// Removes this pass's attributes, which no file may contain.
 template <typename Nodes> void dropAttributes(Nodes &nodes) {
   using namespace fake_quantize;
   for (NodeProto &node : nodes) {
@@ -108,10 +108,10 @@ private:
   std::map<std::string, NodeProto *> producers;
   std::set<std::string> outputs;             ///< of the graph and those inside its nodes
   std::vector<NodeProto> front;              ///< nodes to be put before all others
-  std::map<std::string, NodeProto *> biases; ///< whose scales follow from others, and the node that reads each
+  std::map<std::string, NodeProto *> biases; ///< biases with derived scales, and the node that reads each
   std::map<const NodeProto *, std::vector<NodeProto>> before; ///< nodes to be put before these
   std::set<const NodeProto *> outermost;
-  std::map<std::string, std::string> observedWeights; ///< the value that holds the scale of each
+  std::map<std::string, std::string> observedWeights; ///< by weight: the value that holds its scale
   std::vector<std::string> warnings;
   bool any = false;
 };
@@ -139,7 +139,8 @@ bool Rewriting::same(const Steps &a, const Steps &b) const {
   return first && second && *first == *second;
 }
 
-/// The DequantizeLinear nodes that read a value, perhaps moved; false where something else reads it, or in other steps.
+/// Collects the DequantizeLinear nodes that read a value, possibly moved; false if another op reads it, or one reads it
+/// with other scales.
 bool Rewriting::collect(const std::string &value, const Steps &steps, std::vector<NodeProto *> &ends, int depth) {
   if (outputs.count(value) || depth > kMostMoves)
     return false;
@@ -147,7 +148,7 @@ bool Rewriting::collect(const std::string &value, const Steps &steps, std::vecto
     if (std::count(reader->input().begin(), reader->input().end(), value) != 1 || reader->input(0) != value)
       return false;
     if (isPart(*reader, "DequantizeLinear")) {
-      // An axis moves with the elements.
+      // Behind a movement the axis of the scales may be another one.
       if (!same(steps, stepsOf(*reader)) || (depth > 0 && isPerAxis(steps)))
         return false;
       ends.push_back(reader);
@@ -164,7 +165,7 @@ bool Rewriting::collect(const std::string &value, const Steps &steps, std::vecto
   return true;
 }
 
-/// What was dequantised is in floating point already.
+/// Turns DequantizeLinear nodes into Identity, since their input is floating-point now.
 void Rewriting::passOn(const std::vector<NodeProto *> &ends, const std::string &weight) {
   for (NodeProto *end : ends) {
     while (end->input_size() > 1)
@@ -176,7 +177,8 @@ void Rewriting::passOn(const std::vector<NodeProto *> &ends, const std::string &
   }
 }
 
-/// A constant of 8 bits (32: a bias) becomes a floating-point initializer, rounded in front of all who read it.
+/// Makes an 8-bit constant (32-bit: a bias) a floating-point initializer, with one rounding node that all readers
+/// share.
 void Rewriting::roundWeight(const std::string &name) {
   const auto found = file.initializers.find(name);
   const OnnxInitializer stored = found->second;
@@ -185,7 +187,7 @@ void Rewriting::roundWeight(const std::string &name) {
     if (!first && isPart(*reader, "DequantizeLinear") && reader->input(0) == name)
       first = reader;
   std::vector<NodeProto *> ends;
-  // Through ops that move elements: the steps are those of the first end.
+  // Search through ops that move elements: the first DequantizeLinear gives the scales.
   std::function<void(const std::string &, int)> search = [&](const std::string &value, int depth) {
     for (NodeProto *reader : readers[value])
       if (isPart(*reader, "DequantizeLinear") && reader->input(0) == value)
@@ -213,7 +215,7 @@ void Rewriting::roundWeight(const std::string &name) {
   kept.stored = stored;
   kept.scale.assign(quantizer->scale.begin(), quantizer->scale.end());
   kept.zeroPoint = quantizer->zeroPoint;
-  if (isPerAxis(steps)) // also where all of its scales are equal so far
+  if (isPerAxis(steps)) // even if all of its scales are equal at first
     kept.axis = quantizer->axis < 0 ? quantizer->axis + int64_t(stored.dims.size()) : quantizer->axis;
   kept.scaleName = steps.scale;
   kept.zeroPointName = steps.zeroPoint;
@@ -228,7 +230,7 @@ void Rewriting::roundWeight(const std::string &name) {
   setInt(node, fake_quantize::kType, stored.type);
   const bool bias = stored.type == TensorProto::INT32;
   if (settings.quantize == "observe" && bias && observes(steps, true)) {
-    // Rounded where it is read, once the scales that it follows are there: roundBiases.
+    // roundBiases rounds it in front of its reader, after the scales that it depends on.
     kept.scaleOf = factorsOf(*first);
     kept.observed = !kept.scaleOf.empty();
     if (kept.observed)
@@ -258,14 +260,14 @@ void Rewriting::roundWeight(const std::string &name) {
   any = true;
 }
 
-/// QuantizeLinear, and the DequantizeLinear nodes behind it.
+/// Rewrites a QuantizeLinear and the DequantizeLinear nodes behind it.
 void Rewriting::roundActivation(NodeProto &node) {
   const Steps steps = stepsOf(node);
   int32_t type = int32_t(intAttribute(node, "output_dtype", 0));
   const OnnxInitializer *point = constants.find(steps.zeroPoint);
   type = point ? point->type : type ? type : int32_t(TensorProto::UINT8);
   if (!integerRange(type) || (!steps.zeroPoint.empty() && !point))
-    return; // the importer says what is not read
+    return; // the importer reports the unsupported type
   std::vector<NodeProto *> ends;
   NodeProto *limit = limitOf(node);
   const bool whole = collect(limit ? limit->output(0) : node.output(0), steps, ends) && !ends.empty();
@@ -310,8 +312,8 @@ void Rewriting::roundActivation(NodeProto &node) {
     round(*end);
 }
 
-/// The Clip by which torch writes fewer integers than the type has (0 to 127 of UINT8), where it alone reads the
-/// result.
+/// The Clip that torch writes if it uses fewer integers than the type has (0 to 127 of UINT8), if it is the only reader
+/// of the result.
 NodeProto *Rewriting::limitOf(const NodeProto &node) {
   const std::vector<NodeProto *> &all = readers[node.output(0)];
   if (all.size() != 1 || outputs.count(node.output(0)))
@@ -331,9 +333,9 @@ NodeProto *Rewriting::limitOf(const NodeProto &node) {
 // Observed ranges
 //===----------------------------------------------------------------------===//
 
-/// New scales can be written where initializers hold them.
+/// True if the scales can be observed: the export can write new ones only into initializers.
 bool Rewriting::observes(const Steps &steps, bool symmetric) {
-  // A tensor of a Constant node is in the table, too, and no initializer of the model.
+  // The table also lists tensors of Constant nodes, which are no initializers of the model.
   auto held = [&](const std::string &name) {
     const auto &all = file.model.graph().initializer();
     return std::any_of(all.begin(), all.end(), [&](const TensorProto &tensor) { return tensor.name() == name; });
@@ -342,7 +344,7 @@ bool Rewriting::observes(const Steps &steps, bool symmetric) {
   for (const NodeProto *reader : readers[steps.zeroPoint])
     if (std::count(reader->input().begin(), reader->input().end(), steps.zeroPoint))
       own &= inputOf(*reader, 1) == steps.scale && inputOf(*reader, 2) == steps.zeroPoint;
-  // A symmetric zero point stays as it is, wherever it is held.
+  // A symmetric zero point never changes, so it need not be an initializer.
   if (held(steps.scale) && (symmetric || (held(steps.zeroPoint) && own)))
     return true;
   const std::string text =
@@ -363,8 +365,8 @@ void Rewriting::addState(const std::string &name, double value) {
   state.bytes = sizeof stored;
 }
 
-/// State starts as the range that the file's scale and zero point give. An end that is 0 stays: a Relu may have been
-/// folded into it.
+/// Adds state for an observed range, which starts as the range of the file's scale and zero point. An end at 0 stays
+/// fixed, since a Relu may have been folded into it.
 void Rewriting::observeRange(NodeProto &node, const Quantizer &quantizer) {
   if (isPerAxis(stepsOf(node))) {
     warnings.push_back(
@@ -397,11 +399,12 @@ void Rewriting::observeRange(NodeProto &node, const Quantizer &quantizer) {
   setInt(node, fake_quantize::kSymmetric, known->symmetric);
 }
 
-/// A symmetric weight keeps how many steps its largest element has: quantisers leave some unused on purpose.
+/// Observes a weight's scale. A symmetric weight keeps the integer of its largest element: quantisers leave some
+/// integers unused on purpose.
 void Rewriting::observeWeight(NodeProto &node, const std::string &name, const Quantizer &quantizer) {
   OnnxQuantized &kept = file.quantized[name];
   const Steps steps = stepsOf(node);
-  if (kept.stored.dims.empty() && kept.stored.bytes == 0) { // floating-point in the file, too
+  if (kept.stored.dims.empty() && kept.stored.bytes == 0) { // the file stores it as floating point
     kept.stored = file.initializers.at(name);
     kept.scale.assign(quantizer.scale.begin(), quantizer.scale.end());
     kept.zeroPoint = quantizer.zeroPoint;
@@ -434,7 +437,8 @@ void Rewriting::observeWeight(NodeProto &node, const std::string &name, const Qu
   setInt(node, fake_quantize::kSymmetric, symmetric);
 }
 
-/// The scales whose product is that of a bias: those of the operands of the node that adds it.
+/// The two scales whose product is a bias's scale: those of the operands of the node that adds the bias. Empty if these
+/// do not match.
 std::vector<std::string> Rewriting::factorsOf(const NodeProto &bias) const {
   auto users = readers.find(bias.output(0));
   if (users == readers.end() || users->second.size() != 1 || readers.at(bias.input(0)).size() != 1)
@@ -446,7 +450,7 @@ std::vector<std::string> Rewriting::factorsOf(const NodeProto &bias) const {
     std::vector<double> product = {1};
     for (int i : {0, 1}) {
       auto made = producers.find(user->input(i));
-      // A weight's node may be Identity by now: its scale is on record.
+      // A weight's DequantizeLinear may be Identity by now; file.quantized has its scale.
       std::string scale;
       if (auto weight = file.rounded.find(user->input(i));
           weight != file.rounded.end() && file.quantized.count(weight->second))
@@ -478,7 +482,7 @@ std::vector<std::string> Rewriting::factorsOf(const NodeProto &bias) const {
   return {};
 }
 
-/// The value that holds the scale by which this one was rounded; `otherwise` where that is fixed.
+/// The value that holds the observed scale by which `value` was rounded; `otherwise` if its scale is fixed.
 std::string Rewriting::observedScale(const std::string &value, const std::string &otherwise) const {
   std::string name = value;
   for (int moves = 0; moves < kMostMoves; ++moves) {
@@ -540,7 +544,8 @@ std::vector<std::string> Rewriting::run() {
     if (isPart(*node, "QuantizeLinear"))
       roundActivation(*node);
   roundBiases();
-  // In front, since a name may be read before the node that dequantised it; constants may be its scales.
+  // Rounding nodes come first, since a weight may be read before its former DequantizeLinear; only Constant nodes,
+  // which may hold its scales, come before them.
   google::protobuf::RepeatedPtrField<NodeProto> all, others;
   for (NodeProto &node : *graph.mutable_node()) {
     if (auto found = before.find(&node); found != before.end())

@@ -1,4 +1,4 @@
-//===- FakeQuantize.h - quantised models that train as such -----*- C++ -*-===//
+//===- FakeQuantize.h - quantisation-aware training -------------*- C++ -*-===//
 //
 // QuantizeLinear followed by DequantizeLinear rounds a value, and has no derivative: quantisation-aware training lets
 // the gradient pass where the value is in range. A weight that the file stores as integers is trained in floating
@@ -13,8 +13,8 @@
 
 namespace tcc::frontend {
 
-/// Attributes of a DequantizeLinear that fakeQuantize makes: its first input is floating-point, and is rounded. Its
-/// first output is the rounded value, its second, where there is one, the scale.
+/// Attributes of a DequantizeLinear that fakeQuantize makes, which rounds a floating-point input. Its first output is
+/// the rounded value, its optional second output the scale.
 namespace fake_quantize {
 inline constexpr const char *kType = "quantized_type";          ///< onnx::TensorProto_DataType of the integers
 inline constexpr const char *kLeast = "least", *kMost = "most"; ///< the integers in use; absent: all of the type
@@ -25,7 +25,7 @@ inline constexpr const char *kSymmetric = "symmetric";                        //
 inline constexpr const char *kLevel = "level"; ///< largest |q − zero point| of a symmetric weight
 } // namespace fake_quantize
 
-/// Removes these attributes from a function of the model: a file has none, they are ours alone.
+/// Removes these attributes from a function of the model: only fakeQuantize may write them.
 void dropFakeQuantize(onnx::FunctionProto &function);
 
 /// Rewrites the prepared graph: pairs become a DequantizeLinear of floating-point values (see above) and Identity.

@@ -18,7 +18,7 @@ namespace {
 
 using Dims = std::vector<int64_t>;
 
-/// An input as it is declared; extents that nothing gives are -1.
+/// The declared shape of an input; unknown extents are -1.
 Dims declaredShape(const onnx::TypeProto_Tensor &type, const std::map<std::string, int64_t> &dims) {
   Dims shape;
   for (const auto &dim : type.shape().dim()) {

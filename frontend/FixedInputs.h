@@ -11,9 +11,9 @@ struct FixedInputs {
   std::vector<std::string> files; ///< that values were read from, each once
 };
 
-/// Makes initializers of the inputs that model.fix names, so that they are constants of the program, and in an exported
-/// model inputs with a default. A single number fills the whole input. `dims` and `shapes` give the extents that the file
-/// leaves open; `where` has places of recipe keys. Errors: no such input (nearest named), a shape or a value that does not
+/// Turns the inputs that model.fix names into initializers: constants of the program, and inputs with a default in an
+/// exported model. A single number fills the whole input. `dims` and `shapes` give the extents that the file leaves
+/// open; `where` has places of recipe keys. Errors: no such input (names the nearest), a shape or a value that does not
 /// fit the input, a file or tensor that cannot be read.
 Expected<FixedInputs> fixInputs(OnnxFile &file, const std::map<std::string, FixedValue> &fixed,
                                       const std::map<std::string, int64_t> &dims,

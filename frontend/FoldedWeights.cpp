@@ -1,4 +1,4 @@
-//===- FoldedWeights.cpp - what exporters computed from weights -----------===//
+//===- FoldedWeights.cpp - initializers computed from weights -------------===//
 #include "frontend/FoldedWeights.h"
 
 #include "frontend/TorchNotes.h"
@@ -22,7 +22,7 @@ std::set<std::string> valuesOf(const onnx::GraphProto &graph) {
   return values;
 }
 
-/// Readers of initializers, those inside of nodes included.
+/// Collects the readers of initializers, including those in graphs inside nodes.
 void collectReaders(const onnx::GraphProto &graph, const OnnxFile &file,
                     std::map<std::string, std::vector<std::pair<const onnx::NodeProto *, int>>> &readers) {
   for (const onnx::NodeProto &node : graph.node()) {
@@ -39,7 +39,8 @@ bool isRecurrent(const onnx::NodeProto &node) {
   return node.op_type() == "LSTM" || node.op_type() == "GRU" || node.op_type() == "RNN";
 }
 
-/// What a translation leaves of a weight has a name that says nothing; the call that it is the translation of does.
+/// True if the traced calls of all readers only move a weight's elements. Needed for invented names, which do not tell
+/// how a value was computed.
 bool readersOnlyMove(const std::vector<std::pair<const onnx::NodeProto *, int>> &readers) {
   return std::all_of(readers.begin(), readers.end(), [](const auto &read) {
     const onnx::NodeProto &node = *read.first;
@@ -50,12 +51,12 @@ bool readersOnlyMove(const std::vector<std::pair<const onnx::NodeProto *, int>> 
       return translationMovesWeights(call.target, call.text);
     if (const std::string operation = lastScope(node); !operation.empty())
       return translationMovesWeights(withoutNumber(operation), "");
-    return true; // notes that a tool removed
+    return true; // a tool removed the notes
   });
 }
 
-/// Do two places along an axis hold the same elements? True also for values that are all equal along two axes, of which
-/// one may be the repetition of the other.
+/// True if two slices along an axis are equal, or if all elements of a tensor with several axes are equal, so that one
+/// axis may be a repetition.
 bool repeats(const OnnxInitializer &initializer, const std::string &bytes) {
   const size_t size = size_t(onnxElementBytes(initializer.type));
   size_t wide = 0;
@@ -79,7 +80,7 @@ bool repeats(const OnnxInitializer &initializer, const std::string &bytes) {
   return false;
 }
 
-/// Has `bytes` only elements that `of` has?
+/// True if every element of `bytes` occurs in `of`.
 bool hasElementsOf(const std::string &bytes, const std::string &of, size_t size) {
   std::set<std::string> elements;
   for (size_t at = 0; at + size <= of.size(); at += size)
@@ -114,7 +115,7 @@ public:
   }
 
 private:
-  /// Empty where elements were moved alone.
+  /// Says how an initializer was computed from weights; empty if their elements were only moved.
   Expected<std::string> whatWasDone(const std::string &name, const OnnxInitializer &initializer,
                                     const FoldSources &sources) {
     const std::string of = fmt::format(" of {}", fmt::join(sources.parameters, ", "));
@@ -163,7 +164,8 @@ private:
                                                                                         : fmt::format("a value{}", of);
   }
 
-  /// The only parameter that it was computed from, where the file has it in the same type; null for large ones.
+  /// The parameter that it was computed from, if there is only one and the file has it in the same type; null for large
+  /// ones.
   const OnnxInitializer *sourceOf(const FoldSources &sources, const OnnxInitializer &initializer) const {
     constexpr uint64_t kMostBytes = 4ull << 20;
     auto source = file.initializers.find(sources.parameters.front());

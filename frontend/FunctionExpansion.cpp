@@ -29,7 +29,7 @@ const onnx::FunctionProto *calledBy(const Functions &functions, const onnx::Node
   return found == functions.end() ? nullptr : found->second;
 }
 
-/// Nodes and bytes once everything is inlined; both stay at the largest number instead of wrapping.
+/// Nodes and bytes after inlining; both saturate instead of wrapping.
 struct Size {
   uint64_t nodes = 0, bytes = 0;
   size_t depth = 0; ///< of calls
@@ -137,7 +137,7 @@ Status checkFunctionExpansion(const std::string &path, const onnx::ModelProto &m
 }
 
 void addFunctionDefaults(onnx::ModelProto &model) {
-  // Nodes of functions change while defaults are looked up: those are of copies.
+  // Look defaults up in a copy, since the loop changes nodes of functions.
   const onnx::ModelProto copy = [&] {
     onnx::ModelProto functionsOnly;
     *functionsOnly.mutable_functions() = model.functions();

@@ -17,7 +17,7 @@ namespace tcc::frontend {
 /// kMostInlinedBytes bytes of the model.
 Status checkFunctionExpansion(const std::string &path, const onnx::ModelProto &model);
 
-/// Writes out the attributes that calls of the model's functions leave to their defaults, in the graph and in functions.
+/// Adds the default attributes that calls of the model's functions omit, in the graph and in functions.
 void addFunctionDefaults(onnx::ModelProto &model);
 
 } // namespace tcc::frontend

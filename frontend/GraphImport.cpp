@@ -1,9 +1,8 @@
 //===- GraphImport.cpp - import the nodes of a graph in order -------------===//
 //
-// The nodes come in topological order. Each is handed to its importer; what it built is checked, and folded where all
-// operands are constants, so that shape arithmetic has values by the time an op asks for them. An op without an
-// importer is written as the body of its function: one of the model's, or the standard's at the version that the model
-// asks for.
+// The nodes are in topological order. Each is handed to its importer. The ops that it builds are verified, and folded
+// if all operands are constants, so that shape arithmetic has values by the time an op asks for them. An op without an
+// importer is imported as the body of its function: one of the model's, or the standard's at the model's version.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/GraphImport.h"
@@ -22,11 +21,11 @@ using namespace mlir;
 namespace tcc::frontend {
 
 
-/// Constants are folded up to this size; larger ones stay ops, which are fused into what reads them.
+/// Results up to this size are folded; ops with larger ones stay, and are fused into their readers.
 static constexpr int64_t kFoldBytes = 256 * 1024;
-/// Frozen initializers up to this size may be read at compile time where an op needs a value.
+/// Frozen initializers up to this size may be read at compile time if an op needs their values.
 static constexpr uint64_t kReadableBytes = 1024 * 1024;
-/// Results of folding take this much together; once they do, only small ones (shape arithmetic) are folded.
+/// Once folded results have this total size, only small ones (shape arithmetic) are folded.
 static constexpr int64_t kFoldedBytes = 128 * 1024 * 1024;
 static constexpr int64_t kSmallFoldBytes = 1024;
 
@@ -37,7 +36,7 @@ static constexpr int64_t kSmallFoldBytes = 1024;
 Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
   if (name.empty())
     return Slot();
-  // A value that passes gates on its way is another one inside of each.
+  // A value from outside a gated scope is wrapped by `gated` in each gated scope that it enters.
   auto passGates = [&](size_t from, Slot slot) {
     for (size_t i = from + 1; i < scopes.size(); ++i)
       if (Value gate = scopes[i].gate) {
@@ -73,11 +72,11 @@ Expected<Slot> GraphImport::lookUp(const std::string &name, Location loc) {
     value = train::ConstantOp::create(
         builder, loc, importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64));
   }
-  // One read for the whole program, wherever it was first asked for.
+  // One read for the whole program, even if an inner scope asks for it first.
   return passGates(0, scopes.front().slots[name] = Slot{value, std::nullopt});
 }
 
-/// The value where the gate holds; elsewhere the same one, behind a stop.
+/// The value; if the gate is false, no gradient flows through it.
 Value GraphImport::gated(Value value, Value gate, Location loc) {
   if (!value || !train::isFloatTensor(value) || value.getDefiningOp<train::ConstantOp>())
     return value;
@@ -105,7 +104,7 @@ DenseElementsAttr GraphImport::constantOf(Value value) {
   return importedElements(&context, initializer.dims, initializer.type, *bytes, options.forceF64);
 }
 
-/// What a node is called: its name and its iterations; inside a function, the call.
+/// The name of a node in reports: its own and its iterations; inside a function, that of the call.
 std::string GraphImport::nameIn(const Scope &scope, const onnx::NodeProto &node) {
   return scope.caller.empty() ? nodeName(node) + scope.suffix : scope.caller;
 }
@@ -151,7 +150,7 @@ bool GraphImport::countNode(const std::string &name) {
   return nodes <= kMostNodes;
 }
 
-/// Nobody is to read what the node would have made.
+/// Marks the node's outputs as failed, so that their readers are skipped.
 void GraphImport::fail(const onnx::NodeProto &node) {
   for (const std::string &output : node.output())
     if (!output.empty()) {
@@ -167,7 +166,7 @@ void GraphImport::reportUnsupported(const onnx::NodeProto &node, const std::stri
   problems.push_back(describe(op));
 }
 
-/// Lists what is not supported in the graphs of a node that was not gone into.
+/// Lists unsupported ops in the graphs inside a node that was not imported.
 void GraphImport::reportUnsupportedInside(const onnx::NodeProto &node) {
   for (const onnx::AttributeProto &attribute : node.attribute()) {
     if (!attribute.has_g())
@@ -273,7 +272,7 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     status = error("it takes more memory than there is");
   } catch (const std::exception &thrown) { // shapes that do not fit together, say
     const std::string_view text = thrown.what();
-    // ONNX's own errors begin with their kind in brackets; what the standard library says helps nobody.
+    // ONNX's own errors begin with their kind in brackets; messages of the standard library do not help a user.
     status = text.starts_with('[') ? error("{}", text)
                                    : error("the ONNX library refuses it without a reason; check its inputs and attributes");
   }
@@ -289,7 +288,7 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
     if (size_t(i) >= n.outputs.size())
       continue;
     const Slot &slot = n.outputs[size_t(i)];
-    // Outputs that are made in training mode only (older BatchNormalization) have no readers here.
+    // Outputs that exist only in training mode (older BatchNormalization) have no readers here.
     if (slot.tensor || slot.sequence || slot.failed || !slot.unusable.empty())
       scopes.back().slots[node.output(i)] = slot;
     if (scopes.size() == 1)
@@ -297,7 +296,7 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   }
 }
 
-/// Notes where the file declares another shape of a value than the one computed.
+/// Records a declared shape that differs from the computed one.
 void GraphImport::compareHint(const std::string &name, const Slot &slot) {
   auto hint = model.hints.find(name);
   if (hint == model.hints.end() || !slot.tensor)
@@ -314,7 +313,8 @@ void GraphImport::compareHint(const std::string &name, const Slot &slot) {
   disagreements.push_back(fmt::format("{} is declared [{}] and computed {}", name, fmt::join(declared, ", "), shapeText(shape)));
 }
 
-/// By the standard; an op without a schema (of another domain) says it by minInputs alone. A variadic input has no gaps.
+/// True if the standard allows an input to be absent. For ops without a schema (of other domains) only minInputs
+/// decides. A variadic input has no gaps.
 static bool mayBeAbsent(const onnx::OpSchema *schema, size_t input) {
   if (!schema || schema->inputs().empty())
     return true;
@@ -415,7 +415,7 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, 
   scope.gate = gate;
   for (auto [input, slot] : llvm::zip(graph.input(), inputs))
     scope.slots[input.name()] = slot;
-  // What the loop made of constants is one, so that the body's nodes fold.
+  // Fold values that the loop computed from constants, so that the body's nodes can be folded.
   for (const onnx::ValueInfoProto &input : graph.input())
     if (Slot &slot = scope.slots[input.name()]; slot.tensor)
       slot.tensor = stopped(folded(slot.tensor), locationOf(input.name() + scope.suffix), stopOf(input));
@@ -443,8 +443,8 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, 
   return outputs;
 }
 
-/// The value behind a stop. No stop is needed where the value itself has no gradient: there it would hide a constant
-/// from importers that ask for one.
+/// The value behind a stop. A value without a gradient gets none: the stop would hide a constant from importers that
+/// ask for one.
 Value GraphImport::stopped(Value value, Location loc, const std::string &source) {
   if (!value || source.empty() || !train::isFloatTensor(value) || isa<BlockArgument>(value) ||
       isa<train::ConstantOp>(value.getDefiningOp()))
@@ -470,7 +470,7 @@ void GraphImport::stopGradients(NodeImport &n) {
   }
 }
 
-/// The value as a constant, where all that it is computed from by a few ops is constant.
+/// The value as a constant, if it is computed from constants by at most `depth` levels of ops.
 Value GraphImport::folded(Value value, int depth) {
   Operation *op = value.getDefiningOp();
   if (!op || depth == 0 || isa<train::ConstantOp, train::ReadOp>(op))

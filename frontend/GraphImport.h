@@ -26,18 +26,18 @@ public:
   Expected<mlir::OwningOpRef<mlir::ModuleOp>> run();
   std::set<std::string> variables;
   std::set<std::string> sampleDims;  ///< symbols, as exported, of the sample axes
-  std::vector<std::string> problems; ///< of nodes, a line each; filled where run() fails because of them
+  std::vector<std::string> problems; ///< one line per node that could not be imported, if run() fails because of them
   std::vector<std::string> warnings;
 
 private:
-  /// Names and how they were come by.
+  /// Names visible to the nodes of one graph or function body.
   struct Scope {
     llvm::StringMap<Slot> slots;
     bool isolated = false;                        ///< a function's body: nothing outside is seen
     const std::map<std::string, int64_t> *opsets; ///< by domain
     std::string suffix;                           ///< iterations, "[3][1]"
-    std::string caller;                           ///< the call that a function's body stands for; else empty
-    mlir::Value gate;                             ///< one truth value: where it is false, nothing outside gets a gradient
+    std::string caller;                           ///< of a function's body: the call; else empty
+    mlir::Value gate;                             ///< one boolean: if false, no value outside gets a gradient
   };
 
   mlir::Location locationOf(const std::string &name) {
@@ -50,7 +50,7 @@ private:
   void shrinkConstants();
   /// Values by the names that loss.of may use: a value's own, or that of the node that computes it alone.
   std::map<std::string, std::string> namedValues() const;
-  /// True where the loss needs nothing that could not be imported: outputs that do are left out, with a warning.
+  /// True if the loss does not depend on nodes that could not be imported; outputs that do are dropped with a warning.
   bool cutBehindLoss();
   /// Adds the values inside the graph that ImportOptions::lossOf names.
   Status returnLossValues(llvm::SmallVectorImpl<mlir::Value> &results,

@@ -1,6 +1,6 @@
-//===- Import.cpp - an ONNX forward graph as a train module ---------------===//
+//===- Import.cpp - import an ONNX forward graph as a train module --------===//
 //
-// What is around the nodes: variables, the function with its arguments and results, and the imported model as a whole.
+// Everything but the nodes: variables, the function with its arguments and results, and the imported model as a whole.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/GraphImport.h"
@@ -51,15 +51,15 @@ void GraphImport::createVariables() {
   }
 }
 
-/// The symbol of a dimension as it was exported; empty where it has none.
+/// The exported symbol of a dimension; empty if it has none.
 static std::string exportedDim(const onnx::ValueInfoProto &value, int64_t axis) {
   const auto &shape = value.type().tensor_type().shape();
   std::string symbol = axis < shape.dim_size() ? shape.dim(int(axis)).dim_param() : "";
   return isPlaceholder(symbol) ? std::string() : symbol;
 }
 
-/// The axis of an output that has the symbol of the inputs' samples; -1 where the export does not tell. Symbols with
-/// "batch" in them count before others, which a constant input's first axis may have brought in.
+/// The axis of an output that has the symbol of the inputs' sample axes; -1 if there is none. Symbols that contain
+/// "batch" take precedence over others, which may be that of a constant input's first axis.
 static int64_t outputSampleAxis(const onnx::ValueInfoProto &output, const std::set<std::string> &symbols) {
   auto isBatch = [](const std::string &symbol) { return symbol.find("batch") != std::string::npos; };
   bool batchOnly = llvm::any_of(symbols, isBatch);
@@ -74,7 +74,7 @@ Status GraphImport::createFunction() {
   llvm::SmallVector<Type> types;
   llvm::SmallVector<std::string> names;
   llvm::SmallVector<int64_t> axes;
-  // The file's own declarations have the symbols.
+  // Read symbols from the file's declarations: in the prepared graph dimensions are numbers.
   llvm::StringMap<const onnx::ValueInfoProto *> exported;
   for (const onnx::ValueInfoProto &input : file.model.graph().input())
     exported.try_emplace(input.name(), &input);
@@ -115,7 +115,7 @@ Status GraphImport::createFunction() {
   builder.setInsertionPointToEnd(module->getBody());
   function = func::FuncOp::create(builder, locationOf("forward"), "forward", builder.getFunctionType(types, {}));
   Block *body = function.addEntryBlock();
-  // All at once: each change of one argument's attributes makes a new list of all of them.
+  // All at once: changing one argument's attributes would rebuild the list of all of them.
   llvm::SmallVector<Attribute> attributes;
   for (size_t i = 0; i < types.size(); ++i) {
     attributes.push_back(
@@ -132,7 +132,8 @@ Status GraphImport::createFunction() {
 // The whole
 //===----------------------------------------------------------------------===//
 
-/// A constant that repeats along a dimension (a mask for each sample, say) is stored once and broadcast.
+/// Replaces a constant that repeats along a dimension (such as a mask for each sample) by a smaller one and a
+/// broadcast.
 void GraphImport::shrinkConstants() {
   for (auto constant : llvm::make_early_inc_range(function.getBody().front().getOps<train::ConstantOp>())) {
     auto dense = dyn_cast<DenseElementsAttr>(constant.getValue());
@@ -237,7 +238,7 @@ Status GraphImport::finish() {
     Expected<Slot> slot = lookUp(output.name(), locationOf(output.name()));
     if (!slot)
       return error("{}: graph output {} is computed by no node", file.path, output.name());
-    if (slot->failed) // cut off
+    if (slot->failed) // depends on an unsupported node
       continue;
     if (!slot->tensor)
       return error("{}: graph output {} is a sequence; only tensors are supported", file.path, output.name());
@@ -270,11 +271,11 @@ Status GraphImport::finish() {
     attributes.push_back(list.getDictionary(&context));
   }
   function.setResAttrsAttr(builder.getArrayAttr(attributes));
-  // What no output needs.
+  // Erase ops that no output needs.
   for (Operation &op : llvm::make_early_inc_range(llvm::reverse(function.getBody().front())))
     if (isOpTriviallyDead(&op))
       op.erase();
-  // Nor is there a weight where nothing reads it, in a branch that is not taken, say.
+  // Erase unread weights of inner graphs, such as those of a branch that is not taken.
   llvm::StringSet<> read;
   module->walk([&](train::ReadOp op) { read.insert(op.getVariable()); });
   for (auto variable : llvm::make_early_inc_range(module->getOps<train::VariableOp>()))
@@ -297,7 +298,7 @@ Status GraphImport::finish() {
   return Status::success();
 }
 
-/// All that was found, in one message.
+/// All problems in one message.
 Status GraphImport::allProblems() const {
   if (problems.size() == 1 && !firstProblem.empty())
     return error("{}", firstProblem);
@@ -316,7 +317,7 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
   createVariables();
   if (Status status = createFunction(); !status.ok())
     return status;
-  // The file's own constants are no bomb.
+  // Constants that the file itself stores do not count against the budget.
   budget.constantBytes += file.model.ByteSizeLong();
   for (const auto &[name, initializer] : file.initializers)
     if (!initializer.home.empty())
@@ -364,7 +365,7 @@ PrepareOptions prepareOptions(const ImportOptions &options) {
   return prepare;
 }
 
-/// What the table of ops says of a node's inputs.
+/// Tells, from the table of ops, which inputs of a node are read at compile time.
 ReadWhenCompiling compileTimeReads(const PreparedModel &model) {
   return [&opsets = model.opsets](const onnx::NodeProto &node, int input) {
     const std::string domain = canonicalDomain(node.domain());
@@ -375,7 +376,7 @@ ReadWhenCompiling compileTimeReads(const PreparedModel &model) {
   };
 }
 
-/// Takes a quantised model for what the options say; returns warnings.
+/// Dequantises the model if the options ask for it; returns warnings.
 Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const ImportOptions &options) {
   return options.dequantize ? dequantize(file) : std::vector<std::string>();
 }
@@ -389,7 +390,7 @@ std::string problemOfShapes(MLIRContext &context, const std::string &path, const
   Expected<ImportedModel> imported = importModel(context, path, trial);
   if (imported)
     return {};
-  // The first of several problems stands alone on a line; one problem comes after the file's name.
+  // Take the first of several problems from its line; a single problem follows the file's name.
   const std::string &text = imported.message();
   const size_t line = text.find("\n  ");
   std::string problem = line == text.npos ? text : text.substr(line + 3);
@@ -405,7 +406,7 @@ Status refusalOf(const std::string &path, const std::vector<std::string> &refusa
                path, refusals.size() > 1 ? "\n  " : "", fmt::join(refusals, "\n  "));
 }
 
-/// What no export of torch's says, where the recipe says nothing of it either.
+/// A warning that a torch export does not say which parameters are frozen; empty if the recipe says so.
 std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles, const ModelSettings &settings) {
   size_t trained = 0;
   for (const auto &[name, role] : roles.initializers)
@@ -419,7 +420,7 @@ std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const 
                      file.name, trained);
 }
 
-/// What an export needs to know to write integers.
+/// Records what the export needs to write quantised integers.
 static void describeQuantization(const OnnxFile &file, ImportedModel &result) {
   for (const auto &[name, quantized] : file.quantized) {
     plan::Quantized &out = result.quantized.emplace_back();
@@ -489,7 +490,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   if (!options.isTrial && import.sampleDims.empty())
     findGrownAxes(context, path, options, result.module->lookupSymbol<func::FuncOp>("forward"));
   result.name = file->name;
-  // A plain export is met with one warning, whatever else it did to the weights.
+  // A plain export gets one warning, which includes everything about its weights.
   std::vector<std::string> lines = restored.lines([&](const std::string &name) { return isTrained(roles, name); });
   lines.insert(lines.end(), roles.warnings.begin(), roles.warnings.end());
   if (!plain.warning.empty())
@@ -547,7 +548,7 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     for (int64_t dim : tie.copy.dims)
       out.type.add_dims(dim);
   }
-  if (!options.forceF64) // a check exports nothing
+  if (!options.forceF64) // gradcheck exports nothing
     describeQuantization(*file, result);
   result.externalFiles.assign(externalFiles.begin(), externalFiles.end());
   result.storage = file;

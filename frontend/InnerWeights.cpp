@@ -12,7 +12,7 @@ namespace tcc::frontend {
 namespace {
 
 
-/// As many bytes as the largest element has: what the ONNX checker asks of a scalar.
+/// As many bytes as the largest element has: the ONNX checker requires them of a scalar.
 constexpr const char *kPlaceholder = "00000000";
 
 const std::string *noteOf(const onnx::TensorProto &tensor) {
@@ -55,7 +55,7 @@ Status forEachScope(Nodes &nodes, google::protobuf::RepeatedPtrField<onnx::Tenso
   return Status::success();
 }
 
-/// The scopes of a model, the outermost graph's without its initializers.
+/// Visits the scopes of a model; the outermost graph's initializers are left out.
 template <typename Visit> Status forEachScope(onnx::ModelProto &model, const Visit &visit) {
   if (Status status = forEachScope(*model.mutable_graph()->mutable_node(), nullptr, "", visit); !status.ok())
     return status;
@@ -125,10 +125,10 @@ private:
   }
 
   OnnxFile &file;
-  std::set<std::string> taken; ///< names that are no initializers'
+  std::set<std::string> taken; ///< names of values other than initializers
 };
 
-/// Constants become Identity in their place; initializers come before all nodes.
+/// Replaces Constant nodes by Identity in place; Identity nodes for initializers come before all nodes.
 void readWeights(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
                  google::protobuf::RepeatedPtrField<onnx::TensorProto> *initializers) {
   for (onnx::NodeProto &node : nodes) {
@@ -144,7 +144,7 @@ void readWeights(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes,
     node.clear_attribute();
   }
   google::protobuf::RepeatedPtrField<onnx::TensorProto> others;
-  google::protobuf::RepeatedPtrField<onnx::NodeProto> reads; // and after them all other nodes
+  google::protobuf::RepeatedPtrField<onnx::NodeProto> reads; // Identity nodes first, then all other nodes
   for (int i = 0; initializers && i < initializers->size(); ++i) {
     onnx::TensorProto &tensor = *initializers->Mutable(i);
     const std::string *weight = noteOf(tensor);

@@ -18,15 +18,15 @@ std::string list(const std::set<std::string> &names) {
   return text.empty() ? "none" : text;
 }
 
-/// A name that binds all dimensions of it; an expression of names is none.
+/// True for a name that --dim can bind; false for an expression of names.
 bool isSymbol(const std::string &text) {
   return !isPlaceholder(text) && dimensionNames(text) == std::set<std::string>{text};
 }
 
-/// No name that --dim could use. tf2onnx numbers its placeholders, which makes them that.
+/// True for placeholders that --dim cannot bind. The numbered ones of tf2onnx are unique names, so it can.
 bool isUnnamed(const std::string &text) { return isPlaceholder(text) && !text.starts_with("unk__"); }
 
-/// Drops what graphs inside of nodes declare of their values.
+/// Drops the shapes that graphs inside nodes declare for their values.
 void dropInnerHints(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes) {
   for (onnx::NodeProto &node : nodes)
     for (onnx::AttributeProto &attribute : *node.mutable_attribute())
@@ -142,7 +142,7 @@ Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx:
       ++axis;
     }
   }
-  // What the file says of inner values no longer holds under other shapes.
+  // The file's declarations of inner values do not hold for other shapes.
   if (reshaped)
     graph.clear_value_info();
   for (onnx::ValueInfoProto &value : *graph.mutable_value_info())

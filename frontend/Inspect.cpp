@@ -23,7 +23,7 @@ std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const 
 
 namespace {
 
-/// What inspection takes a dimension without a value for.
+/// The size that inspection assumes for a dimension without a value.
 constexpr int64_t kProbe = 32;
 
 
@@ -36,7 +36,7 @@ std::string valueText(const onnx::ValueInfoProto &value) {
   return fmt::format("{:<8} [{}]", onnxTypeName(value.type().tensor_type().elem_type()), fmt::join(dims, ", "));
 }
 
-/// Ops by name, those of graphs inside nodes included.
+/// Counts ops by name, including those of graphs inside nodes.
 int countOps(const onnx::GraphProto &graph, std::map<std::string, int> &histogram) {
   int count = graph.node_size();
   for (const onnx::NodeProto &node : graph.node()) {
@@ -48,7 +48,7 @@ int countOps(const onnx::GraphProto &graph, std::map<std::string, int> &histogra
   return count;
 }
 
-/// What stops gradients; where nothing does, whether that kind of export could have said so.
+/// Lists the nodes that stop gradients; if there are none, says whether this kind of export could have marked them.
 std::string stopsText(const OnnxFile &file, const PreparedModel &model) {
   constexpr size_t kShown = 20;
   std::vector<Stop> stops = stopsIn(model.graph);
@@ -68,7 +68,7 @@ std::string stopsText(const OnnxFile &file, const PreparedModel &model) {
 
 } // namespace
 
-/// Shapes for all inputs with dimensions that have no value; false where an input has no shape at all.
+/// Sets shapes for all inputs with unbound dimensions; false if an input has no shape at all.
 static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<int64_t>> &shapes,
                         const ImportOptions &options) {
   for (const onnx::ValueInfoProto &input : file.model.graph().input()) {
@@ -89,7 +89,7 @@ static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<
   return true;
 }
 
-/// The lists of floating-point initializers, each with a reason, and what else holds tensors.
+/// The lists of floating-point initializers, each with a reason, and of other places that hold tensors.
 static std::string initializersText(const OnnxFile &file, const Roles &roles, const Expected<ImportedModel> &imported,
                                     Inspection &result) {
   static constexpr const char *kTitles[] = {"trained", "frozen", "buffers", "constants"};
@@ -171,7 +171,7 @@ Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string 
   for (const onnx::ValueInfoProto &output : file.model.graph().output())
     text += fmt::format("  {:<32} {}\n", output.name(), valueText(output));
 
-  // The import itself finds what only values tell, such as a shape that depends on data, or a branch that is taken.
+  // Only the import itself finds problems that depend on values, such as a data-dependent shape or the branch taken.
   std::vector<std::string> problems;
   Expected<ImportedModel> imported = error("not imported");
   if (model.unbound.empty())
@@ -212,7 +212,7 @@ Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string 
       return result;
     }
   } else {
-    // The same, with a value for every dimension that has none. What is wrong with these values is no news.
+    // The same with a value for every unbound dimension. Problems with these values are not reported.
     ImportOptions probe = options;
     if (probeShapes(file, probe.shapes, options))
       imported = importModel(context, path, probe, &problems);

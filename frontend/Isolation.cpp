@@ -23,7 +23,7 @@ namespace {
 
 /// The child may wait for a busy machine this many times longer than it may compute.
 constexpr unsigned kWallPerCpu = 20;
-/// What an answer begins with; the message's size follows.
+/// First byte of an answer; the message's size follows.
 constexpr char kReturned = 'R', kThrew = 'T';
 
 IsolatedResult callHere(const std::function<std::string()> &call) {
@@ -92,7 +92,7 @@ bool writeAll(int descriptor, const char *data, size_t size) {
   _exit(writeAll(out, head.data(), head.size()) && writeAll(out, result.text.data(), result.text.size()) ? 0 : 1);
 }
 
-/// What the child writes until it closes its end; false where it writes nothing for too long.
+/// Reads the child's output until it closes its end; false if it writes nothing for too long.
 bool readAll(int in, unsigned seconds, std::string &text) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   std::array<char, 65536> part;
@@ -147,7 +147,7 @@ IsolatedResult callIsolated(bool fork, const IsolationLimits &limits, const std:
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
-  // A whole answer counts, whatever became of the child afterwards.
+  // A complete answer counts, even if the child crashed afterwards.
   uint64_t size = 0;
   if (text.size() >= 9)
     std::memcpy(&size, text.data() + 1, sizeof size);

@@ -1,8 +1,8 @@
 //===- Isolation.h - run a library call in a child process ------*- C++ -*-===//
 //
-// The ONNX library was written for models that its own tools make: some inputs crash its checker, shape inference and
-// function builders, or keep them busy for ever. A call runs in a forked child with limits of its own; its result
-// comes back through a pipe, and a crash of the child is one of the outcomes.
+// The ONNX library expects models of its own tools: some inputs crash its checker, shape inference and function
+// builders, or keep them busy for ever. A call runs in a forked child with limits of its own; its result comes back
+// through a pipe, and a crash of the child is one of the outcomes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_ISOLATION_H
@@ -29,8 +29,8 @@ struct IsolatedResult {
   std::string text;
 };
 
-/// Calls `call` in a child process, or in this one where `fork` is false (fuzzers, which look for crashes themselves) or no
-/// child can be made. The child writes nothing to the terminal.
+/// Calls `call` in a child process; in this process if `fork` is false (for fuzzers, which look for crashes themselves)
+/// or if fork fails. The child writes nothing to the terminal.
 IsolatedResult callIsolated(bool fork, const IsolationLimits &limits, const std::function<std::string()> &call);
 
 } // namespace tcc::frontend

@@ -16,11 +16,11 @@ namespace tcc::frontend {
 
 /// Bytes of one tensor. Sums over all tensors of a program stay far below 2^63, so nothing behind the importer wraps.
 constexpr uint64_t kMostTensorBytes = uint64_t(1) << 40;
-/// Dimensions of one tensor, as numpy has them.
+/// Dimensions of one tensor; the same limit as numpy's.
 constexpr size_t kMostRank = 64;
 /// Nodes of the graph, functions inlined and loops unrolled.
 constexpr int64_t kMostNodes = 100'000;
-/// Functions in functions, and graphs in graphs.
+/// Nesting depth of functions, and of graphs.
 constexpr size_t kDeepestNesting = 64;
 /// Bytes that inlined functions add to the model.
 constexpr uint64_t kMostInlinedBytes = uint64_t(256) << 20;
@@ -28,14 +28,14 @@ constexpr uint64_t kMostInlinedBytes = uint64_t(256) << 20;
 constexpr int64_t kMostTableElements = int64_t(1) << 25;
 /// Kernel extents, strides, dilations and pads of a window: products of two of them do not wrap.
 constexpr int64_t kMostWindow = int64_t(1) << 30;
-/// Steps that one op is written out in (tokens of a linear attention).
+/// Steps into which one op is unrolled (tokens of a linear attention).
 constexpr int64_t kMostUnrolled = 4096;
-/// Bytes of all tables and constants that nodes bring, each loop iteration counted.
+/// Bytes of all tables and constants that nodes create; each loop iteration counts.
 constexpr uint64_t kMostConstantBytes = uint64_t(1) << 30;
-/// Bytes of all sparse tensors with their zeros.
+/// Bytes of all sparse tensors in dense form.
 constexpr uint64_t kMostDenseBytes = uint64_t(256) << 20;
 
-/// The product of extents, each at least 0; the largest number where it is larger than that.
+/// The saturating product of extents, each at least 0.
 template <typename Extents> uint64_t saturatingProduct(const Extents &extents) {
   uint64_t product = 1;
   for (int64_t extent : extents)
@@ -44,8 +44,8 @@ template <typename Extents> uint64_t saturatingProduct(const Extents &extents) {
   return product;
 }
 
-/// Why no tensor has this shape; empty where one may. Extents of 0 count as 1, since the strides of an empty tensor must
-/// not wrap either.
+/// Says why no tensor may have this shape; empty if one may. Extents of 0 count as 1, since the strides of an empty
+/// tensor must not wrap either.
 template <typename Extents> std::string tensorProblem(const Extents &shape, uint64_t elementBytes) {
   if (shape.size() > kMostRank)
     return fmt::format("{} dimensions; at most {} are supported", shape.size(), kMostRank);

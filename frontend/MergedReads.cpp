@@ -42,7 +42,7 @@ public:
     collect();
     if (!file.stateIsWhole)
       completeState();
-    // Where a call names an initializer's own part of the state, that is what some node reads it as.
+    // If a call names an initializer's own part of the state, some node reads the initializer as that part.
     for (const Call &call : calls)
       for (const std::string &value : call.traced.values)
         if (auto known = state.find(value); known != state.end())
@@ -87,8 +87,8 @@ private:
     }
   }
 
-  /// Without the list of the module's state: what folded values come from, and the parameters that calls name. Of these the
-  /// name's dots are known as far as the module that calls.
+  /// Reconstructs the module's state if the file does not list it: from the sources of folded values, and from the
+  /// parameters that calls name. The dots in such a name are known only up to the calling module's path.
   void completeState() {
     auto valueOf = [](const std::string &prefix, std::string name) {
       std::replace_if(name.begin(), name.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
@@ -169,7 +169,7 @@ private:
                : DroppedParameter::Merged;
   }
 
-  /// A node that other calls were fused into has the note of one of them.
+  /// True if the node is a product but its note names another operation: other calls were fused into it.
   static bool isFused(const onnx::NodeProto &node, const std::string &operation) {
     static const std::set<std::string> products = {"MatMul", "Gemm", "Conv", "ConvTranspose"};
     static const std::set<std::string> others = {"mm", "matmul", "bmm", "baddbmm", "mv", "einsum", "bilinear",
@@ -180,7 +180,7 @@ private:
   Status assign(const Call &call, const std::string &name, const std::vector<std::pair<int, int>> &places,
                 const Names &states, const Names &others, const std::set<std::string> &outside,
                 std::set<std::string> &here) {
-    if (contains(others, name)) // a folded value has the name that the call has for it
+    if (contains(others, name)) // a folded value, which the call reads under its own name
       return Status::success();
     const Names &own = owners.at(name);
     Names candidates, lost;
@@ -196,7 +196,7 @@ private:
       if (!contains(own, part))
         result.reads.push_back({place.first, place.second, part, computed});
     };
-    if (candidates.size() > lost.size()) { // its own name is among them
+    if (candidates.size() > lost.size()) { // the call also names the initializer's own part
       if (places.size() == candidates.size())
         for (size_t i = 0; i < places.size(); ++i)
           add(places[i], candidates[i], "");
@@ -222,7 +222,7 @@ private:
         add(place, "", "");
         continue;
       }
-      // A call that was fused into another names what that one reads.
+      // The note of a product may be that of a call fused into it, which does not name the product's weight.
       const std::string &op = graph.node(place.first).op_type();
       const bool product = op == "MatMul" || op == "Gemm" || op == "Conv" || op == "ConvTranspose";
       const bool known = std::any_of(own.begin(), own.end(), [&](auto &part) { return named.count(part) != 0; });
@@ -232,8 +232,8 @@ private:
         add(place, "", "");
         continue;
       }
-      // An argument beside the data that the nodes read: a view of the parameter, which the exporter left out, or else
-      // what it computed from another one.
+      // The call has an argument that no node computes: either a view of the parameter, which the exporter left out, or
+      // a value that the exporter computed from another parameter.
       for (const std::string &value : others)
         if (const TorchOp op = torchOp(value);
             !outside.count(value) && (op == TorchOp::Computes || op == TorchOp::Makes) && !makers.count(value)) {
@@ -244,14 +244,14 @@ private:
     return Status::success();
   }
 
-  /// Is it a number of the call's own arguments?
+  /// True if the initializer is a literal among the call's arguments.
   Expected<bool> isLiteral(const Call &call, const OnnxInitializer &initializer) const {
     if (call.traced.numbers.empty() || initializer.absent || initializer.bytes != onnxElementBytes(initializer.type))
       return false;
     Expected<double> value = onlyElement(initializer);
     if (!value)
       return value.status();
-    const double tolerance = onnxElementBytes(initializer.type) > 2 ? 1e-6 : 1e-2; // of its rounding
+    const double tolerance = onnxElementBytes(initializer.type) > 2 ? 1e-6 : 1e-2; // for rounding to its type
     return std::any_of(call.traced.numbers.begin(), call.traced.numbers.end(),
                        [&](double number) { return std::fabs(number - *value) <= tolerance * std::fabs(number); });
   }
@@ -270,7 +270,7 @@ private:
   const onnx::GraphProto &graph;
   std::map<std::string, OnnxState> state;
   std::vector<Call> calls;
-  std::map<std::string, int> makers;           ///< nodes by the values that they make
+  std::map<std::string, int> makers;           ///< by value: the node that computes it
   std::set<std::string> stored, named, found;  ///< state that the file has; that a call names; that a node reads as another
   std::map<std::string, Names> owners;         ///< the state of each initializer
   std::map<std::string, DroppedParameter> unread;

@@ -1,9 +1,9 @@
 //===- MergedReads.h - which equal weight each node reads -------*- C++ -*-===//
 //
-// torch's newer exporter stores equal tensors once, whatever they mean: two scales that start as ones, a mask of ones, the
-// 0.5 of the model's code and a gate that starts at 0.5. A node keeps the note of the call that it was made of, and that
-// call names its arguments: "mul(%x, %p_block_gamma_2)". So each reader says which of them it reads. A tie is another
-// thing: torch.export has one value for a parameter that two modules share, whichever of them reads it.
+// torch's newer exporter stores equal tensors once, even if they are unrelated: two scales that start as ones and a
+// mask of ones, or a literal 0.5 of the model's code and a gate that starts at 0.5. A node keeps the note of the call
+// that it was exported from, which names its arguments: "mul(%x, %p_block_gamma_2)". So each reader tells which tensor
+// it reads. Tied weights are not affected: torch.export has one value for a parameter that two modules share.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_MERGEDREADS_H
@@ -13,18 +13,18 @@
 
 namespace tcc::frontend {
 
-/// An input of a node that is not what its initializer is called.
+/// An input of a node that, by its note, is another tensor than the initializer's name says.
 struct MergedRead {
   int node = 0, input = 0;
-  std::string state;    ///< the part of the module's state that it is; else
-  std::string computed; ///< the value of torch's graph, of which nothing else is known: "exp"; else a constant of the code
+  std::string state;    ///< the part of the module's state that it is, or empty
+  std::string computed; ///< a computed value of torch's graph, "exp"; if both are empty, it is a constant of the code
 };
 
-/// A parameter that a call names and none of its nodes reads.
+/// A parameter that a call names but none of its nodes reads.
 struct DroppedParameter {
   enum Why {
     Zero,   ///< a bias of zeros, which changes nothing as long as it is not trained
-    Folded, ///< part of a normalisation that became part of the layer before
+    Folded, ///< part of a normalisation that was folded into the layer before it
     Merged, ///< two calls with equal weights became one
   };
   std::string name;
@@ -35,13 +35,13 @@ struct DroppedParameter {
 struct MergedReads {
   std::vector<MergedRead> reads;
   std::vector<DroppedParameter> dropped;
-  std::vector<std::string> lost; ///< parameters that nothing in the file mentions: unused, or merged with others
+  std::vector<std::string> lost; ///< parameters that the file does not mention: unused, or merged with others
 };
 
-/// By the notes of the main graph's nodes; nothing where there are none. Errors: bytes that cannot be read.
+/// Reads the notes of the main graph's nodes; empty if there are none. Errors: bytes that cannot be read.
 Expected<MergedReads> mergedReads(const OnnxFile &file);
 
-/// Do notes say what this node reads?
+/// True if a note tells which tensors the node reads.
 bool isNoted(const OnnxFile &file, const onnx::NodeProto &node);
 
 } // namespace tcc::frontend

@@ -40,7 +40,7 @@ std::string trainingNorm(const onnx::NodeProto &node) {
   return "";
 }
 
-/// Dropout of before opset 12 has one mode; its ratio shows that the module's was another.
+/// True for Dropout before opset 12, which has no training mode although its ratio shows that the module's dropout has.
 bool isModelessDropout(const onnx::NodeProto &node, int64_t opset) {
   if (node.op_type() != "Dropout" || opset >= 12)
     return false;
@@ -67,8 +67,8 @@ Expected<std::vector<std::string>> checkModeNodes(const std::string &model, cons
                                                   const std::map<std::string, std::string> &where) {
   bool dropout = false, batchNorm = false;
   std::vector<std::string> modeless, traced, folded;
-  std::vector<std::pair<std::string, std::string>> others; // the call and a node of it that is no BatchNormalization
-  std::set<std::string> kept;                              // calls that have one
+  std::vector<std::pair<std::string, std::string>> others; // a batch norm's call, and another node exported from it
+  std::set<std::string> kept;                              // calls with a BatchNormalization node
   forEachNode(graph, [&](const onnx::NodeProto &node) {
     const std::string &op = node.op_type();
     dropout |= op == "Dropout" || op == "BiasDropout" || attentionDropout(node) > 0 || drawsBernoulli(node);

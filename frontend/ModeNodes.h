@@ -1,7 +1,7 @@
 //===- ModeNodes.h - check Dropout and BatchNormalization of an export --*- C++ -*-===//
 //
-// Exporters drop, fold and rewrite Dropout and BatchNormalization. What the recipe asks for and the export left out is
-// an error that says how to export; what would silently train as something else is a warning.
+// Exporters drop, fold and rewrite Dropout and BatchNormalization. If the recipe asks for nodes that the export left
+// out, the error says how to export; nodes that would silently train differently cause a warning.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_MODENODES_H

@@ -96,7 +96,7 @@ static std::string inputName(BlockArgument argument) {
   return name ? name.getValue().str() : "?";
 }
 
-/// What a value that should be constant depends on.
+/// Describes what a value that should be constant depends on.
 static std::string originOf(Value value) {
   std::string origin = "constants too large to compute with";
   forEachOrigin(value, [&](Value from) {
@@ -155,7 +155,7 @@ Expected<DenseElementsAttr> NodeImport::elements(unsigned i) const {
 
 Expected<Shape> NodeImport::ints(unsigned i) const {
   TCC_TRY(value, elements(i));
-  // A splat may stand for any number of elements.
+  // Expanding a splat may take any amount of memory.
   (void)table({value.getNumElements()});
   if (isa<FloatType>(value.getElementType()))
     return error("input \"{}\" must be of integers, not {}", node.input(int(i)), typeText(in(i)));

@@ -1,8 +1,8 @@
 //===- NodeImport.h - the interface between a node and its importer --*- C++ -*-===//
 //
-// Importers read inputs and attributes here and build train ops with the builder; the driver folds what is constant after
-// each node, so that shape arithmetic arrives as train.constant. Inputs that are there are tensors (or sequences, for ops that
-// take them); the checker of the ONNX library has seen the node.
+// Importers read inputs and attributes here and build train ops with the builder; the driver folds constants after each
+// node, so that shape arithmetic arrives as train.constant. Inputs that are present are tensors (or sequences, for ops
+// that take them); the ONNX library has checked the node.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_NODEIMPORT_H
@@ -28,7 +28,7 @@ namespace tcc::frontend {
 
 using Shape = llvm::SmallVector<int64_t>;
 
-/// What an ONNX name stands for.
+/// The value of an ONNX name.
 struct Slot {
   Slot() = default;
   Slot(mlir::Value tensor, std::optional<llvm::SmallVector<mlir::Value>> sequence = std::nullopt)
@@ -36,23 +36,23 @@ struct Slot {
 
   mlir::Value tensor;                                       ///< null for a sequence, and for an absent optional
   std::optional<llvm::SmallVector<mlir::Value>> sequence;
-  std::string unusable;  ///< why it can be no input of an op: a constant of strings, say
-  bool failed = false;   ///< made by a node whose problem was reported; what reads it is left out
+  std::string unusable;  ///< why it cannot be an input of an op, such as a constant of strings
+  bool failed = false;   ///< its node's problem was reported; its readers are skipped
 };
 
-/// Thrown where an importer asks for what no node may have: an input that is absent, a tensor beyond the limits, a table that
-/// takes too much work. GraphImport makes it the node's problem. Importers themselves return what they find.
+/// Thrown by the helpers below if an importer asks for an absent input, a tensor beyond the limits, or a table that
+/// takes too much work. GraphImport reports it as the node's problem. Importers themselves return errors.
 struct NodeProblem {
   Status status;
 };
 
-/// What all nodes of a model share.
+/// State that all nodes of a model share.
 struct ImportBudget {
-  uint64_t constantBytes = kMostConstantBytes; ///< left for tables and constants, loop iterations counted
+  uint64_t constantBytes = kMostConstantBytes; ///< left for tables and constants; each loop iteration counts
   llvm::DenseSet<int64_t> randomIds;           ///< of ops that draw random numbers
 };
 
-/// The status of an importer whose problem is on the list already, under the name of a node inside.
+/// The status of an importer whose problem was already reported for a node inside.
 inline Status alreadyReported() { return Status(std::string()); }
 
 class NodeImport {
@@ -66,32 +66,33 @@ public:
   const mlir::Location loc;
   const bool forceF64;
   llvm::SmallVector<Slot> inputs, outputs;
-  /// Elements of a small tensor that is no trainable parameter; null where they are not known at compile time.
+  /// Elements of a small tensor that is no trainable parameter; null if they are not known at compile time.
   std::function<mlir::DenseElementsAttr(mlir::Value)> constantOf;
-  /// Imports a graph that an attribute holds: its inputs are given, its outputs come back; it sees the names around the node.
-  /// `suffix` ("[3]") tells the names of its nodes from those of other iterations. Error: alreadyReported().
+  /// Imports the graph of an attribute with the given inputs, and returns its outputs; the graph sees the names around
+  /// the node. `suffix` ("[3]") distinguishes the names of its nodes from those of other iterations. Error:
+  /// alreadyReported().
   std::function<Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>, const std::string &suffix)>
       importGraph;
-  /// The same for a graph that counts only where `gate` (one truth value) holds: no gradient leaves it elsewhere, be it
-  /// NaN.
+  /// The same for a graph that counts only if `gate` (one boolean) is true: if it is false, no gradient leaves the
+  /// graph, not even NaN.
   std::function<Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>,
                                                         const std::string &suffix, mlir::Value gate)>
       importGatedGraph;
-  /// The value where `gate` holds; elsewhere the same one without a gradient.
+  /// The value; if `gate` is false, it has no gradient.
   std::function<mlir::Value(mlir::Value value, mlir::Value gate)> gated;
   /// The graph inputs that a value depends on, in their order.
   std::vector<std::string> inputsBehind(mlir::Value value) const;
-  /// "--fix c=VALUE …": how to settle a value that depends on graph inputs; empty where it depends on none.
+  /// "--fix c=VALUE …": how to make a value constant that depends on graph inputs; empty if it depends on none.
   std::string fixAdvice(mlir::Value value) const;
-  /// Tells the user what the plan does otherwise than the model may ask for; the node's name and op are put before it.
+  /// Warns that the plan may differ from what the model asks for; the node's name and op are put before the message.
   std::function<void(const std::string &)> warn;
   ImportBudget *budget = nullptr;
-  /// The recipe's [model]; null where there is none.
+  /// The recipe's [model]; null if there is none.
   const ModelSettings *settings = nullptr;
 
   // Inputs.
   bool has(unsigned i) const { return i < inputs.size() && (inputs[i].tensor || inputs[i].sequence); }
-  /// Throws where the input is absent, or a sequence.
+  /// Throws if the input is absent, or a sequence.
   mlir::Value in(unsigned i) const;
   train::Expr expr(unsigned i) const { return train::Expr(builder, loc, in(i)); }
   train::Expr expr(mlir::Value value) const { return train::Expr(builder, loc, value); }
@@ -101,7 +102,7 @@ public:
   Expected<Shape> ints(unsigned i) const;
   /// The same for one number of any type.
   Expected<double> number(unsigned i) const;
-  /// What a value that is not known at compile time comes from: "graph input x", "initializer w, which is a weight".
+  /// The origin of a value that is not known at compile time: "graph input x", "initializer w, which is a weight".
   std::string origin(mlir::Value value) const;
 
   // Attributes, with their defaults.
@@ -110,7 +111,7 @@ public:
   double floatAttr(std::string_view name, double otherwise) const;
   std::string stringAttr(std::string_view name, std::string_view otherwise) const;
   std::optional<Shape> intsAttr(std::string_view name) const;
-  /// `attribute` where it is given, else input `i` where that is, else nothing.
+  /// The `attribute` if it is given, else input `i` if it is present, else nullopt.
   Expected<std::optional<Shape>> intsFrom(std::string_view attribute, unsigned i) const;
 
   /// An axis in [0, rank): negative ones count from the end. Error: out of range.
@@ -118,9 +119,9 @@ public:
   Expected<Shape> axes(llvm::ArrayRef<int64_t> given, int64_t rank) const;
 
   // Types.
-  /// Throws where no tensor may be as large.
+  /// Throws if the tensor would be too large.
   mlir::RankedTensorType type(llvm::ArrayRef<int64_t> shape, mlir::Type element) const;
-  /// The element type for a TensorProto_DataType; null for what is not supported.
+  /// The element type for a TensorProto_DataType; null if it is not supported.
   mlir::Type elementType(int32_t onnxType) const;
   mlir::Type i1() const { return builder.getI1Type(); }
   mlir::Type i64() const { return builder.getI64Type(); }
@@ -140,10 +141,10 @@ public:
   }
   /// x[.., begin : begin + size, ..] along `dim`.
   mlir::Value slice(mlir::Value x, int64_t dim, int64_t begin, int64_t size) const;
-  /// Removes (or keeps) the extents of 1 that reductions leave.
+  /// Removes the extents of 1 along `dims`, which reductions leave.
   mlir::Value dropDims(mlir::Value x, llvm::ArrayRef<int64_t> dims) const;
-  /// What random numbers are drawn with, and the id of a new op that draws them: it follows from the node's name, and from
-  /// how many such ops of that name there are already.
+  /// The key of random numbers, and the id of a new op that draws them: the id follows from the node's name and the
+  /// number of such ops of that name so far.
   mlir::Value randomKey() const;
   int64_t randomId(uint64_t seed = 0) const;
   /// Broadcasts both to their common shape. Error: there is none.
@@ -166,8 +167,8 @@ private:
   Expected<mlir::DenseElementsAttr> elements(unsigned i) const;
 };
 
-/// Imports an op that works along axes: a scalar input is taken for a vector of one element, so that axes 0 and -1 are its
-/// own, and the results are scalars again. torch does so for all of these ops, onnxruntime for some.
+/// Imports an op that works along axes. A scalar input is treated as a vector of one element, so that axes 0 and -1 are
+/// valid, and the results are scalars again. torch does so for all of these ops, onnxruntime for some.
 template <Status (*import)(NodeImport &)> Status scalarsToo(NodeImport &n) {
   return n.rank(0) == 0 ? n.asVector(import) : import(n);
 }
@@ -175,12 +176,12 @@ template <Status (*import)(NodeImport &)> Status scalarsToo(NodeImport &n) {
 /// "f32[4x64]", for messages.
 std::string typeText(mlir::Value value);
 inline std::string shapeText(llvm::ArrayRef<int64_t> shape) { return fmt::format("[{}]", fmt::join(shape, ", ")); }
-/// The product of extents; the largest number where it is larger than that.
+/// The saturating product of extents.
 inline int64_t countOf(llvm::ArrayRef<int64_t> shape) {
   return int64_t(std::min<uint64_t>(saturatingProduct(shape), std::numeric_limits<int64_t>::max()));
 }
 
-/// The element type for a TensorProto_DataType (f64 for every float where `forceF64`); null for what is not supported.
+/// The element type for a TensorProto_DataType (f64 for every float if `forceF64`); null if it is not supported.
 mlir::Type importedElementType(mlir::MLIRContext *context, int32_t onnxType, bool forceF64);
 /// Bytes of an ONNX tensor as an attribute; converts to the imported element type.
 mlir::DenseElementsAttr importedElements(mlir::MLIRContext *context, llvm::ArrayRef<int64_t> shape, int32_t onnxType,
@@ -188,7 +189,7 @@ mlir::DenseElementsAttr importedElements(mlir::MLIRContext *context, llvm::Array
 
 } // namespace tcc::frontend
 
-/// `name` becomes the value of an Expected, or its error is returned.
+/// Defines `name` as the value of an Expected, or returns its error.
 #define TCC_TRY(name, expression)                                                                                      \
   auto name##OrError = (expression);                                                                                   \
   if (!name##OrError.ok())                                                                                             \

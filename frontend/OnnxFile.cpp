@@ -1,4 +1,4 @@
-//===- OnnxFile.cpp - an ONNX file and the places of its weights ----------===//
+//===- OnnxFile.cpp - read an ONNX file, and locate its weights -----------===//
 #include "frontend/OnnxFile.h"
 
 #include "frontend/InnerWeights.h"
@@ -84,13 +84,13 @@ std::string packTyped(const TensorProto &tensor) {
   }
 }
 
-/// The extents for a message, the first ones of a long list.
+/// The extents for a message; of a long list only the first ones.
 std::string shortShape(const std::vector<int64_t> &dims) {
   const size_t shown = std::min<size_t>(dims.size(), 8);
   return fmt::format("{}{}", fmt::join(dims.begin(), dims.begin() + ptrdiff_t(shown), ", "), shown < dims.size() ? ", …" : "");
 }
 
-/// Type and size of a tensor, checked; its bytes where they are inside the message, taken out of it.
+/// The checked type and size of a tensor.
 Expected<OnnxInitializer> describe(const TensorProto &tensor) {
   OnnxInitializer result;
   result.type = tensor.data_type();
@@ -107,7 +107,7 @@ Expected<OnnxInitializer> describe(const TensorProto &tensor) {
   return result;
 }
 
-/// The file of an external tensor: inside the model's folder, and long enough.
+/// Finds the file of an external tensor, which must be inside the model's folder and long enough.
 Status resolveExternal(const TensorProto &tensor, const std::string &folder, bool absent, OnnxInitializer &result) {
   std::string location;
   std::optional<uint64_t> length;
@@ -200,8 +200,8 @@ template <typename Container> const std::string *noteOf(const Container &propert
   return nullptr;
 }
 
-/// "p_fc_weight: PARAMETER target='fc.weight'", a line for each input of torch.export's graph, up to "# outputs". Without
-/// that list, what the notes at initializers say.
+/// Reads the module's state from "p_fc_weight: PARAMETER target='fc.weight'", a line for each input of torch.export's
+/// graph up to "# outputs". If that list is missing, from the notes at initializers.
 void readState(OnnxFile &file) {
   const onnx::GraphProto &graph = file.model.graph();
   const std::string *signature = noteOf(graph.metadata_props(), kSignatureNote);
@@ -366,7 +366,7 @@ Expected<TensorProto> denseTensor(const onnx::SparseTensorProto &sparse, uint64_
   return dense;
 }
 
-/// A plan holds the names of inputs, outputs and initializers, and its strings are UTF-8.
+/// Checks that names of inputs, outputs and initializers are UTF-8, since a plan stores them.
 static Status checkNames(const std::string &path, const onnx::GraphProto &graph) {
   auto check = [&](const char *kind, const auto &items) -> Status {
     for (const auto &item : items)

@@ -62,7 +62,7 @@ namespace {
 /// Initializers up to this size are shown to shape inference, which computes with them.
 constexpr uint64_t kVisibleBytes = 64 * 1024;
 
-/// What the library may take for a model: most need milliseconds.
+/// Limits on the library's time and memory for a model; most models need milliseconds.
 IsolationLimits limitsFor(const google::protobuf::Message &message) {
   IsolationLimits limits;
   limits.cpuSeconds += unsigned(message.ByteSizeLong() >> 17);
@@ -83,7 +83,7 @@ std::string libraryProblem(const IsolatedResult &result) {
   return text;
 }
 
-/// Runs a part of the ONNX library on a model; what it throws becomes an error, and so does its crash.
+/// Runs a part of the ONNX library on a model; exceptions and crashes become errors.
 IsolatedResult onModel(const PrepareOptions &options, const onnx::ModelProto &model,
                        const std::function<void(onnx::ModelProto &)> &part) {
   return callIsolated(options.isolate, limitsFor(model), [&] {
@@ -93,8 +93,8 @@ IsolatedResult onModel(const PrepareOptions &options, const onnx::ModelProto &mo
   });
 }
 
-/// Puts what the library's algorithms need to know of the initializers back: values of the small ones, types of the others
-/// (as graph inputs).
+/// Gives the initializers that the library's algorithms need back to the graph: the values of small ones, and the types
+/// of all (as graph inputs).
 void showInitializers(const OnnxFile &file, onnx::GraphProto &graph) {
   std::set<std::string> inputs;
   for (const onnx::ValueInfoProto &input : graph.input())
@@ -111,7 +111,7 @@ void showInitializers(const OnnxFile &file, onnx::GraphProto &graph) {
         tensor.add_dims(dim);
       tensor.set_raw_data(initializer.data);
     }
-    // Every one is an input too: versions of the IR before 4 ask for it, later ones allow it.
+    // Every initializer is an input, too: versions of the IR before 4 require it, later ones allow it.
     if (inputs.count(name))
       continue;
     onnx::ValueInfoProto &input = *graph.add_input();
@@ -162,7 +162,7 @@ template <typename Nodes, typename Visit> void forEachNode(const Nodes &nodes, c
   }
 }
 
-/// Nodes that an opset before the oldest one reads otherwise, or does not have.
+/// Nodes whose ops changed between `version` and the oldest opset that is read, or that `version` does not have.
 template <typename Nodes> std::vector<std::string> changedSince(const Nodes &nodes, int64_t version) {
   std::vector<std::string> changed;
   auto visit = [&](const onnx::NodeProto &node, const std::string &) {
@@ -176,8 +176,8 @@ template <typename Nodes> std::vector<std::string> changedSince(const Nodes &nod
   return changed;
 }
 
-/// The version by which nodes are read that are written in this one: an older opset is the oldest one that is read, where no
-/// op has changed since. `whose` is the model, or one of its functions.
+/// The version by which to read nodes of opset `version`: an opset older than the oldest supported one is read as that,
+/// if none of the nodes' ops changed in between. `whose` is the model, or one of its functions.
 template <typename Nodes>
 Expected<int64_t> readableVersion(const std::string &whose, const Nodes &nodes, int64_t version) {
   std::vector<std::string> changed;
@@ -226,8 +226,8 @@ template <typename Nodes> void useShortDomains(Nodes &nodes) {
   }
 }
 
-/// ONNX Runtime's optimiser writes some of its own ops without a domain (SimplifiedLayerNormalization, and
-/// LayerNormalization before the standard had one); the checker knows them under their own.
+/// Adds the domain com.microsoft to ops that ONNX Runtime's optimiser writes without one (SimplifiedLayerNormalization,
+/// and LayerNormalization before the standard had it).
 void useContributedDomain(onnx::ModelProto &model, int64_t version, const PrepareOptions &options) {
   constexpr const char *kContributed = "com.microsoft";
   bool moved = false;
@@ -306,7 +306,7 @@ namespace {
 
 using Attributes = std::map<std::string, onnx::AttributeProto>;
 
-/// Replaces references to a function's attributes by what the call gives; what it leaves out goes.
+/// Replaces references to a function's attributes by the call's values; removes attributes that the call omits.
 template <typename Nodes> void bindAttributes(Nodes &nodes, const Attributes &given) {
   for (onnx::NodeProto &node : nodes) {
     google::protobuf::RepeatedPtrField<onnx::AttributeProto> bound;
@@ -352,7 +352,7 @@ std::map<std::string, int64_t> opsetsOf(const onnx::FunctionProto &function) {
 Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
                                            const std::vector<onnx::TypeProto> &types, bool isolate) {
   const onnx::OpSchema *schema = schemaOf(canonicalDomain(node.domain()), node.op_type(), opset);
-  // What the call leaves to its default is written out, in the order of names.
+  // Add omitted attributes with their defaults, in the order of names.
   onnx::NodeProto call = node;
   Attributes defaults;
   for (const auto &[name, attribute] : schema->attributes())
@@ -382,7 +382,7 @@ Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t 
   }
   if (!built)
     return error("not supported in this form by this version yet; express it by other ops");
-  // Bodies name the version that they are written in; where they do not, it is the model's.
+  // A body states the opset that it is written in; if it does not, the model's applies.
   bool versioned = false;
   for (const onnx::OperatorSetIdProto &set : body.opset_import())
     versioned |= canonicalDomain(set.domain()).empty();
@@ -404,7 +404,7 @@ std::string describe(const UnsupportedOp &op) {
                      op.help);
 }
 
-/// The outputs' sample axes of an export whose inputs have no symbols that could tell them.
+/// Finds the outputs' sample axes of an export whose inputs have no symbols.
 static void findSampledOutputs(const OnnxFile &file, const PrepareOptions &options, const onnx::ModelProto &model,
                                PreparedModel &prepared) {
   std::map<std::string, int64_t> axes;
@@ -478,7 +478,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   if (Status status = checkFunctionExpansion(file.path, model); !status.ok())
     return status;
   IsolatedResult checked = callIsolated(options.isolate, limitsFor(model), [&] {
-    // A missing shape is common, and found out by the import itself.
+    // Do not require shapes: a missing one is common, and the import computes it.
     onnx::ModelProto shaped = model;
     makeInnerWeightsScalars(shaped);
     for (auto *values : {shaped.mutable_graph()->mutable_input(), shaped.mutable_graph()->mutable_output()})
@@ -488,7 +488,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     onnx::checker::check_model(shaped, /*full_check=*/false, /*skip_opset_compatibility_check=*/true);
     return std::string();
   });
-  // The checker stops at the first op it does not know; the list of them all says more.
+  // The checker stops at the first unknown op; the list of all of them is more useful.
   const bool complete = prepared.unsupported.empty();
   if (checked.kind == IsolatedResult::Ended || (checked.kind == IsolatedResult::Threw && complete))
     return error("{}: the ONNX checker refuses the model: {}", file.path, libraryProblem(checked));
@@ -505,7 +505,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
   if (Status status = stops.finish(model); !status.ok())
     return status;
   prepared.stoppedInitializers = stops.initializers;
-  // A line for each; it infers shapes by the library, several times.
+  // In a child process, since bakedConstants runs the library's shape inference several times. One line per constant.
   IsolatedResult baked = callIsolated(options.isolate && !options.shapes.empty(), limitsFor(model), [&] {
     return fmt::format("{}", fmt::join(bakedConstants(model, options.shapes), "\n  "));
   });
@@ -525,12 +525,12 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
       lines.push_back(describe(op));
     return error("{}\n{}", listedProblems(file.path, lines).message(), unbound.message());
   }
-  // Strict first, which finds the most; some functions of the standard fail it by themselves, so that a failure is one
-  // only if the lenient mode agrees. The importer checks every node's shapes again.
-  // Where the library crashes or does not end, the importer's own checks are left, and name the node.
-  // Shapes that the file declares are kept from it, and compared with what the importer computes: they may be wrong, and
-  // so may ONNX's inference, which finds 9 elements for a Resize of 3 by the float nearest to 10/3, where onnxruntime and
-  // torch make 10.
+  // Strict mode finds the most problems, but some functions of the standard fail it by themselves, so only a failure in
+  // lenient mode, too, is an error. The importer checks every node's shapes again.
+  // If the library crashes or does not end, the importer's own checks remain, and name the node.
+  // Shapes that the file declares are hidden from the library, and compared with those that the importer computes: they
+  // may be wrong. ONNX's inference may be wrong, too: for a Resize of 3 by the float nearest to 10/3 it finds 9
+  // elements, but onnxruntime and torch give 10.
   takeHints(*model.mutable_graph(), prepared.hints);
   const auto declared = model.graph().output();
   IsolatedResult inferred;
@@ -550,7 +550,7 @@ Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions 
     prepared.warnings.push_back(fmt::format("{}: shape inference of the ONNX library {} and is skipped; the importer "
                                             "computes the shapes itself",
                                             file.name, inferred.text));
-  // A call that is left has a function of another opset than the model's: the importer reads it by that.
+  // A call that was not inlined has a function of another opset than the model's: the importer reads its body by that.
   prepared.functions.assign(model.functions().begin(), model.functions().end());
   for (onnx::FunctionProto &function : prepared.functions)
     readInnerWeights(function);

@@ -1,8 +1,8 @@
 //===- OnnxLibrary.h - checker, inliner and shape inference of ONNX --*- C++ -*-===//
 //
-// Checker, function inliner and shape inference of the ONNX library, in that order, each exception and each crash turned
-// into an error with its place. The version converter is left out: it is not right for every pair of versions, so the importer reads every opset
-// by its own table.
+// Runs checker, function inliner and shape inference of the ONNX library, in that order; exceptions and crashes become
+// errors with a place. The version converter is not used: it is wrong for some pairs of versions, so the importer has
+// its own table for every opset.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_ONNXLIBRARY_H
@@ -47,45 +47,45 @@ struct PreparedModel {
   onnx::GraphProto graph;          ///< initializers are absent: see OnnxFile::initializers
   std::map<std::string, int64_t> opsets;
   std::vector<onnx::FunctionProto> functions; ///< of the model: for calls that could not be inlined
-  std::map<std::string, std::string> stoppedInitializers; ///< with what marks them; nodes have notes: StopMarks.h
-  std::vector<UnsupportedOp> unsupported; ///< by name alone, branches that are never taken included
-  /// Shapes that the file declares of values that nodes compute, -1 where it leaves them open: they may be wrong.
+  std::map<std::string, std::string> stoppedInitializers; ///< with their marks; nodes have notes: StopMarks.h
+  std::vector<UnsupportedOp> unsupported; ///< by op name; includes branches that are never taken
+  /// Shapes that the file declares for computed values, -1 for unknown extents. They may be wrong.
   std::map<std::string, std::vector<int64_t>> hints;
   std::vector<std::string> unbound; ///< "input x, axis 0 (batch)"
   std::vector<std::string> warnings;
   std::map<std::string, int64_t> sampledOutputs; ///< sample axes of a static export's outputs; symbols tell others
 };
 
-/// Checks and prepares a model. Errors: newer IR or opset, what the checker or shape inference refuse, dimensions (unbound,
-/// unknown names, contradictions). Unsupported ops are no error here: they are listed, all of them.
+/// Checks and prepares a model. Errors: newer IR or opset, anything that the checker or shape inference refuses,
+/// dimensions (unbound, unknown names, contradictions). Unsupported ops are no error here; all of them are listed.
 Expected<PreparedModel> prepareModel(const OnnxFile &file, const PrepareOptions &options);
 
-/// The standard's description of an op at a version of its domain's opset; null where it has none.
+/// The standard's description of an op at a version of its domain's opset; null if it has none.
 const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version);
 
-/// What the standard does not allow of a node of its default domain: the number of its inputs, one that is missing, an
-/// attribute or its type; empty where all is well. For nodes that the checker does not see.
+/// Says how a node of the default domain violates the standard: the number of its inputs, a missing one, an attribute
+/// or its type; empty if it does not. For nodes that the checker does not see.
 std::string schemaProblem(const onnx::NodeProto &node, int64_t opset);
-/// A node's name on one line (TerminalText.h), or "OpType → output" where it has none.
+/// A node's name on one line (TerminalText.h), or "OpType → output" if it has none.
 std::string nodeName(const onnx::NodeProto &node);
 /// "" for the default domain under either of its names.
 std::string canonicalDomain(const std::string &domain);
 /// One line for messages.
 std::string describe(const UnsupportedOp &op);
-/// What to say of a node that nobody can import.
+/// Describes a node that cannot be imported.
 UnsupportedOp unsupportedOp(const onnx::NodeProto &node, int64_t opset);
 /// "m.onnx: 2 of its nodes are not supported:", and the lines.
 Status listedProblems(const std::string &path, const std::vector<std::string> &lines);
 
-// Functions. A function's nodes may name its attributes, which the call gives; here they are put in.
+// Functions. A function's nodes may refer to its attributes, whose values the call gives.
 /// True if the standard writes this op as a function of others.
 bool hasFunctionBody(const std::string &domain, const std::string &op, int64_t opset);
 /// The standard's body for a call with inputs of these types (none set: absent, or unknown).
 Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t opset,
                                                  const std::vector<onnx::TypeProto> &types, bool isolate = true);
-/// A function with the attributes of a call.
+/// A function with references to its attributes replaced by the values of a call.
 onnx::FunctionProto bindFunction(const onnx::FunctionProto &function, const onnx::NodeProto &call);
-/// The operator sets that a function's nodes are to be read by.
+/// The operator sets by which to read a function's nodes.
 std::map<std::string, int64_t> opsetsOf(const onnx::FunctionProto &function);
 
 } // namespace tcc::frontend

@@ -19,17 +19,17 @@ class NodeImport;
 
 struct OpEntry {
   std::string_view op;
-  int minInputs = 0;             ///< inputs that must be there
+  int minInputs = 0;             ///< number of required inputs
   Status (*import)(NodeImport &) = nullptr;
-  int64_t since = 1;             ///< first version of the domain's opset for which the function is right …
+  int64_t since = 1;             ///< first version of the domain's opset that the function implements …
   int64_t until = 28;            ///< … and the last
   std::string_view domain = "";  ///< "" is ai.onnx
   bool sequences = false;        ///< takes sequences of tensors as inputs
-  bool ofConstants = false;      ///< takes constants alone: how many elements come out depends on their values
-  uint32_t numbers = 0;          ///< by position: inputs that may be floating-point and are read at compile time
+  bool ofConstants = false;      ///< takes only constants, since the result's shape depends on their values
+  uint32_t numbers = 0;          ///< bit per input: it may be floating-point and is read at compile time
 
-  /// The entry of an importer that reads these inputs at compile time. They are no weights, whatever their type; integers
-  /// never are, and need no mention.
+  /// The entry of an importer that reads these inputs at compile time, so that they are no weights. Integer inputs
+  /// never are weights, and need not be listed.
   template <typename... Positions> constexpr OpEntry reading(Positions... positions) const {
     OpEntry entry = *this;
     entry.numbers = (0u | ... | (1u << positions));

@@ -77,7 +77,7 @@ private:
     return Status::success();
   }
 
-  /// The one source with a scope in its name ("rnn.weight_ih_l0"), which values of a graph have not.
+  /// The only source whose name has a scope ("rnn.weight_ih_l0"); values of a graph have none.
   static std::string onlyScopedName(const OnnxInitializer &initializer) {
     std::string found;
     for (const std::string &source : initializer.foldedFrom) {
@@ -90,13 +90,13 @@ private:
     return found;
   }
 
-  /// What a product or a norm reads too stays a weight; who must know it says so.
+  /// True if the initializer is read at compile time and not also as a weight, by a product or a norm.
   bool isNumber(const std::string &name) {
     return reads.at(name).number && !reads.at(name).weight;
   }
 
   Status chooseDefaults() {
-    // torch.onnx's notes name every parameter; then what has none is a constant it lifted.
+    // If torch.onnx's notes are present they name every parameter, so an initializer without one is a lifted constant.
     described = file.stateIsWhole;
     for (const auto &[name, initializer] : file.initializers)
       described |= initializer.kind == "PARAMETER" || !initializer.foldedFrom.empty();
@@ -145,7 +145,7 @@ private:
                    : ""));
   }
 
-  /// Why an initializer is no weight, and what it is instead; an empty text where it may be one.
+  /// The reason why an initializer is no weight, and its list; the text is empty if it may be a weight.
   struct Sign {
     List list = List::Constant;
     std::string text;
@@ -215,7 +215,7 @@ private:
     return Sign();
   }
 
-  /// What is no initializer is a weight only where its readers or its name say so.
+  /// True if readers or name indicate a weight. A tensor that is no initializer is trained only then.
   bool isReadAsWeight(const std::string &name, const OnnxInitializer &initializer) const {
     const WeightReads &read = reads.at(name);
     return read.weight || read.bias || read.normScale ||
@@ -243,8 +243,8 @@ private:
       return role.doubtful ? "doubtful: floating-point, with a name of its own, which a buffer has too"
                            : "floating-point, with a name of its own";
     }
-    // Inside of a module the older exporter's invented names are transposed weights of linear layers, as a rule; outside,
-    // they are what the model's own code computed.
+    // Invented names of the older exporter: read inside a module they usually are transposed weights of linear layers;
+    // read outside of modules they are values that the model's own code computed.
     const bool ownCode = !inner && !described && file.model.producer_name() == "pytorch" && role.node.rfind('/') == 0;
     if (asWeight && !ownCode)
       return fmt::format("read as a weight by {}{}", role.node, where);
@@ -267,7 +267,7 @@ private:
                        nearestOrSome(glob, names));
   }
 
-  /// Does a glob name this one, or what it was computed from?
+  /// True if a glob matches the initializer or a parameter that it was computed from.
   static bool selectsSource(const std::string &glob, const std::string &name, const InitializerRole &role) {
     return selects(glob, name, role) || std::any_of(role.sources.begin(), role.sources.end(), [&](const std::string &source) {
              return matchesGlob(glob, source);
@@ -275,7 +275,7 @@ private:
   }
 
   Status applyRecipe() {
-    std::set<std::string> refused; // in a parameter's place, and not the parameter
+    std::set<std::string> refused; // initializers computed from parameters and stored in their place
     for (auto &[name, role] : roles.initializers)
       if (role.list == List::Frozen && !role.function.empty() && !settings.trainable)
         refused.insert(name);
@@ -343,7 +343,7 @@ private:
   const std::map<std::string, std::string> &where;
   const ReadWhenCompiling &readWhenCompiling;
   std::map<std::string, WeightReads> reads;
-  std::map<std::string, std::vector<std::string>> buffers; ///< that an initializer was computed from
+  std::map<std::string, std::vector<std::string>> buffers; ///< by initializer: buffers that it was computed from
   bool described = false;
   Roles roles;
 };

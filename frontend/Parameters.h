@@ -1,10 +1,10 @@
 //===- Parameters.h - which initializers are trained ------------*- C++ -*-===//
 //
-// Every initializer becomes a parameter (trained), a frozen variable, or a constant of the program. The default set of
-// parameters is every floating-point initializer that the exporter's notes call a parameter, of any rank. Without such
-// notes it is every one of rank 1 and more that is no buffer, running statistic or lifted constant, the scalars that have
-// a module's name, and of the tensors of Constant nodes and inner graphs those that are read, or named, as weights. The
-// recipe's model.trainable and model.frozen choose from it.
+// Every initializer becomes a parameter (trained), a frozen variable, or a constant of the program. By default,
+// parameters are the floating-point initializers that the exporter's notes call parameters, of any rank. Without such
+// notes they are those of rank 1 and more that are no buffer, running statistic or lifted constant, scalars with a
+// module's name, and tensors of Constant nodes and inner graphs that are read or named like weights. The recipe's
+// model.trainable and model.frozen choose among them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_PARAMETERS_H
@@ -34,19 +34,19 @@ struct InitializerRole {
   std::vector<std::string> uses; ///< "bias", "norm", "embedding", "1d"
   bool lifted = false;           ///< a lifted constant or running statistic
   std::string sign;              ///< why it is trained or not
-  bool doubtful = false;         ///< trained for want of any sign
+  bool doubtful = false;         ///< trained although no sign says that it is a weight
   std::vector<std::string> sources; ///< the parameters of the module that it was computed from
-  std::string function;          ///< how, where it is more than their elements, and training it would not train them
+  std::string function;          ///< the computation, if it does more than move their elements: not to be trained
   TorchShape torch;              ///< its shape in the module
-  std::string torchName;         ///< its parameter's name in the module, where that is another and certain: TorchNames.h
-  bool namedByNode = false;      ///< only the name of its reader tells that name
+  std::string torchName;         ///< its parameter's name in the module, if that differs and is certain: TorchNames.h
+  bool namedByNode = false;      ///< `torchName` follows from its reader's name only
   bool computed = false;         ///< no part of the module's state, by the exporter's notes
 };
 
 struct Roles {
   std::map<std::string, InitializerRole> initializers;
   std::vector<std::string> warnings;
-  std::vector<std::string> refusals; ///< what stands in a parameter's place and cannot be trained as it: no training
+  std::vector<std::string> refusals; ///< values stored in parameters' places; if there are any, training is refused
 };
 
 /// Initializers up to this size (bytes) that are no parameters are constants of the program.
@@ -58,10 +58,10 @@ Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph,
                                   const std::map<std::string, std::string> &where,
                                   const ReadWhenCompiling &readWhenCompiling);
 
-/// Is an initializer of that name a parameter?
+/// True if an initializer of that name is a parameter.
 bool isTrained(const Roles &roles, const std::string &name);
 
-/// All that stands in a parameter's place and cannot be trained as it.
+/// All values that are stored in a parameter's place but cannot be trained as that parameter.
 std::vector<std::string> refusalsOf(const Restored &restored, const Roles &roles);
 
 } // namespace tcc::frontend

@@ -15,7 +15,7 @@ namespace {
 
 using Dims = std::vector<int64_t>;
 
-/// The batch that advice is tried with.
+/// The batch size with which the advice is tested.
 constexpr int64_t kTrialBatch = 32;
 
 std::string shortList(const std::vector<std::string> &names) {
@@ -36,7 +36,7 @@ bool hasTorchNotes(const onnx::GraphProto &graph) {
   return any(graph.node()) || any(graph.value_info());
 }
 
-/// True if the node computes as it does in training: the exporter was told so.
+/// True if the node was exported in training mode.
 static bool isOfTraining(const onnx::NodeProto &node) {
   if (node.op_type() == "Dropout")
     return node.input_size() > 2 && !node.input(2).empty();
@@ -47,7 +47,7 @@ static bool isOfTraining(const onnx::NodeProto &node) {
 }
 
 namespace {
-/// What the graph shows of the mode that the module was exported in.
+/// Signs of the mode in which the module was exported.
 struct ModeSigns {
   bool normalised = false, drops = false, trains = false;
   std::vector<std::string> folded, renamed; ///< weights
@@ -68,7 +68,7 @@ ModeSigns modeSigns(const OnnxFile &file) {
       if (found == file.initializers.end() || !isFloatType(found->second.type) || found->second.dims.empty())
         continue;
       const OnnxInitializer &initializer = found->second;
-      // A fold computes new values, which lose the exporter's note, or the name.
+      // Folding computes new values, without the exporter's note or the original name.
       const bool conv = node.op_type() == "Conv" && i == 1;
       if (conv &&
           (isInventedName(node.input(i)) || (described && initializer.kind.empty() && initializer.foldedFrom.empty())))

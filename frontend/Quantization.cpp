@@ -15,7 +15,7 @@ namespace tcc::frontend {
 
 using onnx::TensorProto;
 
-/// Larger constants are no zero points: copies of them are not made.
+/// Larger constants are no zero points, and are not copied.
 static constexpr uint64_t kMostCopyBytes = 1 << 20;
 
 std::optional<IntegerRange> integerRange(int32_t type) {
@@ -203,7 +203,7 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
                        zeroPoint, onnxTypeName(quantizer.type));
   if (quantizer.zeroPoint.empty())
     quantizer.zeroPoint.assign(quantizer.scale.size(), 0);
-  // One zero point serves any number of scales, and one scale any number of zero points.
+  // A single zero point is repeated for several scales, and a single scale for several zero points.
   const size_t count = std::max(quantizer.scale.size(), quantizer.zeroPoint.size());
   if (count && quantizer.scale.size() == 1)
     quantizer.scale.assign(count, double(quantizer.scale[0]));
@@ -213,7 +213,7 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
     return error("it has {} scales (\"{}\") and {} zero points (\"{}\"); give as many of both",
                        quantizer.scale.size(), scale, quantizer.zeroPoint.size(), zeroPoint);
   quantizer.given = count;
-  // Equal ones are one.
+  // If all are equal, keep one.
   if (std::all_of(quantizer.scale.begin(), quantizer.scale.end(), [&](double s) { return s == quantizer.scale[0]; }) &&
       std::all_of(quantizer.zeroPoint.begin(), quantizer.zeroPoint.end(),
                   [&](int64_t z) { return z == quantizer.zeroPoint[0]; })) {
@@ -242,7 +242,7 @@ Expected<std::string> dequantizedBytes(const GraphConstants &constants, const st
   std::string bytes(values->size() * sizeof(float), '\0');
   for (size_t i = 0; i < values->size(); ++i) {
     const size_t channel = quantizer.perAxis() ? i / inner % quantizer.scale.size() : 0;
-    // As DequantizeLinear computes: the difference is exact, one product is rounded.
+    // Rounds like DequantizeLinear: the difference is exact, the product is rounded once.
     const float value = float((*values)[i] - double(quantizer.zeroPoint[channel])) * float(quantizer.scale[channel]);
     std::memcpy(&bytes[i * sizeof value], &value, sizeof value);
   }

@@ -1,8 +1,7 @@
 //===- Quantization.h - scales and zero points of quantised tensors --*- C++ -*-===//
 //
-// A quantised tensor q stands for (q − zero point)·scale. Two rewrites of the model rest on that: dequantise
-// (Dequantize.h) makes a floating-point model of it, fakeQuantise (FakeQuantize.h) one that trains as it will be
-// rounded.
+// A quantised tensor q represents (q − zero point)·scale. Two rewrites of the model use this: dequantize (Dequantize.h)
+// makes a floating-point model, and fakeQuantize (FakeQuantize.h) a model for quantisation-aware training.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_QUANTIZATION_H
@@ -14,7 +13,7 @@
 
 namespace tcc::frontend {
 
-/// Whole numbers that an element type holds.
+/// The range of an integer element type.
 struct IntegerRange {
   int64_t low = 0, high = 0;
 };
@@ -24,15 +23,15 @@ std::optional<IntegerRange> integerRange(int32_t onnxType);
 /// Why a quantised type is not read: 4-bit integers and 8-bit floats; empty for all other types.
 std::string unreadQuantizedType(int32_t onnxType);
 
-/// The values of a graph that are known before it runs: its initializers, its Constant nodes, and their Cast and
-/// Identity, as torch writes zero points.
+/// The values of a graph that are known before it runs: its initializers, its Constant nodes, and Cast and Identity of
+/// these, as torch writes zero points.
 class GraphConstants {
 public:
   /// Refers to the file; copies the constants of the graph's nodes.
   GraphConstants(const OnnxFile &file, const onnx::GraphProto &graph);
 
   bool has(const std::string &name) const { return find(name) != nullptr; }
-  /// Type and shape; null for what is no constant.
+  /// Type and shape of a constant; null if the value is none.
   const OnnxInitializer *find(const std::string &name) const;
   /// Elements as double. Errors: no constant, external data that cannot be read, a type that is neither FLOAT nor
   /// integer.
@@ -62,7 +61,7 @@ struct Quantizer {
 };
 
 /// Reads constant scales and zero points; `zeroPoint` may be empty or name nothing: 0. The type is the zero point's,
-/// else `type`. Errors: what is not constant, no number above 0, counts that differ, a type that is not read.
+/// else `type`. Errors: a value that is not constant, a scale not above 0, counts that differ, an unsupported type.
 Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::string &scale,
                                         const std::string &zeroPoint, int64_t axis, int32_t type);
 
@@ -71,7 +70,8 @@ Expected<Quantizer> readQuantizer(const GraphConstants &constants, const std::st
 Expected<std::string> dequantizedBytes(const GraphConstants &constants, const std::string &name,
                                              const Quantizer &quantizer);
 
-/// "fc.weight" for "fc.weight_quantized": the name that onnxruntime's quantiser made a quantised tensor's from.
+/// "fc.weight" for "fc.weight_quantized": the name from which onnxruntime's quantiser derived that of a quantised
+/// tensor.
 std::string nameBeforeQuantization(const std::string &name);
 
 // Nodes.
@@ -83,9 +83,9 @@ void dropAttribute(onnx::NodeProto &node, const char *name);
 int64_t intAttribute(const onnx::NodeProto &node, const std::string &name, int64_t otherwise);
 /// True for an op of the standard, or one that onnxruntime contributes.
 bool isQuantizationOp(const onnx::NodeProto &node, const char *op);
-/// True for an op of the standard whose first result has elements of its first input (Concat: of all inputs), or
-/// elements between them, and whose other results are indices (Split: elements as well): quantised or not, they are the
-/// same.
+/// True for an op of the standard whose first result consists of elements of its first input (Concat: of all inputs),
+/// or of values between them, and whose other results are indices (Split: elements as well). Such an op works alike on
+/// quantised and floating-point tensors.
 bool movesElements(const onnx::NodeProto &node);
 
 } // namespace tcc::frontend

@@ -8,8 +8,8 @@
 
 namespace tcc::frontend {
 
-/// The sample axes of a static export's outputs that the ONNX library cannot infer: a second import, with one more
-/// sample, shows which axis grows.
+/// Finds the sample axes of a static export's outputs that the ONNX library cannot infer: a second import, with one
+/// more sample, shows which axis grows.
 void findGrownAxes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                    mlir::func::FuncOp forward);
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char *kDomain = "tcc", *kOp = "StopGradient";
 constexpr int64_t kVersion = 1;
-/// The note at a marked node, followed by the number of the output; at an input of a graph, alone.
+/// The key of the note at a marked node, followed by the output's number; at a graph input, without a number.
 constexpr const char *kNote = "tcc.stop_gradient";
 
 template <typename Item> const std::string *noteOf(const Item &item, const std::string &key) {
@@ -45,7 +45,7 @@ void dropNotes(onnx::NodeProto &node) {
 std::string outputNote(int output) { return fmt::format("{}.{}", kNote, output); }
 
 /// The torch op that a node was exported from, "aten.detach.default", by the notes of torch's newer exporter: the
-/// target of its own call, never the text of arguments, types or scopes. Empty where no note tells.
+/// target of its own call, never the text of arguments, types or scopes. Empty if no note tells.
 std::string torchTarget(const onnx::NodeProto &node) {
   // "%detach : [num_users=1] = call_function[target=torch.ops.aten.detach.default](args = (%exp,), kwargs = {})"
   if (const std::string *call = noteOf(node, "pkg.torch.onnx.fx_node")) {
@@ -76,7 +76,7 @@ bool isDetach(const std::string &target) {
   return targets.count(target) != 0;
 }
 
-/// A call of our op, or of the function as which torch's first dynamo exporter wrote detach.
+/// True for a call of StopGradient; isDetachCall: of the function that torch's first dynamo exporter wrote for detach.
 bool isStopCall(const onnx::NodeProto &node) { return node.domain() == kDomain && node.op_type() == kOp; }
 bool isDetachCall(const onnx::NodeProto &node) {
   return node.domain().starts_with("pkg.onnxscript.torch_lib") && node.op_type() == "aten_detach";
@@ -87,7 +87,7 @@ bool isCallOf(const onnx::FunctionProto &function, const onnx::NodeProto &node) 
          function.overload() == node.overload();
 }
 
-/// Identity is of the default domain: `imports` gets it where it is absent.
+/// Adds the default domain, to which Identity belongs, to `imports` if it is absent.
 template <typename Imports> void importDefaultDomain(Imports &imports, int64_t version) {
   for (const onnx::OperatorSetIdProto &set : imports)
     if (canonicalDomain(set.domain()).empty())
@@ -142,10 +142,10 @@ const std::string *StopMarks::match(const std::string &name) {
 
 static std::string sourceOf(const std::string &glob) { return "model.stop_gradient: " + glob; }
 
-/// StopGradient becomes Identity with a note, whatever body the file gives it.
+/// Turns StopGradient into Identity with a note; a body that the file gives it is ignored.
 template <typename Nodes> Status StopMarks::convert(Nodes &nodes, bool &found) {
   for (onnx::NodeProto &node : nodes) {
-    dropNotes(node); // a file has none: notes of this name are ours alone
+    dropNotes(node); // only this class may write such notes
     for (onnx::AttributeProto &attribute : *node.mutable_attribute())
       if (attribute.has_g())
         if (Status status = convert(*attribute.mutable_g()->mutable_node(), found); !status.ok())
@@ -170,8 +170,8 @@ template <typename Nodes> Status StopMarks::convert(Nodes &nodes, bool &found) {
   return Status::success();
 }
 
-/// Notes at nodes whose names, or the names of whose outputs, a glob matches. A call of a function is no node any more
-/// once it is inlined: an Identity behind it carries the note.
+/// Adds notes to nodes if a glob matches their names or those of their outputs. A function call disappears when it is
+/// inlined, so an Identity behind it carries the note.
 template <typename Nodes> void StopMarks::markNodes(Nodes &nodes, const onnx::ModelProto &model) {
   Nodes all;
   for (onnx::NodeProto &node : nodes) {
@@ -244,7 +244,7 @@ Status StopMarks::mark(onnx::ModelProto &model) {
   for (int i = functions.size(); i-- > 0;)
     if (functions[i].domain() == kDomain && functions[i].name() == kOp)
       functions.DeleteSubrange(i, 1);
-  // An initializer that is no node's output is stopped where it is read.
+  // Initializers are listed, and stopped at their reads.
   std::set<std::string> computed;
   for (const onnx::NodeProto &node : model.graph().node())
     computed.insert(node.output().begin(), node.output().end());

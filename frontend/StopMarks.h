@@ -1,9 +1,9 @@
 //===- StopMarks.h - find the marks of stopped gradients --------*- C++ -*-===//
 //
 // Three marks stop gradients: an Identity that torch's newer exporter notes as aten.detach, a node StopGradient of
-// domain `tcc`, and the recipe's model.stop_gradient. They become one: a note at the node (or at the input of a graph)
-// that makes the value, which survives the inlining of functions; the importer reads it after it has imported the node.
-// A stopped initializer has no node: those are listed.
+// domain `tcc`, and the recipe's model.stop_gradient. All become a note at the node (or graph input) that computes the
+// value, which survives the inlining of functions; the importer reads it after it has imported the node. Stopped
+// initializers, which have no node, are listed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_STOPMARKS_H
@@ -13,12 +13,12 @@
 
 namespace tcc::frontend {
 
-/// The mark that makes a node of the file a stop: "aten.detach", "tcc::StopGradient"; empty where nothing does.
+/// The mark that makes a node of the file a stop: "aten.detach", "tcc::StopGradient"; empty if there is none.
 std::string exportedStop(const onnx::NodeProto &node);
 
 /// A stop in a prepared graph.
 struct Stop {
-  std::string node;   ///< or the initializer
+  std::string node;   ///< name of the node or initializer
   std::string source; ///< its mark: "aten.detach", "tcc::StopGradient", "model.stop_gradient: GLOB"
 };
 
@@ -30,10 +30,11 @@ public:
   /// Before functions are inlined: removes the function tcc::StopGradient, turns its calls into Identity, and marks
   /// what the globs match. Error: a node StopGradient of another version or without one input and one output.
   Status mark(onnx::ModelProto &model);
-  /// After that: marks what matches by the names that inlining gave. Error: a glob that matched nothing.
+  /// After functions are inlined: marks values that match by the names that inlining gave. Error: a glob without a
+  /// match.
   Status finish(onnx::ModelProto &model);
 
-  std::map<std::string, std::string> initializers; ///< stopped ones, with their marks
+  std::map<std::string, std::string> initializers; ///< by stopped initializer: its mark
 
 private:
   template <typename Nodes> void markNodes(Nodes &nodes, const onnx::ModelProto &model);
@@ -44,9 +45,9 @@ private:
   const std::string *match(const std::string &name);
 
   const OnnxFile &file;
-  std::vector<std::pair<std::string, bool>> globs; ///< and whether it matched
+  std::vector<std::pair<std::string, bool>> globs; ///< each with whether it matched
   std::string place;
-  std::set<std::string> names; ///< of all nodes and values, for the nearest ones
+  std::set<std::string> names; ///< of all nodes and values, to suggest the nearest in errors
 };
 
 /// The mark of output `output` of a node of a prepared graph, or of an input of a graph inside a node; empty: none.
@@ -56,7 +57,7 @@ std::string stopOf(const onnx::ValueInfoProto &input);
 /// The marked nodes of a prepared graph, graphs inside nodes included.
 std::vector<Stop> stopsIn(const onnx::GraphProto &graph);
 
-/// Says of a file without marks why, and how to export so that they are there. One line.
+/// Says why a file has no marks, and how to export it with marks. One line.
 std::string missingStopsText(const OnnxFile &file);
 
 } // namespace tcc::frontend

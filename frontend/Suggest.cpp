@@ -1,8 +1,8 @@
 //===- Suggest.cpp - guess a recipe from the graph ------------------------===//
 //
-// A file that was exported for inference says much of how to train it: a Softmax at its end asks for class labels, a Sigmoid
-// for targets between 0 and 1; an integer that is compared with a constant is a setting. Choices that the graph leaves
-// open are made so that the model compiles, and marked to be checked.
+// A file that was exported for inference tells much about how to train it: a Softmax at its end asks for class labels,
+// a Sigmoid for targets between 0 and 1; an integer that is compared with a constant is a setting. Other choices are
+// made so that the model compiles, and marked to be checked.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/Suggest.h"
@@ -26,10 +26,10 @@ namespace tcc::frontend {
 namespace {
 
 
-/// Samples of a batch, and sizes that are tried for all other open dimensions.
+/// Batch size, and sizes that are tried for all other open dimensions.
 constexpr int64_t kBatch = 8;
 constexpr int64_t kSizes[] = {32, 48, 64, 96, 128, 224, 256, 320, 512, 576, 640, 1024, 16, 8, 4, 2, 1};
-/// Names in one comment.
+/// Most names in one comment.
 constexpr size_t kNamed = 6;
 
 /// A key or a string in TOML.
@@ -48,7 +48,7 @@ std::string listed(const std::vector<std::string> &names) {
 
 using Producers = std::map<std::string, const onnx::NodeProto *>;
 
-/// The nodes that make the values of a graph, and those of the graphs around it.
+/// The producers of a graph's values, added to those of the graphs around it.
 Producers producersOf(const onnx::GraphProto &graph, Producers producers) {
   for (const onnx::NodeProto &node : graph.node())
     for (const std::string &output : node.output())
@@ -56,7 +56,7 @@ Producers producersOf(const onnx::GraphProto &graph, Producers producers) {
   return producers;
 }
 
-/// What an output ends in.
+/// The last op before an output, movements and means left out.
 struct Ending {
   std::string op;               ///< Softmax, Sigmoid, …; empty: an input or a constant
   const onnx::NodeProto *node = nullptr;
@@ -64,8 +64,8 @@ struct Ending {
   bool exact = true;            ///< nothing moves elements between it and the output
 };
 
-/// The Exp of a softmax that is written out, e^x ÷ Σ e^x; null where the node is none. What Exp reads differs from the logits
-/// by a constant for each row at most, which no loss of a softmax sees.
+/// The Exp of a decomposed softmax, e^x ÷ Σ e^x, whose division is `node`; null if it is none. The operand of Exp
+/// differs from the logits by at most a constant for each row, which does not change the loss of a softmax.
 const onnx::NodeProto *exponentialOf(const onnx::NodeProto &node, const Producers &producers) {
   auto producer = [&](std::string value) -> const onnx::NodeProto * {
     for (int steps = 0; steps < 8; ++steps) {
@@ -95,7 +95,7 @@ Ending endingOf(const onnx::GraphProto &graph, std::string value, const Producer
     if (found == producers.end())
       return ending;
     const onnx::NodeProto &node = *found->second;
-    // A mean of probabilities is one.
+    // A mean of probabilities is a probability.
     if ((movesElements(node.op_type()) || node.op_type() == "ReduceMean") && node.input_size() > 0) {
       ending.exact &= node.op_type() == "Identity";
       value = node.input(0);
@@ -109,7 +109,7 @@ Ending endingOf(const onnx::GraphProto &graph, std::string value, const Producer
     }
     if (node.op_type() != "If" || depth > 8)
       return ending;
-    // A branch says it where the other one agrees.
+    // If both branches end in the same op, that is the ending.
     int number = 0;
     while (number < node.output_size() && node.output(number) != value)
       ++number;
@@ -225,7 +225,7 @@ private:
 
   static bool isOpen(const onnx::TensorShapeProto_Dimension &dim) { return !dim.has_dim_value() || dim.dim_value() < 0; }
 
-  /// The axis of samples: the one called batch; else the first open one where another input's samples are open, too.
+  /// The sample axis: the one called batch; else the first open one, if another input's sample axis is open, too.
   int64_t axisOf(const onnx::ValueInfoProto &input, bool openElsewhere) const {
     auto given = options.batchAxis.find(input.name());
     if (given != options.batchAxis.end())
@@ -305,7 +305,7 @@ private:
   // The loss
   //===--------------------------------------------------------------------===//
 
-  /// Nothing where the output was cut off with what the loss does not need.
+  /// The output's shape; nullopt if the import dropped the output, since the loss does not need it.
   std::optional<llvm::ArrayRef<int64_t>> shapeOf(const std::string &output) {
     auto function = model.module->lookupSymbol<func::FuncOp>("forward");
     for (unsigned i = 0; i < function.getNumResults(); ++i)
@@ -314,7 +314,8 @@ private:
     return std::nullopt;
   }
 
-  /// A detector ends in the choice of boxes, which has no gradient: its scores are trained before that.
+  /// Finds the scores of a detector. It ends in a selection of boxes, which has no gradient, so the loss reads the
+  /// scores before that.
   void findScores() {
     for (const onnx::NodeProto &node : graph().node()) {
       if (node.op_type() != "NonMaxSuppression" || node.input_size() < 2)
@@ -322,7 +323,7 @@ private:
       const Ending ending = endingOf(graph(), node.input(1));
       if (!ending.node)
         continue;
-      // A class axis that moved on the way would be another one here.
+      // Only elementwise losses: movements in between may have changed the class axis.
       const bool known = !ending.inside && ending.op == "Sigmoid";
       scores = {known ? ending.node->input(0) : node.input(1), known ? "bce_with_logits" : "bce", nodeName(node)};
       options.lossOf = {{scores.of}};
@@ -490,7 +491,7 @@ private:
   std::map<std::string, std::vector<int64_t>> shapes;
   struct {
     std::string of, kind, node;
-  } scores;         ///< of a detector; none: empty
+  } scores;         ///< of a detector; else empty
   std::string loss; ///< the keys of [loss]
 };
 

@@ -6,10 +6,10 @@
 
 namespace tcc::frontend {
 
-/// A recipe (TOML with comments) for a model, by what its graph shows: the loss by the last ops and the shapes of its outputs,
-/// values for settings, sizes for open dimensions, axes of samples; comments say what is frozen and what to check. Sizes are
-/// tried: the first with which the model can be imported stand. What `options` gives stays. Errors: a model that cannot be
-/// read, or imported with any size tried.
+/// Derives a recipe (TOML with comments) from a model's graph: the loss from the last ops and the shapes of outputs,
+/// values for settings, sizes for open dimensions, sample axes; comments say what is frozen and what to check. Sizes
+/// are tried until the model can be imported. `options` takes precedence. Errors: a model that cannot be read, or not
+/// be imported with any size tried.
 Expected<std::string> suggestRecipe(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options);
 
 } // namespace tcc::frontend

@@ -1,4 +1,4 @@
-//===- TorchNames.cpp - which parameter of the torch module an initializer is -===//
+//===- TorchNames.cpp - find torch's parameter names of initializers ------===//
 #include "frontend/TorchNames.h"
 
 #include "frontend/OnnxLibrary.h"
@@ -56,7 +56,7 @@ std::vector<std::string> modulesOf(const std::string &node) {
   return paths;
 }
 
-/// The module behind a node, where its bias, or else the only name that is possible, tells; empty where nothing does.
+/// The module of a node: the one whose bias is among the initializers, or else the only possible one; empty if unknown.
 std::string moduleOf(const std::string &node, const Roles &roles) {
   const std::vector<std::string> paths = modulesOf(node);
   for (const std::string &path : paths)
@@ -116,7 +116,7 @@ private:
   std::string nameOf(const std::string &name, const OnnxInitializer &initializer, InitializerRole &role) {
     const std::vector<Reader> &reads = readers[name];
     const TorchShape &shape = role.torch;
-    // Of more than a matrix the order of the axes is not known.
+    // The order of axes is unknown for more than two of them.
     const auto wide =
         std::count_if(initializer.dims.begin(), initializer.dims.end(), [](int64_t dim) { return dim != 1; });
     if (shape.count != 1 || countOf(shape.dims) != countOf(initializer.dims) || role.display == name ||
@@ -129,15 +129,14 @@ private:
         if (!isRecurrent(*read.node) && std::find(arguments.begin(), arguments.end(), argument) != arguments.end())
           return role.display;
       }
-      // Beside a view's own parameter stand constants of the translation alone.
+      // A view of a parameter was computed from that parameter and constants of the translation alone.
       bool alone = true;
       for (const std::string &source : initializer.foldedFrom)
         alone &= source == role.display || isInventedName(source);
       const bool turned = initializer.foldedFrom.size() == 1 && isTransposition(name) && shape.transposed;
       return turned || (alone && operation == "unsqueeze") ? role.display : std::string();
     }
-    // The older exporter transposes a linear layer's weight, and gives the result the name of the operation that reads
-    // it.
+    // The older exporter transposes a linear layer's weight, and names the result after the operation that reads it.
     if (!role.display.empty() || !name.starts_with("onnx::MatMul_") || !shape.transposed || reads.size() != 1 ||
         reads[0].input != 1 || reads[0].node->op_type() != "MatMul")
       return {};
@@ -146,7 +145,7 @@ private:
     return module.empty() ? std::string() : module + ".weight";
   }
 
-  /// Gates stand in another order than torch has them.
+  /// True for recurrent layers, whose gates ONNX stores in another order than torch.
   static bool isRecurrent(const onnx::NodeProto &node) {
     return node.op_type() == "LSTM" || node.op_type() == "GRU" || node.op_type() == "RNN";
   }

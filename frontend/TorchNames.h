@@ -1,9 +1,9 @@
-//===- TorchNames.h - which parameter of the torch module an initializer is -*- C++ -*-===//
+//===- TorchNames.h - torch's parameter names of initializers ---*- C++ -*-===//
 //
-// Exporters store some parameters under names of their own ("val_110", "onnx::MatMul_12") and transposed. The name
-// comes from the newer exporter's notes: they list what a value was computed from, and the reader's traced call takes
-// that very parameter, so that nothing but a view lies between the two. The older exporter notes nothing; there a
-// matrix that it transposed is the weight of the module that the reading node is named after.
+// Exporters store some parameters under invented names ("val_110", "onnx::MatMul_12") and transposed. The newer
+// exporter's notes tell the parameter's name: they list the values that an initializer was computed from, and if the
+// reader's traced call takes that very parameter, there is only a view between the two. The older exporter writes no
+// notes; a matrix that it transposed is the weight of the module that the reading node is named after.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_TORCHNAMES_H
@@ -13,8 +13,8 @@
 
 namespace tcc::frontend {
 
-/// Sets `torchName`, `namedByNode` and `computed` of the initializers' roles, whose other members are known. No two
-/// initializers get one name, and none gets another one's.
+/// Sets `torchName`, `namedByNode` and `computed` of the initializers' roles, whose other members are set. No two
+/// initializers get the same name, and none gets the name of another initializer.
 void nameInTorch(const OnnxFile &file, const onnx::GraphProto &graph, std::map<std::string, InitializerRole> &roles);
 
 } // namespace tcc::frontend

@@ -41,7 +41,7 @@ static void readWords(const std::string &text, TracedCall &call) {
   }
 }
 
-/// The note of the traced call; null where there is none.
+/// The note of the traced call; null if there is none.
 static const std::string *noteOfCall(const onnx::NodeProto &node) {
   const std::string *found = nullptr;
   for (const onnx::StringStringEntryProto &note : node.metadata_props())

@@ -14,16 +14,16 @@ class NodeProto;
 
 namespace tcc::frontend {
 
-/// The traced call that a node was made of: "aten.linear.default" and its arguments, "%x" and so on.
+/// The traced call that a node was exported from: "aten.linear.default" and its arguments, "%x" and so on.
 struct TracedCall {
   std::string target;
   std::vector<std::string> arguments;
-  std::vector<std::string> values; ///< in it, in order, each as often as it is read: "x", "p_fc_weight"
+  std::vector<std::string> values; ///< names in it, in order, repeated if read repeatedly: "x", "p_fc_weight"
   std::vector<double> numbers;     ///< literals
   std::string text;                ///< the whole note, which the nodes of one call share
 };
 
-/// By the newer exporter's notes; empty where there are none.
+/// The call by the newer exporter's notes; empty if there are none.
 TracedCall tracedCall(const onnx::NodeProto &node);
 
 /// Its target alone, without reading the arguments.
@@ -32,17 +32,17 @@ std::string_view tracedTarget(const onnx::NodeProto &node);
 /// A number that the call was given, by its place among aten's arguments or by its name.
 std::optional<double> numberOf(const TracedCall &call, size_t place, const std::string &name);
 
-// What a call did that the exporter's ops do not do; the note alone still says so.
+// Properties of calls that only the note tells, since the exported ops drop them.
 
-/// The probability with which scaled_dot_product_attention drops weights; 0: it drops none.
+/// The dropout probability of scaled_dot_product_attention's weights; 0: none.
 double attentionDropout(const onnx::NodeProto &node);
 /// The index whose row an embedding gives no gradient (`padding_idx`).
 std::optional<int64_t> paddingIndex(const onnx::NodeProto &node);
-/// The node draws 0 or 1: of a dropout that torch writes as such draws, or of the module's own code.
+/// True if the node draws 0 or 1, for a dropout that torch exports as such draws, or for the module's own code.
 bool drawsBernoulli(const onnx::NodeProto &node);
 
-/// The modules whose code made a node, outermost first, and its operation: "", "l", "l.norm1", "layer_norm"; empty where
-/// the exporter notes none.
+/// The modules whose code a node was exported from, outermost first, and its operation: "", "l", "l.norm1",
+/// "layer_norm"; empty without a note.
 std::vector<std::string> scopesOf(const onnx::NodeProto &node);
 /// The last of them, the operation's name.
 std::string lastScope(const onnx::NodeProto &node);
@@ -50,7 +50,7 @@ std::string lastScope(const onnx::NodeProto &node);
 /// "permute_3" → "permute".
 std::string withoutNumber(const std::string &name);
 
-/// Is it one of torch's operations that exchange the axes of a matrix?
+/// True for torch's operations that transpose a matrix.
 bool isTransposition(const std::string &operation);
 
 } // namespace tcc::frontend

@@ -69,10 +69,10 @@ TorchOp torchOp(const std::string &value) {
     --end;
   const bool numbered = end < value.size() && end > 1 && value[end - 1] == '_';
   std::string name = numbered ? value.substr(0, end - 1) : value;
-  const bool whole = name.ends_with("_default"); // an overload by its full name
+  const bool whole = name.ends_with("_default"); // the name includes the overload
   if (whole)
     name.resize(name.size() - std::string("_default").size());
-  // "conv1d", "atan2", "log10" end in a number of their own; "view4" is none of torch's names.
+  // The digits in "conv1d", "atan2", "log10" belong to the name; "view4" is no name of torch's.
   for (const auto &[words, op] : {std::pair(&moves(), TorchOp::Moves), std::pair(&joins(), TorchOp::Joins),
                                   std::pair(&repeats(), TorchOp::Repeats), std::pair(&makes(), TorchOp::Makes),
                                   std::pair(&computes(), TorchOp::Computes)})

@@ -1,10 +1,10 @@
 //===- TorchShape.cpp - a parameter's shape in its torch module -----------===//
 //
-// An initializer under a parameter's own name is stored as torch has it. One that the exporter computed (a folded value,
-// or a name that it invented) is not: the reader's note of the traced call says what torch multiplied by ("aten.linear" of
-// the parameter itself, "aten.matmul" of its transpose), and so does a value that bears the name of a torch operation ("t").
-// Without these, a computed matrix that is read as a factor is taken for a linear layer's weight, [features of the result,
-// features of the input], and a warning says so.
+// An initializer under a parameter's own name is stored with torch's shape. One that the exporter computed (a folded
+// value, or one with an invented name) may not be: the reader's note of the traced call tells which matrix torch
+// multiplied by ("aten.linear" with the parameter itself, "aten.matmul" with its transpose), and so does a value that
+// is named after a torch operation ("t"). Without these, a computed matrix that is read as a factor is taken for a
+// linear layer's weight, [features of the result, features of the input], and a warning says so.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/TorchShape.h"
@@ -29,13 +29,13 @@ struct Alias {
   bool swapped = false;
 };
 
-/// What the nodes that read an initializer say.
+/// Facts about an initializer that follow from the nodes that read it.
 struct Reading {
   int recurrentInput = 0;        ///< 1 to 3, or 7: W, R, B, P of a recurrent layer
-  bool slope = false;            ///< of PRelu, which is a vector in torch
+  bool slope = false;            ///< the slope of PRelu, which is a vector in torch
   std::string product;           ///< a node that multiplies by it
   std::optional<int> resultAxis; ///< the stored axis that becomes features of the product's result
-  /// Stored with its axes exchanged, by the notes of the product.
+  /// Whether it is stored transposed, by the notes of the product.
   std::optional<bool> transposed;
 };
 
@@ -50,11 +50,11 @@ bool swapsTwo(const onnx::NodeProto &node) {
   for (const onnx::AttributeProto &attribute : node.attribute())
     if (attribute.name() == "perm")
       return attribute.ints_size() == 2 && attribute.ints(0) == 1 && attribute.ints(1) == 0;
-  return true; // by default, the axes in reverse
+  return true; // the default reverses the axes
 }
 
-/// Whether the traced call multiplies by a matrix [result, input] (true) or [input, result] of the module's own; nullopt
-/// where the notes do not tell.
+/// True if the module's matrix in the traced call is [result, input], false if [input, result]; nullopt if the notes do
+/// not tell.
 std::optional<bool> resultFirst(const onnx::NodeProto &node) {
   const TracedCall call = tracedCall(node);
   const bool linear = call.target.starts_with("aten.linear.");
@@ -134,8 +134,8 @@ private:
 
 std::string shapeText(const std::vector<int64_t> &dims) { return fmt::format("[{}]", fmt::join(dims, ", ")); }
 
-/// W, R, B and P of a recurrent layer: for each direction, torch has a matrix of the gates of its input, one of its state,
-/// and two vectors of biases.
+/// The shapes of W, R, B and P of a recurrent layer: for each direction, torch has a matrix for the input's gates, one
+/// for the state's, and two vectors of biases.
 TorchShape recurrentShape(const std::vector<int64_t> &dims, int input) {
   TorchShape shape;
   shape.count = dims.front();

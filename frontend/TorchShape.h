@@ -1,8 +1,9 @@
 //===- TorchShape.h - a parameter's shape in its torch module ---*- C++ -*-===//
 //
-// Exporters store a parameter as its reader wants it: a linear layer's weight transposed, a vector with extents of 1 around
-// it, the weights of a recurrent layer's directions as one tensor. Code that depends on a parameter's rank or orientation (Muon,
-// the norms of LAMB, @1d) means the shape in torch, which this file reconstructs.
+// Exporters store a parameter in the form that its reader needs: a linear layer's weight transposed, a vector with
+// extents of 1 around it, the weights of a recurrent layer's directions as one tensor. Code that depends on a
+// parameter's rank or orientation (Muon, the norms of LAMB, @1d) means the shape in torch, which this file
+// reconstructs.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_TORCHSHAPE_H
@@ -22,10 +23,10 @@ namespace tcc::frontend {
 struct OnnxFile;
 
 struct TorchShape {
-  /// Parameters that are stored one after another in one tensor: those of a recurrent layer's directions, say.
+  /// Number of parameters stored one after another in one tensor, such as those of a recurrent layer's directions.
   int64_t count = 1;
-  std::vector<int64_t> dims; ///< of each
-  bool transposed = false;   ///< each is a matrix that is stored with its axes exchanged
+  std::vector<int64_t> dims; ///< of each parameter
+  bool transposed = false;   ///< each parameter is a matrix stored transposed
   /// The assumption made if neither the exporter's notes nor the readers decide; else empty.
   std::string assumption;
 

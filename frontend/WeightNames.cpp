@@ -19,7 +19,7 @@ bool isInventedName(const std::string &name) {
   return name.empty() || std::all_of(name.begin(), name.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-/// The words of a name, in small letters: "layers.0.runningMean_1" has layers, 0, running, mean and 1.
+/// The words of a name in lower case: "layers.0.runningMean_1" has layers, 0, running, mean and 1.
 static std::vector<std::string> wordsOf(const std::string &name) {
   std::vector<std::string> words(1);
   for (size_t i = 0; i < name.size(); ++i) {
@@ -42,7 +42,7 @@ bool isBufferName(const std::string &name) {
         (words[i + 1] == "mean" || words[i + 1].starts_with("var") || words[i + 1] == "std"))
       return true;
   }
-  // Rotary frequencies, masks, and the statistics of pixels: what modules register as buffers.
+  // Names that modules register as buffers: rotary frequencies, masks, statistics of pixels.
   const std::string last = words.back(), both = words.size() > 1 ? words[words.size() - 2] + " " + last : last;
   static const std::set<std::string> buffers = {"inv freq", "freqs cis", "pixel mean", "pixel std", "batches tracked"};
   return last == "mask" || buffers.count(both);

@@ -11,7 +11,7 @@ namespace {
 
 using Ops = std::set<std::string>;
 
-/// How far a value is followed back through ops that keep its meaning.
+/// Most ops through which a value is followed back.
 constexpr int kDeepest = 8;
 
 bool isNorm(const std::string &op) {
@@ -20,14 +20,14 @@ bool isNorm(const std::string &op) {
   return norms.count(op) != 0;
 }
 
-/// W, R, B and P of a recurrent layer. Exporters put their gates in another order, or two biases into one, and note
-/// many values as what they were folded from; weights they are all the same.
+/// True for W, R, B and P of a recurrent layer. They are weights although exporters reorder their gates, merge two
+/// biases into one, and note many values as their sources.
 bool isRecurrentWeight(const onnx::NodeProto &node, int input) {
   static const Ops layers = {"LSTM", "GRU", "RNN"};
   return layers.count(node.op_type()) && ((input >= 1 && input <= 3) || input == 7);
 }
 
-/// Operands that are weights whatever they are called.
+/// True for operands that are weights, whatever their names.
 bool isWeightOperand(const onnx::NodeProto &node, int input) {
   static const Ops later = {"MatMul", "Gemm", "Conv", "ConvTranspose", "PRelu", "FusedMatMul"};
   const std::string &op = node.op_type();
@@ -50,8 +50,8 @@ public:
     }
   }
 
-  /// Names that graphs beside each other share are those of the graph that was visited last, which is the one whose nodes
-  /// are looked at.
+  /// Visits a graph and the graphs inside its nodes. Sibling graphs may reuse names; the maps then hold those of the
+  /// graph that is being visited.
   void visit(const onnx::GraphProto &graph) {
     static const Ops roots = {"Sqrt", "Log", "Pow", "Reciprocal"};
     Ops rooted; // values whose root or logarithm is taken
@@ -122,7 +122,7 @@ private:
     if (i == 2 && (isNorm(op) || op == "Conv" || op == "ConvTranspose" || op == "Gemm"))
       use("bias");
     reads.statistic |= op == "BatchNormalization" && i >= 3;
-    // An addend with one element for each feature, as exporters write a linear layer's bias.
+    // An addend with one element per feature: exporters write a linear layer's bias so.
     if (op == "Add" && file.initializers.at(source).dims.size() == 1)
       use("bias");
     noteVector(node, i, source, reads);
@@ -140,7 +140,7 @@ private:
     reads.other |= !scales;
   }
 
-  /// Biases, and the scale and shift of norms that are written out.
+  /// Recognises biases, and the scale and shift of norms that are decomposed into separate ops.
   void noteVector(const onnx::NodeProto &node, int i, const std::string &source, WeightReads &reads) {
     const std::string &op = node.op_type();
     if (node.input_size() != 2 || (op != "Add" && op != "Sub" && op != "Mul"))
@@ -157,7 +157,7 @@ private:
       reads.bias |= (op == "Add" && comesFromProduct(rest)) || isScaledNorm(rest);
   }
 
-  /// The node that made a value; null for inputs and initializers.
+  /// The node that computes a value, behind ops that move elements; null for inputs and initializers.
   const onnx::NodeProto *producerOf(std::string value) const {
     for (int depth = kDeepest; depth > 0; --depth) {
       auto found = producers.find(value);
@@ -175,7 +175,7 @@ private:
     return node && isProduct(node->op_type());
   }
 
-  /// A root, perhaps with a small number added.
+  /// True for a root, possibly with a small number added.
   bool isRoot(const std::string &value, int depth) const {
     const onnx::NodeProto *node = producerOf(value);
     if (!node || depth == 0)
@@ -186,7 +186,7 @@ private:
     return node->op_type() == "Sqrt";
   }
 
-  /// 1 ÷ a root, perhaps times more.
+  /// True for 1 ÷ a root, possibly multiplied by other factors.
   bool isInverseRoot(const std::string &value, int depth) const {
     const onnx::NodeProto *node = producerOf(value);
     if (!node || depth == 0)
@@ -200,7 +200,7 @@ private:
            });
   }
 
-  /// x ÷ √…, x · (1 ÷ √…), or what an op of norms gives.
+  /// True for x ÷ √…, x · (1 ÷ √…), or the result of a normalisation op.
   bool isNormalised(const std::string &value, int depth) const {
     const onnx::NodeProto *node = producerOf(value);
     if (!node || depth == 0)
@@ -211,7 +211,7 @@ private:
                                     : node->op_type().find("Normalization") != std::string::npos;
   }
 
-  /// What was normalised, times a vector of weights or as it is.
+  /// True for a normalised value, possibly multiplied by a vector of weights.
   bool isScaledNorm(const std::string &value) const {
     if (isNormalised(value, kDeepest))
       return true;
@@ -226,7 +226,7 @@ private:
 
   const OnnxFile &file;
   const ReadWhenCompiling &readWhenCompiling;
-  std::map<std::string, std::set<std::string>> sources; ///< values made of initializers' elements alone
+  std::map<std::string, std::set<std::string>> sources; ///< by value: the initializers that its elements come from
   std::map<std::string, const onnx::NodeProto *> producers;
   std::map<std::string, std::string> passers; ///< a node that moves an initializer's elements
   std::map<std::string, WeightReads> all;

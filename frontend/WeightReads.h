@@ -1,7 +1,7 @@
 //===- WeightReads.h - the nodes that read each initializer -----*- C++ -*-===//
 //
 // A weight is recognised by its readers: a convolution, a product, a norm. Ops that only move elements (Identity, Reshape,
-// Slice, a Concat of weights …) may stand in between.
+// Slice, a Concat of weights …) may be in between.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_WEIGHTREADS_H
@@ -13,26 +13,26 @@
 
 namespace tcc::frontend {
 
-/// True for an input of a node that the importer reads as numbers at compile time, whatever its type: no weight.
+/// True for an input of a node that the importer reads at compile time, so that it is no weight, whatever its type.
 using ReadWhenCompiling = std::function<bool(const onnx::NodeProto &node, int input)>;
 
-/// How one initializer is read, all its readers together.
+/// How all readers of one initializer use it.
 struct WeightReads {
   std::string node;              ///< a reader
   std::vector<std::string> uses; ///< "bias", "norm", "embedding"
-  bool weight = false;           ///< of a product, convolution, norm, embedding, recurrent layer
+  bool weight = false;           ///< the weight of a product, convolution, norm, embedding or recurrent layer
   bool bias = false;             ///< a vector added to the result of a product or convolution, or to a scaled norm
   bool scale = false;            ///< multiplied, or divided by
   bool normScale = false;        ///< a vector that multiplies a value normalised by separate ops
-  bool other = false;            ///< anything but a product of elements
-  bool number = false;           ///< must be known when compiling
+  bool other = false;            ///< read by an op other than an elementwise product, quotient or power
+  bool number = false;           ///< read at compile time
   bool recurrent = false, state = false; ///< a recurrent layer's weight; its initial state
   bool statistic = false;        ///< a BatchNormalization's mean or variance
   bool epsilon = false;          ///< added to the argument of a root or a logarithm
-  std::string reader;            ///< who must know it when compiling
+  std::string reader;            ///< the input that reads it at compile time, for messages
 };
 
-/// True for ops whose result has the elements of their first input, or some of them.
+/// True for ops whose result consists of elements of their first input.
 bool movesElements(const std::string &op);
 
 /// The reads of all initializers of a prepared graph, by name.

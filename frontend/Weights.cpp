@@ -19,7 +19,7 @@ namespace tcc::frontend {
 namespace {
 
 
-/// Pairs named in one message.
+/// Most pairs named in one message.
 constexpr size_t kNamed = 6;
 /// Permutations are tried up to this rank.
 constexpr size_t kMostRank = 4;
@@ -56,7 +56,7 @@ std::string scopeOf(const onnx::NodeProto &node) {
   return names.size() >= 2 ? names[names.size() - 2] : std::string();
 }
 
-/// What an input of a node is called in the module that owns it.
+/// The name of a node's input in the module that owns it.
 std::string partName(const onnx::NodeProto &node, int input, const std::string &otherwise) {
   const std::string &op = node.op_type();
   static constexpr const char *kNorm[] = {"", "weight", "bias", "running_mean", "running_var"};
@@ -106,7 +106,7 @@ private:
     return bytes->size() == element || isSplat(*bytes, element);
   }
 
-  /// A second initializer with the value of another.
+  /// Adds an initializer with the value of another.
   OnnxInitializer &addCopy(const std::string &of, const std::string &name) {
     OnnxInitializer copy = file.initializers.at(of);
     copy.computed |= !copy.foldedFrom.empty() || isInventedName(of);
@@ -130,14 +130,14 @@ private:
     return modules;
   }
 
-  /// Is Identity(of) → name a merge of two weights? (Else it is one weight that two names have.)
+  /// True if Identity(of) → name is a merge of two weights; false if it is one weight with two names.
   Expected<bool> isMerge(const std::string &of, const std::string &name) {
-    if (isInventedName(name)) // a folded weight: another one where another module reads it
+    if (isInventedName(name)) // a folded weight: merged if different modules read the two
       return readersOf(of) != readersOf(name);
     Expected<bool> constant = allEqual(file.initializers.at(of));
     if (!constant)
       return constant.status();
-    // Layers that were copied have names that differ in numbers alone; other equal weights are tied.
+    // Names of copied layers differ in numbers alone; other equal weights are tied.
     return *constant || (withoutDigits(of) == withoutDigits(name) && of != name);
   }
 
@@ -170,7 +170,7 @@ private:
     return Status::success();
   }
 
-  /// Readers that say which of several equal weights, or which constant, they read.
+  /// Splits weights whose readers' notes tell which of several equal weights, or which constant, they read.
   Status splitCalls() {
     Expected<MergedReads> merged = mergedReads(file);
     if (!merged)
@@ -185,7 +185,7 @@ private:
     for (const MergedRead &read : merged->reads) {
       const std::string name = graph.node(read.node).input(read.input);
       const std::string part = !read.state.empty() ? read.state : !read.computed.empty() ? read.computed : "constant";
-      // A folded weight is not what the parameter's name would promise.
+      // A folded weight is not the parameter itself, so it gets a name of its own.
       const bool folded = !file.initializers.at(name).foldedFrom.empty() || isInventedName(name);
       const std::string own = read.state.empty() ? fmt::format("{}/{}", name, part)
                               : folded           ? fmt::format("{}/{}", part, name)
@@ -216,8 +216,8 @@ private:
     return Status::success();
   }
 
-  /// Weights that nodes of several modules read, where that is no tie: values that are all equal, and copied layers,
-  /// whose modules' names differ in numbers alone.
+  /// Splits weights that nodes of several modules read, unless they are tied: those whose elements are all equal, and
+  /// those of copied layers, whose modules' names differ in numbers alone.
   Status splitScopes() {
     std::map<std::string, std::vector<std::pair<int, int>>> readers; // (node, input) by initializer
     for (int i = 0; i < graph.node_size(); ++i)
@@ -226,7 +226,7 @@ private:
           readers[graph.node(i).input(k)].emplace_back(i, k);
     for (const auto &[name, uses] : readers) {
       const OnnxInitializer &initializer = file.initializers.at(name);
-      // What the exporter computed from no parameter is a constant, whatever modules share it.
+      // A value that the exporter computed from no parameter is a constant, even if several modules read it.
       if (uses.size() < 2 || torchOp(name) != TorchOp::None ||
           (!initializer.foldedFrom.empty() && foldedParameter(file, initializer, values).empty()))
         continue;
@@ -249,7 +249,7 @@ private:
       const std::string owner = origin.substr(0, origin.size() - std::min(origin.size(), part.size() + 1));
       for (auto [i, k] : uses) {
         const std::string scope = scopeOf(graph.node(i));
-        // A module may read what a module inside it owns: compare as many names of the path as the reader's has.
+        // A module may read a parameter of a module inside it: compare only as many path components as the reader has.
         size_t cut = 0;
         for (long names = 1 + std::count(scope.begin(), scope.end(), '.'); names > 0 && cut != owner.npos; --names)
           cut = owner.find('.', cut + (cut > 0));
@@ -259,7 +259,7 @@ private:
           continue;
         const std::string parameter = copied ? fmt::format("{}{}.{}", scope, inner, part)
                                              : fmt::format("{}.{}", scope, partName(graph.node(i), k, part));
-        // A folded weight is not what the parameter's name would promise.
+        // A folded weight is not the parameter itself, so it gets a name of its own.
         const std::string own = isInventedName(name) ? parameter + "/" + name : parameter;
         if (own == name)
           continue;
@@ -283,7 +283,7 @@ private:
   // Copies
   //===--------------------------------------------------------------------===//
 
-  /// One element, by its position.
+  /// The element at a position, as bits.
   Expected<uint64_t> element(const OnnxInitializer &initializer, uint64_t position) {
     const uint64_t size = onnxElementBytes(initializer.type);
     OnnxInitializer part = initializer;
@@ -302,7 +302,7 @@ private:
     return value;
   }
 
-  /// The permutation that turns `of` into `copy`; empty dims of it: equal as they are. Nothing where there is none.
+  /// The permutation of axes that turns `of` into `copy`, empty if they are equal; nullopt if there is none.
   static std::optional<std::vector<int64_t>> permutationOf(const OnnxInitializer &of, const std::string &ofBytes,
                                                            const OnnxInitializer &copy, const std::string &copyBytes) {
     if (ofBytes == copyBytes)
@@ -333,14 +333,14 @@ private:
     return std::nullopt;
   }
 
-  /// The parameter behind an initializer; empty where nothing tells.
+  /// The parameter behind an initializer; empty if unknown.
   std::string originOf(const std::string &name) const {
     std::string folded = foldedParameter(file, file.initializers.at(name), values);
     return !folded.empty() ? folded : isInventedName(name) ? std::string() : name;
   }
 
-  /// Do equal values mean one weight? Layers that were copied have equal values, and names that differ in numbers
-  /// alone.
+  /// True if two initializers with equal values may be one weight; false for copied layers, whose names differ in
+  /// numbers alone.
   bool mayBeOne(const std::string &a, const std::string &b) const {
     std::string first = originOf(a), second = originOf(b);
     return first.empty() || second.empty()
@@ -349,8 +349,8 @@ private:
                : first == second || withoutDigits(first) != withoutDigits(second);
   }
 
-  /// Initializers that hold the same elements under permuted axes. The first and the last element stay where they are,
-  /// so that one look at each initializer finds the few that are to be compared.
+  /// Finds initializers with the same elements under permuted axes. A permutation keeps the first and the last element
+  /// in place, so these select the few initializers to compare.
   Status findCopies() {
     std::map<std::tuple<int32_t, std::vector<int64_t>, uint64_t, uint64_t>, std::vector<std::string>> alike;
     for (const auto &[name, initializer] : file.initializers) {
@@ -368,7 +368,7 @@ private:
       alike[{initializer.type, extents, *first, *last}].push_back(name);
     }
     for (auto &[key, names] : alike) {
-      // A weight under its own name comes first: the others are its copies.
+      // Weights under their own names come first, so that the others become their copies.
       std::stable_sort(names.begin(), names.end(), [&](const std::string &a, const std::string &b) {
         return isInventedName(a) < isInventedName(b);
       });
@@ -406,7 +406,7 @@ private:
   OnnxFile &file;
   onnx::GraphProto &graph;
   const ModelSettings &settings;
-  std::set<std::string> values; ///< what the nodes compute
+  std::set<std::string> values; ///< names that nodes compute
   Restored result;
 };
 

@@ -2,11 +2,11 @@
 //
 // Exporters fold and merge weights as if they would never change again. Two of these habits change what is trained:
 //  - Equal initializers become one. A fresh model's norms all start as ones and its biases as zeros, and would then be
-//    trained as one. torch's older exporter leaves an Identity with the name that is gone; the newer one leaves notes at
-//    the node that reads it: the call with its arguments (MergedReads.h), and the module's name. Each use gets its own
+//    trained as one. torch's older exporter leaves an Identity with the removed name; the newer one leaves notes at the
+//    node that reads it: the call with its arguments (MergedReads.h), and the module's name. Each use gets its own
 //    initializer back.
 //  - The transpose of a weight becomes a second initializer, so that a shared weight (a tied head, a layer used twice)
-//    comes apart. Such pairs are named, and made one again where model.tie asks for it.
+//    is split in two. Such pairs are reported, and tied again if model.tie asks for it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_WEIGHTS_H
@@ -25,20 +25,20 @@ namespace tcc::frontend {
 /// True for FLOAT, DOUBLE, FLOAT16 and BFLOAT16.
 bool isFloatType(int32_t onnxType);
 
-/// What became of merged and copied weights.
+/// The changes to merged and copied weights.
 struct Restored {
-  /// Two initializers, or parts of the module's state, and what is to be said of them: "b (was a)".
+  /// Two initializers, or parts of the module's state, and a text about them: "b (was a)".
   struct Pair {
     std::string name, of, text;
   };
   std::string file;
   std::vector<Pair> split, left, kept, apart, tied, doubtful;
   std::vector<DroppedParameter> dropped;
-  bool nothingTied = false; ///< model.tie was asked for in vain
+  bool nothingTied = false; ///< model.tie was set, but found nothing to tie
   std::vector<std::string> lost;     ///< parameters of the module that the file does not mention
-  std::vector<std::string> refusals; ///< why the file cannot be trained: what its weights were merged with
+  std::vector<std::string> refusals; ///< why the file cannot be trained: merges that cannot be undone
 
-  /// A line for each kind of change or finding, as far as something that is `trained` has part in it.
+  /// A line for each kind of change or finding that affects an initializer for which `trained` is true.
   std::vector<std::string> lines(const std::function<bool(const std::string &)> &trained) const;
 };
 
@@ -46,7 +46,7 @@ struct Restored {
 /// Errors: weights that cannot be read.
 Expected<Restored> restoreWeights(OnnxFile &file, const ModelSettings &settings);
 
-/// All elements of a tensor with these bytes are equal, and there are several.
+/// True if a tensor with these bytes has several elements, all equal.
 bool isSplat(const std::string &bytes, size_t element);
 
 /// Adds the nodes that compute tied copies from their originals.

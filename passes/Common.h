@@ -22,9 +22,9 @@ namespace names {
 // On arguments and results.
 inline constexpr llvm::StringLiteral kName = "train.name";              ///< string: graph input or output
 inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64; -1: a constant
-inline constexpr llvm::StringLiteral kInner = "train.inner"; ///< unit, on a result: no output, returned for loss.of alone
-inline constexpr llvm::StringLiteral kIndexRanges = "train.index_ranges"; ///< dictionaries: its legal index values
-inline constexpr llvm::StringLiteral kVariable = "train.variable";      ///< string: the state that it is
+inline constexpr llvm::StringLiteral kInner = "train.inner"; ///< unit, on a result: only loss.of needs it
+inline constexpr llvm::StringLiteral kIndexRanges = "train.index_ranges"; ///< dictionaries: legal index values
+inline constexpr llvm::StringLiteral kVariable = "train.variable";      ///< string: the variable whose value it is
 inline constexpr llvm::StringLiteral kGradientOf = "train.gradient_of"; ///< string: a parameter
 inline constexpr llvm::StringLiteral kScalars = "train.scalars";        ///< unit; on the module: names, in order
 inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< unit: the counters of random numbers
@@ -33,7 +33,7 @@ inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
 inline constexpr llvm::StringLiteral kGradientScale = "train.gradient_scale"; ///< f64, on @backward: see differentiate
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
 // On ops.
-inline constexpr llvm::StringLiteral kGather = "train.gather"; ///< i64, on all_gather: which of a parameter's it is
+inline constexpr llvm::StringLiteral kGather = "train.gather"; ///< i64, on all_gather: its number for its parameter
 // On the module.
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut
 inline constexpr llvm::StringLiteral kGroups =
@@ -42,14 +42,14 @@ inline constexpr llvm::StringLiteral kPhases = "train.phases"; ///< dictionaries
 inline constexpr llvm::StringLiteral kZeroFillKept = "train.zero_fill_kept"; ///< dictionaries: parameter, bytes, reason
 inline constexpr llvm::StringLiteral kZeroFillElided = "train.zero_fill_elided"; ///< the same
 inline constexpr llvm::StringLiteral kAdapters = "train.adapters"; ///< dictionaries: of, a, b, input_first, not_peft
-inline constexpr llvm::StringLiteral kRanks = "train.ranks";       ///< i64: that state is sharded over
+inline constexpr llvm::StringLiteral kRanks = "train.ranks";       ///< i64: ranks that state is sharded over
 inline constexpr llvm::StringLiteral kPrefetch = "train.prefetch"; ///< i64: parallel.prefetch
-inline constexpr llvm::StringLiteral kRunsBeside = "train.runs_beside"; ///< unit: ranks' collectives run beside others
+inline constexpr llvm::StringLiteral kRunsBeside = "train.runs_beside"; ///< unit: collectives overlap instructions
 inline constexpr llvm::StringLiteral kNotes = "train.notes"; ///< dictionaries: kind, subject, text
 // Kinds of notes, and variables.
 inline constexpr llvm::StringLiteral kStopNote = "stop_gradient";   ///< subject: the node; text: its mark
 inline constexpr llvm::StringLiteral kWhole =
-    "train.whole"; ///< type, of a variable that is a rank's shard: of all shards
+    "train.whole"; ///< type, on a variable that holds one rank's shard: the type of all shards together
 inline constexpr llvm::StringLiteral kScale = "train.scale"; ///< string, of an i8 variable: the variable of its scales
 inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
 inline constexpr llvm::StringLiteral kStages = "train.stages"; ///< i64 bits, of a parameter: the stages that train it
@@ -57,7 +57,7 @@ inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix 
 inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
 } // namespace names
 
-/// The ONNX node's name that a location carries; empty where it has none.
+/// The ONNX node's name that a location carries; empty if it has none.
 llvm::StringRef nodeName(mlir::Location loc);
 
 /// @forward, @loss or @backward of the module; null if it is absent.
@@ -66,8 +66,8 @@ mlir::func::FuncOp lookupFunction(mlir::ModuleOp module, llvm::StringRef name);
 /// Trainable parameters in the order of the module.
 std::vector<VariableOp> trainableParameters(mlir::ModuleOp module);
 
-/// Lists a parameter as proven to get no gradient; the first reason stays. `cut`: the op, as MLIR names it, that passes
-/// none on although the loss depends on its result.
+/// Lists a parameter as proven to get no gradient; the first reason stays. `cut`: the MLIR name of the op that passes
+/// no gradient on although the loss depends on its result.
 void addUnusedParameter(mlir::ModuleOp module, llvm::StringRef name, llvm::StringRef reason, llvm::StringRef node,
                         llvm::StringRef cut = "");
 bool isUnusedParameter(mlir::ModuleOp module, llvm::StringRef name);
@@ -90,11 +90,11 @@ bool isZeroFill(mlir::Value value);
 /// The product behind a value and its reshapes, if it has no other reader; else null.
 MatMulOp soleProduct(mlir::Value value);
 
-/// The value of a floating-point constant that is the same in every element; none of any other value.
+/// The value of a floating-point constant whose elements are all equal; nullopt otherwise.
 std::optional<double> splatOf(mlir::Value value);
 
-/// Replaces a stop by its operand. A select between the two, which the importer writes for branches that may not count,
-/// is replaced too; the canonicalizer erases it.
+/// Replaces a stop by its operand, and also a select between the two, which the importer writes for branches that may
+/// not be taken; the canonicalizer erases that select.
 void eraseStop(StopGradientOp stop);
 
 /// The sum of all elements, of rank 0. Inner dimensions first, one row per index of the outermost one, so that a kernel

@@ -9,7 +9,7 @@ namespace tcc::train {
 
 namespace {
 
-/// The kernel, if its tiles have scratch: those that warps share have none.
+/// The kernel, if its tiles have scratch: tiles that warps share have none.
 LoopKernel kernelWithScratch(FusedOp fused) {
   LoopKernel kernel = fused.getLoopKernel();
   const target::Target *target = target::targetOf(fused);

@@ -13,9 +13,9 @@ namespace tcc::train {
 namespace names {
 inline constexpr llvm::StringLiteral kCall = "train.call"; ///< #train.call: the target's call that computes it
 inline constexpr llvm::StringLiteral kScratch = "train.scratch"; ///< #train.scratch: memory beside the operands
-inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: executed before, its results given up
+inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: computed before, and freed since
 inline constexpr llvm::StringLiteral kSlots = "train.slots"; ///< i64, on the module: tiles at a time that memory is planned for
-inline constexpr llvm::StringLiteral kScratchOffset = "train.scratch_offset"; ///< i64: above all that lives with the op
+inline constexpr llvm::StringLiteral kScratchOffset = "train.scratch_offset"; ///< i64: above all buffers live at the op
 inline constexpr llvm::StringLiteral kOffsets = "train.offsets";        ///< array<i64>, per buffer of the op
 inline constexpr llvm::StringLiteral kOffset = "train.offset";          ///< i64, on arguments
 inline constexpr llvm::StringLiteral kBeside = "train.beside"; ///< i64: how many following instructions it may run beside

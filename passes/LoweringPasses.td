@@ -75,9 +75,10 @@ def AddProductsPass : Pass<"add-products", "::mlir::func::FuncOp"> {
 def AlignProductsPass : Pass<"align-products", "::mlir::func::FuncOp"> {
   let summary = "Pad matrices whose rows would slow tensor cores down";
   let description = [{
-    On a target whose tensor cores read rows of 16 bytes (`Capabilities::productRowBytes`), operands of large products get
-    zeros behind rows that are no multiple of that, and what they add to a result is cut off. Fusion makes both part of the
-    kernels around the product. The elements keep their sums; the library may add them in another order.
+    On a target whose tensor cores need rows that are a multiple of 16 bytes (`Capabilities::productRowBytes`), the
+    pass pads rows of large products' operands with zeros, and slices the extra rows and columns off the result. Fusion
+    makes both part of the kernels around the product. Each element sums the same terms; the library may add them in
+    another order.
 
     ```mlir
     %y = train.matmul %x, %w {transB = true} : (tensor<1x512x768xbf16>, tensor<1x50257x768xbf16>) -> tensor<1x512x50257xbf16>
@@ -156,9 +157,9 @@ def FoldStridesPass : Pass<"fold-strides", "::mlir::func::FuncOp"> {
 def SumAttentionRowsPass : Pass<"sum-attention-rows", "::mlir::func::FuncOp"> {
   let summary = "Compute the sums of rows that attention's gradient reads ahead of it";
   let description = [{
-    For targets with kernels for attention whose tiles of keys each read all queries (Capabilities::attentionTiles). The
+    For targets whose attention kernels read all queries in each tile of keys (Capabilities::attentionTiles). The
     gradient then reads δ = Σ output·outputGrad, one number a row, in place of the output. Gradients that those kernels do
-    not compute keep their output.
+    not compute still read the output.
 
     ```mlir
     %dq, %dk, %dv = train.attention_grad %q, %k, %v, %o, %l, %rest, %do {...}
@@ -268,14 +269,15 @@ def CallAttentionPass : Pass<"call-attention", "::mlir::ModuleOp"> {
   let summary = "Replace attention by the library's, where the target has a call";
   let description = [{
     train.attention without soft cap and dropout becomes train.attention_call if the target has a call for it. The call keeps
-    one number a row for the gradient, so the pass decides for attention and its gradients together: `forward` leaves the
-    gradient a generated kernel, which reads logsumexp without its rounding error; `both` takes the library's gradient, and
-    a kernel where the target has no call for that. Readers of the rounding error that are no gradient keep attention as
-    it is.
+    one number a row for the gradient, so the pass decides for attention and its gradients together. Without `gradients`
+    the gradient stays a generated kernel, which reads logsumexp without its rounding error; with it the gradient
+    becomes the library's too, if the target has a call for it. If an op other than a gradient reads the rounding error,
+    attention stays as it is.
 
-    A bias and a mask become one bias of the operands' type, for every query and key, which a generated gradient then
-    reads, too. They need the mark `train.rows_keep_keys`: rows that see no key are not the library's. The bias's gradient
-    comes summed over samples and heads that share a bias, so its reader must be that sum.
+    A bias and a mask become one bias of the operands' type, for every query and key; a generated gradient reads that
+    bias too. Both need the mark `train.rows_keep_keys`, since the library does not handle rows that see no key. The
+    library sums the bias's gradient over samples and heads that share a bias, so the only readers in the graph must be
+    such sums.
 
     ```mlir
     %o, %l, %rest = train.attention %q, %k, %v {scale = 0.25, causal = true}
@@ -303,9 +305,9 @@ def CallAttentionPass : Pass<"call-attention", "::mlir::ModuleOp"> {
 def PlaceCallsPass : Pass<"place-calls", "::mlir::func::FuncOp"> {
   let summary = "Give regions of fold-strides around a library call that call";
   let description = [{
-    A call that finds its tensors by strides reads and writes them where other ops have them. fold-strides put the op
-    into a region with the movements between; the pass gives the region the call, whose descriptor has the strides. The
-    region then is an instruction like a call, and no code is generated for it.
+    A call that accepts strides reads and writes its tensors in place, inside the tensors of other ops. fold-strides has
+    put the op and the movements around it into a region; the pass moves the call to the region, with the strides in its
+    descriptor. The region then is an instruction like a call, and no code is generated for it.
 
     ```mlir
     %o, %l = train.fused(%qkv) : ... {
@@ -323,10 +325,10 @@ def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
   let summary = "Replace kernels that finish a product by the epilogue of its call";
   let description = [{
     A kernel that only adds a bias to a product, applies gelu to the sum, multiplies a product by the derivative of gelu, or
-    sums an operand of a product for the gradient of a bias, is a launch, and reads again what the product has just written
-    or read. Where the target has a call that does the same (MatMulEpilogueOp), the kernel goes. The pass replaces whole
-    kernels, so the number of launches falls with each; it keeps no value that was not kept before: gelu's input takes the
-    place of the product, and only if all readers of the product go.
+    sums an operand of a product for the gradient of a bias, costs a launch, and reads again a tensor that the product
+    has just written or read. If the target has a call that does the same (MatMulEpilogueOp), the call replaces the
+    kernel. The pass replaces whole kernels, so each replacement saves a launch. It keeps no additional value: gelu's
+    input is kept instead of the product, and only if all readers of the product are replaced.
 
     ```mlir
     %p = train.matmul %x, %w {train.call = ...} : ... -> tensor<1x64x256xf32>
@@ -338,13 +340,14 @@ def FuseEpiloguesPass : Pass<"fuse-epilogues", "::mlir::func::FuncOp"> {
     %g:2 = train.matmul_epilogue "gelu_gradient"(%dy, %v, %h#1) {sums = "result", train.call = ...} ...
     ```
 
-    Convolutions are finished likewise, by a bias. Engines for that are others than those of the convolution alone, and add
-    in another order. Relu stays a kernel: the libraries compute 0 where the sum is NaN.
+    A convolution may have a bias as its epilogue. The library uses other engines for it than for the convolution alone,
+    and these add in another order. Relu stays a kernel: the libraries compute 0 where the sum is NaN.
 
     A call rounds its result once, when it stores it. In f32 a kernel that adds a bias rounds once as well. In 16 bits the
-    product is rounded before a kernel adds the bias, and the bias of a call is a 16-bit vector, which a small kernel makes
-    of an f32 parameter: such a call has other bits, those of PyTorch's autocast. The library also computes gelu and sums in
-    its own way, and sums of 16-bit products come in 16 bits. `level` says how far a value may differ.
+    product is rounded before a kernel adds the bias, and the bias of a call is a 16-bit vector, which a small kernel
+    converts from the f32 parameter: such a call gives other bits, those of PyTorch's autocast. The library also has its
+    own formulas for gelu and sums, and returns sums of 16-bit products in 16 bits. `level` says how far a value may
+    differ.
   }];
   let options = [Option<"level", "level", "std::string", "\"all\"", "exact: biases that keep their bits; bias: all biases; gelu: also gelu and its gradient; all: also sums for biases' gradients beside weight gradients">];
 }
@@ -399,9 +402,9 @@ def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
     results; the pass takes the one with the smallest peak that compiler/planning/Scheduling finds. So updates run as
     soon as that frees large gradients, and values that are needed late are computed late.
 
-    With several ranks each all_reduce then moves up to the instruction that completes its operands, and what depends on it
-    moves down behind the next one, so that something runs while ranks wait for each other. An all_gather of parameters
-    moves up to the first reader of the gather that is `train.prefetch` (on the module; 1) gathers before it.
+    With several ranks each all_reduce then moves up to right after its last operand, and its readers move down behind
+    the next all_reduce, so that computation overlaps the communication. An all_gather of parameters moves up to the
+    first reader of the gather that is `train.prefetch` (on the module; 1) gathers before it.
 
     ```mlir
     %a = train.fused(%x) ...     // only needed at the end
@@ -418,12 +421,14 @@ def SchedulePass : Pass<"schedule", "::mlir::func::FuncOp"> {
 def JoinKernelsPass : Pass<"join-kernels", "::mlir::func::FuncOp"> {
   let summary = "Let small kernels that do not depend on one another share a launch";
   let description = [{
-    A kernel of a few kilobytes takes a card 4 to 7 us, most of them for the launch. In the order that stands, a small
-    kernel waits until something reads its result; the kernels that wait then share one launch. Others whose operands are there
-    come along if their program runs in that launch anyway. A larger kernel waits as well if its operands have left the
-    cache (updates that wait for the norm of all gradients). Each keeps its own tiles and reduction trees, so no bit changes.
+    A kernel of a few kilobytes takes a card 4 to 7 us, most of them for the launch. In the given order, the pass delays
+    a small kernel until its result is read; all delayed kernels then share one launch. Other kernels whose operands are
+    computed join that launch if it already runs the same program. A larger kernel is delayed as well if its operands
+    have left the cache (updates that wait for the norm of all gradients). Each keeps its own tiles and reduction trees,
+    so no bit changes.
 
-    A kernel that waits keeps its operands alive: where the peak of memory would rise, only smaller kernels wait.
+    A delayed kernel keeps its operands alive: where this would raise the peak of memory, only smaller kernels are
+    delayed.
 
     ```mlir
     %a = train.fused(%x) ...
@@ -450,10 +455,10 @@ def JoinKernelsPass : Pass<"join-kernels", "::mlir::func::FuncOp"> {
 def WeighScratchPass : Pass<"weigh-scratch", "::mlir::ModuleOp"> {
   let summary = "Use less scratch where scratch makes the peak of memory";
   let description = [{
-    Scratch lies above all values that live with its instruction, so an instruction with much scratch at a crowded step
-    makes the arena large, which all entries share. In the order that stands, such calls and kernels take a form with less scratch
-    (`Target::lighterCall`, `LoopKernel::shrinkScratch`), as far as that lowers the peak. Lighter forms cost little time and
-    give the same bits.
+    Scratch is placed above all values that are live at its instruction, so an instruction with much scratch at a step
+    with many live values enlarges the arena, which all entries share. In the given order, the pass gives such calls and
+    kernels a form with less scratch (`Target::lighterCall`, `LoopKernel::shrinkScratch`), as far as that lowers the
+    peak. Lighter forms cost little time and give the same bits.
 
     ```mlir
     %b = train.fused(%a, %w) {train.scratch = #train.scratch<slot = 2064640, ..., tiles = 8, ...>} ... {
@@ -473,8 +478,8 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
     every result keeps its bits. A repeated kernel computes only those results that are read, and the ladder counts the
     cost of these. The rung's packing stays with the instructions as `train.packed_offsets`.
 
-    Without a budget `extra-time` may choose: the least rung of the program that needs most, within that share of its
-    cost; the other programs share its arena.
+    Without a budget, `extra-time` limits the recomputation instead: of each entry's smallest arena whose cost is within
+    that share above executing everything once, the largest becomes the arena that all entries share.
 
     ```mlir
     %a = train.fused(%x) ...        // read at once and, much later, by %g
@@ -500,11 +505,11 @@ def RematerializePass : Pass<"rematerialize", "::mlir::ModuleOp"> {
 def PlanMemoryPass : Pass<"plan-memory", "::mlir::func::FuncOp"> {
   let summary = "Assign every buffer its offset in the arena";
   let description = [{
-    Computes live ranges from the order, merges in-place pairs, then packs (compiler/planning/Packing). A rung of the
-    ladder of budgets brings its own packing; it is an internal error if its buffers and cost are not the function's.
+    Computes live ranges from the order, merges in-place pairs, then packs (compiler/planning/Packing). If rematerialize
+    has chosen a rung, its packing is used; it is an internal error if its buffers and cost are not the function's.
     Offsets are bytes from the start of the transient arena; −1 stands for state, which is in the resident one. With
-    `train.runs_beside` on the module the sources of a reduce_scatter live until its result is read or the next one begins,
-    which `train.beside` counts.
+    `train.runs_beside` on the module the sources of a reduce_scatter live until its result is read or the next one
+    begins; `train.beside` counts the instructions in between.
 
     ```mlir
     %b = train.fused(%a) : ...

@@ -1,7 +1,7 @@
-//===- OpOrder.h - which op stands first, while ops are inserted --*- C++ -*-===//
+//===- OpOrder.h - order of a block's ops under insertion -------*- C++ -*-===//
 //
-// `Operation::isBeforeInBlock` numbers the whole block anew once an op was inserted: a pass that inserts and asks in turn
-// would take the square of the block's length. Here an inserted op gets a number between its neighbours'.
+// `Operation::isBeforeInBlock` renumbers the whole block after an insertion: a pass that alternates insertions and
+// queries would take quadratic time. Here an inserted op gets a number between those of its neighbours.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_OPORDER_H

@@ -66,8 +66,8 @@ def AddAdaptersPass : Pass<"add-adapters", "::mlir::ModuleOp"> {
     `seed` and its name, and B with zeros, as in peft. A filter that only convolutions read gets a convolution to `rank`
     channels and a 1x1 one; a table that only lookups read gets a lookup in Aᵀ and a product, where A starts with zeros and
     B with normal numbers. All parameters but A, B and those of `train` become frozen; `base` "bf16" keeps frozen matrices
-    in that type, "int8" as integers (i8) and an f32 for each output channel. The module attribute `train.adapters` lists the adapters for exports and
-    reports. Runs before attach-loss, so that @loss is a copy.
+    in that type, "int8" as i8 with one f32 scale per output channel. The module attribute `train.adapters` lists the
+    adapters for exports and reports. Runs before attach-loss, which copies @forward with its adapters into @loss.
 
     ```mlir
     train.variable @fc.weight : tensor<4x3xf32> {role = "parameter"}
@@ -308,9 +308,9 @@ def DifferentiatePass : Pass<"differentiate", "::mlir::ModuleOp"> {
     through `Differentiable`. Several gradients of one value are added in the order in which its users were visited.
     Gradients are those of `loss_sum`, not divided by the weight. With `loss-scale` they are those of
     `loss_sum · c · loss_scale`: `loss_scale` is a run-time scalar, and c, the function's attribute `train.gradient_scale`,
-    the largest power of two that is at most 1/n for n elements of the loss. So values of the backward pass have the size
-    that they have in a framework that scales the mean, and no factor costs a bit. Parameters whose every path to the loss
-    ends at an op without a derivative are listed with that op in `train.unused_parameters`.
+    the largest power of two that is at most 1/n for n elements of the loss. So values of the backward pass have the
+    magnitude that they have in a framework that scales the mean, and multiplying by c is exact. Parameters whose every
+    path to the loss ends at an op without a derivative are listed with that op in `train.unused_parameters`.
 
     ```mlir
     func.func @loss(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>) {
@@ -435,9 +435,9 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 
     If @backward scales the loss, the update removes the factor from the gradients before it measures and clips them, and
     every next value but those of running statistics waits for the norm. `gradients` scales by the recipe's first factor.
-    With `moments=bf16` the optimizer's state is stored in bf16 and computed in f32; a next value is rounded to one of
-    its two neighbours at random, each as likely as the value is near to it, so that changes below half a unit in the last
-    place are kept in the mean.
+    With `moments=bf16` the optimizer's state is stored in bf16 and computed in f32. Next values are rounded
+    stochastically: the probability of each neighbour grows with its nearness, so that changes below half a unit in the
+    last place are kept in the mean.
 
     With `mode=ddp` the numerator and denominator of the loss and every gradient go through `train.all_reduce` before
     they are averaged, in `step` or, once a window, in `update`; running statistics become those of rank 0
@@ -445,14 +445,14 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 
     With `virtual-ranks=V` an update always has `accumulate_first`, `accumulate_next` (with more than one micro-batch) and
     `update`, and a rank takes the windows of its virtual ranks one after the other. For each level k of the tree over those
-    of one rank, `hold_k` puts the window's sums aside, in variables of their own, and `join_k` adds what was put aside to
-    the window's sums. The tree is that of `train.all_reduce`, so the sum does not depend on the number of ranks.
+    of one rank, `hold_k` copies the window's sums to variables of their own, and `join_k` adds the held sums to the
+    window's sums. The tree is that of `train.all_reduce`, so the sum does not depend on the number of ranks.
 
     With `mode=grad_op` each of `ranks` ranks owns a shard of every parameter (dialect, Collective.td), and the optimizer's
     state has a shard's size (`train.whole` of its variable has the parameter's type). Gradients go through
-    `train.reduce_scatter`, the update computes the own shard of the next value, and `train.all_gather` makes the parameter
-    of the shards of all ranks. With `mode=full` the parameter itself is a shard, which entries gather where they read it.
-    With `mode=hybrid` the same holds in each node of `ranks` ranks, and a `train.all_reduce` across nodes sums the shards.
+    `train.reduce_scatter`, the update computes this rank's shard of the next value, and `train.all_gather` assembles
+    the parameter. With `mode=full` the parameter itself is a shard, which entries gather before they read it. With
+    `mode=hybrid` the same holds in each node of `ranks` ranks, and a `train.all_reduce` across nodes sums the shards.
 
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
@@ -493,11 +493,11 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 def DistributePass : Pass<"distribute", "::mlir::ModuleOp"> {
   let summary = "Sum gradients over the ranks in buckets";
   let description = [{
-    Joins the all_reduce, reduce_scatter and all_gather ops of an entry that have one operand each to buckets of about
-    `bucket-bytes`, in the order in which the program completes their operands. A bucket stands where its last operand is
-    complete, so that gradients of the last layers need not wait for those of the first. Each kind and element type has
-    buckets of its own, and so have all-reduces that other sums are computed from. Every rank has the same program, and so the same sequence of collectives; the sum of an element
-    does not depend on its bucket.
+    Merges the single-operand all_reduce, reduce_scatter and all_gather ops of an entry into buckets of about
+    `bucket-bytes`, in the order in which the program computes their operands. A bucket is inserted right after its last
+    operand, so that gradients of the last layers need not wait for those of the first. Each kind and element type has
+    buckets of its own, and so have all-reduces whose results other sums are computed from. Every rank has the same
+    program, and so the same sequence of collectives; the sum of an element does not depend on its bucket.
 
     ```mlir
     %a = train.matmul %x, %g : ...
@@ -554,9 +554,9 @@ def ElideZeroFillPass : Pass<"elide-zero-fill", "::mlir::ModuleOp"> {
 def UpdateRowsPass : Pass<"update-rows", "::mlir::func::FuncOp"> {
   let summary = "Update only the rows of a table that have a gradient";
   let description = [{
-    Where elide-zero-fill has summed a gradient's few rows into a compact table, and the next value of a variable is
-    element by element what it was wherever the gradient is zero (SGD without momentum and weight decay), the update
-    computes the rows that indices name and sets them. Sums of squares for the gradient's norm run over the compact table.
+    Where elide-zero-fill has summed a gradient's few rows into a compact table, and the update leaves every element
+    unchanged whose gradient is zero (SGD without momentum and weight decay), the update computes only the rows that the
+    indices name and writes them in place. Sums of squares for the gradient's norm run over the compact table.
 
     ```mlir
     %g = train.gather %sums, %rows axis = 0 : (tensor<4x768xf32>, tensor<50257xi32>) -> tensor<50257x768xf32>
@@ -576,11 +576,11 @@ def UpdateRowsPass : Pass<"update-rows", "::mlir::func::FuncOp"> {
 def FindLoopsPass : Pass<"find-loops", "::mlir::ModuleOp"> {
   let summary = "Make loops of steps that an exporter has written out";
   let description = [{
-    A sequence of ops that repeats, each copy reading what the one before it made, becomes one train.loop: neither compile
-    time nor the plan grows with the number of steps. Operands of all steps are one value, consecutive slices of a tensor, or
-    what an op of the same step or of the step before makes. What is read of every step becomes a part of the loop;
-    concatenations of it disappear. Fewer than 16 steps stay, and steps of much arithmetic, of random numbers, or of ops with
-    loops of their own, also in the gradient.
+    A sequence of ops that repeats, each copy reading results of the copy before it, becomes one train.loop: neither
+    compile time nor the plan grows with the number of steps. An operand is one value for all steps, a slice of a tensor
+    that advances with the steps, or a result of the same or the preceding step. If every step's result is read, the
+    loop returns them stacked, which replaces their concatenation. Fewer than 16 steps stay unrolled; so do steps with
+    much arithmetic, random numbers, or ops that emit their own loops, also in the gradient.
 
     ```mlir
     %m0 = train.mul %h, %w : tensor<1x4xf32>

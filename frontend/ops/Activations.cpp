@@ -1,7 +1,7 @@
 //===- Activations.cpp - activation functions -----------------------------===//
 //
-// Where PyTorch has the function, derivatives at kinks follow from writing it with a select on the condition that PyTorch
-// tests.
+// If PyTorch has the function, it is written with a select on the condition that PyTorch tests, so that derivatives at
+// kinks are PyTorch's.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"
@@ -23,9 +23,9 @@ Expr sigmoidOf(const Expr &x) { return call<train::SigmoidOp>(x); }
 Expr choose(const Expr &condition, const Expr &x, const Expr &y) { return condition.select(x, y); }
 Expr positive(const Expr &x) { return x.compare(CompareKind::gt, 0); }
 
-/// e^x − 1 for x ≤ 0; what it gives above is not used, and must not overflow.
+/// e^x − 1 for x ≤ 0; for larger x the result is not used, but must not overflow.
 Expr expm1Below(const Expr &x) { return call<train::Expm1Op>(choose(positive(x), x.like(0), x)); }
-/// Between two bounds, of which the upper wins; the derivative is 0 on them, as PyTorch has it, and NaN stays.
+/// Clamps x to two bounds, of which the upper wins; the derivative at the bounds is 0, as in PyTorch, and NaN stays.
 Expr clampOf(const Expr &x, const Expr &low, const Expr &high) {
   Expr raised = choose(x.compare(CompareKind::le, low), low, x);
   return choose(raised.compare(CompareKind::ge, high), high, raised);

@@ -121,8 +121,8 @@ Status power(NodeImport &n) {
     if (std::optional<Expr> result = simplePower(n, n.expr(0).broadcast(*shape), value))
       return n.result(*result);
   }
-  // Two integers are multiplied out in 64 bits, where the exponent fits; else in the wider float, f32 at least, and f64
-  // where an integer is the base.
+  // An integer power of an integer is computed in 64-bit integers. Others are computed in the wider float type, at
+  // least f32, and in f64 if the base is an integer.
   Type exponent = train::elementTypeOf(n.in(1)), computed = n.builder.getF64Type();
   if (!isa<FloatType>(element) && !isa<FloatType>(exponent))
     computed = element.isUnsignedInteger(64) ? element : n.i64();

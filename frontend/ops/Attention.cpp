@@ -83,7 +83,7 @@ Expected<AttentionOutputs> attend(NodeImport &n, const AttentionInputs &in) {
   out.biased = scores;
   if (in.softmaxType)
     scores = scores.cast(in.softmaxType);
-  // A row without any key: its softmax would be NaN, and so would be its gradient.
+  // The softmax of a row without any key would be NaN, and so would be its gradient.
   std::optional<Expr> empty;
   if (in.rowsMayBeEmpty) {
     empty = scores.max({3}).compare(CompareKind::eq, -infinity);
@@ -114,7 +114,7 @@ Expected<Value> rotated(NodeImport &n, Value x, Value cosine, Value sine, int64_
   Expr c = spread(cosine), s = spread(sine);
   Value turned = n.slice(x, 3, 0, dim);
   Shape half = {shape[0], shape[1], shape[2], dim / 2};
-  // The two parts of each pair, neighbours or a half apart: a dimension of 2 after or before that of the pairs.
+  // The two elements of a pair are neighbours or half the features apart: a dimension of 2 after or before the pairs.
   const int64_t side = interleaved ? 4 : 3;
   Shape pairs = half, one = half;
   pairs.insert(pairs.begin() + side, 2);
@@ -133,8 +133,8 @@ Expected<Value> rotated(NodeImport &n, Value x, Value cosine, Value sine, int64_
 namespace attention { // a name, since files share a translation unit
 namespace {
 
-/// Position of the query [.., L, 1] (or [B, 1, L, 1]) minus that of the key [S], where `offset` keys come before the
-/// first query: a number, or one for each sample.
+/// Position of the query [.., L, 1] (or [B, 1, L, 1]) minus that of the key [S]. `past` keys precede the first query,
+/// or, with `validKeys`, the last query is at the last of each sample's valid keys.
 Expr distance(NodeImport &n, int64_t queries, int64_t keys, int64_t past, std::optional<Expr> validKeys) {
   Expr row = n.expr(n.iota({queries, 1}, 0)), column = n.expr(n.iota({1, keys}, 1));
   if (validKeys) {
@@ -186,7 +186,7 @@ Status attention(NodeImport &n) {
     if (shape.empty() || (shape.back() != keys && shape.back() > keys))
       return error("the last dimension of mask {} must be at most {}, the number of keys", typeText(mask), keys);
     const bool isBool = train::elementTypeOf(mask).isInteger(1);
-    // A mask for fewer keys hides the others (an extent of 1 is one of 1 key only where there are no more).
+    // A mask for fewer keys excludes the others; so an extent of 1 does not broadcast along the keys.
     if (shape.back() < keys) {
       Shape low(shape.size(), 0), steps(shape.size(), 1);
       shape.back() = keys;

@@ -1,8 +1,8 @@
 //===- Attention.h - scaled dot-product attention for importers -*- C++ -*-===//
 //
-// The common part of the standard's Attention and the contributed ops: heads are split off, scores are a product,
-// masks say which keys a query sees, softmax, a product with the values. Keys and values of fewer heads are shared by
-// groups of queries without being repeated: the queries of a group are rows of one product.
+// The common part of the standard's Attention and the contributed ops: split heads, multiply queries by keys, apply
+// masks (which keys a query sees) and softmax, multiply by the values. Keys and values of fewer heads are shared by
+// groups of query heads without being repeated: the queries of a group are rows of one product.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_OPS_ATTENTION_H
@@ -18,8 +18,8 @@ struct AttentionInputs {
   double scale = 0;
   double softcap = 0;
   llvm::SmallVector<mlir::Value> bias;    ///< added to the scores [B, H, L, S]; each broadcasts to them
-  llvm::SmallVector<mlir::Value> allowed; ///< i1, likewise: keys that a query sees
-  bool rowsMayBeEmpty = false;            ///< some query may see no key: it gives zeros
+  llvm::SmallVector<mlir::Value> allowed; ///< i1, broadcast likewise: keys that a query sees
+  bool rowsMayBeEmpty = false;            ///< a query may see no key; its result is then zeros
   mlir::Type softmaxType;                 ///< null: that of the scores
 };
 struct AttentionOutputs {

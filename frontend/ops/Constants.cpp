@@ -22,7 +22,7 @@ template <typename Number, typename Field> Status numbers(NodeImport &n, const F
   return n.result(n.constant(shape, type, bytes));
 }
 
-/// Text can be no tensor of a plan: it is an error only for an op that reads it.
+/// A plan has no tensors of text: a constant of text is an error only if an op reads it.
 Status text(NodeImport &n) {
   Slot slot;
   slot.unusable = "a constant of strings; only numbers are supported";
@@ -70,7 +70,7 @@ Status constantOfShape(NodeImport &n) {
   return n.result(n.broadcast(n.reshape(n.constant({1}, value->t().data_type(), bytes), {}), shape));
 }
 
-/// start + i·delta. Values are needed at compile time for the extent alone.
+/// start + i·delta. Inputs are needed at compile time only for the extent.
 Status range(NodeImport &n) {
   TCC_TRY(start, n.number(0));
   TCC_TRY(limit, n.number(1));
@@ -96,7 +96,7 @@ Expr diagonals(NodeImport &n, llvm::ArrayRef<int64_t> shape) {
   return n.expr(n.iota(shape, rank - 1)) - n.expr(n.iota(shape, rank - 2));
 }
 
-/// k may be data: its value decides no shape.
+/// k may depend on data, since no shape depends on it.
 Status trilu(NodeImport &n) {
   if (n.rank(0) < 2)
     return error("Trilu needs a matrix, not {}", typeText(n.in(0)));

@@ -1,9 +1,9 @@
 //===- Contractions.cpp - MatMul, Gemm, Einsum ----------------------------===//
 //
-// train.matmul is [B, M, K] × [B, K, N] with a transposition flag for each operand. Leading dimensions of the left operand
-// become rows where the right one is a single matrix: one large product instead of many small ones. A transposition of the
-// last two dimensions that feeds an operand becomes its flag; it is looked for behind reshapes of leading dimensions and
-// behind products with one constant, which change neither.
+// train.matmul is [B, M, K] × [B, K, N] with a transposition flag for each operand. If the right operand is a single
+// matrix, leading dimensions of the left one become rows: one large product instead of many small ones. A transposition
+// of an operand's last two dimensions becomes its flag, also behind reshapes of leading dimensions and multiplications
+// by a scalar constant, which commute with it.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Contraction.h"
@@ -49,7 +49,7 @@ Value untransposed(NodeImport &n, Value x) {
       return nullptr;
     Shape shape(to.drop_back(2));
     shape.append({to[to.size() - 1], to[to.size() - 2]});
-    // A reshape of a reshape is one, or none.
+    // Skip a reshape below: two reshapes become one, or none.
     if (auto before = inner.getDefiningOp<train::ReshapeOp>())
       inner = before.getInput();
     return n.reshape(inner, shape);
@@ -92,7 +92,7 @@ Value asRank3(NodeImport &n, const Operand &operand, llvm::ArrayRef<int64_t> bat
   int64_t rows = operand.shape()[operand.shape().size() - 2], columns = operand.shape().back();
   Shape full(batch);
   full.append({rows, columns});
-  // Where nothing repeats, a view.
+  // Without repetition this is a view.
   Value spread = countOf(operand.batch()) == countOf(batch) ? operand.value : n.broadcast(operand.value, full);
   return n.reshape(spread, {countOf(batch), rows, columns});
 }
@@ -182,11 +182,11 @@ Value arrange(NodeImport &n, const Labelled &x, llvm::ArrayRef<int> order) {
   return train::transpose(n.builder, n.loc, x.value, permutation);
 }
 
-/// One extent that stands for both: 1 repeats.
+/// The common extent of two, of which 1 broadcasts.
 int64_t together(int64_t a, int64_t b) { return a == 1 ? b : a; }
 
-/// The diagonal of every label that a term repeats: two dimensions of d elements become one of d·d, of which every
-/// (d + 1)-th is taken.
+/// Takes the diagonal for every label that a term repeats: two dimensions of d elements become one of d·d, of which
+/// every (d + 1)-th element is taken.
 Labelled diagonals(NodeImport &n, Labelled x) {
   for (size_t i = 0; i < x.labels.size(); ++i)
     while (llvm::count(x.labels, x.labels[i]) > 1) {

@@ -1,7 +1,7 @@
 //===- Contrib.cpp - fused ops that ONNX Runtime's optimiser writes -------===//
 //
-// The domain com.microsoft: each op is what it was fused from, so that its derivative is too. Ops that call one of the
-// standard give their inputs to its importer.
+// The domain com.microsoft: each op is expanded into the ops that it was fused from, and so is its derivative. Ops that
+// wrap one of the standard pass their inputs to its importer.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Attention.h"
@@ -25,7 +25,7 @@ Expr geluOf(const Expr &x, bool tanh) {
   return x.with(train::GeluOp::create(*x.builder, x.loc, x.value.getType(), x.value, tanh).getResult());
 }
 
-/// x + input `i`, if that is there.
+/// x + input `i`, if that is present.
 Expected<Expr> plus(NodeImport &n, const Expr &x, unsigned i) {
   if (!n.has(i))
     return x;
@@ -169,7 +169,7 @@ template <bool simplified> Status skipNorm(NodeImport &n) {
                    n.floatAttr("epsilon", 1e-12));
 }
 
-/// What ONNX Runtime had before the standard: RMS norm, with 1/rms as its second output.
+/// ONNX Runtime's RMS norm, older than the standard's, with 1/rms as its second output.
 Status simplifiedNorm(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), n.rank(0)));
   if (axis != n.rank(0) - 1)

@@ -1,7 +1,7 @@
 //===- ContribAttention.cpp - com.microsoft's attention and its relatives -===//
 //
-// Masks of these ops are numbers that are added where the standard's exclude: a padded key gets `mask_filter_value`,
-// −10000 unless it is given.
+// The standard's masks exclude keys; masks of these ops add a number instead: `mask_filter_value` for padded keys,
+// −10000 by default.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Attention.h"
@@ -29,8 +29,8 @@ double scaleFor(NodeImport &n, Value query) {
   return given != 0 ? given : 1 / std::sqrt(double(train::shapeOf(query)[3]));
 }
 
-/// i1 [1, 1, L, S]: key j is no later than query i, where `past` keys come before the first query; with a window of
-/// `size` keys, and no earlier than that.
+/// i1 [1, 1, L, S]: key j is not later than query i, if `past` keys precede the first query; with `window`, it is also
+/// among the last `window` keys up to the query.
 Value causalMask(NodeImport &n, int64_t queries, int64_t keys, int64_t past, int64_t window = -1) {
   Expr ahead = n.expr(n.iota({1, 1, queries, 1}, 2)) + double(past) - n.expr(n.iota({1, 1, 1, keys}, 3));
   Expr allowed = ahead.compare(CompareKind::ge, 0);
@@ -40,7 +40,7 @@ Value causalMask(NodeImport &n, int64_t queries, int64_t keys, int64_t past, int
   return train::AndOp::create(n.builder, n.loc, allowed.value.getType(), allowed, near);
 }
 
-/// The padding mask in input `i`, as a bias: keys of each sample [B] (the first so many count), [B, T], or [B, L, T].
+/// The padding mask in input `i`, as a bias: the number of valid keys of each sample [B], or masks [B, T] or [B, L, T].
 Expected<Value> paddingBias(NodeImport &n, unsigned i, int64_t batch, int64_t queries, int64_t keys, Type element) {
   Expr mask = n.expr(i);
   Shape shape(n.shape(i));
@@ -62,7 +62,7 @@ Expected<Value> paddingBias(NodeImport &n, unsigned i, int64_t batch, int64_t qu
   return counts.select(zero, zero.like(n.floatAttr("mask_filter_value", -10000))).value;
 }
 
-/// The common end: keys of the past first, masks, attention, present keys and values.
+/// The common last part: prepends past keys, adds masks, computes attention, returns present keys and values.
 Status finish(NodeImport &n, AttentionInputs in, Value pastKey, Value pastValue, std::optional<unsigned> mask,
               std::optional<unsigned> bias, bool causal, std::pair<unsigned, unsigned> present) {
   int64_t past = 0;
@@ -136,7 +136,7 @@ Status multiHeadAttention(NodeImport &n) {
       ready[i] = n.rank(i) == 4;
     }
   }
-  if (n.has(3)) { // one bias for queries, keys and values, behind one another
+  if (n.has(3)) { // one vector holds the biases of queries, keys and values
     int64_t begin = 0;
     for (unsigned i = 0; i < 3; ++i) {
       if (ready[i])
@@ -261,7 +261,7 @@ Status groupQueryAttention(NodeImport &n) {
   const int64_t tokens = train::shapeOf(query)[2];
   int64_t past = 0;
   if (n.has(3) && n.has(4)) {
-    // Where tokens go in a cache is data, unless the lengths are known and all the same.
+    // The tokens' positions in a cache depend on data unless all lengths are known and equal.
     if (n.rank(3) != 4)
       return error("past_key {} must have rank 4", typeText(n.in(3)));
     past = n.shape(3)[2];
@@ -305,7 +305,7 @@ Status groupQueryAttention(NodeImport &n) {
   if (n.has(10))
     in.bias.push_back(n.in(10));
   if (smooth) {
-    // A key of its own with score 0 (or `head_sink`) and value 0, which every query sees.
+    // An additional key with score 0 (or `head_sink`) and value 0, which every query sees.
     const Type element = train::elementTypeOf(query);
     auto longer = [&](Value x) -> Expected<Value> {
       Shape one(train::shapeOf(x));

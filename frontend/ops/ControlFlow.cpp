@@ -1,10 +1,11 @@
 //===- ControlFlow.cpp - If, Loop and Scan --------------------------------===//
 //
-// A plan has no branches and no loops around ops. Where a condition or a trip count is known at compile time, the branch
-// that is taken is imported in place, and a body once for each iteration; constants fold iteration by iteration, so that a
-// condition computed from the number of the iteration is known when it is asked for. Where a condition hangs on data, both
-// branches are computed and one is selected; a loop with a largest trip count runs to it, and keeps its state once the
-// condition fails. Gradients leave only what counted: zero times infinity behind a branch that is not taken stays there.
+// A plan has no branches and no loops around ops. If a condition or a trip count is known at compile time, the taken
+// branch is imported in place, and a body once for each iteration; constants fold iteration by iteration, so that a
+// condition computed from the iteration's number is known when it is needed. If a condition depends on data, both
+// branches are computed and one is selected; a loop with a maximum trip count runs that often, and keeps its state once
+// the condition fails. Gradients flow only through the selected branch: zero times infinity in the other does not
+// escape.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"
@@ -17,7 +18,7 @@ namespace {
 
 using Slots = llvm::SmallVector<Slot>;
 
-/// A loop that runs longer than this would not end in a plan.
+/// A loop with more iterations is refused: unrolled, it would have more than kMostNodes nodes.
 constexpr int64_t kMostIterations = 100'000;
 
 /// One number (or truth value) of a tensor that must be known at compile time.
@@ -77,7 +78,7 @@ Expected<Value> stack(NodeImport &n, llvm::ArrayRef<Value> parts, int64_t axis, 
 // Conditions on data
 //===----------------------------------------------------------------------===//
 
-/// One truth value of a tensor, as a scalar. Error: it is none.
+/// The boolean of a one-element tensor, as a scalar. Error: it is none.
 Expected<Value> truth(NodeImport &n, const Slot &slot) {
   if (!slot.tensor)
     return error("its condition is no tensor");
@@ -123,7 +124,7 @@ std::string withAdvice(const std::string &advice) { return advice.empty() ? advi
 // If
 //===----------------------------------------------------------------------===//
 
-/// Both branches, and for each output the one that the condition chooses.
+/// Imports both branches, and selects each output by the condition.
 Status bothBranches(NodeImport &n, const onnx::GraphProto &thenBranch, const onnx::GraphProto &elseBranch) {
   const std::string advice = n.fixAdvice(n.inputs[0].tensor);
   TCC_TRY(condition, truth(n, n.inputs[0]));
@@ -220,7 +221,7 @@ private:
                        fix.empty() ? "" : ", or ");
   }
 
-  /// What a condition says of the next iteration.
+  /// Updates `goes` or `running` by the condition of the next iteration.
   Status hear(const Slot &condition) {
     if (!condition.tensor || n.constantOf(condition.tensor)) {
       TCC_TRY(given, known(n, condition, "condition", ""));
@@ -245,7 +246,7 @@ private:
       for (Slot &slot : llvm::drop_begin(inputs, 2))
         slot.tensor = n.gated(slot.tensor, gate);
     TCC_TRY(outputs, n.importGatedGraph(body, inputs, fmt::format("[{}]", i), gate));
-    // Without a condition as input, the body's counts for nothing; nor does it where the trip count ends the loop.
+    // The body's condition is ignored if the loop has no condition input, or if the trip count ends the loop anyway.
     if (n.has(1) && i + 1 < trips)
       if (Status status = hear(outputs[0]); !status.ok())
         return status;
@@ -270,8 +271,8 @@ private:
   const onnx::GraphProto &body;
   size_t carried = 0;
   int64_t trips = kMostIterations + 1;
-  bool goes = true; ///< as far as it is known
-  Value running;    ///< where the condition hangs on data: whether it held so far
+  bool goes = true; ///< false once a condition known at compile time fails
+  Value running;    ///< if conditions depend on data: whether all held so far
   Slots state;
   std::vector<llvm::SmallVector<Value>> scanned;
 };
@@ -285,7 +286,7 @@ Status loop(NodeImport &n) {
 // Scan
 //===----------------------------------------------------------------------===//
 
-/// x[.., i, ..] along `dim`, which goes.
+/// x[.., i, ..] along `dim`, without that dimension.
 Value elementOf(NodeImport &n, Value x, int64_t dim, int64_t i) { return n.dropDims(n.slice(x, dim, i, 1), {dim}); }
 
 /// One run of a body over its scanned inputs, `steps` of them: final states, and the parts of each scanned output.
@@ -315,7 +316,7 @@ Expected<ScanRun> scanOver(NodeImport &n, const onnx::GraphProto &body, Slots st
   return run;
 }
 
-/// Numbers of an attribute, one for each of `count`; zeros where it is absent.
+/// The `count` numbers of an attribute; zeros if it is absent.
 Expected<Shape> numbers(NodeImport &n, std::string_view name, size_t count) {
   Shape given = n.intsAttr(name).value_or(Shape(count, 0));
   if (given.size() != count)
@@ -371,7 +372,7 @@ Status scan(NodeImport &n) {
   return Status::success();
 }
 
-/// Version 8: every value has a batch in front of its steps, and samples may be shorter than others.
+/// Version 8: every value has a batch dimension before its steps, and samples may have different lengths.
 Status scan8(NodeImport &n) {
   const onnx::GraphProto *body = graphOf(n, "body");
   const int64_t count = n.intAttr("num_scan_inputs", 0);

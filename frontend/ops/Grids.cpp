@@ -1,8 +1,8 @@
 //===- Grids.cpp - GridSample, AffineGrid and DeformConv ------------------===//
 //
-// Places come from data. Each spatial axis turns its coordinate into taps, whose weights carry the gradient to the
-// grid; the taps of all axes multiply into one weighted gather. Padding and gradients at the borders are PyTorch's
-// (GridSampler.h).
+// Sampling positions depend on data. Along each spatial axis a coordinate becomes taps, whose weights carry the
+// gradient to the grid; the taps of all axes are multiplied into one weighted gather. Padding and gradients at the
+// borders are PyTorch's (GridSampler.h).
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Sampling.h"
@@ -16,7 +16,7 @@ namespace {
 using train::CompareKind;
 using train::Expr;
 
-/// How a coordinate becomes one inside of an axis of `extent` elements.
+/// Maps a coordinate into an axis of `extent` elements, by the padding mode.
 struct Border {
   std::string padding;
   int64_t extent;
@@ -31,7 +31,7 @@ struct Border {
     Expr odd = flips - (flips * 0.5).apply<train::FloorOp>() * 2.0;
     return odd.compare(CompareKind::eq, 0).select(rest + low, (span + low) - rest);
   }
-  /// Nothing flows back from beyond the border.
+  /// The coordinate inside the border; outside, its gradient is 0.
   Expr inside(const Expr &x) const {
     if (padding == "zeros")
       return x;
@@ -39,13 +39,13 @@ struct Border {
   }
 };
 
-/// The element of each (whole) coordinate, −1 outside.
+/// The index of the element at each whole coordinate; −1 outside.
 Expr elementAt(NodeImport &n, const Expr &whole, int64_t extent) {
   Expr index = clampFlat(whole, -1, double(extent)).cast(n.builder.getI32Type());
   return index.compare(CompareKind::lt, double(extent)).select(index, index.like(-1));
 }
 
-/// Keys' four weights around a part in [0, 1), with a = −0.75.
+/// Weights of Keys' cubic kernel with a = −0.75 for the four elements around a position with fraction `part`.
 llvm::SmallVector<Expr> cubicWeights(const Expr &part) {
   double a = -0.75;
   auto near = [&](const Expr &x) { return (x * (a + 2) - (a + 3)) * x * x + 1.0; };
@@ -64,7 +64,7 @@ AxisTaps tapsOf(NodeImport &n, const std::string &mode, const Border &border, co
   }
   if (mode == "linear")
     return linearTaps(border.inside(position), extent, 1);
-  // Far away every tap shows the same, so that only the distance to the nearest element matters.
+  // Far outside all taps read the same element, so that positions can be clamped.
   double far = border.padding == "reflection" ? 0x1p20 : 4;
   Expr x = clampFlat(position, -far, double(extent) + far), low = x.apply<train::FloorOp>();
   llvm::SmallVector<Expr> indices, weights;
@@ -119,7 +119,7 @@ Status gridSample(NodeImport &n) {
   Expr places = n.expr(n.in(1)).cast(wide).reshape({x[0], points, int64_t(rank)});
   llvm::SmallVector<AxisTaps> axes;
   for (size_t d = 0; d < rank; ++d) {
-    // A grid counts x first, the last axis.
+    // The first coordinate of a grid is x, the last axis.
     Expr g = places.with(n.slice(places, 2, int64_t(rank - 1 - d), 1)).reshape({x[0], points});
     double extent = double(x[d + 2]);
     Expr position = corners ? (g + 1.0) * ((extent - 1) / 2) : ((g + 1.0) * extent - 1.0) * 0.5;

@@ -21,8 +21,8 @@ Value gatherAlong(NodeImport &n, Value data, Value indices, int64_t axis) {
   return train::GatherOp::create(n.builder, n.loc, n.type(result, train::elementTypeOf(data)), data, indices, axis);
 }
 
-/// Rows of an embedding, without a gradient where the index is `padding_idx`: torch's backward pass leaves that row
-/// out, and the exporter notes it at the call alone.
+/// Rows of an embedding, without a gradient if the index is `padding_idx`: torch's backward pass skips that row, and
+/// the exporter notes `padding_idx` only at the call.
 Value withoutPadding(NodeImport &n, Value rows, int64_t padding) {
   Shape shape(train::shapeOf(n.in(1)));
   Expr counts = n.expr(1).compare(CompareKind::ne, double(padding));
@@ -102,7 +102,7 @@ Status gatherND(NodeImport &n) {
   return n.result(n.reshape(gathered, result));
 }
 
-/// Indices that fit data along `axis`: elsewhere they are not longer.
+/// Checks that indices are not longer than the data along dimensions other than `axis`.
 Status checkElements(NodeImport &n, int64_t axis) {
   llvm::ArrayRef<int64_t> shape = n.shape(0), at = n.shape(1);
   if (at.size() != shape.size())
@@ -169,7 +169,7 @@ Status scatterND(NodeImport &n) {
   return n.result(n.reshape(result, shape));
 }
 
-/// A cache written from write_indices[batch] on; circular ones go on at the beginning.
+/// Writes into a cache from write_indices[batch] on; circular ones wrap around.
 Status tensorScatter(NodeImport &n) {
   llvm::ArrayRef<int64_t> shape = n.shape(0), update = n.shape(1);
   TCC_TRY(axis, n.axis(n.intAttr("axis", -2), n.rank(0)));
@@ -215,7 +215,7 @@ Status reverseSequence(NodeImport &n) {
   return n.result(gatherElementsOf(n, n.in(0), index, shape, time));
 }
 
-/// k is an attribute up to opset 9, an input later. Unsorted results come sorted too: their order is free.
+/// k is an attribute up to opset 9, an input later. Unsorted results are sorted, too, which is legal.
 Status topK(NodeImport &n) {
   TCC_TRY(axis, n.axis(n.intAttr("axis", -1), n.rank(0)));
   int64_t k = n.intAttr("k", -1);

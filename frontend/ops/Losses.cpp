@@ -11,8 +11,8 @@ namespace {
 using train::CompareKind;
 using train::Expr;
 
-/// −weight[target]·logProbability[target], with the reduction; the mean divides by the weights counted. Scores are
-/// [N, C, d…], targets [N, d…]. Targets equal to ignore_index count nothing.
+/// −weight[target]·logProbability[target], with the reduction; the mean divides by the sum of the weights. Scores are
+/// [N, C, d…], targets [N, d…]. Targets equal to ignore_index do not count.
 Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
   Shape scores(train::shapeOf(logProbability));
   if (scores.size() < 2)
@@ -26,7 +26,7 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
                  typeText(logProbability));
   Type element = train::elementTypeOf(logProbability);
   Expr index = n.expr(n.reshape(n.in(1), rows));
-  // A label outside the classes is an error of the data, but for the one that does not count.
+  // A label outside the classes is an error in the data, unless it is ignore_index.
   Shape uncounted;
   if (n.attribute("ignore_index"))
     uncounted.push_back(n.intAttr("ignore_index", 0));
@@ -51,7 +51,7 @@ Status likelihoodLoss(NodeImport &n, const Expr &logProbability) {
         train::splatInt(n.builder, n.loc, targets.value.getType(), n.intAttr("ignore_index", 0)));
     Expr counted = targets.compare(CompareKind::ne, ignored);
     weight = weight ? counted.select(*weight, loss.like(0)) : counted.cast(element);
-    // A score of −∞ at an ignored target must not become NaN by a weight of 0.
+    // A score of −∞ at an ignored target, times a weight of 0, must not become NaN.
     loss = counted.select(loss, loss.like(0));
   }
   if (weight)

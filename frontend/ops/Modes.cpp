@@ -1,8 +1,8 @@
 //===- Modes.cpp - Dropout and BatchNormalization -------------------------===//
 //
-// Whether a node trains is the export's choice, or the recipe's (model.batch_norm, model.dropout). A node that does
-// becomes one op that knows its inference form; entries choose between the two. Running statistics are variables: a
-// training batch norm writes their next values beside the op.
+// Whether a node is in training mode is decided by the export, or by the recipe (model.batch_norm, model.dropout). Such
+// a node becomes one op with an inference form; each entry chooses one of the two. Running statistics are variables,
+// whose next values are written beside the batch norm.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Modes.h"
@@ -28,7 +28,7 @@ using train::Expr;
 // Dropout
 //===----------------------------------------------------------------------===//
 
-/// The probability with which elements are dropped; 0 in inference mode. `ratio` and `mode` are input numbers.
+/// The probability with which elements are dropped; 0 in inference mode. `ratio` and `mode` are numbers of inputs.
 Expected<double> dropProbability(NodeImport &n, unsigned ratio, unsigned mode) {
   double p = n.floatAttr("ratio", 0.5);
   if (n.settings && n.settings->dropout)
@@ -61,7 +61,7 @@ Dropped drop(NodeImport &n, Value x, double p) {
   return {op.getResult(), op.getMask()};
 }
 
-/// A value behind casts and shapes of equal elements.
+/// The value behind casts, reshapes and broadcasts.
 Value rootOf(Value value) {
   while (Operation *op = value.getDefiningOp()) {
     if (!isa<train::CastOp, train::ReshapeOp, train::BroadcastOp>(op))
@@ -71,7 +71,7 @@ Value rootOf(Value value) {
   return value;
 }
 
-/// The one number that a constant holds.
+/// The number that all elements of a constant equal.
 std::optional<double> numberIn(Value value) {
   auto constant = rootOf(value).getDefiningOp<train::ConstantOp>();
   auto elements = constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
@@ -80,7 +80,7 @@ std::optional<double> numberIn(Value value) {
   return elements.getSplatValue<llvm::APFloat>().convertToDouble();
 }
 
-/// The probability of 1 where `value` is such a draw.
+/// The probability of 1 if `value` is a draw (uniform < probability).
 std::optional<double> drawnProbability(Value value) {
   auto compare = rootOf(value).getDefiningOp<train::CompareOp>();
   if (!compare || compare.getKind() != train::CompareKind::lt)
@@ -113,13 +113,13 @@ Status biasDropout(NodeImport &n) {
 // BatchNormalization
 //===----------------------------------------------------------------------===//
 
-/// The initializer that an input is, or empty.
+/// The name of the initializer that an input reads, or empty.
 std::string initializerOf(Value value) {
   auto read = value.getDefiningOp<train::ReadOp>();
   return read ? read.getVariable().str() : std::string();
 }
 
-/// A batch norm under construction: its channels are dimension 1 of `x`, all else has one element for each.
+/// A batch norm under construction: channels are dimension 1 of `x`; scale, bias and statistics have one element each.
 class BatchNorm {
 public:
   explicit BatchNorm(NodeImport &n) : n(n), x(n.expr(0)) {}
@@ -146,7 +146,8 @@ private:
     return n.settings->batchNorm == "train" || (n.settings->batchNorm == "auto" && wasTracedInTraining(n.node));
   }
 
-  /// A vector is one channel. Before opset 9, spatial = 0 had statistics for every position: each is a channel then.
+  /// Gives `x` a channel dimension: a vector has one channel. Before opset 9, spatial = 0 had statistics for every
+  /// position; each position is a channel then.
   Status arrange() {
     llvm::ArrayRef<int64_t> shape = n.shape(0);
     if (shape.empty())
@@ -171,7 +172,7 @@ private:
                                    each(4), llvm::APFloat(epsilon()), n.settings && n.settings->syncBatchNorm);
     int64_t count = channels ? countOf(train::shapeOf(x)) / channels : 0;
     Expr mean = n.expr(op.getMean()), variance = n.expr(op.getVariance());
-    // What ONNX returns: running statistics by the biased variance, and before opset 14 the batch's own.
+    // The node's outputs: running statistics with the biased variance, and before opset 14 the batch's own statistics.
     if (n.wants(1))
       (void)n.set(1, moved(3, n.in(3), mean));
     if (n.wants(2))
@@ -180,7 +181,7 @@ private:
       (void)n.set(3, returned(3, mean));
     if (n.wants(4))
       (void)n.set(4, returned(4, variance));
-    // What training keeps: PyTorch's, by the unbiased variance.
+    // The variables: running statistics with the unbiased variance, as in PyTorch.
     if (!initializerOf(n.in(3)).empty() || !initializerOf(n.in(4)).empty()) {
       if (count == 1)
         return error("BatchNormalization in training mode has 1 value per channel, which has no variance; "
@@ -194,7 +195,7 @@ private:
     return n.result(n.expr(op.getResult()).reshape(n.shape(0)));
   }
 
-  /// n/(n − 1) of the biased variance, n the elements of all ranks.
+  /// n/(n − 1) times the biased variance, n being the number of elements of all ranks.
   Expr unbiasedOverRanks(const Expr &variance, int64_t count) {
     Type scalar = RankedTensorType::get({}, train::elementTypeOf(variance));
     Value own = train::splat(n.builder, n.loc, scalar, double(count));
@@ -213,7 +214,7 @@ private:
     return returned(i, old * momentum + batch * (1 - momentum));
   }
 
-  /// Reads again, since a module that runs twice has written it by now.
+  /// Writes the next value. Reads the variable again, since a module that runs twice has written it before.
   void write(unsigned i, const Expr &batch) {
     std::string variable = initializerOf(n.in(i));
     if (variable.empty())
@@ -222,7 +223,7 @@ private:
     train::WriteOp::create(n.builder, n.loc, variable, moved(i, now, batch));
   }
 
-  /// Statistics that an exporter merged with something else cannot be kept: they would overwrite it.
+  /// Refuses statistics that an exporter merged with another tensor, which their update would overwrite.
   Status checkStatistics() {
     auto function = n.builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
     std::string scale = initializerOf(n.in(1));
@@ -254,8 +255,8 @@ Status batchNorm(NodeImport &n) { return BatchNorm(n).run(); }
 
 constexpr const char *kIterate = "spectral_norm";
 
-/// The vector that the power iteration of the node's module starts from: `_v` of the parametrization, `weight_u` of the
-/// older hook, which starts with the other one. Empty: it has none.
+/// The variable that the power iteration of the node's module starts from: `_v` of the parametrization, `weight_u` of
+/// the older hook. Empty if there is none.
 std::string startOf(const NodeImport &n, bool parametrization) {
   const std::vector<std::string> scopes = scopesOf(n.node);
   if (scopes.size() < 2 || scopes[scopes.size() - 2].empty())
@@ -284,7 +285,7 @@ Value droppedWeights(NodeImport &n, Value weights) {
 
 Value drawnDropout(NodeImport &n) {
   const std::optional<double> kept = modes::drawnProbability(n.in(0)), divisor = modes::numberIn(n.in(1));
-  // Both are f32 in the file.
+  // The file has both rounded to f32.
   if (!kept || !divisor || !(*kept > 0 && *kept < 1) || std::fabs(*kept - *divisor) > 1e-6)
     return {};
   const double p = n.settings && n.settings->dropout ? *n.settings->dropout : 1 - *kept;

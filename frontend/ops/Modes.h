@@ -6,19 +6,19 @@
 
 namespace tcc::frontend {
 
-/// The weights of attention as torch's scaled_dot_product_attention drops them: the exporter leaves its `dropout_p` out
-/// of the ops, and the note of the call still has it.
+/// Attention weights with the dropout of torch's scaled_dot_product_attention: the exporter omits `dropout_p` from the
+/// ops, but the note of the call has it.
 mlir::Value droppedWeights(NodeImport &n, mlir::Value weights);
 
-/// Of a division: a dropout whose mask is drawn for itself, (uniform < q) ÷ q, as Dropout2d and stochastic depth are
-/// exported. Its factor, which is 1 in inference; null where the division is none.
+/// Recognises a division (uniform < q) ÷ q as the factor of a dropout with a separate mask, as Dropout2d and stochastic
+/// depth are exported. Returns the factor, which is 1 in inference; null for other divisions.
 mlir::Value drawnDropout(NodeImport &n);
 
-/// torch's spectral_norm in train() mode (Miyato et al., arXiv:1802.05957): one power iteration a forward pass, without
-/// a gradient, from a vector that it then replaces. The exporter keeps the iteration and loses the rest.
-/// Stops the gradient of a copy of an iterated vector.
+/// torch's spectral_norm in train() mode (Miyato et al., arXiv:1802.05957) does one power iteration per forward pass,
+/// without a gradient, from a vector that the result then replaces. The exporter keeps only the iteration.
+/// stoppedIterate stops the gradient of a copy of the iterated vector.
 mlir::Value stoppedIterate(NodeImport &n);
-/// Of a product: reads the kept vector anew, and writes its next value where that is an operand.
+/// For a product: reads the kept vector again, and writes its next value if that is an operand.
 void keepIterate(NodeImport &n);
 
 } // namespace tcc::frontend

@@ -94,7 +94,7 @@ Status slice(NodeImport &n) {
     int64_t count = distance <= 0 ? 0 : (distance - 1) / magnitude + 1;
     shape[size_t(axis)] = count;
     begins[size_t(axis)] = count ? begin : 0;
-    // A single element needs no step, however far the next would be.
+    // A single element needs no step, which may be huge.
     strides[size_t(axis)] = count > 1 ? step : 1;
     whole &= count == extent && strides[size_t(axis)] == 1;
   }
@@ -104,7 +104,7 @@ Status slice(NodeImport &n) {
                                          strides));
 }
 
-/// Position that a padded position shows, for extent `size`.
+/// The source position of a padded position, for extent `size`.
 int64_t mirrored(int64_t position, int64_t size, const std::string &mode) {
   if (mode == "edge")
     return std::clamp<int64_t>(position, 0, size - 1);
@@ -115,8 +115,8 @@ int64_t mirrored(int64_t position, int64_t size, const std::string &mode) {
   return position < size ? position : period - position;
 }
 
-/// The tensor within a border. Pads are attributes up to opset 10, then inputs; negative ones cut, before anything is shown
-/// in the border.
+/// Adds a border. Pads are attributes up to opset 10, then inputs; negative ones cut the tensor before the border is
+/// filled.
 Status pad(NodeImport &n) {
   int64_t rank = n.rank(0);
   TCC_TRY(pads, n.intsFrom("pads", 1));
@@ -170,7 +170,7 @@ Status pad(NodeImport &n) {
     TCC_TRY(value, n.number(2));
     return n.result(padded(x, value));
   }
-  // A value that is known only when running.
+  // The padding value is known only at run time.
   Value inside = padded(n.splat(train::shapeOf(x), n.i1(), 1), 0);
   Shape one(static_cast<size_t>(rank), 1);
   train::Expr value = n.expr(2).cast(train::elementTypeOf(x)).reshape(one).broadcast(shape);

@@ -10,7 +10,7 @@ namespace {
 
 using train::Expr;
 
-/// What 16-bit types are computed in.
+/// The type in which to compute: f32 for 16-bit types.
 Type innerType(NodeImport &n, Type element) { return element.isF64() ? element : Type(n.builder.getF32Type()); }
 
 /// Layer norm over the dimensions from `axis` on. `scale` and `bias` have their shape; null: 1 and 0.
@@ -136,7 +136,7 @@ Status lpNormalization(NodeImport &n) {
     return error("p, the order of the norm, is {}; it must be 1 or 2", p);
   Expr x = n.expr(0);
   Expr norm = p == 1 ? x.apply<train::AbsOp>().sum({axis}) : root((x * x).sum({axis}));
-  // A vector of zeros stays one.
+  // A vector of zeros stays zero.
   Expr zero = norm.compare(train::CompareKind::eq, 0);
   return n.result(x / zero.select(norm.like(1), norm));
 }

@@ -12,7 +12,7 @@ namespace {
 using train::CompareKind;
 using train::Expr;
 
-/// Blocks of columns back to an image; where they overlap they add up. Each pixel has a list of what it reads.
+/// Sums overlapping blocks of columns into an image. Each pixel has a list of the elements that it sums.
 Status col2Im(NodeImport &n) {
   TCC_TRY(image, n.ints(1));
   TCC_TRY(block, n.ints(2));
@@ -61,8 +61,8 @@ Status col2Im(NodeImport &n) {
   return n.result(n.reshape(resample(n, columns, 2, table), shape));
 }
 
-/// Elements back to where MaxPool took them from; all else is 0. Windows that share their largest element agree on it,
-/// so that the mean of what arrives is each of them.
+/// Moves elements back to the positions that MaxPool took them from; all others are 0. Windows that share their largest
+/// element have equal values, so the mean of all values for one position is that value.
 Status maxUnpool(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0);
   Shape kernel = n.intsAttr("kernel_shape").value_or(Shape());
@@ -93,7 +93,7 @@ Status maxUnpool(NodeImport &n) {
   int64_t planes = x[0] * x[1], points = countOf(x.drop_front(2)),
           area = countOf(llvm::ArrayRef(natural).drop_front(2));
   Type element = train::elementTypeOf(n.in(0)), wide = weightType(n, element);
-  // Indices count through the whole tensor.
+  // Indices are relative to the whole tensor.
   Expr index = n.expr(1).reshape({planes, 1, points}) - n.expr(n.iota({planes, 1, 1}, 0)) * double(area);
   auto spread = [&](const Expr &values) {
     return n.expr(train::SpreadOp::create(n.builder, n.loc, n.type({planes, 1, area, 1}, wide), values, index,
@@ -108,7 +108,7 @@ Status maxUnpool(NodeImport &n) {
   return n.result(result.cast(element));
 }
 
-/// Each axis is cut, or padded with zeros, around its centre.
+/// Cuts each axis, or pads it with zeros, around its centre.
 Status centerCropPad(NodeImport &n) {
   TCC_TRY(wanted, n.ints(1));
   Shape all(static_cast<size_t>(n.rank(0)));
@@ -137,8 +137,8 @@ Status centerCropPad(NodeImport &n) {
 /// Elimination is unrolled up to this many rows.
 constexpr int64_t kLargestDeterminant = 48;
 
-/// Gaussian elimination on [B, m, m], the largest element as pivot of each step. So a matrix that is singular by one
-/// has its zero in the last pivot, by which nothing is divided: the gradient is the matrix of cofactors there, too.
+/// Gaussian elimination on [B, m, m] with full pivoting. So a matrix of rank m − 1 has its zero in the last pivot,
+/// which is no divisor: its gradient is the matrix of cofactors, too.
 Expr determinant(NodeImport &n, Expr matrix) {
   int64_t batch = train::shapeOf(matrix)[0], size = train::shapeOf(matrix)[1];
   Expr result = n.expr(n.splat({batch, 1, 1}, train::elementTypeOf(matrix), 1));
@@ -155,7 +155,7 @@ Expr determinant(NodeImport &n, Expr matrix) {
     Expr across = pick(matrix, row, {batch, 1, size}, 1), down = pick(matrix, column, {batch, size, 1}, 2);
     Expr safe = pivot.compare(CompareKind::eq, 0).select(pivot.like(1), pivot);
     Expr rest = matrix - down * (across / safe);
-    // The pivot's row and column go; those behind them move up.
+    // Remove the pivot's row and column.
     auto without = [&](const Expr &from, const Expr &index, int64_t dim) {
       Value first = n.slice(from, dim, 0, size - 1), second = n.slice(from, dim, 1, size - 1);
       Shape along = {1, 1, 1}, full(train::shapeOf(first));
@@ -182,7 +182,7 @@ Status det(NodeImport &n) {
   Expr matrix = n.expr(0).cast(weightType(n, element)).reshape({batch, size, size});
   auto at = [&](int64_t i, int64_t j) { return n.expr(n.slice(n.slice(matrix, 1, i, 1), 2, j, 1)); };
   auto minor = [&](int64_t i, int64_t j) { return at(1, i) * at(2, j) - at(1, j) * at(2, i); };
-  // Small ones by their definition, which needs no division.
+  // Small determinants by their definition, without division.
   Expr result = size == 2   ? at(0, 0) * at(1, 1) - at(0, 1) * at(1, 0)
                 : size == 3 ? at(0, 0) * minor(1, 2) - at(0, 1) * minor(0, 2) + at(0, 2) * minor(0, 1)
                             : determinant(n, matrix);

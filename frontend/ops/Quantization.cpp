@@ -1,7 +1,7 @@
 //===- Quantization.cpp - quantised tensors and fake quantisation ---------===//
 //
-// QuantizeLinear and DequantizeLinear of integers are arithmetic without a derivative. Where FakeQuantize.h made one
-// node of a pair, DequantizeLinear gets a floating-point value and rounds it, and the gradient passes.
+// QuantizeLinear and DequantizeLinear of integers are arithmetic without a derivative. A DequantizeLinear that
+// FakeQuantize.h made of a pair has a floating-point input, which it rounds, and passes the gradient.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/Quantization.h"
@@ -23,12 +23,12 @@ constexpr double kSmallestScale = 1.1920928955078125e-07;
 /// PyTorch's averaging_constant of MovingAverageMinMaxObserver.
 constexpr double kObserverRate = 0.01;
 
-/// Floating-point type to compute in: f32 for what is narrower.
+/// The floating-point type to compute in: f32 for narrower types.
 Type wideType(NodeImport &n, Type element) {
   return element.isF64() || n.forceF64 ? Type(n.builder.getF64Type()) : n.builder.getF32Type();
 }
 
-/// The axis that scales run along; nothing for a single scale. Error: they do not fit.
+/// The axis that scales vary along; nullopt for a single scale. Error: they do not fit.
 Expected<std::optional<int64_t>> axisOf(NodeImport &n) {
   if (n.intAttr("block_size", 0) != 0)
     return error("quantisation in blocks is not read; quantise per tensor or per axis");
@@ -53,7 +53,7 @@ Expr spread(NodeImport &n, const Expr &value, std::optional<int64_t> axis, Type 
   return n.expr(n.broadcast(value.reshape(shape).cast(element), n.shape(0)));
 }
 
-/// Why integers of this type are not read.
+/// The error that says why integers of this type are not read.
 Status unread(int32_t type) {
   std::string text = unreadQuantizedType(type);
   return text.empty() ? error("{} is no type of quantised values; they are INT8, UINT8, INT16 or UINT16",
@@ -103,7 +103,7 @@ Expr smallest(const Expr &x, const Expr &y) {
 }
 Expr largest(const Expr &x, const Expr &y) { return x.with(train::MaxOp::create(*x.builder, x.loc, x.value, y.value)); }
 
-/// Scale and zero point by which the integers reach from `low` to `high`, 0 among them: PyTorch's, of its observers.
+/// The scale and zero point of PyTorch's observers, by which the integers span `low` to `high` and 0.
 Steps stepsFor(const Expr &low, const Expr &high, IntegerRange range) {
   Expr least = smallest(low, low.like(0)), most = largest(high, high.like(0));
   Expr scale = largest((most - least) / double(range.high - range.low), least.like(kSmallestScale));
@@ -112,13 +112,13 @@ Steps stepsFor(const Expr &low, const Expr &high, IntegerRange range) {
   return {scale, zeroPoint};
 }
 
-/// The zero point of symmetric steps is the middle of the integers, which have `level` steps to each side.
+/// Symmetric steps: the zero point is the middle of the integers, with `level` steps to each side.
 Steps symmetricSteps(const Expr &low, const Expr &high, IntegerRange range, double level) {
   Expr scale = largest(largest(-low, high) / level, low.like(kSmallestScale));
   return {scale, scale.like(double((range.low + range.high + 1) / 2))};
 }
 
-/// By the values of a weight as they are.
+/// Steps from the current values of a weight.
 Steps stepsOfValues(NodeImport &n, const Expr &x, std::optional<int64_t> axis, IntegerRange range) {
   Shape dims(size_t(n.rank(0)));
   std::iota(dims.begin(), dims.end(), 0);
@@ -136,7 +136,7 @@ Steps stepsOfValues(NodeImport &n, const Expr &x, std::optional<int64_t> axis, I
              : stepsFor(low, high, range);
 }
 
-/// By a moving range, which training moves on.
+/// Steps from a moving range, which is updated in training.
 Steps stepsOfRange(NodeImport &n, const Expr &x, IntegerRange range) {
   Type scalar = RankedTensorType::get({}, n.forceF64 ? Type(n.builder.getF64Type()) : n.builder.getF32Type());
   const std::string names[] = {n.stringAttr(fake_quantize::kLow, ""), n.stringAttr(fake_quantize::kHigh, "")};

@@ -58,7 +58,7 @@ template <RandomKind kind> Status filledLike(NodeImport &n) {
   return fill(n, kind, n.shape(0), element);
 }
 
-/// 1 with the probability that the input says.
+/// 1 with the probability that the input gives.
 Status bernoulli(NodeImport &n) {
   TCC_TRY(element, typeBy(n, train::elementTypeOf(n.in(0))));
   Expr uniform = draw(n, RandomKind::uniform, n.shape(0), train::elementTypeOf(n.in(0)));

@@ -1,6 +1,6 @@
 //===- Recurrent.cpp - RNN, GRU and LSTM ----------------------------------===//
 //
-// The input's part of all steps is one matrix product; what is left of each direction is a train.recurrent. 16-bit
+// The input's part of all steps is one matrix product; the recurrence of each direction is a train.recurrent. 16-bit
 // types are computed in f32.
 //
 //===----------------------------------------------------------------------===//
@@ -21,7 +21,7 @@ using train::RecurrentCell;
 struct ActivationName {
   std::string_view name;
   CellActivation kind;
-  bool alpha = false, beta = false; ///< which of the lists it takes a number from
+  bool alpha = false, beta = false; ///< which parameters it has
   double alphaDefault = 0, betaDefault = 0;
 };
 constexpr ActivationName kActivations[] = {
@@ -93,7 +93,7 @@ struct Layer {
   RecurrentCell cell;
   int64_t gates;
   llvm::SmallVector<std::string_view> activations;
-  bool cells = false; ///< has a cell beside its state: an lstm
+  bool cells = false; ///< has a cell state, too (LSTM)
 };
 
 /// Checks an input's shape.
@@ -146,7 +146,7 @@ Status import(NodeImport &n, const Layer &layer) {
     x = train::transpose(n.builder, n.loc, x, {1, 0, 2});
   x = n.reshape(x, {1, steps * batch, features});
 
-  // Lengths that all samples have in full say nothing.
+  // Constant lengths that all cover every step are ignored.
   Value lengths = n.has(4) ? n.in(4) : Value();
   if (lengths && !isa<IntegerType>(train::elementTypeOf(lengths)))
     return error("sequence_lens must be integers, not {}", typeText(lengths));
@@ -207,7 +207,7 @@ Status import(NodeImport &n, const Layer &layer) {
     if (layer.cells)
       lastCells.push_back(n.reshape(op.getKept()[0], {1, batch, hidden}));
   }
-  // Directions side by side, and the layout that was asked for.
+  // Concatenate the directions, and transpose to the requested layout.
   auto output = [&](unsigned i, llvm::ArrayRef<Value> parts, int64_t dim, llvm::ArrayRef<int64_t> order) -> Status {
     Value all = parts[0];
     if (parts.size() > 1) {

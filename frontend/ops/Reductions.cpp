@@ -14,14 +14,14 @@ using train::CompareKind;
 using train::Expr;
 using train::ReduceKind;
 
-/// What a Reduce op does around the reduction over `dims`, which keeps extents of 1.
+/// The computation of a Reduce op over `dims`; the result keeps extents of 1.
 using Body = Expected<Expr> (*)(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims);
 
 template <ReduceKind kind> Expected<Expr> plain(NodeImport &n, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return x.with(train::reduce(n.builder, n.loc, kind, x, dims));
 }
 Expr magnitude(const Expr &x) { return x.apply<train::AbsOp>(); }
-/// Integers as f64, for what is not an integer on the way to one.
+/// Integers as f64, for intermediate results that are no integers.
 Expr real(const Expr &x) { return train::isFloatTensor(x) ? x : x.cast(x.builder->getF64Type()); }
 Value logSumExp(NodeImport &n, Value x, int64_t dim) {
   Shape shape(train::shapeOf(x));
@@ -42,7 +42,7 @@ Expected<Expr> sumOfMagnitudes(NodeImport &, const Expr &x, llvm::ArrayRef<int64
 Expected<Expr> sumOfSquares(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return (x * x).sum(dims);
 }
-/// The gradient at 0 is 0, as PyTorch has it.
+/// √Σx², whose gradient at 0 is 0, as in PyTorch.
 Expected<Expr> euclidean(NodeImport &, const Expr &given, llvm::ArrayRef<int64_t> dims) {
   Expr x = real(given);
   if (dims.empty())
@@ -54,7 +54,7 @@ Expected<Expr> euclidean(NodeImport &, const Expr &given, llvm::ArrayRef<int64_t
 Expected<Expr> logOfSum(NodeImport &, const Expr &x, llvm::ArrayRef<int64_t> dims) {
   return real(x).sum(dims).log().cast(train::elementTypeOf(x));
 }
-/// Over several dimensions they are made one, the last, since the maximum that it is computed around is that of all.
+/// Several dimensions are merged into one, since the maximum that is subtracted has to be that over all of them.
 Expected<Expr> logOfSumOfPowers(NodeImport &n, const Expr &given, llvm::ArrayRef<int64_t> dims) {
   Type element = train::elementTypeOf(given);
   llvm::ArrayRef<int64_t> shape = train::shapeOf(given);
@@ -80,8 +80,8 @@ Expected<Expr> logOfSumOfPowers(NodeImport &n, const Expr &given, llvm::ArrayRef
   return x.with(n.reshape(logSumExp(n, rows, 1), reduced)).cast(element);
 }
 
-/// Axes are an attribute up to opset 17 (12 for ReduceSum), an input later; none means all, or with
-/// noop_with_empty_axes that nothing is reduced.
+/// Axes are an attribute up to opset 17 (12 for ReduceSum), an input later. No axes means all, or with
+/// noop_with_empty_axes none.
 template <Body body> Status reduction(NodeImport &n) {
   TCC_TRY(given, n.intsFrom("axes", 1));
   Shape dims;
@@ -115,8 +115,8 @@ template <typename OpTy> Status running(NodeImport &n) {
                                n.intAttr("reverse", 0) != 0));
 }
 
-/// Up to opset 12 the default axis is 1 and everything from there on is one dimension; later it is one axis, by default
-/// the last.
+/// Up to opset 12 the default axis is 1, and all dimensions from the axis on are one; later only the axis itself is
+/// reduced, by default the last.
 template <typename Build> Status alongAxis(NodeImport &n, Build build) {
   bool old = n.opset < 13;
   TCC_TRY(axis, n.axis(n.intAttr("axis", old ? 1 : -1), n.rank(0)));
@@ -132,7 +132,7 @@ template <typename OpTy> Status softmax(NodeImport &n) {
                    [&](Value x, int64_t dim) -> Value { return OpTy::create(n.builder, n.loc, x.getType(), x, dim); });
 }
 
-/// Of scaled_dot_product_attention, too, whose exporter writes it.
+/// Softmax; if it was exported from scaled_dot_product_attention, with the dropout of the weights.
 Status softmaxOfWeights(NodeImport &n) {
   if (Status status = softmax<train::SoftmaxOp>(n); !status.ok())
     return status;

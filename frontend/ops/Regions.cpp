@@ -12,7 +12,7 @@ namespace {
 using train::CompareKind;
 using train::Expr;
 
-/// Bins, or samples in a bin, along one axis.
+/// Most bins, and most samples in a bin, along one axis.
 constexpr int64_t kMostBins = int64_t(1) << 16;
 
 /// Column `i` of [R, columns], as [R].
@@ -27,8 +27,8 @@ struct Samples {
   int64_t grid;
 };
 
-/// Samples of a region from `begin` to `end` ([R]). Without a given number of samples (`ratio`), a bin takes one for
-/// each element that it covers: `grid` are built, of which each region uses its own number.
+/// Samples of regions from `begin` to `end` ([R]). If the number of samples (`ratio`) is not given, a bin has one for
+/// each element that it covers: `grid` samples are built, of which each region uses as many as it needs.
 Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bins, int64_t extent, int64_t ratio,
                   int64_t grid, bool align) {
   int64_t regions = train::shapeOf(begin)[0];
@@ -47,7 +47,8 @@ Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bin
   auto perRegion = [&](const Expr &x) { return x.reshape({1, 1, regions, 1}); };
   Expr safe = count.compare(CompareKind::gt, 0).select(count, count.like(1));
   Expr at = perRegion(begin) + place * perRegion(bin) + (sample + 0.5) * perRegion(bin) / perRegion(safe);
-  // More than one element outside counts as nothing, the rest as the border; the last element has no neighbour.
+  // Samples more than one element outside are 0, those nearer are clamped to the border; the last element has no
+  // neighbour.
   double last = double(extent - 1);
   Expr none = at.like(-1);
   Expr low = clampFlat(at, 0, last), whole = low.apply<train::FloorOp>(), part = low - whole;
@@ -61,7 +62,7 @@ Samples samplesOf(NodeImport &n, const Expr &begin, const Expr &end, int64_t bin
   return {{concatenated({kept(whole), kept(next)}, 1), concatenated({1.0 - part, part}, 1)}, count, grid};
 }
 
-/// The value, whose gradient is not asked for: torchvision follows none to regions, since samples jump where their
+/// The value without a gradient (by bit casts): torchvision has no gradient of regions, since samples jump when their
 /// number changes.
 Expr held(NodeImport &n, const Expr &x) {
   Type element = train::elementTypeOf(x), bits = n.builder.getIntegerType(element.getIntOrFloatBitWidth());
@@ -70,16 +71,16 @@ Expr held(NodeImport &n, const Expr &x) {
                                          train::BitCastOp::create(n.builder, n.loc, n.type(shape, bits), x)));
 }
 
-/// Samples per bin that are built along one axis, where each region takes as many as its bins have elements.
+/// Samples per bin along one axis, if each region has as many as its bins have elements.
 struct Grid {
   int64_t samples;
-  int64_t needed; ///< by the largest region, where regions are constants; else −1
+  int64_t needed; ///< samples that the largest region needs, if regions are constants; else −1
 };
 
-/// Regions that are known here say it themselves; of others, those up to the tensor's own size are covered, and some
-/// more.
+/// Constant regions determine the number of samples; otherwise it suffices for regions up to the tensor's own size, and
+/// slightly larger ones.
 Grid gridOf(NodeImport &n, unsigned first, int64_t bins, int64_t extent, bool align) {
-  constexpr int64_t kMost = 256; // samples along one axis of a bin, where the tensor itself has not more elements
+  constexpr int64_t kMost = 256; // most samples along one axis of a bin, unless the tensor's size needs more
   int64_t whole = (extent + bins) / bins + 1;
   DenseElementsAttr given = n.constantOf(n.in(1));
   if (!given)
@@ -87,7 +88,7 @@ Grid gridOf(NodeImport &n, unsigned first, int64_t bins, int64_t extent, bool al
   (void)n.table({given.getNumElements()});
   train::HostTensor rois = train::HostTensor::fromAttribute(given);
   auto largest = [&](auto scale, auto count) {
-    using Float = decltype(scale); // as the program computes it
+    using Float = decltype(scale); // the precision of the program
     Float most = 0;
     for (int64_t r = 0; r < rois.size() / 4; ++r) {
       auto at = [&](unsigned i) -> Float { return Float(rois.getDouble(r * 4 + i)) * scale - Float(align ? 0.5 : 0); };
@@ -103,7 +104,7 @@ Grid gridOf(NodeImport &n, unsigned first, int64_t bins, int64_t extent, bool al
   return {std::min(count, std::max(whole, kMost)), count};
 }
 
-/// Says which regions get fewer samples than ONNX asks for.
+/// Warns which regions get fewer samples than ONNX requires.
 void warnOfCoarseness(NodeImport &n, const Grid &rows, const Grid &columns, int64_t height, int64_t width) {
   if (rows.needed >= 0 && rows.needed <= rows.samples && columns.needed <= columns.samples)
     return;
@@ -152,7 +153,7 @@ Status roiAlign(NodeImport &n) {
   AxisTaps taps = combined({{alongRows(ys.taps.index), alongRows(ys.taps.weight)},
                             {alongColumns(xs.taps.index), alongColumns(xs.taps.weight)}},
                            {x[2], x[3]});
-  // All samples of the batch lie one behind another.
+  // The images of the batch are one after another.
   Expr first = n.expr(2).cast(i32).reshape({1, 1, 1, 1, count, 1, 1}) * double(area);
   Expr place = taps.index.compare(CompareKind::ge, 0).select(taps.index + first, taps.index);
   Value all = n.reshape(train::transpose(n.builder, n.loc, n.in(0), {1, 0, 2, 3}), {1, channels, x[0] * area});
@@ -162,7 +163,7 @@ Status roiAlign(NodeImport &n) {
     return n.result(n.expr(train::transpose(n.builder, n.loc, shaped, {1, 0, 2, 3})).cast(element));
   };
   if (mode == "max") {
-    // The largest of the weighted taps, as ONNX defines it; samples beyond a region's own are no candidates.
+    // The largest of the weighted taps, as ONNX defines it; samples that a region does not use are no candidates.
     Value single =
         sample(n, all, {place.reshape({1, 1, perBin * points}), taps.weight.like(1).reshape({1, 1, perBin * points})});
     Expr values =
@@ -189,8 +190,8 @@ Status roiAlign(NodeImport &n) {
   return finish(sums.cast(wide).reshape({1, channels, count, height * width}) / samples);
 }
 
-/// The largest element of each part of a region, Girshick, arXiv:1504.08083; parts without elements are 0. Rows and
-/// columns one after the other, each under the mask of its bins.
+/// The largest element of each part of a region, Girshick, arXiv:1504.08083; parts without elements are 0. Reduces
+/// rows, then columns, each masked to its bins.
 Status maxRoiPool(NodeImport &n) {
   llvm::ArrayRef<int64_t> x = n.shape(0), rois = n.shape(1);
   Shape pooled = n.intsAttr("pooled_shape").value_or(Shape());
@@ -205,7 +206,7 @@ Status maxRoiPool(NodeImport &n) {
   Expr given = n.expr(1).cast(wide);
   double scale = n.floatAttr("spatial_scale", 1);
   auto rounded = [&](int64_t i) { return (column(n, given, i) * scale + 0.5).apply<train::FloorOp>(); };
-  // [R, bins, extent]: which elements a bin has.
+  // [R, bins, extent]: which elements belong to a bin.
   auto mask = [&](int64_t first, int64_t bins, int64_t extent) {
     Expr begin = rounded(first), size = rounded(first + 2) - begin + 1.0;
     Expr bin = size.with(train::MaxOp::create(n.builder, n.loc, size, size.like(1))) / double(bins);

@@ -1,7 +1,8 @@
 //===- Resample.cpp - Resize and Upsample ---------------------------------===//
 //
-// Interpolation is separable: each axis has a table of what its outputs read, and by how much, which is known here. So
-// a resize is one weighted gather for each axis, and its gradient another, at the transposed table.
+// Interpolation is separable: for each axis, a table of the elements that each output reads, and their weights, is
+// computed at compile time. So a resize is one weighted gather per axis, and its gradient one with the transposed
+// table.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Sampling.h"
@@ -17,7 +18,7 @@ namespace {
 
 using train::Expr;
 
-/// What an axis does.
+/// The resize of one axis.
 struct Axis {
   int64_t in, out;
   double scale;              ///< as given, or out / in
@@ -30,9 +31,9 @@ struct Method {
   bool antialias, excludeOutside, ceilDown;
 };
 
-/// Where output `i` lies among the inputs. Where scale · in is a fraction, corners and regions are aligned with the last
-/// output that there is, as onnxruntime and torch do it; ONNX's reference evaluator aligns them with the fraction.
-/// `Number` is the precision of the arithmetic.
+/// The position of output `i` among the inputs. If scale · in is a fraction, corners and regions are aligned with the
+/// last output, as in onnxruntime and torch; ONNX's reference evaluator aligns them with the fraction. `Number` is the
+/// precision of the arithmetic.
 template <typename Number> Expected<double> positionIn(const Method &m, const Axis &a, int64_t i) {
   const Number x = Number(i), in = Number(a.in), out = Number(a.out), scale = Number(a.scale), half = Number(0.5);
   const Number begin = Number(a.begin), end = Number(a.end);
@@ -56,8 +57,8 @@ template <typename Number> Expected<double> positionIn(const Method &m, const Ax
   return error("coordinate_transformation_mode \"{}\" is not one of ONNX's", m.coordinates);
 }
 
-/// A rounded position jumps where 0.6 is a float and a little more than 0.6: in floats, as onnxruntime and torch have it,
-/// 3 / 0.6 is 5, and in doubles less.
+/// Positions for `nearest` are computed in f32, as in onnxruntime and torch, since rounding amplifies errors: the f32
+/// nearest to 0.6 is larger than 0.6, so 3 / 0.6 is 5 in f32, but less than 5 in f64.
 Expected<double> position(const Method &m, const Axis &a, int64_t i) {
   return m.mode == "nearest" ? positionIn<float>(m, a, i) : positionIn<double>(m, a, i);
 }
@@ -79,11 +80,11 @@ std::vector<Tap> tapsAt(const Method &m, const Axis &a, double x) {
                                                                       : std::ceil(x - 0.5);
     return {{int64_t(std::clamp(whole, 0.0, double(a.in - 1))), 1}};
   }
-  // Downscaling, an antialiased kernel is stretched over all inputs of an output.
+  // For downscaling, an antialiased kernel is stretched over all inputs of an output.
   double stretch = m.antialias ? std::min(a.scale, 1.0) : 1, reach = m.mode == "cubic" ? 2 : 1;
   std::vector<Tap> taps;
   double total = 0;
-  // The kernel is 0 at its end, so that nothing is lost where a position lies on it.
+  // The kernel is 0 at its ends, so rounding does not matter there.
   for (double at = std::ceil(x - reach / stretch); at <= x + reach / stretch; ++at) {
     double d = (at - x) * stretch, weight = reach == 2 ? cubicKernel(d, m.cubic) : std::max(0.0, 1 - std::fabs(d));
     if (weight == 0 || (m.excludeOutside && (at < 0 || at > double(a.in - 1))))
@@ -101,7 +102,7 @@ std::vector<Tap> tapsAt(const Method &m, const Axis &a, double x) {
   return taps;
 }
 
-/// All axes in turn; the smallest results first, so that the others work on less.
+/// Resizes one axis after another, those that shrink most first, so that the others have less work.
 Status resizeAxes(NodeImport &n, const Method &m, llvm::ArrayRef<Axis> axes) {
   Value x = n.in(0);
   Type element = train::elementTypeOf(x), floating = isa<FloatType>(element) ? element : Type(n.builder.getF32Type());
@@ -111,7 +112,7 @@ Status resizeAxes(NodeImport &n, const Method &m, llvm::ArrayRef<Axis> axes) {
   llvm::stable_sort(order, [&](size_t i, size_t j) {
     return double(axes[i].out) / double(axes[i].in) < double(axes[j].out) / double(axes[j].in);
   });
-  // A 1 where every axis is inside.
+  // 1 if the output is inside along every axis, else 0.
   std::optional<Expr> inside;
   for (size_t dim : order) {
     const Axis &axis = axes[dim];
@@ -156,14 +157,14 @@ Expected<llvm::SmallVector<double>> numbers(NodeImport &n, unsigned i, const cha
   return result;
 }
 
-/// Inputs: data and scales up to opset 10; then data, roi, scales, sizes, where empty ones count as absent.
+/// Inputs: data and scales up to opset 10; then data, roi, scales, sizes, of which empty ones count as absent.
 Status resize(NodeImport &n) {
   bool upsample = n.node.op_type() == "Upsample", old = upsample || n.opset < 11;
   Method m{n.stringAttr("mode", "nearest"),
            n.stringAttr("coordinate_transformation_mode", old ? "asymmetric" : "half_pixel"),
            n.stringAttr("nearest_mode", old ? "floor" : "round_prefer_floor"), n.floatAttr("cubic_coeff_a", -0.75),
            n.floatAttr("extrapolation_value", 0), n.intAttr("antialias", 0) != 0, n.intAttr("exclude_outside", 0) != 0,
-           // Before nearest_mode, what shrinks took the next element.
+           // Before nearest_mode existed, shrinking rounded up.
            old && !upsample};
   if (m.mode == "bilinear" || m.mode == "trilinear")
     m.mode = "linear";
@@ -217,13 +218,14 @@ Status resize(NodeImport &n) {
       axis.end = region[i + dims.size()];
     }
     axis.scale = !sizes.empty() ? common.value_or(sizes[i] / in) : scales[i];
-    // In floats, as ONNX's shape inference has it: 10 · 0.7 is 7.
+    // In f32, as in ONNX's shape inference: 10 · 0.7 is 7.
     double out = sizes.empty() ? double(std::floor(float(in) * float(scales[i]))) : common ? std::floor(*common * in + 0.5) : sizes[i];
     if (!(axis.scale > 0) || !(out >= 1) || out > 0x1p31)
       return error("axis {} would get the size {}, which is not valid", dim, out);
     axis.out = int64_t(out);
   }
-  // Of the same extents: onnxruntime copies, and so does torch in its linear modes, whatever the scales are (× 1.1 of 3).
+  // With equal extents onnxruntime copies, and so does torch in its linear modes, whatever the scales (such as 1.1 of
+  // 3).
   if (m.coordinates != "tf_crop_and_resize" && llvm::all_of(axes, [](const Axis &axis) { return axis.in == axis.out; }))
     return n.result(n.in(0));
   return resizeAxes(n, m, axes);

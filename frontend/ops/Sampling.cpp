@@ -36,7 +36,7 @@ Value resample(NodeImport &n, Value x, int64_t dim, const TapTable &table) {
                                    train::vectorOf(n.builder, n.loc, indices), dim);
   }
   (void)n.table({most, outputs});
-  // Axes before, the axis, axes behind.
+  // Dimensions: those before the axis, the axis, those behind it.
   Shape grouped = {1, countOf(from.take_front(size_t(dim))), from[size_t(dim)],
                    countOf(from.drop_front(size_t(dim) + 1))};
   train::HostTensor indices(n.type({1, most, outputs}, n.builder.getI32Type()));
@@ -87,7 +87,7 @@ AxisTaps combined(llvm::ArrayRef<AxisTaps> axes, llvm::ArrayRef<int64_t> extents
 }
 
 AxisTaps linearTaps(const Expr &position, int64_t extent, int64_t dim) {
-  // Beyond the first element outside nothing is read; the conversion to integers needs a bound.
+  // Positions beyond the first element outside read nothing; clamp them, so that they fit into integers.
   Expr x = clampFlat(position, -2, double(extent) + 1), low = x.apply<train::FloorOp>(), part = x - low;
   Shape one(train::shapeOf(x));
   one.insert(one.begin() + ptrdiff_t(dim), 1);

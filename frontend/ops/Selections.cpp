@@ -1,7 +1,7 @@
 //===- Selections.cpp - ops whose result length depends on data -----------===//
 //
-// Shapes are static, so these are computed here, from inputs that are constants: a mask, the places where it holds,
-// boxes that are always the same. Compress needs its condition alone; what it selects from may be anything.
+// Shapes are static, so these ops are evaluated at compile time, on constant inputs: a mask, the positions where it is
+// true, fixed boxes. Compress needs only a constant condition; its data may be computed.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"
@@ -20,7 +20,7 @@ using train::HostTensor;
 
 Expected<HostTensor> constantInput(NodeImport &n, unsigned i, const char *instead) {
   if (DenseElementsAttr value = n.constantOf(n.in(i))) {
-    (void)n.table({value.getNumElements(), 16}); // of coordinates, and of what sorting takes
+    (void)n.table({value.getNumElements(), 16}); // work for coordinates and sorting
     return HostTensor::fromAttribute(value);
   }
   return error(
@@ -52,7 +52,7 @@ Status nonZero(NodeImport &n) {
   return n.result(integers(n, {int64_t(x.shape().size()), int64_t(found.size())}, values));
 }
 
-/// A gather at the places where the condition holds; without an axis, from all elements in a row.
+/// A gather at the positions where the condition is true; without an axis, from the flattened tensor.
 Status compress(NodeImport &n) {
   TCC_TRY(condition, constantInput(n, 1, "multiply by the condition, or select with Where"));
   Value data = n.in(0);
@@ -77,7 +77,7 @@ Status compress(NodeImport &n) {
       train::GatherOp::create(n.builder, n.loc, type, data, integers(n, {int64_t(places.size())}, places), axis));
 }
 
-/// Slices along an axis (or elements) in which no two are equal, sorted or in the order of their first appearance.
+/// The distinct slices along an axis (or elements), sorted or in the order of their first appearance.
 Status unique(NodeImport &n) {
   TCC_TRY(x, constantInput(n, 0, "compute it before the export"));
   Shape shape(x.shape());
@@ -92,7 +92,7 @@ Status unique(NodeImport &n) {
   int64_t outer = countOf(llvm::ArrayRef<int64_t>(shape).take_front(size_t(axis)));
   bool isUnsigned = x.elementType().isUnsignedInteger();
   auto at = [&](int64_t slice, int64_t i) { return (i / inner * count + slice) * inner + i % inner; };
-  // −1, 0 or 1; NaN is beyond every number and equal to itself.
+  // −1, 0 or 1; NaN is larger than every number and equal to itself.
   auto order = [&](int64_t a, int64_t b) {
     for (int64_t i = 0; i < outer * inner; ++i) {
       bool less, greater;
@@ -169,7 +169,7 @@ Status nonMaxSuppression(NodeImport &n) {
     return error("boxes {} and scores {} are not [batch, boxes, 4] and [batch, classes, boxes]", typeText(n.in(0)),
                  typeText(n.in(1)));
   int64_t count = boxes.shape()[1], classes = scores.shape()[1];
-  // Each box is compared with those that are kept.
+  // Account for the work: each box is compared with the kept ones.
   (void)n.table({boxes.shape()[0], classes, count, int64_t(std::clamp(limits[0], 1.0, double(std::max<int64_t>(count, 1))))});
   bool centred = n.intAttr("center_point_box", 0) != 0;
   auto boxAt = [&](int64_t number) {

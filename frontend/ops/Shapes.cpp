@@ -113,7 +113,7 @@ Status expand(NodeImport &n) {
   return n.result(n.broadcast(n.in(0), *shape));
 }
 
-/// [d0, d1] by [r0, r1]: [1, d0, 1, d1] broadcast to [r0, d0, r1, d1] and merged.
+/// Repeats [d0, d1] by [r0, r1]: [1, d0, 1, d1] is broadcast to [r0, d0, r1, d1] and merged.
 Status tile(NodeImport &n) {
   TCC_TRY(repeats, n.ints(1));
   if (int64_t(repeats.size()) != n.rank(0))
@@ -129,7 +129,7 @@ Status tile(NodeImport &n) {
   return n.result(n.reshape(n.broadcast(n.reshape(n.in(0), split), repeated), merged));
 }
 
-/// Blocks of channels become blocks of space.
+/// Rearranges blocks of channels into spatial blocks.
 Status depthToSpace(NodeImport &n) {
   int64_t block = n.intAttr("blocksize", 1);
   if (n.rank(0) != 4 || block < 1 || block > kMostWindow || n.shape(0)[1] % (block * block))

@@ -1,7 +1,7 @@
 //===- Signal.cpp - windows, Fourier transforms, mel filters --------------===//
 //
-// A transform is a product with a matrix of cosines and sines, whose angles are reduced in integers before they are
-// rounded. So it is differentiable, and runs where matrix products run.
+// A transform is a product with a matrix of cosines and sines, whose angles are reduced in integer arithmetic before
+// they are rounded. So it is differentiable, and the target's matrix products compute it.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/ops/Sampling.h"
@@ -51,7 +51,7 @@ Status hannWindow(NodeImport &n) { return cosineWindow(n, 0.5, 0.5, 0); }
 Status hammingWindow(NodeImport &n) { return cosineWindow(n, 25.0 / 46, 21.0 / 46, 0); }
 Status blackmanWindow(NodeImport &n) { return cosineWindow(n, 0.42, 0.5, 0.08); }
 
-/// What a transform of `length` points does.
+/// The parameters of a transform of `length` points.
 struct Transform {
   int64_t length;
   bool inverse, onesided;
@@ -65,7 +65,7 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
   bool toReal = t.inverse && t.onesided;
   if (length < 1)
     return error("dft_length is {}; it must be at least 1", length);
-  // What is missing counts as zeros, and what is too much is not read.
+  // Missing elements count as zeros, and surplus ones are not read.
   int64_t read = std::min(from[size_t(dim)], toReal ? length / 2 + 1 : length);
   int64_t made = t.onesided && !t.inverse ? length / 2 + 1 : length;
   if (countOf({made, read}) > kLargestMatrix)
@@ -78,7 +78,7 @@ Expected<Value> transformed(NodeImport &n, Value x, int64_t dim, Transform t) {
   double sign = t.inverse ? 1 : -1, scale = t.inverse ? 1 / double(length) : 1;
   for (int64_t k = 0; k < made; ++k)
     for (int64_t i = 0; i < read; ++i) {
-      // Of a half spectrum all but the first and the middle stand for two.
+      // In a half spectrum each element except the first and the middle one counts twice.
       double twice = toReal && i > 0 && 2 * i != length ? 2 : 1;
       double angle = 2 * kPi * double(k * i % length) / double(length);
       matrix[size_t(k * read + i)] = std::cos(angle) * scale * twice;
@@ -165,7 +165,7 @@ Status stft(NodeImport &n) {
   return n.result(result);
 }
 
-/// Triangles between frequencies that lie evenly on the mel scale.
+/// Triangular filters between frequencies that are evenly spaced on the mel scale.
 Status melWeightMatrix(NodeImport &n) {
   TCC_TRY(bins, count(n, 0, "num_mel_bins"));
   TCC_TRY(length, count(n, 1, "dft_length"));

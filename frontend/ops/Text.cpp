@@ -1,7 +1,7 @@
 //===- Text.cpp - counts of n-grams in rows of tokens ---------------------===//
 //
-// Tokens are integers; strings are not read. All n-grams of one length are compared with all places of a row at once,
-// and what was counted is added to the columns that the node gives them.
+// Tokens are integers; strings are not read. All n-grams of one length are compared with all positions of a row at
+// once, and their counts are added to the columns that the node assigns to them.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"
@@ -20,9 +20,9 @@ using train::Expr;
 /// The n-grams of one length.
 struct Pool {
   int64_t length = 0;
-  std::vector<Shape> tokens;          ///< by place within an n-gram, one for each n-gram
-  llvm::SmallVector<int64_t> columns; ///< of the result
-  llvm::SmallVector<int64_t> numbers; ///< of the n-grams in the whole pool
+  std::vector<Shape> tokens;          ///< [position within an n-gram][n-gram]
+  llvm::SmallVector<int64_t> columns; ///< of each n-gram: its column of the result
+  llvm::SmallVector<int64_t> numbers; ///< of each n-gram: its number in the whole pool
 };
 
 Value integers(NodeImport &n, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int64_t> values) {
@@ -32,7 +32,7 @@ Value integers(NodeImport &n, llvm::ArrayRef<int64_t> shape, llvm::ArrayRef<int6
   return train::ConstantOp::create(n.builder, n.loc, tensor.toAttribute());
 }
 
-/// The pool by lengths; ngram_counts says where in it each length begins. Of n-grams that are given twice, the last one
+/// Splits the pool by lengths; ngram_counts gives the start of each length. If an n-gram is given twice, the last one
 /// counts, as in ONNX's reference.
 Expected<std::vector<Pool>> poolsOf(NodeImport &n, llvm::ArrayRef<int64_t> columns) {
   Shape pool = n.intsAttr("pool_int64s").value_or(Shape()), begins = n.intsAttr("ngram_counts").value_or(Shape());
@@ -73,7 +73,8 @@ Expected<std::vector<Pool>> poolsOf(NodeImport &n, llvm::ArrayRef<int64_t> colum
   return pools;
 }
 
-/// [rows, n-grams]: how often each n-gram of a pool is in a row of `x` ([rows, C]), its tokens 1 to `furthest` apart.
+/// [rows, n-grams]: how often each n-gram of a pool occurs in a row of `x` ([rows, C]), with tokens 1 to `furthest`
+/// apart.
 Expr counted(NodeImport &n, const Expr &x, const Pool &pool, int64_t furthest, Type element) {
   int64_t rows = train::shapeOf(x)[0], width = train::shapeOf(x)[1], grams = int64_t(pool.columns.size());
   Expr total = n.expr(n.splat({rows, grams}, element, 0));
@@ -129,14 +130,14 @@ Status tfIdfVectorizer(NodeImport &n) {
     Expr counts = counted(n, x, pool, skips + 1, element);
     if (mode == "IDF")
       counts = counts.compare(CompareKind::gt, 0).cast(element);
-    // A weight belongs to an n-gram, as the standard and onnxruntime say; ONNX's reference gives it to a column.
+    // A weight belongs to an n-gram, as in the standard and onnxruntime; in ONNX's reference it belongs to a column.
     if (weights && weights->floats_size()) {
       train::HostTensor each(n.type({1, grams}, element));
       for (auto [i, number] : llvm::enumerate(pool.numbers))
         each.setDouble(int64_t(i), double(weights->floats(int(number))));
       counts = counts * n.expr(train::ConstantOp::create(n.builder, n.loc, each.toAttribute()));
     }
-    // N-grams of one column: their counts are added, and one of them is enough for IDF.
+    // Several n-grams may have the same column: their counts are added; for IDF one occurrence of any is enough.
     const auto kind = mode == "IDF" ? train::ScatterKind::max : train::ScatterKind::add;
     result = n.expr(train::ScatterOp::create(n.builder, n.loc, result.value.getType(), kind, result,
                                              n.broadcast(indices, train::shapeOf(counts)), counts, 1));

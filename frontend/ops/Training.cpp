@@ -1,7 +1,7 @@
 //===- Training.cpp - optimizer steps as ops (ai.onnx.preview.training) ---===//
 //
-// Adagrad, Adam and Momentum of the standard's preview: forward arithmetic on whatever tensors they are given. Inputs
-// are rate R, step count T, then all tensors X, all gradients, and the states.
+// Adagrad, Adam and Momentum of the standard's preview: plain arithmetic on their input tensors. Inputs are rate R,
+// step count T, then all tensors X, all gradients, and the states.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"

@@ -99,8 +99,8 @@ Status conv(NodeImport &n) {
   return n.result(n.has(2) ? addBias(n, result, n.in(2)) : result);
 }
 
-/// The derivative of a convolution with respect to its input, which ONNX gives a name of its own. A requested
-/// output shape may be larger than all windows reach: beyond them the result is the bias alone.
+/// ConvTranspose: the derivative of a convolution with respect to its input. A requested output shape may extend beyond
+/// all windows, where the result is only the bias.
 Status convTranspose(NodeImport &n) {
   if (n.rank(0) < 3 || n.rank(1) != n.rank(0))
     return error("{} and weight {} are not [N, C, spatial…] and [C, M/groups, kernel…]", typeText(n.in(0)),
@@ -140,8 +140,8 @@ Status convTranspose(NodeImport &n) {
     bool same = automatic == "SAME_UPPER" || automatic == "SAME_LOWER";
     if (wanted || same) {
       extent = wanted ? (*wanted)[i + wanted->size() - rank] : x[i + 2] * strides[i];
-      // What an output is longer than all that windows reach stands behind it, as onnxruntime and torch's output_padding
-      // have it; ONNX's reference evaluator puts a part of it in front.
+      // Elements beyond all windows are at the end, as in onnxruntime and with torch's output_padding; ONNX's reference
+      // evaluator puts some of them in front.
       const int64_t total = std::max<int64_t>(0, full - extent), half = total / 2;
       begin[i] = automatic == "SAME_UPPER" ? half : total - half;
       end[i] = full - extent - begin[i];
@@ -155,7 +155,8 @@ Status convTranspose(NodeImport &n) {
     shape.push_back(extent);
     reached.push_back(full - extra[i]);
   }
-  // Padding that adds instead of cutting: all that windows reach, then what is wanted of it and zeros.
+  // If padding adds instead of cutting: compute all elements that windows reach, slice the requested ones, and pad
+  // zeros.
   Shape none(rank, 0);
   llvm::ArrayRef<int64_t> made = simple ? shape : reached;
   Value result =
@@ -187,7 +188,7 @@ Status maxPool(NodeImport &n) {
                                      n.type(shape, train::MaxPoolOp::getWinnerType(n.builder.getContext(), window.kernel)),
                                      n.in(0), window.kernel, window.strides, window.dilations, window.padsBegin);
   if (n.wants(1)) {
-    // ONNX counts over the whole tensor, ours over one channel.
+    // ONNX's indices are relative to the whole tensor, ours to one channel.
     llvm::ArrayRef<int64_t> extents = x.drop_front(2);
     int64_t area = countOf(extents);
     Expr index = n.expr(op.buildIndices(n.builder));
@@ -207,7 +208,7 @@ Status maxPool(NodeImport &n) {
   return n.result(op.getResult());
 }
 
-/// How many elements each window counts: those of the input, or with `padding` those within the padding too.
+/// The number of elements that each window counts: those of the input, with `padding` also those in the padding.
 Value windowCounts(NodeImport &n, const Window &w, llvm::ArrayRef<int64_t> spatial, bool padding, Type element) {
   Shape shape = {1, 1};
   shape.append(w.output);
@@ -249,7 +250,7 @@ Status averagePool(NodeImport &n) {
                   n.expr(windowCounts(n, window, x.drop_front(2), n.intAttr("count_include_pad", 0) != 0, element)));
 }
 
-/// The p-norm of windows: `sum` adds up the elements of each. Where all are 0 the gradient is 0, too.
+/// The p-norm of windows: `sum` sums the elements of each window. If all are 0, the gradient is 0, too.
 Expr windowNorm(NodeImport &n, int64_t p, llvm::function_ref<Expr(const Expr &)> sum) {
   auto power = [&](const Expr &base, double exponent) {
     return n.expr(train::PowOp::create(n.builder, n.loc, base.value.getType(), base.value, base.like(exponent).value)

@@ -1,4 +1,4 @@
-//===- AttentionBias.cpp - what is known of a bias without data -----------===//
+//===- AttentionBias.cpp - static facts about an attention bias -----------===//
 #include "passes/attention/AttentionBias.h"
 
 #include "compiler/dialect/Builders.h"
@@ -15,7 +15,7 @@ namespace tcc::train {
 namespace {
 constexpr size_t kMostOps = 1000;
 
-/// What a value is computed from, as far as kMostOps tell.
+/// Whether a value depends on function arguments and on variables; the search visits at most kMostOps values.
 struct Sources {
   bool data = false, variables = false;
 };

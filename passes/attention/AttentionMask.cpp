@@ -157,7 +157,7 @@ std::optional<TwoValued> MaskReader::twoValued(Access access, unsigned depth) {
     if (elementTypeOf(access.value).isInteger(1))
       return std::nullopt;
     std::optional<TwoValued> inner = twoValued(sibling(access, converted.getInput()), depth + 1);
-    // To an integer, or to a narrower float: only 0 and 1 are the same number everywhere, and what is excluded anyway.
+    // A cast to an integer or a narrower float keeps 0 and ±1 exactly; a number that means "excluded" may be rounded.
     auto safe = [](double x) { return x == 0 || std::abs(x) == 1 || x <= kMaskFill; };
     bool toFloat = isa<FloatType>(elementTypeOf(access.value));
     return inner && (toFloat ? safe(inner->onTrue) && safe(inner->onFalse)
@@ -208,7 +208,7 @@ void MaskReader::readConstant(const Access &constant, bool keepWhen, MaskTerms &
     terms.terms.push_back(term);
     return;
   }
-  // The lowest diagonal above which nothing is kept; all that is excluded lies above it exactly where the mask is causal.
+  // The lowest diagonal above which nothing is kept: the mask is causal if it excludes exactly the elements above it.
   ConstantElements elements(axes, term.condition);
   AxisList outside;
   for (Axis axis : list)
@@ -310,7 +310,7 @@ std::optional<MaskTerms> MaskReader::readAdditive(const Access &value, double fa
   if (std::optional<TwoValued> two = twoValued(value)) {
     bool keepWhen = two->onTrue == 0;
     double other = keepWhen ? two->onFalse : two->onTrue;
-    // 0 · −∞ is no number, and masks nothing in a way that could be kept.
+    // 0 · −∞ is NaN, so a product with an infinite fill is no mask.
     if ((keepWhen ? two->onTrue : two->onFalse) != 0 || !isFill(other))
       return std::nullopt;
     MaskTerms terms;
@@ -407,10 +407,10 @@ bool MaskReader::keepsEveryRow(const MaskTerms &terms) {
 }
 
 //===----------------------------------------------------------------------===//
-// What a tensor varies along
+// Axes that a tensor varies along
 //===----------------------------------------------------------------------===//
 
-/// Adds the axes that `access` may vary along; false where the tree is too large to tell.
+/// Adds the axes that `access` may vary along; false if the tree is too large to decide.
 bool MaskReader::dependsOn(const Access &access, AxisList &found, unsigned &budget) {
   if (!budget--)
     return budget = 0, false;

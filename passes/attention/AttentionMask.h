@@ -2,8 +2,8 @@
 //
 // Masks of attention arrive as trees of comparisons, selects, casts and arithmetic on zeros and ones. They are read as a
 // conjunction: a band of key − query (from comparisons of ranges, triangles, or constants that turn out to be one), and
-// tensors of booleans. A mask of a finite number equals exclusion only in rows that keep some key; the conjunction tells for
-// which masks that is proved.
+// tensors of booleans. A mask with a finite fill excludes keys exactly only in rows that keep some key; keepsEveryRow
+// proves this for some conjunctions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_ATTENTION_ATTENTIONMASK_H
@@ -16,13 +16,13 @@
 
 namespace tcc::train {
 
-/// Numbers up to this one stand for "excluded" where they are added to a score or take its place: −10000, as f16 and bf16 round
+/// A number at or below this means "excluded" when it is added to a score or replaces it: −10000, as f16 and bf16 round
 /// it, and everything below.
 inline constexpr double kMaskFill = -9000;
 
 inline constexpr int64_t kUnbounded = std::numeric_limits<int64_t>::max();
 
-/// A key is kept where all hold.
+/// A key is kept if all of these conditions hold.
 struct MaskTerms {
   int64_t upper = kUnbounded;   ///< key − query ≤ upper
   int64_t lower = -kUnbounded;  ///< key − query ≥ lower
@@ -51,11 +51,11 @@ public:
   /// Adds the keys that `condition` = `keepWhen` keeps.
   void read(const Access &condition, bool keepWhen, MaskTerms &terms);
 
-  /// `value`, added to scores, as a mask: 0 where kept, else a number of at most kMaskFill, which is stored in `fill` (the
-  /// largest of several). Nullopt where it is no such mask.
+  /// Reads `value`, a term added to scores, as a mask: 0 for kept keys, for others a number of at most kMaskFill, which
+  /// is stored in `fill` (the largest of several). Nullopt if it is no such mask.
   std::optional<MaskTerms> readAdditive(const Access &value, double factor, double &fill);
 
-  /// True where every row provably keeps a key.
+  /// True if every row provably keeps a key.
   bool keepsEveryRow(const MaskTerms &terms);
 
   /// The same elements without the dimensions (views or slices of extent 1) that they do not vary along.
@@ -75,7 +75,7 @@ private:
   AxisList query, key;
 };
 
-/// The number in every element of `value`, looked for behind views and casts; nullopt where there is none.
+/// The number that all elements of `value` equal, found through views and casts; nullopt if they are not all equal.
 std::optional<double> splatNumber(mlir::Value value);
 
 } // namespace tcc::train

@@ -61,7 +61,7 @@ bool isActivationProduct(Operation *op) {
   return product && !isWeight(product.getLhs()) && !isWeight(product.getRhs());
 }
 
-/// Ops across which a search for a product does not go.
+/// Ops at which a search for a product stops.
 bool isBarrier(Operation *op) {
   return isa<ConvOp, SoftmaxOp, LogSoftmaxOp, LayerNormOp, BatchNormOp, func::ReturnOp, ReadOp, ConstantOp>(op);
 }
@@ -137,7 +137,8 @@ std::optional<AttentionMatch> AttentionMatcher::match(SoftmaxOp softmax, Attenti
 // Up to the product of queries and keys
 //===----------------------------------------------------------------------===//
 
-/// Says `condition` of each row that every key of it is excluded? Then the fused op gives zeros, as its select does.
+/// True if `condition` tests whether every key of a row is excluded. The fused op gives zeros for such rows, as the
+/// select on this condition does.
 bool AttentionMatcher::isEmptyRow(Value condition) {
   Value inner = behindViews(condition);
   auto compared = inner.getDefiningOp<CompareOp>();
@@ -270,7 +271,7 @@ bool AttentionMatcher::selectStep(SelectOp op, Value &current, const AxisLayout 
   if (!fill)
     return fail(op, "excluded scores become something that is not one number");
   if (*fill == 0 && !scoresOnTrue) {
-    consume(scores); // isEmptyRow asks for a maximum of what it guards
+    consume(scores); // isEmptyRow looks for a maximum of the guarded scores
     if (isEmptyRow(op.getCondition())) {
       current = scores;
       return true;
@@ -298,7 +299,7 @@ bool AttentionMatcher::walkDown(AxisLayout layout) {
     for (Operation *user : current.getUsers())
       if (!consumed.contains(user) && !llvm::is_contained(users, user))
         users.push_back(user);
-    // NaN, which a row without any key gives, becomes 0.
+    // A row without any key gives NaN, which the graph replaces by 0.
     if (users.size() == 2) {
       auto isNan = llvm::find_if(users, [](Operation *user) { return isa<IsNanOp>(user); });
       auto chosen = llvm::find_if(users, [](Operation *user) { return isa<SelectOp>(user); });
@@ -381,10 +382,10 @@ bool AttentionMatcher::walkDown(AxisLayout layout) {
 }
 
 //===----------------------------------------------------------------------===//
-// Who is who
+// Roles of operands and axes
 //===----------------------------------------------------------------------===//
 
-/// A factor of the scores' product without views, numbers that scale it, and casts to a wider type.
+/// The operand of the scores' product behind views, scaling by numbers (collected in `scale`) and widening casts.
 Access AttentionMatcher::operandOf(Value value, AxisLayout layout, double &scale) {
   Access access{value, std::move(layout)};
   while (true) {
@@ -422,7 +423,7 @@ bool AttentionMatcher::takeRoles(const AxisLayout &softmaxLayout) {
   if (along.empty())
     return fail(softmax, "there is one key");
   const unsigned queryDim = keysAreColumns ? 1 : 2;
-  // Rows of the product that the softmax's shape keeps apart from the queries are heads that share their keys.
+  // If the softmax's shape splits the product's rows, the axes other than the queries are heads that share keys.
   AxisList rows = axes.expand(scoresLayout[queryDim]);
   AxisList order = axes.expand(scoresLayout[0]), queries;
   if (!rows.empty())
@@ -493,8 +494,8 @@ bool AttentionMatcher::takeRoles(const AxisLayout &softmaxLayout) {
   return true;
 }
 
-/// Tensors that multiply scores go to the queries where they are the same for all keys, to the keys where they are the same
-/// for all queries; those that multiply weights, to the result.
+/// Moves a tensor that multiplies scores to the queries if it is the same for all keys, or to the keys if it is the
+/// same for all queries; a tensor that multiplies weights moves to the result.
 bool AttentionMatcher::takeFactors() {
   OpBuilder builder(found.product);
   MaskReader reader(axes, builder, found.queryAxes, found.keyAxes);

@@ -10,7 +10,7 @@
 
 namespace tcc::train {
 
-/// A tensor that scores, or the result, are multiplied with (or divided by).
+/// A tensor by which scores, or the result, are multiplied or divided.
 struct AttentionFactor {
   Access access;
   bool divides = false;
@@ -34,21 +34,21 @@ struct AttentionMatch {
   MatMulOp scores, product;
   DropoutOp dropout;
   AxisList batchAxes, queryAxes, keyAxes; ///< batch: samples, heads, and whatever else scores are independent along
-  AxisList sampleAxes;                    ///< those that the softmax's shape keeps apart from heads; empty if it does not
+  AxisList sampleAxes;                    ///< batch axes that the softmax's shape separates from heads; may be empty
   Access query, key, value;
   AxisList featureAxes, valueAxes;
   AxisLayout resultLayout; ///< of the product's result
   double scale = 1, softcap = 0, resultFactor = 1;
   llvm::SmallVector<ScoreTerm, 0> terms;
   llvm::SmallVector<AttentionFactor> queryFactors, keyFactors, resultFactors;
-  llvm::SmallVector<mlir::Operation *> ops; ///< all that it consists of, in order
+  llvm::SmallVector<mlir::Operation *> ops; ///< the matched ops, in order
 };
 
 /// Why a softmax is not part of an attention that can be fused.
 struct AttentionFailure {
-  mlir::Operation *op = nullptr; ///< that broke the match
+  mlir::Operation *op = nullptr; ///< the op that broke the match
   std::string reason;
-  bool read = false; ///< all would match, but something else reads scores or weights
+  bool read = false; ///< the chain matches, but an op outside it reads scores or weights
 };
 
 /// Walks from a softmax up to the product of queries and keys and down to the product with the values.

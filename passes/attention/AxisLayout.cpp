@@ -85,8 +85,8 @@ std::optional<AxisLayout> AxisSpace::reshape(const AxisLayout &layout, llvm::Arr
   return rest.empty() ? std::optional(result) : std::nullopt;
 }
 
-/// Do indices 0 … repeat each of `source` slices in a run (0 0 1 1), or all of them in turn (0 1 0 1)? `outer` is the extent
-/// of the outer one of the two axes that the dimension consists of.
+/// True if `indices` repeat each of the `source` slices in a run (0 0 1 1) or all of them in turn (0 1 0 1). `outer` is
+/// the extent of the outer one of the two axes that the dimension consists of.
 bool AxisSpace::repeats(llvm::ArrayRef<int64_t> indices, int64_t source, int64_t &outer, bool &inOrder) const {
   int64_t count = int64_t(indices.size());
   if (source < 1 || count % source || count == source)
@@ -129,7 +129,7 @@ bool AxisSpace::stepUp(Access &access) {
     access = {wide.getInput(), layout};
     return true;
   }
-  // Heads that are repeated by index, or by concatenating the same heads: the dimension is cut in two, and one part goes.
+  // Heads repeated by a gather or a concatenation: the dimension is split, and the repeating part drops out.
   Value source;
   int64_t dim = 0, outer = 0;
   bool inOrder = false;

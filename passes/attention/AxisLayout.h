@@ -16,7 +16,7 @@ namespace tcc::train {
 
 using Axis = unsigned;
 using AxisList = llvm::SmallVector<Axis, 4>;
-/// One list for each dimension; empty where its extent is 1.
+/// One list for each dimension; empty if its extent is 1.
 using AxisLayout = llvm::SmallVector<AxisList, 4>;
 
 /// A value and the axes of its dimensions.
@@ -39,17 +39,17 @@ public:
   AxisList flatten(const AxisLayout &layout) const;
   bool contains(const AxisLayout &layout, Axis axis) const { return llvm::is_contained(flatten(layout), axis); }
 
-  /// The layout of the same elements under another shape; nullopt where dimensions would cut axes unevenly.
+  /// The layout of the same elements under another shape; nullopt if dimensions would cut axes unevenly.
   std::optional<AxisLayout> reshape(const AxisLayout &layout, llvm::ArrayRef<int64_t> shape);
 
-  /// One view nearer to where the elements come from: through reshape, transpose and broadcast, and through a gather or a
-  /// concatenation that only repeats. False where `access` is no such view.
+  /// Replaces `access` by the operand of its view: a reshape, transpose, broadcast, or a gather or concatenation that
+  /// only repeats elements. False if `access` is no such view.
   bool stepUp(Access &access);
-  /// All of them.
+  /// Follows all such views.
   Access root(Access access);
 
-  /// A value of one dimension for each list of `target`, its elements those of `access`. Axes that the access lacks are
-  /// repeated, except that a dimension that lacks all of its axes has extent 1 where `mayBeOne` says so.
+  /// Builds a value with the elements of `access` and one dimension for each list of `target`. Axes that the access
+  /// lacks are repeated; but a dimension that lacks all of its axes has extent 1 if its `mayBeOne` is set.
   mlir::Value build(mlir::OpBuilder &builder, mlir::Location loc, const Access &access, llvm::ArrayRef<AxisList> target,
                     llvm::ArrayRef<bool> mayBeOne);
 

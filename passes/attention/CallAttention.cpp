@@ -1,12 +1,12 @@
 //===- CallAttention.cpp - attention as calls of the target ---------------===//
 //
 // A library's attention keeps one number a row for its gradient, ours two: the second is the rounding error of the
-// first, which matters where a finite mask excludes a whole row. Forms that may do so are no calls.
+// first, which matters if a finite mask excludes a whole row. Attention whose mask may do so stays a kernel.
 //
-// The library adds a bias of the operands' type, for each query and key. Ours may be f32 and broadcast along these, and
-// masks are tensors of their own, or a shifted diagonal: a small kernel writes all as one bias. An excluded key gets a
-// number there that both 16-bit types have, far below any score of ordinary size, since what the library makes of a
-// block of keys that are all −∞ is not documented.
+// The library adds a bias of the operands' type, with an element for each query and key. Ours may be f32 and broadcast
+// along these, and masks are separate tensors, or a shifted diagonal: a small kernel writes all as one bias. It marks
+// an excluded key by a finite number that both 16-bit types represent, far below any ordinary score, since the
+// library's result for a block of keys that are all −∞ is not documented.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
@@ -90,7 +90,7 @@ private:
       op->erase();
   }
 
-  /// The gradients that read what attention keeps. False: something else does.
+  /// Collects the gradients that read the sums that attention keeps. False if another op reads them.
   static bool findGradients(AttentionOp op, std::vector<AttentionGradOp> &grads) {
     auto collect = [&](Value value) {
       return llvm::all_of(value.getUses(), [&](OpOperand &use) {
@@ -108,12 +108,12 @@ private:
     return collect(op.getLogsumexp()) && collect(op.getLogsumexpRest());
   }
 
-  /// What the library compares: it knows the diagonal of a square alone.
+  /// The library's causal flag: it supports only the unshifted diagonal.
   static BoolAttr diagonalOf(AttentionOp op) {
     return BoolAttr::get(op.getContext(), op.getCausal() && !attentionShapeOf(op).isShifted());
   }
 
-  /// Bias, mask and a shifted diagonal as the library's bias; null where there is none of them.
+  /// Writes bias, mask and a shifted diagonal as one bias of the library's form; null if there is none of them.
   static Value writeBias(OpBuilder &builder, AttentionOp op, std::vector<Operation *> &made) {
     Value bias = op.getBias(), mask = op.getMask();
     const bool shifted = attentionShapeOf(op).isShifted();
@@ -151,7 +151,8 @@ private:
     return sum;
   }
 
-  /// False: the target has no call for it, or its bias's gradient is read in a form that the library does not give.
+  /// False if the target has no call for the gradient, or if the bias gradient is read in a form that the library does
+  /// not compute.
   bool replaceGradient(AttentionGradOp grad, AttentionCallOp call) {
     const Value bias = call.getBias();
     llvm::SmallVector<ReduceOp> sums;
@@ -181,7 +182,7 @@ private:
       Value all = grad.getBiasGrad()[0];
       const Value got = cast(builder, grad.getLoc(), made.getBiasGrad()[0], elementTypeOf(all));
       for (ReduceOp sum : sums) {
-        llvm::SmallVector<int64_t> left; // along which the library's bias is not repeated, and the graph's is
+        llvm::SmallVector<int64_t> left; // dimensions along which only the graph's bias is broadcast
         for (int64_t dim : sum.getDims())
           if (shapeOf(bias)[size_t(dim)] == shapeOf(all)[size_t(dim)] && shapeOf(all)[size_t(dim)] > 1)
             left.push_back(dim);
@@ -195,8 +196,8 @@ private:
     return true;
   }
 
-  /// Who sums the gradients of all scores to the bias's shape, if the library's bias is repeated. False: something else
-  /// reads them.
+  /// Collects the sums that reduce the scores' gradients to the bias's shape, if the library's bias is broadcast. False
+  /// if another op reads these gradients.
   static bool findSums(Value all, Value bias, llvm::SmallVectorImpl<ReduceOp> &sums) {
     llvm::SmallVector<int64_t> repeated;
     for (auto [dim, extents] : llvm::enumerate(llvm::zip_equal(shapeOf(all), shapeOf(bias))))
@@ -214,7 +215,7 @@ private:
     return true;
   }
 
-  /// Lets a kernel read what the library keeps, and add what it added: weights are computed again from both.
+  /// Makes a generated gradient kernel read the library's logsumexp and bias, from which it recomputes the weights.
   static void readCall(AttentionGradOp grad, Value bias) {
     grad.getLogsumexpRestMutable().clear();
     if (!bias)

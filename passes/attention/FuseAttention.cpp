@@ -31,13 +31,13 @@ public:
       : axes(axes), match(match), tiles(tiles), tilesOnly(tilesOnly), callsOnly(callsOnly), builder(match.product), loc(fusedLocation(match)),
         reader(axes, builder, match.queryAxes, match.keyAxes) {}
 
-  /// Null, with `failure` filled, where masks say something that the op cannot.
+  /// Null, with `failure` filled, if the op cannot express the masks.
   AttentionOp write(AttentionFailure &failure) {
     if (!readTerms(failure))
       return nullptr;
     arrangeAxes();
     const int64_t depth = axes.extent(match.featureAxes), width = axes.extent(match.valueAxes);
-    // Of wider heads the gradient takes about twice the products, which costs more time than storing scores.
+    // For wider heads the fused gradient needs about twice the products, which costs more time than storing scores.
     constexpr int64_t kMostFeatures = 128;
     const bool isDouble = elementTypeOf(match.value.value).isF64();
     const bool byTiles =
@@ -55,7 +55,7 @@ public:
     Value value = axes.build(builder, loc, match.value, {samples, keyHeads, match.keyAxes, match.valueAxes}, none());
     query = cast(builder, loc, query, elementTypeOf(value));
     key = cast(builder, loc, key, elementTypeOf(value));
-    Value keeps; // rows that keep a key, where masks of finite numbers need to know
+    Value keeps; // whether a row keeps a key; only computed for masks with finite fills
     Value mask = writeMask(keeps), bias = writeBias(keeps, elementTypeOf(value));
     if (keeps) {
       Expr q(builder, loc, query);
@@ -150,7 +150,7 @@ private:
     for (Additive &additive : finite)
       everything.append(additive.mask);
     const bool provable = reader.keepsEveryRow(everything);
-    // So it does where another tensor of data is added, which may exclude what this one leaves.
+    // It stays a bias, too, if another tensor of data is added, which may exclude the remaining keys.
     const bool padded = llvm::any_of(biases, [](ScoreTerm *term) { return isFromDataAlone(term->access.value); });
     for (Additive &additive : finite) {
       if (!padded && (provable || (selected.empty() && exact.empty() && finite.size() == 1 && reader.keepsEveryRow(additive.mask))))
@@ -158,7 +158,7 @@ private:
       else
         biases.push_back(additive.term);
     }
-    // A row that a select leaves nothing of is even over all keys: its queries become 0 and it keeps everything.
+    // If a select excludes all keys of a row, its weights are uniform: its query becomes 0 and it keeps every key.
     guarded = selectFill != -infinity && !reader.keepsEveryRow(kept);
     if (guarded && (mixedFills || !exact.empty())) {
       failure = {mixedFills ? mixedFills : innermostSelect->op,
@@ -178,8 +178,8 @@ private:
     return true;
   }
 
-  /// Padding that is added may exclude all that a select by a number leaves of a row: the first rows of a sample that is
-  /// padded on the left, beside a diagonal. Then that number counts in the row, and the op must know it.
+  /// An added padding mask may exclude all keys that a select keeps: under a causal mask, those of the first rows of a
+  /// sample that is padded on the left. Then the select's fill affects the row's result, and the op must know it.
   bool countBeside(bool alone, double fill, AttentionFailure &failure) {
     ScoreTerm *padding = nullptr;
     for (ScoreTerm *term : biases)
@@ -198,8 +198,8 @@ private:
     return true;
   }
 
-  /// Which of the batch axes are samples and which are heads. Axes that neither keys nor values have come last: heads that
-  /// share them. Where to cut is free; the cut that repeats the fewest elements of masks and biases is taken.
+  /// Divides the batch axes into samples and heads. Axes that neither keys nor values have come last: heads that share
+  /// them. Any cut is correct; the one that repeats the fewest elements of masks and biases is taken.
   void arrangeAxes() {
     match.featureAxes = axes.expand(match.featureAxes), match.valueAxes = axes.expand(match.valueAxes);
     match.queryAxes = axes.expand(match.queryAxes), match.keyAxes = axes.expand(match.keyAxes);
@@ -209,7 +209,7 @@ private:
       llvm::append_range(present, axes.flatten(factor.access.layout));
     for (Axis axis : order)
       (llvm::is_contained(present, axis) ? own : shared).push_back(axis);
-    if (match.dropout) { // draws by position: only axes that are last already
+    if (match.dropout) { // random numbers depend on positions: only axes that are last already
       while (!order.empty() && !llvm::is_contained(present, order.back()))
         order.pop_back();
       own = order, order = axes.expand(match.batchAxes);
@@ -217,7 +217,7 @@ private:
     }
     order = own;
     llvm::append_range(order, shared);
-    AxisList operands[2]; // what the one bias and the one mask vary along
+    AxisList operands[2]; // axes that the combined bias and the combined mask vary along
     for (ScoreTerm *term : biases)
       llvm::append_range(operands[0], axes.flatten(term->access.layout));
     for (MaskTerms::Term &term : kept.terms)
@@ -243,7 +243,8 @@ private:
       }
       return elements;
     };
-    // By default as the softmax's shape has it; where that does not tell, heads are the last axis of keys, and what shares it.
+    // By default the softmax's shape decides; if it does not, heads are the last axis of keys and the axes that share
+    // it.
     AxisList first = axes.expand(match.sampleAxes);
     size_t cut = 0;
     while (cut < own.size() && llvm::is_contained(first, own[cut]))
@@ -276,7 +277,7 @@ private:
     return scaled(key, match.keyFactors, {samples, keyHeads, match.keyAxes, match.featureAxes});
   }
 
-  /// Sorted out by axes again, since keys' heads are fewer than those of scores.
+  /// key − query ≤ `bound` (`upper`) or ≥ `bound`.
   Value band(int64_t bound, bool upper) {
     const int64_t queries = axes.extent(match.queryAxes), keys = axes.extent(match.keyAxes);
     auto range = [&](llvm::ArrayRef<int64_t> shape, int64_t dim) {
@@ -312,14 +313,14 @@ private:
     return combine<OrOp>(mask, NotOp::create(builder, loc, keeps));
   }
 
-  /// What is added, in the queries' type where all of it is, else in that of sums.
+  /// The sum of all biases, in the queries' type if all of them have it, else in the type of sums.
   Value writeBias(Value keeps, Type element) {
     const Type sums = element.isF64() ? element : Type(builder.getF32Type());
     bool narrow = llvm::all_of(biases, [&](ScoreTerm *term) { return elementTypeOf(term->access.value) == element; });
     std::optional<Expr> sum;
     for (ScoreTerm *term : biases) {
       Expr bias = biasOf(*term, narrow ? element : sums);
-      // A select nearer to the softmax took its place where a row keeps nothing.
+      // In a row that keeps no key, a select nearer to the softmax replaces this bias.
       if (keeps && term > innermostSelect)
         bias = bias.with(keeps).select(bias, bias.like(0));
       sum = sum ? *sum + bias : bias;
@@ -362,8 +363,8 @@ private:
   bool keepKeys = false; ///< kRowsKeepKeys
 };
 
-/// Notes for the report: their text is a JSON object, with the graphs that it is about. What is the same for training and
-/// prediction is one note.
+/// Notes for the report: their text is a JSON object that lists the functions concerned. Equal notes of training and
+/// prediction become one.
 class AttentionReport {
 public:
   void add(llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef graph, llvm::json::Object entry) {

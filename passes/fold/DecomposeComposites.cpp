@@ -1,6 +1,6 @@
 //===- DecomposeComposites.cpp - expand composites into core ops ----------===//
 //
-// A composite may be built from other composites, so that the ops made by one round are looked at in the next.
+// A composite may be built from other composites, so each round examines the ops that the previous one created.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

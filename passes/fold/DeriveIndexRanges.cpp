@@ -19,7 +19,7 @@ namespace tcc::train {
 
 namespace {
 
-/// Ops that one walk passes at most: indices are computed by few, and a walk for each table must not become quadratic.
+/// Most ops that one walk visits: few ops compute an index, and a walk for each table must not become quadratic.
 constexpr unsigned kMostIndexSteps = 256;
 
 struct DeriveIndexRangesPass : impl::DeriveIndexRangesPassBase<DeriveIndexRangesPass> {

@@ -17,7 +17,7 @@ namespace tcc::train {
 
 namespace {
 
-/// First index and distance of evenly rising indices within [0, extent); nullopt for others.
+/// First index and step of an increasing arithmetic sequence of indices within [0, extent); nullopt for others.
 std::optional<std::pair<int64_t, int64_t>> progression(const HostTensor &indices, int64_t extent) {
   if (indices.size() == 0)
     return std::nullopt;
@@ -31,11 +31,11 @@ std::optional<std::pair<int64_t, int64_t>> progression(const HostTensor &indices
   return std::pair(first, step);
 }
 
-/// The slice that `gather` is, or null.
+/// A slice equal to `gather`, or null.
 Value gatherAsSlice(OpBuilder &builder, GatherOp gather) {
   auto constant = gather.getIndices().getDefiningOp<ConstantOp>();
   auto dense = constant ? dyn_cast<DenseElementsAttr>(constant.getValue()) : DenseElementsAttr();
-  // Equal indices do not count up; written out, a splat may take any amount of memory.
+  // A splat does not increase, and expanding it may take any amount of memory.
   if (!dense || (dense.isSplat() && dense.getNumElements() > 1))
     return nullptr;
   Expr input(builder, gather.getLoc(), gather.getInput());

@@ -1,8 +1,8 @@
 //===- AddProducts.cpp - add products to accumulators in place ------------===//
 //
 // With accumulation, a micro-batch's weight gradient is a product that is written, read again and added to the sum of
-// the others: four times the weight's bytes. A product that adds to the accumulator reads and writes the sum alone, and
-// has the same bits, since it is summed before it is added.
+// the others: four times the weight's bytes. A product that adds to the accumulator in place only reads and writes the
+// accumulator. The bits are the same, since each element is summed before it is added.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -52,7 +52,7 @@ private:
     Value total = MatMulOp::create(builder, product.getLoc(), product.getResult().getType(), product.getLhs(),
                                    product.getRhs(), addend, product.getTransA(), product.getTransB());
     add.getResult().replaceAllUsesWith(reshape(builder, add.getLoc(), total, shapeOf(sum)));
-    // What the addition read: views of the product, and that.
+    // The addition read the product, possibly through views, which are now dead.
     Value unread = add.getLhs() == sum ? add.getRhs() : add.getLhs();
     add.erase();
     for (Operation *op = unread.getDefiningOp(); op && op->use_empty();) {

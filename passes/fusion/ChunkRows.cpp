@@ -3,8 +3,8 @@
 // The logits of a language model are its largest tensor, and nothing reads them whole: a loss reduces each row to a
 // number, and two products contract their gradient. Gradients are those of the loss's sum, so a row's gradient depends
 // on that row alone. So the last product, the loss and both products of its gradient run on one chunk of rows after
-// another; the weight gradient accumulates over the chunks. (Cut cross-entropy, Wijmans et al., arXiv:2411.09009, and Liger
-// Kernel, Hsu et al., arXiv:2410.10989, do the like by hand.)
+// another; the weight gradient accumulates over the chunks. (Cut cross-entropy, Wijmans et al., arXiv:2411.09009, and
+// Liger Kernel, Hsu et al., arXiv:2410.10989, do this in hand-written kernels.)
 //
 // The pass does not know losses: RowRegion finds the row-wise ops around any large product.
 //
@@ -27,13 +27,13 @@ namespace tcc::train {
 
 namespace {
 
-/// Sizes of chunks are multiples of this where there are rows enough: tiles of products fit.
+/// Chunk sizes are multiples of this if there are enough rows, so that they hold whole tiles of products.
 constexpr int64_t kRowUnit = 32;
 
 /// Chunks that save less than this share of the product's bytes are not worth their traffic.
 constexpr int64_t kLeastShare = 4;
 
-/// Rows of the first chunks; the last takes the rest. From shapes alone.
+/// Rows of every chunk but the last, which takes the rest. Depends on shapes alone.
 int64_t rowsOfChunk(int64_t rows, int64_t bytes, int64_t maxBytes, int64_t minRows) {
   int64_t fitting = std::max<int64_t>({maxBytes / std::max<int64_t>(bytes / rows, 1), minRows, 1});
   int64_t chunks = llvm::divideCeil(rows, fitting), even = llvm::divideCeil(rows, chunks);
@@ -46,7 +46,7 @@ public:
   ChunkWriter(RowRegion &region, Operation *product, int64_t chunkRows)
       : region(region), builder(product), chunkRows(chunkRows) {}
 
-  /// Returns the ops that are no more.
+  /// Returns the erased ops.
   SmallVector<Operation *> run() {
     for (int64_t begin = 0; begin < region.rows; begin += chunkRows)
       writeChunk(begin, std::min(chunkRows, region.rows - begin));
@@ -115,7 +115,7 @@ private:
                                    steps);
   }
 
-  /// A sum over rows of all chunks, in f32 where the type has 16 bits: it is rounded once, at the end.
+  /// Adds a chunk's rows to the sum over all chunks; a 16-bit sum is kept in f32 and rounded once, at the end.
   void addToTotal(Operation *op, ArrayRef<Value> operands) {
     Value &total = totals[op];
     Location loc = op->getLoc();
@@ -154,10 +154,10 @@ private:
   OpBuilder builder;
   int64_t chunkRows;
   llvm::DenseMap<Value, SmallVector<Value>> parts; ///< of each exit, one for each chunk
-  llvm::DenseMap<Operation *, Value> totals;       ///< of each sum, so far
+  llvm::DenseMap<Operation *, Value> totals;       ///< of each sum, over the chunks so far
 };
 
-/// Each op after what it reads, otherwise in the order that stands.
+/// Moves each op behind the producers of its operands, and otherwise keeps the order.
 void restoreOrder(Block &block) {
   SmallVector<Operation *> pending(llvm::make_pointer_range(block.without_terminator())), order;
   llvm::DenseSet<Operation *> placed;
@@ -188,7 +188,7 @@ struct ChunkRows : impl::ChunkRowsPassBase<ChunkRows> {
       for (MatMulOp product : function.getBody().front().getOps<MatMulOp>())
         if (tensorBytes(product.getResult().getType()) > maxBytes && shapeOf(product.getResult())[0] == 1)
           products.push_back(product);
-      // Chunking one product takes the products of its gradient with it.
+      // Chunking one product also chunks the products of its gradient.
       llvm::DenseSet<Operation *> erased;
       for (MatMulOp product : products)
         if (!erased.contains(product.getOperation()))

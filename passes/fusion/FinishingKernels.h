@@ -1,6 +1,6 @@
 //===- FinishingKernels.h - kernels that only finish a product ---*- C++ -*-===//
 //
-// What FuseEpilogues matches: kernels that add a bias to a product or convolution, apply gelu, and compute gelu's
+// The patterns of FuseEpilogues: kernels that add a bias to a product or convolution, apply gelu, and compute gelu's
 // gradient. A kernel is matched as a whole, op by op.
 //
 //===----------------------------------------------------------------------===//
@@ -15,7 +15,7 @@ namespace tcc::train::finishing {
 
 using namespace mlir;
 
-/// How far a value may differ from what kernels compute: all that a level allows, later ones do, too.
+/// Which epilogues may change bits compared with kernels; each level includes the ones before it.
 enum class Level { exact, bias, gelu, all };
 
 inline bool isNarrow(Type element) { return element.isBF16() || element.isF16(); }
@@ -43,7 +43,7 @@ inline ValueRange yieldedBy(FusedOp kernel) {
   return cast<YieldOp>(kernel.getBody().front().getTerminator()).getValues();
 }
 
-/// The ops of a kernel's region that a match has named. It is matched as a whole once none is left.
+/// Tracks which ops of a kernel's region a pattern has matched. The kernel matches as a whole once no op is left.
 class KernelMatch {
 public:
   explicit KernelMatch(FusedOp kernel) : kernel(kernel) {}
@@ -59,7 +59,7 @@ public:
   }
   bool isWhole() { return seen.size() == llvm::range_size(kernel.getBody().front().without_terminator()); }
 
-  /// The operand that a value is, or that it is widened from 16 bits to f32; null for another value.
+  /// The operand that a value equals, directly or widened from 16 bits to f32; null for another value.
   BlockArgument operandBehind(Value value) {
     if (auto widened = value.getDefiningOp<CastOp>(); widened && isNarrow(elementTypeOf(widened.getInput())))
       if (auto argument = dyn_cast<BlockArgument>(widened.getInput()); argument && elementTypeOf(value).isF32()) {
@@ -83,13 +83,13 @@ private:
   llvm::SmallPtrSet<Operation *, 8> seen;
 };
 
-/// P + b, as a kernel computes it: the numbers of its operands.
+/// The operand numbers of P and b in a kernel that computes P + b.
 struct BiasedProduct {
   unsigned product, bias;
 };
 
-/// Whether a bias has an element for each index of one dimension of a tensor, and is repeated along the others. Of a
-/// batch of products also one with a row for each.
+/// True if a bias varies along one dimension of a tensor only, and is broadcast along the others. With `ofEach` it has
+/// one row for each product of a batch.
 inline bool isAlong(ArrayRef<int64_t> bias, ArrayRef<int64_t> shape, size_t dimension, bool ofEach) {
   const size_t skipped = shape.size() - bias.size();
   for (auto [index, extent] : llvm::enumerate(shape)) {
@@ -144,16 +144,16 @@ inline bool sumsRows(ReduceOp reduce) {
 struct Forward {
   FusedOp kernel;
   MatMulOp product;
-  ConvOp convolution; ///< one of both
+  ConvOp convolution; ///< null if there is a product, which else is null
   Value bias;
   bool gelu = false;
-  bool narrow = false; ///< what is stored has 16 bits
+  bool narrow = false; ///< the stored result has 16 bits
 
-  /// Engines for a convolution with a bias are others than those without: they add in another order.
+  /// The library computes a convolution with a bias by other engines, which add in another order.
   Level level() const { return gelu ? Level::gelu : narrow || convolution ? Level::bias : Level::exact; }
 };
 
-/// A batch has no epilogue but a bias: one vector, or one for each product.
+/// The only epilogue of a batch of products is a bias: one vector, or one for each product.
 inline bool suitsBatch(const Forward &forward, Value operand) {
   MatMulOp product = forward.product;
   ArrayRef<int64_t> shape = shapeOf(product.getResult());
@@ -225,7 +225,7 @@ inline std::optional<Backward> matchBackward(FusedOp kernel, MatMulOp product, V
   return hasResult ? std::optional(found) : std::nullopt;
 }
 
-/// A value in another element type, which a kernel of its own makes.
+/// Casts a value to another element type in a kernel of its own.
 inline Value converted(OpBuilder &builder, Location loc, Value value, Type element) {
   if (elementTypeOf(value) == element)
     return value;

@@ -1,10 +1,10 @@
-//===- FuseEpilogues.cpp - kernels that a product's call makes needless ----===//
+//===- FuseEpilogues.cpp - replace kernels by epilogues of products --------===//
 //
-// Runs once kernels stand, so that each replacement is known to save a launch. A kernel is matched as a whole: all that
-// it computes must be what a call with an epilogue gives. The readers of a product P that gelu is applied to are
-// replaced together or not at all: P is then gone, and gelu's input P + b is kept in its place. In mixed precision a
-// kernel widens the 16-bit P, computes in f32 and narrows what it stores; the call adds a bias of 16 bits, which a
-// small kernel makes of the f32 parameter.
+// Runs after kernels are formed, so that each replacement is known to save a launch. A kernel is matched as a whole: a
+// call with an epilogue must compute all of its results. The readers of a product P that gelu is applied to are
+// replaced together or not at all: P is then gone, and gelu's input P + b is kept instead. In mixed precision a kernel
+// widens the 16-bit P, computes in f32 and narrows its results; the call adds a 16-bit bias, which a small kernel
+// converts from the f32 parameter.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/fusion/FinishingKernels.h"
@@ -50,16 +50,16 @@ struct FuseEpilogues : impl::FuseEpiloguesPassBase<FuseEpilogues> {
         else
           replaceConvolution(*forward);
       }
-    eraseDeadOps(function); // a replaced product contracts nothing
+    eraseDeadOps(function); // replaced products must not count as products that contract a matrix
     if (*named >= Level::all)
       for (auto kernel : llvm::make_early_inc_range(function.getOps<FusedOp>()))
         replaceSums(kernel);
     eraseDeadOps(function);
-    sortTopologically(&function.getBody().front()); // readers of sums may stand before the product
+    sortTopologically(&function.getBody().front()); // readers of sums may precede the product
   }
 
 private:
-  /// A product with an epilogue in place of `product`; null where the target has no call for it.
+  /// Builds a product with an epilogue to replace `product`; null if the target has no call for it.
   MatMulEpilogueOp build(OpBuilder &builder, Location loc, MatMulOp product, Value operand, StringRef kind, bool keeps,
                          StringRef sums) const {
     auto type = cast<RankedTensorType>(product.getResult().getType());
@@ -75,7 +75,7 @@ private:
     return giveCall(made) ? made : nullptr;
   }
 
-  /// False where the target has no call for an op: it is gone then.
+  /// Gives an op the target's call. If there is none, erases the op and returns false.
   bool giveCall(Operation *op) const {
     std::optional<target::Call> call = target->call(op);
     if (!call) {
@@ -87,7 +87,7 @@ private:
     return true;
   }
 
-  /// A bias as a call takes it: `shape`, in the type of the product.
+  /// The bias in the form that a call reads: `shape`, in the type of the product.
   static Value biasFor(OpBuilder &builder, Value bias, Operation *product, ArrayRef<int64_t> shape) {
     Value vector = reshape(builder, bias.getLoc(), bias, shape);
     return converted(builder, bias.getLoc(), vector, elementTypeOf(product->getResult(0)));
@@ -108,7 +108,7 @@ private:
       replace(builder, forward.kernel->getResult(0), made.getResult());
   }
 
-  /// Erases what a kernel computes and reads for nobody.
+  /// Erases dead ops and unread operands of a kernel.
   static void dropUnread(FusedOp kernel) {
     Block &body = kernel.getBody().front();
     for (Operation &op : llvm::make_early_inc_range(llvm::reverse(body)))
@@ -176,8 +176,8 @@ private:
     replace(builder, forward.kernel->getResult(0), made->getResult(0));
   }
 
-  /// A kernel that only sums the rows of a matrix that a product contracts: a bias's gradient beside the weight's. Its
-  /// operand may be sums already, of parts of the matrix, which another kernel computes (split-reductions).
+  /// Replaces a kernel that only sums the rows of a matrix that a product contracts: the bias gradient beside the
+  /// weight gradient. The kernel's operand may be partial sums of the matrix from another kernel (split-reductions).
   void replaceSums(FusedOp kernel) const {
     KernelMatch match(kernel);
     auto reduce = match.sole<ReduceOp>();
@@ -195,7 +195,7 @@ private:
       sumInProduct(kernel, matrix);
   }
 
-  /// The matrix outside of a kernel whose rows the kernel adds up to a result, some to each row of the result.
+  /// The matrix whose rows a kernel sums into partial sums, each row of `result` over some rows of the matrix.
   static std::optional<Value> summedByParts(FusedOp maker, OpResult result) {
     auto reduce = yieldedBy(maker)[result.getResultNumber()].getDefiningOp<ReduceOp>();
     if (!reduce || reduce.getKind() != ReduceKind::sum ||
@@ -207,7 +207,7 @@ private:
     return whole ? whole : storedBy(maker, reduce.getInput(), true);
   }
 
-  /// A result of a kernel that holds a value of its region; `narrowed`: in 16 bits.
+  /// The kernel's result that stores a value of its region; with `narrowed`, rounded to 16 bits.
   static std::optional<Value> storedBy(FusedOp maker, Value value, bool narrowed) {
     for (auto [number, stored] : llvm::enumerate(yieldedBy(maker))) {
       auto cast = stored.getDefiningOp<CastOp>();
@@ -217,7 +217,7 @@ private:
     return std::nullopt;
   }
 
-  /// The 16-bit matrix that is stored beside an f32 one, and read by products in its place; the matrix itself where
+  /// The 16-bit matrix that is stored beside an f32 one, and that products read in its place; the matrix itself if
   /// there is none. PyTorch's autocast sums the 16-bit one as well.
   static Value multipliedFor(Value matrix) {
     auto result = dyn_cast<OpResult>(rootOf(matrix));
@@ -240,7 +240,7 @@ private:
       const bool isLhs = use->getOperandNumber() == 0;
       SmallVector<Operation *> views;
       (void)rootOf(use->get(), &views);
-      // Rows of the matrix are what is contracted, its columns those of the sums.
+      // The product must contract the rows of the matrix; its columns must be those of the sums.
       if ((isLhs ? !product.getTransA() : product.getTransB()) || shapeOf(use->get()).back() != columns ||
           !llvm::all_of(views, [](Operation *view) { return isa<ReshapeOp>(view); }) ||
           elementTypeOf(product.getLhs()) != elementTypeOf(product.getRhs()) || waitsFor(product, kernel))
@@ -258,7 +258,7 @@ private:
     return false;
   }
 
-  /// The kernel without one of its results, which nobody reads any more but dead ops.
+  /// Removes one result of a kernel, which only dead ops still read.
   static void dropResult(FusedOp kernel, unsigned dropped) {
     SmallVector<Type> types(kernel->getResultTypes());
     types.erase(types.begin() + dropped);
@@ -278,7 +278,7 @@ private:
     kernel->erase();
   }
 
-  /// Erases views of a value, and kernels that read it, none of which has a reader.
+  /// Erases the views and kernels that read a value; none of their results is read by other ops.
   static void eraseReaders(Value value) {
     for (Operation *user : llvm::make_early_inc_range(value.getUsers())) {
       for (Value result : user->getResults())
@@ -287,7 +287,7 @@ private:
     }
   }
 
-  /// Whether an operand of the product depends on the kernel, which cannot be computed with the product then.
+  /// True if an operand of the product depends on the kernel, so that the product cannot compute its sums.
   static bool waitsFor(MatMulOp product, FusedOp kernel) {
     SmallVector<Operation *> work{product};
     llvm::SmallPtrSet<Operation *, 32> seen;

@@ -34,14 +34,14 @@ KernelGroup::Shape dimsOf(Value value) {
   return KernelGroup::Shape(cast<RankedTensorType>(value.getType()).getShape());
 }
 
-/// A kernel has at most this many ops. Ordinary models need a hundred; the time that a compiler takes for a block of
-/// straight code, and for asking whether two kernels are compatible, grows faster than the number of ops.
+/// A kernel has at most this many ops. Ordinary models need a hundred; the time to compile straight-line code, and to
+/// decide whether two kernels are compatible, grows faster than the number of ops.
 constexpr size_t kMostOps = 256;
-/// Readers of one tensor that are compared with each of them.
+/// Each reader of a tensor is compared with at most this many following readers.
 constexpr size_t kMostSiblings = 256;
 
-/// Appends an op to `sorted`, after the producers of its operands that are not placed yet. Without recursion: a chain of
-/// ops may be longer than a stack.
+/// Appends an op to `sorted`, after the producers of its operands that are not placed yet. Iterative, since a long
+/// chain of ops would overflow the stack.
 void placeBehindProducers(Operation *op, llvm::DenseSet<Operation *> &placed, SmallVectorImpl<Operation *> &sorted) {
   SmallVector<std::pair<Operation *, unsigned>> work;
   if (placed.insert(op).second)
@@ -74,8 +74,8 @@ public:
     sinkToUsers();
     numberPositions();
     if (fuse) {
-      // First inside each pass: a mask that the backward pass makes of an activation belongs to the kernel that uses
-      // it, not to the one that made the activation, or it would have to be kept.
+      // First inside each pass: a mask that the backward pass computes from an activation belongs to the kernel that
+      // uses it. In the kernel of the activation it would have to be kept in memory.
       mergeAlongEdges(/*acrossPasses=*/false);
       mergeAlongEdges(/*acrossPasses=*/true);
       mergeSiblings();
@@ -84,7 +84,7 @@ public:
   }
 
 private:
-  /// Cheap ops stand right before their first reader, so that a kernel's ops stand close together.
+  /// Moves cheap ops right before their first reader, so that a kernel's ops are close together.
   void sinkToUsers() {
     SmallVector<Operation *> sorted, ops;
     llvm::DenseSet<Operation *> placed;
@@ -137,8 +137,8 @@ private:
     order.emplace(block, groupOf);
   }
 
-  /// Each copy joins the kernel that it was made for. Where that is impossible its reader reads the original: a copy in
-  /// a kernel of its own would only be a second one in memory.
+  /// Merges each copy into the kernel that it was made for. If that is impossible, its reader reads the original: a
+  /// copy in a kernel of its own would only duplicate the value in memory.
   void joinReaders() {
     SmallVector<Operation *> ops;
     for (Operation &op : block.without_terminator())
@@ -163,7 +163,7 @@ private:
     }
   }
 
-  /// Once the order stands, merges keep it.
+  /// Merges two groups, and updates `order` once it exists.
   void merge(Group *from, Group *to) {
     if (order)
       order->merge(*from, *to);
@@ -214,8 +214,8 @@ private:
     }
   }
 
-  /// True if a group waits for the backward pass: what the forward pass makes for it would be made late, and what that
-  /// is made of kept until then.
+  /// True if a group depends on the backward pass: forward ops merged into it would run late, and keep their operands
+  /// alive until then.
   bool needsGradients(const Group &group, const Group &except) {
     for (Operation *op : group.ops)
       for (Value operand : op->getOperands())
@@ -226,13 +226,14 @@ private:
     return false;
   }
 
-  /// True if a path around was found and neither group has grown since: merges of others never remove it.
+  /// True if a path through other groups was found and neither group has grown since: merges of others never remove it.
   bool isKnownBlocked(Group *from, Group *to) {
     auto found = blocked.find({from, to});
     return found != blocked.end() && found->second == std::pair(from->ops.size(), to->ops.size());
   }
 
-  /// Kernels of one space that read the same tensor, one of them at least to reduce it: it is read once for both.
+  /// Merges kernels with equal iteration spaces that read the same tensor, if one of them has a reduction: the tensor
+  /// is then read once for both.
   void mergeSiblings() {
     llvm::MapVector<Value, SmallVector<Group *>> readers;
     for (auto &group : groups)
@@ -267,7 +268,7 @@ private:
 
   //===-- Emission -----------------------------------------------------------===//
 
-  /// A group's ops in order, each once: a copy that came to lie beside its original, or beside another, goes.
+  /// A group's ops in order, without duplicates: a copy in the same group as its original or an equal copy is erased.
   SmallVector<Operation *> withoutTwins(Group &group) {
     SmallVector<Operation *> ops(group.ops.begin(), group.ops.end()), kept;
     llvm::sort(ops, [&](Operation *a, Operation *b) { return positions[a] < positions[b]; });
@@ -297,7 +298,7 @@ private:
           if (!group->ops.contains(operand.getDefiningOp()))
             inputs.insert(operand);
         for (Value result : op->getResults())
-          // Loops of an op's own write all of its results, also those that nobody reads.
+          // An op that emits its own loops writes all of its results, also the unread ones.
           if (!isInner(result, *group) || isa<LoopKernel>(op))
             outputs.push_back(result);
       }
@@ -328,7 +329,7 @@ private:
       for (Operation *op : llvm::reverse(ops))
         op->erase();
     }
-    // Kernels stand where their last op stood; a consumer of an earlier result may now stand before: put in order.
+    // A kernel is at the place of its last op, so a consumer of an earlier result may now precede it.
     sortTopologically();
   }
 
@@ -353,11 +354,11 @@ private:
   std::optional<KernelOrder> order; ///< of groups, from numberPositions on
 };
 
-/// Forms the kernels of a loop's body, whose only ops they are afterwards, beside views.
+/// Forms the kernels of a loop's body, which then contains only kernels and views.
 void fuseBody(LoopOp loop, bool fuse) {
   Block &block = loop.getBlock();
   for (auto constant : llvm::make_early_inc_range(block.getOps<ConstantOp>()))
-    if (!constant.getValue().isSplat()) { // lies in memory
+    if (!constant.getValue().isSplat()) { // stored in memory
       constant->moveBefore(loop);
       loop.getFixedMutable().append(constant.getResult());
       constant.getResult().replaceAllUsesWith(block.addArgument(constant.getType(), constant.getLoc()));

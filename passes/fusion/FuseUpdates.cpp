@@ -18,7 +18,7 @@ namespace tcc::train {
 
 namespace {
 
-/// A product, the views of it that its reader sees, and the number of the reader's operand.
+/// A product, the views between it and its reader, and the number of the reader's operand.
 struct Gradient {
   MatMulOp product;
   SmallVector<Operation *> views; ///< the last one first
@@ -37,20 +37,20 @@ std::optional<Gradient> gradientOf(FusedOp kernel, unsigned operand, int64_t lea
   return fits ? std::optional(gradient) : std::nullopt;
 }
 
-/// False where the kernel waits for more than the gradient, and the product's operands, which would wait too, are
-/// larger together with so many bytes of scratch.
+/// False if fusing would keep more bytes alive: the kernel also waits for other values computed after the product, and
+/// the product's operands, kept until then, are together with the scratch larger than the gradient that fusing removes.
 bool keepsLess(Gradient &gradient, FusedOp kernel, const OpOrder &order, int64_t scratchBytes = 0) {
   auto bytesOf = [](Value value) { return tensorBytes(value.getType()); };
   bool waits = llvm::any_of(llvm::enumerate(kernel->getOperands()), [&](auto operand) {
     Operation *op = operand.value().getDefiningOp();
     return op && operand.index() != gradient.operand && order.isBefore(gradient.product, op) &&
-           tensorTypeOf(operand.value()).getNumElements() > 1; // a number of the optimizer's is there soon
+           tensorTypeOf(operand.value()).getNumElements() > 1; // the optimizer's scalars are computed early
   });
   return !waits || bytesOf(gradient.product.getLhs()) + bytesOf(gradient.product.getRhs()) + scratchBytes <=
                        bytesOf(gradient.product.getResult());
 }
 
-/// Builds the product and the kernel as one instruction, in front of the kernel; the originals stay.
+/// Builds one instruction of the product and the kernel, in front of the kernel; the originals stay.
 RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
   SmallVector<Value> operands(gradient.product->getOperands());
   for (auto [number, operand] : llvm::enumerate(kernel->getOperands()))
@@ -72,7 +72,7 @@ RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
   Value rows = product.getResult();
   for (Operation *view : llvm::reverse(gradient.views))
     rows = builder.clone(*view, views)->getResult(0);
-  // The kernel's first operand are the rows.
+  // The rows are the kernel's first operand.
   SmallVector<Value> kernelOperands{rows};
   llvm::append_range(kernelOperands, ValueRange(inner).drop_front(2));
   auto rowKernel = FusedOp::create(builder, kernel.getLoc(), kernel->getResultTypes(), kernelOperands);
@@ -88,8 +88,8 @@ RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
   return rowwise;
 }
 
-/// True if the target multiplies row by row, the kernel's tiles can follow, and less memory is kept. Scratch counts
-/// where its slots are a fixed number: there it may be a large part of the gradient.
+/// True if the target multiplies row by row, the kernel supports tiles of that size, and less memory is kept. Scratch
+/// counts only on targets with a fixed number of slots, where it may be as large as much of the gradient.
 bool isPossible(RowwiseOp rowwise, Gradient &gradient, FusedOp kernel, const OpOrder &order,
                 const target::Target &target) {
   std::optional<target::Call> call = target.call(rowwise);

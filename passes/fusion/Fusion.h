@@ -27,13 +27,13 @@ inline constexpr llvm::StringLiteral kRepeated = "train.repeated";
 bool isFusable(mlir::Operation *op);
 /// Fusable, and no reduction: one element of the result takes a few elements of the operands.
 bool isCheapElement(mlir::Operation *op);
-/// Takes each element of the result from one place of one operand (transpose, slice, broadcast).
+/// True if each element of the result is one element of the single operand (transpose, slice, broadcast).
 bool isMovement(mlir::Operation *op);
 int64_t elementsOf(mlir::Value value);
 
-/// The ops that the loss needs. Empty where the entry has no gradients.
+/// The ops that the loss depends on. Empty if the entry has no gradients.
 llvm::DenseSet<mlir::Operation *> lossOps(mlir::func::FuncOp function);
-/// The forward pass: the ops that the loss needs, and elementwise ops on their values, such as masks.
+/// The forward pass: the ops that the loss depends on, and elementwise ops on their values, such as masks.
 llvm::DenseSet<mlir::Operation *> forwardOps(mlir::func::FuncOp function);
 
 /// Finds ops with equal kind, attributes and operands, one after another (value numbering).
@@ -55,17 +55,17 @@ public:
   /// Takes the copies that minimize-saved marked.
   explicit RepeatedChains(mlir::func::FuncOp function);
 
-  /// Repeats chains with one full-size operand for each of their readers: reading their operand costs what reading
-  /// their result would. What widens its operand's elements is repeated even for its first reader. What the backward
-  /// pass reads of the forward pass stays as minimize-saved decided it, and it repeats nothing that starts at what
-  /// ranks gather: that would have to be in memory all the time, where a parameter is in any case.
+  /// Repeats chains with one full-size operand for each of their readers: reading their operand costs as much as
+  /// reading their result would. A widening cast is repeated even for its first reader. Forward values that the
+  /// backward pass reads stay as minimize-saved decided. The backward pass repeats no chain that starts at a gathered
+  /// parameter, which would stay in memory until then; a parameter that is not sharded is in memory in any case.
   void repeat();
-  /// True if every reader of `value` in a kernel of its own computes it again, so that it is in no memory.
+  /// True if every reader of `value` in another kernel recomputes it, so that it is never stored.
   static bool isChain(mlir::Value value);
   /// The op that `op` is a copy of, or null if it is none.
   mlir::Operation *originalOf(mlir::Operation *op) const { return originals.lookup(op); }
   bool isForward(mlir::Operation *op) const { return forward.contains(op); }
-  /// Its readers read the original; the copy is erased.
+  /// Makes the readers of a copy read the original, and erases the copy.
   void giveUp(mlir::Operation *copy);
   void giveUpAll();
 

@@ -11,9 +11,9 @@ namespace tcc::train {
 
 namespace {
 
-/// A kernel reads and writes at most this many tensors: pointers stay in registers.
+/// A kernel reads and writes at most this many tensors, so that their pointers fit into registers.
 constexpr unsigned kMostOperands = 24;
-/// A row is read once per level: more levels than this are cheaper through memory.
+/// A row is read once per level; beyond this many levels, storing values between kernels is cheaper.
 constexpr unsigned kMostLevels = 4;
 
 using Group = KernelGroup;
@@ -75,7 +75,8 @@ unsigned operandsOfMerged(const Group &a, const Group &b) {
   return inputs.size() + outputs;
 }
 
-/// A one-element value, or a private chain of pointwise ops read through a transpose, slice or the like.
+/// True for a one-element value, or a chain of pointwise ops that only `to` reads, through a transpose, slice or the
+/// like.
 bool movesThrough(const Group &from, Value value, ArrayRef<Operation *> users, const Group &to) {
   if (!onlyUsedIn(from, value, to))
     return false;
@@ -118,8 +119,8 @@ bool fitsNest(const Group &from, const Group &to, Value value) {
   Shape shape = shapeOf(value);
   SmallVector<Operation *> users = usersIn(value, to);
   bool sameKey = from.space == to.space && from.reducedDims == to.reducedDims;
-  // A value that is not its group's full or row shape would be asked for elsewhere: only whole elementwise chains
-  // that nobody else reads move through another index map.
+  // A value with neither its group's full shape nor its row shape is read at other elements: only whole elementwise
+  // chains without other readers can be computed through another index map.
   if (from.hasReduction) {
     Shape row = rowShape(from);
     bool isRow = shape == row && shape != from.space;
@@ -167,8 +168,8 @@ bool fitsNest(const Group &from, const Group &to, Value value) {
   return movesThrough(from, value, users, to);
 }
 
-/// True if one group would read what comes of a reduction at another row than the one that is being computed: the
-/// reduction would run again for each element.
+/// True if the merged groups would read a reduction's result at another row than the current one: the reduction would
+/// run again for each element.
 bool movesRows(const Group &from, const Group &to) {
   auto staysInPlace = [](Operation *op) {
     return op->hasTrait<Pointwise>() || isa<BroadcastOp, Reducible>(op) || op->getNumOperands() == 0;
@@ -195,8 +196,9 @@ bool movesRows(const Group &from, const Group &to) {
   return false;
 }
 
-/// True if what is summed is the last dimension (but for extents of 1, as weights of 1×1 convolutions have), long
-/// enough to be worth a loop of its own. Several dimensions may be better walked in another order.
+/// True if the group reduces the last dimension (extents of 1 behind it, as in weights of 1×1 convolutions, do not
+/// count), and it is long enough to be worth a loop of its own. Several reduced dimensions may be better traversed in
+/// another order.
 bool reducesRows(const Group &group) {
   constexpr int64_t kLeastRow = 256;
   if (group.reducedDims.size() != 1)

@@ -15,7 +15,7 @@
 
 namespace tcc::train {
 
-/// Ops of one kernel to be.
+/// Ops that will become one kernel.
 struct KernelGroup {
   using Shape = llvm::SmallVector<int64_t>;
 
@@ -27,7 +27,7 @@ struct KernelGroup {
   unsigned levels = 0;
 };
 
-/// Ops that become a kernel of their own.
+/// True if the op becomes a kernel of its own.
 bool isSoleKernel(mlir::Operation *op);
 
 /// Can `value`, a result of `from`, be computed inside `to` next to its uses there?

@@ -23,7 +23,7 @@ KernelOrder::KernelOrder(Block &block, const llvm::DenseMap<Operation *, KernelG
     if (KernelGroup *group = groupOf.lookup(&op))
       lastOf[group] = &op;
   nodes.emplace_back();
-  // A group has the place of its last op: nothing in between reads its other ops.
+  // A group has the position of its last op: no op between its ops reads the others.
   for (Operation &op : block) {
     KernelGroup *group = groupOf.lookup(&op);
     if (group && lastOf[group] != &op)
@@ -63,7 +63,7 @@ bool KernelOrder::pathBetween(const KernelGroup &a, const KernelGroup &b) {
   reached.clear();
   ++searches;
   unsigned edges = 0;
-  // Latest first: a path that exists most often takes the last edge that skips the way through the loss.
+  // Latest first: most paths take the last edge that leads from the forward to the backward pass around the loss.
   std::priority_queue<std::pair<uint64_t, unsigned>> work;
   bool found = false;
   auto leave = [&](unsigned from) {
@@ -128,7 +128,7 @@ void KernelOrder::insertAfter(unsigned place, ArrayRef<unsigned> moved) {
 
 void KernelOrder::merge(const KernelGroup &from, const KernelGroup &to) {
   unsigned kept = nodeOfGroup.lookup(&to), other = nodeOfGroup.lookup(&from);
-  // What the earlier one reaches comes behind the later one's place, in the order that it had.
+  // Nodes that the earlier one reaches move behind the later one, in the same order.
   std::sort(reached.begin(), reached.end(), [&](unsigned a, unsigned b) { return isBefore(a, b); });
   for (unsigned node : reached)
     unlink(node);

@@ -32,7 +32,7 @@ public:
   void merge(const KernelGroup &from, const KernelGroup &to);
 
 private:
-  /// A kernel, or an op that is none.
+  /// A kernel, or an op outside all kernels.
   struct Node {
     const KernelGroup *group = nullptr;
     mlir::Operation *op = nullptr;
@@ -50,8 +50,8 @@ private:
   const llvm::DenseMap<mlir::Operation *, KernelGroup *> &groupOf;
   llvm::DenseMap<const KernelGroup *, unsigned> nodeOfGroup;
   llvm::DenseMap<mlir::Operation *, unsigned> nodeOfOp;
-  std::vector<Node> nodes;        ///< the first stands before all others
-  std::vector<unsigned> reached;  ///< by the last search: what must stand behind a merged pair
+  std::vector<Node> nodes;        ///< the first precedes all others
+  std::vector<unsigned> reached;  ///< nodes that the last search visited; they must follow a merged pair
   unsigned searches = 0;
 };
 

@@ -12,13 +12,13 @@
 // those that the backward pass reads to the sink. Operands of the backward pass's library calls are in memory in any
 // case: they are free to cut, like variables, inputs and constants.
 //
-// Values whose recomputation would read more tensors than it saves are kept: the pass only adds work to fused kernels
-// that costs no extra reads.
+// Values whose recomputation would read more tensors than it saves are kept: the pass only adds work to fused kernels,
+// never reads.
 //
-// A value that a library call keeps is free for the cut, but not for its other readers: each reads it once more, and it
-// lives until then. If a kernel reads the operands of such a value in any case, it recomputes the value and reads one
-// tensor less: the gradient of batch norm and ReLU computes the mask from the normalised value that it needs anyway,
-// and the activation dies after its last library call.
+// A value that is kept for a library call is free for the cut, but not for its other readers: each reads it once more,
+// and keeps it alive until then. If a kernel reads the operands of such a value in any case, it recomputes the value
+// and reads one tensor less: the gradient of batch norm and ReLU computes the mask from the normalised value that it
+// needs anyway, and the activation dies after its last library call.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
@@ -38,11 +38,11 @@ namespace tcc::train {
 
 namespace {
 
-/// Smaller values are kept without asking.
+/// Smaller values are always kept.
 constexpr int64_t kNegligibleSavedBytes = 256;
-/// Most ops that a reader computes again, and most tensors of full size that it reads for one value.
+/// Most ops that a reader recomputes for one value, and most full-size tensors that it reads for that.
 constexpr unsigned kMostRepeatedOps = 64, kMostLeaves = 2;
-/// Each round keeps the values whose computation was found too dear, and cuts again.
+/// Each round keeps the values whose recomputation is too expensive, and cuts again.
 constexpr unsigned kMostRounds = 8;
 
 class SavedValues {
@@ -64,15 +64,15 @@ public:
   }
 
 private:
-  /// A forward value in memory, its views left out.
+  /// A forward value; views of it are no candidates of their own.
   struct Candidate {
     bool repeatable = false;       ///< its op can run in the reader's kernel
     bool inMemory = false;         ///< the forward pass writes it in any case
-    bool given = false;            ///< and it is there in the backward pass, too
+    bool given = false;            ///< it is in memory during the backward pass in any case
     int entering = 0, leaving = 0; ///< nodes
   };
 
-  /// One element takes one of each operand, and lanes that lie side by side read side by side.
+  /// True if a result element needs one element of each operand, and adjacent lanes read adjacent elements.
   static bool readsInOrder(Operation *op) {
     if (op->hasTrait<Pointwise>() || op->getNumOperands() == 0)
       return true;
@@ -113,14 +113,14 @@ private:
     }
   }
 
-  /// What the users of `value`, or of a view of it, say.
+  /// Derives a candidate's flags from the users of `value`, which is `root` or a view of it.
   void look(Value root, Value value, Candidate &candidate, const llvm::DenseMap<Operation *, unsigned> &stage) {
     Operation *producer = root.getDefiningOp();
     for (OpOperand &use : value.getUses()) {
       Operation *user = use.getOwner();
       bool ahead = forward.contains(user);
       if (user->hasTrait<View>()) {
-        candidate.repeatable = false; // it has to lie in memory for the view
+        candidate.repeatable = false; // a view needs it in memory
         candidate.inMemory = true;
         look(root, user->getResult(0), candidate, stage);
       } else if (!ahead && !isFusable(user)) {
@@ -128,7 +128,7 @@ private:
       } else if (!ahead) {
         readers.push_back(&use);
       } else if (!loss.contains(user)) {
-        continue; // made at once only if that is what is kept
+        continue; // an elementwise op that runs in the forward pass only if its result is kept
       } else if (!isFusable(user) || (stage.lookup(user) > stage.lookup(producer) + !isFusable(producer) &&
                                       !RepeatedChains::isChain(root))) {
         candidate.inMemory = true;
@@ -148,8 +148,8 @@ private:
     }
     for (auto &[value, candidate] : values) {
       if (candidate.given)
-        continue; // cut for nothing
-      // Bytes decide; between equals, what the forward pass writes anyway.
+        continue; // no edge: cutting it costs nothing
+      // Bytes decide; among equals, values that the forward pass writes anyway are preferred.
       int64_t bytes = tensorBytes(value.getType());
       network.addEdge(candidate.entering, candidate.leaving, candidate.inMemory ? bytes * 32 : bytes * 33);
       if (!candidate.repeatable || kept.contains(value))
@@ -171,7 +171,7 @@ private:
            sinkSide[size_t(found->second.entering)];
   }
 
-  /// The same of one reader, which may repeat more than the cut says.
+  /// The same for one reader, which may recompute values beyond the cut.
   bool isRepeatedFor(Operation *reader, Value value) {
     if (isRepeated(value))
       return true;
@@ -219,7 +219,7 @@ private:
       if (written.empty() || isDear(reader, value, fullBytes)) {
         for (Value one : added)
           kept.erase(one);
-        kept.insert(value); // it was repeated, so it was none of them
+        kept.insert(value); // not in `written`, whose values it is computed from
         changed = true;
       }
       changed |= !added.empty();
@@ -233,7 +233,8 @@ private:
     return tree.ops.size() > kMostRepeatedOps || tree.leaves.size() > kMostLeaves;
   }
 
-  /// The nearest values on the way to `value` that the forward pass writes in any case: kept, they cost no store.
+  /// The nearest values among the operands of `value` that the forward pass writes in any case: keeping them costs no
+  /// extra store.
   void findWritten(Value value, llvm::SmallSetVector<Value, 4> &written) {
     llvm::SetVector<Value> work;
     work.insert(value);
@@ -247,11 +248,11 @@ private:
         }
   }
 
-  //===-- What is given is not read once more -----------------------------------===//
+  //===-- Recompute instead of reading given values -----------------------------===//
 
   void giveUpSecondReads() {
     numberLevels();
-    llvm::SmallPtrSet<Value, 8> reliedOn; // operands of the repeated ops: they are read
+    llvm::SmallPtrSet<Value, 8> reliedOn; // values that repeated ops read, which must stay stored
     llvm::DenseMap<Value, llvm::SmallSetVector<OpOperand *, 4>> usesOf; // readers by the leaves of their trees
     llvm::DenseMap<OpOperand *, unsigned> number;
     llvm::DenseMap<Operation *, llvm::SmallVector<OpOperand *>> operandsOf;
@@ -270,7 +271,7 @@ private:
       if (!candidate.given || !candidate.repeatable || reliedOn.contains(value) ||
           tensorBytes(value.getType()) <= kNegligibleSavedBytes)
         continue;
-      // All of its readers, or none: else it is kept for the one that is left.
+      // All of its readers recompute it, or none: one remaining reader would keep it alive.
       llvm::MapVector<Operation *, Tree> repeated;
       bool all = true;
       llvm::SmallVector<OpOperand *> uses = usesOf.lookup(value).takeVector();
@@ -297,7 +298,7 @@ private:
     }
   }
 
-  /// Library calls and reductions on the way to each op. Along its users, ops of one level share a kernel.
+  /// Counts the library calls and reductions before each op: only ops of one level can share a kernel with their users.
   void numberLevels() {
     for (Operation &op : block.without_terminator()) {
       unsigned at = 0;
@@ -308,13 +309,13 @@ private:
     }
   }
 
-  /// Bytes of what a reader walks through.
+  /// Bytes of a reader's iteration space.
   static int64_t fullBytesOf(Operation *reader) {
     return tensorBytes(isa<Reducible>(reader) ? reader->getOperand(0).getType() : reader->getResult(0).getType());
   }
 
-  /// The forward values of full size, but for `except`, that are read by the kernel around a reader: by what it feeds
-  /// element by element.
+  /// The full-size forward values other than `except` that the reader's kernel reads; that kernel is taken to include
+  /// the reader's elementwise users.
   llvm::SmallPtrSet<Value, 8> readAround(Operation *reader, Value except) {
     const int64_t fullBytes = fullBytesOf(reader);
     llvm::SetVector<Operation *> ops;
@@ -335,7 +336,7 @@ private:
     return llvm::SmallPtrSet<Value, 8>(read.leaves.begin(), read.leaves.end());
   }
 
-  /// Can `value` be computed from `given` and from small values? Its ops, and what they read.
+  /// True if `value` can be computed from `given` and small values; `tree` gets the ops and the values that they read.
   bool reach(Value value, int64_t fullBytes, const llvm::SmallPtrSet<Value, 8> &given, Tree &tree) {
     if (given.contains(value)) {
       tree.leaves.insert(value);
@@ -384,7 +385,7 @@ private:
   llvm::DenseSet<Value> kept;
   std::vector<bool> sinkSide;
   llvm::DenseMap<Operation *, unsigned> level;
-  llvm::DenseMap<Operation *, llvm::DenseSet<Value>> secondReads; ///< per reader: repeated though they are given
+  llvm::DenseMap<Operation *, llvm::DenseSet<Value>> secondReads; ///< per reader: given values that it recomputes
 };
 
 struct MinimizeSaved : impl::MinimizeSavedPassBase<MinimizeSaved> {

@@ -12,14 +12,14 @@ namespace tcc::train {
 
 namespace {
 
-/// Longest chain that is computed again for another kernel.
+/// Longest chain that is recomputed for another kernel.
 constexpr unsigned kLongestRepeatedChain = 16;
 
 bool isSplatConstant(Value value) {
   auto constant = value.getDefiningOp<ConstantOp>();
   return constant && isa<SplatElementsAttr>(constant.getValue());
 }
-/// Not what other kernels or the library take from memory as it is.
+/// True if only fusible ops read the value, so that none needs it in memory.
 bool isReadByKernelsAlone(Value value) { return llvm::all_of(value.getUsers(), isFusable); }
 bool isSmallBroadcast(Value value) {
   auto broadcast = value.getDefiningOp<BroadcastOp>();
@@ -55,7 +55,7 @@ llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {
   Operation *terminator = function.getBody().front().getTerminator();
   for (OpOperand &returned : terminator->getOpOperands()) {
     auto name = function.getResultAttrOfType<StringAttr>(returned.getOperandNumber(), names::kName);
-    // State, gradients and their norm are what the loss is differentiated for.
+    // State, gradients and their norm exist only if the loss is differentiated.
     if (!name || name.getValue().starts_with(outputs::kGradientPrefix) || name.getValue() == outputs::kGradNorm) {
       gradients = true;
       continue;
@@ -74,8 +74,8 @@ llvm::DenseSet<Operation *> lossOps(func::FuncOp function) {
 
 llvm::DenseSet<Operation *> forwardOps(func::FuncOp function) {
   llvm::DenseSet<Operation *> needed = lossOps(function);
-  // What the backward pass makes of forward values alone, element by element, can be made at once: a mask may be kept
-  // instead of what it is the mask of.
+  // Elementwise ops of the backward pass on forward values alone can run in the forward pass: a mask may then be kept
+  // instead of the value that it is computed from.
   for (Operation &op : function.getBody().front().without_terminator()) {
     if (needed.contains(&op) || op.hasAttr(names::kRepeated) || !(op.hasTrait<View>() || isCheapElement(&op)))
       continue;
@@ -134,8 +134,8 @@ RepeatedChains::RepeatedChains(func::FuncOp function)
   }
 }
 
-/// The one full-size operand of a cheap chain's link, or null if there are several. Anything smaller (a bias row, a
-/// scalar) does not count.
+/// The one full-size operand of an op in a cheap chain: nullopt if there are several, null if there is none. Smaller
+/// operands (a bias row, a scalar) do not count.
 std::optional<Value> RepeatedChains::singleLeaf(Operation *op) {
   Value leaf;
   for (Value operand : op->getOperands()) {
@@ -149,7 +149,8 @@ std::optional<Value> RepeatedChains::singleLeaf(Operation *op) {
   return leaf;
 }
 
-/// Ops between a value and what would be read to compute it again; kLongestRepeatedChain + 1 if that is no chain.
+/// The number of ops to recompute a value from the operand at the chain's start; kLongestRepeatedChain + 1 if it is no
+/// chain.
 unsigned RepeatedChains::chainLength(Value value) {
   unsigned length = 0;
   while (Operation *op = value.getDefiningOp()) {
@@ -171,7 +172,7 @@ bool RepeatedChains::isChain(Value value) {
          chainLength(value) <= kLongestRepeatedChain;
 }
 
-/// True if computing the value again would read the result of a collective, at any distance.
+/// True if recomputing the value would read the result of a collective, through any number of the chain's ops.
 bool RepeatedChains::startsAtCollective(Value value) {
   for (unsigned length = 0; length <= kLongestRepeatedChain; ++length) {
     Operation *op = rootOf(value).getDefiningOp();
@@ -185,7 +186,7 @@ bool RepeatedChains::startsAtCollective(Value value) {
   return false;
 }
 
-/// True if computing `op` from memory again takes at most `most` cheap ops, which are taken from `most`.
+/// True if recomputing `op` takes at most `most` cheap ops; subtracts their number from `most`.
 bool RepeatedChains::isTreeWithin(Operation *op, unsigned &most) {
   if (most == 0)
     return false;
@@ -201,7 +202,7 @@ bool RepeatedChains::isTrivial(Operation *op) {
   return op->getNumOperands() == 0 || (elementsOf(op->getResult(0)) == 1 && isTreeWithin(op, most));
 }
 
-/// A cast to a wider type, unless its result lies in memory for others, and its operand does not.
+/// True for a cast to a wider type, unless its result is stored for other readers and its operand is not.
 bool RepeatedChains::widens(Operation *op) {
   auto cast = dyn_cast<CastOp>(op);
   return cast && isFloatTensor(cast.getInput()) &&
@@ -210,7 +211,7 @@ bool RepeatedChains::widens(Operation *op) {
 }
 
 void RepeatedChains::repeat() {
-  // Backwards, so that a chain's consumers have their own copies before its producers are looked at.
+  // Backwards, so that a chain's consumers have their own copies before its producers are processed.
   SmallVector<Operation *> ops;
   for (Operation &op : block)
     ops.push_back(&op);
@@ -240,8 +241,9 @@ void RepeatedChains::repeat() {
       return a->getOwner() == b->getOwner() ? a->getOperandNumber() < b->getOperandNumber()
                                             : order.isBefore(a->getOwner(), b->getOwner());
     });
-    // The first reader may share the producer's kernel. Where the value lies in memory for others, that reader reads
-    // what is smaller; it widens what it reads itself, or its producer would write the wider value.
+    // The first reader may share the producer's kernel. It gets a copy all the same if the op widens, since the
+    // producer's kernel would otherwise write the wider value, or if the value is stored for others and its operands
+    // are smaller.
     bool fromFirst = wider || (materialised && (trivial || !*singleLeaf(op)));
     Operation *original = originals.lookup(op);
     llvm::DenseMap<Operation *, Value> copies;

@@ -1,9 +1,9 @@
 //===- RowRegion.cpp - the row-wise users of a large product --------------===//
 //
-// Walks forwards from the product, op by op, as long as a row of the result needs the same row of the operands; index
-// maps (Fusible::getOperandMap) tell this for most ops. Then ops that do not lead to another large value leave the region:
-// they run once, on the rows of all chunks. Finally operands from outside: small ones are sliced into rows; a large one
-// that is only a broadcast, comparison or iota is recomputed for each chunk.
+// Walks forwards from the product, op by op, as long as a row of the result needs the same row of the operands, which
+// follows from index maps (Fusible::getOperandMap) for most ops. Then ops that do not lead to another large value leave
+// the region: they run once, on the rows of all chunks. Finally operands from outside are added: small ones are sliced
+// into rows; a large one that is only a broadcast, comparison or iota is recomputed for each chunk.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/fusion/RowRegion.h"
@@ -17,10 +17,11 @@ namespace tcc::train {
 
 namespace {
 
-/// A value is large if a row of it is no less than this share of a row of the product.
+/// A value is large if its row has at least 1/kLargeShare as many elements as a row of the product.
 constexpr int64_t kLargeShare = 16;
 
-/// Rows behind a reshape: each group of dimensions that have a product in common holds rows alone, or none.
+/// The row dimensions after a reshape. Each group of dimensions that the reshape merges or splits must hold only row
+/// dimensions, or none.
 std::optional<RowDims> rowsThroughReshape(llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to,
                                           const RowDims &rows) {
   RowDims result;
@@ -86,7 +87,7 @@ RowAccess accessOf(Operation *op, unsigned operand, const RowDims &rows) {
     return found ? sameRow(*found) : otherRows();
   }
   if (auto reducible = dyn_cast<Reducible>(op))
-    return sameRow(rows); // what is reduced has extent 1 in the result
+    return sameRow(rows); // the reduced dimension stays, with extent 1
   if (isa<ArgMaxOp>(op) || (isa<PickOp>(op) && operand == 0))
     return sameRow(rows);
   auto fusible = dyn_cast<Fusible>(op);
@@ -109,7 +110,7 @@ RowAccess accessOf(Operation *op, unsigned operand, const RowDims &rows) {
   return llvm::is_contained(found, -1) ? otherRows() : sameRow(found);
 }
 
-/// The rows of the result, where operand `operand` has `rows`.
+/// The row dimensions of the result if operand `operand` has `rows`.
 std::optional<RowDims> rowsOfResult(Operation *op, unsigned operand, const RowDims &rows) {
   Value from = op->getOperand(operand), to = op->getResult(0);
   std::optional<RowDims> result;
@@ -145,7 +146,7 @@ std::optional<RowDims> rowsOfResult(Operation *op, unsigned operand, const RowDi
   return back.kind == RowAccess::kSameRow && back.dims == rows ? result : std::nullopt;
 }
 
-/// How a sum over the rows reads its operands: the contracted dimension is that of the rows.
+/// The row dimension of an operand of a sum over the rows: the contracted one.
 std::optional<RowDims> summedRows(Operation *op, unsigned operand) {
   if (auto product = dyn_cast<MatMulOp>(op)) {
     ProductDims dims(product);
@@ -198,7 +199,7 @@ private:
     return node.empty() ? op->getName().stripDialect().str() : node.str();
   }
 
-  /// In the region, and nowhere else: a cheap op that is made anew for it may have other readers.
+  /// True if the op is moved into the region. A cheap op that is only recomputed for it also stays outside.
   bool isOwn(Operation *op) const { return region.ops.contains(op) && !madeAnew.contains(op); }
 
   void refuse(Operation *reader) {
@@ -328,7 +329,7 @@ private:
     }
   }
 
-  /// Cheap, and large or a constant.
+  /// True for an op that is recomputed in each chunk: cheap and large, or a constant.
   bool isMadeAnew(Operation *op, const RowDims &rows) const {
     if (auto constant = dyn_cast<ConstantOp>(op))
       return isa<SplatElementsAttr>(constant.getValue());
@@ -343,7 +344,7 @@ private:
            });
   }
 
-  /// What comes from outside must not wait for what all rows together make.
+  /// The region must not read an outside value that depends on all rows of the region's results.
   void checkCircles() {
     llvm::DenseSet<Operation *> after;
     for (Operation &op : *product->getBlock()) {
@@ -375,7 +376,7 @@ private:
   }
 
   void countWaiting() {
-    llvm::DenseSet<Operation *> later; // made of what the products that end the region make
+    llvm::DenseSet<Operation *> later; // ops that depend on products at the region's end
     for (Operation &op : *product->getBlock())
       if (!region.ops.contains(&op) && llvm::any_of(op.getOperands(), [&](Value operand) {
             Operation *producer = operand.getDefiningOp();

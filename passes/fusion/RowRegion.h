@@ -1,9 +1,9 @@
 //===- RowRegion.h - the row-wise users of a large product ------*- C++ -*-===//
 //
-// The ops around a large matrix product that can be computed for some of its rows, then for the next: from the product
-// to where nothing large leaves. Every op in between works on each row by itself (pointwise, broadcasts, reductions
-// along the other dimensions, a target's element picked), so that what leaves is small (a number a row), or a product
-// that contracts the large dimension, or a sum over the rows.
+// The ops around a large matrix product that can be computed for one chunk of its rows after another, without any large
+// value leaving them. Every op works on each row separately (pointwise ops, broadcasts, reductions along the other
+// dimensions, picking a target's element), so that the results are small (a number a row), or a product that contracts
+// the large dimension, or a sum over the rows.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_FUSION_ROWREGION_H
@@ -31,13 +31,13 @@ struct RowAccess {
 
 struct RowRegion {
   int64_t rows = 0;
-  /// In program order: the product, its row-wise users, and cheap ops that only compute a large operand for it.
+  /// In program order: the product, its row-wise users, and cheap ops that compute a large operand of these.
   llvm::SetVector<mlir::Operation *> ops;
   /// Ops that contract the rows: their results are sums over chunks.
   llvm::SetVector<mlir::Operation *> sums;
   /// Rows of the results of `ops` and of the operands that they read row by row.
   llvm::DenseMap<mlir::Value, RowDims> rowsOf;
-  /// Results of ops, no sums, that are read outside; in program order.
+  /// Results read outside, other than sums; in program order.
   llvm::SetVector<mlir::Value> exits;
 
   /// Bytes of sums that wait for other results, as a tied weight's gradient waits for the embedding's: they live beside
@@ -50,7 +50,7 @@ struct RowRegion {
 
 struct RowRegionOrWhy {
   std::optional<RowRegion> region;
-  /// Without a region: the obstacle, for people; empty if the product is no candidate (nothing reduces its rows).
+  /// If there is no region: the obstacle, as text; empty if the product is no candidate (no op reduces its rows).
   ///
   std::string why;
 };
@@ -58,8 +58,7 @@ struct RowRegionOrWhy {
 /// The region of a product whose rows are dimension `rowDim` of its result.
 RowRegionOrWhy findRowRegion(MatMulOp product, int64_t rowDim);
 
-/// The dimension to cut rows along: that of the rows, or several adjacent ones; nothing if other dimensions are between
-/// them.
+/// True if the row dimensions are adjacent, so that rows can be cut along them.
 bool areAdjacent(mlir::Value value, const RowDims &dims);
 
 } // namespace tcc::train

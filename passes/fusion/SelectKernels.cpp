@@ -1,6 +1,6 @@
 //===- SelectKernels.cpp - calls of the target ----------------------------===//
 //
-// Each op that a target has a call for gets the call's descriptor; nothing else decides about it again.
+// Each op that the target has a call for gets the call's descriptor; no later pass changes that choice.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/Target.h"
@@ -16,7 +16,7 @@ namespace tcc::train {
 
 namespace {
 
-/// The operand that a cast to bf16 makes of a parameter, or of a view of one; null where it makes something else.
+/// The operand of a cast to bf16 if it is a parameter or a view of one; else null.
 Value roundedParameter(CastOp cast) {
   if (!elementTypeOf(cast.getResult()).isBF16() || !elementTypeOf(cast.getInput()).isF32())
     return nullptr;
@@ -26,8 +26,8 @@ Value roundedParameter(CastOp cast) {
   return isa<BlockArgument>(source) ? cast.getInput() : Value();
 }
 
-/// Products whose kernels can round operands as they read take parameters in f32: no kernel rounds them before, and no
-/// copy is kept from the forward to the backward pass. Only if all readers of the copy can.
+/// Makes products read the f32 parameter instead of its bf16 copy, if the calls of all the copy's readers can round
+/// operands while reading: no kernel writes the copy, and none is kept from the forward to the backward pass.
 void readInPlace(func::FuncOp function, const target::Target &target) {
   for (auto cast : llvm::make_early_inc_range(function.getOps<CastOp>())) {
     Value source = roundedParameter(cast), copy = cast.getResult();

@@ -75,12 +75,12 @@ private:
 
 class Splitter {
 public:
-  /// `code`: what kernels are generated for; null: warps.
+  /// `code`: the model of the code that kernels become; null: that of warps.
   Splitter(FusedOp fused, int64_t units, const target::CodeModel *code, int64_t length)
       : fused(fused), block(fused.getBody().front()), units(units), code(code), lanes(code ? code->vectorLanes : 32),
         length(length) {}
 
-  /// The third kernel, whose reductions may be cut, too; null if there is none.
+  /// Splits the kernel and returns the third one, whose reductions may be cut, too; null if there is none.
   FusedOp run() {
     if (!collect() || !choose() || !sort())
       return nullptr;
@@ -90,7 +90,8 @@ public:
   }
 
 private:
-  /// The reductions of no other's result, all over the same shape and dimensions; and what depends on them.
+  /// Collects the reductions that depend on no other reduction, all over the same shape and dimensions, and the ops
+  /// that depend on them.
   bool collect() {
     if (fused.getLoopKernel() || fused.getTileElements())
       return false;
@@ -117,7 +118,7 @@ private:
     return !reductions.empty();
   }
 
-  /// The dimension that is cut, and into how many parts: enough for the machine, none shorter than worth a kernel.
+  /// Chooses the cut dimension and the number of parts: enough for the machine, but none shorter than `length` steps.
   bool choose() {
     int64_t lane = int64_t(full.size()) - 1;
     while (lane > 0 && full[size_t(lane)] == 1)
@@ -129,7 +130,7 @@ private:
       else
         rows *= int64_t(dim) == lane ? int64_t(llvm::divideCeil(extent, lanes)) : extent;
     }
-    // Steps of a unit: a row that lies along the lanes takes that many elements at a time.
+    // Steps of a unit: if the lanes run along the reduced row, one step takes one element for each lane.
     int64_t steps = llvm::is_contained(dims, lane) ? int64_t(llvm::divideCeil(reduced, lanes)) : reduced;
     if (rows <= 0 || steps <= 0)
       return false;
@@ -147,8 +148,8 @@ private:
     return parts > 1;
   }
 
-  /// Which kernel writes each result: the first what has full shape and needs no reduction, the second what is small and
-  /// computed from small values and the reductions' results, a third the rest. False where a nest cannot.
+  /// Assigns each result to a kernel: results of full shape that need no reduction to the first, small results computed
+  /// from small values and the reductions to the second, the rest to a third. False if no loop nest computes the rest.
   bool sort() {
     bool reducesAgain = llvm::any_of(late, [&](Operation *op) { return isa<Reducible>(op) && !isFirst(op); });
     for (Value value : yieldedValues()) {
@@ -173,7 +174,7 @@ private:
         row *= extent;
     return elementsOf(value) <= row;
   }
-  /// Small, and so is everything in the region that it is computed from, up to the reductions.
+  /// True if the value is small, and so are all values of the region that it is computed from, up to the reductions.
   bool fitsSecond(Value value) {
     SmallVector<Value> work{value};
     llvm::SmallPtrSet<Operation *, 8> seen;
@@ -190,7 +191,7 @@ private:
 
   //===-- The kernel of the parts ----------------------------------------------===//
 
-  /// Replaces the cut dimension of a shape by two: parts, and elements of a part. Nothing where the shape does not
+  /// Replaces the cut dimension of a shape by two: parts, and elements of a part. Nullopt if the shape does not
   /// broadcast to that of the reductions' operand.
   std::optional<Extents> splitShape(ArrayRef<int64_t> shape) {
     if (shape.size() > full.size())
@@ -213,7 +214,7 @@ private:
 
   Value operandOf(Value argument) { return fused->getOperand(cast<BlockArgument>(argument).getArgNumber()); }
 
-  /// The value as the original has it.
+  /// The value rebuilt in its original shape.
   Value plain(RegionBuilder &region, Value value) {
     if (Value found = plainValues.lookup(value))
       return found;
@@ -234,7 +235,7 @@ private:
     return result;
   }
 
-  /// The value with the cut dimension as two.
+  /// The value rebuilt with the cut dimension split into two.
   Value split(RegionBuilder &region, Value value) {
     if (Value found = splitValues.lookup(value))
       return found;
@@ -295,7 +296,7 @@ private:
   FusedOp emitRest(FusedOp first) {
     RegionBuilder region(fused);
     plainValues.clear();
-    Extents kept(full); // of the reduced dimensions the parts alone are left
+    Extents kept(full); // the reduced dimensions become 1; only the parts remain to be reduced
     for (int64_t dim : dims)
       kept[size_t(dim)] = 1;
     kept[size_t(cut)] = parts;

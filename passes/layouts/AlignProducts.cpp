@@ -1,11 +1,11 @@
-//===- AlignProducts.cpp - rows that tensor cores read at full speed ------===//
+//===- AlignProducts.cpp - pad rows for tensor cores ----------------------===//
 //
-// Tensor cores are fed 16 bytes at a time, so a library takes a slow way where rows are no multiple of that: a language
-// model of 50,257 words multiplies its logits at a sixth of the rate, and their gradient with the weights at a
-// hundredth (measured on an H200, docs/measurements/device-runs.md). Zeros behind such rows add nothing to a sum, and
-// rows or columns that they add to a result are cut off again. Ops that work element by element on such rows compute
-// on them as they are (WidenRows): the kernels that make an operand write the zeros, and those that read a result pass
-// over its end, so that nothing is copied.
+// Tensor cores load 16 bytes at a time, so a library takes a slow path if rows are no multiple of that: a language
+// model with a vocabulary of 50,257 computes its logits at a sixth of the rate, and the product of their gradient with
+// the weights at a hundredth (measured on an H200, docs/measurements/device-runs.md). Padding with zeros does not
+// change a sum, and the extra rows or columns of a result are sliced off again. Elementwise ops on such rows compute on
+// the padded rows (WidenRows): kernels that produce an operand write the zeros, and kernels that read a result skip the
+// padding, so that nothing is copied.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -27,7 +27,7 @@ namespace {
 
 enum Dim { kM, kN, kK, kDims };
 
-/// A matrix of a product: which of the product's dimensions its rows stand for, and which run along a row.
+/// A matrix of a product: which dimension of the product counts its rows, and which its columns.
 struct Matrix {
   Value value;
   Dim rows, columns;
@@ -57,7 +57,7 @@ public:
     }
   }
 
-  /// True where the product takes longer than copies of all that changes, should no kernel take them over.
+  /// True if the product takes longer than copying all padded matrices, in case no kernel absorbs these copies.
   bool isWorthIt(const target::CostModel &costs) const {
     double copied = 0, launches = 0;
     for (const Matrix &matrix : matrices)
@@ -72,7 +72,7 @@ public:
     return launches > 0 && flops / costs.callFlopsPerNs > copied / costs.bytesPerNs + launches * costs.launchNs;
   }
 
-  /// Returns what cuts the result's rows off; null if they are as before.
+  /// Returns the slice that removes the padding from the result's rows; null if they are not padded.
   SliceOp run() {
     OpBuilder builder(product);
     const Location loc = product.getLoc();
@@ -101,12 +101,12 @@ private:
   static SmallVector<int64_t, 3> zeros() { return {0, 0, 0}; }
   static SmallVector<int64_t, 3> ones() { return {1, 1, 1}; }
 
-  /// Zeros behind rows and columns, where the operand is made: all its products share them.
+  /// The operand padded with zeros, right behind its producer, so that all its products share it.
   Value padded(const Matrix &operand) const {
     if (!changes(operand))
       return operand.value;
     OpBuilder builder(product);
-    // A weight is cast by a kernel of its own, which reads it with the zeros behind it.
+    // A cast of a weight is a kernel of its own, so the weight is padded before the cast: that kernel writes the zeros.
     Value source = operand.value;
     if (auto narrowed = source.getDefiningOp<CastOp>(); narrowed && isState(narrowed.getInput()))
       source = narrowed.getInput();
@@ -122,7 +122,7 @@ private:
     return isa<BlockArgument>(value);
   }
 
-  /// As `padded`, but of values that are cut off again: those that stand there already do.
+  /// Like `padded` for an addend, whose padding is sliced off again: if the addend is such a slice, its operand serves.
   Value widened(OpBuilder &builder, Location loc, const Matrix &addend) const {
     if (auto slice = addend.value.getDefiningOp<SliceOp>();
         slice && slice.getInput().getType() == typeOf(addend) &&

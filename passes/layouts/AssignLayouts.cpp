@@ -1,13 +1,13 @@
-//===- AssignLayouts.cpp - which tensors lie channels-last ----------------===//
+//===- AssignLayouts.cpp - channels-last layouts by a minimum cut ---------===//
 //
-// The library's convolutions copy activations that lie N, C, spatial into a layout of their own and back, at each call.
-// Channels-last ones they take as they are. So each op that can work on either layout (LayoutAware, pointwise) is given
-// one, and where two that read and write the same tensor differ the tensor is transposed. The cheapest choice is a
-// minimum cut: an op is a node, the source stands for N, C, spatial and the sink for channels-last; an edge from an op
-// to the sink costs what the library copies if the op is left as it is, an edge from the source what it copies
+// The library's convolutions copy activations in the layout N, C, spatial into an internal layout and back, at each
+// call, but read channels-last ones directly. So each op that can work on either layout (LayoutAware, pointwise) is
+// given one, and a tensor is transposed between ops of different layouts. The cheapest choice is a minimum cut: an op
+// is a node, the source stands for N, C, spatial and the sink for channels-last; the edge from an op to the sink costs
+// the bytes that the library copies if the op keeps its layout, the edge from the source those that it copies
 // channels-last. A tensor costs its transpose once in each direction, however many ops read it (a node for each of the
-// two directions, as for nets in the partitioning of circuits). What can't change hangs on the source. Among equally
-// cheap cuts fewest ops change, so that a program without convolutions stays as it is.
+// two directions, as for nets in the partitioning of circuits). Ops that cannot change count as the source. Among
+// equally cheap cuts the fewest ops change, so that a program without convolutions stays as it is.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Layout.h"
@@ -25,10 +25,10 @@ namespace tcc::train {
 
 namespace {
 
-/// Costs of a byte: one that the library copies into its layout or out of it, one that a kernel walks again in memory, and
-/// one of a generated transpose, which reads or writes single elements. As measured on Zen 4 over whole steps: networks
-/// with batch norms gain channels-last, in f32 a little and in bf16 much, where the operand of a reduction is narrower in
-/// memory than its type says.
+/// Costs of a byte that the library copies into its layout or out of it, of one that a kernel traverses again, and of
+/// one of a generated transpose, which reads or writes single elements. Measured on Zen 4 over whole steps:
+/// channels-last makes networks with batch norms faster, in f32 a little and in bf16 much, since there the operand of a
+/// reduction is narrower in memory than its type says.
 constexpr int64_t kReorderedFactor = 4, kWalkedFactor = 1, kTurnedFactor = 16;
 
 class Layouts {
@@ -46,7 +46,7 @@ public:
 private:
   /// An op that can work on either layout.
   struct Node {
-    SmallVector<unsigned> operands, results; ///< that change with it
+    SmallVector<unsigned> operands, results; ///< numbers of those that change with the op's layout
     int node = 0;
     bool last = false;
   };
@@ -71,7 +71,7 @@ private:
     return node;
   }
 
-  /// False where nothing can be won.
+  /// False if there is no library call, so that no layout can save copies.
   bool collect() {
     bool wins = false;
     for (Operation &op : block.without_terminator()) {
@@ -86,7 +86,7 @@ private:
 
   //===-- The choice -----------------------------------------------------------===//
 
-  /// What an op costs beyond its arithmetic in both layouts.
+  /// An op's costs beyond its arithmetic: in N, C, spatial, and channels-last.
   std::pair<int64_t, int64_t> costs(Operation *op) {
     if (!isa<LibraryCall>(op)) {
       auto aware = dyn_cast<LayoutAware>(op);
@@ -99,7 +99,7 @@ private:
     std::optional<target::Call> first = target.call(op);
     if (!first)
       return {0, 0};
-    // The op is built to be asked, then removed.
+    // The channels-last op is built only to query its call, then erased.
     OpBuilder builder(op);
     SmallVector<Operation *> made;
     SmallVector<Value> operands(op->getOperands());
@@ -114,7 +114,7 @@ private:
     asked->erase();
     for (Operation *cast : made)
       cast->erase();
-    // What the library does not compute channels-last stays as it is.
+    // An op that the library cannot compute channels-last keeps its layout.
     return {int64_t(first->reorderedBytes) * kReorderedFactor,
             last ? int64_t(last->reorderedBytes) * kReorderedFactor : planning::FlowNetwork::kUnlimited};
   }
@@ -214,8 +214,8 @@ private:
       operand.set(asFirst(builder, operand.get()));
   }
 
-  /// `value`, which stands for a tensor N, C, spatial, in either layout; transposed where its first reader of that
-  /// layout stands.
+  /// The channels-last (or N, C, spatial) form of `value`; a transpose, if needed, is inserted before its first reader
+  /// of that layout.
   Value asLast(OpBuilder &builder, Value value) {
     Value &last = inLast[value];
     if (!last)

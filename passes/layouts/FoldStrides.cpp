@@ -1,14 +1,13 @@
-//===- FoldStrides.cpp - movements that loops of an op's own follow --------===//
+//===- FoldStrides.cpp - absorb movements into loops as strides ------------===//
 //
-// Heads are columns of what a product makes and of what a product reads: an exporter slices and transposes queries,
-// keys and values out of one tensor, transposes the output back, and their gradients go the other way and are put side
-// by side. Loops that find their elements by strides need none of these copies. So the op becomes a region together
-// with the movements around it, from which codegen reads the strides (StridedLayout.h): a movement is said once, by its
-// op.
+// Heads are columns of a product's result or operand: an exporter slices and transposes queries, keys and values out of
+// one tensor and transposes the output back; their gradients take the reverse way and are concatenated. Loops that
+// address elements by strides need none of these copies. So the op and the movements around it become a region, from
+// whose ops codegen derives the strides (StridedLayout.h).
 //
-// Operands are followed up to the first value from which everything is a matter of strides; results down to the last
-// one. A value that others read as well stays in memory as it is. Movements compute nothing, so that a cast between
-// them may as well come before them all (after them, for results); there it meets the cast of the product.
+// Operands are followed up to the first value from which all movements can be expressed as strides; results down to the
+// last such value. A value that other ops read, too, stays in memory as it is. A cast commutes with movements, so a
+// cast between them moves before them all (after them, for results), where it meets the cast of the product.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/StridedLayout.h"
@@ -27,10 +26,10 @@ namespace tcc::train {
 
 namespace {
 
-/// Takes each element of its result from its one operand.
+/// True if each element of the result is an element of the op's one operand.
 bool movesOne(Operation *op) { return op->getNumOperands() == 1 && (op->hasTrait<View>() || isMovement(op)); }
 
-/// Each element of the operand has one place in the result.
+/// True if each element of the operand has exactly one place in the result.
 bool placesOnce(OpOperand &use) {
   Operation *op = use.getOwner();
   if (op->hasTrait<View>())
@@ -44,7 +43,7 @@ bool readsByStrides(OpOperand &use) {
   return kernel && kernel.acceptsLayout(false, use.getOperandNumber(), denseLayout(shapeOf(use.get())));
 }
 
-/// True if all that is made of the value is read by strides.
+/// True if the value is only read by strides, directly or through movements and casts.
 bool onlyReadByStrides(Value value) {
   return llvm::all_of(value.getUses(), [](OpOperand &use) {
     Operation *user = use.getOwner();
@@ -90,24 +89,24 @@ Value withElementsOf(OpBuilder &builder, Operation *movement, ValueRange operand
   return copy->getResult(0);
 }
 
-/// An operand, read where chain[start] takes it from.
+/// An operand that is read by strides from the operand of chain[start].
 struct StridedReading {
   SmallVector<Operation *> chain; ///< movements and casts, the last one makes the operand
   size_t start = 0;
-  SmallVector<Type> casts; ///< from there on
+  SmallVector<Type> casts; ///< result types of the casts from chain[start] on
   StridedLayout layout;
-  int64_t elements = 1; ///< that are read
+  int64_t elements = 1; ///< distinct elements read
 
   Value source() const { return chain[start]->getOperand(0); }
 };
 
-/// Where results go: the movements up to `end`, and the casts among them, which come after them instead.
+/// Where results are written: the movements up to `end`, and the casts between them, which move behind them.
 struct StridedDestination {
   SmallVector<unsigned> results;
   SmallVector<Operation *> movements; ///< in order
   SmallVector<Type> casts;
   Value end;
-  SmallVector<std::pair<OpOperand *, size_t>> readers; ///< by strides, of what so many movements make
+  SmallVector<std::pair<OpOperand *, size_t>> readers; ///< a use by strides; the number of movements before it
 };
 
 class StrideFolder {
@@ -153,8 +152,8 @@ private:
     }
   }
 
-  /// The farthest reading of each operand that keeps nothing alive but what is read: all readings of its source
-  /// together read all of it.
+  /// The farthest reading of each operand that keeps no unread elements alive: all readings of its source together read
+  /// all of it.
   static std::vector<std::optional<StridedReading>> chooseReadings(LoopKernel kernel) {
     std::vector<std::vector<StridedReading>> all(kernel->getNumOperands());
     for (unsigned i = 0; i < all.size(); ++i)
@@ -182,8 +181,8 @@ private:
     return chosen;
   }
 
-  /// The value that a reading starts from, cast as the operand is. What narrows again what was widened before is left
-  /// out with it.
+  /// The value that a reading starts from, with the operand's casts. A widening and a narrowing cast that cancel are
+  /// left out.
   Value sourceOf(OpBuilder &builder, const StridedReading &reading) {
     if (reading.casts.empty())
       return reading.source();
@@ -259,7 +258,8 @@ private:
            (movement->hasTrait<View>() || cast<Fusible>(movement).getResultMap(0).isPermutation());
   }
 
-  /// All operands of a movement of several come from other results of the kernel, in the same way.
+  /// Joins the destinations of a movement with several operands, if all of them are results of the kernel moved in the
+  /// same way.
   static bool join(LoopKernel kernel, Operation *movement, StridedDestination &sofar) {
     StridedDestination joined{{}, {}, sofar.casts, {}, {}};
     for (Value operand : movement->getOperands()) {
@@ -304,8 +304,8 @@ private:
     return layout;
   }
 
-  /// A sum of zero-padded values, side by side along one dimension, is a concatenation. Only if the kernel made all of
-  /// them.
+  /// Replaces a sum of zero-padded values that are adjacent along one dimension by a concatenation, if all of them are
+  /// results of the kernel.
   static void concatenatePads(LoopKernel kernel, Value result) {
     Operation *top = nullptr;
     for (Value value = result; value.hasOneUse();) {
@@ -449,7 +449,7 @@ private:
         addLocation(movement);
       }
     SmallVector<Value> yielded;
-    SmallVector<Value> replaced; // by what is yielded, casts left out
+    SmallVector<Value> replaced; // values that the yielded ones replace, casts left out
     SmallVector<int> destinationOfYield;
     for (auto [result, destination] : llvm::zip_equal(op->getResults(), destinationOfResult)) {
       if (destination >= 0 && llvm::is_contained(destinationOfYield, destination))
@@ -472,8 +472,8 @@ private:
     eraseWithUnread(op);
   }
 
-  /// Puts a yielded value in the place of what the movements made; those that read by strides get it moved back, which
-  /// they fold in turn.
+  /// Replaces the result of the movements by the yielded value; readers by strides get it moved back, and fold these
+  /// movements in turn.
   static void deliver(OpBuilder &builder, Value value, StridedDestination &destination) {
     for (auto [reader, position] : destination.readers) {
       Value back = value;
@@ -501,7 +501,7 @@ private:
       narrowAgain(result, value);
   }
 
-  /// Readers that narrow `wide`, or views of it, read what it was made of.
+  /// Makes casts that narrow `wide`, or views of it, read `narrow`.
   static void narrowAgain(Value wide, Value narrow) {
     SmallVector<Operation *> users(wide.getUsers());
     for (Operation *user : users) {

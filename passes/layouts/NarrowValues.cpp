@@ -1,19 +1,19 @@
 //===- NarrowValues.cpp - move casts so that stored tensors are narrow -----===//
 //
 // A cast costs nothing in the kernel that makes its operand or reads its result. But a view (the same bytes under
-// another shape) between the cast and that kernel parts them, and the cast becomes a kernel of its own, with the wide
-// value in memory beside the narrow one. A view commutes with what works element by element. So a narrowing is made
-// before the views of its operand, by what makes that, and a widening after the views of its result, by what reads
-// them: views are of the narrower of two types, and only the narrow value is stored.
+// another shape) between the cast and that kernel prevents their fusion: the cast becomes a kernel of its own, with the
+// wide value in memory beside the narrow one. A view commutes with elementwise ops. So a narrowing cast moves before
+// the views of its operand, into the kernel that makes the operand, and a widening cast behind the views of its result,
+// into the kernels that read them: views are of the narrower type, and only the narrow value is stored.
 //
-// A widening commutes with all that hands out elements as they are. One element for each row, which the row's target
-// says, is picked by a kernel of its own: it picks of the narrow tensor. A choice between widened elements and a number
-// that the narrow type has, such as a gradient behind a mask, is made in the narrow type where several ops read it, and
-// may lie in memory. A widening and a narrowing that meet are nothing.
+// A widening also commutes with ops that select elements unchanged. `pick` (the target's element of each row) is a
+// kernel of its own, and then reads the narrow tensor. A select between widened elements and a number that the narrow
+// type represents exactly, such as a masked gradient, is computed in the narrow type if several ops read it, since its
+// result may be stored. A widening and a narrowing cast that meet cancel.
 //
 // State that is kept in a narrow type (the frozen base of adapters) is widened once for each reader: one wide copy for
-// all of them would live from the first to the last, from the forward pass to its gradient. So are integers of 8 bits,
-// with the multiplication by their scales.
+// all of them would stay live from the forward pass to its gradient. The same holds for 8-bit integers, including the
+// multiplication by their scales.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
@@ -33,7 +33,7 @@ namespace {
 bool narrows(CastOp cast) { return tensorBytes(cast.getType()) < tensorBytes(cast.getInput().getType()); }
 bool widens(CastOp cast) { return tensorBytes(cast.getType()) > tensorBytes(cast.getInput().getType()); }
 
-/// Of a view's one operand, as the view's result is of its own.
+/// The same view of another operand.
 Value viewOf(OpBuilder &builder, Operation *view, Value operand) {
   Operation *copy = builder.clone(*view);
   copy->setOperands(operand);
@@ -41,7 +41,7 @@ Value viewOf(OpBuilder &builder, Operation *view, Value operand) {
   return copy->getResult(0);
 }
 
-/// The cast of `value` that stands before `place`, made if there is none.
+/// The cast of `value` to `type` before `place`; created if there is none.
 Value castBefore(Operation *place, Location loc, Value value, Type type) {
   for (Operation *user : value.getUsers())
     if (auto cast = dyn_cast<CastOp>(user);
@@ -74,7 +74,7 @@ void raise(CastOp narrowing) {
   narrowing.erase();
 }
 
-/// `op`, of widened operands: the widening of `op`.
+/// Replaces `op` on widened operands by the widening of `op` on the narrow ones.
 void replaceByWidening(Operation *op, Location loc, ValueRange narrowOperands, Type narrow) {
   OpBuilder builder(op);
   Operation *copy = builder.clone(*op);
@@ -85,7 +85,7 @@ void replaceByWidening(Operation *op, Location loc, ValueRange narrowOperands, T
   op->erase();
 }
 
-/// For an op whose result has elements of its first operand.
+/// Moves a widening cast behind `op`, whose result consists of elements of its first operand.
 void sink(Operation *op) {
   auto widening = op->getOperand(0).getDefiningOp<CastOp>();
   if (!widening || !widens(widening))
@@ -95,7 +95,7 @@ void sink(Operation *op) {
   replaceByWidening(op, widening.getLoc(), operands, elementTypeOf(widening.getInput()));
 }
 
-/// The number in all elements of a constant, if `type` has it.
+/// The number that all elements of a constant equal, if `type` represents it exactly.
 std::optional<double> numberIn(Value value, FloatType type) {
   auto constant = value.getDefiningOp<ConstantOp>();
   auto elements = constant ? dyn_cast<SplatElementsAttr>(constant.getValue()) : SplatElementsAttr();
@@ -147,7 +147,7 @@ void widenForEachReader(CastOp widening) {
   }
 }
 
-/// Values that are made element by element of state alone, integers of 8 bits among it: each reader gets its own.
+/// Gives each reader its own copy of values that are computed elementwise from state alone, 8-bit integers included.
 class WidenedIntegers {
 public:
   explicit WidenedIntegers(func::FuncOp function) : function(function) {}

@@ -1,10 +1,10 @@
 //===- SumAttentionRows.cpp - sums that attention's gradient reads, ahead of it -===//
 //
-// The gradient needs δ = Σ output·outputGrad of each row. Where every tile of keys reads every query, each would
-// compute it again, and read the output for it. One kernel computes it once; the gradient then reads one number a row.
+// The gradient needs δ = Σ output·outputGrad of each row. If every tile of keys reads every query, each tile would read
+// the output and recompute δ. One kernel computes it once; the gradient then reads one number a row.
 //
-// Runs behind `fold-strides`, so that the output is read in place: a reader that needed its rows in another order
-// would keep it from being written in place.
+// Runs after `fold-strides`: a reader that needs the output's rows in another order would prevent it from writing the
+// output in place.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
@@ -20,7 +20,7 @@ namespace tcc::train {
 
 namespace {
 
-/// `value` as it is in front of the region that `op` stands in: the movements that make it there are repeated.
+/// `value` of a region, computed in front of the region by repeating the region's movements.
 Value inFront(OpBuilder &builder, FusedOp region, Value value) {
   if (!region)
     return value;

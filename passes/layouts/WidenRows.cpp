@@ -1,4 +1,4 @@
-//===- WidenRows.cpp - computing on rows with something behind their end ---===//
+//===- WidenRows.cpp - compute on padded rows instead of sliced ones -------===//
 #include "passes/layouts/WidenRows.h"
 
 #include "compiler/dialect/Builders.h"
@@ -41,7 +41,7 @@ private:
     return shape;
   }
 
-  /// True if an elementwise op's operand can be made at whole rows without a value of the slice.
+  /// True if an elementwise op's operand can be recomputed on whole rows without reading the slice.
   bool isMadeAnew(Value value) const {
     Operation *op = value.getDefiningOp();
     if (!op || !hasRows(value))
@@ -123,7 +123,7 @@ private:
         leave(use);
   }
 
-  /// A reader that does not compute on whole rows itself.
+  /// Rewrites a use by an op that does not compute on whole rows.
   void leave(OpOperand &use) {
     Operation *reader = use.getOwner();
     Value value = wide[use.get()];
@@ -134,7 +134,7 @@ private:
       use.set(endingWith(builder, value, *neutralOf(reduce.getKind())));
     } else if (auto pick = dyn_cast<PickOp>(reader);
                pick && use.getOperandNumber() == 0 && int64_t(pick.getDim()) == last && endInZeros.contains(value)) {
-      use.set(value); // an index behind the end picks 0, as ever
+      use.set(value); // an out-of-range index picks 0 as before: the padding is 0
     } else if (auto pad = dyn_cast<PadOp>(reader); pad && pad.getType() == value.getType() && isAtEnd(pad)) {
       pad.getResult().replaceAllUsesWith(endingWith(builder, value, 0));
       pad->erase();
@@ -162,7 +162,7 @@ private:
     }
   }
 
-  /// Rows with a constant behind their end.
+  /// The rows with their padding replaced by a constant.
   Value endingWith(OpBuilder &builder, Value value, double constant) {
     const Location loc = value.getLoc();
     OpBuilder::InsertionGuard guard(builder);
@@ -177,7 +177,7 @@ private:
   const int64_t extent, whole;
   SmallVector<Operation *> ops;
   llvm::DenseMap<Value, Value> wide;
-  llvm::DenseSet<Value> endInZeros; ///< of the wide ones, but for rows of an infinity or NaN
+  llvm::DenseSet<Value> endInZeros; ///< wide values padded with 0, except in rows that hold an infinity or NaN
 };
 
 } // namespace

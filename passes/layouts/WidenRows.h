@@ -1,4 +1,4 @@
-//===- WidenRows.h - computing on rows with something behind their end -----===//
+//===- WidenRows.h - compute on padded rows instead of sliced ones ---------===//
 #ifndef TCC_LAYOUTS_WIDENROWS_H
 #define TCC_LAYOUTS_WIDENROWS_H
 
@@ -6,10 +6,10 @@
 
 namespace tcc::train {
 
-/// `slice` cuts rows (its last dimension) off at their end; zeros are behind it, or NaN in a row that holds one or an
-/// infinity. Ops that work element by element on the cut rows work on whole ones instead, as far as that goes:
-/// reductions along rows count what is behind the end as nothing, pads of rows to their whole length write zeros there,
-/// and other readers get a slice. Each element keeps its value; a sum along a row may have another tree.
+/// `slice` removes the padding at the end of rows (its last dimension): zeros, or NaN in a row that holds a NaN or an
+/// infinity. Elementwise ops on the sliced rows compute on whole rows instead, as far as possible: reductions along
+/// rows ignore the padding, pads that restore the whole length write zeros into it, and other readers get a slice. Each
+/// element keeps its value; a sum along a row may have another tree.
 void widenRows(SliceOp slice);
 
 } // namespace tcc::train

@@ -1,8 +1,8 @@
 //===- FindLoops.cpp - unrolled steps become loops ------------------------===//
 //
-// Exporters write a recurrence out step by step. The same sequence of ops repeats then, and each copy reads what the
-// one before it made. Repetitions are found by the distances between equal ops; whether one is a loop follows from its
-// operands (Repetition.h).
+// Exporters unroll a recurrence step by step: the same sequence of ops repeats, and each copy reads results of the copy
+// before it. Repetitions are found by the distances between equal ops; whether one is a loop follows from its operands
+// (Repetition.h).
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -22,13 +22,13 @@ namespace tcc::train {
 
 namespace {
 
-/// Fewer steps stay written out.
+/// Fewer steps stay unrolled.
 constexpr int64_t kLeastSteps = 16;
-/// A step of more ops stays written out: one kernel of them would take LLVM long.
+/// A step of more ops stays unrolled: LLVM would take long to compile it as one kernel.
 constexpr unsigned kMostStepOps = 128;
-/// An op may occur this often in a step.
+/// Most occurrences of equal ops in a step.
 constexpr size_t kMostOccurrences = 8;
-/// Beginnings of a step that are tried.
+/// Number of ops that are tried as the first op of a step.
 constexpr size_t kMostRotations = 4;
 
 /// Looks for repetitions in a block.
@@ -43,7 +43,7 @@ public:
     name();
   }
 
-  /// For each loop that was made, its first node and what became of the steps.
+  /// Makes all loops. Returns the first node of each, and a description of its steps.
   std::vector<std::pair<std::string, std::string>> run() {
     for (unsigned i = 0; i < ops.size();)
       i = std::max(loopFrom(i), i + 1);
@@ -51,7 +51,7 @@ public:
   }
 
 private:
-  /// Gives ops that are equal but for their operands one number; what cannot repeat has its own.
+  /// Gives ops that differ only in their operands the same kind; an op that cannot repeat has a kind of its own.
   void name() {
     std::unordered_multimap<size_t, unsigned> known;
     std::vector<std::vector<unsigned>> occurrences;
@@ -91,7 +91,7 @@ private:
                                                 OperationEquivalence::IgnoreLocations);
   }
 
-  /// Makes a loop of steps that begin at op `i`; the number behind them, or `i`.
+  /// Makes a loop of steps that begin at op `i`. Returns the number of the op behind the loop, or `i` if there is none.
   unsigned loopFrom(unsigned i) {
     const std::vector<unsigned> &same = ofKind[kinds[i]];
     for (size_t k = 1; k <= kMostOccurrences && place[i] + k < same.size(); ++k) {
@@ -121,13 +121,13 @@ private:
     return i;
   }
 
-  /// Where a step may begin: first where the fewest bytes go from one step to the next.
+  /// Offsets at which a step may begin, those with the fewest bytes carried from step to step first.
   std::vector<unsigned> rotations(unsigned first, unsigned period, unsigned steps) const {
     std::vector<int64_t> bytes(period, 0);
     const unsigned begin = first + steps / 2 * period;
     for (unsigned i = begin; i < begin + period; ++i)
       for (Value result : ops[i]->getResults()) {
-        const unsigned last = lastReader(result, i); // readers behind all steps add the same to every beginning
+        const unsigned last = lastReader(result, i); // readers behind all steps count equally for every beginning
         for (unsigned at = i + 1; at <= std::min(last, i + 2 * period); ++at)
           bytes[(at - first) % period] += tensorBytes(result.getType());
       }
@@ -152,11 +152,11 @@ private:
     return last;
   }
 
-  std::vector<Operation *> ops; ///< of the block, without quiet ones
+  std::vector<Operation *> ops; ///< the block's ops, without quiet ones
   llvm::DenseMap<Operation *, unsigned> numbers;
   std::vector<unsigned> kinds, place;          ///< of each op; its place among those of its kind
   std::vector<std::vector<unsigned>> ofKind;   ///< the ops of each kind
-  llvm::DenseMap<unsigned, unsigned> examined; ///< by period: up to where steps were looked at
+  llvm::DenseMap<unsigned, unsigned> examined; ///< by period: end of the ops already searched
   std::vector<std::pair<std::string, std::string>> notes;
 };
 

@@ -1,4 +1,4 @@
-//===- MakeLoop.cpp - a loop of steps that are written out ----------------===//
+//===- MakeLoop.cpp - turn unrolled steps into a loop ---------------------===//
 #include "passes/loops/MakeLoop.h"
 
 #include "compiler/dialect/Builders.h"
@@ -16,15 +16,15 @@ namespace tcc::train {
 
 namespace {
 
-/// Floating-point operations of a step that one tile does: more stay written out.
+/// Most floating-point operations of a step in one tile; a larger step stays unrolled.
 constexpr double kMostTileFlops = 512e3;
-/// The same of products with one matrix for all rows, in all tiles: more are worth a call, which uses the whole
-/// machine.
+/// Most floating-point operations of a step's products with one matrix for all rows, in all tiles together; a larger
+/// product is worth a library call, which uses the whole machine.
 constexpr double kMostProductFlops = 64e3;
 /// A step of the gradient computes the step's values again and two gradients.
 constexpr double kGradientFactor = 3;
 
-/// May a loop's body have the op once composites are decomposed?
+/// True if a loop's body may contain the op after composites are decomposed.
 bool isCore(Operation *op) {
   return !op->getNumRegions() && isPure(op) && !isa<LoopKernel, ModeDependent, Collective, RandomOp>(op) &&
          (isa<MatMulOp>(op) || !isa<LibraryCall>(op)) && (isa<Fusible>(op) || op->hasTrait<View>());
@@ -50,7 +50,7 @@ public:
     for (const Family &family : operands)
       collect(family);
     if (states.empty())
-      return false; // the steps do not hang on each other
+      return false; // the steps are independent
     collectResults();
     LoopOp loop = makeLoop();
     if (!isKernel(loop, 1) || !isGradientKernel(loop)) {
@@ -73,7 +73,7 @@ public:
 private:
   struct Part {
     Family next;
-    ConcatOp concat = nullptr; ///< that stacks it, from operand `begin` on
+    ConcatOp concat = nullptr; ///< the concatenation that stacks it, from operand `begin` on
     unsigned begin = 0;
     bool backwards = false;
   };
@@ -132,7 +132,7 @@ private:
           }
         }
         if (stacked.contains(concat))
-          break; // one window of each
+          break; // at most one window of each concatenation
       }
     }
   }
@@ -184,7 +184,7 @@ private:
 
   //===-- The loop ---------------------------------------------------------===//
 
-  /// Moves what a value is moved from before the loop.
+  /// Moves the movements that compute a value in front of the loop.
   Value hoisted(Value value) {
     Operation *op = value.getDefiningOp();
     if (!op || !isQuiet(op) || op->isBeforeInBlock(at(0, 0)))
@@ -216,7 +216,7 @@ private:
     }
   }
 
-  /// Adds the family to the list, unless an equal one is there: then that stands for it.
+  /// Adds the family to the list, unless it contains an equal one, which then represents it.
   bool isNew(const Family &family, llvm::SmallVector<const Family *> &list) {
     for (const Family *known : list)
       if (*known == family) {
@@ -343,7 +343,7 @@ private:
 
   //===-- Is it a kernel? ----------------------------------------------------===//
 
-  /// True if all ops of a body are core ops, once composites are decomposed in a copy, and few for each tile.
+  /// True if a copy of the body, with composites decomposed, has only core ops and little arithmetic for each tile.
   bool isKernel(LoopOp loop, double factor) {
     auto copy = cast<LoopOp>(loop->clone());
     bool all = true;
@@ -366,7 +366,7 @@ private:
       if (shapeOf(product.getResult())[0] == 1)
         products += product.getFlops();
     all = all && products <= factor * kMostProductFlops;
-    // A tile runs alone from the first step to the last.
+    // A tile runs from the first step to the last without the help of others.
     if (all)
       all = copy.getFlops() / double(steps * cast<LoopKernel>(copy.getOperation()).getTileCount()) <=
             factor * kMostTileFlops;
@@ -374,7 +374,7 @@ private:
     return all;
   }
 
-  /// The same of the loop that is its gradient, which is derived in a copy.
+  /// The same for the loop's gradient, which is derived in a copy.
   bool isGradientKernel(LoopOp loop) {
     OpBuilder builder(loop->getContext());
     auto function =

@@ -1,4 +1,4 @@
-//===- MakeLoop.h - a loop of steps that are written out --------*- C++ -*-===//
+//===- MakeLoop.h - turn unrolled steps into a loop -------------*- C++ -*-===//
 #ifndef TCC_PASSES_LOOPS_MAKELOOP_H
 #define TCC_PASSES_LOOPS_MAKELOOP_H
 
@@ -6,11 +6,11 @@
 
 namespace tcc::train {
 
-/// Could the op stand in the body of a loop, which becomes one kernel, perhaps once composites are decomposed?
+/// True if the op can be in the body of a loop, which becomes one kernel, possibly after composites are decomposed.
 bool mayRepeat(mlir::Operation *op);
 
-/// Makes the repetition a loop, whose results all readers read then. False: its operands are no families, or the loop
-/// or its gradient could not be one kernel; then nothing has changed. The ops of the repetition stay, and are dead.
+/// Replaces the results of the repetition by those of a loop; its ops stay, dead. False, and nothing is changed, if its
+/// operands are no families, or if the loop or its gradient cannot be one kernel.
 bool makeLoop(Repetition &repetition);
 
 } // namespace tcc::train

@@ -29,7 +29,7 @@ std::optional<std::pair<unsigned, unsigned>> Repetition::placeOf(Operation *op) 
   return std::pair(number / period, number % period);
 }
 
-/// Known before the first step: it stands before it, or is moved from such values.
+/// True if the value is known before the first step: computed before it, or moved from such values.
 bool Repetition::isOutside(Value value, unsigned moves) {
   Operation *op = value.getDefiningOp();
   if (!op)
@@ -46,7 +46,7 @@ bool Repetition::isOutside(Value value, unsigned moves) {
   return outside[op] = known;
 }
 
-/// What the ops of one step, `shift` before the family's own, make: the same in every step.
+/// The family of values that are the same result of each step, taken from `shift` steps earlier.
 std::optional<Family> Repetition::made(ArrayRef<Value> values, unsigned step, unsigned shift) const {
   std::optional<Family> family;
   for (Value value : values) {
@@ -62,7 +62,7 @@ std::optional<Family> Repetition::made(ArrayRef<Value> values, unsigned step, un
   return family;
 }
 
-/// Slices side by side of one tensor.
+/// The family of values that are slices of one tensor at evenly spaced, non-overlapping positions.
 std::optional<Family> Repetition::sliced(ArrayRef<Value> values) {
   auto one = values[0].getDefiningOp<SliceOp>(), two = values[1].getDefiningOp<SliceOp>();
   if (!one || !two || !isOutside(one.getInput()))
@@ -115,7 +115,7 @@ std::optional<Family> Repetition::moved(ArrayRef<Value> values,
   return family;
 }
 
-/// What the step before left: of families of steps 1, 2, …
+/// The family of values that steps 1, 2, … read from the step before.
 std::optional<Family> Repetition::left(ArrayRef<Value> values, unsigned moves) {
   if (moves > kMostMoves)
     return std::nullopt;

@@ -1,7 +1,7 @@
 //===- Repetition.h - one sequence of ops, again and again ------*- C++ -*-===//
 //
-// Ops that only move elements (views, slices, transposes, broadcasts) and constants may stand anywhere, so they are
-// left out where repetitions are looked for, and followed where operands are compared.
+// Ops that only move elements (views, slices, transposes, broadcasts) and constants ("quiet" ops) may be anywhere in
+// the block: the search for repetitions skips them, and comparisons of operands look through them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_LOOPS_REPETITION_H
@@ -14,28 +14,28 @@
 
 namespace tcc::train {
 
-/// Movements in a row that are followed: a graph may have more of them than a stack has room for.
+/// Longest chain of movements that is followed: recursion through a longer one could overflow the stack.
 inline constexpr unsigned kMostMoves = 64;
 
-/// Moves elements, or is a constant.
+/// True if the op only moves elements, or is a constant.
 bool isQuiet(mlir::Operation *op);
-/// The two move elements in the same way, or have the same value.
+/// True if both ops move elements in the same way, or are equal constants.
 bool isSameMovement(mlir::Operation *a, mlir::Operation *b);
 
-/// One operand of all steps: the same value in each of them; what an op of the same step makes, or one of the step
-/// before; slices side by side of one tensor; or one movement of such families.
+/// One operand over all steps: the same value in each (Fixed), a result of the same step (Inner) or of the step before
+/// (Carried), evenly spaced slices of one tensor (Sliced), or a movement of such families (Moved).
 struct Family {
   enum Kind { Fixed, Inner, Carried, Sliced, Moved } kind;
-  mlir::Value value = nullptr;            ///< Fixed: it; Carried: that of the first step; Sliced: the tensor
-  unsigned op = 0, result = 0;            ///< Inner: which of the step's ops makes it
+  mlir::Value value = nullptr;            ///< Fixed: the value; Carried: its first value; Sliced: the tensor
+  unsigned op = 0, result = 0;            ///< Inner: the number of the op in its step, and of its result
   mlir::Operation *like = nullptr;        ///< Moved: the op that moves; Sliced: the first slice
   int64_t dim = 0, start = 0, stride = 0; ///< Sliced
-  std::vector<Family> operands = {};      ///< Moved: of the op; Carried: what a step leaves for the next one
+  std::vector<Family> operands = {};      ///< Moved: the op's operands; Carried: the value for the next step
 
   bool operator==(const Family &other) const;
 };
 
-/// `steps` repetitions of `period` ops, from number `first` on, of ops that are not quiet.
+/// `steps` repetitions of `period` ops that are not quiet, starting at op number `first`.
 class Repetition {
 public:
   using Numbers = llvm::DenseMap<mlir::Operation *, unsigned>;
@@ -46,9 +46,9 @@ public:
   const unsigned period, steps;
 
   mlir::Operation *at(unsigned step, unsigned op) const { return ops[first + step * period + op]; }
-  /// The step and number of an op, if it is one of the repetition. Null is none.
+  /// The step of an op and its number in that step; nullopt if it is null or not part of the repetition.
   std::optional<std::pair<unsigned, unsigned>> placeOf(mlir::Operation *op) const;
-  /// The family of these values, one of each step; nothing if they are none.
+  /// The family of these values, one per step; nullopt if they are none.
   std::optional<Family> classify(llvm::ArrayRef<mlir::Value> values, unsigned moves = 0);
 
 private:

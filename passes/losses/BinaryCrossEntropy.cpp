@@ -34,8 +34,8 @@ LossResult reduceWeighted(const LossInputs &inputs, Expr loss) {
   return reduceElements(loss, inputs);
 }
 
-/// −y·ln x − (1 − y)·ln(1 − x), each logarithm at least −100. Where a logarithm has no finite value the derivative is
-/// 0: PyTorch divides by 1e-12 there, which the derivative of a saturated sigmoid before it turns into 0 as well.
+/// −y·ln x − (1 − y)·ln(1 − x), each logarithm at least −100. If a logarithm is not finite its derivative is 0: PyTorch
+/// divides by 1e-12 instead, and the derivative of the saturated sigmoid in front makes that 0 as well.
 LossResult buildBce(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
   auto clampedLog = [](const Expr &value) {
@@ -61,7 +61,7 @@ LossResult buildBceWithLogits(const LossInputs &inputs) {
 }
 
 /// α_t·(1 − p_t)^γ·ce, with ce of bce_with_logits, p_t = p·y + (1 − p)·(1 − y) and α_t = α·y + (1 − α)·(1 − y). 1 − p_t
-/// is written by σ(−x), which is not rounded to 0 where σ(x) is rounded to 1.
+/// is computed from σ(−x), which is not rounded to 0 when σ(x) is rounded to 1.
 LossResult buildFocal(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
   double alpha = inputs.settings.alpha, gamma = inputs.settings.gamma;

@@ -13,7 +13,7 @@ using namespace mlir;
 namespace tcc::train {
 namespace {
 
-/// The classes' axis, reduced to one.
+/// The prediction's shape with extent 1 along the class axis.
 llvm::SmallVector<int64_t> rowShape(const LossInputs &inputs) {
   llvm::SmallVector<int64_t> shape(shapeOf(inputs.prediction));
   shape[inputs.classAxis] = 1;
@@ -22,7 +22,7 @@ llvm::SmallVector<int64_t> rowShape(const LossInputs &inputs) {
 
 int64_t classCount(const LossInputs &inputs) { return shapeOf(inputs.prediction)[inputs.classAxis]; }
 
-/// The recipe's class weights so that they broadcast against the prediction.
+/// The recipe's class weights in a shape that broadcasts against the prediction.
 Expr classWeights(const LossInputs &inputs) {
   llvm::SmallVector<int64_t> shape(shapeOf(inputs.prediction).size(), 1);
   shape[inputs.classAxis] = classCount(inputs);
@@ -40,7 +40,7 @@ Expr argMax(const LossInputs &inputs, const Expr &of) {
       *of.builder, of.loc, RankedTensorType::get(rowShape(inputs), of.builder->getI64Type()), of, inputs.classAxis));
 }
 
-/// Targets that count, and for each of them the weight of its class.
+/// The targets' classes, whether each counts, and the weight of its class.
 struct CountedTargets {
   Expr index, valid;
   std::optional<Expr> weight;

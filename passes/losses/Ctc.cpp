@@ -1,6 +1,6 @@
 //===- Ctc.cpp - connectionist temporal classification ---------------------===//
 //
-// torch.nn.functional.ctc_loss. The recursions are train.ctc's; this file brings the prediction to log-probabilities
+// torch.nn.functional.ctc_loss. train.ctc does the recursions; this file converts the prediction to log-probabilities
 // [samples, steps, classes] and finds the targets' lengths.
 //
 //===----------------------------------------------------------------------===//
@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-/// ln p, −∞ at 0 and below, where no gradient flows.
+/// ln p; −∞ without a gradient for p ≤ 0.
 Expr logProbability(const Expr &p) {
   Expr positive = p.compare(CompareKind::gt, 0);
   return positive.select(positive.select(p, p.like(1)).log(), p.like(-kInfinite));

@@ -18,7 +18,7 @@ LossResult buildKlDiv(const LossInputs &inputs) {
   if (inputs.settings.logTarget) {
     loss = y.exp() * (y - x);
   } else {
-    // y·ln y is 0 at 0.
+    // y·ln y is 0 at y = 0.
     Expr positive = y.compare(CompareKind::gt, 0);
     Expr entropy = positive.select(y * positive.select(y, y.like(1)).log(), y.like(0));
     loss = entropy - y * x;

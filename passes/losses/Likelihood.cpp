@@ -50,8 +50,8 @@ std::optional<LossProblem> checkGaussianNll(const LossInputs &inputs) {
                      "has the mean's shape, that without the last axis, or that with one axis of extent 1"};
 }
 
-/// ½·(ln v + (x − y)²/v), v = max(variance, ε), whose derivative is that of the variance everywhere, as in PyTorch;
-/// `full` adds ½·ln 2π.
+/// ½·(ln v + (x − y)²/v), v = max(variance, ε), where the derivative ignores the maximum, as in PyTorch; `full` adds
+/// ½·ln 2π.
 LossResult buildGaussianNll(const LossInputs &inputs) {
   const Expr &x = inputs.predictions[0], &y = inputs.target;
   Expr variance = inputs.predictions[1].reshape(*varianceShape(inputs));

@@ -1,4 +1,4 @@
-//===- Loss.cpp - the built-in losses: their list, what they share ---------===//
+//===- Loss.cpp - the list of built-in losses, and shared helpers ----------===//
 #include "passes/losses/Loss.h"
 
 #include "passes/Common.h"

@@ -25,12 +25,12 @@ struct LossInputs {
   Expr prediction; ///< the first of `predictions`
   Expr target;     ///< holds no value for LossTarget::None
   const LossSettings &settings;
-  int64_t classAxis = -1; ///< from 0; of kinds with classes, and where the recipe gives one
+  int64_t classAxis = -1; ///< from 0; for kinds with classes, and if the recipe gives one
   llvm::SmallVector<Expr> predictions = {};
   SequenceAxes axes = {0, 1, 2};                           ///< LossTarget::Sequences
   std::optional<Expr> inputLengths = {}, targetLengths = {}; ///< LossTarget::Sequences: graph inputs [samples] of i64
   std::optional<Expr> sampleWeight = {}; ///< loss.sample_weight: [samples], of the predictions' element type
-  int64_t sampleAxis = 0;                ///< of a kind's numerators: that of the prediction, but for sequences
+  int64_t sampleAxis = 0;                ///< of the numerators: the prediction's, but 0 for sequences
 };
 
 /// Scalars (rank 0) of the prediction's type. The loss is sum / weight.
@@ -48,20 +48,20 @@ enum class LossTarget {
   None       ///< the kind compares predictions with each other
 };
 
-/// A setting that does not fit the operands: the recipe's key, and a message with a way out.
+/// A setting that does not fit the operands: the recipe's key, and a message that says what to do.
 struct LossProblem {
   std::string key, text;
 };
 
-/// The numbers that a kind takes its prediction for.
+/// The kind of numbers that a loss expects as its prediction.
 enum class LossInput { Any, Logits, LogProbabilities, Probabilities };
 
 struct LossKind {
   llvm::StringLiteral name;
   LossTarget target;
-  std::optional<LossProblem> (*check)(const LossInputs &); ///< null: nothing can be wrong but shapes, which are checked before
+  std::optional<LossProblem> (*check)(const LossInputs &); ///< null: no check but that of shapes, which runs before
   LossResult (*build)(const LossInputs &);
-  bool probabilities = false; ///< Classes: a floating-point target of the prediction's shape will do as well
+  bool probabilities = false; ///< Classes: also takes a floating-point target of the prediction's shape
   unsigned predictions = 1;   ///< how many values loss.of names
   llvm::StringLiteral roles = llvm::StringLiteral(""); ///< their meaning, where they are several
   LossInput input = LossInput::Any;

@@ -1,7 +1,7 @@
 //===- Margin.cpp - losses with a margin ----------------------------------===//
 //
 // torch.nn.functional.cosine_embedding_loss, triplet_margin_loss, margin_ranking_loss and hinge_embedding_loss, and the
-// hinge loss of classifiers, which PyTorch has not.
+// hinge loss of classifiers, which PyTorch lacks.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/losses/Loss.h"
@@ -20,7 +20,7 @@ std::optional<LossProblem> checkRows(const LossInputs &inputs) {
   return checkSameShapes(inputs);
 }
 
-/// y = 1: 1 − cos; y = −1: max(0, cos − margin); other y count nothing. cos = Σ ab/√((Σ a² + ε)(Σ b² + ε)), ε = 1e-12.
+/// y = 1: 1 − cos; y = −1: max(0, cos − margin); other y: 0. cos = Σ ab/√((Σ a² + ε)(Σ b² + ε)), ε = 1e-12.
 LossResult buildCosineEmbedding(const LossInputs &inputs) {
   const Expr &a = inputs.predictions[0], &b = inputs.predictions[1];
   constexpr double kEpsilon = 1e-12;
@@ -70,7 +70,7 @@ LossResult buildHinge(const LossInputs &inputs) {
                         inputs);
 }
 
-/// y = 1: x; y = −1: max(0, margin − x); other y count both, as in PyTorch.
+/// y = 1: x; y = −1: max(0, margin − x); other y: the sum of both, as in PyTorch.
 LossResult buildHingeEmbedding(const LossInputs &inputs) {
   const Expr &x = inputs.prediction, &y = inputs.target;
   Expr far = clampAtZero(inputs.settings.margin.value_or(1) - x), zero = x.like(0);

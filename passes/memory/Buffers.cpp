@@ -92,7 +92,7 @@ EntryBuffers::EntryBuffers(func::FuncOp function) {
 }
 
 void EntryBuffers::lengthenLives() {
-  std::vector<int64_t> takenOver(buffers.size(), -1); // when another takes over its memory
+  std::vector<int64_t> takenOver(buffers.size(), -1); // the instruction whose result takes over its memory
   for (const EntryBuffer &buffer : buffers)
     if (buffer.inPlaceOf >= 0)
       takenOver[size_t(buffer.inPlaceOf)] = buffer.first;
@@ -127,7 +127,7 @@ void EntryBuffers::place(func::FuncOp function, const planning::PackingProblem &
     return buffer.block < 0 ? int64_t(-1)
                             : int64_t(solution.offsets[size_t(bufferOfBlock[size_t(buffer.block)])]);
   };
-  // All at once: each change of one argument's attributes makes a new list of all of them.
+  // All at once: changing one argument's attributes would rebuild the list of all of them.
   SmallVector<Attribute> attributes;
   for (BlockArgument argument : function.getArguments()) {
     NamedAttrList list(function.getArgAttrDict(argument.getArgNumber()));

@@ -1,8 +1,8 @@
 //===- Buffers.h - buffers, in-place reuse and live ranges ------*- C++ -*-===//
 //
-// The buffers of an entry in the order of its IR, with live ranges by planning::blocksOf:
-// plan-memory packs them, emit writes them into the plan. Reshapes are views of their operand. A result that may
-// overwrite an operand which dies there lies in its place. A variable's argument and its new value lie in the variable.
+// The buffers of an entry in the order of its IR, with live ranges by planning::blocksOf: plan-memory packs them, emit
+// writes them into the plan. Reshapes are views of their operand. A result that may overwrite an operand that dies at
+// this instruction takes over its memory. A variable's argument and its new value share the variable's memory.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_MEMORY_BUFFERS_H
@@ -20,7 +20,7 @@ namespace tcc::train {
 struct EntryBuffer {
   enum Kind { kValue, kState, kInput, kOutput, kPartial, kScalars, kCounters };
   Kind kind = kValue;
-  mlir::Value value;                ///< null for partial sums and for state that is only written
+  mlir::Value value;                ///< null for partial sums and write-only state
   mlir::Operation *owner = nullptr; ///< the op that defines it, or whose partial sums it holds
   std::string variable;             ///< state: its name
   int64_t bytes = 0;
@@ -43,10 +43,10 @@ struct EntryBuffers {
 
   std::vector<mlir::Operation *> instructions; ///< in order, views left out
   std::vector<EntryBuffer> buffers;
-  std::vector<planning::Block> blocks; ///< what the transient buffers are parts of
+  std::vector<planning::Block> blocks; ///< allocations that transient buffers are parts of
   /// Buffer of a value, views followed.
   unsigned bufferOf(mlir::Value value) const { return index.lookup(rootOf(value)); }
-  /// Buffers an instruction defines: results, then partial sums (where it has them).
+  /// Buffers that an instruction defines: results, then partial sums if it has any.
   std::vector<unsigned> definedBy(mlir::Operation *op) const;
   /// Those and the ones it reads, ascending.
   std::vector<unsigned> touchedBy(mlir::Operation *op) const;

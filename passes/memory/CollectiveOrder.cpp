@@ -1,4 +1,4 @@
-//===- CollectiveOrder.cpp - when collectives begin, and until when --------===//
+//===- CollectiveOrder.cpp - overlap collectives with computation ----------===//
 #include "passes/memory/CollectiveOrder.h"
 
 #include "passes/Common.h"
@@ -39,7 +39,7 @@ private:
            });
   }
 
-  /// Every collective but gathers, to where its last operand is complete; they keep their order.
+  /// Moves every collective but gathers up to its last operand; they keep their order.
   void beginSums() {
     for (size_t i = 0; i < collectives.size(); ++i) {
       if (isGather(collectives[i]))
@@ -57,8 +57,8 @@ private:
 
   bool isGather(int id) const { return isa<AllGatherOp>(entry.instructions[size_t(id)]); }
 
-  /// Moves what depends on the instruction at `begin`, itself included, to the end of the range, unless the one at
-  /// `end` depends on it.
+  /// Moves the instruction at `begin` and its dependents to the end of the range, unless the instruction at `end`
+  /// depends on it.
   void moveDependents(planning::Sequence::iterator begin, planning::Sequence::iterator end) {
     llvm::DenseSet<int> dependent{*begin};
     auto depends = [&](int id) { return follows(id, [&](int other) { return dependent.contains(other); }); };
@@ -86,8 +86,8 @@ private:
 
   using Needed = llvm::SmallSet<int, 8>;
 
-  /// The instructions between two places that one at the second place depends on, itself included; none if a collective
-  /// is among them.
+  /// The instructions from `first` on that the one at `own` depends on, itself included; nullopt if one of them is a
+  /// collective.
   std::optional<Needed> neededSince(planning::Sequence::iterator first, planning::Sequence::iterator own) const {
     Needed needed;
     needed.insert(*own);
@@ -102,7 +102,7 @@ private:
     return needed;
   }
 
-  /// Gathers of parameters: no collective is needed for them.
+  /// True for a gather of a parameter: it depends on no collective.
   bool isGatherOfState(int id) { return isGather(id) && neededSince(order.begin(), llvm::find(order, id)).has_value(); }
 
   void gatherAhead(int64_t prefetch) {
@@ -114,7 +114,7 @@ private:
     for (size_t i = 1; i < gathers.size(); ++i) {
       auto own = llvm::find(order, gathers[i]);
       const size_t ahead = std::min(size_t(prefetch), i);
-      // The first of them have no reader to begin before.
+      // The first `prefetch` gathers have no earlier gather to wait for: each begins right behind its predecessor.
       auto place = std::next(llvm::find(order, gathers[i - 1]));
       if (size_t(prefetch) <= i) {
         const int before = gathers[i - ahead];
@@ -128,7 +128,7 @@ private:
     }
   }
 
-  /// What depends on a collective but such gathers, behind the beginning of the next one.
+  /// Moves dependents of each collective, other than gathers of parameters, behind the next collective.
   void moveReaders() {
     for (size_t i = 0; i + 1 < collectives.size(); ++i) {
       if (llvm::is_contained(gathers, collectives[i]))
@@ -152,7 +152,7 @@ private:
   std::vector<int> collectives, gathers; ///< in the order of least memory
 };
 
-/// Is a value read behind an op, views followed?
+/// True if an op behind `op` reads the value or a view of it.
 bool isReadLater(Value value, Operation *op) {
   return llvm::any_of(value.getUsers(), [&](Operation *user) {
     if (user->hasTrait<View>())

@@ -116,7 +116,8 @@ planning::Cost nominalCost(Operation *op, double flops, double bytes) {
 
 planning::Cost nominalCost(Operation *op) { return nominalCost(op, flopsOf(op), bytesOf(op)); }
 
-/// Backwards through the region: elements of a value that its readers ask for, its size at most.
+/// Bytes read of each argument: a backward walk through the region sums the elements that a value's readers need, at
+/// most its size.
 static SmallVector<double> bytesReadByFused(FusedOp fused) {
   Block &body = fused.getBody().front();
   const bool whole = bool(fused.getLoopKernel());
@@ -164,7 +165,7 @@ double bytesOf(Operation *op) {
 
 namespace {
 
-/// True if the results of a fused region that are no state can be computed without the state that it overwrites.
+/// True if the region's results other than state do not depend on the state that the region overwrites.
 bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &newState, const StateArguments &state) {
   llvm::SmallPtrSet<Value, 4> overwritten;
   auto yield = cast<YieldOp>(fused.getBody().front().getTerminator());
@@ -189,7 +190,7 @@ bool isFreeOfItsState(FusedOp fused, const llvm::DenseMap<Value, StringRef> &new
 
 } // namespace
 
-/// Where memory is planned, the offset of a value, views followed; −1 for state.
+/// The offset of a value, or of the value that it is a view of, once memory is planned; −1 for state.
 static int64_t plannedOffset(func::FuncOp function, Value value) {
   Value root = rootOf(value);
   if (auto argument = dyn_cast<BlockArgument>(root)) {
@@ -265,7 +266,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
                              (!writesState || (instruction.omits && !instruction.writes.empty() &&
                                                isFreeOfItsState(fused, newState, arguments)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
-    // Once memory is planned the pairs stand, in any order of instructions: another order would allow others.
+    // Once memory is planned, only the pairs that share an offset count, whatever the order of instructions allows.
     if (op.hasAttr(names::kOffsets))
       llvm::erase_if(pairs, [&](const std::pair<unsigned, unsigned> &pair) {
         return plannedOffset(function, op.getOperand(pair.first)) != plannedOffset(function, op.getResult(pair.second));
@@ -306,7 +307,7 @@ void EntryProgram::apply(const planning::Sequence &sequence) {
   std::vector<SmallVector<Value>> operands;
   for (Operation *op : instructions)
     operands.emplace_back(op->getOperands());
-  llvm::DenseMap<Value, Value> current; // the newest copy of a value, where it is not the value itself
+  llvm::DenseMap<Value, Value> current; // the newest copy of a recomputed value
   llvm::DenseMap<std::pair<Operation *, Value>, Value> views;
   auto remap = [&](auto &&self, Value value) -> Value {
     Operation *op = value.getDefiningOp();
@@ -339,7 +340,7 @@ void EntryProgram::apply(const planning::Sequence &sequence) {
       op->setAttr(names::kRecompute, UnitAttr::get(op->getContext()));
     }
     for (auto [i, operand] : llvm::enumerate(operands[size_t(id)])) {
-      // What it will not read may not have been made yet.
+      // An operand that this partial execution does not read may not have been computed yet.
       auto value = index.find(rootOf(operand));
       bool isRead = value == index.end() || llvm::is_contained(executions[at].reads, value->second);
       op->setOperand(unsigned(i), isRead ? remap(remap, operand) : operand);
@@ -359,7 +360,7 @@ void EntryProgram::apply(const planning::Sequence &sequence) {
   for (Operation *op : llvm::reverse(viewOps))
     if (op->use_empty())
       op->erase();
-  // Later ones first: the ops that they drop may be the only readers of an earlier one's result.
+  // Last to first: ops dropped from a later kernel may be the only readers of an earlier kernel's result.
   for (FusedOp fused : llvm::reverse(kernels))
     dropUnreadResults(fused);
 }

@@ -36,30 +36,30 @@ mlir::StringAttr variableOf(mlir::func::FuncOp function, mlir::BlockArgument arg
 class StateArguments {
 public:
   explicit StateArguments(mlir::func::FuncOp function);
-  /// Null where the entry only writes the variable.
+  /// Null if the entry only writes the variable.
   mlir::BlockArgument lookup(llvm::StringRef variable) const { return arguments.lookup(variable); }
 
 private:
   llvm::StringMap<mlir::BlockArgument> arguments;
 };
 
-/// True if the producer of `value` may write it straight into the memory of `argument`, once all other readers are
-/// done.
+/// True if the producer of `value` may write it directly into the memory of `argument`, after all other readers of the
+/// argument.
 bool canWriteOver(mlir::Value value, mlir::BlockArgument argument);
 
-/// The operand whose memory the instruction behind `result` takes over and updates; null where it needs none.
+/// The operand whose memory the producer of `result` takes over and updates; null if it updates none.
 mlir::Value updatedInPlace(mlir::Value result);
 
-/// Values stored in a variable's memory, by root: new state, and the operands that a kernel updates in place to it.
+/// Values stored in a variable's memory, by root: new state, and the operands that a kernel updates in place to get it.
 llvm::DenseMap<mlir::Value, llvm::StringRef> newStateOf(mlir::func::FuncOp function);
 
-/// Bytes that an op reads of each of its operands: of a table that a kernel looks elements up in, those elements.
+/// Bytes that an op reads of each operand. Of a table that a kernel only gathers from, the gathered elements count.
 llvm::SmallVector<double> bytesRead(mlir::Operation *op);
 
 /// Bytes that an op reads and writes.
 double bytesOf(mlir::Operation *op);
 
-/// The time of an instruction on the nominal machine of the cost model. Shapes alone decide it, never the host.
+/// The time of an instruction on the nominal machine of the cost model. Depends on shapes alone, never on the host.
 ///
 struct NominalTime {
   double arithmeticNs = 0, memoryNs = 0;
@@ -68,13 +68,13 @@ NominalTime nominalTime(mlir::Operation *op);
 
 /// Nanoseconds on that machine, a launch included: the unit of recomputation's cost.
 planning::Cost nominalCost(mlir::Operation *op);
-/// The same for a part of the op, of so many operations and bytes.
+/// The same for a part of the op with `flops` operations and `bytes` bytes.
 planning::Cost nominalCost(mlir::Operation *op, double flops, double bytes);
 
 /// An op's floating-point operations, those inside a fused region included.
 double flopsOf(mlir::Operation *op);
 
-/// Scratch of an instruction for as many tiles at a time as memory is planned for.
+/// Scratch of an instruction for the number of concurrent tiles that memory is planned for (`train.slots`).
 planning::Bytes scratchBytes(mlir::Operation *op);
 
 /// Partial sums of an instruction.

@@ -1,15 +1,16 @@
 //===- JoinKernels.cpp - small kernels share a launch ---------------------===//
 //
-// A walk over the standing order. A kernel that takes little longer than its launch waits; once something reads its
-// result, it is launched, after what it waits for itself. Kernels that are launched then and do not depend on one
-// another share a launch, and others of the same program come along: those that wait, and later ones whose operands are
-// there. At the end whatever still waits is launched, level by level: sums, what is computed from them, updates.
+// One walk over the given order. A kernel that takes little longer than its launch is delayed; when an instruction
+// needs its result, it is launched, after the delayed kernels that it depends on. Independent kernels that are launched
+// at the same time share a launch, and other kernels of the same program join it: delayed ones, and later ones whose
+// operands are computed. At the end the remaining delayed kernels are launched, level by level: sums, values computed
+// from them, updates.
 //
-// A number that the host reads does not wait: the next update is submitted as soon as it is known.
+// A kernel that computes a number for the host is not delayed: the host submits the next update once it has the number.
 //
-// Waiting keeps operands alive, and coming along early makes results alive. Where more would live than at the peak of
-// the standing order, all that waits is launched. A bound on what one kernel may keep is lowered should the peak rise
-// all the same.
+// A delayed kernel keeps its operands alive, and an early one its results. When more bytes would be live than at the
+// peak of the given order, all delayed kernels are launched. If the peak rises all the same, the bound on the bytes
+// that one kernel may keep alive is lowered.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Joined.h"
@@ -35,13 +36,12 @@ namespace tcc::train {
 
 namespace {
 
-/// A few scalars that wait at the peak shall not keep all kernels from waiting: it may rise by one part in so many.
+/// The peak may rise by one part in this many, so that a few scalars at the peak do not prevent all delays.
 constexpr planning::Bytes kPeakSlack = 2048;
 
 using Launch = std::vector<int>; ///< instructions, one or several kernels
 
-/// What kernels of one program have in common: ops and sizes. Kernels that the code generator makes equal are equal
-/// here.
+/// A key of the kernel's program: its ops and sizes. Kernels with equal generated code have equal keys.
 std::string programOf(FusedOp fused) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -58,14 +58,14 @@ std::string programOf(FusedOp fused) {
 
 struct Candidate {
   bool isKernel = false;
-  int64_t threads = 0; ///< that share a tile
+  int64_t threads = 0; ///< threads that share a tile
   int64_t bytes = 0;   ///< read and written
   int64_t pointers = 0;
   int program = -1;
   bool isAwaited = false; ///< the host reads a number that it writes
 };
 
-/// Is a number that the op makes one of the entry's results, which the host reads while later instructions run?
+/// True if the op computes a scalar result of the entry, which the host reads while later instructions run.
 bool makesNumber(Operation *op) {
   auto function = op->getParentOfType<func::FuncOp>();
   return llvm::any_of(op->getResults(), [&](Value result) {
@@ -77,7 +77,7 @@ bool makesNumber(Operation *op) {
   });
 }
 
-/// The values that live between instructions, without those that take over another's memory.
+/// Tracks which values are live between instructions, ignoring in-place reuse of memory.
 struct Live {
   Live() = default;
   explicit Live(const planning::Program &program) : program(&program), readers(program.values.size(), 0) {
@@ -105,7 +105,7 @@ struct Live {
   bool isThere(int value) const { return made[size_t(value)]; }
 
   const planning::Program *program = nullptr;
-  std::vector<int> readers; ///< of each value, those to come
+  std::vector<int> readers; ///< of each value, those that have not run yet
   int64_t bytes = 0;
 
 private:
@@ -123,7 +123,7 @@ planning::Sequence inOrder(const planning::Program &program) {
 
 class Joining {
 public:
-  /// `small`: bytes of a kernel that takes little longer than its launch; `cached`: that the cache keeps.
+  /// `small`: bytes of a kernel that takes little longer than its launch; `cached`: bytes that fit into the cache.
   Joining(const EntryProgram &entry, int64_t small, int64_t cached) : entry(entry), small(small), cached(cached) {
     std::map<std::string, int> programs;
     for (size_t i = 0; i < entry.instructions.size(); ++i) {
@@ -155,10 +155,10 @@ public:
         ofProgram[size_t(candidates[i].program)].push_back(int(i));
   }
 
-  /// Bytes that may live at a time.
+  /// Most bytes that may be live at a time.
   planning::Bytes mostLive() const { return most; }
 
-  /// The launches of an order in which no kernel that waits, or comes along, keeps more than `bound` bytes.
+  /// The launches in order; no delayed kernel, and none that joins one early, keeps more than `bound` bytes alive.
   std::vector<Launch> launches(int64_t bound) {
     mostBytes = bound;
     done.assign(candidates.size(), false);
@@ -168,7 +168,7 @@ public:
     now = Live(entry.program);
     result.clear();
     waiting.clear();
-    Live then(entry.program); // in the standing order
+    Live then(entry.program); // live values in the given order
     for (int i = 0; i < int(candidates.size()); then.run(i++)) {
       if (done[size_t(i)])
         continue;
@@ -187,7 +187,7 @@ public:
   }
 
 private:
-  /// Bytes of the values that instructions make.
+  /// Bytes of the values that an instruction writes.
   int64_t madeBytes(int i) const {
     int64_t bytes = 0;
     for (int value : entry.program.instructions[size_t(i)].writes)
@@ -199,7 +199,7 @@ private:
     const Candidate &candidate = candidates[size_t(i)];
     if (!candidate.isKernel || candidate.isAwaited)
       return false;
-    int64_t kept = 0, near = 0; // bytes of operands: those that would live longer; those in the cache, now or later
+    int64_t kept = 0, near = 0; // bytes of operands that a delay keeps alive; of those in the cache, now or later
     for (int value : entry.program.instructions[size_t(i)].reads) {
       const auto bytes = int64_t(entry.program.values[size_t(value)].bytes);
       kept += bytes;
@@ -213,7 +213,7 @@ private:
     return llvm::all_of(needs[size_t(i)], [&](int before) { return done[size_t(before)]; });
   }
 
-  /// Kernels that wait and that `i` depends on, in order.
+  /// The delayed kernels that `i` depends on, in order.
   Launch neededBy(int i) const {
     Launch found;
     llvm::SmallPtrSet<const Candidate *, 16> seen;
@@ -229,7 +229,8 @@ private:
     return found;
   }
 
-  /// Launches kernels that wait, level by level, with others of their programs. Kernels from `next` on are later ones.
+  /// Launches delayed kernels, level by level, with others of their programs. Kernels from `next` on were not reached
+  /// yet.
   void launchWaiting(Launch wanted, int next) {
     while (!wanted.empty()) {
       Launch level;
@@ -252,8 +253,8 @@ private:
     return i >= next && candidates[size_t(i)].bytes <= small && madeBytes(i) <= mostBytes;
   }
 
-  /// Independent kernels, in as few launches as their blocks and pointers allow. Large ones stay apart from kernels
-  /// whose blocks share a tile, which would take registers from them.
+  /// Launches independent kernels, in as few launches as their block sizes and pointers allow. Large kernels are not
+  /// joined with kernels whose tiles are shared by a whole block, which would take registers from them.
   void launchTogether(Launch kernels) {
     auto isLarge = [&](int i) { return candidates[size_t(i)].bytes > small; };
     std::map<int64_t, Launch> byThreads;
@@ -266,7 +267,7 @@ private:
       if (candidates[size_t(i)].threads <= int64_t(plan::kWarpThreads))
         byThreads[large || byThreads.empty() ? 0 : byThreads.begin()->first].push_back(i);
     for (auto &[threads, group] : byThreads) {
-      // Programs side by side, the longest first: the short ones fill the end.
+      // Kernels of one program are adjacent; the longest programs come first, so that short ones fill the end.
       std::map<int, int64_t> longest;
       for (int i : group)
         longest[candidates[size_t(i)].program] =
@@ -308,17 +309,17 @@ private:
   const int64_t small, cached;
   std::vector<Candidate> candidates; ///< of each instruction
   std::vector<std::vector<int>> needs, ofProgram;
-  std::vector<planning::Bytes> liveThen; ///< at entry, during each instruction of the standing order, and at exit
+  std::vector<planning::Bytes> liveThen; ///< at entry, during each instruction of the given order, and at exit
   planning::Bytes most = 0;
   int64_t mostBytes = 0, traffic = 0;
   std::vector<bool> done, waits;
-  std::vector<int64_t> touched; ///< bytes that had been moved when a value was last read or written
+  std::vector<int64_t> touched; ///< of each value: `traffic` when it was last read or written
   Live now;
   Launch waiting;
   std::vector<Launch> result;
 };
 
-/// The program with one instruction for each launch, in their order.
+/// The program with one instruction per launch, in the order of the launches.
 planning::Program programOf(const planning::Program &program, const std::vector<Launch> &launches) {
   planning::Program joined;
   joined.values = program.values;
@@ -356,7 +357,7 @@ planning::Program programOf(const planning::Program &program, const std::vector<
   return joined;
 }
 
-/// Replaces kernels, which nothing but views separates, by one op behind the last.
+/// Replaces kernels, with nothing but views between them, by one op behind the last.
 void join(ArrayRef<Operation *> kernels) {
   SmallVector<Value> operands, results;
   SmallVector<Location> locations;

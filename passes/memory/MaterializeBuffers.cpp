@@ -18,8 +18,8 @@ namespace tcc::train {
 
 namespace {
 
-/// Which writers of new state wait for the readers of the old. Two updates that read each other's variables cannot
-/// both.
+/// Records which writers of new state must run after the readers of the old. Two updates that read each other's
+/// variables cannot both do so.
 class Waits {
 public:
   /// True if a reader of the state depends, by operands or by existing waits, on a result of the writer.
@@ -52,7 +52,7 @@ public:
   }
 
 private:
-  /// Through views, which read nothing themselves.
+  /// The ops that read a value, directly or through views.
   static SmallVector<Operation *> readersOf(Value value) {
     SmallVector<Operation *> readers;
     for (OpOperand *use : usesAcrossViews(value))
@@ -80,8 +80,8 @@ private:
     return CopyOp::create(builder, user->getLoc(), value.getType(), value);
   }
 
-  /// A returned value has a buffer that nothing else claims. New state is written over the old where whoever reads that
-  /// can run before.
+  /// Gives each returned value a buffer of its own. New state overwrites the old if all readers of the old state can
+  /// run before.
   void separateReturned(func::FuncOp function) {
     Operation *terminator = function.getBody().front().getTerminator();
     llvm::DenseSet<Value> claimed;
@@ -139,7 +139,7 @@ private:
     }
   }
 
-  /// State that is read in this entry is not the place to prepare its own next value: that one is made elsewhere.
+  /// Copies the in-place result into its variable at the end, unless the variable itself was updated in place.
   static void returnByCopy(func::FuncOp function, const StateArguments &state, Operation *updating, int operand) {
     Operation *terminator = function.getBody().front().getTerminator();
     for (OpOperand *use : returnedFrom(updating->getResult(0))) {
@@ -150,7 +150,7 @@ private:
     }
   }
 
-  /// Where a value is returned, itself or through views, in the order of the results.
+  /// The uses that return a value, directly or through views, in the order of the results.
   static SmallVector<OpOperand *> returnedFrom(Value value) {
     SmallVector<OpOperand *> found = usesAcrossViews(value);
     llvm::erase_if(found, [](OpOperand *use) { return !use->getOwner()->hasTrait<OpTrait::IsTerminator>(); });
@@ -159,7 +159,7 @@ private:
   }
 
   static Value fill(OpBuilder &builder, ConstantOp constant, Type type) {
-    // A splat: one element tells all of it.
+    // A splat: its first element is enough.
     auto dense = cast<DenseElementsAttr>(constant.getValue());
     HostTensor tensor =
         HostTensor::fromAttribute(dense.resizeSplat(RankedTensorType::get({}, dense.getElementType())));
@@ -167,13 +167,13 @@ private:
     return FillOp::create(builder, constant.getLoc(), type, builder.getF64FloatAttr(value));
   }
 
-  /// Constants outside kernels: fills where all elements are equal, state otherwise. Equal ones are one.
+  /// Makes constants outside kernels fills if all their elements are equal, and state otherwise; equal ones share it.
   void placeConstants(func::FuncOp function) {
     ModuleOp module = getOperation();
     SmallVector<ConstantOp> constants(function.getBody().front().getOps<ConstantOp>());
     const StateArguments state(function);
     SymbolTable symbols(module);
-    // All at once: each insertion makes a new list of all arguments and their attributes.
+    // All at once: each insertion would rebuild the lists of all arguments and their attributes.
     SmallVector<Type> types;
     SmallVector<DictionaryAttr> attributes;
     SmallVector<Location> locations;

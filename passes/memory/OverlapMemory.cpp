@@ -1,7 +1,7 @@
 //===- OverlapMemory.cpp - run memory-bound updates beside matmuls --------===//
 //
-// The arena of plan-memory is the limit: a budget relies on it. Values that take over one another's memory count as one
-// buffer: the instructions that touch it keep their order.
+// The arena must not grow beyond that of plan-memory, since a budget relies on it. Values that take over one another's
+// memory count as one buffer: the instructions that access it keep their order.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Overlap.h"
@@ -18,14 +18,14 @@ namespace tcc::train {
 
 namespace {
 
-constexpr double kLeastHiddenBytes = 1 << 20; // less lies in cache, where it waits for nothing
+constexpr double kLeastHiddenBytes = 1 << 20; // fewer bytes are in cache, so the kernel is not memory-bound
 
-/// An entry as it stands, as a problem.
+/// An entry in its current order and packing, as an overlap problem.
 struct Standing {
   explicit Standing(func::FuncOp function);
 
   EntryBuffers entry;
-  std::vector<int> packed; ///< buffer of the packing problem, of each block
+  std::vector<int> packed; ///< of each block: its buffer in the packing problem
   planning::OverlapProblem problem;
 };
 
@@ -37,11 +37,12 @@ planning::OverlapInstruction describe(const EntryBuffers &entry, ArrayRef<int> p
                                       Operation *op) {
   planning::OverlapInstruction result;
   NominalTime time = nominalTime(op);
-  // A product with an update inside takes its share of memory already.
+  // A product with an update inside uses memory bandwidth already.
   if (op->hasAttr(names::kCall) && !isa<RowwiseOp>(op))
     result.computeNs = uint64_t(time.arithmeticNs);
-  // Updates: all that they read and write comes from memory. What passes between layers is half in cache, and beside a
-  // convolution took longer than before it. Loops of an op's own may touch little of their operands (a scatter).
+  // Updates: all their operands and results are in memory. Kernels between layers are left alone: half of their data is
+  // in cache, and they took longer beside a convolution than before it. An op that emits its own loops may access
+  // little of its operands (a scatter).
   else if (auto fused = dyn_cast<FusedOp>(op);
            fused && !fused.getLoopKernel() && bytesOf(op) >= kLeastHiddenBytes && writesState(entry, op)) {
     const double memoryNs = bytesOf(op) / target::costsOf(op).stateBytesPerNs;
@@ -75,7 +76,7 @@ struct OverlapMemory : impl::OverlapMemoryPassBase<OverlapMemory> {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry))
       return;
-    // Another order would need other live ranges of the sources of reduce-scatters.
+    // Reordering would invalidate the extended live ranges of reduce-scatters' sources.
     if (llvm::any_of(function.getBody().front(), [](Operation &op) { return op.hasAttr(names::kBeside); }))
       return;
     Standing standing(function);

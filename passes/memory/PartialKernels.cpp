@@ -14,7 +14,7 @@ namespace tcc::train {
 
 namespace {
 
-/// Leaves a region only the given results and what they need. The numbers of the operands that are still read.
+/// Reduces a region to the given results and the ops that they need. Returns the numbers of the operands still read.
 SmallVector<unsigned> keepResults(Block &body, ArrayRef<unsigned> results) {
   auto yield = cast<YieldOp>(body.getTerminator());
   SmallVector<Value> yielded;
@@ -45,7 +45,7 @@ protected:
   planning::Execution make(const std::vector<bool> &wanted) const override;
 
 private:
-  /// A kernel of its own without operands, which nothing else sees, and which operands its region's arguments are.
+  /// A detached kernel without operands, and the operand numbers that the arguments of its region stand for.
   struct Part {
     OwningOpRef<FusedOp> kernel;
     SmallVector<unsigned> operands;
@@ -102,16 +102,17 @@ planning::Execution PartialKernel::make(const std::vector<bool> &wanted) const {
   return execution;
 }
 
-/// Each op and each operand counts in equal parts for the results that need it, by whichever of computation and traffic
-/// makes the whole kernel's time: an op is executed at least as often as each of those results is made, so also as
-/// often as they are on average. Of an operand each result counts what it alone reads: an execution for several reads
-/// no less than that. The overhead is shared by all results in the same way.
+/// The cost of each op and operand is divided equally among the results that need it, counted in arithmetic or in
+/// traffic, whichever determines the whole kernel's time. This is a lower bound: an op runs at least as often as each
+/// of these results is computed, and so at least as often as they are on average. Of an operand, each result counts the
+/// bytes that it reads when computed alone; an execution for several results reads no fewer. The overhead is divided
+/// equally among all results.
 std::vector<planning::Cost> PartialKernel::shares() const {
   Block &body = fused.getBody().front();
   auto yield = cast<YieldOp>(body.getTerminator());
   llvm::DenseMap<Operation *, unsigned> opNeeded;
   llvm::DenseMap<Value, unsigned> argumentNeeded;
-  std::vector<llvm::SetVector<Value>> needs; // of each write: arguments and results of ops
+  std::vector<llvm::SetVector<Value>> needs; // of each written result: the region's values that it depends on
   for (auto [number, value] : llvm::enumerate(values.results)) {
     if (value < 0)
       continue;
@@ -163,7 +164,7 @@ std::vector<std::pair<int, int>> inPlaceValues(Operation *op, ArrayRef<std::pair
     if (from < 0 || to < 0 || !values.isMade[operand] ||
         tensorBytes(op->getOperand(operand).getType()) != tensorBytes(op->getResult(result).getType()))
       continue;
-    // A view of the same memory may be read elsewhere than where the result is written.
+    // Another operand may view the same memory and be read at other elements than the result writes.
     bool everyReadInPlace = llvm::all_of(present, [&, result = result](unsigned read) {
       return values.operands[read] != from || llvm::is_contained(pairs, std::pair(read, result));
     });
@@ -213,7 +214,7 @@ void dropUnreadResults(FusedOp fused) {
     views.remove(view);
     view->erase();
     addView(source);
-    i = 0; // a view of this one's may have none left
+    i = 0; // the view's source may be an unread view now
   }
 }
 

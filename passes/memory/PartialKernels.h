@@ -1,7 +1,7 @@
 //===- PartialKernels.h - kernels that compute a part of their results --*- C++ -*-===//
 //
-// A fused kernel that runs again computes only the results that are read then: it reads fewer operands, costs less, and
-// may write over operands that the whole kernel cannot. Planning and EntryProgram::apply cut the region by the same
+// A recomputed fused kernel only computes the results that are read later: it reads fewer operands, costs less, and may
+// overwrite operands that the whole kernel cannot. Planning and EntryProgram::apply cut the region by the same
 // function, so a plan's memory and cost are those of the ladder.
 //
 //
@@ -21,7 +21,7 @@ namespace tcc::train {
 /// An instruction's operands and results as values of a program; −1 for state.
 struct InstructionValues {
   std::vector<int> operands, results;
-  std::vector<bool> isMade; ///< of each operand: by an instruction, not there at entry
+  std::vector<bool> isMade; ///< of each operand: an instruction produces it; false for arguments of the entry
 };
 
 /// The pairs (operand, result) that may share memory, as values: transient, of equal size, and read nowhere else by the
@@ -29,8 +29,8 @@ struct InstructionValues {
 std::vector<std::pair<int, int>> inPlaceValues(mlir::Operation *op, llvm::ArrayRef<std::pair<unsigned, unsigned>> pairs,
                                                const InstructionValues &values, llvm::ArrayRef<unsigned> present);
 
-/// The executions of a kernel that leave results out; null if it has nothing to leave out. The kernel has to
-/// outlive it.
+/// The executions of a kernel that omit results; null if it has a single result or emits its own loops. The kernel has
+/// to outlive it.
 std::shared_ptr<const planning::PartialExecutions> partialExecutionsOf(FusedOp fused, InstructionValues values);
 
 /// Removes from a fused region the unread results, the ops that only they need, and views that then have no reader.

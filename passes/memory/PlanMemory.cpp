@@ -19,7 +19,7 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry))
       return;
-    // The ladder reckoned with other lives.
+    // A rung of the ladder was packed with the original live ranges.
     if (function->getParentOfType<ModuleOp>()->hasAttr(names::kRunsBeside) && !function->hasAttr(names::kPackedOffsets))
       keepScatteredSources(function);
     EntryBuffers entry(function);
@@ -31,8 +31,7 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
         return signalPassFailure();
     } else {
       solution = planning::pack(problem);
-      // A hundredth above what lives at once is worth some more time, less is not. Below scratch the bound is often out
-      // of reach.
+      // A gap of more than 1% above the lower bound is worth more search. With scratch the bound is often out of reach.
       if (problem.scratch.empty() && solution.bytes > solution.lowerBound + solution.lowerBound / 100)
         if (planning::PackingSolution other = planning::pack(problem, 4 * planning::kPackingWork);
             other.bytes < solution.bytes)
@@ -46,8 +45,8 @@ struct PlanMemory : impl::PlanMemoryPassBase<PlanMemory> {
   }
 
 private:
-  /// A rung of the ladder brings its packing, which is used as it is: a budget relies on its bytes. The ladder reckoned
-  /// with the instructions that the function has by now, so the buffers and the cost have to be the same.
+  /// Reads the packing of the rung that rematerialize chose, which is used unchanged: a budget relies on its bytes. The
+  /// ladder was computed for the instructions that the function has by now, so buffers and cost must be the same.
   static bool readRung(func::FuncOp function, const EntryBuffers &entry, size_t bufferCount,
                        planning::PackingSolution &solution) {
     auto integer = [&](StringRef name) {

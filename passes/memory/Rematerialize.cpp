@@ -29,7 +29,7 @@ struct Ladder {
   planning::Program program;
   std::vector<planning::FrontierPoint> points;
 
-  /// The cheapest point within `bytes`; the least one where none is.
+  /// The cheapest point within `bytes`; if there is none, the smallest point.
   const planning::FrontierPoint &within(planning::Bytes bytes) const {
     for (const planning::FrontierPoint &point : points)
       if (point.bytes <= bytes)
@@ -37,7 +37,7 @@ struct Ladder {
     return points.back();
   }
   planning::Bytes least() const { return points.back().bytes; }
-  /// What the points take whose cost is at most a share above that of executing everything once.
+  /// The fewest bytes of a point whose cost is at most this share above that of executing everything once.
   planning::Bytes leastAt(double extraTime) const {
     planning::Bytes bytes = points.front().bytes;
     for (const planning::FrontierPoint &point : points)
@@ -84,7 +84,7 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
 private:
   bool chosenByTime() const { return extraTime > 0 && !budgetBytes && variants == 1; }
 
-  /// In the order that stands.
+  /// The peak in the given order, without recomputation.
   static planning::Bytes peakOf(const Ladder &ladder) {
     planning::Sequence once(ladder.program.instructions.size());
     std::iota(once.begin(), once.end(), 0);
@@ -111,7 +111,7 @@ private:
     return success();
   }
 
-  /// An error where the entry that needs most does not fit at its least.
+  /// Emits an error if even the smallest arena of the entry that needs most exceeds the budget.
   LogicalResult fit(const std::vector<Ladder> &ladders) {
     const Ladder &forcing =
         *llvm::max_element(ladders, [](const Ladder &a, const Ladder &b) { return a.least() < b.least(); });
@@ -119,7 +119,7 @@ private:
     if (resident + needed <= budgetBytes)
       return success();
     getOperation()->setAttr(names::kOverBudget, Builder(&getContext()).getI64IntegerAttr(int64_t(resident + needed)));
-    // Two numbers that round to one text are told in bytes alone.
+    // If both numbers round to the same text, print bytes only.
     const bool distinct = bytesText(budgetBytes) != bytesText(resident + needed);
     auto told = [&](planning::Bytes bytes) {
       return llvm::formatv(distinct ? "{0} ({1} bytes)" : "{1} bytes", bytesText(bytes), bytes).str();
@@ -181,7 +181,7 @@ private:
     if (budgetBytes)
       most = std::min(most, planning::Bytes(budgetBytes - resident));
     std::vector<planning::Bytes> capacities{most};
-    // Evenly between most and least, as far as that makes different plans.
+    // Evenly spaced between most and least; capacities that give equal plans are dropped.
     auto taken = [&](planning::Bytes capacity) {
       planning::Bytes bytes = 0;
       for (const Ladder &ladder : ladders)

@@ -1,8 +1,8 @@
 //===- Schedule.cpp - order instructions for the least peak ---------------===//
 //
 // compiler/planning/Scheduling orders the entry's program: of several orders with little live memory, the pass takes
-// the one that packs into the smallest arena. With several ranks, collectives then begin earlier. On a device that
-// computes while the host goes on, the numbers that the host waits for come as soon as they can.
+// the one that packs into the smallest arena. With several ranks, collectives then begin earlier. On a device that runs
+// asynchronously to the host, numbers that the host waits for are computed as early as possible.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Scheduling.h"
@@ -20,8 +20,8 @@ namespace tcc::train {
 
 namespace {
 
-/// Moves each instruction that only makes numbers for the host behind the last one that it depends on. Of clipping,
-/// that is the norm's square root: behind the updates it would be known when they are done.
+/// Moves each instruction that only computes numbers for the host right behind the last one that it depends on. With
+/// clipping this is the norm's square root, which otherwise might come after the updates.
 planning::Sequence numbersEarly(const EntryProgram &entry, const planning::Sequence &order) {
   constexpr planning::Bytes kNumberBytes = 8;
   const planning::Program &program = entry.program;

@@ -1,7 +1,7 @@
-//===- WeighScratch.cpp - less scratch where it makes the peak ------------===//
+//===- WeighScratch.cpp - reduce scratch that determines the peak ---------===//
 //
-// The fastest form of each call and kernel was chosen by itself. In the order that stands, the scratch of a few of them
-// may be what the arena is large for: these take a lighter form.
+// The fastest form of each call and kernel was chosen in isolation. In the given order, the scratch of a few of them
+// may determine the size of the arena: these get a form with less scratch.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/Target.h"
@@ -22,7 +22,7 @@ namespace tcc::train {
 
 namespace {
 
-/// An instruction, and the bytes of all values and partial sums that live while it runs.
+/// An instruction, and the bytes of all values and partial sums that are live while it runs.
 struct Instruction {
   Operation *op;
   planning::Bytes live;
@@ -48,11 +48,11 @@ struct WeighScratch : impl::WeighScratchPassBase<WeighScratch> {
         floor = std::max(floor, live);
       }
     }
-    planning::Bytes arena = floor; // if each took its lightest form
+    planning::Bytes arena = floor; // its size with every instruction in its lightest form
     for (const Instruction &i : instructions)
       if (i.live + scratchBytes(i.op) > floor)
         arena = std::max(arena, i.live + leastScratch(i.op));
-    // Kernels that are equal stay equal, as light as the lightest has to be: one is compiled for all.
+    // Equal kernels stay equal, so that one is compiled for all: they get the lowest of their limits.
     llvm::DenseMap<std::pair<OperationName, Attribute>, planning::Bytes> limits;
     for (const Instruction &i : instructions)
       if (i.live + scratchBytes(i.op) > arena) {
@@ -102,7 +102,7 @@ private:
     return instruction ? target->lighterCall(op, *instruction, slots, bytes) : std::nullopt;
   }
 
-  /// Tiles of a kernel that take scratch at a time.
+  /// Most tiles of a kernel that use scratch at the same time.
   uint64_t tilesInFlight(LoopKernel kernel) const { return std::min(slots, uint64_t(kernel.getTileCount())); }
 
   planning::Bytes leastScratch(Operation *op) const {

@@ -28,7 +28,7 @@ static Expr updateMoments(UpdateStep &step, const Expr &weight, const Expr &grad
     largest = largest.with(MaxOp::create(*largest.builder, largest.loc, largest, square));
     second = largest;
   }
-  // One reciprocal for all elements: the divider is what a kernel on moments in cache waits for.
+  // One reciprocal for all elements: division is the bottleneck of a kernel whose moments are in cache.
   Expr denominator = second.apply<SqrtOp>() * (1.0 / step.scalar("bias_correction2_sqrt")) + eps;
   return weight - step.groupScalar("step_size") * average / denominator;
 }

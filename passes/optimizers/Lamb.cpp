@@ -15,7 +15,7 @@ static std::vector<OptimizerState> lambStates(const OptimizerSettings &, const f
   return {{"exp_avg"}, {"exp_avg_sq"}};
 }
 
-/// The norm of each of the parameters that are stored one after another; a scalar where it is one.
+/// The norm of each parameter in a tensor that stores several one after another; a scalar if there is one.
 static Expr norms(const UpdateStep &step, const Expr &stored) {
   const int64_t count = step.torch.count;
   if (count == 1)

@@ -3,9 +3,9 @@
 // Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), as torch.optim.Muon computes it: the
 // momentum of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, and that is the
 // direction. Products of bf16 values are summed in f32 and rounded once, so they are f32 products of rounded values
-// here. Which parameters are matrices, and which of their axes are rows, is as torch has them (TorchShape.h): exporters
-// store a linear layer's weight transposed. torch.optim.Muon takes matrices only; its documentation gives the other parameters to AdamW, and so does this
-// file, at the same rate.
+// here. Which parameters are matrices, and which of their axes are rows, follows torch (TorchShape.h): exporters store
+// a linear layer's weight transposed. torch.optim.Muon takes matrices only; its documentation leaves the other
+// parameters to AdamW, and so does this file, at the same rate.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -36,10 +36,10 @@ static Expr matrixProduct(const Expr &x, const Expr &y, bool transposeY) {
       .reshape({rows, columns});
 }
 
-/// `matrix` is one of torch's parameters as it is stored.
+/// Orthogonalizes `matrix`, one of torch's parameters in its stored orientation.
 static Expr orthogonalize(const UpdateStep &step, const Expr &matrix) {
   Expr x = roundToBf16(matrix);
-  // torch iterates on the wide one of the matrix and its transpose; a square one as it is.
+  // torch transposes a tall matrix before the iteration.
   bool tall = (step.torch.dims[0] > step.torch.dims[1]) != step.torch.transposed;
   auto flipped = [&](const Expr &m) { return m.with(transpose(*m.builder, m.loc, m, {1, 0})); };
   if (tall)
@@ -88,7 +88,7 @@ static double muonRateScale(const UpdateStep &step) {
 }
 
 static Expr updateMuon(UpdateStep &step) {
-  // Constants of AdamW: PyTorch's, since `eps` is Muon's own.
+  // PyTorch's default for AdamW's ε, since the setting `eps` is Muon's own.
   if (!step.torch.isMatrix())
     return updateAdamW(step, step.weight.like(1e-8));
   Expr &buffer = step.states[0];

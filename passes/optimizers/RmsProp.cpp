@@ -2,7 +2,7 @@
 //
 // Hinton, "Neural Networks for Machine Learning", lecture 6e, as torch.optim.RMSprop computes it:
 //   v ← α·v + (1 − α)·g²    w ← w − lr·g/(√v + ε)
-// Centered, the square of the average gradient is taken off v; with momentum, the quotient is accumulated.
+// `centered` subtracts the square of the average gradient from v; momentum accumulates the quotient.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/optimizers/Optimizer.h"

@@ -1,10 +1,10 @@
 //===- AddAdapters.cpp - low-rank adapters beside frozen matrices ---------===//
 //
-// Hu et al., "LoRA: low-rank adaptation of large language models", arXiv:2106.09685; initial values and scales as peft
-// has them. What is added to a product is computed from its input, x·Aᵀ and then ·Bᵀ: W + B·A is never made, so that
-// memory and arithmetic are those of two small products. Every reader of an adapted matrix is a product, so that an
-// export may add B·A to it. Likewise a convolution gets one to `rank` channels and a 1x1 one behind it, and a lookup
-// one in a table of `rank` columns, and a product.
+// Hu et al., "LoRA: low-rank adaptation of large language models", arXiv:2106.09685; initial values and scales are
+// those of peft. The addend of a product is computed from its input, x·Aᵀ and then ·Bᵀ: W + B·A is never formed, so
+// that memory and arithmetic are those of two small products. Every reader of an adapted matrix is a product, so that
+// an export may add B·A to the matrix. Likewise the adapter of a convolution is a convolution to `rank` channels and a
+// 1x1 convolution, and that of a lookup is a lookup in a table of `rank` columns and a product.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Philox.h"
@@ -37,7 +37,7 @@ public:
         builder(module.getContext()) {}
 
   LogicalResult run() {
-    // A constant of the exporter's is no weight.
+    // Constants that the exporter wrote are no weights.
     for (VariableOp variable : module.getOps<VariableOp>())
       if (const frontend::Initializer *known = matcher.find(variable);
           variable.getRole() == roles::kParameter ||
@@ -132,7 +132,7 @@ private:
     return chosen;
   }
 
-  /// Everything but adapters and adapter.train keeps its value.
+  /// Freezes every parameter that adapter.train does not match.
   LogicalResult freeze(llvm::ArrayRef<VariableOp> targets) {
     if (Status status = checkPatterns(settings.train, recipe.at("adapter.train"), "adapter.train", variables, matcher);
         !status.ok())
@@ -153,8 +153,8 @@ private:
     return success();
   }
 
-  /// make(own uniform number in [0, 1), its pair's other one, is it the first of the pair) for each element. Depends on
-  /// the seed, the name and the position alone.
+  /// Fills a tensor by make(u, v, first): uniform numbers in [0, 1) come in pairs, of which u is the element's own and
+  /// v the other; `first` tells whether u is the pair's first. Depends on the seed, the name and the position alone.
   template <typename Make> DenseElementsAttr initialValues(llvm::StringRef name, RankedTensorType type, Make make) {
     const auto id = uint64_t(randomId(name, 0)), key = recipe.train.seed ^ id;
     HostTensor values(type);
@@ -173,7 +173,7 @@ private:
     const double bound = 1 / std::sqrt(double(type.getNumElements() / type.getShape()[0]));
     return initialValues(name, type, [&](double unit, double, bool) { return (2 * unit - 1) * bound; });
   }
-  /// Standard normal, by Box and Muller: two of two uniform numbers.
+  /// Standard normal numbers by the Box–Muller transform, which makes two from two uniform ones.
   DenseElementsAttr normalValues(llvm::StringRef name, RankedTensorType type) {
     return initialValues(name, type, [](double own, double other, bool first) {
       const double u = first ? own : other, v = first ? other : own;
@@ -191,7 +191,7 @@ private:
       return fail("adapter.rank") << settings.rank << " is more than `" << bestName(target) << "`, a "
                                   << (found.convolutions.empty() ? "matrix" : "filter") << " of " << inputs
                                   << " inputs and " << outputs << " results, has; give a smaller rank";
-    // Adapters are trained in f32 beside a base of 16 bits.
+    // Adapters are trained in f32 even if the base has 16 bits.
     Type element = weight.getElementType().isF64() ? weight.getElementType() : Type(builder.getF32Type());
     const bool table = !found.lookups.empty();
     const std::string path = moduleOf(bestName(target)),
@@ -213,7 +213,7 @@ private:
       VariableOp::create(builder, NameLoc::get(builder.getStringAttr(name)), name, type, roles::kParameter,
                          value ? FloatAttr() : builder.getF64FloatAttr(0), value, -1);
     };
-    // As peft, an embedding's A is zero at first, not its B.
+    // As in peft, an embedding's A starts with zeros, not its B.
     declare(first, firstType, table ? ElementsAttr() : uniformValues(first, firstType));
     declare(second, secondType, table ? normalValues(second, secondType) : ElementsAttr());
     builder.setInsertionPoint(found.read);
@@ -224,7 +224,7 @@ private:
       readers.push_back(product.op);
     readers.append(found.convolutions.begin(), found.convolutions.end());
     readers.append(found.lookups.begin(), found.lookups.end());
-    // The first read need not come before all readers of the others.
+    // The first read of the weight may come after readers of its other reads.
     for (Operation *op : readers) {
       if (!op->isBeforeInBlock(a.getDefiningOp()))
         continue;
@@ -269,7 +269,7 @@ private:
     addTo(op.getResult(), added);
   }
 
-  /// A is the filter of a convolution like the adapted one, B that of a 1x1 convolution.
+  /// Adds to a convolution: A is the filter of a convolution like the adapted one, B that of a 1x1 convolution.
   void add(ConvOp op, Value a, Value b, llvm::StringRef name, uint64_t ordinal) {
     builder.setInsertionPointAfter(op);
     Location loc = op.getLoc();
@@ -286,7 +286,7 @@ private:
     addTo(op.getResult(), added);
   }
 
-  /// Columns of A are looked up as rows of the table are.
+  /// Adds to a lookup, which then also reads columns of A by the same indices.
   void add(GatherOp op, Value a, Value b) {
     builder.setInsertionPointAfter(op);
     Location loc = op.getLoc();

@@ -1,7 +1,7 @@
 //===- AttachLoss.cpp - the forward graph with its loss --------------------===//
 //
-// @loss is a copy of @forward that returns a numerator and a denominator instead of the graph's outputs. Values inside
-// the graph that the frontend returned for loss.of alone leave @forward here.
+// @loss is a copy of @forward that returns a numerator and a denominator instead of the graph's outputs. The pass also
+// removes results from @forward that the frontend only added for loss.of.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -83,16 +83,16 @@ private:
     return outputs;
   }
 
-  /// Σ scale · sum / weight as one numerator and one denominator. Where all weights follow from shapes, numerators are
+  /// Σ scale · sum / weight as one numerator and one denominator. If all weights follow from shapes, numerators are
   /// scaled so that all have the first one's weight: this stays exact over any number of micro-batches and ranks. Else
-  /// the weights must be known when the gradient starts: those of one micro-batch, of all ranks.
+  /// the gradient needs the weights at its start, so there may be only one micro-batch; ranks sum their weights first.
   FailureOr<LossResult> sumOfTerms(llvm::ArrayRef<LossResult> results) {
     const Type type = elementTypeOf(results.front().sum);
     llvm::SmallVector<double> weights;
     for (const LossResult &result : results)
       if (auto weight = splatOf(result.weight.value))
         weights.push_back(*weight);
-    // One alone is scaled, whatever its weight.
+    // A single loss keeps its own weight.
     const bool constant = weights.size() == results.size() || results.size() == 1;
     const ParallelSettings &parallel = recipe.parallel;
     const bool overRanks = parallel.distributed() && parallel.average == "exact";
@@ -111,7 +111,7 @@ private:
         Expr weight = result.weight.cast(type);
         if (overRanks)
           weight = sumOverRanks(weight);
-        // A loss of which nothing counts adds nothing.
+        // A loss of weight 0 adds nothing.
         part = part / weight.compare(CompareKind::eq, 0).select(weight.like(1), weight);
       }
       part = factor == 1 ? part : part * factor;
@@ -195,8 +195,8 @@ private:
     return kind.build(inputs);
   }
 
-  /// For metrics that the host computes: the prediction, its classes last, and the target as the loss sees it (shifted,
-  /// what does not count ignored). Samples come first in both.
+  /// Returns the prediction, its classes last, and the target for metrics that the host computes. The target is that of
+  /// the loss: shifted, with positions that do not count marked as ignored. Samples come first in both.
   LogicalResult addPrediction(const Term &term, const LossInputs &inputs) {
     const LossKind &kind = *term.kind;
     const LossSettings &settings = term.settings;
@@ -256,7 +256,7 @@ private:
         return graph.fail("evaluate.metrics")
                << "evaluate.metrics: `" << name << "` is " << typeText(graph.typeOf(*output))
                << "; an average needs floating point; leave it out";
-      if (axis && axis.getInt() > 0) // padding is subtracted as it is where the graph has averaged over the batch
+      if (axis && axis.getInt() > 0) // samples not first: padding is handled as if the graph averaged over the batch
         axis = nullptr;
       Expr value(builder, lossLoc(name), returned[*output]);
       extra.push_back({std::string(outputs::kAveragedPrefix) + name, value.cast(builder.getF32Type()), axis});
@@ -270,7 +270,7 @@ private:
     return text;
   }
 
-  /// @forward computes the graph's outputs alone.
+  /// Removes results of @forward that are not outputs of the graph.
   void dropInnerValues() {
     const LossOutputs &graph = terms.front().graph;
     llvm::BitVector inner(graph.count());

@@ -1,14 +1,14 @@
 //===- Autocast.cpp - contractions in a 16-bit type ------------------------===//
 //
-// Mixed precision as PyTorch's autocast has it (Micikevicius et al., "Mixed precision training", arXiv:1710.03740):
-// products take 16-bit operands and give 16-bit results, everything else is f32, and so are weights, moments and
-// gradients of weights. It runs before differentiation, so that the gradient of a cast is a cast. The
-// interface `Autocast` names the ops that are worth it.
+// Mixed precision as in PyTorch's autocast (Micikevicius et al., "Mixed precision training", arXiv:1710.03740):
+// products take 16-bit operands and give 16-bit results; everything else is f32, including weights, moments and
+// gradients of weights. It runs before differentiation, so that the gradient of a cast is a cast. Ops that gain from it
+// implement the interface `Autocast`.
 //
-// A kernel computes in f32 whatever it reads, so only values stored between kernels have to be narrow. If a value depends
-// on results of products alone, and one more product reads it, its other readers take the rounded value,
-// too: the residual of a convolution network is then stored once, as in PyTorch. A residual that started in f32 (the
-// embedding of a transformer) stays f32, also as there.
+// A kernel computes in f32 even on narrow operands, so only values stored between kernels have to be narrow. If a value
+// depends on results of products alone, and another product reads it, its other readers take the rounded value, too:
+// the residual of a convolution network is then stored once, as in PyTorch. A residual that starts in f32 (the
+// embedding of a transformer) stays f32, as in PyTorch.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -57,8 +57,8 @@ private:
     products.push_back(op);
   }
 
-  /// Forward through the function: what f32 values are made of rounded ones and of state alone, at least one rounded.
-  /// Data is no state: what an embedding is looked up by makes its rows data, too.
+  /// Finds the f32 values whose floating-point operands are all rounded values or state, at least one of them rounded.
+  /// Graph inputs are no state, so rows of an embedding, which depend on indices, are none either.
   void findNarrowValues() {
     auto isNarrow = [&](Value value) { return elementTypeOf(value) == narrow || narrowValues.contains(value); };
     for (Operation &op : function.getBody().front()) {
@@ -74,7 +74,7 @@ private:
     }
   }
 
-  /// `operand` is what a product reads: where it is a rounded value that has other readers, they read it rounded, too.
+  /// If `operand` of a product is a rounded value that has other readers, makes these read the rounded value, too.
   void shareRounded(Value operand) {
     auto rounding = operand.getDefiningOp<CastOp>();
     if (!rounding || elementTypeOf(operand) != narrow)

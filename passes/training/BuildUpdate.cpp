@@ -30,9 +30,9 @@ using outputs::kGradNorm, outputs::kLossSum, outputs::kLossWeight;
 /// The operands of one update, as values of its entry.
 struct UpdateInputs {
   Value lossSum, lossWeight;
-  llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter; scaled where @backward scales
-  llvm::SmallVector<Value> terms;     ///< numbers of several losses, as termNames() names them
-  bool gradientsAreState = false;     ///< they stay in memory whatever the order of the updates
+  llvm::SmallVector<Value> gradients; ///< sums, one per trained parameter; scaled if @backward scales
+  llvm::SmallVector<Value> terms;     ///< numbers of several losses, in the order of termNames()
+  bool gradientsAreState = false;     ///< accumulated: in memory until the last update in any case
 };
 
 class EntryMaker {
@@ -77,7 +77,7 @@ private:
     return tensor && tensor.getRank() == 0;
   }
 
-  /// Results are found by their attributes.
+  /// Checks the attributes by which later code finds results.
   LogicalResult checkNames() {
     for (unsigned i = 0; loss && i < loss.getNumResults(); ++i)
       if (!loss.getResultAttrOfType<StringAttr>(i, names::kName))
@@ -114,13 +114,13 @@ private:
     return Expr(entry.builder, NameLoc::get(builder.getStringAttr(name)), value);
   }
 
-  /// The sums of a loss; other results of @loss are what metrics are computed from.
+  /// True for the sums of a loss; metrics are computed from the other results of @loss.
   static bool isNumber(llvm::StringRef name) {
     return name == kLossSum || name == kLossWeight || name == outputs::kCorrect || name == outputs::kCounted ||
            outputs::isTerm(name);
   }
 
-  /// Outputs that the runtime reads are f32, whatever the model is.
+  /// Adds a scalar output for the runtime: f32, whatever the model's type.
   void scalarOutput(EntryBuilder &entry, llvm::StringRef name, Value value) {
     entry.output(name, place(entry, value, name).cast(builder.getF32Type()));
   }
@@ -132,7 +132,7 @@ private:
       names.push_back(backward.getResultAttrOfType<StringAttr>(i, names::kName).getValue());
     return names;
   }
-  /// Of the results of @backward.
+  /// The gradients among the results of @backward.
   llvm::ArrayRef<Value> gradientsOf(llvm::ArrayRef<Value> values) {
     return values.slice(2, endOfGradients(backward) - 2);
   }
@@ -155,7 +155,7 @@ private:
     func::FuncOp update = makeUpdate();
     for (bool first : {true, false}) {
       if (!first && recipe.train.accumulate == 1)
-        break; // of virtual ranks with one micro-batch each
+        break; // virtual ranks with one micro-batch each
       EntryBuilder entry(module, first ? entries::kAccumulateFirst : entries::kAccumulateNext);
       entry.setScalarNames(scalarNames);
       llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
@@ -195,11 +195,11 @@ private:
     return buildUpdate(entry, inputs);
   }
 
-  /// Sums the window's accumulators over all ranks, in their own memory: the next window writes them anew. Running
-  /// statistics have moved with each micro-batch; from here on they are rank 0's.
+  /// Sums the window's accumulators over all ranks in place: the next window overwrites them. Running statistics
+  /// changed with each micro-batch; from here on they are those of rank 0.
   void sumWindow(EntryBuilder &entry, UpdateInputs &inputs) {
     sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms);
-    if (!recipe.parallel.sharded()) // shards lie elsewhere
+    if (!recipe.parallel.sharded()) // a sum of shards is smaller than its accumulator
       for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
         entry.update(gradientState(parameter.name), gradient);
     std::vector<std::string> statistics;
@@ -214,7 +214,7 @@ private:
       entry.update(variable, value);
   }
 
-  /// What an update that waits for the norm of all gradients costs.
+  /// Notes the memory that an update needs because it waits for the norm of all gradients.
   void noteWaiting() {
     const bool clips = recipe.train.clipNorm.has_value();
     uint64_t bytes = 0;
@@ -229,13 +229,13 @@ private:
                   ", before the first parameter is updated");
   }
 
-  /// The factor that removes the loss's from gradients that @backward scaled. Powers of two change no bit.
+  /// The factor that undoes @backward's scaling of the gradients. Scaling by powers of two is exact.
   Expr unscaling(EntryBuilder &entry, const Expr &like) {
     Expr scale = like.with(entry.scalar(scalars::kLossScale)).cast(elementTypeOf(like));
     return 1.0 / (scale * gradientScale.getValueAsDouble());
   }
 
-  /// Average, measure, clip, update; each next value only where the step is sound.
+  /// Averages the gradients, computes their norm, clips and updates; state only changes if the step is sound.
   func::FuncOp buildUpdate(EntryBuilder &entry, const UpdateInputs &inputs) {
     Expr sum = place(entry, inputs.lossSum, kLossSum), weight = place(entry, inputs.lossWeight, kLossWeight);
     std::optional<Expr> squares;
@@ -259,20 +259,20 @@ private:
       scale = scale * norm.with(MinOp::create(entry.builder, norm.loc, factor, factor.like(1)));
     }
     Expr finite = isFinite(sum);
-    // Waiting for the norm keeps every gradient alive until the last is known: only where clipping needs it, where
-    // scaled gradients may overflow, or where the gradients are state anyway. Otherwise a gradient dies as soon as its
-    // update has run, and a bad norm ends the run without a checkpoint.
+    // Waiting for the norm keeps every gradient alive until the last is known, so the update only waits if clipping
+    // needs the norm, if scaled gradients may overflow, or if the gradients are state anyway. Otherwise a gradient dies
+    // as soon as its update has run, and a norm that is not finite ends the run without a checkpoint.
     Expr sound = finite;
     if (recipe.train.clipNorm || gradientScale || inputs.gradientsAreState)
       sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
     scalarOutput(entry, kLossSum, sum);
     scalarOutput(entry, kLossWeight, weight);
     scalarOutput(entry, kGradNorm, norm);
-    for (auto [name, value] : llvm::zip(termNames(), inputs.terms)) // none: each micro-batch gives its own
+    for (auto [name, value] : llvm::zip(termNames(), inputs.terms)) // empty: each micro-batch returns its own
       scalarOutput(entry, name, value);
     for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, inputs.gradients))
       updateParameter(entry, parameter, gradient, scale, sound);
-    // An update that is skipped since scaled gradients overflowed keeps what its forward pass has seen, as in PyTorch.
+    // If scaled gradients overflow, the update is skipped but running statistics still change, as in PyTorch.
     writeState(entry, gradientScale ? finite : sound, recipe.parallel.distributed());
     scalarNames = entry.scalarNames();
     llvm::SmallVector<llvm::StringRef> list(scalarNames.begin(), scalarNames.end());
@@ -280,8 +280,8 @@ private:
     return entry.finish();
   }
 
-  /// A write of the forward pass (running statistics) becomes the next value of its variable, if the step is finite;
-  /// with `ofRankZero` that of rank 0.
+  /// Makes a write of the forward pass (running statistics) the next value of its variable, if the step is sound; with
+  /// `ofRankZero` every rank takes rank 0's value.
   void writeState(EntryBuilder &entry, const Expr &sound, bool ofRankZero = false) {
     llvm::SmallVector<Value> values;
     for (const auto &[variable, value] : entry.written()) {
@@ -299,9 +299,8 @@ private:
     return value.with(IsFiniteOp::create(*value.builder, value.loc, type, value));
   }
 
-  /// A moment whose gradients stay zero decays to the smallest subnormal numbers, where rounding to the nearest keeps
-  /// it for ever, and some processors take a hundred cycles more for each of these at each step. It ends as zero
-  /// instead.
+  /// Flushes subnormal moments to zero. A moment whose gradients stay zero decays to the smallest subnormal numbers
+  /// and, rounded to nearest, stays there; some processors take a hundred cycles more for each of them at each step.
   static Expr withoutSubnormals(const Expr &moment) {
     bool wide = elementTypeOf(moment).isF64();
     double least = wide ? std::numeric_limits<double>::min() : double(std::numeric_limits<float>::min());
@@ -354,7 +353,7 @@ private:
       updated = gatherShards(updated, parameter.type, recipe.parallel);
     entry.update(parameter.name, updated);
     if (!parameter.average.empty()) {
-      // Of a sound step the updated value is the next one.
+      // If the step is sound, the updated value is `next`.
       const Expr moves = (replicated ? updated : next).cast(compute);
       Expr average = stored.with(entry.state(parameter.average));
       Expr moved = scalar("ema_decay") * average + scalar("ema_rest") * moves;
@@ -373,7 +372,8 @@ private:
     Type word = builder.getIntegerType(32, /*isSigned=*/false);
     auto type = RankedTensorType::get(shapeOf(like), word);
     auto constant = [&](int64_t value) { return like.with(splatInt(*like.builder, like.loc, type, value)); };
-    // Ranks that hold the same state round it alike; a shard is one rank's, or one of each node's.
+    // Ranks with copies of the same state must round it alike. A shard belongs to one rank, or to one rank of each
+    // node.
     const bool alike = recipe.parallel.distributed() && (!recipe.parallel.sharded() || recipe.parallel.replicates());
     Value key = alike ? sharedRandomKey(entry, like.loc) : entry.randomKey();
     Value drawn = RandomOp::create(entry.builder, like.loc, type, RandomKind::bits, key,
@@ -383,9 +383,9 @@ private:
     return like.with(bits);
   }
 
-  /// An f32 as one of the two bf16 around it, each with the probability of its nearness: its mean is the f32. To the
-  /// nearest, a second moment with β2 = 0.999 would never decay: it loses a thousandth, less than half a unit in the
-  /// last place. (Stochastic rounding: Forsythe, "Reprint of a note on rounding-off errors", SIAM Review 1959.)
+  /// Rounds an f32 stochastically to one of its two bf16 neighbours, so that its mean is the f32 (Forsythe, "Reprint of
+  /// a note on rounding-off errors", SIAM Review 1959). Rounded to nearest, a second moment with β2 = 0.999 would never
+  /// decay: it loses a thousandth, less than half a unit in the last place.
   Expr roundAtRandom(const Expr &value, const Expr &bits) {
     auto type = tensorTypeOf(bits);
     Value word = BitCastOp::create(*value.builder, value.loc, type, value);
@@ -393,7 +393,7 @@ private:
     Value upper = splatInt(*value.builder, value.loc, type, 0xffff0000);
     Value kept = AndOp::create(*value.builder, value.loc, sum, upper);
     Expr rounded = value.with(BitCastOp::create(*value.builder, value.loc, value.value.getType(), kept));
-    // The carry would make a number of a NaN whose bits are all ones, as a card's are.
+    // NaN is not rounded: the carry would turn a NaN whose bits are all ones, as a card's are, into a number.
     return value.compare(CompareKind::eq, value).select(rounded, value).cast(builder.getBF16Type());
   }
 
@@ -411,7 +411,7 @@ private:
     entry.finish();
   }
 
-  /// A graph that is to be run as it stands still has an inference form, for weights that come from elsewhere.
+  /// Builds `predict`. A graph that predicts as exported also gets its inference form, for weights trained elsewhere.
   void makePredictions() {
     using Mode = EntryBuilder::Mode;
     bool dependent = false;
@@ -449,7 +449,7 @@ private:
       entry.output((llvm::Twine(outputs::kGradientPrefix) + gradientName(backward, i)).str(),
                    gradient * gradient.with(scale).cast(elementTypeOf(gradient)));
     }
-    // What the gradient check holds fixed (hold-stops); running statistics stay as they are.
+    // Values that the gradient check holds fixed (hold-stops); writes of running statistics are dropped.
     const SymbolTable symbols(module);
     for (const auto &[variable, value] : entry.written())
       if (symbols.lookup<VariableOp>(variable).getRole() == "held")

@@ -70,8 +70,9 @@ private:
   llvm::DenseSet<Value> varied, useful; // asked, never iterated
 };
 
-/// The op that cuts `from` off from `output`, although data flows between them; null if none flows. Of several a stop,
-/// which was asked for, else the first that makes a float of floats: comparisons stand beside it on most paths.
+/// The op that blocks the gradient between `output` and `from`, although data flows between them; null if none flows.
+/// Of several, a stop, since the user asked for it; else the first op from floats to floats, since most paths also
+/// contain comparisons; else the first op.
 Operation *findCut(Value from, Value output) {
   llvm::DenseSet<Operation *> reaching;
   llvm::SmallVector<Operation *> work;
@@ -86,7 +87,7 @@ Operation *findCut(Value from, Value output) {
         work.push_back(definition);
   }
   auto isFloat = [](Value value) { return isFloatTensor(value); };
-  // In program order from the read on, the ops on paths to the loss that pass no gradient.
+  // Visit, in program order from the read on, the ops on paths to the loss that block the gradient.
   llvm::DenseSet<Value> reached{from};
   Operation *first = nullptr, *rounding = nullptr;
   for (Operation *op = from.getDefiningOp()->getNextNode(); op; op = op->getNextNode()) {
@@ -182,9 +183,9 @@ private:
     return (scale * constant).cast(elementTypeOf(lossSum)).reshape(shapeOf(lossSum));
   }
 
-  /// The most elements that a loss's weight counts: its value where that is constant, else what its sums run over.
+  /// Upper bound on a loss's weight: its value if that is constant, else the number of elements that it sums.
   static double elementsOf(Value weight) {
-    double factor = 1; // of a sum of sample weights: the elements of each sample
+    double factor = 1; // elements per sample, if the weight is a sum of sample weights
     while (Operation *op = weight.getDefiningOp()) {
       if (auto value = splatOf(weight))
         return factor * *value;
@@ -254,7 +255,7 @@ private:
   ModuleOp module;
   func::FuncOp loss, backward;
   bool scaled;
-  llvm::SmallVector<std::pair<llvm::StringRef, Value>> terms; ///< numbers of several losses, which metrics are made of
+  llvm::SmallVector<std::pair<llvm::StringRef, Value>> terms; ///< numbers of several losses, for metrics
   llvm::StringMap<Value> parameterGradients; // asked by name
 };
 

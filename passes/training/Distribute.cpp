@@ -1,8 +1,8 @@
 //===- Distribute.cpp - sum gradients over the ranks in buckets ------------===//
 //
-// Buckets hold what is complete at about the same time (Li et al., "PyTorch Distributed: Experiences on Accelerating
-// Data Parallel Training", VLDB 2020). PyTorch guesses that order from the order of the parameters; here the program
-// has it.
+// A bucket holds gradients that are complete at about the same time (Li et al., "PyTorch Distributed: Experiences on
+// Accelerating Data Parallel Training", VLDB 2020). PyTorch guesses that order from the order of the parameters; here
+// the order of the program tells it.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
@@ -36,9 +36,8 @@ struct DistributePass : impl::DistributePassBase<DistributePass> {
 private:
   using Bucket = llvm::SmallVector<Operation *>;
 
-  /// Gathers a sharded parameter just before it is read, and again where so much else is gathered between two readers
-  /// that keeping it would cost more than a bucket. The result is the same value: which is alive is the planner's
-  /// matter.
+  /// Gathers a sharded parameter just before its first reader, and again before a later one if the parameters read in
+  /// between have more bytes than a bucket. Each gather gives the same value.
   void gatherNearUses(func::FuncOp function) {
     llvm::SmallVector<AllGatherOp> gathers;
     llvm::DenseMap<Operation *, int64_t> position;
@@ -78,8 +77,8 @@ private:
       eraseDeadOps(function);
   }
 
-  /// A parameter under another shape or in fewer bytes is not read yet: layers that share a cast are far from one
-  /// another.
+  /// True for views and narrowing casts of a parameter, which do not count as readers: layers that share a cast are far
+  /// from one another.
   static bool isForm(Operation *op) {
     auto cast = dyn_cast<CastOp>(op);
     return isView(op) ||
@@ -94,7 +93,8 @@ private:
         readers.push_back(user);
   }
 
-  /// The narrower type that a form of the parameter has; null: the parameter's own. No type where `value` is none.
+  /// The narrower type of a form of the parameter; null for the parameter's own type; nullopt if `value` is no form of
+  /// it.
   static std::optional<Type> typeOfForm(Value value, Value parameter) {
     if (value == parameter)
       return Type();
@@ -121,7 +121,7 @@ private:
     auto type = RankedTensorType::get(tensorTypeOf(parameter).getShape(), elementTypeOf(shard));
     auto made =
         AllGatherOp::create(builder, gather.getLoc(), TypeRange(type), ValueRange(shard), gather.getRanksAttr());
-    // Equal ops would become one again.
+    // CSE would merge equal gathers.
     made->setAttr(names::kGather, builder.getI64IntegerAttr(number));
     for (Operation *reader : readers) {
       builder.setInsertionPoint(reader);
@@ -131,7 +131,7 @@ private:
     }
   }
 
-  /// The same form of another gather's result, which may have the form's narrower type already.
+  /// Rebuilds a form (views and casts) on another gather's result, which may have the form's narrower type already.
   static Value formOf(OpBuilder &builder, Value form, Value parameter, Value gathered) {
     if (form == parameter)
       return gathered;
@@ -142,13 +142,13 @@ private:
     return train::reshape(builder, op->getLoc(), source, tensorTypeOf(form).getShape());
   }
 
-  /// What is joined: collectives that send. An own shard is a copy.
+  /// True for collectives that may join a bucket: those that send. `own_shard` is only a copy.
   static bool isJoined(Operation &op) {
     return isa<AllReduceOp, ReduceScatterOp, AllGatherOp>(op) && op.getNumOperands() == 1;
   }
 
   void joinSums(func::FuncOp function) {
-    // A sum stands behind its operand, so that the order of the sums is that in which operands are complete.
+    // A sum is right behind its operand, so the order of the sums is that in which operands are complete.
     const llvm::DenseSet<Operation *> awaited = awaitedSums(function);
     llvm::MapVector<std::tuple<OperationName, Type, int64_t, int64_t, int64_t>, Bucket> byKind;
     for (Operation &op : function.getBody().front())
@@ -192,11 +192,11 @@ private:
       note(function, kind.first, kind.second != 0, counts.tensors, counts.bytes, counts.buckets);
   }
 
-  /// All-reduces whose result another sum is computed from, as the gradients of several losses are from the losses'
-  /// denominators. In one bucket with a numerator, which needs all rows of the logits, they would make the gradients
-  /// wait for all rows, too.
+  /// All-reduces whose results other sums depend on, as gradients of several losses depend on the losses' denominators.
+  /// In a bucket with a loss's numerator, which needs all rows of the logits, they would make the gradients wait for
+  /// all rows, too.
   static llvm::DenseSet<Operation *> awaitedSums(func::FuncOp function) {
-    llvm::DenseSet<Operation *> before, awaited; // asked, never iterated; `before`: ops that a sum follows from
+    llvm::DenseSet<Operation *> before, awaited; // asked, never iterated; `before`: ops that a sum depends on
     for (Operation &op : llvm::reverse(function.getBody().front())) {
       const bool reaches = llvm::any_of(op.getUsers(), [&](Operation *user) {
         Operation *inBlock = function.getBody().front().findAncestorOpInBlock(*user);
@@ -210,7 +210,7 @@ private:
     return awaited;
   }
 
-  /// Ranks of a node whose shards are summed across nodes; else 0.
+  /// The op's `across` if it sums shards across nodes; else 0.
   static int64_t acrossOf(Operation *op) {
     auto sum = dyn_cast<AllReduceOp>(op);
     return sum ? int64_t(sum.getAcross()) : 0;
@@ -226,8 +226,8 @@ private:
                 ", in " + std::to_string(buckets) + (buckets == 1 ? " bucket" : " buckets"));
   }
 
-  /// True if gradients are scattered between two sums: the loss's own sums, which every update reads, would wait for
-  /// the norm of all of them.
+  /// True if gradients are scattered between two sums. The second then is that of the gradients' norm, and the loss's
+  /// own sums, which every update reads, would wait for it in one bucket.
   static bool waitsForShards(Operation *first, Operation *second) {
     if (!isa<AllReduceOp>(second) || acrossOf(second) || !first->isBeforeInBlock(second))
       return false;
@@ -235,7 +235,8 @@ private:
                         [](Operation &op) { return isa<ReduceScatterOp>(op); });
   }
 
-  /// True if what `op` sums is made of a sum of the bucket, or, once other buckets were joined, the other way round.
+  /// True if the operand of `op` depends on a sum of the bucket, or, after other buckets were joined, the other way
+  /// round.
   static bool needsOne(Operation *op, const Bucket &bucket) {
     llvm::SmallPtrSet<Operation *, 16> members;
     members.insert_range(bucket);
@@ -268,7 +269,7 @@ private:
       types.push_back(op->getResult(0).getType());
       locations.push_back(op->getLoc());
     }
-    // Behind the last one as they stand now: joining other buckets may have moved them.
+    // Behind the last one in the current order: joining other buckets may have moved them.
     OpBuilder builder(*std::max_element(bucket.begin(), bucket.end(),
                                         [](Operation *a, Operation *b) { return a->isBeforeInBlock(b); }));
     OperationState state(builder.getFusedLoc(locations), bucket[0]->getName());
@@ -277,14 +278,14 @@ private:
     state.addAttributes(bucket[0]->getAttrs());
     Operation *joined = builder.create(state);
     for (auto [op, result] : llvm::zip_equal(bucket, joined->getResults())) {
-      // Readers of an earlier sum that stand before the bucket move behind it.
+      // moveReadersBehind moves readers of an earlier sum behind the bucket.
       op->getResult(0).replaceAllUsesWith(result);
       op->erase();
     }
     moveReadersBehind(joined);
   }
 
-  /// Moves ops that read the bucket's results, and stand before it, behind it, in their order.
+  /// Moves ops before the bucket that depend on its results behind it, in their order.
   static void moveReadersBehind(Operation *bucket) {
     llvm::SmallPtrSet<Operation *, 16> late;
     llvm::SmallVector<Operation *> early;

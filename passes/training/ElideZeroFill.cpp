@@ -28,11 +28,12 @@ ScatterAddOp scatterIntoZeros(Value value) {
   return scatter && scatter.getResult().hasOneUse() && isZeroFill(scatter.getInit()) ? scatter : ScatterAddOp();
 }
 
-// Of a table that is gathered from: rows for each index from which most are zeros, and the size from which these matter.
+// A table's gradient is summed into a compact table if the table has at least this many rows per index and bytes.
 constexpr int64_t kLeastRowsPerIndex = 4, kLeastTableBytes = 128 << 10;
 
-/// Sums apart: the rows of `compact` are those that indices name, and one of zeros at the end; `rows` says for each row
-/// of the whole which one it is. The last index that names a row stands for it.
+/// Sums the named rows in a compact table, and gathers the whole gradient from it. `compact` has a row for each index,
+/// and one of zeros at the end; `rows` maps each row of the whole to its row of `compact`: that of the last index that
+/// names it.
 GatherOp gatherOfSums(OpBuilder &builder, ScatterAddOp scatter) {
   Location loc = scatter.getLoc();
   int64_t count = tensorTypeOf(scatter.getIndices()).getNumElements();
@@ -52,8 +53,8 @@ GatherOp gatherOfSums(OpBuilder &builder, ScatterAddOp scatter) {
   return GatherOp::create(builder, loc, scatter.getResult().getType(), compact, rows, 0);
 }
 
-/// The parameter whose gradient `value` becomes part of: the first result it reaches that is one's gradient,
-/// accumulator or next value.
+/// The parameter whose gradient `value` contributes to: that of the first result that `value` reaches and that is a
+/// parameter's gradient, accumulator or next value.
 std::string parameterOf(Value value, func::FuncOp function) {
   llvm::SetVector<Value> reached;
   reached.insert(value);
@@ -118,7 +119,7 @@ public:
     eraseDeadOps(function);
   }
 
-  /// Where a product is added to, it alone: it is written whole in any case.
+  /// Sums sparse scatters into zeros, or into a product that has no other reader, in compact tables.
   void compact(func::FuncOp function) {
     function.walk([&](ScatterAddOp scatter) {
       Value init = scatter.getInit(), whole = scatter.getResult();
@@ -137,7 +138,7 @@ public:
       scatter.erase();
       std::string parameter = parameterOf(sum, function);
       if (parameter.empty())
-        return; // of something that was gathered from, and is no parameter
+        return; // the gathered table is no parameter
       elided.erase(parameter);
       note(elided, parameter, tensorBytes(sum.getType()),
            "at most " + std::to_string(count) + " of its " + std::to_string(shapeOf(sum)[0]) +
@@ -203,7 +204,7 @@ private:
 
   ModuleOp module;
   Notes kept, elided;
-  llvm::DenseSet<Operation *> smallTables; ///< of sums: zeros that cost next to nothing
+  llvm::DenseSet<Operation *> smallTables; ///< scatters into compact tables, whose zeros cost next to nothing
 };
 
 struct ElideZeroFillPass : impl::ElideZeroFillPassBase<ElideZeroFillPass> {

@@ -31,7 +31,7 @@ llvm::SmallVector<Value> EntryBuilder::inlineBody(func::FuncOp source, bool keep
   }
   for (Operation &op : from.without_terminator()) {
     if (auto read = dyn_cast<ReadOp>(op)) {
-      // A module called twice reads what its first call wrote.
+      // If a module is called twice, its second call reads the value that the first one wrote.
       auto found = llvm::find_if(writes, [&](auto &write) { return write.first == read.getVariable(); });
       mapping.map(read.getResult(), found == writes.end() ? wholeState(read.getVariable()) : found->second);
     } else if (auto write = dyn_cast<WriteOp>(op)) {
@@ -84,7 +84,7 @@ Value EntryBuilder::wholeState(llvm::StringRef variable) {
 }
 
 Value EntryBuilder::randomKey() {
-  // The last argument: state and scalars that are asked for later go before it.
+  // The last argument: state and scalars that are added later are inserted before it.
   if (!counters)
     counters = body->addArgument(RankedTensorType::get({4}, builder.getIntegerType(32, /*isSigned=*/false)),
                                  NameLoc::get(builder.getStringAttr("counters")));

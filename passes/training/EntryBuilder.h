@@ -36,17 +36,17 @@ public:
   /// updates only if the entry asks for that.
   llvm::ArrayRef<std::pair<std::string, mlir::Value>> written() const { return writes; }
 
-  /// The value of a variable at entry; of a shard, this rank's.
+  /// The value of a variable at entry; of a sharded one, this rank's shard.
   mlir::Value state(llvm::StringRef variable);
-  /// The same of all ranks' shards together, gathered where the builder stands.
+  /// The same, but of a sharded variable the whole value, gathered at the builder's insertion point.
   mlir::Value wholeState(llvm::StringRef variable);
   /// A run-time scalar (f32, rank 0).
   mlir::Value scalar(llvm::StringRef name);
   /// The key of this call's random numbers (ui32[4]).
   mlir::Value randomKey();
-  /// The names of all scalars of the vector, where that is known before they are asked for.
+  /// Sets the names of all scalars of the vector in advance.
   void setScalarNames(llvm::ArrayRef<std::string> names) { scalarOrder.assign(names.begin(), names.end()); }
-  /// From now on this scalar is a constant of the entry.
+  /// Makes this scalar a constant of the entry from now on.
   void fixScalar(llvm::StringRef name, double value);
   /// Names of the scalars asked for, in the order of their vector.
   const std::vector<std::string> &scalarNames() const { return scalarOrder; }

@@ -1,8 +1,8 @@
 //===- FrozenBase.cpp - the frozen weights beside adapters ----------------===//
 //
-// A read of narrow state is widened at once: what reads it computes as before, of rounded values. narrow-values gives
-// each reader a copy of the widening, so that no wide copy of a weight outlives its reader. A lookup takes integers and
-// their scales: it needs its table in memory, and a wide one would be larger than all that it takes.
+// A read of narrow state is widened at once: its readers compute as before, on rounded values. narrow-values gives each
+// reader a copy of the widening, so that no wide copy of a weight outlives its reader. A lookup in an i8 table gathers
+// integers and scales instead: it needs its table in memory, and a wide table would be larger than the gathered rows.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/training/FrozenBase.h"
@@ -30,7 +30,7 @@ void keepInBf16(VariableOp variable, llvm::ArrayRef<ReadOp> reads) {
   }
 }
 
-/// The rows that a lookup takes, widened: of integers `steps` [.., rows, ..] and scales `factor`.
+/// The rows that a lookup gathers, widened from integers `steps` [.., rows, ..] and scales `factor`.
 static Value widenedRows(OpBuilder &builder, GatherOp lookup, Value steps, Value factor, Type element) {
   Location loc = lookup.getLoc();
   const auto axis = size_t(lookup.getAxis());

@@ -5,8 +5,9 @@
 // is set; from then on the program reads it. Differentiation sees both branches of the select, and is checked, not
 // assumed.
 //
-// A straight-through op has the derivative of a line: its operand where the gradient passes, its result elsewhere. The check
-// takes the value of that line, too, since rounded values are often equal, and a maximum of equal values has no derivative.
+// A straight-through op has the derivative of a line: of its operand if the gradient passes, of its constant result
+// elsewhere. The check also uses the line's value, since rounded values are often equal, and a maximum of equal values
+// has no derivative.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

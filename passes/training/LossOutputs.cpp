@@ -1,4 +1,4 @@
-//===- LossOutputs.cpp - the outputs that a loss is of ---------------------===//
+//===- LossOutputs.cpp - find the outputs that a loss reads ----------------===//
 #include "passes/training/LossOutputs.h"
 
 #include "passes/Common.h"

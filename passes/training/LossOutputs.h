@@ -1,4 +1,4 @@
-//===- LossOutputs.h - the outputs that a loss is of ------------*- C++ -*-===//
+//===- LossOutputs.h - find the outputs that a loss reads -------*- C++ -*-===//
 #ifndef TCC_PASSES_TRAINING_LOSSOUTPUTS_H
 #define TCC_PASSES_TRAINING_LOSSOUTPUTS_H
 
@@ -15,19 +15,19 @@ namespace tcc::train {
 /// reported the problem.
 class LossOutputs {
 public:
-  /// Both outlive it.
+  /// Both arguments outlive this object.
   LossOutputs(mlir::func::FuncOp forward, const Recipe &recipe) : forward(forward), recipe(recipe) {}
 
   using Numbers = llvm::SmallVector<unsigned>;
-  /// The scalar that loss.output names, or the only one that there is.
+  /// The scalar that loss.output names, or the only scalar output.
   mlir::FailureOr<Numbers> findGraphLoss() const;
-  /// The values that loss.of names, or the only one of floating point.
+  /// The values that loss.of names, or the only floating-point output.
   mlir::FailureOr<Numbers> findPredictions(const LossKind &kind) const;
 
   unsigned count() const { return forward.getNumResults(); }
   std::string nameOf(unsigned i) const;
   mlir::Type typeOf(unsigned i) const { return forward.getResultTypes()[i]; }
-  /// The axis of the output along which its samples lie; null if nothing says which.
+  /// The sample axis of the output; null if unknown.
   mlir::IntegerAttr sampleAxisOf(unsigned i) const;
   /// True for a value inside the graph that is returned for loss.of.
   bool isInner(unsigned i) const;
@@ -41,7 +41,7 @@ public:
 
 private:
   bool isScalarLoss(unsigned i) const;
-  /// The output of this name; reports `key` where there is none.
+  /// The output of this name; if there is none, an error about `key`.
   mlir::FailureOr<unsigned> find(const std::string &key, const std::string &name) const;
 
   mutable mlir::func::FuncOp forward; ///< a handle

@@ -1,4 +1,4 @@
-//===- LossPrediction.cpp - what a loss is computed from ------------------===//
+//===- LossPrediction.cpp - check what kind of numbers a loss reads -------===//
 #include "passes/training/LossPrediction.h"
 
 #include "passes/Common.h"
@@ -8,7 +8,7 @@ using namespace mlir;
 namespace tcc::train {
 namespace {
 
-/// The numbers that an op gives, and the op; `Any` where nothing is known of them.
+/// The kind of numbers that an op computes (`Any` if unknown), and the op.
 struct Produced {
   LossInput numbers = LossInput::Any;
   Operation *op = nullptr;
@@ -45,7 +45,7 @@ Produced producerOf(Value value) {
   return {};
 }
 
-/// The node that made the op: its name, or that of its output where it has none, as loss.of takes either.
+/// The node that the op was imported from: its name, or that of its output if it has none; loss.of takes either.
 std::string nodeOf(Operation *op) {
   if (!op)
     return "";
@@ -62,7 +62,7 @@ std::string textOf(LossInput numbers) {
                                                   : "logits";
 }
 
-/// What the kind takes, as the recipe's loss.input says where it has one.
+/// The numbers that the kind expects, or the recipe's loss.input if it is set.
 LossInput takenBy(const LossKind &kind, const LossSettings &settings) {
   return settings.input == "logits"      ? LossInput::Logits
          : settings.input == "log_probs" ? LossInput::LogProbabilities
@@ -70,7 +70,7 @@ LossInput takenBy(const LossKind &kind, const LossSettings &settings) {
                                          : kind.input;
 }
 
-/// The kind of the recipe that takes those numbers instead.
+/// The loss kind that expects those numbers instead.
 std::string otherKind(llvm::StringRef kind, LossInput numbers) {
   if (kind == "nll" && numbers == LossInput::Logits)
     return "cross_entropy";

@@ -1,4 +1,4 @@
-//===- LossPrediction.h - what a loss is computed from ----------*- C++ -*-===//
+//===- LossPrediction.h - check what numbers a loss reads -------*- C++ -*-===//
 #ifndef TCC_PASSES_TRAINING_LOSSPREDICTION_H
 #define TCC_PASSES_TRAINING_LOSSPREDICTION_H
 
@@ -8,9 +8,9 @@
 
 namespace tcc::train {
 
-/// A sentence where the op that makes the prediction gives other numbers than the kind takes, a softmax before
-/// cross_entropy, say: training would go on with a loss that means nothing. Empty where nothing speaks against it; what
-/// is computed otherwise than by the ops looked for is not recognised. `name`: of the prediction, for the message.
+/// A warning if the op that computes the prediction gives other numbers than the kind expects, such as a softmax before
+/// cross_entropy: training would run with a meaningless loss. Empty if there is no such op; predictions computed by
+/// other ops are not recognised. `name`: of the prediction, for the message.
 std::string doubtfulPrediction(const LossKind &kind, const LossSettings &settings, mlir::Value prediction,
                                const std::string &name);
 

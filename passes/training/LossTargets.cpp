@@ -1,4 +1,4 @@
-//===- LossTargets.cpp - the inputs that a loss compares with --------------===//
+//===- LossTargets.cpp - targets and other inputs of a loss ----------------===//
 #include "passes/training/LossTargets.h"
 
 #include "passes/Common.h"
@@ -7,8 +7,8 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// The target of a position is the next one's; that of the last does not count. The logits stay as they are: a row
-/// that is ignored costs less than a copy of all others.
+/// Shifts the targets: each position gets that of the next one, and the last one is ignored. The logits keep all rows:
+/// an ignored row costs less than a copy of all others.
 static Expr nextTargets(const Expr &target, int64_t axis, int64_t ignoreIndex) {
   Expr next = target.cast(target.builder->getI64Type());
   llvm::SmallVector<int64_t> whole(shapeOf(next)), shape = whole, starts(shape.size(), 0), steps(shape.size(), 1);
@@ -21,7 +21,7 @@ static Expr nextTargets(const Expr &target, int64_t axis, int64_t ignoreIndex) {
   return next.with(ConcatOp::create(*next.builder, next.loc, typeOf(whole), ValueRange{later, none}, axis));
 }
 
-/// The extents but those of 1.
+/// The shape without extents of 1.
 static llvm::SmallVector<int64_t> withoutOnes(RankedTensorType type) {
   llvm::SmallVector<int64_t> shape(type.getShape());
   llvm::erase(shape, 1);
@@ -48,7 +48,7 @@ LogicalResult LossTargets::findSampleWeights(const LossKind &kind, llvm::ArrayRe
                                              LossInputs &inputs) {
   auto fail = [&] { return graph.fail("loss.sample_weight") << "loss.sample_weight: "; };
   const llvm::ArrayRef<int64_t> shape = shapeOf(inputs.prediction);
-  // Of sequences the numerators are one for each sample.
+  // For sequences there is one numerator per sample.
   const bool sequences = kind.target == LossTarget::Sequences;
   auto sampled = graph.sampleAxisOf(outputs.front());
   int64_t axis = sequences ? inputs.axes.samples : sampled && sampled.getInt() >= 0 ? sampled.getInt() : 0;
@@ -128,7 +128,7 @@ FailureOr<Value> LossTargets::findTarget(const LossKind &kind, const std::string
   bool floating = isa<FloatType>(found.getElementType());
   bool asProbabilities =
       kind.probabilities && floating && !settings.shift && found.getShape() == predictionType.getShape();
-  // A column of numbers is no matrix: nothing is broadcast.
+  // Shapes may differ in extents of 1, but the target is never broadcast.
   const bool columns = !kind.hasClasses() && withoutOnes(found) == withoutOnes(type);
   if (found.getShape() != type.getShape() && !asProbabilities && !columns) {
     const bool last = kind.hasClasses() && found.getShape() == predictionType.getShape().drop_back();

@@ -1,4 +1,4 @@
-//===- LossTargets.h - the inputs that a loss compares with -----*- C++ -*-===//
+//===- LossTargets.h - targets and other inputs of a loss -------*- C++ -*-===//
 #ifndef TCC_PASSES_TRAINING_LOSSTARGETS_H
 #define TCC_PASSES_TRAINING_LOSSTARGETS_H
 
@@ -12,12 +12,12 @@ namespace tcc::train {
 /// the lengths of sequences. Tells the loader which integers are legal. A method that fails has reported the problem.
 class LossTargets {
 public:
-  /// `graph`: the outputs of @forward, which outlives this. `oneOfSeveral`: the loss is, and the loader, which finds
-  /// the classes of a plan's one target itself, must be told of them.
+  /// `graph`: the outputs of @forward; it outlives this. `oneOfSeveral`: the loss is one of several, so the loader
+  /// cannot derive the number of classes, as it does for a plan's only target.
   LossTargets(mlir::func::FuncOp loss, const LossOutputs &graph, const LossSettings &settings, bool oneOfSeveral)
       : loss(loss), graph(graph), settings(settings), oneOfSeveral(oneOfSeveral) {}
 
-  /// Completes inputs that have their predictions, the graph's `outputs`: axes, target, lengths and sample weights.
+  /// Completes `inputs`, whose predictions (the graph's `outputs`) are set: axes, target, lengths and sample weights.
   mlir::LogicalResult find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
 
 private:

@@ -73,7 +73,7 @@ Status checkPatterns(const std::vector<std::string> &patterns, const std::string
 
 namespace {
 
-/// Which layer each parameter is in, and what that does to its rate.
+/// The layer of each parameter, and the learning rate scale that follows from it.
 class LayerDecay {
 public:
   LayerDecay(const Recipe &recipe, const ParameterMatcher &matcher, llvm::ArrayRef<VariableOp> all,
@@ -121,7 +121,7 @@ public:
   }
 
 private:
-  /// The number in the pattern's place, in the initializer's name or the exporter's name for it.
+  /// The number at the pattern's {}, in the initializer's name or the exporter's name for it.
   std::optional<int64_t> layerOf(VariableOp variable) const {
     for (const std::string &name : matcher.namesOf(variable))
       if (std::optional<int64_t> layer = numberIn(name))

@@ -16,7 +16,7 @@ namespace tcc::train {
 /// and in torch; selectors (@bias @norm @embedding @1d) on its readers.
 class ParameterMatcher {
 public:
-  /// May be null: then names of variables are all that is known.
+  /// `initializers` may be null: then only the variables' own names are known.
   explicit ParameterMatcher(const std::map<std::string, frontend::Initializer> *initializers)
       : initializers(initializers) {}
 
@@ -24,7 +24,7 @@ public:
   bool matchesAny(const std::vector<std::string> &patterns, VariableOp variable) const;
   /// The variable's own name first.
   std::vector<std::string> namesOf(VariableOp variable) const;
-  /// The variable's initializer; null where none is known.
+  /// The variable's initializer; null if unknown.
   const frontend::Initializer *find(VariableOp variable) const;
 
   static bool isSelector(const std::string &pattern) { return !pattern.empty() && pattern.front() == '@'; }
@@ -54,7 +54,7 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
                 const std::map<std::string, frontend::Initializer> *initializers, double weightDecay,
                 llvm::ArrayRef<std::string> readOrder = {});
 
-/// Those of `parameters` that a pattern matches. `where` ("recipe.toml:3:1: " or empty) and `key` begin messages.
+/// The `parameters` that a pattern matches. Messages begin with `where` ("recipe.toml:3:1: " or empty) and `key`.
 /// Error: a glob that matches nothing, an unknown selector.
 Expected<std::vector<VariableOp>> matchingParameters(llvm::ArrayRef<VariableOp> parameters,
                                                      const std::vector<std::string> &patterns, const std::string &where,

@@ -62,7 +62,7 @@ static llvm::DenseSet<Operation *> neededOps(func::FuncOp loss) {
   return needed;
 }
 
-/// The mode-dependent ops that a value follows from, without passing through one.
+/// True if `needed` contains one of the nearest mode-dependent ops that the value depends on, or if there are none.
 static bool comesFromNeeded(Value value, const llvm::DenseSet<Operation *> &needed) {
   bool any = false, good = false;
   llvm::DenseSet<Operation *> seen;
@@ -101,7 +101,7 @@ std::string stateName(llvm::StringRef name, llvm::StringRef phase) {
 
 class Merger {
 public:
-  /// `sharesState`: the optimizer's state of a parameter is one for all parts.
+  /// `sharesState`: all parts share the optimizer's state of a parameter.
   Merger(ModuleOp whole, bool sharesState) : whole(whole), builder(whole.getContext()), sharesState(sharesState) {}
 
   void add(ModuleOp part, llvm::StringRef phase) {
@@ -130,7 +130,7 @@ private:
       const bool own = !sharesState && (role == roles::kOptimizer || role == roles::kAccumulator);
       const bool clashes =
           role == roles::kConstant && other && other->getAttrDictionary() != variable->getAttrDictionary();
-      if (const auto group = int64_t(variable.getGroup()); group >= 0) // -1: of none
+      if (const auto group = int64_t(variable.getGroup()); group >= 0) // -1: in no group
         variable.setGroup(uint64_t(group) + groupCount);
       if (!own && !clashes)
         continue;
@@ -217,7 +217,7 @@ private:
   ModuleOp whole;
   Builder builder;
   bool sharesState;
-  llvm::StringMap<std::string> renamed; ///< of the part that is added
+  llvm::StringMap<std::string> renamed; ///< variables of the part being added
   llvm::SmallVector<Attribute> groups, phases;
   size_t groupCount = 0;
 };

@@ -1,8 +1,8 @@
 //===- Phases.h - the programs of [[phase]] in one module --------*- C++ -*-===//
 //
-// Each phase of a recipe is compiled in a copy of the imported module, where other phases' parameters are frozen:
-// passes see an ordinary model with one loss. Then the entries of all copies become one module over the same variables.
-// So is each stage ([[stage]]); stages share the optimizer's state, too.
+// Each phase of a recipe is compiled in a copy of the imported module in which other phases' parameters are frozen:
+// passes see an ordinary model with one loss. Then the entries of all copies are merged into one module over the same
+// variables. Stages ([[stage]]) are compiled in the same way; they also share the optimizer's state.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_TRAINING_PHASES_H
@@ -20,8 +20,8 @@
 
 namespace tcc::train {
 
-/// Marks the parameters that some phase trains: where ranks share parameters, those are in shards for all phases. Notes
-/// the stages that train each. Error: a glob that matches no parameter.
+/// Marks the parameters that some phase trains: if parameters are sharded, these are sharded in all phases. Records
+/// which stages train each. Error: a glob that matches no parameter.
 Status markPhaseParameters(mlir::ModuleOp module, const std::vector<Recipe> &phases,
                            const std::map<std::string, frontend::Initializer> &initializers);
 
@@ -29,12 +29,12 @@ Status markPhaseParameters(mlir::ModuleOp module, const std::vector<Recipe> &pha
 Status restrictToPhase(mlir::ModuleOp module, const Recipe &phase,
                        const std::map<std::string, frontend::Initializer> &initializers);
 
-/// Removes writes (running statistics) from @loss whose mode-dependent op the loss does not need: a phase computes what
-/// its loss depends on, no more.
+/// Removes writes (running statistics) from @loss whose mode-dependent op the loss does not depend on: a phase only
+/// computes values that its loss needs.
 void dropForeignWrites(mlir::ModuleOp module);
 
-/// One module with the entries of all; `modules` are in the order of the phases. Entries of training and state of the
-/// optimizers get the phase's name; of stages, entries alone.
+/// One module with the entries of all `modules`, which are in the order of the phases. The phase's name is added to the
+/// names of training entries and of the optimizers' state; for stages, to those of entries only.
 mlir::OwningOpRef<mlir::ModuleOp> mergePhases(std::vector<mlir::OwningOpRef<mlir::ModuleOp>> modules,
                                               const std::vector<Recipe> &phases);
 

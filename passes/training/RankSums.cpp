@@ -1,4 +1,4 @@
-//===- RankSums.cpp - what the ranks of a job sum for an update --*- C++ -*-===//
+//===- RankSums.cpp - sums over the ranks of a job ------------------------===//
 #include "passes/training/RankSums.h"
 
 #include "compiler/target/Target.h"
@@ -10,7 +10,7 @@ using namespace mlir;
 
 namespace tcc::train {
 
-/// Sets the builder behind the op that makes a value, or at the start of the entry.
+/// Sets the insertion point behind the producer of a value; for an argument, at the start of the entry.
 static void setBehind(OpBuilder &builder, Block *entry, Value value) {
   if (Operation *producer = value.getDefiningOp())
     builder.setInsertionPointAfter(producer);
@@ -18,7 +18,7 @@ static void setBehind(OpBuilder &builder, Block *entry, Value value) {
     builder.setInsertionPointToStart(entry);
 }
 
-/// The place of a gradient in the order of the program; arguments come first.
+/// True if `first` is computed before `second` in program order; arguments come first.
 static bool isBefore(Value first, Value second) {
   Operation *a = first.getDefiningOp(), *b = second.getDefiningOp();
   return b && (!a || a->isBeforeInBlock(b));
@@ -136,7 +136,7 @@ void sumVirtualRanks(ModuleOp module, const ParallelSettings &parallel, llvm::Ar
       }
       entry.finish();
     }
-  // A join reads two sums and writes one, and what it has read was written once more to be held.
+  // A join reads two sums and writes one; `hold` has read and written one of them before: five times the bytes.
   const auto most = uint64_t(parallel.virtualRanks / parallel.fewestRanks());
   std::string text =
       std::to_string(parallel.virtualRanks) + " virtual ranks, up to " + std::to_string(most) + " on a rank";

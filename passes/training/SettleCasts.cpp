@@ -31,8 +31,8 @@ void removePairs(func::FuncOp function) {
   eraseDeadOps(function);
 }
 
-/// Follows a weight's gradient through sums and movements to the casts that widen a product made for it alone: of
-/// matrices, and of `convolutions`.
+/// Follows a weight gradient through sums and movements to the casts that widen a product without other readers, and
+/// makes that product return f32; with `convolutions` also weight gradients of convolutions.
 void widenProducts(Value gradient, bool convolutions) {
   Operation *op = gradient.getDefiningOp();
   if (!op || !gradient.hasOneUse())
@@ -45,14 +45,14 @@ void widenProducts(Value gradient, bool convolutions) {
   auto widening = dyn_cast<CastOp>(op);
   if (!widening || !isNarrow(elementTypeOf(widening.getInput())) || !elementTypeOf(gradient).isF32())
     return;
-  // Movements in the narrow type: the same elements, widened before them.
+  // Movements between the product and its widening, which then move f32 elements.
   llvm::SmallVector<Value> moved;
   Value value = widening.getInput();
   for (; value.hasOneUse() && value.getDefiningOp() && isa<ReshapeOp, TransposeOp>(value.getDefiningOp());
        value = value.getDefiningOp()->getOperand(0))
     moved.push_back(value);
   Operation *product = value.getDefiningOp();
-  // Of the products only these can: a weight that is added to an activation has a gradient from another one.
+  // Only these can return f32. The gradient of a weight that is added to an activation may come from another product.
   if (!product || !value.hasOneUse() || !(isa<MatMulOp>(product) || (convolutions && isa<ConvWeightGradOp>(product))))
     return;
   moved.push_back(value);

@@ -1,4 +1,4 @@
-//===- TrainingState.cpp - what is trained, and its state ------------------===//
+//===- TrainingState.cpp - trained parameters and their state --------------===//
 #include "passes/training/TrainingState.h"
 
 #include "passes/Common.h"
@@ -88,7 +88,7 @@ public:
       module->setAttr(names::kRunsBeside, builder.getUnitAttr());
     for (VariableOp parameter : parameters)
       declareStates(parameter);
-    // What another phase trains is in shards here, too.
+    // Parameters that another phase trains are sharded here, too.
     for (VariableOp variable : others)
       if (variable->hasAttr(names::kOfPhase) && recipe.parallel.shardsParameters())
         holdShard(variable);
@@ -108,7 +108,7 @@ public:
 private:
   InFlightDiagnostic fail(const std::string &key) { return mlir::emitError(module.getLoc()) << recipe.at(key); }
 
-  /// A sum over a window, and its places in the tree over virtual ranks.
+  /// Declares the variable of a sum over a window, and one per level of the tree over virtual ranks.
   void declareSum(const std::string &name, Type type, int64_t group) {
     declare(name, type, roles::kAccumulator, 0, group);
     for (int64_t level = 0; level < recipe.parallel.heldLevels(); ++level)
@@ -116,7 +116,7 @@ private:
     made.sums.push_back(name);
   }
 
-  /// Why the first parameter without a gradient has none.
+  /// The reason why the first parameter without a gradient has none.
   std::string firstReason() {
     auto list = module->getAttrOfType<ArrayAttr>(names::kUnused);
     if (!list || list.empty())
@@ -140,7 +140,7 @@ private:
   RankedTensorType stateType(RankedTensorType type) {
     return RankedTensorType::get(type.getShape(), updateType(type.getElementType()));
   }
-  /// What an optimizer's state of values of type `type` is stored in.
+  /// The type in which an optimizer stores its state for values of type `type`.
   RankedTensorType momentType(RankedTensorType type) {
     RankedTensorType wide = stateType(type);
     bool narrow = made.settings.moments == "bf16" && wide.getElementType().isF32();
@@ -152,7 +152,7 @@ private:
                               builder.getF64FloatAttr(fill), nullptr, group);
   }
 
-  /// A rank holds its part of the variable alone.
+  /// Reduces the variable to this rank's shard.
   void holdShard(VariableOp variable) {
     const auto type = cast<RankedTensorType>(variable.getType());
     variable.setType(heldType(recipe.parallel, type));
@@ -194,7 +194,7 @@ private:
     return frontend::TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
   }
 
-  /// One warning for all parameters: what is assumed decides their updates.
+  /// Emits one warning for all parameters whose torch shape is assumed, since their updates depend on it.
   void warnOfAssumedShapes() {
     std::string list;
     for (const TrainedParameter &parameter : made.parameters)

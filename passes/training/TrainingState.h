@@ -1,4 +1,4 @@
-//===- TrainingState.h - what is trained, and its state ---------*- C++ -*-===//
+//===- TrainingState.h - trained parameters and their state -----*- C++ -*-===//
 #ifndef TCC_PASSES_TRAINING_TRAININGSTATE_H
 #define TCC_PASSES_TRAINING_TRAININGSTATE_H
 
@@ -15,11 +15,11 @@ namespace tcc::train {
 struct TrainedParameter {
   std::string name;
   mlir::RankedTensorType type;
-  mlir::RankedTensorType held; ///< of the part that a rank updates: `type`, or its shard
+  mlir::RankedTensorType held; ///< type of the part that a rank updates: `type`, or its shard's
   unsigned group;
-  std::vector<std::string> states; ///< the optimizer's, by variable name
-  std::string average;             ///< its average's variable; empty: none
-  std::string skipped;             ///< "@BITS" of the stages before that did not train it; empty: all did
+  std::vector<std::string> states; ///< variables of the optimizer's state
+  std::string average;             ///< variable of its moving average; empty: none
+  std::string skipped;             ///< "@BITS" of earlier stages that did not train it; empty: all did
   frontend::TorchShape torch;
 };
 
@@ -29,19 +29,20 @@ struct TrainingState {
   OptimizerSettings settings; ///< complete
   std::vector<ParameterGroup> groups;
   std::vector<TrainedParameter> parameters; ///< in the order of @backward's gradients
-  std::vector<std::string> sums;            ///< over a window: variables
+  std::vector<std::string> sums;            ///< variables of sums over a window
 };
 
-/// Variables that hold a window's sums of the loss's numerator and denominator; of a parameter's gradients.
+/// Variables that hold a window's sums of the loss's numerator and denominator.
 inline constexpr llvm::StringLiteral kSumState = "loss/sum", kWeightState = "loss/weight";
-/// Of one of several losses, by the name of its output; only where `update` sums it over ranks.
+/// The variable of a window's sum for one of several losses, by the name of its output (used if `update` sums it over
+/// ranks), and for a parameter's gradient.
 std::string termState(llvm::StringRef output);
 std::string gradientState(llvm::StringRef parameter);
 /// The parameter whose gradient is result `result` of @backward.
 llvm::StringRef gradientName(mlir::func::FuncOp backward, unsigned result);
-/// The number of results of @backward before those behind the gradients: numbers of several losses.
+/// The number of the first result of @backward behind the gradients: there are the numbers of several losses.
 unsigned endOfGradients(mlir::func::FuncOp backward);
-/// Are the sums of a window state?
+/// True if the sums of a window are kept in state variables.
 bool accumulatesInState(const Recipe &recipe);
 /// The type that an update computes in: f32, or f64 for a parameter of f64.
 mlir::Type updateType(mlir::Type element);

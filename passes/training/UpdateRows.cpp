@@ -1,9 +1,10 @@
 //===- UpdateRows.cpp - update the rows of a table that have a gradient ---===//
 //
-// An embedding's gradient is zero but for the rows that a batch looks up, and elide-zero-fill has their sums apart. If a
-// variable's next value is its old one wherever the gradient is zero, only those rows are computed: they are gathered,
-// updated by the same ops, and set. An index that comes twice sets the same values twice, since both read the row's whole
-// sum. What an optimizer multiplies a gradient by counts as finite: an update whose loss or norm is not is skipped.
+// An embedding's gradient is zero except in the rows that a batch looks up, whose sums elide-zero-fill has put into a
+// compact table. If a variable keeps its value wherever the gradient is zero, only these rows are updated: they are
+// gathered, updated by the same ops, and written back. An index that occurs twice writes the same values twice, since
+// both read the row's whole sum. Factors of a gradient count as finite, so that 0 stays 0: an update whose loss or norm
+// is not finite is skipped.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -52,7 +53,7 @@ std::optional<SummedRows> summedRows(GatherOp whole) {
   return SummedRows{whole.getResult(), sums.getResult(), rows.getIndices(), named.getResult()};
 }
 
-/// Operands that are the gradient or computed from it element by element. Other tables of its shape are not looked at.
+/// Uses of the gradient, and of values computed from it element by element.
 SmallVector<OpOperand *> readersOf(const SummedRows &rows) {
   constexpr size_t kMostValues = 256;
   llvm::SetVector<Value> reached;
@@ -68,19 +69,19 @@ SmallVector<OpOperand *> readersOf(const SummedRows &rows) {
   return readers;
 }
 
-/// What a value of the table's shape is in the rows without a gradient.
+/// The value, in rows without a gradient, of a tensor of the table's shape.
 struct RowForm {
   enum Kind { zero, state, other } kind;
-  Value of; ///< the state that it equals
+  Value of; ///< for `state`: the state that it equals
   bool operator==(const RowForm &) const = default;
 };
 
-/// Values that are computed row by row from the gradient, states of its shape, and what is the same in all rows.
+/// Values that are computed row by row from the gradient, from states of its shape, and from values equal in all rows.
 class RowValues {
 public:
   RowValues(func::FuncOp function, const SummedRows &rows) : function(function), rows(rows) {}
 
-  /// Nothing where the value is not computed row by row.
+  /// Nullopt if the value is not computed row by row.
   std::optional<RowForm> formOf(Value value) {
     auto [known, isNew] = forms.insert({value, std::nullopt});
     if (!isNew)
@@ -89,7 +90,7 @@ public:
     return forms[value] = form;
   }
 
-  /// The same value of `count` rows: `gradient` for the whole one, and rows of states as `rowsOf` gives them.
+  /// Rebuilds `value` for `count` rows. `built` maps the gradient to its rows; `rowsOf` gives the rows of a state.
   Value build(OpBuilder &builder, Value value, int64_t count, IRMapping &built,
               llvm::function_ref<Value(Value)> rowsOf) {
     if (Value known = built.lookupOrNull(value))
@@ -163,15 +164,15 @@ private:
   llvm::DenseMap<Value, std::optional<RowForm>> forms;
 };
 
-/// The next values of variables: the rows that indices name, set in the old one. All that the gradient reaches, or none:
-/// what updates or averages every row would compute the others again.
+/// Rewrites the next values of variables to write only the named rows into the old value. Rewrites all returned values
+/// that depend on the gradient or none: one that updates or averages every row would compute the whole gradient anyway.
 void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
   RowValues values(function, rows);
   Operation *terminator = function.getBody().front().getTerminator();
   SmallVector<OpOperand *> returned = readersOf(rows);
   llvm::erase_if(returned, [&](OpOperand *use) { return use->getOwner() != terminator; });
   llvm::sort(returned, [](OpOperand *a, OpOperand *b) { return a->getOperandNumber() < b->getOperandNumber(); });
-  /// The variable's old value, where the next one equals it in rows without a gradient.
+  /// The variable's old value, if the next one equals it in rows without a gradient; else null.
   auto oldOf = [&](OpOperand *use) -> Value {
     auto name = function.getResultAttrOfType<StringAttr>(use->getOperandNumber(), names::kVariable);
     std::optional<RowForm> form = values.formOf(use->get());
@@ -195,7 +196,7 @@ void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
       built.map(rows.whole, gathered(rows.sums, rows.named));
     const Value updated = values.build(builder, next, rows.count(), built,
                                        [&](Value state) { return gathered(state, rows.indices); });
-    // A scatter takes an index for each element.
+    // `scatter` needs an index for each element.
     SmallVector<int64_t> column(shapeOf(updated).size(), 1);
     column[0] = rows.count();
     const Value indices =
@@ -206,7 +207,7 @@ void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
   }
 }
 
-/// Sums for the gradient's norm, and others whose terms are zero where the gradient is, run over the rows of `sums`.
+/// Makes sums for the gradient's norm, and others whose terms are zero if the gradient is, run over the rows of `sums`.
 void sumNamedRows(func::FuncOp function, const SummedRows &rows) {
   RowValues values(function, rows);
   SmallVector<ReduceOp> first;
@@ -230,7 +231,7 @@ void sumNamedRows(func::FuncOp function, const SummedRows &rows) {
     built.map(rows.whole, rows.sums);
     bool readsState = false;
     Value sum = values.build(builder, reduce.getInput(), count, built, [&](Value state) {
-      readsState = true; // whose rows are not those of the sums
+      readsState = true; // its rows do not correspond to those of `sums`
       return state;
     });
     if (readsState)

@@ -9,7 +9,7 @@ namespace tcc::train {
 
 namespace {
 
-/// Follows a weight through ops that move no element, or exchange a matrix's two axes, to its readers.
+/// Follows a weight to its readers, through views and transposes of a matrix.
 class WeightTrace {
 public:
   explicit WeightTrace(ReadOp read) {
@@ -98,7 +98,7 @@ private:
   WeightReads found;
 };
 
-/// One adapter serves one kind of reader.
+/// Refuses weights with several kinds of readers: an adapter serves one kind.
 void refuseSeveralKinds(WeightReads &reads) {
   if (!reads.obstacle.empty() || reads.lookups.empty() || reads.products.empty())
     return;
@@ -136,7 +136,7 @@ WeightReads readsOfWeight(llvm::ArrayRef<ReadOp> reads) {
 
 namespace {
 
-/// Looks for the first reader of a kind that sums, or looks up, along known dimensions of the weight.
+/// Looks for a reader that sums or looks up along known dimensions of the weight.
 class ChannelTrace {
 public:
   explicit ChannelTrace(ReadOp read) : shape(shapeOf(read.getResult())) {
@@ -151,7 +151,7 @@ public:
   int strength = 0; ///< of the reader that decided: products before lookups
 
 private:
-  /// For each dimension of a value, the weight's; −1: of one element, or no single one.
+  /// For each dimension of a value, that of the weight; −1: extent 1, or no single dimension.
   using Dims = llvm::SmallVector<int64_t>;
 
   void follow(Value value, const Dims &dims) {
@@ -192,8 +192,8 @@ private:
     }
   }
 
-  /// Dimensions of more than one element keep their order; where they do not, the last one is the summed one, as in the
-  /// weights of linear layers.
+  /// Maps dimensions through a reshape that only adds or removes extents of 1. For any other reshape, the weight's last
+  /// dimension is taken to be the summed one, as in linear layers.
   Dims reshaped(Value from, Value to, const Dims &dims) {
     Dims left, next;
     llvm::SmallVector<int64_t> extents;

@@ -28,16 +28,16 @@ struct WeightReads {
   llvm::SmallVector<AdaptedProduct> products;
   llvm::SmallVector<ConvOp> convolutions;
   llvm::SmallVector<GatherOp> lookups;
-  bool inputFirst = false; ///< a matrix is [features of the input, features of the result]; a table is, too
+  bool inputFirst = false; ///< the matrix is [features of the input, features of the result]; true for tables
   std::string obstacle;    ///< why the weight cannot be adapted, as a predicate: "is no matrix"; empty: it can
-  std::string notPeft;     ///< what peft computes otherwise; empty: nothing
+  std::string notPeft;     ///< how peft computes differently; empty: it does not
 };
 
-/// Of all reads of one variable.
+/// Analyses all reads of one variable.
 WeightReads readsOfWeight(llvm::ArrayRef<ReadOp> reads);
 
-/// The shape of the scales of a weight: its own, with 1 along the dimensions whose elements meet in one sum, or that
-/// one lookup gives together. Nothing for a weight that no product, convolution, lookup or recurrent layer reads.
+/// The shape of the scales of a weight: its own, with 1 along the dimensions that a reader sums over, or that one
+/// lookup reads together. Nullopt for a weight that no product, convolution, lookup or recurrent layer reads.
 std::optional<llvm::SmallVector<int64_t>> scaleShapeOf(llvm::ArrayRef<ReadOp> reads);
 
 } // namespace tcc::train

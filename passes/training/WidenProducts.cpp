@@ -1,7 +1,7 @@
-//===- WidenProducts.cpp - f16 products where only f32 is multiplied ------===//
+//===- WidenProducts.cpp - compute f16 products in f32 --------------------===//
 //
 // An f16 has 11 significant bits, so the product of two is exact in f32: widening both operands changes no term of a
-// sum. A target that has no products of f16 then runs those of f32, with every library and layout that it has for them.
+// sum. A target without f16 products then uses its f32 products, with all their libraries and layouts.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
