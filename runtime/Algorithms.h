@@ -1,8 +1,8 @@
-//===- Algorithms.h - what a library chose for the calls of a plan -------===//
+//===- Algorithms.h - algorithms that a library chose for a plan's calls -===//
 //
-// A plan says what a library call computes, and its bounds. Where several of the library's algorithms fit, the device
-// takes one when it loads the plan. Another algorithm may give other bits, so a run records the algorithms and a resume
-// takes the same.
+// A plan specifies what a library call computes, and its bounds. If several of the library's algorithms fit, the device
+// chooses one when it loads the plan. Another algorithm may give other bits, so a run records its algorithms and a
+// resume uses the same.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_ALGORITHMS_H
@@ -17,8 +17,8 @@ namespace tcc::runtime {
 
 /// The algorithm of one call.
 struct Algorithm {
-  std::string code;   ///< as the device that wrote it reads it back
-  std::string about;  ///< for people
+  std::string code;   ///< the device's encoding, which only that device reads
+  std::string about;  ///< description for reports
   double seconds = 0; ///< the least time that was measured; 0: not timed
 
   bool operator==(const Algorithm &other) const { return code == other.code; }
@@ -26,19 +26,19 @@ struct Algorithm {
 
 /// The algorithms of all calls; empty on a device whose plans name every implementation.
 struct Algorithms {
-  std::string library;                    ///< with version: only the same one reads the codes; several with a separator
-  std::string machine;                    ///< that they were chosen on
+  std::string library;                    ///< name and version, which the codes depend on; several with kSeparator
+  std::string machine;                    ///< on which they were chosen
   std::map<std::string, Algorithm> calls; ///< by the call's description: equal calls share an algorithm
   std::string source;                     ///< the file that they were read from, or kFirstRank, for messages
 
-  /// As `source`: rank 0 chose, and sent its choice to all ranks of the job.
+  /// The value of `source` if rank 0 chose the algorithms and sent them to all ranks of the job.
   static constexpr const char *kFirstRank = "rank 0";
 
   static constexpr const char *kSeparator = ", ";
 
   bool empty() const { return library.empty(); }
 
-  /// "cuDNN 9.26.0" of the library cuDNN; empty where the calls need none.
+  /// Name and version, "cuDNN 9.26.0", of the library of this name; empty if the calls do not need it.
   std::string libraryNamed(std::string_view name) const {
     for (size_t at = 0; at < library.size();) {
       const size_t end = std::min(library.find(kSeparator, at), library.size());

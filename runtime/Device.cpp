@@ -1,4 +1,4 @@
-//===- Device.cpp - arguments that every device checks alike -------------===//
+//===- Device.cpp - checks of arguments, common to all devices -----------===//
 #include "runtime/Device.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"

@@ -4,24 +4,24 @@
 // of them when it is created: running an entry allocates nothing and takes no lock.
 //
 // Order. A device executes what is submitted to it in the order of submission: run, write, fill, copy and commit submit
-// work, and may return before that work is done (DeviceCapabilities::asynchronous). read, readPieces and wait return
-// when everything submitted before them is done, or for wait: before the event was recorded. An error of work that is
-// done later is returned by the first of these calls that waits for it. One thread at a time calls a device.
+// work, and may return before that work is done (DeviceCapabilities::asynchronous). read and readPieces return when
+// everything submitted before them is done, wait when everything submitted before the event is done. An error of work
+// that completes later is returned by the first of these calls that waits for it. One thread at a time calls a device.
 //
-// Host memory. No address of the device's memory leaves it, except for the time between stage and commit, and during a
-// call of a ByteSink. The caller may reuse the bytes given to write when write returns.
+// Host memory. No address of the device's memory is visible outside, except between stage and commit, and during a call
+// of a ByteSink. The caller may reuse the bytes given to write when write returns.
 //
 // Guarded state. While a StateGuard is set, a device that guards state (DeviceCapabilities::guardsState) announces
 // every variable before its bytes change, and readPieces of a variable that was not announced yet may run on any
-// thread, beside all other calls. So a copy of the state can be made while the next update computes. A device with
-// memory of its own makes such copies by itself (copyOut, DeviceCapabilities::copiesState).
+// thread, concurrently with all other calls. So the state can be copied while the next update computes. A device with
+// memory of its own makes such copies itself (copyOut, DeviceCapabilities::copiesState).
 //
 // Arguments are checked here, once for all devices, against the plan. A device implements the protected functions,
 // whose arguments are valid. test/unit/runtime/DeviceConformanceTest.cpp holds every registered device to this
 // contract.
 //
-// Ranks. A device that is one of a job's runs the plan's collectives with the others: an entry returns an error when
-// one of them has failed.
+// Ranks. In a job of several ranks, the devices run the plan's collectives together: an entry returns an error if
+// another rank has failed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DEVICE_H
@@ -45,43 +45,43 @@ namespace tcc::runtime {
 /// Called after each instruction of an observed run, with its index in the entry. It may read from the device.
 using InstructionObserver = std::function<void(uint32_t instruction)>;
 
-/// An instruction's part of a launch: what workers spent on it, in the unit of the launch's other parts.
+/// An instruction's part of a launch: the workers' time for it. Only the ratio to the launch's other parts is defined.
 struct LaunchPart {
   uint32_t instruction;
   double workerSeconds;
 };
 
-/// Called after each launch of a timed run. Instructions may share a launch, and be in several.
+/// Called after each launch of a timed run. Several instructions may share a launch, and one may be part of several.
 using LaunchObserver = std::function<void(std::span<const LaunchPart>)>;
 
 enum class DeviceMemory {
   None,     ///< reads give zeros, writes are checked and dropped
-  Host,     ///< the host addresses it: staging is the place itself, readPieces gives one piece without a copy
-  Separate, ///< the host reaches it by copies
+  Host,     ///< the host can address it: staging is the place itself, readPieces gives one piece without a copy
+  Separate, ///< the host accesses it by copies
 };
 
 struct DeviceCapabilities {
   std::string name; ///< as registered (runtime/registry/DeviceRegistry.h)
   DeviceMemory memory = DeviceMemory::Host;
   bool executes = true;           ///< false: run checks the entry and computes nothing
-  bool asynchronous = false;      ///< submitted work may still be under way when the call returns
+  bool asynchronous = false;      ///< submitted work may still be in flight when the call returns
   bool choosesAlgorithms = false; ///< of a library, within the plan's bounds: see algorithms()
   bool guardsState = false;       ///< setGuard has an effect
-  bool copiesState = false;       ///< copyOut is there
+  bool copiesState = false;       ///< copyOut is implemented
   bool keepsNumbers = false;      ///< readNumber also has the numbers of the run before the latest
   unsigned threads = 1;           ///< workers of the host that run kernels
-  std::string machine;            ///< as its driver calls it, "NVIDIA H200"; empty where it is the host
+  std::string machine;            ///< the driver's name for it, "NVIDIA H200"; empty if it is the host
 };
 
-/// Runs of a collective, since the device was made: what the ranks took for it, and how long instructions of this rank
-/// waited for its results.
+/// Runs of a collective since the device was made: the time that they took, and the time for which instructions of this
+/// rank waited for their results.
 struct CollectiveTimes {
   uint64_t calls = 0;
   double seconds = 0, exposedSeconds = 0;
 };
 
 /// The tensor of a variable or of an entry's buffer, row-major and dense: indices into Plan.variables, Plan.entries and
-/// Entry.buffers. Entries share memory, so what a transient buffer holds is defined until another entry runs.
+/// Entry.buffers. Entries share memory, so the content of a transient buffer is defined only until another entry runs.
 struct Place {
   std::optional<uint32_t> entry;
   uint32_t index = 0;
@@ -90,21 +90,21 @@ struct Place {
   static Place buffer(uint32_t entry, uint32_t index) { return {entry, index}; }
 };
 
-/// Host memory that becomes the content of a place.
+/// Host memory whose bytes become the content of a place.
 struct Staging {
   Place place;
   std::span<std::byte> bytes; ///< all of the place; empty on a device without memory
 };
 
-/// Hears of variables whose bytes are about to change; called on the thread that calls the device.
+/// Is notified of variables whose bytes are about to change, on the thread that calls the device.
 class StateGuard {
 public:
   virtual ~StateGuard() = default;
-  /// The bytes change when this returns. A variable may be announced again, and without being changed.
+  /// The bytes may change once this returns. A variable may be announced several times, also without a change.
   virtual void beforeWrite(uint32_t variable) = 0;
 };
 
-/// A copy of a variable's first bytes to memory that Device::hostMemory() gave.
+/// A copy of a variable's first `to.size()` bytes to memory from Device::hostMemory().
 struct StateCopy {
   uint32_t variable = 0;
   std::span<std::byte> to;
@@ -124,14 +124,14 @@ public:
   const plan::Plan &plan() const { return *shared; }
   virtual const DeviceCapabilities &capabilities() const = 0;
 
-  /// Bytes that were allocated for variables, and for the values of entries with as many workers as there are.
+  /// Bytes that were allocated for variables, and for the values of entries with the device's number of workers.
   virtual uint64_t residentBytes() const = 0;
   virtual uint64_t transientBytes() const = 0;
 
-  /// Bytes that the library took for itself when the device was made (primitives, their code, its own pages), measured.
+  /// Measured bytes that the library allocated when the device was made (primitives, their code, its own pages).
   virtual uint64_t libraryBytes() const { return 0; }
 
-  /// What the library chose for the plan's calls when the device was made.
+  /// The algorithms that the library chose for the plan's calls when the device was made.
   virtual Algorithms algorithms() const { return {}; }
 
   /// The index of the entry of that name. Error: the plan has none.
@@ -143,7 +143,8 @@ public:
   /// Copies `to.size()` bytes at `offset` of a place to the host. Error, here and in write: the range ends outside.
   Status read(Place place, uint64_t offset, std::span<std::byte> to);
 
-  /// Hands all bytes of a place to `sink`, in order. For what is too large to copy as a whole. Error: the sink's.
+  /// Passes all bytes of a place to `sink` in pieces, in order: for places too large to copy as a whole. Error: the
+  /// sink's.
   Status readPieces(Place place, const ByteSink &sink);
 
   /// Submits a copy of `from` to the bytes at `offset` of a place.
@@ -151,55 +152,57 @@ public:
 
   /// Host memory for the next content of a place, which the caller writes as a whole and then commits; without a commit
   /// the content of the place is undefined. stage waits until earlier work no longer reads that memory. A device with
-  /// separate memory keeps a buffer's staging for the next stage of that buffer, so that steps allocate nothing, and
-  /// frees a variable's with its commit.
+  /// separate memory keeps the staging memory of a buffer for its next stage, so that steps allocate nothing, and frees
+  /// that of a variable with its commit.
   Expected<Staging> stage(Place place);
   /// Submits the copy from the staging to its place. The staging is no longer valid.
   Status commit(const Staging &staging);
 
-  /// Submits: every byte of a place becomes `value`.
+  /// Submits a fill that sets every byte of a place to `value`.
   Status fill(Place place, std::byte value);
 
-  /// Submits a copy of one place to another, of as many bytes.
+  /// Submits a copy of one place to another of the same size.
   Status copy(Place from, Place to);
 
-  /// The number in an output of one element, after the latest run of its entry, or with `ago` = 1 after the run before
-  /// that. Returns as soon as it is final: a device that keeps numbers does not wait for the end of the run. Error:
-  /// `ago` is more than the device keeps, or than the entry has run.
+  /// The value of a one-element output after the latest run of its entry, or with `ago` = 1 after the run before that.
+  /// Returns as soon as the value is final: a device that keeps numbers does not wait for the end of the run. Error:
+  /// the device does not keep the numbers of so old a run, or the entry has not run as often.
   Status readNumber(uint32_t entry, uint32_t buffer, unsigned ago, std::span<std::byte> to);
 
-  /// Host memory for copyOut, at the start of a page; it must go before the device does. Error: there is not as much.
+  /// Page-aligned host memory for copyOut, which must be freed before the device is. Error: not enough memory.
   virtual Expected<std::shared_ptr<std::byte>> hostMemory(uint64_t bytes);
-  /// Submits copies of variables, in this order. They are made beside what is submitted later; what changes a variable
-  /// waits for its copy. All copies of the call before must be there. Only where copiesState.
+  /// Submits copies of variables, in this order. They run concurrently with later work; work that changes a variable
+  /// waits for its copy. All copies of the previous call must be complete. Only if copiesState.
   Status copyOut(std::span<const StateCopy> copies);
-  /// Returns when the copy of that index in the latest copyOut is there. On any thread, beside all other calls.
+  /// Returns when the copy of that index in the latest copyOut is complete. May run on any thread, concurrently with
+  /// all other calls.
   virtual Status waitForCopy(size_t index);
 
-  /// The present end of the order of submission.
+  /// The current end of the order of submission.
   Event record();
   /// Returns when everything that was submitted before the event is done. Error: the device never recorded the event.
   Status wait(Event event);
 
-  /// Has the system supply the memory that an entry uses, on all workers at once, so that its first run is as fast as
-  /// the later ones. Memory that other entries alone use stays untouched. Changes no byte.
+  /// Populates the pages that an entry uses, with all workers, so that its first run is as fast as the later ones.
+  /// Pages that only other entries use stay untouched. Changes no byte.
   Status touch(uint32_t entry);
 
   /// Submits one run of an entry. Error, here and below: no such entry; a library call failed (named by node).
   Status run(uint32_t entry);
 
-  /// The ranks that collectives of the plan are carried out with, from now on: those of DeviceOptions; null: this one
+  /// Sets the ranks with which the plan's collectives run from now on: those of DeviceOptions, or null: this rank
   /// alone, whose collectives copy their sources. `ranks` outlives the device, or the next call.
   void setRanks(Communicator *ranks) { communicator = ranks; }
 
-  /// Who is asked before a variable changes, from now on; null: nobody.
+  /// Sets the guard that is notified before a variable changes; null: none.
   void setGuard(StateGuard *next) { guard = next; }
 
-  /// Of a collective of the plan with other ranks, or of all.
+  /// The times of one collective of the plan, or of all, with other ranks.
   virtual CollectiveTimes collectiveTimes(uint32_t /*entry*/, uint32_t /*instruction*/) const { return {}; }
   virtual CollectiveTimes collectiveTimes() const { return {}; }
 
-  /// Runs an entry one instruction after the other, with a call after each: to find the node where a number went bad.
+  /// Runs an entry one instruction after the other, with a call after each: to find the node that first computes a NaN
+  /// or an infinity.
   Status runObserved(uint32_t entry, const InstructionObserver &after);
 
   /// Runs an entry as `run` does, with a call after each launch: for profiles.
@@ -219,7 +222,7 @@ protected:
   /// By default as readBytes: the numbers of the latest run alone.
   virtual Status numberBytes(uint32_t entry, uint32_t buffer, unsigned ago, std::span<std::byte> to);
   virtual Status copyOutBytes(std::span<const StateCopy> copies);
-  /// Nothing to do on a device whose work is done when a call returns.
+  /// By default nothing, for a device whose work is done when a call returns.
   virtual void recordEvent(uint64_t) {}
   virtual Status waitForEvent(uint64_t) { return Status(); }
   virtual void touchEntry(uint32_t) {}
@@ -231,7 +234,7 @@ protected:
   /// Null: this rank alone.
   Communicator *ranks() const { return communicator; }
 
-  /// Null: nobody is asked.
+  /// Null: no guard is set.
   StateGuard *stateGuard() const { return guard; }
 
   const plan::Buffer &bufferAt(Place place) const {
@@ -240,7 +243,7 @@ protected:
 
 private:
   Status checkEntry(uint32_t entry) const;
-  /// The bytes of a place; null where the plan has none.
+  /// The bytes of a place; null if the plan has no such place.
   const uint64_t *sizeOf(Place place) const;
   Status unknown(Place place) const;
   void announce(Place place) const;
@@ -258,16 +261,16 @@ private:
 /// Error: no variant of the plan is selected, or the verifier finds it unsafe to run.
 Status checkPlan(const plan::PlanReader &reader);
 
-/// How a device is made.
+/// Options of createDevice.
 struct DeviceOptions {
   std::string name;       ///< a registered name, "cpu"; empty: the one of the plan's target
   unsigned threads = 0;   ///< 0: as many as this process may use; the count changes the transient arena, no result
-  uint32_t rank = 0;      ///< whose shards the variables are
-  uint32_t localRank = 0; ///< among the ranks of this machine: which of its cards
-  Communicator *ranks = nullptr; ///< that setRanks will give; null: this process is alone
-  bool initialValues = true; ///< false: to measure what a device takes beside the plan's memory, which stays untouched
-  Algorithms recorded = {};  ///< of the run that goes on, which a device that chooses takes again; empty: none
-  bool tune = false;         ///< time the algorithms of each call and take the fastest, instead of recorded ones
+  uint32_t rank = 0;      ///< the rank whose shards the variables hold
+  uint32_t localRank = 0; ///< number among the ranks of this machine, which selects the card
+  Communicator *ranks = nullptr; ///< the argument of a later setRanks; null: this process is the only rank
+  bool initialValues = true; ///< false: leave the plan's memory untouched, to measure what the device needs besides it
+  Algorithms recorded = {};  ///< of the resumed run, for a device that chooses algorithms to reuse; empty: none
+  bool tune = false;         ///< time the algorithms of each call and choose the fastest, instead of recorded ones
 };
 
 } // namespace tcc::runtime

@@ -1,4 +1,4 @@
-//===- InitialValues.cpp - what the variables hold before training -------===//
+//===- InitialValues.cpp - the variables' values before training ---------===//
 //
 // External weights are hashed piece by piece while they are read: each byte passes through the cache once.
 //
@@ -93,7 +93,7 @@ std::pair<uint64_t, uint64_t> InitialValues::ownBytes(const plan::Variable &vari
   return {begin * width, count * width};
 }
 
-/// All of it is read, since its checksum is of all of it, and a part is kept.
+/// Reads all bytes, because the checksum covers all of them, and keeps this rank's part.
 Status InitialValues::readPart(const plan::ExternalBytes &source, std::pair<uint64_t, uint64_t> own,
                                uint64_t pieceBytes, const Room &room) const {
   std::vector<std::byte> piece(pieceBytes);
@@ -139,7 +139,7 @@ Status InitialValues::read(int index, uint64_t pieceBytes, const Room &room) con
       return to.status();
     if (variable.has_payload()) {
       std::memcpy(*to, payload.data() + done, count);
-      // Weights out of the mapped plan give its pages back on the way: they would lie in memory twice at the end.
+      // Release the plan's mapped pages on the way: otherwise the weights would be in memory twice at the end.
       if (count >= kSmall)
         reader->releasePages();
     } else {

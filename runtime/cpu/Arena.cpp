@@ -21,7 +21,7 @@ Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
   Arena arena;
   if (bytes == 0)
     return arena;
-  // Map one huge page too much, then give back both ends: what stays starts at a huge page.
+  // Map one huge page too much, then unmap both ends, so that the rest starts at a huge page.
   uint64_t mapped = roundUp(bytes, pageBytes());
   uint64_t extra = bytes >= kHugePageBytes ? kHugePageBytes : 0;
   void *start = ::mmap(nullptr, mapped + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -53,7 +53,7 @@ void Arena::populate(uint64_t begin, uint64_t end) const {
   if (::madvise(address + begin, last - begin, MADV_POPULATE_WRITE) == 0)
     return;
 #endif
-  // Linux before 5.14.
+  // For Linux before 5.14.
   for (uint64_t at = begin; at < last; at += page) {
     volatile char *byte = address + at;
     *byte = *byte;

@@ -8,8 +8,8 @@
 
 namespace tcc::runtime {
 
-/// Zeroed memory of exactly the bytes asked for, 64-byte aligned (in fact to 2 MiB where it is that large, so that the
-/// system can use huge pages). Freed at the end of its life.
+/// Zeroed memory of exactly the requested size, 64-byte aligned (to 2 MiB if it is that large, so that the system can
+/// use huge pages). Freed by the destructor.
 class Arena {
 public:
   Arena() = default;
@@ -17,11 +17,11 @@ public:
   Arena &operator=(Arena &&other) noexcept;
   ~Arena();
 
-  /// `what` names the arena in the error: the machine has not that much memory.
+  /// Error: not enough memory; `what` names the arena in the message.
   static Expected<Arena> allocate(uint64_t bytes, const char *what);
 
-  /// Makes the pages of bytes [begin, end) present, as a first write to each would: one call instead of a fault a page,
-  /// and, since it may run on any thread, a share of a worker. What they hold stays as it is.
+  /// Populates the pages of bytes [begin, end), as a first write to each would, with one call instead of one page fault
+  /// per page. May run on any thread, so workers can share it. Changes no byte.
   void populate(uint64_t begin, uint64_t end) const;
 
   char *data() const { return address; }

@@ -1,4 +1,4 @@
-//===- CallMaker.cpp - who makes a plan's calls ready to run --------------===//
+//===- CallMaker.cpp - factory of executors for a plan's calls ------------===//
 #include "runtime/cpu/CallMaker.h"
 
 namespace tcc::runtime {

@@ -1,7 +1,7 @@
-//===- CallMaker.h - who makes a plan's calls ready to run ------*- C++ -*-===//
+//===- CallMaker.h - factory of executors for a plan's calls ----*- C++ -*-===//
 //
-// The device asks one object for the executors of products and convolutions: this program's kernels, unless a test has set
-// others. So a plan for a level that a machine lacks can be run there, its calls by plain loops.
+// The device gets the executors of products and convolutions from one object: this program's kernels, unless a test has
+// set others. So a test can run a plan for a level that the machine lacks, with plain loops for its calls.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_CALLMAKER_H
@@ -22,7 +22,7 @@ public:
   virtual Made make(const plan::ConvolutionCall &call, const Scratch &scratch, unsigned workers) const;
 };
 
-/// The one that devices ask.
+/// The object that devices use.
 const CallMaker &callMaker();
 
 /// Sets it for its lifetime. Not for several threads at once.

@@ -35,7 +35,7 @@ int openMemoryFile() {
   return file >= 0 ? file : ::memfd_create(name.c_str(), MFD_CLOEXEC); // kernels that do not know the flag
 }
 
-/// Where memory files cannot be executed: a private file, gone from its folder as soon as it is loaded.
+/// If memory files cannot be executed: loads from a private file, which is unlinked as soon as it is loaded.
 void *loadFromTemporary(std::span<const std::byte> elf, std::string &problem) {
   const TemporaryFolder folder("tcc-kernels");
   void *handle = nullptr;

@@ -12,8 +12,8 @@
 
 namespace tcc::runtime {
 
-/// A shared object that was loaded from bytes. It stays loaded, and its memory file open, for the life of the process:
-/// the loader knows libraries by path, and a descriptor's path that came back would give the first library again.
+/// A shared object that was loaded from bytes. It stays loaded, and its memory file open, until the process ends: the
+/// loader identifies libraries by path, so a reused descriptor path would return the first library again.
 class CodeObject {
 public:
   static Expected<CodeObject> load(std::span<const std::byte> elf);

@@ -1,8 +1,8 @@
-//===- Convolution.cpp - where a convolution's descriptor becomes a call --===//
+//===- Convolution.cpp - make a call from a convolution's descriptor ------===//
 //
-// A convolution is a product whose left rows lie in the source as they are, or in a padded copy of the part that a tile
-// reads; weights lie in panels (calls/ConvolutionDesign.h). Channels that meet nobody else's, a depthwise convolution,
-// have loops of their own.
+// A convolution is a product. The rows of its left operand are read from the source in place, or from a padded copy of
+// the part that a tile reads; weights are packed into panels (calls/ConvolutionDesign.h). Depthwise convolutions have
+// loops of their own.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/ConvolutionParts.h"

@@ -1,4 +1,4 @@
-//===- ConvolutionParts.cpp - what all convolutions do with operands -----===//
+//===- ConvolutionParts.cpp - packing and unpacking for convolutions -----===//
 #include "runtime/cpu/ConvolutionParts.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ template <typename From, typename To> void copyChannels(To *to, const From *from
 
 template <typename From, typename To>
 void copyPixels(To *to, int64_t pitch, const From *from, int64_t fromPitch, int64_t channels, int64_t pixels) {
-  if (channels == 3) { // an image's
+  if (channels == 3) { // an RGB image
     for (int64_t pixel = 0; pixel < pixels; ++pixel, to += pitch, from += fromPitch) {
       copyChannels(to, from, 1);
       copyChannels(to + 1, from + 1, 1);
@@ -70,7 +70,7 @@ void copyStrip(const ConvolutionDesign &d, const From *source, int64_t group, co
   auto cut = static_cast<size_t>(d.cut);
   begin[cut] += range.firstLine * d.sourceStep[cut];
   extent[cut] = (range.lastLine - range.firstLine - 1) * d.sourceStep[cut] + d.span[cut];
-  // Pixels of a line that are there.
+  // The pixels of a line that exist in the source.
   int64_t from = std::clamp<int64_t>(-begin[2], 0, extent[2]),
           end = std::clamp<int64_t>(d.source[2] - begin[2], from, extent[2]), pitch = d.stripChannels;
   for (int64_t sample = 0; sample < range.samples(); ++sample)
@@ -86,7 +86,7 @@ void copyStrip(const ConvolutionDesign &d, const From *source, int64_t group, co
         std::memset(line + end * pitch, 0, static_cast<size_t>((extent[2] - end) * pitch) * sizeof(To));
         To *inner = line + from * pitch;
         int64_t pixel = (y * d.source[1] + x) * d.source[2] + begin[2] + from, count = end - from;
-        if (pitch != channels) // one more, of zeros
+        if (pitch != channels) // append one channel of zeros
           for (int64_t at = 0; at < count; ++at)
             inner[at * pitch + channels] = 0;
         if (!d.channelsLast) {

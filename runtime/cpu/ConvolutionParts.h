@@ -1,7 +1,7 @@
-//===- ConvolutionParts.h - what all convolutions do with operands -------===//
+//===- ConvolutionParts.h - packing and unpacking for convolutions -------===//
 //
-// Copies between a plan's tensors and what the products read and write: padded strips of the source, panels of weights,
-// sums that become results.
+// Copies between a plan's tensors and the operands of the products: padded strips of the source, panels of weights, and
+// sums that are converted to results.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_CONVOLUTIONPARTS_H
@@ -19,8 +19,8 @@ struct Range {
   int64_t samples() const { return lastSample - firstSample; }
 };
 
-/// The strip's element of the first result of a range, sample range.firstSample: copied into `room`, or in place. Of the
-/// channels of `group`; of all for depthwise convolutions.
+/// The strip for a range of results, copied to `room` or in place; returns its element for the first result, in sample
+/// range.firstSample. It has the channels of `group`; for depthwise convolutions, all channels.
 const char *strip(const ConvolutionDesign &design, const char *source, int64_t group, const Range &range, char *room);
 
 /// Packs some source channels of one panel of weights; `room` has the bytes of a worker's slot.
@@ -32,7 +32,7 @@ int64_t weightChunks(const ConvolutionDesign &design);
 /// The weights of a depthwise convolution as f32: [tap, in the order of the phases][channel].
 void widenDepthwiseWeights(const ConvolutionDesign &design, const char *weights, float *to);
 
-/// Where a result of a phase lies: elements from the start of the tensor to its channel 0, channels last.
+/// Offset of a result of a phase in a channels-last tensor: elements from the start to its channel 0.
 int64_t resultAt(const ConvolutionDesign &design, const Phase &phase, int64_t sample, const Sizes &at);
 
 /// A correlation: all workers pack the weights, then run tiles.
@@ -41,7 +41,7 @@ public:
   explicit CorrelationCall(ConvolutionDesign made) : d(std::move(made)) {}
 
   int stages() const final { return 2; }
-  /// Of weights no more than there are slots for.
+  /// Tiles of a stage; for the packing of weights at most the number of slots.
   int64_t tiles(int stage) const final;
   int longestStage() const final { return 1; }
   bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const final;
@@ -72,9 +72,9 @@ public:
 protected:
   struct Block {
     Range range; ///< of the result's pixels
-    int64_t group, begin, end; ///< columns; `end` may lie behind the last one
+    int64_t group, begin, end; ///< columns; `end` may be beyond the last one
     float *sums; ///< [o][column] of the group
-    bool first;  ///< the sums begin with this block
+    bool first;  ///< this is the first block of the sums
   };
   virtual void addBlock(const Block &block, void *const *pointers, char *slot) const = 0;
 
@@ -88,11 +88,11 @@ private:
 std::unique_ptr<LibraryCall> makeCorrelation(ConvolutionDesign design);
 std::unique_ptr<LibraryCall> makeWeightGradient(ConvolutionDesign design);
 std::unique_ptr<LibraryCall> makeDepthwise(ConvolutionDesign design);
-/// Of any direction whose design is by planes.
+/// Runs of any direction whose design is by planes.
 std::unique_ptr<LibraryCall> makeByPlanes(ConvolutionDesign design);
 
-/// Sums of the weights' gradient, by chunk, become the gradient: chunks are added in order, and c and tap change places.
-/// `rows` of [o][tap][c]; from row `begin` on.
+/// Converts rows [begin, end) of the weights' gradient: adds the partial sums [chunk][o][tap][c] in the order of
+/// chunks, and transposes c and tap.
 void finishWeightGradient(const ConvolutionDesign &design, const float *partials, void *result, int64_t begin, int64_t end);
 
 inline float widen(uint16_t value) {

@@ -1,8 +1,8 @@
 //===- ConvolutionWeightGradient.cpp - gradients of convolutions' weights -===//
 //
-// A product over pixels: rows are the output channels, columns the taps and input channels that lie side by side in a
-// strip. A tile is a chunk of the batch and some columns. Block of K by block of K it packs the pixels of the result's
-// gradient, then multiplies them with one panel of columns after another. Sums over chunks are added in order at last.
+// A product over pixels: rows are the output channels, columns the taps and input channels, which are adjacent in a
+// strip. A tile is a chunk of the batch and some columns. For each block of K it packs the pixels of the result's
+// gradient, then multiplies them with one panel of columns after another. Finally, sums over chunks are added in order.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/ConvolutionParts.h"
@@ -50,7 +50,7 @@ private:
       return packed::Source{gradient + element * size, d.channelsLast ? all : area, !d.channelsLast,
                             d.weightElements()};
     };
-    // Pixels follow each other across lines and samples; a pair of them does not.
+    // Pixels are contiguous across lines and samples, but a pair of pixels must not cross a line.
     if (d.channelsLast && d.result[2] % perWord == 0) {
       int64_t first = range.firstLine;
       for (int axis = d.cut + 1; axis < kAxes; ++axis)
@@ -106,7 +106,7 @@ private:
   }
 };
 
-/// Channels of the result's gradient lie side by side in registers and rows are elements of the source, read in place.
+/// A register holds channels of the result's gradient; rows are elements of the source, read in place.
 class PixelWeightGradient final : public WeightGradientCall {
 public:
   explicit PixelWeightGradient(ConvolutionDesign made) : WeightGradientCall(std::move(made)) {

@@ -1,8 +1,8 @@
 //===- Correlation.cpp - convolutions and gradients of their inputs ------===//
 //
-// First all workers pack the weights into panels. A tile then takes its strip of the source and multiplies, block of K
-// by block of K, every panel with all of its results, 8 at a time (TapProduct.h). Sums stay in the result where it
-// holds f32 channels last, else in scratch until they are complete.
+// First all workers pack the weights into panels. A tile then copies its strip of the source and multiplies, for each
+// block of K, every panel with all of its results, 8 at a time (TapProduct.h). Sums are kept in the result if it is f32
+// with channels last, else in scratch until they are complete.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/ConvolutionParts.h"
@@ -26,7 +26,7 @@ public:
                d.samples * d.groups * d.resultChannels * d.result[0] * d.result[1] * d.result[2] >= kColdElements) {}
 
 private:
-  /// Places of a tile's results of a phase: in the strip (bytes), in the result and in the sums (elements).
+  /// Offsets of a tile's results of a phase: in the strip (bytes), in the result and in the sums (elements).
   struct Rows {
     int64_t *source, *result, *sums;
     int64_t count;
@@ -111,7 +111,7 @@ private:
                               .resultAt = nullptr,
                               .store = Store::Overwrite,
                               .isCold = isCold && first};
-        // The last block completes results that lie channels last; all others make sums.
+        // The last block writes results if they are channels last; all other blocks write sums.
         char *whole = static_cast<char *>(result) + (channel + column) * resultSize;
         float *partial = d.keepsSums ? sums + column - begin : reinterpret_cast<float *>(whole);
         const int64_t *partialAt = d.keepsSums ? rows.sums : rows.result;
@@ -133,7 +133,7 @@ private:
       spread(rows, sums, begin, end, channel, result);
   }
 
-  /// Results that no tap reaches.
+  /// Zeroes results that no tap reaches.
   void clear(const Rows &rows, int64_t channel, int64_t count, void *result) const {
     int64_t all = d.groups * d.resultChannels, area = d.result[0] * d.result[1] * d.result[2],
             size = d.narrowResult ? 2 : 4;
@@ -149,7 +149,7 @@ private:
     }
   }
 
-  /// Sums of pixels become planes of channels.
+  /// Transposes sums of pixels to planes of channels.
   void spread(const Rows &rows, const float *sums, int64_t begin, int64_t end, int64_t channel, void *result) const {
     int64_t all = d.groups * d.resultChannels, area = d.result[0] * d.result[1] * d.result[2];
     constexpr int64_t together = packed::kColumns; // pixels that are transposed at a time
@@ -184,7 +184,7 @@ private:
     }
   }
 
-  bool isCold; ///< a result as large as a core's second cache is not in it when the next step writes it
+  bool isCold; ///< the result is so large that the core's second cache does not keep it until the next step
 };
 } // namespace
 

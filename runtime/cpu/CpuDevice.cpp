@@ -1,8 +1,8 @@
 //===- CpuDevice.cpp - running plans on this machine's cores -------------===//
 //
-// When the device is created each instruction becomes a step with its addresses, tiles and function resolved, and the
-// tiles of all become launches (Launches.h); running an entry walks the launches. Nothing is allocated, looked up or
-// locked on the way.
+// When the device is created, each instruction becomes a step with resolved addresses, tiles and function, and the
+// tiles of all steps are grouped into launches (Launches.h). Running an entry walks the launches and allocates, looks
+// up and locks nothing.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/CpuDevice.h"
@@ -37,7 +37,7 @@ using Clock = std::chrono::steady_clock;
 /// One resolved instruction.
 struct Step {
   std::vector<void *> pointers;
-  plan::KernelFunction kernel = nullptr; ///< with a library call: the one that its rows go to
+  plan::KernelFunction kernel = nullptr; ///< with a library call: the kernel that reads its rows
   const LibraryCall *library = nullptr;
   int64_t kernelTiles = 0;
   char *scratch = nullptr;
@@ -86,7 +86,7 @@ struct Program {
   std::vector<Step> steps;
   std::vector<Launch> launches;
   std::vector<std::vector<uint32_t>> changed; ///< for each launch, the variables that it writes
-  std::vector<uint64_t> finished; ///< for each launch, how many of the entry's collectives are done before it begins
+  std::vector<uint64_t> finished; ///< for each launch, number of the entry's collectives that must finish before it
   bool collectives = false;
   std::vector<CollectiveTimes> times; ///< by instruction; empty without collectives
   std::vector<size_t> begun;          ///< collectives of a run, in their order
@@ -97,7 +97,7 @@ struct Piece {
   uint64_t begin, end;
 };
 
-/// What an entry's buffers and scratch cover of an arena, cut at multiples of a piece of some huge pages.
+/// The ranges of an arena that an entry's buffers and scratch cover, cut at multiples of a few huge pages.
 std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena, unsigned workers) {
   constexpr uint64_t pieceBytes = uint64_t(16) << 20;
   std::vector<Piece> covered, pieces;
@@ -154,7 +154,7 @@ public:
       makeLaunches(program);
     }
     Status status = withValues ? loadInitialValues(reader, resident.data(), pool, rank) : Status::success();
-    // The weights lie in the arena now; a second copy of them in mapped pages would last as long as the process.
+    // The weights are in the arena now; without this, a second copy in mapped pages would stay in memory.
     reader.releasePages();
     return status;
   }
@@ -409,8 +409,8 @@ private:
       program.times.resize(program.steps.size());
   }
 
-  /// Collectives run on a thread of their own, in their order; a launch waits for those whose results it touches. With
-  /// `after`, the time of such a wait is the collective's.
+  /// Collectives run on a thread of their own, in order; a launch waits for those whose results it accesses. With
+  /// `after`, the time of such a wait is attributed to the collective.
   Status runWithRanks(Program &program, const LaunchObserver *after = nullptr) {
     if (!background)
       background = std::make_unique<Background>([this](size_t step) { return carryOutTimed(*running, step); });
@@ -460,7 +460,7 @@ private:
           seconds.assign(launch.shares.size(), 0);
         if (int failed = runLaunch(program, launch, after ? seconds.data() : nullptr); failed >= 0) {
           status = failure(program, failed);
-          ranks()->abort(status.message()); // else collectives under way would wait for this rank
+          ranks()->abort(status.message()); // otherwise collectives in flight would wait for this rank
         }
       }
       told(launch);
@@ -478,7 +478,7 @@ private:
     return status;
   }
 
-  /// At once, on this thread.
+  /// Runs a collective on this thread.
   Status runCollective(const Program &program, const Step &step) {
     step.collective->begin(ranks() ? ranks()->rank() : 0);
     return ranks() && ranks()->size() > 1 ? carryOut(program, step) : Status();
@@ -502,7 +502,8 @@ private:
                  program.steps[static_cast<size_t>(index)].source->node());
   }
 
-  /// The instruction that failed, or -1. With `seconds`, what each share took its worker; a single one: 1.
+  /// Returns the instruction that failed, or -1. `seconds`, if given, gets the worker's time for each share; 1 for a
+  /// single one.
   int runLaunch(const Program &program, const Launch &launch, double *seconds = nullptr) {
     std::atomic<int> failed{-1};
     auto runShare = [&](const Share &share, unsigned worker, int64_t begin, int64_t end) {
@@ -570,7 +571,8 @@ Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader
   if (Status status = selectLevel(plan.target()); !status.ok())
     return status.withContext(reader.path());
   unsigned threads = options.threads ? options.threads : usableProcessors();
-  // A process that asks for more than its control group has is killed without a word, during its first step.
+  // Check the memory now: a process that exceeds its control group's limit is killed without a message in its first
+  // step.
   if (options.initialValues)
     if (Status status = checkMemory(plan::spaceBytes(plan, plan::RESIDENT) + plan::transientBytes(plan, threads),
                                     freeMemory(/*swap=*/true), threads);

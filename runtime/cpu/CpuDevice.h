@@ -10,7 +10,7 @@ namespace tcc::runtime {
 /// result.
 Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
 
-/// Greater for a higher level. Error: this machine lacks it.
+/// Ranks a target: greater for a higher level. Error: this machine lacks the level.
 Expected<uint32_t> rankCpuTarget(const std::string &target);
 
 } // namespace tcc::runtime

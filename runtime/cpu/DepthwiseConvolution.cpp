@@ -1,8 +1,8 @@
 //===- DepthwiseConvolution.cpp - a channel in, a channel out ------------===//
 //
-// Channels lie side by side in registers: each result is a sum over taps of the source's channels times the tap's
-// weights; the weights' gradient sums over pixels instead. A line of results is cut into runs whose taps are the same:
-// those outside of the source are left out, so that a source that lies channels last is read in place.
+// A register holds channels: each result is a sum over taps of the source's channels times the tap's weights; the
+// weights' gradient sums over pixels instead. A line of results is cut into runs with the same taps, because taps
+// outside the source are skipped, so that a channels-last source is read in place.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/ConvolutionParts.h"
@@ -21,7 +21,7 @@ constexpr int64_t kChannelsOfATile = 64; ///< of the sums of chunks
 struct Run {
   Sizes at; ///< the first of them
   int64_t pixels;
-  int64_t source; ///< of the first, by a tap at 0: bytes from the strip's start
+  int64_t source; ///< bytes from the strip's start to the element that the first result reads by a tap at 0
   int64_t tapCount;
 };
 
@@ -59,7 +59,7 @@ private:
   int64_t pitchOfWeights() const { return (d.groups + kVector - 1) / kVector * kVector; }
   int64_t area() const { return d.result[0] * d.result[1] * d.result[2]; }
 
-  /// Calls visit(sample, run) for the results of a phase in a range; the run's taps stand in `taps`.
+  /// Calls visit(sample, run) for the results of a phase in a range; the run's taps are in `taps`.
   template <typename Visit>
   void forEachRun(const Phase &phase, const Range &range, depthwise::Tap *taps, Visit visit) const {
     Sizes begin{0, 0, 0}, end{phase.axes[0].count, phase.axes[1].count, phase.axes[2].count}, origin{0, 0, 0};
@@ -78,14 +78,14 @@ private:
           }
   }
 
-  /// The results from `at` on that have its taps. A tap's source counts from the strip's first element.
+  /// The results from `at` on that have the same taps. A tap's source is relative to the strip's first element.
   Run runAt(const Phase &phase, const Sizes &at, int64_t end, const Sizes &origin, depthwise::Tap *taps) const {
     Sizes from{}, least{}, most{};
     int64_t place = 0, step = d.sourceStep[2];
     for (size_t axis = 0; axis < kAxes; ++axis) {
       from[axis] = (at[axis] - origin[axis]) * d.sourceStep[axis];
       place += from[axis] * d.strip.axis[axis];
-      // In place the strip begins where the first result's first tap would: elements before the source are none.
+      // In place, the strip begins where the first result's first tap would; there are no elements before the source.
       least[axis] = d.inPlace ? -d.low[axis] - origin[axis] * d.sourceStep[axis] : 0;
       most[axis] = d.inPlace ? least[axis] + d.source[axis] : INT64_MAX;
     }

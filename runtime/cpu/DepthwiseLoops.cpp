@@ -22,7 +22,7 @@ static float widened(uint16_t value) {
   return wide;
 }
 
-#ifdef __clang__ // which has no pragma of GCC's for that
+#ifdef __clang__ // clang does not have GCC's pragma for that
 #pragma clang attribute push(__attribute__((target("avx512f,avx512bw,avx512vl,avx512dq"))), apply_to = function)
 #else
 #pragma GCC push_options

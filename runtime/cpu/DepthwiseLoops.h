@@ -6,7 +6,7 @@
 
 namespace tcc::runtime::depthwise {
 
-/// Where a tap's source lies, elements from that of the line's first result, and the tap's number.
+/// The offset of a tap's source, in elements from that of the line's first result, and the tap's number.
 struct Tap {
   int64_t at, number;
 };
@@ -14,7 +14,7 @@ struct Tap {
 /// Results of one line, channels `begin` to `end`. Pitches in elements; bf16 where narrow, else f32.
 struct Line {
   bool narrowSource, narrowResult;
-  const char *source; ///< channel 0 of what the first result reads by a tap at 0
+  const char *source; ///< channel 0 of the element that the first result reads by a tap at 0
   int64_t sourcePitch;
   const Tap *taps;
   int64_t tapCount;
@@ -22,7 +22,7 @@ struct Line {
   int64_t weightPitch;
   char *result;
   int64_t resultAt, resultPitch; ///< of channel 0 of the first result; to the next result
-  int64_t planePitch;            ///< from channel to channel; 0: channels lie side by side
+  int64_t planePitch;            ///< from channel to channel; 0: channels are contiguous
   int64_t pixels, begin, end;
 };
 void correlate(const Line &line);

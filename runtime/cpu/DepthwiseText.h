@@ -1,7 +1,7 @@
 //===- DepthwiseText.h - the loops, for one instruction set --------------===//
 //
-// Included where `Lanes` is defined: 16 floats with load, store and a fused multiply-add. Lanes behind the last channel
-// are read and written through a buffer.
+// Included where `Lanes` is defined: 16 floats with load, store and a fused multiply-add. If fewer than 16 channels are
+// left, they are read and written through a buffer.
 //
 //===----------------------------------------------------------------------===//
 namespace {
@@ -45,7 +45,7 @@ inline void correlatePixels(const Line &line, int64_t pixel, int64_t channel, in
     sums[i] = zero();
   const int64_t pitch = line.sourcePitch * size;
   for (int64_t tap = 0; tap < line.tapCount; ++tap) {
-    Lanes weight = load(line.weights + line.taps[tap].number * line.weightPitch + channel); // whole registers are there
+    Lanes weight = load(line.weights + line.taps[tap].number * line.weightPitch + channel); // padded to whole registers
     const char *from = line.source + (pixel * line.sourcePitch + line.taps[tap].at + channel) * size;
 #pragma GCC unroll 8
     for (int i = 0; i < Pixels; ++i)
@@ -59,8 +59,8 @@ inline void correlatePixels(const Line &line, int64_t pixel, int64_t channel, in
 
 constexpr bool isTap(int at, int taps) { return at >= 0 && at < taps; }
 
-/// What the source `At` of a window adds: to the result i by the tap At − i · Step. (Expanded by templates: the sums have to
-/// stay in registers.)
+/// Adds source `At` of a window to each result i, times the weight of tap At − i · Step. (Expanded by templates, so
+/// that the sums stay in registers.)
 template <int At, int Taps, int Step, int Pixels, int... I>
 inline __attribute__((always_inline)) void addToResults(Lanes (&sums)[Pixels], const Lanes (&weights)[Taps], Lanes value,
                                                         std::integer_sequence<int, I...>) {
@@ -77,8 +77,8 @@ inline __attribute__((always_inline)) void addWindow(Lanes (&sums)[Pixels], cons
    ...);
 }
 
-/// Asks for what is read and written `ahead` pixels on: a line of pixels is walked in too many places for the processor to
-/// foresee them.
+/// Prefetches the memory that is read and written `ahead` pixels later: a line of pixels has too many streams for the
+/// hardware prefetcher.
 template <int Pixels, int Ahead>
 inline __attribute__((always_inline)) void fetchAhead(const char *from, int64_t pitch, bool write) {
 #pragma GCC unroll 8
@@ -86,8 +86,8 @@ inline __attribute__((always_inline)) void fetchAhead(const char *from, int64_t 
     write ? __builtin_prefetch(from + (Ahead + i) * pitch, 1) : __builtin_prefetch(from + (Ahead + i) * pitch);
 }
 
-/// The same where taps come in rows of `Taps` whose sources lie side by side, `Step` of them from result to result: each
-/// source is read once for all taps of a row. The sums are made in the same order.
+/// The same for rows of `Taps` taps with adjacent sources, `Step` sources from result to result: each source is read
+/// once for all taps of a row. The order of the sums is the same.
 template <int Pixels, int Taps, int Step, bool Narrow>
 void correlateWindow(const Line &line, int64_t pixel, int64_t channel) {
   constexpr int64_t size = Narrow ? 2 : 4;
@@ -118,7 +118,7 @@ void correlateWindow(const Line &line, int64_t pixel, int64_t channel) {
               sums[i], kLanes);
 }
 
-/// Taps in a row; 1: no such rows.
+/// The number of taps in a row with adjacent sources; 1: there are no such rows.
 template <typename AnyLine> inline int64_t tapsOfRow(const AnyLine &line, int64_t step) {
   if (line.sourcePitch % step != 0 || line.tapCount == 0)
     return 1;
@@ -132,7 +132,7 @@ template <typename AnyLine> inline int64_t tapsOfRow(const AnyLine &line, int64_
 }
 
 using Window = void (*)(const Line &, int64_t, int64_t);
-/// The loop for eight results, whose taps stand in rows; null: there is none.
+/// The loop for eight results whose taps form rows; null: there is none.
 template <int Step, bool Narrow> Window windowOf(int64_t row) {
   switch (row) {
   case 2:
@@ -148,13 +148,13 @@ template <int Step, bool Narrow> Window windowOf(int64_t row) {
   }
 }
 
-/// All channels of some pixels, then those of the next: they follow each other in memory.
+/// Computes all channels of some pixels, then those of the next, in the order of memory.
 template <bool Narrow> void correlateLanes(const Line &line) {
   Window window = windowOf<1, Narrow>(tapsOfRow(line, 1));
   if (!window)
     window = windowOf<2, Narrow>(tapsOfRow(line, 2));
   for (int64_t pixel = 0; pixel < line.pixels;) {
-    // The last eight may overlap those before: they get the same values.
+    // The last eight may overlap the previous ones, which are recomputed with the same values.
     if (line.pixels >= 8 && line.pixels - pixel < 8)
       pixel = line.pixels - 8;
     int64_t left = line.pixels - pixel, pixels = left >= 8 ? 8 : left >= 4 ? 4 : 1;
@@ -176,7 +176,7 @@ template <bool Narrow> void correlateLanes(const Line &line) {
 
 void correlateLine(const Line &line) { line.narrowSource ? correlateLanes<true>(line) : correlateLanes<false>(line); }
 
-/// Some pixels' products of 16 channels, tap by tap.
+/// Adds the products of some pixels for 16 channels, tap by tap.
 template <int Taps, bool Whole, bool Narrow>
 inline void addTaps(const GradientLine &line, int64_t tap, int64_t begin, int64_t end, int64_t channel, int64_t count) {
   constexpr int64_t size = Narrow ? 2 : 4;
@@ -229,7 +229,8 @@ inline __attribute__((always_inline)) void addPixels(Lanes (&sums)[Taps], const 
    ...);
 }
 
-/// Eight pixels' products by rows of taps whose sources lie side by side: each source is read once for all taps of a row.
+/// Adds the products of eight pixels by rows of taps with adjacent sources: each source is read once for all taps of a
+/// row.
 template <int Taps, int Step, bool Narrow> void addRows(const GradientLine &line, int64_t pixel, int64_t channel) {
   constexpr int64_t size = Narrow ? 2 : 4;
   const int64_t pitch = line.sourcePitch / Step * size;

@@ -1,8 +1,8 @@
 //===- FewRowsMatmul.cpp - products of few rows, without the library -----===//
 //
-// A product of few rows does little with each element of its second matrix, which is a weight: it takes the time that
-// reading takes. So a tile is some columns, with all rows and all of K: each element is read once, in place, by one
-// worker, and no sums meet in memory (FewRowsProduct.cpp).
+// A product of few rows is memory-bound: it does little with each element of its second matrix, a weight. So a tile is
+// some columns, with all rows and all of K: each element is read once, in place, by one worker, and no partial sums are
+// stored (FewRowsProduct.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/FewRowsMatmul.h"
@@ -27,7 +27,7 @@ public:
     const MatmulShape &s = design.shape;
     int64_t first = begin * design.tiling.tileN, last = std::min(end * design.tiling.tileN, s.n);
     auto *a = static_cast<const char *>(context.pointers[0]), *b = static_cast<const char *>(context.pointers[1]);
-    // What is added comes before C, in the same memory.
+    // The addend precedes C among the operands and has the same memory.
     auto *c = static_cast<char *>(context.pointers[design.accumulate ? 3 : 2]);
     fewrows::multiply({a,
                        s.k,

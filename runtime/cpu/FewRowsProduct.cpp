@@ -1,11 +1,11 @@
 //===- FewRowsProduct.cpp - a few rows times columns, read in place ------===//
 //
-// A product with few rows of A waits for B, so B is read once, in place. Where its rows are an index of K, a few
-// vectors of columns walk down K, each word of A broadcast to them (the inner kernel of Goto and van de Geijn, "Anatomy
-// of High-Performance Matrix Multiplication", ACM TOMS 2008, without its copies). Where its rows run along K, so do
-// A's: a sum is then 16 sums of every 16th word, which meet at the end, those of 16 sums at once as a transposition
-// would bring them together. Either way a sum's order follows from K alone. The next operands are prefetched: rows of
-// B are too far apart for the hardware prefetcher.
+// A product with few rows of A is bound by reading B, so B is read once, in place. If a row of B is one index of K, a
+// few vectors of columns walk down K, and each word of A is broadcast to them (the inner kernel of Goto and van de
+// Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 2008, without its copies). If rows of B run
+// along K, like those of A, each sum consists of 16 partial sums of every 16th word, which are added at the end, for 16
+// sums at once by a transposition. Either way the order of a sum depends on K alone. The next operands are prefetched:
+// rows of B are too far apart for the hardware prefetcher.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/FewRowsProduct.h"
@@ -21,12 +21,12 @@ namespace tcc::runtime::fewrows {
 using namespace packed; // words and vectors
 
 namespace {
-constexpr int64_t kWalkRows = 8;    // whose sums fit into registers, at most
-constexpr int64_t kWaiting = 64;    // columns whose sums wait for their places in C together
-constexpr int64_t kBlockSteps = 50; // vectors of K: those of 8 rows and 3 columns fit into the first cache
+constexpr int64_t kWalkRows = 8;    // the most rows whose sums fit into registers
+constexpr int64_t kWaiting = 64;    // columns whose sums are buffered before they are stored to C
+constexpr int64_t kBlockSteps = 50; // vectors of K: those of 8 rows and 3 columns fit into the first-level cache
 constexpr int64_t kAliasBytes = 4096, kCopyStride = (kBlockSteps + 1) * 64;
-constexpr int64_t kBlockWords = 512; // of K, where its words are rows of B
-constexpr int64_t kAhead = 24;       // words of K between what is fetched and what is multiplied there
+constexpr int64_t kBlockWords = 512; // words of K in a block, if they are rows of B
+constexpr int64_t kAhead = 24;       // prefetch distance there, in words of K
 
 /// One walk along K: rows of A, a group of B.
 struct Walk {
@@ -34,20 +34,20 @@ struct Walk {
   int64_t aStride; ///< bytes
   const char *b;
   int64_t bStride;  ///< bytes
-  const char *next; ///< what is walked after it
+  const char *next; ///< the group of B that is walked next
   int64_t k;
   __mmask16 lastLanes; ///< of the last vector of columns
 };
 
-/// Where sums of a walk go.
+/// The destination of a walk's sums.
 struct Result {
   char *data;
   int64_t stride; ///< elements
   Store store;
 };
 
-/// sum + left · right: one f32, or two bf16 of each word. (The dot product's instruction is written out, so that one
-/// text serves machines without it.)
+/// sum + left · right: one f32, or two bf16 of each word. (The dot product is inline assembly, so that the same source
+/// compiles for machines without it.)
 template <Elements E>
 TCC_AVX512 inline __attribute__((always_inline)) __m512 multiplyAdd(__m512 sum, Words left, Words right) {
   if constexpr (!isDotted(E))
@@ -82,7 +82,7 @@ TCC_AVX512 inline __attribute__((always_inline)) __m512 addAcross(const __m512 *
                        _mm512_shuffle_f32x4(halves[0], halves[1], 0xdd));
 }
 
-/// Sums of `Count` rows and some columns, in result[row * kWaiting + column] or added to it.
+/// Writes the sums of `Count` rows and some columns to result[row * kWaiting + column], or adds them.
 template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Walk &walk, float *result, bool adds) {
   constexpr int64_t perStep = kVector * elementsOfWord(E), sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E);
   constexpr int vectors = (Count * Columns + 15) / 16;
@@ -105,7 +105,7 @@ template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Wa
 #pragma GCC unroll 8
     for (int i = 0; i < Count; ++i) {
       Words left = loadAlong<elementsOfA<E>()>(a + i * walk.aStride, perStep);
-      __asm__("" : "+v"(left)); // GCC would read it again for each column, and loads are as scarce as multiplications
+      __asm__("" : "+v"(left)); // keep it in a register: GCC would reload it per column, and loads are a bottleneck
 #pragma GCC unroll 8
       for (int j = 0; j < Columns; ++j)
         sums[i * Columns + j] = multiplyAdd<E>(sums[i * Columns + j], left, right[j]);
@@ -144,7 +144,7 @@ TCC_AVX512 inline __attribute__((always_inline)) void loadWords(Words (&words)[V
   constexpr int64_t size = bytesOf(E);
   int j = 0;
   if constexpr (E == Elements::Bf16) {
-    // Columns of two vectors lie in one register.
+    // One register holds columns of two vectors.
     const Words low = _mm512_set_epi32(0x2f000f, 0x2e000e, 0x2d000d, 0x2c000c, 0x2b000b, 0x2a000a, 0x290009, 0x280008,
                                        0x270007, 0x260006, 0x250005, 0x240004, 0x230003, 0x220002, 0x210001, 0x200000);
     const Words high = _mm512_add_epi32(low, _mm512_set1_epi32(0x100010));
@@ -190,7 +190,7 @@ TCC_AVX512 inline __attribute__((always_inline)) void addWord(__m512 (&sums)[Cou
   }
 }
 
-/// Sums of `Count` rows with vectors of columns, stored.
+/// Computes and stores the sums of `Count` rows with vectors of columns.
 template <Elements E, int Count, int Vectors> TCC_AVX512 void walkAcross(const Walk &walk, const Result &result) {
   constexpr int64_t perWord = elementsOfWord(E), sizeA = bytesOf(elementsOfA<E>());
   __m512 sums[Count][Vectors];
@@ -225,7 +225,7 @@ template <Elements E, int Count, int Vectors> TCC_AVX512 void walkAcross(const W
 
 //===-- All rows and columns ----------------------------------------------===//
 
-/// Columns, or vectors of them, that a walk takes beside 1 to 8 rows: so that registers hold their sums and words.
+/// Columns, or vectors of columns, of a walk with 1 to 8 rows, chosen so that sums and words fit into registers.
 constexpr std::array<int, kWalkRows> kAlongGroup = {4, 4, 4, 4, 4, 4, 3, 3}, kAcrossGroup = {8, 8, 6, 4, 4, 4, 3, 3};
 constexpr int kGroup = 8;
 
@@ -248,14 +248,14 @@ template <Elements E, int... I> constexpr Table<Across> acrossTable(std::integer
   return {walkAcross<E, rowsAt(I), columnsAt(I, kAcrossGroup)>...};
 }
 
-/// `whole` in as few parts as a limit allows, of sizes that differ by one at most: the size of the one that starts at
-/// `at`.
+/// Size of the part that starts at `at` when `whole` is cut into as few parts of at most `limit` as possible, whose
+/// sizes differ by at most one.
 int64_t partAt(int64_t at, int64_t whole, int64_t limit) {
   int64_t parts = (whole + limit - 1) / limit, size = whole / parts, larger = whole % parts;
   return at < larger * (size + 1) ? size + 1 : size;
 }
 
-/// All rows' sums of some columns, which belong at `c`.
+/// Stores the sums of all rows for some columns at `c`.
 TCC_AVX512 void storeRows(const Tile &tile, char *c, const float *sums, int64_t stride, int64_t columns) {
   const int64_t sizeC = tile.store == Store::Round ? 2 : 4;
   for (int64_t row = 0; row < tile.rows; ++row)
@@ -264,8 +264,8 @@ TCC_AVX512 void storeRows(const Tile &tile, char *c, const float *sums, int64_t 
                 tile.store);
 }
 
-/// In blocks of K, so that rows of A stay in the core's first cache; sums of several blocks meet in their order. Rows
-/// so far apart that they share few sets of that cache are copied.
+/// Works in blocks of K, so that rows of A stay in the core's first-level cache; sums of blocks are added in order.
+/// Rows whose stride would map them to few sets of that cache are copied.
 template <Elements E> TCC_AVX512 void multiplyAlong(const Tile &tile) {
   static constexpr Table<Along> table = alongTable<E>(kIndices);
   constexpr int64_t sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E), perStep = kVector * elementsOfWord(E);
@@ -306,8 +306,8 @@ template <Elements E> TCC_AVX512 void multiplyAlong(const Tile &tile) {
   }
 }
 
-/// In blocks of K, so that a sum is of few enough numbers and what several panels of rows read lies in the core's
-/// second cache.
+/// Works in blocks of K, which bounds the length of each sum, and keeps the data that several panels of rows read in
+/// the core's second-level cache.
 template <Elements E> TCC_AVX512 void multiplyAcross(const Tile &tile) {
   static constexpr Table<Across> table = acrossTable<E>(kIndices);
   constexpr int64_t sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E), perWord = elementsOfWord(E);

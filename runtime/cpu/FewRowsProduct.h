@@ -1,6 +1,6 @@
-//===- FewRowsProduct.h - a few rows times columns that lie in memory ----===//
+//===- FewRowsProduct.h - a few rows times columns, read in place --------===//
 //
-// What a tile of FewRowsMatmul.cpp is made of. AVX-512; bf16 needs its dot product instructions.
+// The inner kernel of FewRowsMatmul.cpp. AVX-512; bf16 needs its dot product instructions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_FEWROWSPRODUCT_H
@@ -13,13 +13,13 @@ namespace tcc::runtime::fewrows {
 
 inline constexpr int64_t kMostRows = kMostFewRows;
 
-/// All rows of A, at most kMostRows, along K, in f32 or, where B is bf16 or rounded to it, bf16; times adjacent columns
-/// of B. Strides are in elements.
+/// A tile: all rows of A, at most kMostRows, times adjacent columns of B. A is stored along K, in bf16 if B is bf16 or
+/// rounded to it, else in f32. Strides are in elements.
 struct Tile {
   const char *a;
   int64_t aStride, rows;
   packed::Source b;
-  int64_t columns, behind; ///< of B: the tile's, and those that lie behind them
+  int64_t columns, behind; ///< number of the tile's columns of B, and of the columns after them
   int64_t k;
   char *c;
   int64_t cStride;

@@ -1,4 +1,4 @@
-//===- InitialValues.cpp - first values in the host's memory -------------===//
+//===- InitialValues.cpp - initial values in the host's memory -----------===//
 #include "runtime/cpu/InitialValues.h"
 
 #include "runtime/InitialValues.h"

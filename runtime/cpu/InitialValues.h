@@ -1,4 +1,4 @@
-//===- InitialValues.h - first values in the host's memory ---------------===//
+//===- InitialValues.h - initial values in the host's memory -------------===//
 #ifndef TCC_RUNTIME_CPU_INITIALVALUES_H
 #define TCC_RUNTIME_CPU_INITIALVALUES_H
 

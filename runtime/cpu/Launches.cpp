@@ -1,4 +1,4 @@
-//===- Launches.cpp - which tiles are handed out together ----------------===//
+//===- Launches.cpp - group tiles into launches --------------------------===//
 #include "runtime/cpu/Launches.h"
 
 #include <algorithm>
@@ -7,13 +7,13 @@
 namespace tcc::runtime {
 
 namespace {
-/// An instruction whose tiles from `next` on wait for launches up to `last`.
+/// An instruction whose tiles from `next` on are still to be added to launches of instructions up to `last`.
 struct Waiting {
   int instruction, last;
   int64_t next;
 };
 
-constexpr int64_t kLeastTiles = 8; // of each worker: with fewer, one would wait for another's last
+constexpr int64_t kLeastTiles = 8; // per worker: with fewer, workers would wait for the last tile of another
 
 class Builder {
 public:
@@ -23,7 +23,7 @@ public:
   std::vector<Launch> build() {
     for (int i = 0; i < entry.instructions_size(); ++i) {
       int last = i + entry.instructions(i).beside();
-      // A collective is no work for workers: the device has a thread for it.
+      // Collectives do not run on workers: the device has a thread for them.
       if (workers > 1 && !entry.instructions(i).has_collective() && callsUntil(i + 1, last) > 0)
         waiting.push_back({i, last, 0});
       else
@@ -34,7 +34,7 @@ public:
   }
 
 private:
-  /// Can others run beside the instruction without lengthening it?
+  /// True if other tiles can run in the instruction's launch without delaying it.
   bool hosts(int i) const {
     const plan::Instruction &instruction = entry.instructions(i);
     const InstructionTiles &own = tiles[static_cast<size_t>(i)];
@@ -43,7 +43,7 @@ private:
     return multiplies && own.stages[static_cast<size_t>(own.longest)] >= kLeastTiles * workers;
   }
 
-  /// Nanoseconds of the library calls among instructions [first, last] that host, by the planner's model.
+  /// Nanoseconds, by the planner's cost model, of the library calls in instructions [first, last] that can host others.
   double callsUntil(int first, int last) const {
     double sum = 0;
     for (int i = first; i <= last; ++i)
@@ -65,7 +65,7 @@ private:
     }
   }
 
-  /// Gives waiting instructions their part of this library call's time.
+  /// Launches a library call together with a part of the waiting instructions' tiles, in proportion to its time.
   void launchWith(const Share &call) {
     std::vector<Share> parts;
     for (Waiting &from : waiting) {
@@ -86,7 +86,7 @@ private:
     launches.push_back({spread(parts)});
   }
 
-  /// Cuts all into about as many shares as a launch of its own would hand out at first, each evenly over the whole.
+  /// Cuts each part into about as many shares as a launch of its own would hand out at first, interleaved evenly.
   std::vector<Share> spread(const std::vector<Share> &parts) const {
     std::vector<std::pair<double, Share>> placed;
     for (const Share &part : parts) {
@@ -103,7 +103,7 @@ private:
     return result;
   }
 
-  /// Launches the rest of the instructions whose last allowed companion is instruction i.
+  /// Launches the remaining tiles of instructions that may run concurrently with no instruction after i.
   void finish(int i) {
     std::erase_if(waiting, [&](const Waiting &from) {
       int64_t all = tiles[static_cast<size_t>(from.instruction)].stages[0];

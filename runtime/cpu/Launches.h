@@ -1,11 +1,11 @@
-//===- Launches.h - which tiles are handed out together ------------------===//
+//===- Launches.h - group tiles into launches ----------------------------===//
 //
 // An instruction's tiles are one launch, or one for each stage of a library call, and the next instruction waits for
-// the last of them. An instruction that the plan lets run beside later ones (Instruction.beside) has no launch of its
-// own: its tiles are spread over the launches of the library calls beside it. It waits for memory while they multiply,
-// so of two workers one does the one, one the other; both at once would wait for memory together.
+// the last of them. An instruction that may run concurrently with later ones (Instruction.beside) has no launch of its
+// own: its tiles are spread over the launches of these library calls. It is memory-bound and they are compute-bound, so
+// some workers run its tiles while others multiply; otherwise all workers would wait for memory at once.
 //
-// Which worker runs a tile is chance, as always; what a tile computes is not, so no result depends on any of this.
+// Any worker may run any tile, and the result of a tile does not depend on that.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_LAUNCHES_H
@@ -29,13 +29,13 @@ struct Launch {
   std::vector<Share> shares;
 };
 
-/// What the launches of one instruction are made of.
+/// The tiles of one instruction.
 struct InstructionTiles {
   std::vector<int64_t> stages; ///< tiles of each stage, which run one after another
-  int longest = 0;             ///< the stage that takes most of its time
+  int longest = 0;             ///< the stage that takes most of the time
 };
 
-/// The launches of an entry, in order. `tiles` has an element an instruction.
+/// The launches of an entry, in order. `tiles` has one element per instruction.
 std::vector<Launch> launchesOf(const plan::Entry &entry, const std::vector<InstructionTiles> &tiles, unsigned workers);
 
 } // namespace tcc::runtime

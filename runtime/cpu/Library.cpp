@@ -1,4 +1,4 @@
-//===- Library.cpp - which oneDNN, on which machine level ----------------===//
+//===- Library.cpp - version and machine level of oneDNN -----------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
 
 #include <mutex>
@@ -57,7 +57,7 @@ Status selectLevel(const std::string &target) {
     return status;
   if (selected)
     return error("this process runs library kernels for {}, it cannot switch to {}", levelName(*selected), target);
-  // The caller's word outranks the environment's: the same plan gives the same kernels everywhere.
+  // The caller's level overrides the environment's, so that the same plan gets the same kernels everywhere.
   if (dnnl_set_max_cpu_isa(isaOf(*level)) != dnnl_success ||
       dnnl_set_cpu_isa_hints(dnnl_cpu_isa_no_hints) != dnnl_success)
     return error("oneDNN was used before its level could be set to {}", target);

@@ -1,7 +1,7 @@
-//===- Library.h - which oneDNN, on which machine level -------------------===//
+//===- Library.h - version and machine level of oneDNN --------------------===//
 //
-// Each primitive is made and executed with one OpenMP thread; our pool hands out the tiles, so the number of threads
-// never reaches the library.
+// Each primitive is made and executed with one OpenMP thread; our pool distributes the tiles, so the library never sees
+// the number of threads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_LIBRARY_H
@@ -17,12 +17,11 @@ namespace tcc::runtime {
 /// "oneDNN 2.6.3", for Plan.library.
 std::string libraryName();
 
-/// Holds the library to one machine level for the life of the process, against what the environment says. Must come
-/// before the first primitive; a second call with the same level is fine, with another one an error, as is a level that
-/// this machine lacks.
+/// Restricts the library to one machine level until the process ends, overriding the environment. Must precede the
+/// first primitive. Error: a second call with another level, or a level that this machine lacks.
 Status selectLevel(const std::string &target);
 
-/// Error: this machine lacks the level, or there is no such level; says which to compile for.
+/// Error: this machine lacks the level, or there is no such level; the message says which to compile for.
 Status checkLevel(const std::string &target);
 
 /// The level that selectLevel() chose; the lowest one before that.

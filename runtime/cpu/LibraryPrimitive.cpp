@@ -68,7 +68,7 @@ Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data
 }
 
 namespace {
-/// Attributes that every primitive shares: our scratch, strict f32.
+/// Attributes of all primitives: scratch is ours, arithmetic is strict f32.
 std::shared_ptr<dnnl_primitive_attr> makeAttributes(bool accumulate) {
   dnnl_primitive_attr_t attributes = nullptr;
   dnnl_primitive_attr_create(&attributes);

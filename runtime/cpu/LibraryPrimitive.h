@@ -1,7 +1,7 @@
 //===- LibraryPrimitive.h - one-thread oneDNN primitives -----------------===//
 //
-// A thin ownership layer over oneDNN's C interface. Everything is made at load; executing a primitive sets pointers in
-// memory objects that exist already.
+// A thin ownership layer over oneDNN's C interface. Everything is created at load; executing a primitive only sets
+// pointers in existing memory objects.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_LIBRARYPRIMITIVE_H
@@ -23,20 +23,20 @@ inline constexpr int kMaxPrimitiveOperands = 3;
 /// The process's CPU engine.
 dnnl_engine_t cpuEngine();
 
-/// The library's element type; dnnl_data_type_undef where it has none.
+/// The library's element type; dnnl_data_type_undef if it has none.
 dnnl_data_type_t libraryType(plan::DType dtype);
 
-/// Text of a failed call.
+/// The text for a failed call's status.
 std::string libraryError(dnnl_status_t status);
 
 /// A memory descriptor with strides in elements.
 Expected<dnnl_memory_desc_t> stridedDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type,
                                                const std::vector<int64_t> &strides);
 
-/// Row-major and dense.
+/// A row-major, dense memory descriptor.
 Expected<dnnl_memory_desc_t> denseDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
 
-/// Room for the library to choose the layout.
+/// A memory descriptor whose layout the library chooses.
 Expected<dnnl_memory_desc_t> anyDesc(const std::vector<int64_t> &dims, dnnl_data_type_t type);
 
 /// A primitive's description, made on a thread with one OpenMP thread (WorkerScope).
@@ -46,7 +46,7 @@ public:
   explicit PrimitiveDesc(dnnl_primitive_desc_t owned) : desc(owned, dnnl_primitive_desc_destroy) {}
 
   /// From an operation descriptor; `accumulate` adds to the destination instead of overwriting it; `hint` is the
-  /// forward description that gradients ask for, or null.
+  /// forward description that gradients need, or null.
   static Expected<PrimitiveDesc> create(const_dnnl_op_desc_t operation, bool accumulate,
                                               const PrimitiveDesc *hint);
 
@@ -73,7 +73,7 @@ public:
   static Expected<Primitive> create(const PrimitiveDesc &desc, const std::vector<Argument> &arguments,
                                           unsigned workers);
 
-  /// Runs on this thread. `pointers` follow the arguments; `scratch` has scratchBytes(). True where it went well.
+  /// Runs on this thread. `pointers` follow the arguments; `scratch` has scratchBytes(). Returns true on success.
   bool execute(unsigned worker, void *const *pointers, void *scratch) const;
 
 private:
@@ -87,14 +87,14 @@ private:
   int count = 0;
 };
 
-/// Where a piece of work runs, and on what.
+/// The worker, operands and scratch of a piece of work.
 struct CallContext {
   unsigned worker, workers;
   void *const *pointers; ///< of the instruction's operands, in order
   char *scratch;
 };
 
-/// A library call of a plan, ready to run: stages one after the other, each of tiles that need nothing of each other.
+/// A library call of a plan, ready to run: stages one after the other, each of independent tiles.
 class LibraryCall {
 public:
   virtual ~LibraryCall() = default;
@@ -103,49 +103,49 @@ public:
   virtual int64_t tiles(int stage) const = 0;
   virtual int longestStage() const { return 0; }
 
-  /// Runs some tiles of a stage on this thread. False: the library refused.
+  /// Runs some tiles of a stage on this thread. False: the library failed.
   virtual bool run(int stage, const CallContext &context, int64_t begin, int64_t end) const = 0;
 };
 
 /// Runs all stages on all workers.
 bool runCall(const LibraryCall &call, ThreadPool &pool, void *const *pointers, char *scratch);
 
-/// Scratch of one instruction: what all tiles share, then `slots` slots.
+/// Scratch of one instruction: a part that all tiles share, then `slots` slots.
 struct Scratch {
   uint64_t slotBytes = 0;
   uint64_t slots = 0;
   uint64_t sharedBytes = 0;
 };
 
-/// Prepare a call as its descriptor says. Errors: a descriptor that fits no kernel, other numerics than this program's,
-/// less scratch than it takes, a library that has no such primitive or takes more than the plan bounds. `rowKernel`: the
-/// function of MatmulCall.row_kernel, where there is one.
+/// Prepares a call from its descriptor. `rowKernel`: the function of MatmulCall.row_kernel, if there is one. Errors: a
+/// descriptor that fits no kernel, other numerics than this program's, too little scratch, a library that has no such
+/// primitive or needs more scratch than the plan allows.
 Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch, unsigned workers,
                                                plan::KernelFunction rowKernel = nullptr);
 Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
                                                unsigned workers);
 
-/// What every call's descriptor must satisfy before its kernels are made: it fits one, at the selected level, with this
-/// program's numerics, and has its scratch.
+/// Checks a call's descriptor before its kernels are made: it must fit a kernel at the selected level, with this
+/// program's numerics, and have enough scratch.
 template <typename Call> Status checkCall(const Call &call, const Scratch &scratch, unsigned workers);
 
-/// Why the plan's scratch is not enough for this call on so many workers; empty if it is.
+/// Why the plan's scratch does not suffice for this call with `workers` workers; empty if it does.
 std::string scratchMismatch(const Scratch &planned, const CallNeeds &needed, unsigned workers);
 
-/// The slot of a tile: its own where there are no more tiles than workers, else its worker's. So the slots that are
-/// needed are the fewer of the two.
+/// The scratch slot of a tile: its own if there are no more tiles than workers, else its worker's. So the number of
+/// slots is the minimum of the two.
 inline uint64_t slotOf(int64_t tile, int64_t tiles, unsigned worker, unsigned workers) {
   return tiles <= static_cast<int64_t>(workers) ? static_cast<uint64_t>(tile) : worker;
 }
 
-/// Partial sums that become one: destination[i] = sum over chunks of partials[chunk · elements + i], in the order of
-/// the chunks, on tiles of fixed size.
+/// Adds up partial sums: destination[i] = sum over chunks of partials[chunk · elements + i], in the order of the
+/// chunks, on tiles of fixed size.
 struct PartialSums {
   const float *partials;
   int64_t chunks, elements;
 
   static int64_t tiles(int64_t elements);
-  /// With `accumulate` the sum is added to what the destination holds.
+  /// With `accumulate` the sum is added to the destination.
   void add(float *destination, bool accumulate, int64_t begin, int64_t end) const;
   /// For a bf16 result: the sum is rounded once, to nearest even; a NaN stays one.
   void round(uint16_t *destination, int64_t begin, int64_t end) const;

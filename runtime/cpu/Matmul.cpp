@@ -1,13 +1,12 @@
 //===- Matmul.cpp - batched products by one-thread oneDNN primitives -----===//
 //
-// Also where a call's descriptor becomes ready to run, whichever implementation it names.
+// This file also prepares calls of all implementations from their descriptors.
 //
-// oneDNN's brgemm kernels take dense operands only; anything else goes to a kernel that allocates megabytes. So a tile
-// copies the part of A or B that lies inside a wider matrix to its worker's scratch, multiplies there, and copies C
-// out: the work that a library does inside, with memory that the plan knows. Long K is taken in blocks that stay in
-// cache, the later ones adding to C. A product that is added to what C holds is summed first, then added, as if by an
-// instruction of its own: by the library where K is one block, else when the tile is copied out or partial sums are
-// added.
+// oneDNN's brgemm kernels require dense operands; for others it uses a kernel that allocates megabytes. So a tile
+// copies its part of A or B, if that is strided, to its worker's scratch, multiplies there, and copies C out: the
+// packing that a library does internally, but in memory that the plan accounts for. A long K is processed in blocks
+// that stay in cache; the later blocks add to C. An accumulating product is summed first, then added to C, as if by a
+// separate instruction: by the library if K is one block, else when the tile is copied out or partial sums are added.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/FewRowsMatmul.h"
@@ -41,7 +40,7 @@ struct Design : LibraryMatmulDesign {
   std::vector<std::vector<Primitive::Argument>> arguments;
 };
 
-/// The sizes that pieces of `step` cut `size` into: the step, and the rest.
+/// The distinct sizes of the pieces when `size` is cut by `step`: the step, and the rest.
 std::vector<int64_t> pieces(int64_t size, int64_t step) {
   std::vector<int64_t> result;
   if (size >= step)
@@ -71,8 +70,8 @@ std::vector<Variant> makeVariants(const MatmulShape &s, const MatmulTiling &t, b
 
 Status makeDesc(Design &design, const Variant &v) {
   std::vector<int64_t> aDims = {v.m, v.k}, bDims = {v.k, v.n}, cDims = {v.m, v.n};
-  // A row or column lies in memory as its transpose does. It is described in one way: oneDNN takes the two for equal,
-  // so that which of their kernels a process gets would depend on what it made before.
+  // A single row or column has the same layout as its transpose. Always describe it in one way: oneDNN's cache treats
+  // the two as equal, so the kernel would depend on which of them the process made first.
   bool transA = design.shape.transA && v.m > 1 && v.k > 1, transB = design.shape.transB && v.k > 1 && v.n > 1;
   std::vector<int64_t> aStrides = transA ? std::vector<int64_t>{1, v.m} : std::vector<int64_t>{v.k, 1};
   std::vector<int64_t> bStrides = transB ? std::vector<int64_t>{1, v.k} : std::vector<int64_t>{v.n, 1};
@@ -101,7 +100,7 @@ Status makeDesc(Design &design, const Variant &v) {
   return Status::success();
 }
 
-/// The primitives of a call whose tiles are decided.
+/// Makes the primitives for the tiles of a call.
 Expected<Design> makeDesign(const plan::MatmulCall &call) {
   auto shape = shapeOf(call);
   if (!shape)
@@ -118,7 +117,7 @@ Expected<Design> makeDesign(const plan::MatmulCall &call) {
   return design;
 }
 
-/// The most that a primitive takes for itself.
+/// The largest scratch of the call's primitives.
 uint64_t ownScratch(const Design &design) {
   uint64_t most = 0;
   for (const PrimitiveDesc &desc : design.descs)
@@ -225,7 +224,7 @@ private:
       v.accumulate = at > k0 || design.addsFirst();
       const char *partA = a + (s.transA ? at * s.m + i0 : i0 * s.k + at) * size;
       const char *partB = b + (s.transB ? j0 * s.k + at : at * s.n + j0) * size;
-      // Several products a tile are whole ones, so their rows follow each other.
+      // If a tile has several products, they are whole ones, so their rows are contiguous.
       if (t.packA(s)) {
         copyIn(slot + design.offsetA, partA, s.transA ? s.m : s.k, v.batch * (s.transA ? v.k : v.m),
                s.transA ? v.m : v.k);
@@ -249,7 +248,7 @@ private:
     return true;
   }
 
-  /// Rows of a wider matrix, dense and as they are multiplied; the stride in elements.
+  /// Copies rows of a wider matrix densely, in the type in which they are multiplied; `stride` is in elements.
   void copyIn(char *to, const char *from, int64_t stride, int64_t rows, int64_t columns) const {
     if (design.shape.widened)
       return widenRows(to, from, stride * 2, rows, columns);

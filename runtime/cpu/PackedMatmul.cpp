@@ -1,9 +1,9 @@
 //===- PackedMatmul.cpp - products on packed panels, without the library -===//
 //
-// A tile takes K in blocks. Rows of A that run along K are read in place, others are copied into panels that stay in
-// the core's second-level cache. A panel of B is multiplied with all rows (PackedProduct.cpp) while the next one is
-// copied, or fetched where its words have to be shuffled. Sums of several blocks of K
-// are added in C, or in scratch if C is narrow or holds the addend, which is then added, or rounded, once.
+// A tile processes K in blocks. Rows of A that run along K are read in place, others are packed into panels that stay
+// in the core's second-level cache. A panel of B is multiplied with all rows (PackedProduct.cpp) while the next one is
+// packed, or only prefetched if its words have to be shuffled. Sums of several blocks of K are accumulated in C; or, if
+// C is narrow or holds the addend, in scratch, and then rounded or added once.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedMatmul.h"
@@ -21,7 +21,7 @@ Source lanesFrom(const Source &source, int64_t lane) {
   return rest;
 }
 
-/// A result as large as a core's second cache is not in it when the next step writes it.
+/// Results of at least this size are not in the core's second-level cache when a step writes them.
 constexpr int64_t kColdBytes = 1 << 20;
 
 class PackedMatmul final : public LibraryCall {
@@ -54,7 +54,7 @@ public:
 private:
   int64_t elements() const { return design.shape.batch * design.shape.m * design.shape.n; }
 
-  /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
+  /// Position of C (or of the partial sums) among the operands: the addend precedes it and has the same memory.
   int positionOfC() const { return design.accumulate ? 3 : 2; }
 
   void runTile(int64_t tile, void *const *pointers, char *slot) const {
@@ -76,22 +76,22 @@ private:
 
   struct Tile {
     const char *a, *b; ///< the operands of one product
-    char *c;           ///< where the tile lies
+    char *c;           ///< the tile's first element
     int64_t sizeC;
     int64_t i0, j0, rows, columns, kBegin, kEnd;
   };
 
-  /// The tile's columns of B from an index of K on.
+  /// The tile's columns of B, from index `k` of K on.
   Source sourceOfB(const Tile &tile, int64_t k) const {
     const MatmulShape &s = design.shape;
     return {tile.b + (s.transB ? tile.j0 * s.k + k : k * s.n + tile.j0) * packed::bytesOf(design.elementsOfB),
             s.transB ? s.k : s.n, s.transB, design.elementsOfB};
   }
 
-  /// What a panel of B is made of.
+  /// The columns and the range of K of a panel of B.
   struct Columns {
     Source source;
-    int64_t count = 0, k = 0; ///< none: there is no such panel
+    int64_t count = 0, k = 0; ///< 0: there is no such panel
   };
 
   /// The panel that follows the one of `column` in the block of K at `at`.
@@ -118,7 +118,7 @@ private:
                   : s.narrowC         ? Store::Round
                   : design.accumulate ? Store::Add
                                       : Store::Overwrite;
-    // Half as many bytes of a narrow result do not wait long enough to pay for that.
+    // For a narrow result, which has half the bytes, prefetching does not pay off.
     bool isCold = tile.sizeC == 4 && elements() * tile.sizeC >= kColdBytes;
     for (int64_t at = tile.kBegin; at < tile.kEnd; at += t.blockK) {
       int64_t k = std::min(t.blockK, tile.kEnd - at), words = packed::wordsOf(k, design.elements);

@@ -1,12 +1,11 @@
 //===- PackedProduct.cpp - a block of a product from packed panels -------===//
 //
 // The inner kernel of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008): a
-// panel of A with 8 rows and one of B with 3 vectors are walked along K, their 24 sums stay in registers. Every sum
+// panel of A with 8 rows and one of B with 3 vectors are walked along K, and their 24 sums stay in registers. Every sum
 // runs through K in order, whatever the panel's size.
 //
 // f32 and bf16 share all but one instruction: a word of K is one f32, or two bf16 that are multiplied and added at
-// once. Multiplications leave the core's loads and stores idle for most of the time: there the next panel of B is
-// copied.
+// once. Multiplications leave the core's load and store units mostly idle; they are used to pack the next panel of B.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedWords.h"
@@ -20,7 +19,7 @@
 namespace tcc::runtime::packed {
 
 namespace {
-/// Of each four rows: [4i + q] gets in its 128-bit part L the words 4L + q of rows 4i to 4i + 3.
+/// Transposes within groups of four rows: 128-bit part L of row 4i + q gets the words 4L + q of rows 4i to 4i + 3.
 template <int Count> TCC_AVX512 inline void transposeQuarters(Words (&rows)[Count]) {
   Words half[Count];
   for (int i = 0; i < Count; i += 2) {
@@ -35,7 +34,7 @@ template <int Count> TCC_AVX512 inline void transposeQuarters(Words (&rows)[Coun
   }
 }
 
-/// Four registers seen as a matrix of 128-bit parts, transposed.
+/// Transposes four registers as a matrix of 128-bit parts.
 TCC_AVX512 inline void transposeParts(Words a, Words b, Words c, Words d, Words (&to)[4]) {
   Words even0 = _mm512_shuffle_i32x4(a, b, 0x88), odd0 = _mm512_shuffle_i32x4(a, b, 0xdd);
   Words even1 = _mm512_shuffle_i32x4(c, d, 0x88), odd1 = _mm512_shuffle_i32x4(c, d, 0xdd);
@@ -45,7 +44,7 @@ TCC_AVX512 inline void transposeParts(Words a, Words b, Words c, Words d, Words 
   to[3] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
 }
 
-/// Rows of a panel that lie along K: 8 rows by 16 words at a time, two words of all rows a store.
+/// Packs rows of a panel that are stored along K: 8 rows by 16 words at a time, two words of all rows per store.
 template <Elements E>
 TCC_AVX512 void packPanelAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t rows, int64_t k) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
@@ -71,7 +70,7 @@ TCC_AVX512 void packPanelAlong(uint32_t *to, const char *from, int64_t strideByt
   }
 }
 
-/// Rows in memory are too far apart for the processor to foresee the next ones; `left` words of K are to come.
+/// Prefetches the next rows, which are too far apart for the hardware prefetcher; `left` words of K remain.
 template <int64_t PerWord> inline void prefetchRows(const char *row, int64_t strideBytes, int64_t bytes, int64_t left) {
   constexpr int64_t ahead = 8;
   if (left <= ahead)
@@ -91,7 +90,7 @@ TCC_AVX512 void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int
       packPanelAlong<E>(to, source.data + row * strideBytes, strideBytes, std::min(kRows, rows - row), k);
     return;
   }
-  // Two panels a register.
+  // One register holds two panels.
   for (int64_t w = 0; w < words; ++w) {
     const char *from = source.data + w * perWord * strideBytes;
     prefetchRows<perWord>(from, strideBytes, rows * size, words - w);
@@ -105,7 +104,7 @@ TCC_AVX512 void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int
   }
 }
 
-/// Columns of a panel that lie along K: 16 by 16 words at a time.
+/// Packs columns of a panel that are stored along K: 16 by 16 words at a time.
 template <Elements E, int Vectors>
 TCC_AVX512 void packColumnsAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
@@ -197,7 +196,7 @@ inline __mmask16 lanesOf(const Ahead &next, int64_t vector) {
   return vector + 1 < next.vectors ? __mmask16(0xffff) : next.lastLanes;
 }
 
-/// A word of K of the panel that is multiplied next.
+/// Packs one word of K of the panel that is multiplied next.
 TCC_AVX512 inline __attribute__((always_inline)) void copyWord(Ahead &next) {
   prefetchRows<1>(next.row, next.strideBytes, next.rowBytes, next.words);
   for (int64_t v = 0; v < next.vectors; ++v)
@@ -220,7 +219,7 @@ inline void fetchLine(Ahead &next) {
   --next.rows;
 }
 
-/// Dot products fetch only: to shuffle bf16 into pairs takes the units that multiply.
+/// With dot products, only prefetches: shuffling bf16 into pairs would occupy the units that multiply.
 template <bool Dots> TCC_AVX512 inline __attribute__((always_inline)) void step(Ahead &next) {
   if (!Dots && next.words > 0)
     copyWord(next);
@@ -228,7 +227,8 @@ template <bool Dots> TCC_AVX512 inline __attribute__((always_inline)) void step(
     fetchLine(next);
 }
 
-/// Stores leave the core in order, each waiting for its line: those of a block would wait one after another.
+/// Prefetches the lines of a result: stores leave the core in order, so those of a block would wait for their lines one
+/// after another.
 TCC_AVX512 inline __attribute__((always_inline)) void fetchResult(const Block &block, int64_t rows, int64_t columns) {
   const int64_t size = block.store == Store::Round ? 2 : 4;
   auto *row = static_cast<const char *>(block.result);
@@ -236,7 +236,7 @@ TCC_AVX512 inline __attribute__((always_inline)) void fetchResult(const Block &b
     fetchLines<1>(row, columns * size);
 }
 
-// One text, compiled for two instruction sets.
+// One source, compiled for two instruction sets.
 #define TCC_MULTIPLY(NAME, DOTS, TARGET, STEP)                                                                         \
   template <int Rows, int Vectors, bool InPlace>                                                                       \
   TARGET void NAME(const RowPanel &panel, const uint32_t *b, int64_t columns, const Block &block) {                    \
@@ -327,7 +327,7 @@ void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64
   case Elements::WideRounded:
     break;
   }
-  __builtin_unreachable(); // of B alone
+  __builtin_unreachable(); // only B can have these elements
 }
 
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {

@@ -1,9 +1,9 @@
 //===- PackedProductAvx2.cpp - a block of a product, with AVX2 -----------===//
 //
-// The panels of PackedProduct.cpp, packed and multiplied by registers of 8 words. Every sum runs through K in the same
-// order by the same fused multiply-adds, so that both files give the same bits. A panel of 8 rows and 48 columns is
-// multiplied in blocks of 4 rows and 24 columns: their 12 sums fit into the 16 registers beside a word of A and three
-// vectors of B.
+// The panels of PackedProduct.cpp, packed and multiplied with registers of 8 words. Every sum runs through K in the
+// same order by the same fused multiply-adds, so both files give the same bits. A panel of 8 rows and 48 columns is
+// multiplied in blocks of 4 rows and 24 columns: their 12 sums fit into the 16 registers together with a word of A and
+// three vectors of B.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/PackedWordsAvx2.h"
@@ -15,7 +15,7 @@
 namespace tcc::runtime::packed::avx2 {
 
 namespace {
-/// Eight elements that follow each other in memory, as words.
+/// Loads eight adjacent elements as words.
 template <Elements E> TCC_AVX2 inline __m256i loadEight(const char *from) {
   if constexpr (E == Elements::WideBf16)
     return _mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i *>(from))), 16);
@@ -23,7 +23,7 @@ template <Elements E> TCC_AVX2 inline __m256i loadEight(const char *from) {
   return E == Elements::WideRounded ? roundToBf16(_mm256_castsi256_ps(words)) : words;
 }
 
-/// The same of `count` elements at most; the lanes of others are zeros.
+/// The same for at most `count` elements; the other lanes are zero.
 template <Elements E> TCC_AVX2 inline __m256i load(const char *from, int64_t count) {
   if (count >= kEight)
     return loadEight<E>(from);
@@ -57,7 +57,7 @@ TCC_AVX2 inline void transpose(__m256i (&rows)[8]) {
   }
 }
 
-/// Eight lanes that lie along K: word w of all of them goes to `to` + w * `stride`.
+/// Packs eight lanes that are stored along K: word w of all of them goes to `to` + w * `stride`.
 template <Elements E>
 TCC_AVX2 void packAlong(uint32_t *to, int64_t stride, const char *from, int64_t strideBytes, int64_t lanes, int64_t k) {
   int64_t w = 0;
@@ -85,12 +85,12 @@ TCC_AVX2 void packAlong(uint32_t *to, int64_t stride, const char *from, int64_t 
   }
 }
 
-/// Lanes that follow each other in memory, from register to register `apart` words apart in a panel; the words of K are
-/// `stride` apart.
+/// Packs lanes that are adjacent in memory. In the panel, registers are `apart` words apart and words of K `stride`
+/// words.
 template <Elements E>
 TCC_AVX2 void packAcross(uint32_t *to, int64_t apart, int64_t stride, const char *from, int64_t strideBytes,
                          int64_t lanes, int64_t k) {
-  constexpr int64_t ahead = 8; // rows in memory are too far apart for the processor to foresee the next ones
+  constexpr int64_t ahead = 8; // prefetch distance: rows are too far apart for the hardware prefetcher
   for (int64_t w = 0; w < k; ++w, from += strideBytes, to += stride) {
     if (w + ahead < k)
       fetchLines<0>(from + ahead * strideBytes, lanes * bytesOf(E));
@@ -113,7 +113,7 @@ template <Elements E> void packRowsAs(uint32_t *to, const Source &source, int64_
     packAlong<E>(to, kRows, source.data + row * strideBytes, strideBytes, rows - row, k);
 }
 
-/// Words of K of a panel of B lie apart by whole vectors of 16, of which the lanes that are there are read.
+/// Packs columns of B. Words of K in the panel are whole vectors of 16 apart; only existing lanes are read.
 template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
   const int64_t strideBytes = source.stride * bytesOf(E), stride = (columns + kVector - 1) / kVector * kVector;
   if (source.alongK) {
@@ -145,7 +145,7 @@ TCC_AVX2 inline __attribute__((always_inline)) void multiplyWord(__m256 (&sums)[
   }
 }
 
-/// What most blocks do with their sums: whole registers of f32, with what is there before.
+/// Stores the sums of most blocks: whole registers of f32, added to earlier sums if there are any.
 template <int Rows, int Vectors>
 TCC_AVX2 inline __attribute__((always_inline)) void storeWhole(__m256 (&sums)[Rows][Vectors], const Block &block) {
   auto *to = static_cast<float *>(block.result);

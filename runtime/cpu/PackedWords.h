@@ -1,7 +1,7 @@
 //===- PackedWords.h - words of K in registers ---------------------------===//
 //
-// How elements in memory become what products multiply: 16 words of 32 bits a register, each one f32, or two bf16 that
-// follow each other along K. What is not there is zero.
+// Converts elements in memory to the words that products multiply: 16 words of 32 bits per register, each one f32, or
+// two bf16 that are adjacent along K. Missing elements are zero.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_PACKEDWORDS_H
@@ -41,8 +41,8 @@ TCC_AVX512 inline __m256i roundToBf16(__m512 value) {
   return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
 }
 
-/// 32 elements as bf16, the nearest even; subnormal ones are zeros, as they are to the dot products. The instruction is
-/// written out, so that what packs for it is one text with what packs for machines without it.
+/// 32 elements rounded to bf16, to nearest even; subnormals become zero, as the dot product instructions treat them.
+/// The instruction is inline assembly, so that the same source also compiles for machines without it.
 TCC_AVX512 inline Words rounded(__m512 low, __m512 high) {
   Words both;
   __asm__("vcvtne2ps2bf16 %1, %2, %0" : "=v"(both) : "v"(low), "v"(high));
@@ -56,7 +56,7 @@ TCC_AVX512 inline Words halvesPaired(Words halves) {
   return _mm512_permutexvar_epi16(order, halves);
 }
 
-/// A word of K for adjacent lanes; `k` elements are left.
+/// Loads a word of K for adjacent lanes; `k` elements are left.
 template <Elements E> TCC_AVX512 inline Words loadAcross(const char *from, int64_t stride, __mmask16 lanes, int64_t k) {
   if constexpr (E == Elements::F32)
     return _mm512_maskz_loadu_epi32(lanes, from);
@@ -73,7 +73,7 @@ template <Elements E> TCC_AVX512 inline Words loadAcross(const char *from, int64
   return k < 2 ? low : _mm512_or_si512(low, _mm512_slli_epi32(widened(lanes, first + stride), 16));
 }
 
-/// Up to 16 words along K of one lane; `k` elements are left.
+/// Loads up to 16 words along K of one lane; `k` elements are left.
 template <Elements E> TCC_AVX512 inline Words loadAlong(const char *from, int64_t k) {
   if constexpr (!isDotted(E))
     return loadAcross<E>(from, 0, firstLanes(k), k);
@@ -83,7 +83,7 @@ template <Elements E> TCC_AVX512 inline Words loadAlong(const char *from, int64_
   return _mm512_maskz_loadu_epi16(k >= 32 ? ~__mmask32(0) : (__mmask32(1) << k) - 1, from);
 }
 
-/// Up to 16 sums of a row of C, which `to` points at.
+/// Stores up to 16 sums of a row of C at `to`.
 TCC_AVX512 inline void storeSums(void *to, __mmask16 lanes, __m512 sum, Store store) {
   if (store == Store::Round) {
     _mm256_mask_storeu_epi16(to, lanes, roundToBf16(sum));

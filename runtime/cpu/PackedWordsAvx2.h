@@ -1,6 +1,6 @@
 //===- PackedWordsAvx2.h - words of K in registers of AVX2 ---------------===//
 //
-// What the AVX2 forms of products share: registers of 8 words, masks, rounding and stores.
+// Shared by the AVX2 versions of products: registers of 8 words, masks, rounding and stores.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_PACKEDWORDSAVX2_H
@@ -26,7 +26,7 @@ TCC_AVX2 inline __m256i firstLanes(int64_t count) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i *>(lanes + kEight - std::clamp<int64_t>(count, 0, kEight)));
 }
 
-/// In the upper half of each word: to nearest even; a NaN stays one.
+/// Rounds to nearest even, with the result in the upper half of each word; a NaN stays one.
 TCC_AVX2 inline __m256i roundToBf16(__m256 value) {
   __m256i bits = _mm256_castps_si256(value);
   __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -36,7 +36,7 @@ TCC_AVX2 inline __m256i roundToBf16(__m256 value) {
   return _mm256_and_si256(rounded, _mm256_set1_epi32(static_cast<int>(0xffff0000)));
 }
 
-/// Up to 8 sums of a row of C.
+/// Stores up to 8 sums of a row of C.
 TCC_AVX2 inline void storeSums(char *to, int64_t count, __m256 sum, Store how) {
   if (how == Store::Round) {
     __m256i words = _mm256_srli_epi32(roundToBf16(sum), 16);
@@ -58,7 +58,8 @@ TCC_AVX2 inline void storeSums(char *to, int64_t count, __m256 sum, Store how) {
   _mm256_maskstore_ps(floats, lanes, sum);
 }
 
-/// `whole` in as few parts as `most` allows, of sizes that differ by one at most: the first one's size.
+/// Size of the first part when `whole` is cut into as few parts of at most `most` as possible, whose sizes differ by at
+/// most one.
 inline constexpr int64_t firstPart(int64_t whole, int64_t most) {
   if (whole <= most)
     return whole;

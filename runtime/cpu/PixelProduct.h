@@ -13,7 +13,7 @@
 
 namespace tcc::runtime::packed {
 
-/// Pixels that follow each other.
+/// A run of adjacent pixels.
 struct PixelLine {
   int64_t source, gradient; ///< bytes to the first one's
   int64_t count;
@@ -21,7 +21,7 @@ struct PixelLine {
 
 struct PixelBlock {
   const char *source;      ///< f32
-  const int64_t *sourceAt; ///< bytes from a pixel to what each row multiplies
+  const int64_t *sourceAt; ///< for each row, bytes from a pixel to the source's element
   int64_t sourcePitch;     ///< bytes from one pixel to the next
   const char *gradient;    ///< f32 or bf16 (`narrow`), of the first column
   int64_t gradientPitch;   ///< bytes
@@ -30,7 +30,7 @@ struct PixelBlock {
   int64_t lineCount;
   float *sums;             ///< [row][column]
   int64_t sumsPitch;
-  bool adds;               ///< to the sums that are there
+  bool adds;               ///< add to the stored sums
 };
 
 /// `rows` is at most kRows, `columns` at most kColumns.

@@ -33,12 +33,12 @@ template <typename From, typename To> void copyPixels(const From *from, int64_t 
       to[i] = from[i * pitch];
 }
 
-/// Pixels become words of planes: f32, bf16 widened, pairs of channels in bf16, or (`halves`) bf16 as it is.
+/// Converts pixels to words of planes: f32, widened bf16, pairs of channels in bf16, or (`halves`) bf16 unchanged.
 class Turner {
 public:
   Turner(Elements elements, bool halves, char *room) : elements(elements), halves(halves), room(room) {}
 
-  /// `to`: the first word of channels; the next `pitch` elements on.
+  /// `to`: the first word of channels; the next one is `pitch` elements further.
   void copy(const Pixels &from, int64_t count, char *to, int64_t pitch) const {
     bool pairs = elements == Elements::Bf16 && !halves;
     if (from.plane == 1 && from.channels > 1)
@@ -62,7 +62,7 @@ public:
   }
 
 private:
-  /// Channels that lie side by side: 16 pixels at a time.
+  /// Transposes adjacent channels, 16 pixels at a time.
   void turn(const Pixels &from, int64_t count, char *to, int64_t pitch) const {
     auto *turned = reinterpret_cast<uint32_t *>(room);
     Elements taken = halves ? Elements::WideBf16 : elements;
@@ -105,7 +105,7 @@ Sizes resultsOf(const ConvolutionDesign &d, const Phase &phase, const Range &ran
   return results;
 }
 
-/// Copies what a range of results reads into planes; edges are zeros.
+/// Copies the source elements that a range of results reads into planes; edges are zeros.
 void copyPlanes(const ConvolutionDesign &d, const char *source, int64_t group, const Range &range, const Turner &turner,
                 char *to) {
   const Planes &planes = d.planes;
@@ -130,7 +130,7 @@ void copyPlanes(const ConvolutionDesign &d, const char *source, int64_t group, c
         int64_t line = ((range.firstSample + sample) * (d.channelsLast ? 1 : all) * d.source[0] + y) * d.source[1] + x;
         line *= d.source[2]; // its first pixel: elements of a plane
         for (int64_t ofK = 0; ofK < planes.classes[2]; ++ofK) {
-          // Elements k · step + ofK of the strip's line that the source has.
+          // The elements k · step + ofK of the strip's line that exist in the source.
           const int64_t before = -begin[2] - ofK; // of the source's first pixel
           int64_t first = before > 0 ? ConvolutionDesign::ceilDiv(before, step) : 0,
                   last = std::min(extent[2] - 1, d.source[2] - 1 - begin[2]) - ofK;
@@ -175,7 +175,7 @@ private:
            (begin[0] * d.source[1] + begin[1]) * d.source[2] + begin[2];
   }
 
-  /// Samples of a copy are one run of pixels; in place, each is a run.
+  /// All samples of a copy are one run of pixels; in place, each sample is a run.
   void runPhase(const Tile &tile, size_t index, const Sizes &results, const char *source, const char *panels, void *result,
                 char *slot) const {
     const Phase &phase = d.phases[index];
@@ -216,7 +216,7 @@ private:
            slot);
   }
 
-  /// Sums become results.
+  /// Writes sums to the result.
   void spread(const Tile &tile, const Phase &phase, const Sizes &results, int64_t samplePitch, const float *sums,
               int64_t sumsPitch, char *result, char *slot) const {
     Sizes at{0, 0, 0};
@@ -306,7 +306,7 @@ private:
     }
   }
 
-  /// The result's gradient and its mask, where the pixels of planes are.
+  /// Copies the result's gradient and its mask to the positions of the planes' pixels.
   void copyGradient(const Block &block, const char *gradient, const Turner &turner, char *slot) const {
     const int64_t size = d.planes.wordBytes, all = d.groups * d.resultChannels,
                   area = d.result[0] * d.result[1] * d.result[2], of = d.narrowOperands ? 2 : 4;

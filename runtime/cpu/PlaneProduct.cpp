@@ -17,10 +17,10 @@
 namespace tcc::runtime::packed {
 
 namespace {
-/// Registers of pixels beside so many channels: at most 24 sums; beside few channels more pixels, to hide latency.
+/// Registers of pixels for a number of channels: at most 24 sums; with few channels more pixels, to hide latency.
 constexpr int mostVectors(int channels) { return channels <= 4 ? 6 : kVectors; }
 
-/// The sum of 16 lanes: of both halves, then of these halves, and so on.
+/// The sum of 16 lanes: adds the two halves, then the halves of the result, and so on.
 TCC_AVX512 inline float sumOfLanes(__m512 sums) {
   __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps(sums, 1));
   __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
@@ -28,7 +28,7 @@ TCC_AVX512 inline float sumOfLanes(__m512 sums) {
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
 }
 
-// One text, compiled for two instruction sets.
+// One source, compiled for two instruction sets.
 #define TCC_MULTIPLY_PLANES(NAME, TARGET, STEP)                                                                        \
   template <int Channels, int Vectors> TARGET void NAME(const PlaneBlock &block, int64_t first) {                      \
     __m512 sums[Channels][Vectors];                                                                                    \

@@ -14,17 +14,17 @@
 
 namespace tcc::runtime::packed {
 
-inline constexpr int64_t kPlaneChannels = 8; ///< whose sums are made together, at most
-inline constexpr int64_t kPlaneColumns = 3;  ///< of a gradient of weights, likewise
+inline constexpr int64_t kPlaneChannels = 8; ///< the most channels that are summed together
+inline constexpr int64_t kPlaneColumns = 3;  ///< the most columns of a weight gradient that are summed together
 
 /// Sums over words of K of pixels times channels.
 struct PlaneBlock {
   const char *source;
   const int64_t *places; ///< bytes from `source` to the first pixel's word, of each word of K
   int64_t words;         ///< of K
-  const uint32_t *weights; ///< of the first channel; channels lie side by side
+  const uint32_t *weights; ///< of the first channel; channels are contiguous
   int64_t weightPitch;   ///< words from one word of K to the next
-  int64_t pixels;        ///< the source is read for these alone
+  int64_t pixels;        ///< the source is read only for these
   float *sums;           ///< whole registers are written
   int64_t sumsPitch;     ///< from one channel to the next
   bool adds;             ///< to the sums that are there
@@ -37,7 +37,7 @@ void multiplyPlanes(bool dots, int64_t channels, const PlaneBlock &block);
 struct PlaneGradient {
   const char *source;
   const int64_t *places; ///< bytes from `source` to the first pixel's word, of each column
-  const uint32_t *valid; ///< all bits of the words that count
+  const uint32_t *valid; ///< mask: all bits set for words that count
   const uint32_t *gradient; ///< of the first row
   int64_t gradientPitch; ///< words from one row to the next
   int64_t words;         ///< of pixels, whole registers
@@ -49,11 +49,13 @@ struct PlaneGradient {
 /// `rows` is at most kPlaneChannels, `columns` at most kPlaneColumns. The 16 sums of a register are added in halves.
 void multiplyPlaneGradient(bool dots, int64_t rows, int64_t columns, const PlaneGradient &block);
 
-/// Copies `pixels` times `channels` sums, at most 16, that lie `pitch` words apart by pixel to places `strideBytes` apart.
+/// Copies the sums of `pixels` pixels and at most 16 `channels`, with a stride of `pitch` words between pixels, to a
+/// stride of `strideBytes`.
 void storePixels(const float *sums, int64_t pitch, int64_t pixels, int64_t channels, char *to, int64_t strideBytes,
                  Store store);
 
-/// Copies lines of so many bytes, an even number, from places `fromPitch` bytes apart to places `toPitch` bytes apart.
+/// Copies `lines` lines of `bytes` bytes, an even number, from a stride of `fromPitch` bytes to a stride of `toPitch`
+/// bytes.
 void copyLines(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to, int64_t toPitch);
 
 namespace avx2 {

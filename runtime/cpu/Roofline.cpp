@@ -1,4 +1,4 @@
-//===- Roofline.cpp - what this machine can do at most -------------------===//
+//===- Roofline.cpp - measure this machine's peak rates ------------------===//
 #include "runtime/cpu/Roofline.h"
 #include "runtime/cpu/Arena.h"
 #include "runtime/cpu/LibraryPrimitive.h"
@@ -15,7 +15,7 @@ namespace tcc::runtime {
 namespace {
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
-/// The shortest of as many runs as fit the time, and at least three after one that warms up.
+/// The shortest time of as many runs as fit into `seconds`, at least three, after a warm-up run.
 template <typename Run> double shortest(double seconds, Run &&run) {
   run();
   double best = 0, end = now() + seconds;
@@ -28,7 +28,7 @@ template <typename Run> double shortest(double seconds, Run &&run) {
   return best;
 }
 
-/// A product in tiles that suit it: a measurement, no plan, so nothing has to be the best choice.
+/// A product with reasonable tiles; for a measurement they need not be the best choice.
 plan::MatmulCall callOf(const MatmulPeak &shape, CpuLevel level) {
   plan::MatmulCall call;
   call.set_dtype(shape.dtype);
@@ -43,7 +43,7 @@ plan::MatmulCall callOf(const MatmulPeak &shape, CpuLevel level) {
   call.set_tile_n(256);
   call.set_chunk_k(shape.k);
   call.set_block_k(std::min<int64_t>(shape.k, 1024));
-  constexpr uint64_t most = uint64_t(4) << 20; // that the library takes for tiles of this size
+  constexpr uint64_t most = uint64_t(4) << 20; // the library's own scratch for tiles of this size
   call.set_library_scratch_bytes(call.implementation() == plan::MatmulCall::LIBRARY ? most : 0);
   call.set_numerics(numericsOf(call.implementation()));
   return call;
@@ -79,7 +79,7 @@ Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, CpuLev
   return good ? Expected<double>(best) : error("the library failed");
 }
 
-/// Past the caches: what is written is not read first.
+/// Copies with non-temporal stores, which do not read the destination first.
 void streamCopy(char *to, const char *from, uint64_t bytes) {
   for (uint64_t i = 0; i < bytes; i += 64)
     for (uint64_t part = 0; part < 64; part += 16)
@@ -133,7 +133,7 @@ Expected<Roofline> measureRoofline(unsigned threads, const std::string &target,
   for (plan::DType type : types)
     if (type == plan::BF16 && multipliesBf16(*level) && std::find(all.begin(), all.end(), type) == all.end())
       all.push_back(type);
-  // Dense operands of a few megabytes: large enough to amortise packing, small enough for the last cache.
+  // Dense operands of a few megabytes: large enough to amortise packing, small enough for the last-level cache.
   constexpr MatmulPeak shapes[] = {{plan::F32, 1024, 1024, 1024, false, 0},
                                    {plan::F32, 1024, 3072, 768, false, 0},
                                    {plan::F32, 1024, 768, 3072, true, 0}};

@@ -1,11 +1,11 @@
 //===- RowwiseMatmul.cpp - a product whose rows go to a kernel -----------===//
 //
-// First all of B is copied into panels, which all workers share. Then a tile multiplies some rows of A with every
-// panel: its rows of C lie in the worker's scratch, small enough for the core's second cache, and there the kernel
-// reads them. So a gradient reaches the update of its parameter without a way through memory, and while one worker's
-// kernel waits for the parameter, another's product multiplies.
+// First all of B is packed into panels, which all workers share. Then a tile multiplies some rows of A with every
+// panel. Its rows of C are in the worker's scratch, small enough for the core's second-level cache, and the kernel
+// reads them there. So a gradient reaches the update of its parameter without a round trip through memory, and while
+// one worker's kernel waits for the parameter, another worker multiplies.
 //
-// A sum runs through K as it does in a product by itself, in the same blocks: the bits are the same.
+// A sum runs through K in the same blocks as in a separate product, so the bits are the same.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/RowwiseMatmul.h"
@@ -20,7 +20,7 @@ using packed::Block, packed::Elements, packed::Source, packed::Store;
 namespace {
 using tiling::ceilDiv;
 
-constexpr int64_t kPackedBytes = 32 << 10; // of B that a worker packs at a time
+constexpr int64_t kPackedBytes = 32 << 10; // bytes of B that a worker packs at a time
 
 class RowwiseMatmul final : public LibraryCall {
 public:
@@ -56,7 +56,7 @@ private:
     return std::min(packed::kColumns, design.shape.n - panel * packed::kColumns);
   }
 
-  /// Where a panel of the block of K from `k` on, of `words`, lies in what is shared.
+  /// Offset in the shared scratch of a panel for the block of K from `k` on, of `words` words.
   int64_t wordsBefore(int64_t panel, int64_t k, int64_t words) const {
     int64_t before = packed::wordsOf(k, design.elements);
     return (before * vectors + words * panel * packed::kVectors) * packed::kVector;
@@ -79,7 +79,7 @@ private:
     int64_t size = packed::bytesOf(design.elements), i0 = tile * design.tileM, rows = std::min(design.tileM, s.m - i0);
     auto *panelsA = reinterpret_cast<uint32_t *>(slot);
     auto *c = reinterpret_cast<float *>(slot + design.offsetC);
-    packed::Ahead nothing; // panels lie one behind the other, as processors foresee
+    packed::Ahead nothing; // panels are contiguous, so the hardware prefetcher suffices
     for (int64_t at = 0; at < s.k; at += design.blockK) {
       int64_t k = std::min(design.blockK, s.k - at), words = packed::wordsOf(k, design.elements);
       Source source{a + (s.transA ? at * s.m + i0 : i0 * s.k + at) * size, s.transA ? s.m : s.k, !s.transA,
@@ -102,7 +102,7 @@ private:
     }
   }
 
-  /// The kernel sees C where it would lie if all of its rows were there.
+  /// Passes the address that C would have if all of its rows were stored.
   void runKernel(int64_t tile, void *const *pointers, char *slot) const {
     std::array<void *, kMostRowOperands + 1> rest;
     auto rows = reinterpret_cast<uintptr_t>(slot + design.offsetC);

@@ -6,7 +6,7 @@
 
 namespace tcc::runtime {
 
-/// `kernel` has `operands` pointers behind that of C.
+/// `kernel` has `operands` pointers after that of C.
 std::unique_ptr<LibraryCall> makeRowwiseMatmul(const RowwiseDesign &design, plan::KernelFunction kernel, int operands);
 
 } // namespace tcc::runtime

@@ -1,7 +1,7 @@
-//===- TapProduct.cpp - rows at any place times a panel of weights -------===//
+//===- TapProduct.cpp - rows at any address times a panel of weights -----===//
 //
-// As PackedProduct.cpp multiplies panels, but each row of the left operand has a place of its own. With AVX-512; the same
-// sums in the same order with AVX2 (TapProductAvx2.cpp).
+// Like the product of panels in PackedProduct.cpp, but each row of the left operand has its own address. With AVX-512;
+// the same sums in the same order with AVX2 (TapProductAvx2.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/TapProduct.h"
@@ -34,8 +34,8 @@ TCC_AVX512 inline __attribute__((always_inline)) void finish(__m512 (&sums)[Rows
     }
 }
 
-/// Stores leave the core in order, each waiting for its line: those of a block would wait one after another.
-/// (Inlined by force: GCC takes a function that only fetches for one without effect.)
+/// Prefetches the lines of a result: stores leave the core in order, so those of a block would wait for their lines one
+/// after another. (always_inline, because GCC considers a function that only prefetches to have no effect.)
 TCC_AVX512 inline __attribute__((always_inline)) void fetchResult(const TapBlock &block, int64_t rows, int64_t columns) {
   const int64_t size = block.store == Store::Round ? 2 : 4;
   for (int64_t i = 0; i < rows; ++i)
@@ -43,7 +43,7 @@ TCC_AVX512 inline __attribute__((always_inline)) void fetchResult(const TapBlock
       __builtin_prefetch(static_cast<const char *>(block.result) + block.resultAt[i] * size + at, 1);
 }
 
-// One text, compiled for two instruction sets.
+// One source, compiled for two instruction sets.
 #define TCC_MULTIPLY_TAPS(NAME, TARGET, STEP)                                                                          \
   template <int Rows, int Vectors> TARGET void NAME(int64_t columns, const TapBlock &block) {                          \
     __m512 sums[Rows][Vectors];                                                                                        \

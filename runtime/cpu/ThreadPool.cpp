@@ -36,7 +36,7 @@ ThreadPool::ThreadPool(unsigned count) : ranges(std::max(count, 1U)) {
     stopAll();
     throw;
   }
-  // What a thread allocates for itself it allocates now, not during the first steps.
+  // Wait until all threads have started, so that their own allocations happen now, not during the first steps.
   for (uint32_t ready = started.load(); ready + 1 < count; ready = started.load())
     started.wait(ready);
 }
@@ -51,7 +51,7 @@ void ThreadPool::stopAll() {
     thread.join();
 }
 
-/// Runs what is left of a range. False once `job` is over; a job of 0 becomes that of the range.
+/// Runs the remaining tiles of a range. False once `job` is over; a `job` of 0 is set to that of the range.
 bool ThreadPool::takeTilesOf(unsigned owner, unsigned worker, uint64_t &job) {
   std::atomic<uint64_t> &next = ranges[owner].next;
   uint64_t word = next.load(std::memory_order_acquire);
@@ -60,7 +60,7 @@ bool ThreadPool::takeTilesOf(unsigned owner, unsigned worker, uint64_t &job) {
   for (;;) {
     if (word >> 32 != job)
       return false;
-    // Read before the exchange: if it succeeds the job was not over, so these are its own.
+    // Read before the exchange: if that succeeds, the job was not over, so these fields are its own.
     Function f = function.load(std::memory_order_relaxed);
     void *c = context.load(std::memory_order_relaxed);
     int64_t rangeEnd = firstOf(owner + 1, size(), tileCount.load(std::memory_order_relaxed));
@@ -121,7 +121,7 @@ void ThreadPool::launch(int64_t tiles, Function f, void *c) {
   }
   uint32_t before = finished.load(std::memory_order_relaxed);
   uint64_t job = jobAfter(ranges[0].next.load(std::memory_order_relaxed) >> 32);
-  // Close the old generation first, so that nobody takes a tile of it with the new job's fields.
+  // Close the old generation first, so that no worker takes a tile of it with the new job's fields.
   for (Range &range : ranges)
     range.next.store(job << 32 | 0xffffffff, std::memory_order_seq_cst);
   function.store(f, std::memory_order_relaxed);

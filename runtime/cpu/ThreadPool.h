@@ -1,11 +1,11 @@
 //===- ThreadPool.h - fixed tiles on persistent threads ------------------===//
 //
-// A launch cuts tiles 0 … tiles-1 into one range for each worker, the first for worker 0: tiles of two launches that
-// lie at the same place of their results meet in the same core's cache. Who is done with his range goes on with the
-// others'. A range is handed out from one atomic word, generation and next tile together: a worker that wakes late sees
-// another generation and takes nothing, so the caller waits for tiles, never for threads. Workers spin briefly, then
-// sleep on a futex. A launch allocates nothing and takes no lock. Which worker runs a tile is in the end left to chance,
-// so tiles must be independent; then the number of threads changes no result.
+// A launch cuts tiles 0 … tiles-1 into one range for each worker, the first for worker 0, so that tiles at the same
+// position of two launches run on the same core and share its cache. A worker that has finished its range continues
+// with the others' (work stealing). A range is one atomic word, generation and next tile together: a worker that wakes
+// late sees another generation and takes nothing, so the caller waits for tiles, never for threads. Workers spin
+// briefly, then sleep on a futex. A launch allocates nothing and takes no lock. Any worker may run any tile, so tiles
+// must be independent; then the number of threads changes no result.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_THREADPOOL_H
@@ -18,8 +18,8 @@
 
 namespace tcc::runtime {
 
-/// Sets this thread up as every worker is: round to nearest, subnormals kept, no exceptions; one OpenMP thread.
-/// Restores what was there at the end of the scope.
+/// Sets this thread's state to that of every worker: round to nearest, subnormals kept, no exceptions; one OpenMP
+/// thread. Restores the old state at the end of the scope.
 class WorkerScope {
 public:
   WorkerScope();
@@ -37,8 +37,8 @@ public:
   /// Runs tiles [begin, end) on behalf of worker `worker`, 0 ≤ worker < size().
   using Function = void (*)(void *context, unsigned worker, int64_t begin, int64_t end);
 
-  /// `threads` workers, the caller of run() being one of them; at least 1. Throws std::system_error where the system
-  /// starts no more threads.
+  /// `threads` workers, at least 1, including the caller of run(). Throws std::system_error if the system cannot start
+  /// a thread.
   explicit ThreadPool(unsigned threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool &) = delete;
@@ -46,8 +46,8 @@ public:
 
   unsigned size() const { return static_cast<unsigned>(threads.size()) + 1; }
 
-  /// Runs all tiles and returns when the last is done. One caller at a time, not from within a tile. A single tile runs
-  /// on the caller, without waking anybody. Tiles: at most 2^31 - 1.
+  /// Runs all tiles, at most 2^31 - 1, and returns when the last is done. One caller at a time, not from within a tile.
+  /// A single tile runs on the caller, without waking a worker.
   void launch(int64_t tiles, Function function, void *context);
 
   /// The same for a callable fn(worker, begin, end), which must not throw.
@@ -62,7 +62,7 @@ public:
 
 private:
   void stopAll();
-  /// Tiles of one worker that nobody has taken yet.
+  /// The tiles of one worker's range that are not taken yet.
   struct alignas(64) Range {
     std::atomic<uint64_t> next{0}; ///< generation << 32 | next tile
   };
@@ -72,7 +72,7 @@ private:
   bool takeTilesOf(unsigned owner, unsigned worker, uint64_t &job);
 
   std::vector<std::thread> threads;
-  // The job: written by the caller between generations, valid for whoever takes a tile of its generation.
+  // The job: written by the caller between generations, valid for any thread that takes a tile of its generation.
   std::atomic<Function> function{nullptr};
   std::atomic<void *> context{nullptr};
   std::atomic<int64_t> tileCount{0};

@@ -1,4 +1,4 @@
-//===- AlgorithmChoice.cpp - which of a library's algorithms a call takes ===//
+//===- AlgorithmChoice.cpp - choose a library's algorithm for each call ---===//
 #include "runtime/cuda/AlgorithmChoice.h"
 
 #include <algorithm>
@@ -7,11 +7,11 @@
 namespace tcc::cuda {
 
 namespace {
-/// Algorithms that the library is asked for to be timed.
+/// The most algorithms that are timed for a call.
 constexpr int kTimed = 32;
 /// Runs of a timed algorithm, after one that loads its code.
 constexpr int kRuns = 5;
-/// 1 in bf16, 1.875 in f16, and numbers of ordinary size in f32 and f64: what operands hold while algorithms are timed.
+/// Content of operands while algorithms are timed: 1 in bf16, 1.875 in f16, and values of ordinary size in f32 and f64.
 constexpr unsigned short kFiller = 0x3f80;
 
 constexpr const char *kWayOut =
@@ -20,7 +20,7 @@ constexpr const char *kWayOut =
 
 constexpr const char *kWayOutOfRanks = "give all ranks the same libraries and cards";
 
-/// Where algorithms that were recorded do not run.
+/// Advice if recorded algorithms do not run.
 const char *wayOut(const runtime::Algorithms &recorded) {
   return recorded.source == runtime::Algorithms::kFirstRank ? kWayOutOfRanks : kWayOut;
 }
@@ -84,7 +84,7 @@ template <typename Call> Status AlgorithmChoice<Call>::choose(Call &call) {
   chosen[text] = {call.codeOf(*found), call.aboutOf(*found), seconds};
   if (Status status = call.use(*found); !status.ok() || tune || !Call::kLoadsWhenRun)
     return status;
-  // Its code is loaded by the first run, which a capture may forbid.
+  // The first run loads the algorithm's code, which may not be allowed during a capture.
   Status status = fillOperands(call);
   if (status.ok())
     status = call.submit(stream);

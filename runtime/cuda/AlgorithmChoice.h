@@ -1,8 +1,8 @@
-//===- AlgorithmChoice.h - which of a library's algorithms a call takes --===//
+//===- AlgorithmChoice.h - choose a library's algorithm for each call -----===//
 //
-// Calls that the library is told the same of share an algorithm: the one that the run recorded, else the first of the
-// library's list, untimed. With `tune` the fastest of the list: each is run several times between events, in the
-// plan's memory before that has its values, and the least time counts.
+// Calls with equal descriptions share an algorithm: the one that the run recorded, else the first of the library's
+// list, untimed. With `tune` it is the fastest of the list: each is run several times between events, in the plan's
+// memory before that is initialised, and its least time counts.
 //
 // Call is BlasProduct, DnnConvolution or DnnAttention.
 //
@@ -29,13 +29,13 @@ public:
   /// "cuDNN 9.26.0".
   std::string libraryName() const { return std::string(Call::kLibrary) + " " + version; }
 
-  /// Error, with a way out: another version of the library wrote the record.
+  /// Error, with advice: the record was written with another version of the library.
   Status compareLibrary() const;
 
-  /// Gives the call its algorithm. Error: there is none, the recorded one is not accepted, or the card failed.
+  /// Sets the call's algorithm. Error: there is none, the recorded one is not accepted, or the card failed.
   Status choose(Call &call);
 
-  /// All that were given so far.
+  /// All algorithms chosen so far.
   const std::map<std::string, runtime::Algorithm> &taken() const { return chosen; }
 
 private:

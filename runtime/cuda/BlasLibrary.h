@@ -13,7 +13,7 @@ namespace tcc::cuda {
 /// run on machines without it.
 class BlasLibrary {
 public:
-  /// Error: no library, which package has it, or a missing entry point. The library stays open as long as the process.
+  /// Error: no library (the message names its package), or a missing entry point. It stays open until the process ends.
   static Expected<BlasLibrary> open();
 
   const api::BlasLt *operator->() const { return &entryPoints; }

@@ -30,13 +30,13 @@ Expected<api::cudaDataType> typeOf(plan::DType type) {
   }
 }
 
-/// The alignment of an address that algorithms may rely on: they ask for no more than 256 bytes.
+/// The alignment of an address, at most 256 bytes, since algorithms require no more.
 uint32_t alignmentOf(api::CUdeviceptr address) {
   return static_cast<uint32_t>(std::min<api::CUdeviceptr>(256, address & (~address + 1)));
 }
 
-/// Schemes whose sums have a fixed order, besides products in one part. Of the others the documentation says that parts
-/// are added in the result's memory or type, which rounds more often.
+/// Split-K schemes whose sums have a fixed order. The others, by the documentation, add parts in the result's memory or
+/// type, which rounds more often.
 constexpr uint32_t kFixedOrder = api::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
 
 bool hasFixedOrder(const BlasLibrary &library, const api::cublasLtMatmulAlgo_t &algo) {
@@ -47,7 +47,7 @@ bool hasFixedOrder(const BlasLibrary &library, const api::cublasLtMatmulAlgo_t &
          (scheme & ~kFixedOrder) == 0;
 }
 
-/// An algorithm's bytes, 16 digits a word.
+/// Parses an algorithm's bytes, 16 digits per word.
 std::optional<api::cublasLtMatmulAlgo_t> algoOf(std::string_view code) {
   api::cublasLtMatmulAlgo_t algo{};
   if (code.size() != std::size(algo.data) * 16)
@@ -60,7 +60,7 @@ std::optional<api::cublasLtMatmulAlgo_t> algoOf(std::string_view code) {
   return algo;
 }
 
-/// What the library calls an epilogue. Its A is our B: it computes the transposed product.
+/// The library's epilogue. Its A is our B, because it computes the transposed product.
 api::cublasLtEpilogue_t epilogueOf(const plan::Epilogue &epilogue) {
   switch (epilogue.kind()) {
   case plan::Epilogue::BIAS:
@@ -158,7 +158,7 @@ Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> s
   if (!status.ok())
     return status;
 
-  // A matrix of `rows` rows of `columns` elements, as we say it, `next` from one row to the next.
+  // Describes a matrix of `rows` × `columns` in our (row-major) terms, with row stride `next`.
   auto layout = [&](api::cudaDataType element, int64_t rows, int64_t columns, int64_t next,
                     Owned<api::cublasLtMatrixLayout_t> &into) -> Status {
     api::cublasLtMatrixLayout_t made = nullptr;

@@ -1,9 +1,9 @@
 //===- BlasProduct.h - a matrix product by cuBLASLt ----------------------===//
 //
-// A plan says what is multiplied, in which types, and how much workspace there is; AlgorithmChoice takes one of the
-// library's algorithms that keep to it. An algorithm gives the same bits at every call on cards of one architecture
-// with as many processors (cuBLAS, "Results reproducibility"), provided that sums over parts of K have a fixed order:
-// only those are allowed that are added by a separate step, in the compute type (cublasLtReductionScheme_t).
+// A plan specifies the product, its types and the workspace; AlgorithmChoice chooses one of the library's algorithms
+// that satisfy it. An algorithm gives the same bits at every call on cards with the same architecture and number of
+// processors (cuBLAS, "Results reproducibility"), provided that split-K sums have a fixed order. So only split-K
+// reductions by a separate step in the compute type are allowed (cublasLtReductionScheme_t).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_BLASPRODUCT_H
@@ -19,18 +19,18 @@
 
 namespace tcc::cuda {
 
-/// Where a product's operands lie. With accumulate C holds the addend, too. `vector` is the bias, or the sums; `matrix`
-/// gelu's input, kept or read; both 0 where the epilogue has none.
+/// Addresses of a product's operands. With accumulate, C also holds the addend. `vector` is the bias, or the sums;
+/// `matrix` is gelu's input, written or read; 0 if the epilogue does not have it.
 struct BlasOperands {
   api::CUdeviceptr a = 0, b = 0, c = 0, workspace = 0, vector = 0, matrix = 0;
-  int64_t rowOfA = 0; ///< elements from a row of A to the next; 0: rows lie side by side
+  int64_t rowOfA = 0; ///< row stride of A in elements; 0: dense
 
   /// Of an instruction's operands, in order (plan.proto).
   static BlasOperands of(const plan::MatmulCall &call, std::span<const api::CUdeviceptr> pointers,
                          api::CUdeviceptr workspace);
 };
 
-/// An algorithm of the library, and the workspace that it takes for the product it was asked for.
+/// An algorithm of the library, and the workspace that it needs for this product.
 struct BlasAlgorithm {
   api::cublasLtMatmulAlgo_t algo{};
   uint64_t workspaceBytes = 0;
@@ -40,7 +40,7 @@ class BlasProduct {
 public:
   using Algorithm = BlasAlgorithm;
   static constexpr const char *kLibrary = "cuBLASLt", *kNoun = "product";
-  /// Algorithms that the library is asked for where one is taken: some do not keep to the plan.
+  /// Algorithms that the library is asked for when one is needed, since some may not satisfy the plan.
   static constexpr int kAsked = 8;
   static constexpr bool kLoadsWhenRun = false;
 
@@ -48,20 +48,20 @@ public:
   static Expected<BlasProduct> describe(std::shared_ptr<const BlasLibrary> library, api::cublasLtHandle_t handle,
                                         const plan::MatmulCall &call, const BlasOperands &operands);
 
-  /// All that the library is told of the product: products of one text may share an algorithm.
+  /// Everything that the library is told about the product: products with equal texts may share an algorithm.
   std::string text() const;
 
-  /// Up to `most` algorithms that keep to the plan, the library's favourite first. Error: it has none.
+  /// Up to `most` algorithms that satisfy the plan, the library's favourite first. Error: it has none.
   Expected<std::vector<BlasAlgorithm>> candidates(int most) const;
 
-  /// The same of an algorithm from elsewhere. Error: the library or the card does not run it for this product, it takes
-  /// more workspace than the plan has, or adds parts of K in an order that is not fixed.
+  /// Checks an algorithm from another source. Error: the library or the card cannot run it for this product, it needs
+  /// more workspace than the plan has, or its split-K sums have no fixed order.
   Expected<BlasAlgorithm> check(const api::cublasLtMatmulAlgo_t &algo) const;
 
-  /// An algorithm as a record has it, and back. Error: text that is none, or what check() says.
+  /// Converts an algorithm to its code in the record, and back. Error: not a code, or that of check().
   static std::string codeOf(const BlasAlgorithm &algorithm);
   Expected<BlasAlgorithm> fromCode(const std::string &code) const;
-  /// For people.
+  /// A description for reports.
   std::string aboutOf(const BlasAlgorithm &algorithm) const;
 
   Status use(const BlasAlgorithm &chosen) {
@@ -87,7 +87,7 @@ private:
   plan::MatmulCall call;
   BlasOperands operands;
   Owned<api::cublasLtMatmulDesc_t> desc;
-  Owned<api::cublasLtMatrixLayout_t> layoutOfA, layoutOfB, layoutOfC; ///< as the library sees them: ours, the other way
+  Owned<api::cublasLtMatrixLayout_t> layoutOfA, layoutOfB, layoutOfC; ///< the library's, which are ours transposed
   BlasAlgorithm algorithm;
   bool isDouble = false;
 };

@@ -14,7 +14,7 @@ int numberAt(std::string_view text) {
   return number;
 }
 
-/// What follows `key` in a text, from the start of a line on.
+/// The text after `key`, which must be at the start of a line.
 std::string_view after(std::string_view text, std::string_view key) {
   for (size_t at = text.find(key); at != std::string_view::npos; at = text.find(key, at + 1))
     if (at == 0 || text[at - 1] == '\n')

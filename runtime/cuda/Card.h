@@ -13,20 +13,20 @@ namespace tcc::cuda {
 /// A card and its primary context, which is current to the calling thread when the card has been opened.
 class Card {
 public:
-  /// The card of that number among those that the driver shows (CUDA_VISIBLE_DEVICES selects); the only one that it
-  /// shows is every rank's, since a launcher may show each rank its own. Error: there is none, or no context.
+  /// The card of that number among those that the driver shows (CUDA_VISIBLE_DEVICES selects). If it shows only one,
+  /// every rank gets that, since a launcher may show each rank its own. Error: no such card, or no context.
   static Expected<Card> open(const DriverLibrary &library, uint32_t ordinal = 0);
   Card(Card &&) noexcept;
   ~Card();
 
   const std::string &name() const { return cardName; }
-  /// "GPU-12345678-…": no other card of any machine has it.
+  /// "GPU-12345678-…", unique among all cards of all machines.
   const std::string &uuid() const { return cardUuid; }
   /// 90: compute capability 9.0.
   int capability() const { return computeCapability; }
   /// Multiprocessors.
   int processors() const { return multiprocessors; }
-  /// Bytes of memory that nobody has taken.
+  /// Bytes of free memory.
   Expected<uint64_t> freeBytes() const;
   uint64_t totalBytes() const { return memoryBytes; }
 
@@ -50,7 +50,7 @@ private:
 /// The compute capability of an architecture: 90 for "sm_90"; 0 for another text.
 int capabilityOf(std::string_view architecture);
 
-/// What PTX asks of driver and card: the versions in its header.
+/// The versions of driver and card that PTX requires, from its header.
 struct PtxNeeds {
   int version = 0;    ///< 87: 8.7
   int capability = 0; ///< 90

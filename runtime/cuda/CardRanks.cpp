@@ -11,13 +11,13 @@ namespace tcc::cuda {
 namespace {
 constexpr auto kPollTime = std::chrono::milliseconds(50);
 
-/// NCCL notices broken connections itself; who of the job has ended is known a moment later.
+/// NCCL may notice a broken connection first; how long to wait until the job's communicator knows which rank has ended.
 constexpr auto kBlameTime = std::chrono::seconds(2);
 
 /// NCCL ends in milliseconds, once a card's work is done.
 constexpr auto kEndTime = std::chrono::seconds(3);
 
-/// Fields as one text, and back. Nothing: the text is no list of fields.
+/// Packs fields into one text, and unpacks them. Nothing: the text is not a list of fields.
 std::string packed(const std::vector<std::string> &fields) {
   std::string all;
   for (const std::string &field : fields)
@@ -39,14 +39,14 @@ std::optional<std::vector<std::string>> unpacked(const std::string &text) {
   return fields;
 }
 
-/// What a rank tells the others before they join.
+/// The data that a rank sends to the others before they join.
 struct Introduction {
   std::string problem, plan, version, card; ///< the card: its number and host
-  std::string ids;                          ///< NCCL's, one for each group: a rank makes those of groups that it begins
+  std::string ids;                          ///< NCCL's, one per group; the first rank of a group makes its id
 
   static constexpr char kMark[] = "cards of CUDA";
   std::string text() const { return packed({kMark, problem, plan, version, card, ids}); }
-  /// Nothing: the rank said something else.
+  /// Nothing: the text is not an introduction.
   static std::optional<Introduction> read(const std::string &text) {
     std::optional<std::vector<std::string>> fields = unpacked(text);
     if (!fields || fields->size() != 6 || fields->front() != kMark)
@@ -144,8 +144,8 @@ Expected<std::unique_ptr<CardRanks>> CardRanks::join(const Card &card, runtime::
   return joined;
 }
 
-/// NCCL waits until all ranks have come, and cannot be told to stop waiting: so it waits on a thread, which is left
-/// behind if a rank ends meanwhile. The process ends then, too.
+/// NCCL's initialisation waits for all ranks and cannot be cancelled, so it runs on a thread, which is abandoned if a
+/// rank ends meanwhile; then this process ends, too.
 Status CardRanks::connect(const Card &card, const std::vector<api::ncclUniqueId> &ids) {
   struct Call {
     std::mutex mutex;
@@ -186,7 +186,7 @@ Status CardRanks::connect(const Card &card, const std::vector<api::ncclUniqueId>
   return call->status;
 }
 
-/// What the job's communicator knows, if need be a moment later; empty: nothing.
+/// The failure that the job's communicator knows, waiting a moment for it; empty: none.
 std::string CardRanks::failureOfJob() {
   for (auto until = std::chrono::steady_clock::now() + kBlameTime;; std::this_thread::sleep_for(kPollTime)) {
     if (std::optional<std::string> failed = ranks.failure())
@@ -234,13 +234,13 @@ void CardRanks::waitForFailure() {
   }
 }
 
-/// ncclCommDestroy may wait for ranks that have ended. At the end of a job this rank's collectives are done, and so are
-/// those of the others: nothing is lost by an abort.
+/// Ends communicators by ncclCommAbort, because ncclCommDestroy may wait for ranks that have ended. At the end of a job
+/// the collectives of all ranks are done, so nothing is lost by an abort.
 void CardRanks::watch(std::shared_ptr<Ending> ends) {
   waitForFailure();
   const NcclLibrary library = nccl;
-  // Each returns when no graph needs the communicator, and graphs end when all are aborted. The object may be gone
-  // then.
+  // Each abort returns when no graph needs its communicator, and graphs end only when all are aborted: so they run in
+  // parallel. The object may have been destroyed by then.
   std::vector<std::thread> aborts;
   for (const CardGroup &group : groups)
     aborts.emplace_back([library, handle = group.communicator] { (void)library->commAbort(handle); });

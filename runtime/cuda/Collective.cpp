@@ -22,7 +22,7 @@ api::ncclDataType_t typeOf(plan::DType type) {
 void *at(api::CUdeviceptr address) { return reinterpret_cast<void *>(address); }
 } // namespace
 
-/// Operations that are submitted together. NCCL takes 2048 in a group at most.
+/// Operations that are submitted together, at most NCCL's limit of 2048 per group.
 class Collective::Group {
 public:
   explicit Group(const NcclLibrary &library) : library(library) {}
@@ -92,7 +92,7 @@ Status Collective::begin(const DriverLibrary &driver, api::CUstream stream, uint
     case plan::CollectiveCall::ALL_GATHER:
       status = copy(tensor.destination + begin * bytes, tensor.source, count * bytes);
       break;
-    case plan::CollectiveCall::REDUCE_SCATTER: // a rank that is alone has the sum already
+    case plan::CollectiveCall::REDUCE_SCATTER: // a single rank has the sum already
     case plan::CollectiveCall::OWN_SHARD:
       status = copy(tensor.destination, tensor.source + begin * bytes, count * bytes);
       if (const uint64_t padding = tensor.shardElements - count; status.ok() && padding)
@@ -151,7 +151,7 @@ Status Collective::submitTo(const CardRanks &ranks, const runtime::RankGroup &me
   const uint64_t size = members.count, own = together->numberOf(ranks.rank());
   const api::ncclDataType_t type = typeOf(call->dtype());
   Group group(nccl);
-  /// For each rank's part of an unequally divided tensor: where it begins, in elements, and how many there are.
+  /// Calls visit(begin, count), in elements, for each rank's part of an unequally divided tensor.
   auto forParts = [&](const Tensor &tensor, auto &&visit) {
     for (uint64_t rank = 0; rank < size; ++rank) {
       const uint64_t begin = std::min(rank * tensor.shardElements, tensor.elements);

@@ -1,12 +1,12 @@
 //===- Collective.h - a plan's collective as NCCL's operations -----------===//
 //
-// The memory that ranks keep is that of runtime/parallel/CollectiveStep.h: first a rank copies its own part to where
-// the result will be, then all operations are in place. Tensors that the ranks divide into equal parts are gathered and
-// reduced as a whole; NCCL has no operation for unequal ones, so they become one broadcast or one reduction for each
-// rank. All operations of a bucket are one group, which NCCL launches together.
+// As in runtime/parallel/CollectiveStep.h, a rank first copies its own part to its place in the result; then all
+// operations are in place. Tensors that divide into equal parts are gathered and reduced as a whole. NCCL has no
+// operation for unequal parts, so there is one broadcast or reduction for each rank. All operations of a bucket are one
+// NCCL group, which is launched together.
 //
-// NCCL documents no order of sums. Where their bits must not depend on the number of ranks (virtual ranks, which are
-// powers of two), two ranks add up, then two such pairs, and so on: a sum of two has no order. That is the tree of
+// NCCL documents no order of sums. If bits must not depend on the number of ranks (virtual ranks, a power of two),
+// pairs of ranks add, then pairs of pairs, and so on: a sum of two terms has only one order. That is the tree of
 // runtime/parallel/Communicator.h.
 //
 //===----------------------------------------------------------------------===//
@@ -27,15 +27,15 @@ public:
   Collective(const plan::Entry &entry, const plan::Instruction &instruction, std::span<const api::CUdeviceptr> pointers,
              const plan::Parallel &parallel);
 
-  /// The groups of ranks, beside that of all, that a plan's collectives need: as CardRanks::join wants them.
+  /// The groups of ranks, in addition to that of all, that a plan's collectives need: the argument of CardRanks::join.
   static std::vector<runtime::RankGroup> groupsOf(const plan::Parallel &parallel, uint32_t rank, uint32_t size);
 
   /// Submits the copies that need no other rank: of the part of `rank`, or of whole tensors, from sources to
   /// destinations. Afterwards a source may be overwritten, except that of a reduce-scatter.
   Status begin(const DriverLibrary &driver, api::CUstream stream, uint32_t rank) const;
-  /// True if there is nothing more to do: no rank needs another.
+  /// True if begin completes the collective, without other ranks.
   bool isLocal() const { return call->kind() == plan::CollectiveCall::OWN_SHARD; }
-  /// Submits the rest, with the other ranks.
+  /// Submits the rest, which involves the other ranks.
   Status submit(const CardRanks &ranks, api::CUstream stream) const;
 
 private:

@@ -1,10 +1,10 @@
 //===- CudaDevice.cpp - running plans on an NVIDIA card -----------------===//
 //
-// One allocation on the card has the resident arena and behind it the transient one. All work goes to one stream. When
-// the device is created every entry's instructions are captured into graphs, with all addresses and grids in them:
-// running an entry launches these (EntryProgram.h). What changes from step to step (inputs, scalars, counters) lies in
-// buffers. Beside that stream run collectives with other ranks, in the graphs (EntryGraph.h), copies of numbers to the
-// host (EntryNumbers.h), and copies of the state for checkpoints (StateCopyStream.h).
+// One allocation on the card holds the resident arena followed by the transient one. All work goes to one stream. When
+// the device is created, every entry's instructions are captured into graphs, with all addresses and grids; running an
+// entry launches these (EntryProgram.h). Values that change from step to step (inputs, scalars, counters) are in
+// buffers. Concurrently with that stream run collectives with other ranks, in the graphs (EntryGraph.h), copies of
+// numbers to the host (EntryNumbers.h), and copies of the state for checkpoints (StateCopyStream.h).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
@@ -43,7 +43,7 @@ std::string inGiB(uint64_t bytes) {
   return fmt::format("{:.2f} GiB ({} bytes)", static_cast<double>(bytes) / 0x1p30, bytes);
 }
 
-/// A call of the driver that failed for want of memory, with a way out.
+/// Advice for a driver call that failed for lack of memory.
 constexpr const char *kLessMemory =
     "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
 
@@ -205,7 +205,7 @@ protected:
     latest = number;
   }
 
-  /// An event whose place a later one has taken is done when that one is.
+  /// Waits for a later event if this one's slot has been reused: when that is done, so is this one.
   Status waitForEvent(uint64_t number) override {
     if (Status status = card->select(); !status.ok())
       return status;
@@ -219,7 +219,7 @@ protected:
     Program &program = programs[entry];
     if (program.steps.empty())
       return Status();
-    if (program.collectives && cards && !together()) // the graph has the other ranks in it
+    if (program.collectives && cards && !together()) // the graph contains collectives with the other ranks
       return observeEntry(entry, nullptr);
     Status status = card->select();
     if (program.collectives)
@@ -274,8 +274,8 @@ protected:
     return Status();
   }
 
-  /// Submits everything, with a timed event after each instruction, so that the host's waits are in no instruction's
-  /// time. A call for the entry as a whole: its instructions share the interval as the events divide it.
+  /// Submits everything, with a timed event after each instruction, so that no instruction's time includes waits of the
+  /// host. Calls the observer once for the entry: its instructions share the interval as the events divide it.
   Status timeEntry(uint32_t entry, const LaunchObserver &after) override {
     Program &program = programs[entry];
     if (Status status = beforeSteps(program); !status.ok())
@@ -299,7 +299,7 @@ protected:
       if (!seconds)
         return seconds.status();
       parts.push_back({static_cast<uint32_t>(i), *seconds});
-      if (program.steps[i].collective && together()) { // nothing runs beside it here
+      if (program.steps[i].collective && together()) { // here nothing runs concurrently with it
         ++program.times[i].calls;
         program.times[i].seconds += *seconds;
         program.times[i].exposedSeconds += *seconds;
@@ -318,7 +318,7 @@ private:
     return finished(check(driver->streamSynchronize(streams.main), "waiting for the card"));
   }
 
-  /// The place may change from now on, once copies of the state are made.
+  /// Orders later changes of a place after pending copies of the state.
   Status beforeChange(Place place) {
     Status status = card->select();
     const int variable = place.entry ? bufferAt(place).variable() : static_cast<int>(place.index);
@@ -327,7 +327,7 @@ private:
     const auto changed = static_cast<uint32_t>(variable);
     return stateCopies->orderBefore(streams.main, {&changed, 1});
   }
-  /// The same for all that an entry may change, which runs step by step.
+  /// The same for everything that an entry may change, when it runs step by step.
   Status beforeSteps(Program &program) {
     program.runsBySteps();
     Status status = card->select();
@@ -345,13 +345,13 @@ private:
     cards->begin();
     return cards->failure();
   }
-  /// What a wait found: collectives end, with other numbers, when the job has failed.
+  /// The result of a wait: if the job has failed, collectives end early with invalid numbers.
   Status settled(const Status &waited) const {
     Status failed = cards ? cards->failure() : Status();
     return failed.ok() ? waited
                        : failed.withContext(joint ? fmt::format("entry '{}'", joint->name()) : "joining the ranks");
   }
-  /// The same where nothing is left to be done.
+  /// The same when no work is left.
   Status finished(const Status &waited) const {
     Status status = settled(waited);
     if (status.ok() && cards)
@@ -430,7 +430,7 @@ private:
     return cards && rank == 0 ? cards->share(libraries->taken()).status() : Status();
   }
 
-  /// So that NCCL makes its connections, and not in a capture.
+  /// Runs collectives once, so that NCCL does not make its connections during a capture.
   Status connectRanks() {
     if (!cards)
       return Status();
@@ -489,7 +489,7 @@ private:
     return status;
   }
 
-  /// Where a library's workspace begins in the scratch of its call.
+  /// The start of a library's workspace in the scratch of its call.
   static api::CUdeviceptr workspaceOf(const Step &step) {
     constexpr uint64_t kStep = plan::kLibraryWorkspaceAlignment;
     return (step.scratch + kStep - 1) / kStep * kStep;
@@ -556,11 +556,11 @@ private:
   uint64_t latest = 0;
   Status recording; ///< of the latest event
   std::optional<cuda::Modules> modules;
-  Algorithms recorded; ///< of the run that goes on
+  Algorithms recorded; ///< of the resumed run
   bool tune;
   uint32_t rank, localRank;
-  const plan::Entry *joint = nullptr;     ///< the latest that ran with other ranks
-  Communicator *job;                      ///< null: this process is alone
+  const plan::Entry *joint = nullptr;     ///< the latest entry that ran with other ranks
+  Communicator *job;                      ///< null: this process is the only rank
   std::unique_ptr<cuda::CardRanks> cards; ///< null: no entry needs other ranks
   std::optional<cuda::Libraries> libraries;
   std::vector<Program> programs; ///< by entry

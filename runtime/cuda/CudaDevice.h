@@ -6,11 +6,12 @@
 
 namespace tcc::runtime {
 
-/// Runs plans of targets cuda:… on the first card that the driver shows. Errors: no driver, none new enough, no card, an
-/// older architecture than the plan's, too little memory, a plan that does not verify.
+/// Runs plans of targets cuda:… on the card of this rank (DeviceOptions::localRank). Errors: no driver, none new
+/// enough, no card, an older architecture than the plan's, too little memory, a plan that does not verify.
 Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
 
-/// Greater for a later architecture. Error: there is no driver, no card, or only one of an earlier architecture.
+/// Ranks a target: greater for a later architecture. Error: there is no driver, no card, or only one of an earlier
+/// architecture.
 Expected<uint32_t> rankCudaTarget(const std::string &target);
 
 } // namespace tcc::runtime

@@ -1,8 +1,8 @@
 //===- DnnAttention.cpp - attention by cuDNN -----------------------------===//
 //
 // Tensors of the library have the dimensions batch, heads, rows, columns. Keys (and, in the gradient, values) are
-// described transposed, by their strides. What flows between operations is a virtual tensor in f32, but for what
-// products multiply: weights and scores' gradients have the operands' type there.
+// described transposed, by their strides. Intermediate results are virtual tensors in f32, except the operands of
+// products: weights and gradients of scores have the operands' type there.
 //
 // A bias is added to the scaled scores, before the diagonal is compared; dimensions of extent 1 are repeated. Its
 // gradient is that of the scores before they are multiplied by the scale, summed where the bias is repeated.
@@ -33,7 +33,7 @@ Dims denseStrides(const Dims &dims) {
   return strides;
 }
 
-/// Rows become columns.
+/// Swaps rows and columns.
 Dims transposed(Dims dims) {
   std::swap(dims[2], dims[3]);
   return dims;
@@ -44,8 +44,7 @@ Dims stridesIn(const plan::AttentionCall::Tensor &tensor) {
 }
 } // namespace
 
-/// Builds the operations of a graph. The first call of the library that fails ends in `status`; all later ones do
-/// nothing.
+/// Builds the operations of a graph. The first library call that fails sets `status`; all later calls do nothing.
 class DnnAttention::Builder {
 public:
   explicit Builder(DnnAttention &made) : made(made) {
@@ -85,7 +84,7 @@ public:
                                 pointwise(api::CUDNN_POINTWISE_MUL, outputGrad, output, outputs), between(rows));
     const Tensor delta = described(rows, denseStrides(rows), api::CUDNN_DATA_FLOAT, made.scratch);
     pointwise(api::CUDNN_POINTWISE_MUL, sums, one, Tensor(), delta);
-    // Weights again, and their product with outputGrad.
+    // Recompute the weights, and multiply them with outputGrad.
     const Tensor raw = biased(pointwise(api::CUDNN_POINTWISE_MUL, multiplied(query, key, scores), scale, scores), bias);
     const Tensor weight = pointwise(api::CUDNN_POINTWISE_EXP,
                                     masked(pointwise(api::CUDNN_POINTWISE_SUB, raw, stats, scores)), Tensor(), scores);
@@ -117,7 +116,7 @@ public:
   }
 
 private:
-  /// Null where there is none.
+  /// Null if there is no such tensor.
   using Tensor = DnnDescriptor;
 
   DnnDescriptor create(api::cudnnBackendDescriptorType_t kind) {
@@ -153,7 +152,7 @@ private:
     keep(tensor, "describing a tensor");
     return tensor;
   }
-  /// In memory.
+  /// Describes a tensor in memory.
   Tensor described(const Dims &dims, const Dims &strides, api::cudnnDataType_t of, api::CUdeviceptr address) {
     Tensor tensor = describe(dims, strides, of, dnnAlignmentOf(address), false, false);
     made.uids.push_back(uid);
@@ -206,7 +205,7 @@ private:
     multiply(a, b, to);
     return to;
   }
-  /// To `to`, or a virtual tensor of `dims`.
+  /// Adds a pointwise operation with result `to`, or a virtual tensor of `dims`.
   Tensor pointwise(api::cudnnPointwiseMode_t mode, const Tensor &x, const Tensor &b, const Dims &dims) {
     Tensor to = between(dims);
     pointwise(mode, x, b, Tensor(), to);
@@ -254,13 +253,13 @@ private:
     operation.set(api::CUDNN_ATTR_OPERATION_RESHAPE_XDESC, x).set(api::CUDNN_ATTR_OPERATION_RESHAPE_YDESC, to);
     add(operation);
   }
-  /// Scores turned, in the operands' type.
+  /// The transposed scores, in the operands' type.
   Tensor reshaped(const Tensor &x, const Dims &turned) {
     Tensor to = between(turned, type, transposed(denseStrides(scores)));
     reshape(x, to);
     return to;
   }
-  /// A product for each head, summed over the heads that share one of keys.
+  /// A product for each head, summed over the heads that share a key head.
   void sumHeads(const Tensor &a, const Tensor &b, const Tensor &to, int64_t features) {
     if (made.call.heads() == made.call.key_heads())
       return multiply(a, b, to);
@@ -271,7 +270,7 @@ private:
   Tensor biased(const Tensor &score, const Tensor &bias) {
     return bias ? pointwise(api::CUDNN_POINTWISE_ADD, score, bias, scores) : score;
   }
-  /// −∞ behind the diagonal.
+  /// Sets scores above the diagonal to −∞.
   Tensor masked(const Tensor &score) {
     if (!made.call.causal())
       return score;

@@ -1,11 +1,11 @@
 //===- DnnAttention.h - attention by cuDNN -------------------------------===//
 //
-// The library fuses a graph of operations that compute attention or its gradient, if the graph is one that it knows. Of
-// the gradient's forms this is the one without atomic additions: the scores' gradients are in the workspace, from where
-// a second product takes them, and the sum that is a bias's gradient. (No note of an engine says that the other form
-// adds in any order.)
+// The library fuses a graph of operations for attention or its gradient, if it recognises the graph. Of the gradient's
+// forms we use the one without atomic additions: it stores the gradients of the scores in the workspace, where a second
+// product and the sum for the bias's gradient read them. (No engine note reveals that the other form adds in arbitrary
+// order.)
 //
-// Engines are compiled as they are made ready, by NVRTC, whose version the run records beside cuDNN's.
+// NVRTC compiles engines when they are made ready, so the run records its version in addition to cuDNN's.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_DNNATTENTION_H
@@ -25,19 +25,19 @@ public:
   static constexpr const char *kLibrary = "cuDNN", *kNoun = "attention call";
   static constexpr int kAsked = 1;
   static constexpr bool kLoadsWhenRun = true;
-  /// Engines are asked for, and were tried, from this version on.
+  /// The oldest version of cuDNN that we use and have tested.
   static constexpr int kLeastVersion = 91900;
 
-  /// `pointers` are the instruction's operands, `scratch` is an aligned place of as many bytes as the call says. Error:
-  /// the library is too old, or one of its calls failed.
+  /// `pointers` are the instruction's operands, `scratch` is aligned and has the call's number of bytes. Error: the
+  /// library is too old, or one of its calls failed.
   static Expected<DnnAttention> describe(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
                                          const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers,
                                          api::CUdeviceptr scratch);
 
-  /// All that the library is told of the call: those of one text may share an engine.
+  /// Everything that the library is told about the call: calls with equal texts may share an engine.
   std::string text() const;
 
-  /// Up to `most` engines that keep to the plan, the library's favourite first. Error: it has none.
+  /// Up to `most` engines that satisfy the plan, the library's favourite first. Error: it has none.
   Expected<std::vector<DnnEngine>> candidates(int most) const;
   Expected<DnnEngine> fromCode(const std::string &code) const { return engines().fromCode(code); }
   static std::string codeOf(const DnnEngine &engine) { return engine.code(); }
@@ -65,8 +65,8 @@ private:
   plan::AttentionCall call;
   std::vector<api::CUdeviceptr> addresses; ///< by tensor of the call
   api::CUdeviceptr scratch = 0;
-  std::shared_ptr<std::vector<float>> numbers; ///< that the graph has by value; addresses of them stay
-  std::vector<int64_t> uids;                   ///< of what the variant pack names
+  std::shared_ptr<std::vector<float>> numbers; ///< scalars that the graph has by value; their addresses must not change
+  std::vector<int64_t> uids;                   ///< ids of the tensors in the variant pack
   std::vector<void *> data;                    ///< likewise
   std::vector<DnnDescriptor> parts;            ///< tensors and operations that the graph refers to
   DnnDescriptor graph;

@@ -1,7 +1,7 @@
 //===- DnnConvolution.cpp - a convolution by cuDNN -----------------------===//
 //
-// The library's tensors have their dimensions in the order N, C, spatial, and strides say where elements lie: so both
-// of our layouts are described alike. It has two or three spatial dimensions; one becomes the second of two.
+// The library's tensors have the dimensions N, C, spatial, and strides give their layout, so both of our layouts are
+// described in the same way. It supports two or three spatial dimensions; a single one becomes the second of two.
 //
 // With a bias the graph is convolution -> add. The sums between them are virtual and in f32: the result is rounded once,
 // when it is stored. NVIDIA lists the graph among its specialised engines that are compiled beforehand.
@@ -37,7 +37,7 @@ Expected<api::cudnnDataType_t> typeOf(plan::DType type) {
   }
 }
 
-/// Two spatial dimensions at least, from `first` on.
+/// The sizes with at least two spatial dimensions, which begin at `first`.
 std::vector<int64_t> widened(const Sizes &sizes, int first, int64_t filler) {
   std::vector<int64_t> result(sizes.begin(), sizes.end());
   if (sizes.size() - first == 1)
@@ -119,7 +119,7 @@ Status DnnConvolution::describeTensors() {
     return tensor.finalize("describing a tensor");
   };
   Status status = describe(x, kX, call.x_dims(), call.channels_last(), operands.x);
-  if (status.ok()) // whatever lies last in x and y: an engine turns the weights, which are few
+  if (status.ok()) // weights are never channels-last: an engine transposes them if needed, and they are small
     status = describe(w, kW, call.w_dims(), false, operands.w);
   if (status.ok())
     status = describe(y, kY, call.y_dims(), call.channels_last(), operands.y);

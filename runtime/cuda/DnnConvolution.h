@@ -1,7 +1,7 @@
 //===- DnnConvolution.h - a convolution by cuDNN -------------------------===//
 //
-// A plan says what is convolved, in which types, where channels lie, and how much workspace there is. DnnEngines lists
-// what the library has for it; AlgorithmChoice takes one.
+// A plan specifies the convolution, its types, the layout of channels, and the workspace. DnnEngines lists the
+// library's engines for it; AlgorithmChoice chooses one.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_DNNCONVOLUTION_H
@@ -16,7 +16,7 @@
 
 namespace tcc::cuda {
 
-/// Where a convolution's operands lie: input, weights and output, or their gradients; and the bias, if it has one.
+/// Addresses of a convolution's operands: input, weights and output, or their gradients; and the bias, if it has one.
 struct DnnOperands {
   api::CUdeviceptr x = 0, w = 0, y = 0, workspace = 0, bias = 0;
 
@@ -36,13 +36,13 @@ public:
   static Expected<DnnConvolution> describe(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
                                            const plan::ConvolutionCall &call, const DnnOperands &operands);
 
-  /// All that the library is told of the convolution: those of one text may share an engine.
+  /// Everything that the library is told about the convolution: convolutions with equal texts may share an engine.
   std::string text() const;
 
-  /// Up to `most` engines that keep to the plan, the library's favourite first. Error: it has none.
+  /// Up to `most` engines that satisfy the plan, the library's favourite first. Error: it has none.
   Expected<std::vector<DnnEngine>> candidates(int most) const;
 
-  /// An engine from a record. Error: text that is none, or the library, the card or the plan's bounds do not allow it.
+  /// An engine from a record. Error: not a code, or the library, the card or the plan's bounds do not allow it.
   Expected<DnnEngine> fromCode(const std::string &code) const { return engines().fromCode(code); }
   static std::string codeOf(const DnnEngine &engine) { return engine.code(); }
   static std::string aboutOf(const DnnEngine &engine) { return engine.about(); }
@@ -63,7 +63,7 @@ public:
 private:
   Status describeTensors();
   Status describeOperation();
-  /// What follows the sums: + bias.
+  /// Describes the operation after the convolution, + bias.
   Status describeFinish();
   /// The operations as one graph.
   Status describeGraph();
@@ -75,7 +75,7 @@ private:
   DnnOperands operands;
   DnnDescriptor x, w, y, window, operation, graph;
   DnnDescriptor bias, sums;                       ///< with a bias: the sums are virtual
-  std::vector<DnnDescriptor> pointwise;           ///< the addition, and what describes it
+  std::vector<DnnDescriptor> pointwise;           ///< the addition, and its descriptor
   std::vector<api::cudnnBackendDescriptor_t> ops; ///< in order
   DnnEngine engine;
   DnnDescriptor pack; ///< the engine's addresses

@@ -9,7 +9,7 @@
 namespace tcc::cuda {
 
 namespace {
-/// As many settings as an engine may have, and notes: the library says which there are.
+/// Upper bounds for the number of an engine's settings and of its notes.
 constexpr int64_t kMostKnobs = 32, kMostNotes = 16;
 } // namespace
 
@@ -36,7 +36,7 @@ Expected<std::string> DnnEngines::objection(const DnnDescriptor &of) const {
       return std::string("it narrows its operands");
     case api::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
       return std::string("it adds in less than f32");
-    default: // transforms, and what later versions know
+    default: // transforms, and notes of later versions
       return fmt::format("it computes by a transform (numerical note {})", static_cast<int>(note));
     }
   auto behavior = of.get<api::cudnnBackendBehaviorNote_t>(api::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, kMostNotes);
@@ -102,7 +102,7 @@ Expected<std::vector<DnnEngine>> DnnEngines::candidates(int most, const std::str
     std::vector<DnnDescriptor> parts = std::move(*knobs);
     parts.push_back(std::move(engines->front()));
     Expected<DnnEngine> engine = ready(std::move(configuration), std::move(parts));
-    if (!engine) { // this card or this machine does not run it, or not within the plan's workspace
+    if (!engine) { // this card or machine cannot run it, or not within the plan's workspace
       reasons.push_back(engine.message());
       return Status();
     }
@@ -115,7 +115,7 @@ Expected<std::vector<DnnEngine>> DnnEngines::candidates(int most, const std::str
       found.push_back(engine.take());
     return Status();
   };
-  // Engines that always work come last: only where nothing else does, or where all are timed.
+  // The fallback engines, which always work, come last: they are used if nothing else works, or if all are timed.
   for (api::cudnnBackendHeurMode_t mode :
        {api::CUDNN_HEUR_MODE_A, api::CUDNN_HEUR_MODE_B, api::CUDNN_HEUR_MODE_FALLBACK}) {
     if (static_cast<int>(found.size()) >= most || (most == 1 && !found.empty()))

@@ -1,8 +1,8 @@
 //===- DnnEngines.h - engines of cuDNN for a graph of operations --------===//
 //
-// The library lists engines with settings for a graph. One is taken that keeps to the plan: sums in a fixed order and
-// in f32, no operand narrowed (but to TF32 where the plan says so), no transform of Winograd's or Fourier's, which
-// round more, and no engine whose bits hang on a library that the run's record does not name.
+// The library lists engines with settings for a graph. Only those are allowed that satisfy the plan: sums in a fixed
+// order and in f32, no operand narrowed (except to TF32 if the plan says so), no Winograd or Fourier transform, which
+// round more, and no engine whose bits depend on a library that the run's record does not name.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_DNNENGINES_H
@@ -21,16 +21,16 @@ struct DnnEngine {
   int64_t index = 0;
   std::vector<std::pair<int64_t, int64_t>> knobs; ///< kinds and values
   uint64_t workspaceBytes = 0;
-  std::vector<DnnDescriptor> parts; ///< that the plan refers to
+  std::vector<DnnDescriptor> parts; ///< descriptors that the plan refers to
   DnnDescriptor plan;
 
-  /// As a record has it.
+  /// Its code in the record.
   std::string code() const;
   /// For people.
   std::string about() const;
 };
 
-/// What engines may do.
+/// Which engines are allowed.
 struct DnnRules {
   uint64_t workspaceBytes = 0;
   bool tensorCores = false; ///< the operands have 16 bits, or may be rounded to TF32
@@ -44,17 +44,17 @@ public:
              const DnnRules &rules)
       : library(std::move(library)), handle(handle), graph(graph), rules(rules) {}
 
-  /// Up to `most` engines that keep to the rules, the library's favourite first. Error: it has none; `what` describes
-  /// the graph ("convolution (...)"), `wayOut` says what a user can do.
+  /// Up to `most` engines that satisfy the rules, the library's favourite first. Error: it has none; `what` describes
+  /// the graph ("convolution (...)"), `wayOut` advises the user.
   Expected<std::vector<DnnEngine>> candidates(int most, const std::string &what, const char *wayOut) const;
 
-  /// An engine from its code. Error: text that is none, or the library, the card or the rules do not allow it.
+  /// An engine from its code. Error: not a code, or the library, the card or the rules do not allow it.
   Expected<DnnEngine> fromCode(const std::string &code) const;
 
 private:
-  /// What an engine does that the rules do not allow; "" for nothing. Error: a call failed.
+  /// Why the rules do not allow an engine; "" if they do. Error: a call failed.
   Expected<std::string> objection(const DnnDescriptor &engine) const;
-  /// Makes a configuration ready. Error: the library does not, or it takes more workspace than there is.
+  /// Makes a configuration ready to run. Error: the library cannot, or it needs more workspace than there is.
   Expected<DnnEngine> ready(DnnDescriptor configuration, std::vector<DnnDescriptor> parts) const;
 
   std::shared_ptr<const DnnLibrary> library;
@@ -63,7 +63,7 @@ private:
   DnnRules rules;
 };
 
-/// Alignment of an address, as far as engines ask for it (bytes).
+/// Alignment of an address in bytes, up to the most that engines require.
 int64_t dnnAlignmentOf(api::CUdeviceptr address);
 
 } // namespace tcc::cuda

@@ -15,10 +15,10 @@
 namespace tcc::cuda {
 
 /// libcudnn.so.9 with every entry point that we call. The program does not link it: plans without its calls also run
-/// on machines without it. It opens its own parts (libcudnn_graph.so.9 and others) from the folder that it lies in.
+/// on machines without it. It opens its own parts (libcudnn_graph.so.9 and others) from its own folder.
 class DnnLibrary {
 public:
-  /// Error: no library, which package has it, or a missing entry point. The library stays open as long as the process.
+  /// Error: no library (the message names its package), or a missing entry point. It stays open until the process ends.
   static Expected<DnnLibrary> open();
 
   const api::Cudnn *operator->() const { return &entryPoints; }
@@ -28,7 +28,7 @@ public:
   /// 92600 for 9.26.0.
   size_t versionNumber() const { return entryPoints.getVersion(); }
 
-  /// An error that names the failed call, the library's text of the status and what it says of the latest error;
+  /// An error that names the failed call, the library's text for the status and its message about the latest error;
   /// success for success.
   Status check(api::cudnnStatus_t status, const char *what) const;
 
@@ -46,8 +46,8 @@ public:
   api::cudnnBackendDescriptor_t get() const { return owned.get(); }
   explicit operator bool() const { return owned != nullptr; }
 
-  /// Sets an attribute, unless an earlier call of this descriptor failed: finalize() then says so. The type of the
-  /// attribute follows from that of its elements, which outlive the call.
+  /// Sets an attribute, unless an earlier call of this descriptor failed, which finalize() reports. The attribute's
+  /// type follows from that of its elements, which outlive the call.
   DnnDescriptor &set(api::cudnnBackendAttributeName_t name, std::span<const int64_t> elements);
   DnnDescriptor &set(api::cudnnBackendAttributeName_t name, std::span<const api::cudnnBackendDescriptor_t> elements);
   DnnDescriptor &set(api::cudnnBackendAttributeName_t name, const DnnDescriptor &element);
@@ -70,10 +70,10 @@ public:
     elements.resize(static_cast<size_t>(std::min(count, most)));
     return elements;
   }
-  /// The same of descriptors.
+  /// The same for descriptors.
   Expected<std::vector<DnnDescriptor>> descriptors(api::cudnnBackendAttributeName_t name,
                                                    api::cudnnBackendDescriptorType_t type, int64_t most) const;
-  /// How many elements an attribute has.
+  /// The number of elements of an attribute.
   Expected<int64_t> count(api::cudnnBackendAttributeName_t name, api::cudnnBackendAttributeType_t type) const;
 
 private:

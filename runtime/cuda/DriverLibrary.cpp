@@ -8,7 +8,7 @@ namespace tcc::cuda {
 namespace {
 constexpr const char *kLibrary = "libcuda.so.1";
 
-/// The first driver with every entry point and version 8.0 of PTX, which kernels are written in.
+/// The first driver with every entry point and PTX 8.0, the version of our kernels.
 constexpr int kLeastVersion = 12000;
 } // namespace
 

@@ -9,8 +9,8 @@
 
 namespace tcc::cuda {
 
-/// libcuda.so.1 with every entry point that we call, initialised. The program does not link it: it also runs where no
-/// driver is.
+/// libcuda.so.1 with every entry point that we call, initialised. The program does not link it, so it also runs without
+/// a driver.
 class DriverLibrary {
 public:
   /// Error: no library, a missing entry point, a driver that refuses to start. The library stays open as long as the
@@ -22,7 +22,7 @@ public:
   /// 12080: CUDA 12.8.
   int version() const { return driverVersion; }
 
-  /// An error that names the failed call and says the driver's name and text of the result; success for success.
+  /// An error with the failed call and the driver's name and text for the result; success for success.
   Status check(api::CUresult result, const char *what) const;
 
   /// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".

@@ -31,9 +31,9 @@ public:
     return status;
   }
 
-  /// Waits for collectives that nothing from `index` on may run beside.
+  /// Waits for collectives that may not run concurrently with instruction `index`.
   Status join(size_t index) {
-    // The stream of collectives has an order: who waits for one has waited for those before it.
+    // Collectives run in order on their stream, so waiting for one includes those before it.
     size_t done = open.size();
     while (done > 0 && open[done - 1].until >= index)
       --done;
@@ -46,7 +46,7 @@ public:
 
 private:
   struct Open {
-    size_t until; ///< the last instruction that may run beside it
+    size_t until; ///< the last instruction that may run concurrently
     api::CUevent event;
   };
 
@@ -58,7 +58,7 @@ private:
     events.push_back(event);
     return driver.check(driver->eventRecord(event, on), "recording an event");
   }
-  /// What `later` gets comes after all that `earlier` has.
+  /// Makes future work of `later` wait for the present work of `earlier`.
   Status order(api::CUstream earlier, api::CUstream later) {
     Status status = record(earlier);
     return status.ok() ? driver.check(driver->streamWaitEvent(later, events.back(), 0), "ordering two streams")
@@ -69,7 +69,7 @@ private:
   const api::CUstream stream, communication;
   const CardRanks *const ranks;
   std::vector<api::CUevent> events;
-  std::vector<Open> open; ///< collectives that nothing has waited for, in their order
+  std::vector<Open> open; ///< collectives that `stream` has not waited for, in order
 };
 } // namespace
 

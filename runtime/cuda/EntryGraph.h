@@ -9,16 +9,16 @@
 
 namespace tcc::cuda {
 
-/// Captures steps `begin` to `end` (not included) as a graph: all on `stream`, in their order, but collectives with
-/// other ranks. These are on a stream of their own, in their order, beside the instructions that the plan names
-/// (Instruction.beside): each begins after what is before it, and the first instruction that is not beside it, or the
-/// graph's end, waits for it. `ranks`: null, if this rank is alone. `where` names a step for messages. Null, where
-/// there are no steps.
+/// Captures steps [begin, end) as a graph. All steps are on `stream`, in order, except collectives with other ranks.
+/// Those are on a stream of their own, in order, concurrent with the instructions that the plan allows
+/// (Instruction.beside): each begins after the steps before it, and the first instruction that may not run
+/// concurrently, or the graph's end, waits for it. `ranks`: null for a single rank. `where` names a step for messages.
+/// Null if there are no steps.
 Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, size_t begin, size_t end,
                                         const DriverLibrary &driver, api::CUstream stream, api::CUstream communication,
                                         const CardRanks *ranks, const std::function<std::string(size_t)> &where);
 
-/// Submits each collective of an entry once, on zeros in place of its operands: NCCL makes connections when an
+/// Submits each collective of an entry once, on zeros instead of its operands, because NCCL makes connections when an
 /// operation of a kind and size runs for the first time.
 Status runCollectives(const plan::Entry &entry, const std::vector<Step> &steps, const DriverLibrary &driver,
                       api::CUstream stream, const CardRanks &ranks);

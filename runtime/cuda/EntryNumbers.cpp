@@ -1,4 +1,4 @@
-//===- EntryNumbers.cpp - numbers of an entry, on their way to the host --===//
+//===- EntryNumbers.cpp - copies of an entry's numbers to the host -------===//
 #include "runtime/cuda/EntryNumbers.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/StateWrites.h"
@@ -21,14 +21,14 @@ size_t endOfWrites(const plan::Entry &entry, uint32_t buffer) {
       return static_cast<size_t>(i);
   return 0;
 }
-/// The instruction reads no memory, so it writes the same each time.
+/// True if the instruction reads no memory, so it writes the same bytes each time.
 bool readsNothing(const plan::Instruction &instruction) {
   return (instruction.has_kernel() || instruction.has_fill()) &&
          std::none_of(instruction.operands().begin(), instruction.operands().end(),
                       [](const plan::Operand &operand) { return operand.read(); });
 }
 
-/// All that write the buffer read nothing.
+/// True if all instructions that write the buffer read nothing.
 bool isFixed(const plan::Entry &entry, uint32_t buffer) {
   return std::all_of(entry.instructions().begin(), entry.instructions().end(),
                      [&](const plan::Instruction &one) { return !writes(one, buffer) || readsNothing(one); });
@@ -99,7 +99,7 @@ Status EntryNumbers::copyEarly(api::CUstream stream, api::CUstream side) {
 }
 
 Status EntryNumbers::copyOthers(api::CUstream stream) {
-  // The copies of the early numbers were done long ago; what comes next must know it.
+  // Order later work of the stream after the copies of the early numbers, which finished long ago.
   Status status =
       early == 0 ? Status()
                  : driver.check(driver->streamWaitEvent(stream, earlyThere[runs % kRuns], 0), "ordering two streams");

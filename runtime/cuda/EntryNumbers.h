@@ -1,10 +1,10 @@
-//===- EntryNumbers.h - numbers of an entry, on their way to the host ----===//
+//===- EntryNumbers.h - copies of an entry's numbers to the host ---------===//
 //
-// A training loop wants a few numbers of each run: the loss, the norm of the gradients. Each output of one element is
-// copied to page-locked memory by itself: on a stream of its own as soon as it is final, while the run goes on, or at
-// the run's end. So the host has the loss while the backward pass is computed, and has the next update submitted before
-// this one ends. The memory holds the numbers of the last two runs. A number that is made of nothing (a loss's constant
-// weight, whose instruction may come last) is the same in each run: it is waited for once.
+// A training loop reads a few numbers of each run: the loss, the norm of the gradients. Each output of one element is
+// copied to page-locked memory, either on a stream of its own as soon as it is final, while the run continues, or at
+// the run's end. So the host has the loss during the backward pass, and can submit the next update before this one
+// ends. The memory holds the numbers of the last two runs. A number that depends on no input (a loss's constant weight,
+// whose instruction may come last) is the same in each run, so it is waited for only once.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_ENTRYNUMBERS_H
@@ -25,31 +25,32 @@ namespace tcc::cuda {
 /// Of one entry on one card, whose context is current.
 class EntryNumbers {
 public:
-  /// How many runs back numbers are kept.
+  /// Number of latest runs whose numbers are kept.
   static constexpr unsigned kRuns = 2;
   using AddressOf = std::function<api::CUdeviceptr(const plan::Buffer &)>;
 
-  /// Null where the entry has no outputs of one element. References outlive the object.
+  /// Null if the entry has no outputs of one element. References outlive the object.
   static Expected<std::unique_ptr<EntryNumbers>> open(const DriverLibrary &driver, const plan::Plan &plan,
                                                       const plan::Entry &entry, const AddressOf &addressOf);
   ~EntryNumbers();
   EntryNumbers(const EntryNumbers &) = delete;
   EntryNumbers &operator=(const EntryNumbers &) = delete;
 
-  /// The instruction before which the early numbers are final; 0: there are none, all come at the end. They are final
-  /// before the first instruction that changes weights: that depends on the loss (docs/design/plan-format.md).
+  /// The instruction before which the early numbers are final; 0: there are none, all are copied at the end. Early
+  /// numbers are final before the first instruction that changes weights, which depends on the loss
+  /// (docs/design/plan-format.md).
   size_t earlyEnd() const { return early; }
 
   /// A run begins.
   void begin() { ++runs; }
-  /// What `stream` has so far makes the early numbers: copies them on `side`.
+  /// Copies the early numbers on `side`, after the present work of `stream`.
   Status copyEarly(api::CUstream stream, api::CUstream side);
-  /// The run's end is submitted to `stream`: copies the others there. What the stream gets afterwards may change the
-  /// numbers' memory.
+  /// Copies the other numbers on `stream`, after the end of the run. Later work of the stream may overwrite the
+  /// numbers.
   Status copyOthers(api::CUstream stream);
 
   bool has(uint32_t buffer) { return find(buffer) != nullptr; }
-  /// Returns when the number is there. `atEnd` becomes true if then all of the latest run is done. Error: no such run.
+  /// Returns when the number has arrived. `atEnd` is set if all of the latest run is then done. Error: no such run.
   Status read(uint32_t buffer, unsigned ago, std::span<std::byte> to, bool &atEnd);
 
 private:
@@ -60,7 +61,7 @@ private:
     uint64_t bytes;
     bool early;
     bool fixed;         ///< the instruction that writes it reads nothing
-    bool known = false; ///< `value` is there
+    bool known = false; ///< `value` has been read
     std::array<std::byte, 8> value = {};
   };
   static constexpr uint64_t kSlotBytes = 8;
@@ -74,8 +75,8 @@ private:
   std::vector<Number> numbers;
   size_t early = 0;
   std::optional<PinnedMemory> memory;
-  std::array<api::CUevent, kRuns> earlyThere{}, allThere{}; ///< by run, in turn
-  api::CUevent final = nullptr;                             ///< of the early numbers on the card
+  std::array<api::CUevent, kRuns> earlyThere{}, allThere{}; ///< by run modulo kRuns: the copies are complete
+  api::CUevent final = nullptr;                             ///< the early numbers are final on the card
   uint64_t runs = 0;
 };
 

@@ -1,4 +1,4 @@
-//===- EntryProgram.cpp - an entry as a card runs it ---------------------===//
+//===- EntryProgram.cpp - the captured graphs of an entry ----------------===//
 #include "runtime/cuda/EntryProgram.h"
 #include "runtime/plan/StateWrites.h"
 

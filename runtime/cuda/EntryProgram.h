@@ -1,4 +1,4 @@
-//===- EntryProgram.h - an entry as a card runs it -----------------------===//
+//===- EntryProgram.h - the captured graphs of an entry ------------------===//
 #ifndef TCC_RUNTIME_CUDA_ENTRYPROGRAM_H
 #define TCC_RUNTIME_CUDA_ENTRYPROGRAM_H
 
@@ -16,8 +16,8 @@ namespace tcc::cuda {
 /// Streams of a card.
 struct EntryStreams {
   api::CUstream main = nullptr;
-  api::CUstream communication = nullptr; ///< of collectives with other ranks, or null
-  api::CUstream numbers = nullptr;       ///< of copies to the host
+  api::CUstream communication = nullptr; ///< for collectives with other ranks, or null
+  api::CUstream numbers = nullptr;       ///< for copies to the host
 };
 
 /// The steps of an entry, captured as graphs: one, or two with the early numbers between them.
@@ -31,16 +31,16 @@ public:
   bool collectives = false;
   std::vector<runtime::CollectiveTimes> times; ///< by instruction, of timed runs with other ranks
 
-  /// Makes the graphs of all steps, and what brings the entry's numbers to the host.
+  /// Captures the graphs of all steps, and prepares the copies of the entry's numbers to the host.
   Status capture(const DriverLibrary &driver, const plan::Plan &plan, const EntryStreams &streams,
                  const CardRanks *ranks, const EntryNumbers::AddressOf &addressOf);
-  /// Submits them once. Variables change when their copies are made.
+  /// Submits one run. Changes of variables wait for pending copies of the state.
   Status launch(const DriverLibrary &driver, const EntryStreams &streams, StateCopyStream *copies);
   void destroyGraphs(const DriverLibrary &driver);
 
-  /// The numbers of the latest runs; null where the entry has none, or its latest run was no launch.
+  /// The numbers of the latest runs; null if the entry has none, or its latest run was not by launch().
   EntryNumbers *latestNumbers() const { return launched ? numbers.get() : nullptr; }
-  /// The steps run one by one, and not by launch().
+  /// Records that the steps are run one by one, not by launch().
   void runsBySteps() { launched = false; }
 
   /// Names a step for messages.

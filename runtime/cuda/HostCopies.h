@@ -1,7 +1,7 @@
 //===- HostCopies.h - copies between the host and a card -----------------===//
 //
-// The host reaches the card's memory by copies through page-locked memory. Reads and small writes share two pieces in
-// turn; inputs have two stagings each, so that one is filled while the card copies from the other.
+// The host accesses the card's memory by copies through page-locked memory. Reads and small writes alternate between
+// two shared pieces; each input has two staging buffers, so that one is filled while the card copies from the other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_HOSTCOPIES_H
@@ -19,13 +19,13 @@
 
 namespace tcc::cuda {
 
-/// Of one card, whose context is current. All copies are in the order of `stream`.
+/// Copies for one card, whose context is current. All are in the order of `stream`.
 class HostCopies {
 public:
   static constexpr uint64_t kPieceBytes = uint64_t(4) << 20;
-  /// Who keeps a staging: an entry, or -1 and a variable.
+  /// The owner of a staging buffer: an entry and an input, or -1 and a variable.
   using Key = std::pair<int64_t, uint32_t>;
-  /// Sees what a wait for the card found, and says what became of it.
+  /// Maps the result of a wait for the card to the status to return.
   using Judge = std::function<Status(const Status &waited)>;
 
   /// References outlive the object.
@@ -33,14 +33,14 @@ public:
 
   /// Returns when the bytes may change.
   Status write(api::CUdeviceptr to, std::span<const std::byte> from);
-  /// Hands over pieces in their order; one is handed over while the next is copied.
+  /// Passes pieces to `sink` in order; the next is copied meanwhile.
   Status read(api::CUdeviceptr from, uint64_t bytes, const ByteSink &sink, const Judge &judge);
 
-  /// Memory that the card no longer reads. An entry's input has two, in turn.
+  /// A staging buffer that the card no longer reads. Calls for an entry's input alternate between two.
   Expected<std::span<std::byte>> stage(Key key, uint64_t bytes);
   Status commit(Key key, std::span<std::byte> staged, api::CUdeviceptr to);
 
-  /// One of the two pieces, in turn, once the copy that used it is done.
+  /// Alternates between the two pieces; returns when the copy that used the piece is done.
   Expected<PinnedMemory *> freePiece();
   /// Submits a copy of page-locked memory to the card.
   Status copyIn(api::CUdeviceptr to, PinnedMemory &from, uint64_t bytes) const;

@@ -17,7 +17,7 @@ bool calls(const plan::Plan &plan, plan::Instruction::CallCase kind) {
 
 Libraries::~Libraries() {
   products.reset();
-  convolutions.reset(); // its engines hang on the handle
+  convolutions.reset(); // its engines depend on the handle
   attentions.reset();
   if (blasHandle)
     (void)(*blas)->destroy(blasHandle);

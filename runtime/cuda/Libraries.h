@@ -22,12 +22,12 @@ public:
   Libraries &operator=(const Libraries &) = delete;
   ~Libraries();
 
-  /// Error, with a way out: the record was written by other versions of the libraries that this plan calls. So it is
-  /// refused before anything of it is used.
+  /// Error, with advice: the record was written with other versions of the libraries that this plan calls. Checked
+  /// before any of its algorithms is used.
   Status compare(const plan::Plan &plan);
 
-  /// A call with its algorithm, whose operands and workspace lie there. Error: the library is missing, or has none for
-  /// it.
+  /// A call with its algorithm, and operands and workspace at these addresses. Error: the library is missing, or has no
+  /// algorithm for it.
   Expected<BlasProduct> product(const plan::MatmulCall &call, const BlasOperands &operands);
   Expected<BlasProduct> product(const plan::MatmulCall &call, Pointers pointers, api::CUdeviceptr workspace) {
     return product(call, BlasOperands::of(call, pointers, workspace));
@@ -36,13 +36,13 @@ public:
                                        api::CUdeviceptr workspace);
   Expected<DnnAttention> attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
 
-  /// What was chosen so far.
+  /// The algorithms chosen so far.
   runtime::Algorithms taken() const;
 
 private:
   Status openBlas();
   Status openDnn();
-  /// What compiles attention's engines: only its version matters here.
+  /// Finds the version of NVRTC, which compiles attention's engines.
   Status openCompiler();
 
   const DriverLibrary &driver;

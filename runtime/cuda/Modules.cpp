@@ -18,7 +18,7 @@ Expected<PtxNeeds> needsOf(const plan::PlanReader &reader) {
 }
 
 namespace {
-/// The driver knows no such machine code: it is of a later toolkit, or no code for this card.
+/// True if the driver does not accept machine code because it is of a later toolkit or for another card.
 bool isCodeRefusal(api::CUresult result) {
   return result == api::CUDA_ERROR_NO_BINARY_FOR_GPU || result == api::CUDA_ERROR_INVALID_IMAGE ||
          result == api::CUDA_ERROR_UNSUPPORTED_PTX_VERSION || result == api::CUDA_ERROR_NOT_SUPPORTED;
@@ -55,7 +55,7 @@ Status Modules::loadObject(const plan::PlanReader &reader, const plan::CodeObjec
       const api::CUresult result = loadImage(reader.payload(one.payload()).data(), log);
       if (result == api::CUDA_SUCCESS)
         return Status();
-      // An older driver than the assembler: PTX does it.
+      // The driver is older than the assembler: use the PTX.
       if (!isCodeRefusal(result))
         return driver.check(result, "loading the kernels");
     }

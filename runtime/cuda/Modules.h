@@ -1,7 +1,7 @@
 //===- Modules.h - a plan's kernels on a card ----------------------------===//
 //
-// A plan holds PTX, which the driver compiles for its card, and perhaps machine code of one architecture. That is taken
-// where the card has this architecture and the driver accepts it: then nothing is compiled.
+// A plan holds PTX, which the driver compiles for its card, and possibly machine code of one architecture. If the card
+// has this architecture and the driver accepts the code, it is used and nothing is compiled.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_MODULES_H
@@ -15,10 +15,10 @@
 
 namespace tcc::cuda {
 
-/// What the code objects of a plan ask of driver and card. Error: one is no PTX.
+/// The versions of driver and card that a plan's code objects require. Error: one is not PTX.
 Expected<PtxNeeds> needsOf(const plan::PlanReader &reader);
 
-/// Of one card, whose context is current.
+/// The modules of one card, whose context is current.
 class Modules {
 public:
   explicit Modules(const DriverLibrary &driver) : driver(driver) {}
@@ -26,15 +26,15 @@ public:
   Modules(const Modules &) = delete;
   Modules &operator=(const Modules &) = delete;
 
-  /// Loads all code objects. Error: the driver takes neither machine code nor PTX of one; with the driver's log.
+  /// Loads all code objects. Error, with the driver's log: it accepts neither machine code nor PTX of one.
   Status load(const plan::PlanReader &reader, const Card &card);
 
-  /// Gives a step its kernel and launch. Error: no such kernel, or the card runs fewer threads.
+  /// Sets a step's kernel and launch. Error: no such kernel, or the card supports fewer threads.
   Status find(const plan::KernelCall &call, Step &step) const;
 
 private:
   Status loadObject(const plan::PlanReader &reader, const plan::CodeObject &object, const Card &card);
-  /// An image of PTX, which ends with a zero, or of machine code.
+  /// Loads an image of zero-terminated PTX, or of machine code.
   api::CUresult loadImage(const void *image, std::string &log);
 
   const DriverLibrary &driver;

@@ -12,8 +12,8 @@ namespace tcc::cuda {
 /// libnccl.so.2 with every entry point that we call. The program does not link it: one rank runs without it.
 class NcclLibrary {
 public:
-  /// Error: no library, which package has it, a missing entry point, or a version from before CUDA 12. The library
-  /// stays open as long as the process.
+  /// Error: no library (the message names its package), a missing entry point, or a version from before CUDA 12. It
+  /// stays open until the process ends.
   static Expected<NcclLibrary> open();
 
   const api::Nccl *operator->() const { return &entryPoints; }
@@ -21,7 +21,7 @@ public:
   /// "2.30.7".
   std::string version() const;
 
-  /// An error that names the failed call, the library's text of the result and what it says of its latest error;
+  /// An error that names the failed call, the library's text for the result and its message about the latest error;
   /// success for success.
   Status check(api::ncclResult_t result, const char *what) const;
 

@@ -9,7 +9,7 @@
 
 namespace tcc::cuda {
 
-/// Page-locked memory of the host, and an event behind the last copy that used it. It must go before the context does.
+/// Page-locked memory of the host, and an event after the last copy that used it. It must be freed before the context.
 class PinnedMemory {
 public:
   static Expected<PinnedMemory> allocate(const DriverLibrary &library, size_t bytes);
@@ -21,9 +21,9 @@ public:
   std::byte *data() const { return memory; }
   size_t size() const { return bytes; }
 
-  /// Says that what was submitted to `stream` so far uses the memory.
+  /// Records that the work submitted to `stream` so far uses the memory.
   Status used(api::CUstream stream);
-  /// Returns when that is done.
+  /// Returns when that work is done.
   Status waitUntilFree() const;
 
 private:

@@ -11,7 +11,7 @@
 namespace tcc::cuda {
 
 namespace {
-/// The verifier has found it.
+/// The kernel's signature, which exists because the verifier has checked it.
 const plan::KernelSignature &signatureOf(const plan::Plan &plan, const plan::KernelCall &call) {
   const auto &kernels = plan.code_objects(static_cast<int>(call.code())).kernels();
   return *std::find_if(kernels.begin(), kernels.end(),
@@ -38,7 +38,7 @@ Expected<SlicedProduct> SlicedProduct::make(const plan::Plan &plan, const plan::
     rows.clear_row_operands();
     rows.set_m(std::min(call.tile_m(), call.m() - row));
     rows.set_tile_m(rows.m());
-    // Rows of the result are rows of A, or columns of it where A is transposed.
+    // Rows of the result correspond to rows of A, or to its columns if A is transposed.
     const auto begin = static_cast<uint64_t>(call.trans_a() ? row : row * call.k()) * element;
     BlasOperands where{pointers[0] + begin, pointers[1], scratch, scratch + plan::sliceBytes(call), 0, 0};
     where.rowOfA = call.trans_a() ? call.m() : 0;

@@ -1,6 +1,6 @@
 //===- SlicedProduct.h - a product whose slices go to a kernel --*- C++ -*-===//
 //
-// The rows of a weight gradient, some at a time: cuBLASLt writes a slice into scratch, and the kernel of the update
+// Computes a weight gradient in slices of rows: cuBLASLt writes a slice into scratch, and the kernel of the update
 // reads it there. The stream orders the slices, which share the scratch.
 //
 //===----------------------------------------------------------------------===//
@@ -20,8 +20,7 @@ class Modules;
 
 class SlicedProduct {
 public:
-  /// `pointers`: A, B, then the kernel's operands behind the rows. `scratch`: where a slice lies, the workspace behind
-  /// it.
+  /// `pointers`: A, B, then the kernel's operands after the rows. `scratch`: a slice, followed by the workspace.
   static Expected<SlicedProduct> make(const plan::Plan &plan, const plan::MatmulCall &call,
                                       std::span<const api::CUdeviceptr> pointers, api::CUdeviceptr scratch,
                                       const Modules &modules, Libraries &libraries);
@@ -32,7 +31,7 @@ public:
 private:
   struct Slice {
     BlasProduct product;
-    api::CUdeviceptr rows; ///< where row 0 of the whole product would be
+    api::CUdeviceptr rows; ///< the address that row 0 of the whole product would have
     int64_t begin, end;    ///< tiles
   };
   api::CUfunction kernel = nullptr;

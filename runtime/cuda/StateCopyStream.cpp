@@ -61,7 +61,7 @@ Status StateCopyStream::orderBefore(api::CUstream stream, std::span<const uint32
     last = std::max(last, copyOf[variable]);
   if (last < ordered)
     return Status();
-  // Copies have an order: who waits for one has waited for those before it.
+  // Copies complete in order, so waiting for one includes those before it.
   ordered = last + 1;
   return driver.check(driver->streamWaitEvent(stream, events[static_cast<size_t>(ordered)], 0),
                       "waiting for a copy of the state");

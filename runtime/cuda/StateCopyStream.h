@@ -1,8 +1,8 @@
 //===- StateCopyStream.h - copies of the state beside training -----------===//
 //
 // A checkpoint needs the state after update N, and update N + 1 changes it. The copies to page-locked memory are on a
-// stream of their own: they begin when update N is done, and run beside the next forward pass. Who changes a variable
-// waits, on the card, for its copy; the host waits for none of them before it writes the file.
+// stream of their own: they begin when update N is done, and run concurrently with the next forward pass. Work that
+// changes a variable waits, on the card, for its copy; the host waits only when it writes the file.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_STATECOPYSTREAM_H
@@ -18,7 +18,7 @@
 
 namespace tcc::cuda {
 
-/// Of one card, whose context is current.
+/// The copies of one card, whose context is current.
 class StateCopyStream {
 public:
   struct Item {
@@ -27,18 +27,19 @@ public:
     std::span<std::byte> to; ///< page-locked
   };
 
-  /// `variables`: how many the plan has. References outlive the object.
+  /// `variables`: number of the plan's variables. References outlive the object.
   static Expected<std::unique_ptr<StateCopyStream>> open(const DriverLibrary &driver, size_t variables);
   /// Waits for the copies.
   ~StateCopyStream();
   StateCopyStream(const StateCopyStream &) = delete;
   StateCopyStream &operator=(const StateCopyStream &) = delete;
 
-  /// Submits copies, in this order, of what `stream` has made of the variables so far.
+  /// Submits copies of the variables, in this order, after the present work of `stream`.
   Status begin(api::CUstream stream, std::span<const Item> items);
-  /// What `stream` gets from now on may change these variables: it waits for their copies.
+  /// Makes future work of `stream`, which may change these variables, wait for their copies.
   Status orderBefore(api::CUstream stream, std::span<const uint32_t> variables);
-  /// Returns when the copy of that index is there. Any thread with the card's context, while nobody calls begin().
+  /// Returns when the copy of that index is complete. May run on any thread with the card's context, but not during
+  /// begin().
   Status wait(size_t index) const;
 
 private:
@@ -47,10 +48,10 @@ private:
 
   const DriverLibrary &driver;
   api::CUstream own = nullptr;
-  std::vector<api::CUevent> events; ///< first that of the variables' own stream, then one for each copy
+  std::vector<api::CUevent> events; ///< first that of the stream that changes variables, then one for each copy
   std::vector<int64_t> copyOf;      ///< by variable: the index of its copy, or -1
   int64_t submitted = 0;            ///< copies of the latest begin()
-  int64_t ordered = 0;              ///< the stream that changes variables has waited for so many, in their order
+  int64_t ordered = 0;              ///< number of copies that the stream that changes variables has waited for
 };
 
 } // namespace tcc::cuda

@@ -22,7 +22,7 @@ api::CUresult fill(const Step &step, const DriverLibrary &driver, api::CUstream 
     return driver->memsetD16Async(to, word(uint16_t(), 0), count, stream);
   case 4:
     return driver->memsetD32Async(to, word(uint32_t(), 0), count, stream);
-  default: // lower halves, then upper ones: words that are 8 bytes apart
+  default: // 8 bytes: set the lower halves, then the upper ones, as 4-byte words with a stride of 8 bytes
     for (size_t half : {size_t(0), size_t(4)})
       if (api::CUresult result = driver->memsetD2D32Async(to + half, 8, word(uint32_t(), half), 1, count, stream);
           result != api::CUDA_SUCCESS)

@@ -33,11 +33,11 @@ struct Step {
   size_t valueBytes = 0;
 };
 
-/// Adds the step's work to a stream, or to the graph that the stream captures. `ranks`: those of collectives; null:
-/// this one alone.
+/// Adds the step's work to a stream, or to the graph that the stream captures. `ranks`: for collectives; null: a single
+/// rank.
 Status submit(const Step &step, const DriverLibrary &driver, api::CUstream stream, const CardRanks *ranks);
 
-/// Gives a step its call.
+/// Sets the call of a step.
 template <typename T> Status take(std::optional<T> &to, Expected<T> made) {
   if (made)
     to = made.take();

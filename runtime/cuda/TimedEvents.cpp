@@ -1,4 +1,4 @@
-//===- TimedEvents.cpp - what the card's clock says of a stream ----------===//
+//===- TimedEvents.cpp - time stamps by the card's clock -----------------===//
 #include "runtime/cuda/TimedEvents.h"
 
 namespace tcc::cuda {

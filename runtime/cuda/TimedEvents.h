@@ -1,4 +1,4 @@
-//===- TimedEvents.h - what the card's clock says of a stream ---*- C++ -*-===//
+//===- TimedEvents.h - time stamps by the card's clock ----------*- C++ -*-===//
 #ifndef TCC_RUNTIME_CUDA_TIMEDEVENTS_H
 #define TCC_RUNTIME_CUDA_TIMEDEVENTS_H
 
@@ -8,8 +8,8 @@
 
 namespace tcc::cuda {
 
-/// Moments of a stream, in order. The card writes down its time when it gets there, in steps of about half a microsecond
-/// (CUDA Driver API, event management).
+/// Points of a stream, in order. The card records its time when it reaches a point, with a resolution of about half a
+/// microsecond (CUDA Driver API, event management).
 class TimedEvents {
 public:
   explicit TimedEvents(const DriverLibrary &driver) : driver(driver) {}
@@ -19,7 +19,7 @@ public:
 
   Status record(api::CUstream stream);
 
-  /// Of two recorded moments that the card has passed.
+  /// The time between two recorded points that the card has passed.
   Expected<double> secondsBetween(size_t first, size_t second) const;
 
 private:

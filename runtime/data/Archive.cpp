@@ -30,7 +30,7 @@ Expected<Archive> Archive::open(std::shared_ptr<const MappedFile> file, Kind kin
     archive_read_support_format_zip(reader);
   } else {
     archive_read_support_format_tar(reader);
-    archive_read_support_filter_gzip(reader); // others need more memory than their files tell, or other programs
+    archive_read_support_filter_gzip(reader); // other filters need unbounded memory, or external programs
   }
   std::span<const std::byte> bytes = result.file->bytes();
   if (archive_read_open_memory(reader, bytes.data(), bytes.size()) != ARCHIVE_OK)
@@ -51,8 +51,8 @@ Status Archive::checkInflation() {
 }
 
 Status Archive::skipRest() {
-  // A zip's directory says where the next member is. A compressed tar must be inflated on the way, block by block, so
-  // that the bound holds.
+  // The directory of a zip locates the next member. A compressed tar is inflated block by block up to there, so that
+  // the bound is enforced.
   if (kind == Kind::Zip || archive_filter_count(reader.get()) <= 1)
     return Status();
   const void *block = nullptr;

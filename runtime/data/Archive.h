@@ -9,24 +9,24 @@ struct archive_entry;
 
 namespace tcc::runtime {
 
-/// Reads regular files out of an archive, one after the other. The output is bounded by the most that deflate
-/// can make of the file's bytes, however many layers it claims to have.
+/// Reads regular files from an archive, one after the other. The output is bounded by the size to which deflate can
+/// inflate the file's bytes, however many layers of compression the file claims to have.
 class Archive {
 public:
   enum class Kind { Tar, Zip }; ///< a tar may be compressed by gzip
   static Expected<Archive> open(std::shared_ptr<const MappedFile> file, Kind kind);
 
-  /// Goes on to the next regular file; false after the last one.
+  /// Advances to the next regular file; false after the last one.
   Expected<bool> next();
   const std::string &member() const { return name; }
   /// "FILE: MEMBER", for messages.
   std::string where() const { return file->path() + ": " + name; }
   /// The member's size by its header, if that states one.
   std::optional<uint64_t> claimedBytes() const { return claimed; }
-  /// True where the file holds the bytes of members as they are: readAll() copies none.
+  /// True if members are stored without compression, so that readAll() copies nothing.
   bool isStored() const;
-  /// All bytes of the member: in the mapped file where it holds them as they are, else copied to `copy`, which has the
-  /// claimed size. Error: damaged, or another size than claimed.
+  /// All bytes of the member: a view of the mapped file if they are stored without compression, else copied to `copy`,
+  /// which gets the claimed size. Error: damaged, or another size than claimed.
   Expected<std::string_view> readAll(std::string &copy);
   /// Reads up to `size` bytes of the member; fewer only at its end.
   Expected<uint64_t> read(std::byte *destination, uint64_t size);

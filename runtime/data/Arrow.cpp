@@ -1,7 +1,7 @@
 //===- Arrow.cpp - Parquet and Arrow files ----------------------------------===//
 //
-// A plug-in (arrow/Plugin.h) reads the file by Arrow's library and gives batches of rows through Arrow's C data
-// interface, whose arrays are copied into columns here. Columns keep their element types. Lists of one length are
+// A plug-in (arrow/Plugin.h) reads the file with Arrow's library and passes batches of rows through Arrow's C data
+// interface; their arrays are copied into columns here. Columns keep their element types. Lists of equal length become
 // vectors.
 //
 //===----------------------------------------------------------------------===//
@@ -22,7 +22,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Both ways were tried: the first for numbers and texts, the second for lists.
+/// Advice that has been tested: the first way for numbers and texts, the second for lists.
 std::string wayOut(const std::string &path) {
   return fmt::format(
       "or convert the file in Python: import numpy, pandas; t = pandas.read_parquet(\"{0}\") (read_feather for Arrow "
@@ -38,7 +38,7 @@ Expected<const TrunArrow *> openPlugin(const std::string &path) {
         "{}: Parquet and Arrow files are read through {}, which is missing: trun was built without Arrow; install "
         "pyarrow into .venv and build again, {}",
         path, library, wayOut(path));
-  // Stays open: libraries below it keep threads.
+  // Never closed, because libraries below it keep threads running.
   static void *const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char *reason = ::dlerror();
@@ -52,7 +52,7 @@ Expected<const TrunArrow *> openPlugin(const std::string &path) {
   return arrow;
 }
 
-/// Something that the plug-in gave, released at the end.
+/// An object from the plug-in, released by the destructor.
 template <typename T> struct Released {
   T value{};
   Released() = default;
@@ -147,7 +147,7 @@ public:
     field.name = std::move(name);
   }
 
-  /// Rows 0 to `length` of `array`, which are those from `row` on in the table.
+  /// Adds the first `length` rows of `array`, which are the table's rows from `row` on.
   Status add(const ArrowSchema &schema, const ArrowArray &array, int64_t length, uint64_t row,
              limits::MemoryAllowance &memory) {
     allowance = &memory;
@@ -268,7 +268,7 @@ private:
     field.numbers.resize(field.numbers.size() + plan::dtypeBytes(dtype));
   }
 
-  /// Rows that were null before the column was known to hold texts.
+  /// Adds empty texts for the rows that were null before the column was known to hold texts.
   void fillTexts() {
     while (field.texts.size() < current) {
       field.gaps.push_back(field.texts.size());

@@ -42,8 +42,8 @@ plan::TensorType samplesFirst(const plan::TensorType &type, int axis) {
   return moved;
 }
 
-/// Is the column [samples] followed by the sample's shape? One number a sample has one meaning in every shape: [N] is
-/// [N, 1] and [N, 1, 1].
+/// True if the column's shape is [samples] followed by the sample's shape. With one number per sample all shapes are
+/// equivalent: [N] is [N, 1] and [N, 1, 1].
 bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample) {
   if (column.dims_size() == 0)
     return false;
@@ -53,13 +53,13 @@ bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample
           std::all_of(column.dims().begin() + 1, column.dims().end(), isOne));
 }
 
-/// The way to say that a constant is meant.
+/// The setting by which a user declares a constant.
 std::string constantKey(const std::string &input) { return fmt::format("--set 'data.constant=[\"{}\"]'", input); }
 
 /// A column as an input reads it.
 struct View {
   const Column *column;
-  uint32_t number; ///< from 0: random transforms draw for each view anew
+  uint32_t number; ///< from 0; random transforms draw separately for each view
 };
 
 /// "image#2" is the second view of the column `image`, unless a column has this very name.
@@ -149,7 +149,7 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
     if (canSample && i != axis)
       (i < axis ? input.outer : input.inner) *= static_cast<uint64_t>(type.dims(i));
   }
-  // Checks as much as possible now: an error after an hour of training would be unkind.
+  // Check as much as possible now, rather than after an hour of training.
   std::span<const std::byte> all = column.contiguous();
   if (options.maxBad == 0 && !all.empty() && !alwaysFits(have.dtype(), type.dtype())) {
     uint64_t width = plan::dtypeBytes(have.dtype()), count = all.size() / width;
@@ -175,7 +175,7 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     bool known = false;
     for (const plan::Port &port : entry.inputs())
       known |= port.name() == input;
-    // Entries differ in their inputs: `predict` has no target.
+    // Other entries may have inputs that this one lacks: `predict` has no target.
     if (!known && !findView(dataset, column) && input != options.target)
       return error("{}: data.map.{} = \"{}\": no such column; the data has {}", dataset.path, input, column,
                          dataset.describeColumns());
@@ -214,7 +214,7 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     if (input.weighs)
       if (Status status = reader.checkWeightsNow(input); !status.ok())
         return status;
-    // A target that does not count weighs nothing in metrics either.
+    // A target that the loss ignores is ignored by metrics, too.
     const bool isTarget = input.name == options.target && integer && options.ignoreIndex;
     const bool isWeight = input.name == options.maskingWeight && reader.maskedInput < 0;
     if (input.sampled && (isTarget || isWeight)) {
@@ -239,7 +239,7 @@ Status BatchReader::countSamples(const plan::Entry &entry, const BindOptions &op
   auto isExact = [&](size_t i) {
     return sameDims(inputs[i].column->type(), entry.buffers(static_cast<int>(portOf(i).buffer())).type());
   };
-  const Input *first = nullptr; // one whose column is samples beyond doubt, or else one that may be
+  const Input *first = nullptr; // preferably one whose column cannot be a constant
   for (bool sure : {true, false})
     for (size_t i = 0; i < inputs.size() && !first; ++i)
       if (inputs[i].sampled && (!sure || !isExact(i)))
@@ -314,8 +314,9 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::T
     for (size_t d = 0; usable && d < range.begin.size(); ++d)
       usable = range.begin[d] >= 0 && range.begin[d] <= range.end[d] && range.end[d] <= input.dims[d];
     if (!usable)
-      continue; // of some slots of a batch alone, or of another shape, which the verifier refuses
-    // A constant that is added moves both ends. torch's embedding refuses what ONNX would count from the end.
+      continue; // it concerns only some slots of a batch; the verifier refuses ranges of other shapes
+    // ONNX counts negative indices from the end, torch's embedding refuses them. A constant that is added to the
+    // indices shifts both ends of the range.
     const bool ofRows = !given.table().empty() && given.axis() == 0 && given.extent() > 0;
     const bool both = ofRows && static_cast<uint64_t>(range.high) - static_cast<uint64_t>(range.low) + 1 ==
                                     2 * static_cast<uint64_t>(given.extent());

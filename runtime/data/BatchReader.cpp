@@ -33,7 +33,7 @@ Status BatchReader::checkRanges(const Input &input, const std::byte *values, pla
                                       std::optional<uint64_t> sample) const {
   uint64_t width = plan::dtypeBytes(dtype), total = input.sampled ? input.outer * input.inner : input.elements;
   for (const Range &range : input.ranges) {
-    // Runs of elements that lie together: all, or the innermost dimension of a box.
+    // Contiguous runs of elements: all of them, or the innermost dimension of a box.
     size_t outer = range.begin.empty() ? 0 : range.begin.size() - 1;
     uint64_t run = range.begin.empty() ? total : static_cast<uint64_t>(range.end[outer] - range.begin[outer]), runs = 1;
     for (size_t d = 0; d < outer; ++d)
@@ -99,7 +99,7 @@ Status BatchReader::checkWeightsNow(const Input &input) const {
   for (uint64_t sample = 0; sample < input.column->samples(); ++sample) {
     if (convertElements(all.data() + sample * count * plan::dtypeBytes(from), from, converted.data(), input.dtype,
                         count))
-      continue; // bindInput's error, or a damaged sample
+      continue; // bindInput has reported it, or it is a damaged sample
     if (Status status = checkWeights(input, converted.data(), sample); maxBad == 0 && !status.ok())
       return status;
     for (uint64_t i = 0; i < count; ++i)
@@ -187,7 +187,7 @@ Status BatchReader::readSlot(uint64_t sample, uint64_t slot, std::span<const std
       continue;
     assert(given[i].size() == input.elements * plan::dtypeBytes(input.dtype) && "memory of another input");
     const uint64_t block = input.inner * plan::dtypeBytes(input.dtype);
-    // One block a sample is its place in the batch; several are gathered first.
+    // A sample that is one block of the batch is written in place; several blocks are gathered first.
     std::byte *place = given[i].data() + slot * block;
     std::byte *converted = input.outer == 1 ? place : scratch.converted[i].data();
     if (Status status = readSample(input, sample, draw, scratch.raw[i].data(), converted); !status.ok())

@@ -15,13 +15,13 @@
 
 namespace tcc::runtime {
 
-/// What the random transforms of a batch follow from.
+/// The inputs of a batch's random transforms.
 struct BatchDraw {
   Draw draw;
   uint64_t number = 0;  ///< of the batch in its epoch
   bool repeats = false; ///< the sampler may draw a sample several times in an epoch
 
-  /// What the sample in `slot` of batches of `batch` samples is drawn by.
+  /// The draw of the sample in `slot`, with `batch` samples per batch.
   Draw of(uint64_t slot, uint64_t batch) const {
     return {draw.seed, draw.epoch, repeats ? number * batch + slot + 1 : 0};
   }
@@ -34,9 +34,9 @@ struct BindOptions {
   std::string target;
   /// The recipe's inputs of sample weights: finite numbers of at least 0, not all 0.
   std::set<std::string> sampleWeights = {};
-  /// The one of them that leaves a sample out of everything that the entry computes where it is 0; empty: none.
+  /// The one of them whose value 0 excludes a sample from everything that the entry computes; empty: none.
   std::string maskingWeight = {};
-  /// The target value that the loss does not count, where the loss has one and the target is an integer.
+  /// The target value that the loss ignores, if it has one and the target is an integer.
   std::optional<int64_t> ignoreIndex;
   /// Classes that the target may name, from 0; a value outside would make the kernels read outside their buffers.
   std::optional<int64_t> classes;
@@ -46,30 +46,30 @@ struct BindOptions {
   std::set<std::string> constants = {};
   /// Indices of a weight's rows may be negative: `data.negative_indices`.
   bool negativeIndices = false;
-  /// Ends the message about a target of another shape, where the recipe may be the reason.
+  /// Appended to the message about a target of another shape, if the recipe may be the cause.
   std::string targetHint = {};
 };
 
 class BatchReader {
 public:
   /// Each input must find its column: by `map`, by its own name, or in a token file by its role (the target gets
-  /// `targets`, the only other integer input of rank 2 `tokens`). The first axis of a column is the sample, wherever the
-  /// input has its samples; a column with one number a sample serves each input with one. A column of exactly the input's
-  /// shape is a constant, given to every call, if `constants` says so, if the input has no samples, or if other columns
-  /// have another number of samples, which a note tells of; a target never is one unasked. Every error says which columns
-  /// there are. The data set must outlive the reader.
+  /// `targets`, the only other integer input of rank 2 `tokens`). The first axis of a column is the sample axis,
+  /// whatever axis the input has for it; a column with one number per sample fits every input with one number per
+  /// sample. A column of exactly the input's shape is a constant, passed to every call, if `constants` names it, if the
+  /// input has no sample axis, or if other columns have another number of samples (a note reports that); a target
+  /// becomes one only by `constants`. Every error lists the columns. The data set must outlive the reader.
   static Expected<BatchReader> bind(const plan::Entry &entry, const Dataset &dataset, const BindOptions &options);
 
-  /// Samples that all sampled columns have; a call's batch where no column is sampled.
+  /// Number of samples of every sampled column; that of a batch if no column is sampled.
   uint64_t samples() const { return sampleCount; }
-  /// Samples a call takes.
+  /// Samples per call.
   uint64_t batch() const { return batchSize; }
-  /// Can a padded sample be made to weigh nothing?
+  /// True if a padded sample can be given zero weight.
   bool maskable() const { return maskedInput >= 0; }
   /// Elements of the target, or else of the first integer input of rank ≥ 2, in one sample: tokens; 0: no tokens.
   uint64_t tokensPerSample() const { return tokens; }
 
-  /// What the user should know of how columns were taken.
+  /// Notes for the user on how columns were bound.
   const std::vector<std::string> &notes() const { return notesOfBinding; }
 
   /// The columns that are read, each with its input's name.
@@ -83,9 +83,9 @@ public:
   /// Bytes of each input of a call.
   std::vector<uint64_t> inputBytes() const;
 
-  /// Writes the inputs of one call to `given`, in the order of entry.inputs, all of each; an empty one is skipped.
-  /// Slots after the last index repeat it, and if `mask` its target is the ignored value, or its weight 0. Error: a
-  /// sample that cannot be read or converted.
+  /// Writes the inputs of one call to `given`, in the order of entry.inputs; empty ones are skipped. Slots after the
+  /// last index repeat its sample, with `mask` with the ignored target or weight 0. Error: a sample that cannot be read
+  /// or converted.
   Status fill(std::span<const uint64_t> indices, bool mask, std::span<const std::span<std::byte>> given,
               const BatchDraw &draw = {});
 
@@ -95,7 +95,8 @@ public:
     std::vector<float> mixed;                           ///< one sample, while a batch is mixed
   };
   Scratch makeScratch() const;
-  /// The parts of fill(), for several threads: a sample to its slot; and, once slots below `count` are there, all else.
+  /// The parts of fill(), for several threads: readSlot writes a sample to its slot; finish does the rest, once all
+  /// slots below `count` are written.
   Status readSlot(uint64_t sample, uint64_t slot, std::span<const std::span<std::byte>> given, const Draw &draw,
                   Scratch &scratch) const;
   Status finish(std::span<const std::span<std::byte>> given, uint64_t count, bool mask, const BatchDraw &draw,
@@ -104,11 +105,11 @@ public:
   /// The treatment of a damaged sample (it cannot be decoded or converted, an index or class is outside its range, or a
   /// floating-point input holds NaN) while there are at most BindOptions::maxBad of them.
   enum class Damaged {
-    Replace, ///< the next sample that is not damaged stands in for it: a function of the data alone
-    Drop     ///< it is left out
+    Replace, ///< use the next sample that is not damaged, which depends on the data alone
+    Drop     ///< leave it out
   };
-  /// Fills as fill() does, and makes `indices` the samples that were read; none may be left where they are dropped.
-  /// Error: more damaged samples than allowed.
+  /// Like fill(), and sets `indices` to the samples that were read; if samples are dropped, none may be left. Error:
+  /// more damaged samples than allowed.
   Status fillSound(std::vector<uint64_t> &indices, Damaged damaged, bool mask,
                    std::span<const std::span<std::byte>> given, const BatchDraw &draw = {});
 
@@ -121,13 +122,14 @@ public:
 
   /// Damaged samples found so far, each with its problem.
   const std::map<uint64_t, std::string> &damagedSamples() const { return damaged; }
-  /// Those that the run found before it was resumed.
+  /// Adds the damaged samples that the run had found before it was resumed.
   void knowDamaged(std::span<const uint64_t> samples);
 
-  /// Reads one sample of every column and checks all of it, as trun data does. Error: it is damaged.
+  /// Reads one sample of every column and checks all of it, for `trun data`. Error: it is damaged.
   Status check(uint64_t sample);
-  /// The first NaN (or also infinity) among the floating-point inputs of these samples, as "column 'x', sample 17,
-  /// position 2, 5: NaN"; empty where there is none. Constants are looked at, too. For diagnosis: it reads them again.
+  /// The first NaN (with `infinities`, also infinity) among the floating-point inputs of these samples and the
+  /// constants, as "column 'x', sample 17, position 2, 5: NaN"; empty if there is none. For diagnosis: it reads them
+  /// again.
   std::string describeNonFinite(std::span<const uint64_t> indices, bool infinities);
 
 private:
@@ -163,7 +165,7 @@ private:
 
   static Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                                    const Column &column, const BindOptions &options);
-  /// Decides which columns are samples, and how many these are.
+  /// Decides which columns are sampled, and the number of samples.
   Status countSamples(const plan::Entry &entry, const BindOptions &options);
   static void bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
                          const BindOptions &options);
@@ -173,10 +175,10 @@ private:
   Status checkRangesNow(Input &input) const;
   /// Error: a weight of a sample that is negative or not finite. `converted`: in the input's type.
   Status checkWeights(const Input &input, const std::byte *converted, uint64_t sample) const;
-  /// The same of all samples, where they are in memory. Error: also weights that are all 0.
+  /// The same for all samples, if they are in memory. Error also if all weights are 0.
   Status checkWeightsNow(const Input &input) const;
   std::string placeOf(const Input &input, std::optional<uint64_t> sample, std::optional<uint64_t> element) const;
-  /// One sample of one input, checked, to `converted`; `raw` is memory.
+  /// Reads and checks one sample of one input to `converted`; `raw` is scratch memory.
   Status readSample(const Input &input, uint64_t index, const Draw &draw, std::byte *raw, std::byte *converted) const;
   void writeMask(const Input &input, std::byte *converted) const;
   Status bindBatchTransforms(const Dataset &dataset);

@@ -31,7 +31,7 @@ Status Column::readImage(uint64_t index, Image &image) const {
 
 Status MemoryColumn::read(uint64_t index, std::byte *destination) const {
   uint64_t size = sampleBytes();
-  if (size != 0) // the source of no bytes may be a null pointer, which memcpy must not get
+  if (size != 0) // without bytes the source may be null, which memcpy does not allow
     std::memcpy(destination, bytes.data() + index * size, size);
   return Status();
 }
@@ -55,7 +55,7 @@ uint64_t SliceColumn::of(uint64_t index) const {
     return static_cast<uint64_t>(static_cast<unsigned __int128>(index) * base->samples() / samples());
   if (take == Take::HeldBack)
     return heldBack(index);
-  // As many are held back before it as have at most `index` of the rest before them.
+  // Count the held-back samples that have at most `index` samples of the rest before them: those precede it.
   uint64_t low = 0, high = count;
   while (low < high) {
     const uint64_t middle = (low + high) / 2;

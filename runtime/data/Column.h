@@ -1,7 +1,7 @@
 //===- Column.h - one named column of a data set -------------------------===//
 //
-// A data set is a set of named columns whose first axis is the sample. A column hands out one sample at a time, by
-// index, so that a shuffle costs no memory and images can stay compressed until they are needed.
+// A data set is a set of named columns whose first axis is the sample axis. A column reads one sample at a time, by
+// index, so that shuffling needs no memory and images can stay compressed until they are needed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_COLUMN_H
@@ -35,21 +35,22 @@ public:
   /// Bytes of one sample.
   uint64_t sampleBytes() const;
 
-  /// Numbers that were read from text have no element type of their own: they may become any that holds them.
+  /// True for numbers that were read from text: they have no element type of their own and convert to any that can
+  /// represent them.
   virtual bool isText() const { return false; }
 
-  /// Error: no sample can be read as numbers, and why: a table's column of texts.
+  /// Error: why no sample can be read as numbers, for example a table's column of texts.
   virtual Status usable() const { return Status(); }
-  /// True if samples are texts, of which data.categories makes numbers; the column has no bytes then.
+  /// True if samples are texts, which data.categories converts to numbers; the column then has no bytes.
   virtual bool holdsTexts() const { return false; }
   /// Only where holdsTexts(); lives as long as the column.
   virtual std::string_view textOf(uint64_t index) const { return (void)index, std::string_view(); }
 
   /// True if the file has no value for some element of some sample: an empty field of a table.
   virtual bool mayLack() const { return false; }
-  /// Whether it has none for one of sample `index`; read() of it is an error then.
+  /// True if sample `index` lacks a value; then read() of it is an error.
   virtual bool lacks(uint64_t index) const { return (void)index, false; }
-  /// As read(); elements without a value become 0, and `missing` their numbers.
+  /// As read(), but elements without a value are set to 0, and `missing` to their numbers.
   virtual Status readPresent(uint64_t index, std::byte *destination, std::vector<uint64_t> &missing) const {
     missing.clear();
     return read(index, destination);
@@ -58,7 +59,7 @@ public:
   /// Writes sample `index` (< samples()) to `destination`. Error: the sample cannot be read, e.g. a broken image.
   virtual Status read(uint64_t index, std::byte *destination) const = 0;
 
-  /// The same where random transforms belong to the column: what they draw follows from `draw` and `index`.
+  /// The same for columns with random transforms, whose random numbers depend on `draw` and `index` alone.
   virtual Status draw(uint64_t index, const Draw &draw, std::byte *destination) const {
     return (void)draw, read(index, destination);
   }
@@ -72,14 +73,14 @@ public:
 
   /// True if reading a part of an image is less work than reading all of it.
   virtual bool readsParts() const { return false; }
-  /// The part of an image of height × width pixels that is wanted. Error: the image has no such part.
+  /// Returns the part to read of an image of height × width pixels. Error: the image has no such part.
   using PartOf = std::function<Expected<Box>(uint32_t height, uint32_t width)>;
   /// As readImage: that part of it. Only where readsParts().
   virtual Status readPart(uint64_t index, const PartOf &partOf, Image &image) const {
     return (void)partOf, readImage(index, image);
   }
 
-  /// Where sample `index` comes from, if it has a file of its own; else empty.
+  /// The file of sample `index`, if it has its own; else empty.
   virtual std::string place(uint64_t index) const { return (void)index, ""; }
 
   /// A hash of the compressed bytes of all images, which it reads; nullopt if the column holds none. Error: an image
@@ -118,7 +119,7 @@ private:
   bool text, owned;
 };
 
-/// A memory column over values that it takes over.
+/// A memory column that owns `values`.
 template <typename T>
 std::unique_ptr<Column> ownedColumn(std::string name, plan::DType dtype, std::vector<int64_t> dims,
                                     std::vector<T> values, bool text = false) {
@@ -131,8 +132,8 @@ std::unique_ptr<Column> ownedColumn(std::string name, plan::DType dtype, std::ve
                                         owner, text, true);
 }
 
-/// Some samples of another column: [begin, end); `count` that are spread evenly over all; or the two parts of a set
-/// that holds `count` samples back, spread evenly over all.
+/// Some samples of another column: [begin, end); `count` samples spread evenly over all; or, with `count` samples
+/// spread evenly over all held back, either these or the rest.
 class SliceColumn : public Column {
 public:
   enum class Take { Range, Spread, HeldBack, Rest };

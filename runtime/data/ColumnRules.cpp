@@ -1,7 +1,7 @@
 //===- ColumnRules.cpp - data.categories, data.missing, data.columns ---------===//
 //
-// Texts of a column become integers, and values that are missing are filled in. What the training data decides (sorted
-// categories, means) are facts, which a run keeps: later data is read by the same.
+// Texts of a column become integers, and missing values are filled in. The parameters that depend on the training data
+// (sorted categories, means) are facts, which a run keeps and applies to later data.
 //
 //===----------------------------------------------------------------------===//
 #include "support/recipe/ColumnRules.h"
@@ -22,7 +22,7 @@ namespace {
 constexpr std::string_view kCategories = "categories.", kMissing = "missing.", kColumns = "columns.";
 constexpr int64_t kNone = -1;
 
-/// Integers in the place of a column's texts; kNone where there is no value.
+/// A column's texts as integers; kNone for a missing value.
 class CategoryColumn final : public Column {
 public:
   CategoryColumn(std::unique_ptr<Column> texts, plan::TensorType type, std::vector<int64_t> given)
@@ -52,7 +52,7 @@ private:
   bool gaps;
 };
 
-/// A column whose missing values are these, one for each element of a sample.
+/// A column whose missing values are replaced by `fills`, one for each element of a sample.
 class FilledColumn final : public Column {
 public:
   FilledColumn(std::unique_ptr<Column> base, std::vector<double> fills)
@@ -75,7 +75,7 @@ private:
   std::vector<double> fills;
 };
 
-/// Columns side by side, as one vector a sample. They belong to the same data set, which outlives it.
+/// Several columns concatenated to one vector per sample. They belong to the same data set, which outlives this column.
 class SideBySideColumn final : public Column {
 public:
   SideBySideColumn(std::string name, plan::TensorType type, std::vector<const Column *> parts)
@@ -130,7 +130,7 @@ public:
       const std::string name = key.substr((categories ? kCategories : kMissing).size());
       const bool all = !categories && name == "*";
       if (!all && !dataset.find(name)) {
-        if (options.training) // other data may do without targets
+        if (options.training) // other data may lack targets
           return error("data.{}: {} has no such column; it has {}", key, dataset.path, dataset.describeColumns());
         continue;
       }
@@ -172,7 +172,7 @@ private:
     return std::optional<recipe::MissingRule>();
   }
 
-  /// What a fact that only training data decides lacks.
+  /// The error that a fact is not known, because only training data determines it.
   Status unknown(const std::string &key, const char *what) const {
     return error("data.{}: {} comes from the training data, and none is known here; evaluate and predict with --from "
                  "RUN, which keeps it",
@@ -260,7 +260,7 @@ private:
                      fills.size());
       dataset.facts.fills[name] = fills;
     }
-    // A mean is no integer.
+    // A mean is in general not an integer.
     constexpr double kExact = 9007199254740992; // 2^53
     const bool whole = std::all_of(fills.begin(), fills.end(),
                                    [](double value) { return value == std::trunc(value) && std::abs(value) < kExact; });

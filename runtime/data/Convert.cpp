@@ -82,7 +82,7 @@ bool tcc::runtime::mayConvert(plan::DType from, plan::DType to, bool text) {
 
 bool tcc::runtime::alwaysFits(plan::DType from, plan::DType to) {
   if (from == to || to == plan::F64 || (to != plan::F16 && plan::isFloatingPoint(to) && isInteger(from)))
-    return true; // every integer is below the greatest number but of f16
+    return true; // of the floating-point types, only f16 has a largest number below some integers
   if (plan::isFloatingPoint(from) || plan::isFloatingPoint(to))
     return false;
   auto [fromLeast, fromMost] = integerRange(from);
@@ -122,8 +122,8 @@ int64_t tcc::runtime::integerElement(const std::byte *source, plan::DType dtype,
 }
 
 namespace {
-/// A value is not finite where all exponent bits are set, and a NaN where a bit of the mantissa is, too. `Bits` is an
-/// unsigned integer as wide as the type. Blocks, so that the test is a vector operation and still stops early.
+/// A value is not finite if all exponent bits are set, and a NaN if a bit of the mantissa is set, too. `Bits` is an
+/// unsigned integer as wide as the type. Works in blocks, so that the test is vectorised and still stops early.
 template <typename Bits>
 std::optional<uint64_t> firstSpecial(const std::byte *source, uint64_t count, unsigned mantissa, bool infinities) {
   constexpr uint64_t kBlock = 4096;
@@ -236,7 +236,7 @@ double tcc::runtime::numberElement(const std::byte *source, plan::DType dtype, u
 std::string tcc::runtime::elementText(const std::byte *source, plan::DType dtype, uint64_t index) {
   if (plan::isFloatingPoint(dtype)) {
     double value = floatElement(source, dtype, index);
-    return std::isnan(value) ? "NaN" : fmt::format("{}", value); // the sign of a NaN says nothing
+    return std::isnan(value) ? "NaN" : fmt::format("{}", value); // the sign of a NaN is meaningless
   }
   Wide value = loadInteger(source, dtype, index);
   return value < 0 ? std::to_string(static_cast<int64_t>(value)) : std::to_string(static_cast<uint64_t>(value));

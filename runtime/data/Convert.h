@@ -1,6 +1,6 @@
 //===- Convert.h - element types of columns and inputs -------------------===//
 //
-// Integers (and booleans) convert where every value fits, numbers read from text where the type can hold them; nothing
+// Integers (and booleans) convert if every value fits, numbers read from text if the type can represent them; nothing
 // else converts silently. A finite number that would become infinite does not fit.
 //
 //===----------------------------------------------------------------------===//
@@ -16,10 +16,10 @@
 
 namespace tcc::runtime {
 
-/// May elements of type `from` be asked to become `to`? (Each value may still not fit.)
+/// True if elements of type `from` may be converted to `to`. (Single values may still not fit.)
 bool mayConvert(plan::DType from, plan::DType to, bool text);
 
-/// Can every value of `from` be held by `to`, so that no check is needed?
+/// True if `to` can represent every value of `from`, so that no check is needed.
 bool alwaysFits(plan::DType from, plan::DType to);
 
 /// Converts `count` elements; both places may be unaligned. Returns the index of the first value that does not fit, or
@@ -36,11 +36,11 @@ double floatElement(const std::byte *source, plan::DType dtype, uint64_t index);
 /// An element of any type, as a number.
 double numberElement(const std::byte *source, plan::DType dtype, uint64_t index);
 
-/// The first of `count` floating-point elements that is a NaN, or also an infinity; nothing where all are good, or the
-/// type is no floating-point one.
+/// The first of `count` elements that is NaN (with `infinities`, also infinite); nothing if there is none or the type
+/// is not a floating-point one.
 std::optional<uint64_t> firstNonFinite(const std::byte *source, plan::DType dtype, uint64_t count, bool infinities);
 
-/// The first of `count` integers outside [low, high]; nothing where all lie inside. Vectorised: it runs on every batch.
+/// The first of `count` integers outside [low, high], if there is one. Vectorised: it runs on every batch.
 std::optional<uint64_t> firstOutside(const std::byte *source, plan::DType dtype, uint64_t count, int64_t low,
                                      int64_t high);
 

@@ -1,8 +1,9 @@
 //===- Csv.cpp - tables of text --------------------------------------------===//
 //
-// The first record names the columns; it decides what separates fields: comma, semicolon, tab or |. Quoting is RFC
-// 4180's: a quoted field may hold separators, line ends and doubled quotes. A column whose every value is an integer is
-// i64, one of numbers f64; being text, it may become any element type that holds its values. Other columns are texts.
+// The first record names the columns and determines the separator: comma, semicolon, tab or |. Quoting follows RFC
+// 4180: a quoted field may contain separators, line ends and doubled quotes. A column is i64 if all its values are
+// integers, and f64 if all are numbers; as it is text, it converts to any element type that can represent its values.
+// Other columns are texts.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
@@ -60,7 +61,7 @@ public:
   Reader(std::string path, std::string_view text, char separator, Fields &fields)
       : path(std::move(path)), text(text), separator(separator), fields(fields) {}
 
-  /// The next record that is no empty line, with the line that it begins in; false at the end.
+  /// Reads the next record, skipping empty lines, and notes the line in which it begins; false at the end.
   Expected<bool> next(std::vector<std::string_view> &record) {
     record.clear();
     do {
@@ -115,7 +116,7 @@ private:
       endLine();
     return true;
   }
-  /// Up to the separator or the end of the line.
+  /// Reads a field up to the separator or the end of the line.
   Expected<std::string_view> nextField() {
     size_t start = at;
     while (at < text.size() && isBlank(text[at]))
@@ -129,7 +130,7 @@ private:
   Expected<std::string_view> nextQuoted() {
     const uint64_t from = line;
     const size_t start = ++at;
-    std::string *changed = nullptr; ///< once a quote was doubled
+    std::string *changed = nullptr; ///< a copy of the field, once it contains a doubled quote
     size_t copied = start;
     for (;; ++at) {
       if (at >= text.size())
@@ -222,7 +223,7 @@ TableField makeField(std::string_view name, const Fields &fields, size_t column,
     std::memcpy(at(row), &real, 8);
   }
   if (numbers) {
-    // Where no value is, nothing says of what type they are; all bits of both zeros are 0.
+    // Without any value the type is unknown: f64. The zeros of both types have the same bits.
     field.dtype = whole && field.gaps.size() < rows ? plan::I64 : plan::F64;
     return field;
   }
@@ -264,7 +265,7 @@ Expected<Dataset> formats::openCsv(File file, const DatasetOptions &options) {
     return more.status();
   if (Status status = checkNames(fmt::format("{}:{}", path, reader.beginsIn()), names); !status.ok())
     return status;
-  // A field takes 16 bytes while the file is read, a value 8, and 8 again where columns form vectors.
+  // A field takes 16 bytes while the file is read, a value 8, and another 8 if columns form vectors.
   limits::MemoryAllowance memory(options.memoryBytes);
   const auto fieldsAtMost = static_cast<uint64_t>(
       std::count_if(text.begin(), text.end(), [&](char c) { return c == separator || isLineEnd(c); }));

@@ -179,7 +179,7 @@ Expected<Dataset> openFolder(const std::string &path, const DatasetOptions &opti
                      path);
 }
 
-/// A path that names no file may be the start of an IDX pair's names: "mnist/train".
+/// A path that names no file may be the common prefix of an IDX pair's names: "mnist/train".
 std::optional<std::string> idxByPrefix(const std::string &path) {
   std::error_code code;
   for (const char *suffix :
@@ -200,7 +200,7 @@ Status takePart(Dataset &dataset, const DatasetOptions &options) {
   if (boundary == 0 || boundary == samples)
     return error("{}: data.eval_split = {} leaves no sample for {}", dataset.path, options.evalSplit,
                        boundary == 0 ? "training" : "evaluation");
-  // The tail of class folders would be the last classes alone.
+  // The tail of class folders would contain only the last classes.
   const bool byClass = !dataset.classes.empty();
   for (auto &column : dataset.columns)
     if (column->samples() == samples && byClass)
@@ -296,7 +296,7 @@ std::string tcc::runtime::settingText(const DataMap &settings, const std::string
   return quoted ? text.substr(1, text.size() - 2) : text;
 }
 
-/// Transforms of tokens make targets of the window itself, and may want longer windows than the model's input.
+/// Transforms of tokens derive targets from the window itself, and may need longer windows than the model's input.
 static DatasetOptions withWindows(const DatasetOptions &given) {
   DatasetOptions options = given;
   if (options.windowLength > 0)

@@ -1,8 +1,8 @@
 //===- Dataset.h - reading data sets of every format ---------------------===//
 //
-// `openDataset` looks at the path, picks the format by name and content, and gives named columns. Formats: safetensors,
-// npz, npy and folders of npy, token files (.bin, .txt), IDX, CIFAR binary, CSV, JSON lines, Parquet, Arrow, folders or
-// tars of class folders.
+// `openDataset` detects the format by name and content, and returns named columns. Formats: safetensors, npz, npy and
+// folders of npy, token files (.bin, .txt), IDX, CIFAR binary, CSV, JSON lines, Parquet, Arrow, folders or tars of
+// class folders.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_DATASET_H
@@ -25,13 +25,13 @@ namespace tcc::runtime {
 /// The `data.*` settings of a plan, as text: tokens, windows, last, eval_split, format, transform, …
 using DataMap = std::map<std::string, std::string>;
 
-/// What training data fixes about its columns. Data that is read later shares it, and a run keeps it.
+/// Parameters of columns that are derived from the training data. A run keeps them and applies them to later data.
 struct ColumnFacts {
   /// By column: its categories, in the order of their numbers.
   std::map<std::string, std::vector<std::string>> categories;
-  /// By column: what stands for missing values, one number for each element of a sample.
+  /// By column: the replacement of missing values, one number for each element of a sample.
   std::map<std::string, std::vector<double>> fills;
-  /// By column, "x#2" for a second `standardise` of it: numbers for elements or channels, or one of each.
+  /// By column ("x#2" for a second `standardise` of x): one mean and deviation, or one for each element or channel.
   struct Standard {
     std::vector<double> mean, deviation;
     bool operator==(const Standard &) const = default;
@@ -48,13 +48,13 @@ struct DatasetOptions {
   int64_t windowLength = 0;
   /// The target of a token window is the window itself: the graph shifts (`loss.shift`).
   bool sameWindow = false;
-  /// Windows start at every token, for random drawing; else one after the other.
+  /// Windows start at every token, for random drawing; else each starts at the end of the previous one.
   bool overlappingWindows = false;
-  /// The data is trained on: transforms of training apply, else those of evaluation.
+  /// The data is for training: transforms of training apply, else those of evaluation.
   bool training = false;
-  /// The model predicts: windows of tokens are as they are.
+  /// The data is for prediction: windows of tokens are not transformed.
   bool predicting = false;
-  /// Which part of the data: all, or what `data.eval_split` leaves to training, or its tail.
+  /// The part of the data: all of it, the part that `data.eval_split` leaves for training, or the evaluation part.
   enum class Part { All, Head, Tail } part = Part::All;
   double evalSplit = 0;
   /// Samples that are used, spread evenly over the part; 0: all.
@@ -65,11 +65,11 @@ struct DatasetOptions {
   std::optional<std::vector<uint32_t>> vocabulary;
   /// Facts that are known: those of the run, or of the training data.
   ColumnFacts facts;
-  /// Facts that are not known are taken from this data; else they are an error.
+  /// Facts that are not known are derived from this data; otherwise their absence is an error.
   bool learnsFacts = false;
-  /// Hears how far a scan of several files is: files done, files, samples so far.
+  /// Called with the progress of a scan of several files: files done, files, samples so far.
   std::function<void(uint64_t, uint64_t, uint64_t)> scanning;
-  /// Hears what the user should know: a cache that was written, or cannot be.
+  /// Called with notes for the user: a cache was written, or cannot be.
   std::function<void(const std::string &)> note;
 };
 
@@ -79,14 +79,14 @@ struct Dataset {
   std::vector<std::unique_ptr<Column>> columns = {};
   std::vector<uint32_t> vocabulary = {}; ///< of a character text: code point of token i
   std::vector<std::string> classes = {}; ///< of class folders: name of label i
-  ColumnFacts facts = {};                ///< that its columns were read by
-  /// data.cast: f64 and integers become f32 where an input is.
+  ColumnFacts facts = {};                ///< with which its columns were read
+  /// data.cast: f64 and integers are converted to f32 for inputs of that type.
   bool castsToF32 = false;
   /// Transforms of whole batches, in order.
   std::vector<recipe::TransformSpec> batchTransforms = {};
-  /// Samples of each file, in order, where several files are one data set.
+  /// Samples of each file, in order, if the data set consists of several.
   std::vector<uint64_t> shards = {};
-  /// Samples that one epoch holds where that is not the number of samples: random windows.
+  /// Samples per epoch, if that differs from the number of samples: random windows.
   uint64_t epochSamples = 0;
 
   const Column *find(const std::string &name) const;
@@ -98,11 +98,11 @@ struct Dataset {
 /// Errors: a missing or truncated file, or one of another format than its name says, with file and place.
 Expected<Dataset> openDataset(const std::string &path, const DatasetOptions &options);
 
-/// The same of one file's bytes in memory; `name` chooses the format, as a path's last part does. Files that belong to
-/// it (an IDX file's labels) are looked for where `name` says.
+/// The same for one file's bytes in memory; `name` selects the format like the last part of a path. Files that belong
+/// to it (an IDX file's labels) are looked up relative to `name`.
 Expected<Dataset> openDatasetBytes(const std::string &name, std::string bytes, const DatasetOptions &options);
 
-/// A setting's text without surrounding quotes; empty where it is absent.
+/// A setting's text without surrounding quotes; empty if it is absent.
 std::string settingText(const DataMap &settings, const std::string &key);
 
 /// UTF-8 of a code point.

@@ -1,6 +1,7 @@
 //===- Formats.h - the readers of single formats -------------------------===//
 //
-// Internal to runtime/data: one function a format. All give whole data sets; Dataset.cpp chooses and slices.
+// Internal to runtime/data: one function per format. All return whole data sets; Dataset.cpp selects the format and the
+// part.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_FORMATS_H
@@ -18,7 +19,7 @@ Expected<Dataset> openNpz(File file, const DatasetOptions &options);
 Expected<Dataset> openNpy(File file);
 Expected<Dataset> openNpyFolder(const std::string &folder, const std::vector<std::string> &files);
 
-/// Token windows; slices by tokens, so that no window of one part looks into the other.
+/// Token windows. The data is split by tokens, so that no window of one part reaches into the other.
 Expected<Dataset> openTokens(File file, const DatasetOptions &options);
 Expected<Dataset> openText(File file, const DatasetOptions &options);
 
@@ -27,7 +28,7 @@ Expected<Dataset> openIdx(File images, File labels, const DatasetOptions &option
 Expected<Dataset> openCifar(const std::vector<File> &files, bool hundred);
 
 Expected<Dataset> openCsv(File file, const DatasetOptions &options);
-/// An object a line, or one list of objects.
+/// One object per line, or one list of objects.
 Expected<Dataset> openJsonLines(File file, const DatasetOptions &options);
 
 /// A Parquet file, an Arrow file or an Arrow stream, through the plug-in. Error: there is none.
@@ -48,12 +49,12 @@ bool isPattern(const std::string &path);
 /// The samples of all, one after the other. Error: their columns differ.
 Expected<Dataset> joinDatasets(const std::string &path, std::vector<Dataset> parts);
 
-/// (x − mean) ÷ standard deviation. The constants are a fact of the column: known, or computed here. `number`: how many of
-/// these the column has, from 1. Error: it holds no numbers, or nothing says the constants.
+/// (x − mean) ÷ standard deviation. The constants are a fact of the column: known, or computed here. `number` counts
+/// the column's `standardise` transforms from 1. Error: the column holds no numbers, or the constants are not known.
 Status standardise(std::unique_ptr<Column> &column, const recipe::TransformSpec &spec, int number, Dataset &dataset,
                    const DatasetOptions &options);
 
-/// Wraps columns as `data.transform` says, with what belongs to training or to evaluation.
+/// Wraps columns in the transforms of `data.transform` that apply to training or to evaluation.
 /// `data.cache` keeps decoded images, with the transforms before the first random one.
 Status applyTransforms(Dataset &dataset, const std::string &transforms, const DatasetOptions &options);
 

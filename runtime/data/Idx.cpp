@@ -1,7 +1,7 @@
 //===- Idx.cpp - IDX (MNIST) and CIFAR's binary records ------------------===//
 //
-// IDX: two zero bytes, element type, rank, big-endian sizes, elements (yann.lecun.com/exdb/mnist); gzip is undone on
-// the way. CIFAR: records of a label (CIFAR-100: coarse, fine) and 3·32·32 bytes, plane by plane
+// IDX: two zero bytes, element type, rank, big-endian sizes, elements (yann.lecun.com/exdb/mnist), perhaps compressed
+// by gzip. CIFAR: records of a label (CIFAR-100: coarse, fine) and 3·32·32 bytes, plane by plane
 // (cs.toronto.edu/~kriz/cifar.html). Both give `image` f32 NCHW in [0, 1] and `label` i64.
 //
 //===----------------------------------------------------------------------===//
@@ -16,7 +16,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Bytes as they are stored; a sample becomes f32 in [0, 1] when it is read. The data may come in several parts.
+/// Keeps the stored bytes; a sample is converted to f32 in [0, 1] when it is read. The data may consist of several
+/// parts.
 class ByteImageColumn : public Column {
 public:
   struct Part {
@@ -61,7 +62,7 @@ private:
   uint64_t stride, offset, host;
 };
 
-/// The bytes of a file, as they are or out of gzip (several members follow one another), in order.
+/// Reads the bytes of a file in order, inflated if it is gzip (possibly of several members).
 class PlainOrGzip {
 public:
   explicit PlainOrGzip(formats::File source) : file(std::move(source)) {
@@ -70,7 +71,7 @@ public:
       return;
     stream.next_in = reinterpret_cast<Bytef *>(const_cast<char *>(file->text().data()));
     remaining = file->bytes().size();
-    ready = inflateInit2(&stream, 16 + MAX_WBITS) == Z_OK; // gzip alone
+    ready = inflateInit2(&stream, 16 + MAX_WBITS) == Z_OK; // only gzip
   }
   ~PlainOrGzip() {
     if (ready)
@@ -83,7 +84,7 @@ public:
   uint64_t fileBytes() const { return file->bytes().size(); }
   const formats::File &source() const { return file; }
 
-  /// Up to `size` bytes; fewer at the end alone.
+  /// Reads up to `size` bytes; fewer only at the end.
   Expected<uint64_t> read(char *destination, uint64_t size) {
     if (!compressed) {
       uint64_t count = std::min<uint64_t>(size, file->text().size() - at);
@@ -142,7 +143,7 @@ Expected<IdxContent> readIdx(formats::File source, limits::MemoryAllowance &memo
   if (*count < 4ull * head[3])
     return error("{}: truncated in the header", path);
   IdxContent result;
-  uint64_t expected = 1, extent = 1; // `extent` leaves zeros out: products of some of the sizes must not wrap
+  uint64_t expected = 1, extent = 1; // `extent` skips zero sizes, because products of the other sizes must not wrap
   for (size_t axis = 0; axis < head[3]; ++axis) {
     uint32_t size = 0;
     for (size_t i = 0; i < 4; ++i)

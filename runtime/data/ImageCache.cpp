@@ -30,7 +30,7 @@ struct Row {
 };
 struct Footer {
   char magic[8];
-  uint64_t version, key, samples, table, tableHash, hash; ///< the last: of the members before it
+  uint64_t version, key, samples, table, tableHash, hash; ///< hash: of the members before it
 };
 
 /// The samples of `part`, without a cache.
@@ -79,10 +79,10 @@ public:
     if (row.present) {
       image.reshape(row.channels, row.height, row.width, false);
       std::memcpy(image.bytes.data(), file->bytes().data() + row.offset, row.bytes());
-      // The copy is checked, so that what is checked is what is used.
+      // Check the copy, not the mapped file, which may change afterwards.
       if (plan::hashBytes(image.bytes.data(), row.bytes()) == row.hash)
         return Status();
-      (void)removeOwnFile(file->path(), OwnFile::Images); // the next start writes it anew
+      (void)removeOwnFile(file->path(), OwnFile::Images); // the next start rewrites it
     }
     return plain->readImage(index, image);
   }
@@ -123,7 +123,7 @@ Expected<std::span<const Row>> tableOf(const MappedFile &file, uint64_t key, uin
   return rows;
 }
 
-/// Decodes in parallel, a block after the other, and writes in order.
+/// Decodes each block of samples in parallel, and writes blocks in order.
 Status writeCache(const Column &images, const std::string &path, uint64_t key, const DatasetOptions &options) {
   auto file = AtomicFile::create(path, OwnFile::Images);
   if (!file)

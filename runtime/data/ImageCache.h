@@ -1,8 +1,8 @@
 //===- ImageCache.h - decoded images in a file ------------------------------===//
 //
-// Images after decoding and the transforms before the first random one, written once and mapped afterwards. The file is
-// found by content: its name is a hash of all compressed bytes, of those transforms and of the decoder. Each sample has
-// a checksum; one that does not match is decoded from its source, so that no cache ever changes a bit of a batch.
+// Images after decoding and the transforms before the first random one, written once and mapped afterwards. The file's
+// name is a hash of all compressed bytes, of those transforms and of the decoder. Each sample has a checksum; a sample
+// that does not match is decoded from its source, so that no cache ever changes a bit of a batch.
 //
 //   | bytes of sample 0 | 1 | … | table: offset, checksum, size of each | footer |
 //
@@ -15,7 +15,7 @@
 
 namespace tcc::runtime {
 
-/// What a cache stands for: a column of compressed images, and transforms that draw nothing and leave bytes.
+/// The contents of a cache: a column of compressed images, after transforms that are not random and return bytes.
 struct CachedPart {
   std::unique_ptr<Column> base;
   std::vector<TransformPointer> transforms;
@@ -23,8 +23,9 @@ struct CachedPart {
   ImageShape shape; ///< of the first sample after them
 };
 
-/// A column of `part` that reads from a file in the folder `folder`, which is written if it is not there or is damaged.
-/// A file that cannot be written is a note, and the column decodes; so is a base without a content hash. Error: a source cannot be read.
+/// A column of `part` that reads from a file in `folder`, which is written if it is missing or damaged. If the file
+/// cannot be written, or the base has no content hash, a note reports it, and the column decodes. Error: a source
+/// cannot be read.
 Expected<std::unique_ptr<Column>> cacheImages(CachedPart part, const std::string &folder,
                                               const DatasetOptions &options);
 

@@ -1,6 +1,6 @@
 //===- ImageDecode.cpp - JPEG and PNG to pixels --------------------------===//
 //
-// libjpeg reports errors by longjmp: no object with a destructor lives in the functions that it may leave.
+// libjpeg reports errors by longjmp, so functions that it may leave that way have no object with a destructor.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/ImageDecode.h"
@@ -41,7 +41,7 @@ void onJpegError(j_common_ptr info) {
   std::longjmp(error->jump, 1);
 }
 
-/// libjpeg warns where data is cut short and fills up with grey: for training data that is an error.
+/// For truncated data libjpeg warns and fills with grey: for training data that is an error.
 void onJpegMessage(j_common_ptr info, int level) {
   if (level < 0)
     onJpegError(info);
@@ -57,7 +57,7 @@ void onJpegProgress(j_common_ptr info) {
   std::longjmp(error->jump, 1);
 }
 
-/// A row of RGB becomes three rows, `plane` bytes from one to the next.
+/// Splits a row of RGB into three rows, `plane` bytes apart.
 TCC_EVERY_LEVEL void separate(const unsigned char *rgb, uint32_t count, uint64_t plane, unsigned char *to) {
   using Bytes = unsigned char __attribute__((vector_size(16)));
   uint32_t x = 0;
@@ -66,7 +66,7 @@ TCC_EVERY_LEVEL void separate(const unsigned char *rgb, uint32_t count, uint64_t
     std::memcpy(&a, rgb + 3 * x, 16);
     std::memcpy(&b, rgb + 3 * x + 16, 16);
     std::memcpy(&c, rgb + 3 * x + 32, 16);
-    // From a and b what they have of a colour, then the rest from c.
+    // Gather the bytes of a colour from a and b, then the rest from c.
     const Bytes red = __builtin_shufflevector(a, b, 0, 3, 6, 9, 12, 15, 18, 21, 24, 27, 30, 0, 0, 0, 0, 0),
                 green = __builtin_shufflevector(a, b, 1, 4, 7, 10, 13, 16, 19, 22, 25, 28, 31, 0, 0, 0, 0, 0),
                 blue = __builtin_shufflevector(a, b, 2, 5, 8, 11, 14, 17, 20, 23, 26, 29, 0, 0, 0, 0, 0, 0);
@@ -81,14 +81,14 @@ TCC_EVERY_LEVEL void separate(const unsigned char *rgb, uint32_t count, uint64_t
       to[channel * plane + x] = rgb[3 * x + channel];
 }
 
-/// Where decoded pixels go.
+/// The destination of decoded pixels.
 struct Target {
   Box part;
   unsigned char *planes;
-  unsigned char *row; ///< room for a row of the image
+  unsigned char *row; ///< buffer for a row of the image
 };
 
-/// Reads the header, and the pixels where there is a target. `size` is set from the header, or compared with it.
+/// Reads the header and, if there is a target, the pixels. `size` is set from the header, or compared with it.
 bool readJpeg(const unsigned char *bytes, size_t count, ImageSize *size, const Target *target, JpegError *error) {
   jpeg_decompress_struct info;
   jpeg_progress_mgr progress;
@@ -118,7 +118,7 @@ bool readJpeg(const unsigned char *bytes, size_t count, ImageSize *size, const T
     std::longjmp(error->jump, 1);
   }
   const Box &part = target->part;
-  // Smooth chroma reads the neighbours: a block more on both sides, and rows above.
+  // Smooth chroma upsampling reads neighbours: include one more block on both sides, and rows above.
   const JDIMENSION block = static_cast<JDIMENSION>(info.max_h_samp_factor) * DCTSIZE,
                    rows = static_cast<JDIMENSION>(info.max_v_samp_factor) * DCTSIZE;
   JDIMENSION left = part.left > block ? part.left - block : 0;
@@ -135,7 +135,7 @@ bool readJpeg(const unsigned char *bytes, size_t count, ImageSize *size, const T
       separate(target->row + 3ull * (part.left - left), part.width, uint64_t(part.width) * part.height,
                target->planes + uint64_t(y - part.top) * part.width);
   }
-  // Skipping to the end would read nothing.
+  // Skipping all remaining rows would not read their data, so damage there would not be found.
   if (info.output_height - info.output_scanline > 1)
     jpeg_skip_scanlines(&info, info.output_height - info.output_scanline - 1);
   while (info.output_scanline < info.output_height) {

@@ -21,9 +21,9 @@ struct ImageSize {
 /// than limits::kMostImagePixels. `where` names the image.
 Expected<ImageSize> imageSize(const std::string &where, std::string_view bytes);
 
-/// Decodes a part of an image, which must have exactly `size`: `planes` becomes red, green and blue, of 3 · part.width
-/// · part.height bytes. A part has the bytes that it has in the whole image. All of a JPEG's data is read, so that
-/// damage is found wherever it is, but transformed, and converted to RGB, only about the part.
+/// Decodes a part of an image, which must have exactly `size`, to `planes`: red, green and blue, 3 · part.width ·
+/// part.height bytes. The result is bit for bit that part of the whole image. All of a JPEG's data is read, so that
+/// damage is found anywhere, but the inverse transform and the conversion to RGB run only around the part.
 Status decodeImage(const std::string &where, std::string_view bytes, ImageSize size, const Box &part,
                    std::span<unsigned char> planes);
 

@@ -1,11 +1,11 @@
 //===- Images.cpp - class folders of JPEG and PNG, plain or in tars ------===//
 //
-// Every folder is a class (images without one, a file or those of a folder, have no labels and are for prediction),
-// labels follow the sorted folder names, samples the sorted paths. In a tar of WebDataset's layout
-// (github.com/webdataset/webdataset: members KEY.jpg and KEY.cls belong together) samples and labels are as the tar has
-// them. Images stay compressed (on the disk, in the mapped tar, or in memory for a .tar.gz) and are decoded when a
-// batch needs them: RGB, CHW, f32 in [0, 1], or bytes for transforms. The column's type has the size of the first one
-// whose header can be read, and without transforms all must have it; opening a data set reads headers alone.
+// Every folder is a class; labels follow the sorted folder names, samples the sorted paths. Images without class
+// folders (a file, or those directly in a folder) have no labels and are for prediction. In a tar of WebDataset's
+// layout (github.com/webdataset/webdataset: members KEY.jpg and KEY.cls belong together) order and labels are those of
+// the tar. Images stay compressed (on the disk, in the mapped tar, or in memory for a .tar.gz) and are decoded when a
+// batch needs them: RGB, CHW, f32 in [0, 1], or bytes for transforms. The column's type has the size of the first image
+// whose header can be read, and without transforms all must have that size. Opening a data set reads only headers.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Archive.h"
@@ -26,7 +26,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Where the compressed bytes of a sample come from.
+/// The source of a sample's compressed bytes.
 struct ImageSource {
   std::string name;       ///< for messages: file, or tar and member
   std::string_view bytes; ///< of a tar's member; empty for a file, which is read when needed
@@ -35,13 +35,13 @@ struct ImageSource {
   size_t file = 0;        ///< number of the tar
 };
 
-/// What the images of tars are kept alive by.
+/// Owns the memory of images in tars.
 struct ImageMemory {
   std::vector<formats::File> files;
   std::deque<std::string> copies; ///< of members of compressed tars; their addresses stay
 };
 
-/// Calls `use` with the compressed bytes of an image. A file is mapped for as long as the call lasts.
+/// Calls `use` with the compressed bytes of an image. A file is mapped only during the call.
 template <typename Use> auto withBytes(const ImageSource &source, Use use) -> decltype(use(std::string_view())) {
   if (!source.bytes.empty())
     return use(source.bytes);
@@ -107,7 +107,7 @@ public:
   }
 
 private:
-  /// A size that is none of the column's is refused before anything is decoded.
+  /// Decodes an image; one whose size is not the column's is refused before any pixel is decoded.
   Status decode(uint64_t index, Image &image, bool anySize, const PartOf *partOf = nullptr) const {
     const ImageSource &source = sources[index];
     return withBytes(source, [&](std::string_view bytes) {
@@ -147,7 +147,7 @@ using formats::isImageName;
 Expected<Dataset> makeDataset(const std::string &path, const std::string &format, std::vector<ImageSource> sources,
                               std::optional<std::vector<int64_t>> labels, std::vector<std::string> classes,
                               limits::MemoryAllowance &memory, ImageMemory kept) {
-  // A damaged image is an error of its sample. Where the first headers are damaged, a later one gives the size.
+  // A damaged image is an error only of its sample. If the first headers are damaged, a later one determines the size.
   constexpr size_t kMostTried = 1000;
   auto first = sizeOf(sources.front());
   for (size_t i = 1; !first && i < std::min(sources.size(), kMostTried); ++i)
@@ -155,7 +155,7 @@ Expected<Dataset> makeDataset(const std::string &path, const std::string &format
       first = other;
   if (!first)
     return first.status();
-  // Decoding one takes its bytes, and the sample as f32.
+  // Decoding an image takes its bytes plus the sample as f32.
   if (Status status = memory.take(path, (3 + 12) * uint64_t(first->width) * first->height); !status.ok())
     return status;
   Dataset dataset{.path = path, .format = format};
@@ -315,7 +315,7 @@ private:
 Expected<Dataset> formats::openImageFolder(const std::string &folder, const DatasetOptions &options) {
   namespace fs = std::filesystem;
   std::vector<ImageSource> sources;
-  std::error_code code, ignored; // a file whose kind cannot be told (a loop of links) is no image
+  std::error_code code, ignored; // a file whose kind cannot be determined (a loop of links) is no image
   for (fs::directory_iterator classes(folder, code), end; !code && classes != end; classes.increment(code)) {
     if (!classes->is_directory(ignored))
       continue;

@@ -10,7 +10,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Adds the values of one sample to the summary; true where a NaN is among them.
+/// Adds the values of one sample to the summary; true if one is NaN.
 bool addValues(ColumnSummary &summary, std::span<const std::byte> values) {
   plan::DType dtype = summary.type.dtype();
   uint64_t count = values.size() / std::max<uint64_t>(plan::dtypeBytes(dtype), 1), nans = summary.nans;
@@ -57,7 +57,7 @@ DataSummary tcc::runtime::inspectData(const Dataset &dataset, BatchReader *reade
       addTexts(summary, *column);
     else
       summary.unusable = column->usable().message();
-    if (column->sampleBytes() != 0 || summary.texts) // a shape such as [10^15, 0] has nothing to look at
+    if (column->sampleBytes() != 0 || summary.texts) // a shape such as [10^15, 0] has no values to inspect
       result.samples = std::max(result.samples, column->samples());
   }
   std::vector<std::byte> space;

@@ -1,8 +1,8 @@
 //===- JsonLines.cpp - a JSON object a line, or a list of objects ----------===//
 //
-// The objects' keys are columns: numbers, lists of numbers of one shape, booleans and texts. `null` and a key that is
-// left out are missing values. Numbers are taken as those of CSV are: they may become any element type that holds them.
-// Columns of other values (objects, lists of different lengths) are refused once an input reads them.
+// The objects' keys are columns: numbers, lists of numbers of one shape, booleans and texts. `null` and absent keys are
+// missing values. Numbers are treated as in CSV: they convert to any element type that can represent them. Columns of
+// other values (objects, lists of different lengths) are refused only when an input reads them.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
@@ -22,7 +22,7 @@ using namespace tcc::runtime;
 namespace {
 constexpr size_t kMostDepth = 64; ///< of lists and objects
 
-/// The values of one key, of the rows that have some.
+/// The values of one key, for the rows that have one.
 struct Field {
   std::string name;
   std::vector<uint64_t> rows = {};
@@ -44,7 +44,7 @@ public:
   Handler(std::string path, bool list, std::shared_ptr<RowPlaces> places)
       : path(std::move(path)), objectDepth(list ? 2 : 1), places(std::move(places)) {}
 
-  // What nlohmann's parser calls.
+  // Called by nlohmann's parser.
   bool null() {
     return leaf([&](Field &field) { addNull(field); });
   }
@@ -166,7 +166,7 @@ private:
         field.reals.push_back(value);
     });
   }
-  /// One number, text or null of the current key.
+  /// Adds one number, text or null of the current key.
   template <typename Add> bool leaf(Add add) {
     if (inside != 0)
       return true;
@@ -206,7 +206,7 @@ private:
     else
       field.integers.push_back(0);
   }
-  /// False: the column has values of another kind.
+  /// Sets the kind of a column. False: the column has values of another kind.
   bool become(Field &field, Field::Kind kind) {
     if (field.kind == Field::Kind::Integers && kind == Field::Kind::Reals) {
       field.reals.assign(field.integers.begin(), field.integers.end());
@@ -282,7 +282,7 @@ Expected<Dataset> Handler::finish(std::string format, limits::MemoryAllowance &m
                  path);
   if (fields.empty())
     return error("{}: the objects have no keys", path);
-  // Keys that few rows have are filled up with gaps.
+  // Keys that not all rows have get gaps for the others.
   for (const Field &field : fields) {
     const uint64_t width = field.rows.empty() ? 1 : std::max<uint64_t>(field.count() / field.rows.size(), 1);
     const unsigned __int128 bytes = static_cast<unsigned __int128>(rows) * width * 24;

@@ -1,7 +1,7 @@
 //===- Limits.h - limits on data files ------------------------------------===//
 //
-// Headers are claims. The memory that a header asks for is first compared with the size of the file, with the most that
-// a compressed file can inflate to, and with the memory that the caller allows. Messages name the limit.
+// Headers are not trusted. The memory that a header asks for is first compared with the size of the file, with the most
+// that a compressed file can inflate to, and with the memory that the caller allows. Messages name the limit.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_LIMITS_H
@@ -16,22 +16,22 @@
 
 namespace tcc::runtime::limits {
 
-/// Pixels of one image: where Pillow refuses, too (its MAX_IMAGE_PIXELS, twice).
+/// Pixels of one image: the limit beyond which Pillow refuses images, too (twice its MAX_IMAGE_PIXELS).
 constexpr uint64_t kMostImagePixels = 178'956'970;
 /// Bytes of one compressed image.
 constexpr uint64_t kMostImageFileBytes = uint64_t(256) << 20;
-/// Scans of one progressive JPEG: each passes over all pixels again.
+/// Scans of one progressive JPEG, each of which passes over all pixels.
 constexpr int kMostJpegScans = 100;
 /// Deflate stores at most 258 bytes in two bits: no honest gzip or zip file inflates to more.
 constexpr uint64_t kMostInflation = 1032;
-/// The text in front of an .npy array.
+/// Bytes of the text before an .npy array.
 constexpr uint64_t kMostNpyHeaderBytes = uint64_t(1) << 20;
 constexpr size_t kMostNpyDims = 64;
-/// Columns of a table, and nested lists in one of them.
+/// Columns of a table, and nesting depth of lists in a column.
 constexpr size_t kMostCsvColumns = size_t(1) << 20;
 constexpr size_t kMostTableDims = 8;
 
-/// Bytes that `fileBytes` may inflate to; a little more for headers of empty archives.
+/// The most bytes to which `fileBytes` may inflate, plus a little for the headers of empty archives.
 inline uint64_t mostInflatedBytes(uint64_t fileBytes) {
   constexpr uint64_t kSlack = uint64_t(1) << 16;
   return fileBytes > (std::numeric_limits<uint64_t>::max() - kSlack) / kMostInflation
@@ -39,7 +39,7 @@ inline uint64_t mostInflatedBytes(uint64_t fileBytes) {
              : fileBytes * kMostInflation + kSlack;
 }
 
-/// The memory that one data set may take: asked before each allocation that a file's content sizes.
+/// The memory that one data set may take: checked before each allocation whose size depends on a file's content.
 class MemoryAllowance {
 public:
   explicit MemoryAllowance(uint64_t bytes) : left(bytes), whole(bytes) {}

@@ -29,7 +29,7 @@ Loader::Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint6
     for (unsigned i = 0; i < workers; ++i)
       threads.emplace_back([this, track = trace ? &trace->track(fmt::format("loader {}", i + 1)) : nullptr] { work(track); });
   } catch (...) {
-    stop(); // those that did start
+    stop(); // ends the threads that were started
     throw;
   }
 }
@@ -115,7 +115,7 @@ bool Loader::noteBad(Batch &batch, uint64_t slot, uint64_t sample) {
   auto found = bad.find(sample);
   if (found == bad.end())
     return false;
-  // A later batch may have met it first: it counts from the first batch that would have read it.
+  // A later batch may have found it first, but it is counted with the first batch that would have read it.
   batch.findings.push_back({slot, sample, found->second});
   return true;
 }
@@ -123,7 +123,7 @@ bool Loader::noteBad(Batch &batch, uint64_t slot, uint64_t sample) {
 void Loader::readSlot(Batch &batch, uint64_t slot, BatchReader::Scratch &scratch) {
   const uint64_t samples = reader.samples();
   uint64_t &sample = batch.indices[slot];
-  // More damaged samples than may be left out: take() ends the run.
+  // If more samples are damaged than may be left out, take() ends the run.
   const uint64_t most = std::min(reader.mostDamaged() + 1, samples);
   for (uint64_t found = 0; found < most; ++found, sample = (sample + 1) % samples) {
     if (noteBad(batch, slot, sample))

@@ -1,9 +1,9 @@
 //===- Loader.h - threads that read batches ahead --------------------------===//
 //
-// Workers claim samples in the order in which training takes them, read each into its place of one of a few batches in
-// memory, and whoever finishes a batch's last sample mixes it. They stop when all batches wait to be taken
-// (back-pressure). What a sample becomes follows from its number and its draw alone, so the number of workers changes
-// no bit; damaged samples are counted when their batch is taken, in the order of its slots.
+// Workers claim samples in the order in which training takes them, and read each into its slot of one of a few batches
+// in memory. The worker that finishes a batch's last sample mixes the batch. Workers pause while all batches are ready
+// and not taken (back-pressure). A sample's values depend only on its number and its draw, so the number of workers
+// changes no bit; damaged samples are counted when their batch is taken, in the order of its slots.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_LOADER_H
@@ -23,16 +23,16 @@ namespace tcc::runtime {
 
 class Loader {
 public:
-  /// Reads on from read `number` of `epoch`, as the sampler counts them. `reader` outlives it, and knows the damaged
-  /// samples of a resumed run. Each worker has a track of `trace`, if there is one. Throws std::system_error where the
-  /// system starts no more threads.
+  /// Starts at read `number` of `epoch`, as counted by the sampler. `reader` outlives the loader, and knows the damaged
+  /// samples of a resumed run. Each worker has a track of `trace`, if there is one. Throws std::system_error if the
+  /// system cannot start a thread.
   Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number, unsigned workers,
          Trace *trace = nullptr);
   ~Loader();
   Loader(const Loader &) = delete;
   Loader &operator=(const Loader &) = delete;
 
-  /// True if that is the batch that take() gives next.
+  /// True if this is the batch that take() returns next.
   bool isNext(uint64_t epoch, uint64_t number) const { return epoch == nextEpoch && number == nextNumber; }
   /// Waits for the next batch and writes it to `given`, as BatchReader::fillSound does; `indices` are its samples.
   /// Error: as fillSound.
@@ -54,30 +54,30 @@ private:
     std::vector<uint64_t> indices;
     BatchDraw draw;
     std::vector<Finding> findings;
-    Status status; ///< of inputs that are constants
+    Status status; ///< result of finishing the batch
     uint64_t claimed = 0, done = 0;
     bool ready = false;
   };
 
   void stop();
   void work(Trace::Track *track);
-  /// The batch with a sample that nobody has claimed; null: all wait to be taken.
+  /// A batch with an unclaimed sample; null if there is none.
   Batch *unclaimed();
   void readSlot(Batch &batch, uint64_t slot, BatchReader::Scratch &scratch);
-  /// Adds a finding and returns true where some worker has met that damaged sample.
+  /// If a worker has already found this sample damaged, adds a finding and returns true.
   bool noteBad(Batch &batch, uint64_t slot, uint64_t sample);
   void moveOn(uint64_t &epoch, uint64_t &number) const;
 
   BatchReader &reader;
   const Sampler sampler;
   uint64_t seed;
-  uint64_t nextEpoch, nextNumber, openEpoch, openNumber; ///< to take; to open
+  uint64_t nextEpoch, nextNumber, openEpoch, openNumber; ///< of the next batch to take, and of the next to open
   double waited = 0;
   std::mutex mutex;
   std::condition_variable mayRead, mayTake;
   std::vector<Batch> ring;
   uint64_t opened = 0, taken = 0; ///< batches since the start
-  std::map<uint64_t, std::string> bad; ///< damaged samples that some worker met
+  std::map<uint64_t, std::string> bad; ///< damaged samples that a worker has found
   std::atomic<bool> anyBad{false};
   bool stopping = false;
   std::vector<std::thread> threads;

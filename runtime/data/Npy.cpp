@@ -29,7 +29,7 @@ plan::DType dtypeOfDescriptor(std::string_view text) {
   return plan::DTYPE_NONE;
 }
 
-/// How to make an array of another element type one that is read.
+/// Advice on converting an array of an unsupported element type.
 std::string adviceOn(std::string_view element) {
   const char kind = element.size() > 1 ? element[1] : '?';
   switch (kind) {
@@ -65,7 +65,7 @@ struct NpyHeader {
   uint64_t bytes = 0; ///< of the elements
 };
 
-/// Bytes before the header's text, and of it: from the first 12 bytes of the file (fewer where it has fewer).
+/// Offset and length of the header's text, from the first 12 bytes of the file (or fewer, if the file is shorter).
 Expected<std::pair<size_t, uint64_t>> headerExtent(const std::string &where, std::string_view text) {
   if (text.size() < 10 || text.substr(0, 6) != kMagic)
     return error("{}: not an .npy file: it does not start with NumPy's magic", where);
@@ -80,7 +80,7 @@ Expected<std::pair<size_t, uint64_t>> headerExtent(const std::string &where, std
   return std::pair(start, uint64_t(length));
 }
 
-/// The dictionary in front of an array; `where` names file and member.
+/// Parses the dictionary before an array; `where` names file and member.
 Expected<NpyHeader> parseHeader(const std::string &where, std::string_view header) {
   std::string_view descriptor = valueOf(header, "descr"), order = valueOf(header, "fortran_order"),
                    shape = valueOf(header, "shape");
@@ -98,7 +98,7 @@ Expected<NpyHeader> parseHeader(const std::string &where, std::string_view heade
   size_t close = shape.find(')');
   bool good = order.substr(0, 5) == "False" && close != std::string_view::npos;
   for (size_t at = 1; good && at < close;) {
-    uint64_t dim = 0; // no sign
+    uint64_t dim = 0; // unsigned, so that a sign is refused
     auto [end, code] = std::from_chars(shape.data() + at, shape.data() + close, dim);
     if (code == std::errc()) {
       good = dim <= uint64_t(1) << 62 && result.type.dims_size() < static_cast<int>(limits::kMostNpyDims);
@@ -143,7 +143,7 @@ Status addFile(Dataset &dataset, const formats::File &file) {
   return Status();
 }
 
-/// One member of an .npz. Its memory is asked for once its header has been checked.
+/// Reads one member of an .npz. Memory is allocated only after its header has been checked.
 Status addMember(Dataset &dataset, Archive &archive, uint64_t fileBytes, limits::MemoryAllowance &memory) {
   std::string where = fmt::format("{}: member {}", dataset.path, archive.member());
   std::string name = archive.member().substr(0, archive.member().size() - 4), text(12, 0);

@@ -6,8 +6,9 @@
 
 namespace tcc::runtime {
 
-/// Cumulative weights of all samples, for a Sampler. Balanced: each class of `column` (default `label`) has the same sum;
-/// a row of class probabilities counts for its largest. Else the values of `column` (default `weight`), one a sample.
+/// Cumulative weights of all samples, for a Sampler. `balanced`: each class of `column` (default `label`) gets the same
+/// total weight; a row of class probabilities counts as its largest class. Else the weights are the values of `column`
+/// (default `weight`), one per sample.
 Expected<std::vector<double>> sampleWeights(const Dataset &dataset, bool balanced, std::string column);
 
 } // namespace tcc::runtime

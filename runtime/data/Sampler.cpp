@@ -11,11 +11,11 @@ using namespace tcc::runtime;
 namespace {
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15ull;
 
-/// The sample whose share of [0, sum) holds the number that `bits` are.
+/// The sample whose share of [0, sum) contains `bits` scaled to that range.
 uint64_t drawn(const std::vector<double> &weights, uint64_t bits) {
   const double place = static_cast<double>(bits >> 11) * 0x1p-53 * weights.back();
   const auto found = std::upper_bound(weights.begin(), weights.end(), place);
-  // A product that rounds up to the sum is the last sample of positive weight.
+  // If the product rounds up to the sum, take the last sample of positive weight.
   const auto last = std::lower_bound(weights.begin(), weights.end(), weights.back());
   return static_cast<uint64_t>(std::min(found, last) - weights.begin());
 }

@@ -1,13 +1,13 @@
 //===- Sampler.h - the order of samples in batches ------------------------===//
 //
-// The order of an epoch is a function of (seed, epoch): nothing is drawn from a stream, so any batch can be found from
-// its number, and a resumed run goes on where it stopped.
+// The order of an epoch is a function of (seed, epoch), not of a stream of random numbers: any batch can be computed
+// from its number, and a resumed run continues where it stopped.
 //   Shuffled: a permutation of [0, n) by a Feistel network of six rounds over the smallest even number of bits that
 //   holds
 //     n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with
 //     arbitrary finite domains, 2002). The round function is SplitMix64's finaliser of key, round and half. No memory.
-//   Windowed: files in an order of their own, drawn by (seed, epoch), one after the other; then each run of `window`
-//   samples of that sequence is permuted. Reading stays within a window and the files that it meets.
+//   Windowed: the files are concatenated in an order drawn by (seed, epoch); then each run of `window` samples of that
+//   sequence is permuted. Reads stay within a window and the files that it overlaps.
 //   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product, or,
 //     with weights, to [0, sum) and looked up among their cumulative sums.
 //
@@ -40,36 +40,36 @@ private:
 
 enum class SampleOrder { Ordered, Shuffled, Windowed, Random };
 
-/// Sums of weights up to and with each sample. Error: a negative or non-finite weight, or no positive one.
+/// Inclusive prefix sums of the weights. Error: a negative or non-finite weight, or no positive one.
 Expected<std::vector<double>> cumulativeWeights(std::span<const double> weights);
 
 class Sampler {
 public:
-  /// `samples` can be drawn, `epochSamples` make an epoch (the same but for random windows), `batch` a call. With `pad`
-  /// a last, shorter batch counts, else it is dropped.
-  /// With `weights`, which cumulativeWeights made, Random draws each sample as often as its weight says.
+  /// `samples`: number of samples; `epochSamples`: samples per epoch (the same except for random windows); `batch`:
+  /// samples per call. With `pad` a last, shorter batch is used, else it is dropped. With `weights`, from
+  /// cumulativeWeights, Random draws samples in proportion to their weights.
   Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
           std::vector<double> weights = {});
 
   /// For Windowed: the samples of each file, whose sum is `samples` (empty: one file), and the window, at least 1.
   void setWindow(std::vector<uint64_t> shards, uint64_t window);
 
-  /// Of a job with so many ranks: a batch number stands for a global batch, `batch` samples of each rank, of which rank
-  /// `rank` gets the rank-th part. Without padding a last, shorter global batch is dropped; with it, its samples are
-  /// spread evenly, and fewer than one for each rank are dropped.
+  /// For rank `rank` of a job of `ranks`: a batch number then denotes a global batch of `batch` samples for each rank,
+  /// of which this rank gets the rank-th part. Without padding, a last, shorter global batch is dropped; with padding,
+  /// its samples are spread evenly over the ranks, unless there are fewer samples than ranks: then they are dropped.
   void setRanks(uint64_t rank, uint64_t ranks);
   /// Reads for `count` ranks, from that of setRanks on: the batches of a window of `window` global batches for the
-  /// first of them, then for the next one. Reads are numbered in this order, count × batchesPerEpoch() an epoch.
+  /// first of them, then for the next one. Reads are numbered in this order; an epoch has count × batchesPerEpoch().
   void setShare(uint64_t count, uint64_t window);
-  /// Windows of this epoch begin at this global batch, those of others at 0.
+  /// Windows of this epoch begin at this global batch, those of other epochs at 0.
   void beginAt(uint64_t epoch, uint64_t number);
   uint64_t readsPerEpoch() const { return batches * count; }
 
-  /// Samples at the end of an epoch that no batch has.
+  /// Samples at the end of an epoch that are in no batch.
   uint64_t dropped() const;
   /// Samples of global batch `number`.
   uint64_t globalSamples(uint64_t number) const;
-  /// A number for the batch of a read, which no other rank's batch has.
+  /// A number for the batch of a read that is unique among all ranks.
   uint64_t drawNumber(uint64_t epoch, uint64_t read) const;
 
   /// True if a sample may be drawn several times in an epoch.
@@ -77,12 +77,12 @@ public:
 
   uint64_t batchesPerEpoch() const { return batches; }
 
-  /// The samples of read number `read` < readsPerEpoch() of an epoch, without setShare those of this rank's part of
-  /// that batch; fewer than `batch` only in a padded last one. Allocates nothing where `indices` has room for a batch.
+  /// The samples of read number `read` < readsPerEpoch() of an epoch (without setShare, of this rank's part of that
+  /// batch); fewer than `batch` only in a padded last batch. Allocates nothing if `indices` has capacity for a batch.
   void batchOf(uint64_t epoch, uint64_t read, std::vector<uint64_t> &indices) const;
 
 private:
-  /// A global batch, and whose part of it.
+  /// A global batch, and the rank whose part of it is read.
   struct Part {
     uint64_t number, rank;
   };
@@ -93,10 +93,11 @@ private:
   uint64_t rank = 0, ranks = 1, count = 1, readWindow = 1, firstEpoch = 0, firstBatch = 0;
   bool pad;
   SampleOrder order;
-  std::vector<double> weights; ///< cumulative; empty: all alike
+  std::vector<double> weights; ///< cumulative; empty: all are equal
   std::vector<uint64_t> shardBegins; ///< first sample of each file, and `samples`
   uint64_t window = 1;
-  /// Of the epoch `placedEpoch`: the file at each rank, and the place at which it begins. One thread at a time uses them.
+  /// For epoch `placedEpoch`: the file at each position of the order, and the position of its first sample. Only one
+  /// thread at a time uses them.
   mutable std::vector<uint64_t> fileAt, placeOf;
   mutable uint64_t placedEpoch = ~uint64_t(0);
 };

@@ -11,10 +11,10 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Files that one pattern may name: a typing error such as {0..9999999999} must not fill the memory.
+/// The most files that one pattern may name: a typing error such as {0..9999999999} must not exhaust memory.
 constexpr size_t kMostFiles = 1'000'000;
 
-/// The numbers of "000..146", with leading zeros where an end has some. Nothing where the text is no range.
+/// The numbers of "000..146", with leading zeros if an end has some. Nothing if the text is not a range.
 std::optional<std::vector<std::string>> rangeOf(std::string_view text) {
   const size_t dots = text.find("..");
   if (dots == std::string_view::npos)
@@ -36,7 +36,7 @@ std::optional<std::vector<std::string>> rangeOf(std::string_view text) {
   return numbers;
 }
 
-/// Replaces the first braces by each of their alternatives, and so on. False where there would be too many.
+/// Expands the first braces into each of their alternatives, then the next ones. False if there would be too many.
 bool expandBraces(const std::string &text, std::vector<std::string> &out) {
   const size_t open = text.find('{'), close = open == std::string::npos ? open : text.find('}', open);
   if (close == std::string::npos) {
@@ -124,7 +124,7 @@ public:
   }
 
 private:
-  /// The part with sample `index`, and its number there.
+  /// The part that contains sample `index`, and the sample's index in it.
   std::pair<const Column *, uint64_t> at(uint64_t index) const {
     const auto part = static_cast<size_t>(std::upper_bound(ends.begin(), ends.end(), index) - ends.begin());
     return {parts[part].get(), index - (part ? ends[part - 1] : 0)};
@@ -134,7 +134,7 @@ private:
   std::vector<uint64_t> ends; ///< of the parts' samples
 };
 
-/// Numbers of a text: whole ones in one file, others in another.
+/// True if both are numbers from text, which may be integers in one file and fractions in the other.
 bool areNumbersOfText(const Column &a, const Column &b) {
   auto isNumber = [](const Column &column) {
     return column.isText() && (column.type().dtype() == plan::I64 || column.type().dtype() == plan::F64);
@@ -142,7 +142,7 @@ bool areNumbersOfText(const Column &a, const Column &b) {
   return isNumber(a) && isNumber(b);
 }
 
-/// True where samples of both have one type: all but the first dimension.
+/// True if samples of both have the same type: element type, and all dimensions but the first.
 bool alike(const Column &a, const Column &b) {
   if ((a.type().dtype() != b.type().dtype() && !areNumbersOfText(a, b)) || a.type().dims_size() != b.type().dims_size() || a.type().dims_size() == 0)
     return false;

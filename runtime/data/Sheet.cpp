@@ -19,7 +19,7 @@ bool isRandom(const recipe::TransformSpec &spec) {
   return spec.kind->random && spec.inTraining && spec.kind->works == recipe::TransformKind::Works::OnImages;
 }
 
-/// The tables without those that change the range of values, and without those of batches.
+/// The transforms without those that change the range of values and those of whole batches.
 Expected<std::string> forEyes(const std::string &text, bool &random) {
   auto specs = recipe::parseTransforms(text);
   if (!specs)
@@ -39,7 +39,7 @@ Expected<std::string> forEyes(const std::string &text, bool &random) {
   return recipe::transformsText(kept);
 }
 
-/// The picture with a text chunk that says who wrote it, behind its first chunk.
+/// Inserts a text chunk with trun's mark after the first chunk of a PNG.
 std::string withMark(const std::string &png) {
   constexpr size_t kFirstEnd = 8 + 25; // the signature, and IHDR with its length, type and checksum
   auto bigEndian = [](uint32_t value) {
@@ -50,7 +50,7 @@ std::string withMark(const std::string &png) {
          bigEndian(uint32_t(sum)) + png.substr(kFirstEnd);
 }
 
-/// The picture, RGB.
+/// The RGB picture.
 struct Canvas {
   uint32_t width, height;
   std::vector<uint8_t> rgb;

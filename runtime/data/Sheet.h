@@ -12,10 +12,10 @@ struct SheetOptions {
   uint64_t seed = 0;
 };
 
-/// Draws samples that are spread over the data set at `path` and writes them as a PNG to `png`: in each row one sample as
-/// evaluation sees it, then as training sees it in epochs 0, 1, …; without random transforms, another sample in each
-/// cell. `normalise` and `scale` are left out, so that colours are the images'. Error: the column holds no images of 1 or
-/// 3 channels, a sample cannot be read, or the file cannot be written.
+/// Writes samples that are spread over the data set at `path` as a PNG to `png`: each row shows one sample as
+/// evaluation sees it, then as training sees it in epochs 0, 1, …; without random transforms, each cell shows another
+/// sample. `normalise`, `standardise` and `scale` are skipped, so that colours are those of the images. Error: the
+/// column holds no images of 1 or 3 channels, a sample cannot be read, or the file cannot be written.
 Status writeSheet(const std::string &path, const DatasetOptions &dataset, const SheetOptions &options,
                   const std::string &png);
 

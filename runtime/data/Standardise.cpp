@@ -1,7 +1,7 @@
 //===- Standardise.cpp - columns of mean 0 and deviation 1 -----------------===//
 //
-// Mean and deviation come from one pass over the training data in the order of its samples (Welford's recurrence, in
-// f64), so that they are the same with any number of threads. A run keeps them (ColumnFacts).
+// Mean and deviation are computed in one pass over the training data in the order of its samples (Welford's recurrence,
+// in f64), so they are the same with any number of threads. A run keeps them (ColumnFacts).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Convert.h"
@@ -45,10 +45,10 @@ public:
 private:
   std::unique_ptr<Column> base;
   ColumnFacts::Standard standard;
-  uint64_t inner; ///< elements that share constants, where there are several constants
+  uint64_t inner; ///< consecutive elements that share constants, if there are several constants
 };
 
-/// Of `constants` runs of `inner` elements in each sample. Samples that cannot be used are left out where `tolerant`.
+/// Measures `constants` runs of `inner` elements in each sample. If `tolerant`, unusable samples are left out.
 Expected<ColumnFacts::Standard> measure(const Dataset &dataset, const Column &column, uint64_t constants,
                                         uint64_t inner, bool tolerant) {
   ColumnFacts::Standard standard{std::vector<double>(constants), std::vector<double>(constants)};
@@ -77,7 +77,7 @@ Expected<ColumnFacts::Standard> measure(const Dataset &dataset, const Column &co
         counts[which] == 0 ? 0 : std::sqrt(standard.deviation[which] / static_cast<double>(counts[which]));
     if (!std::isfinite(deviation) || !std::isfinite(standard.mean[which]))
       return error("{}: column '{}': its values are too large to standardise", dataset.path, column.name());
-    // A constant becomes 0, however it is scaled.
+    // Constant elements become 0 with any deviation; avoid a division by 0.
     standard.deviation[which] = deviation > 0 ? deviation : 1;
   }
   return standard;

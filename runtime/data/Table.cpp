@@ -108,7 +108,7 @@ private:
   uint64_t width; ///< elements of a sample
 };
 
-/// Texts, or what has neither texts nor numbers.
+/// A column of texts, or one with neither texts nor numbers.
 class TextColumn final : public Column {
 public:
   TextColumn(TableField field, uint64_t rows, std::shared_ptr<const RowPlaces> places,
@@ -198,7 +198,7 @@ std::optional<std::pair<std::string, size_t>> splitName(const std::string &name)
   return code == std::errc() && stop == end ? std::optional(std::pair(name.substr(0, dot), number)) : std::nullopt;
 }
 
-/// The fields `x.0`, `x.1`, … as one field `x`. All are scalars; numbers of several types become the widest.
+/// Joins the fields `x.0`, `x.1`, …, all scalars, to one field `x`. Numbers of several types get the widest type.
 TableField joinFields(const std::string &name, const std::vector<const TableField *> &parts, uint64_t rows) {
   TableField whole{.name = name, .dims = {static_cast<int64_t>(parts.size())}};
   whole.dtype = parts.front()->dtype;
@@ -312,7 +312,7 @@ Expected<Dataset> tcc::runtime::makeTable(const std::string &path, std::string f
         return error("{}: two columns are element {} of '{}'", path, parts->second, shown(parts->first));
   for (const auto &[name, parts] : vectors) {
     if (named(name))
-      continue; // 'x' and 'x.1': not elements of one vector
+      continue; // 'x' and 'x.1' are not elements of one vector
     if (parts.rbegin()->first != parts.size() - 1)
       return error("{}: columns '{}.0' … '{}.{}' have gaps", path, name, name, parts.rbegin()->first);
     std::vector<const TableField *> ordered;

@@ -1,8 +1,8 @@
 //===- Table.h - columns of tables: numbers or texts, with gaps -----------===//
 //
-// CSV, JSON lines, Parquet and Arrow are rows of named fields. Their readers give fields; makeTable turns these into
+// CSV, JSON lines, Parquet and Arrow are rows of named fields. Their readers return fields; makeTable turns these into
 // the columns of a data set: `x.0`, `x.1`, … together are also one column `x` of vectors. A field may be missing in a
-// row: that is an error once an input reads the column, unless data.missing says what stands for it.
+// row; that is an error when an input reads the column, unless data.missing defines a replacement.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_TABLE_H
@@ -13,8 +13,8 @@
 
 namespace tcc::runtime {
 
-/// Memory for one sample of a column that another column reads: of the thread, or new where the thread's is in use
-/// because columns of this kind contain each other.
+/// Memory for one sample of a column that another column reads. It reuses a buffer of the thread, unless that is in use
+/// because such columns are nested.
 class SampleMemory {
 public:
   explicit SampleMemory(uint64_t bytes) : memory(std::move(spare())) { memory.resize(bytes); }
@@ -31,12 +31,12 @@ private:
   std::vector<std::byte> memory;
 };
 
-/// Where the rows of a table stand in their file.
+/// The positions of a table's rows in their file.
 class RowPlaces {
 public:
-  /// `inLines`: rows have line numbers, which add() gives; else they are counted from 0.
+  /// `inLines`: rows have line numbers, set by add(); else they are counted from 0.
   RowPlaces(std::string path, bool inLines) : path(std::move(path)), inLines(inLines) {}
-  /// The line of row `row`; of rows that follow each other line by line, the first is enough.
+  /// Sets the line of row `row`; for rows on consecutive lines, the first is enough.
   void add(uint64_t row, uint64_t line);
   uint64_t lineOf(uint64_t row) const;
   /// "line 17", "row 16".
@@ -50,16 +50,16 @@ private:
   std::vector<std::pair<uint64_t, uint64_t>> starts; ///< row, line
 };
 
-/// One column as its reader gives it.
+/// One column as returned by a reader.
 struct TableField {
   std::string name;
   plan::DType dtype = plan::DTYPE_NONE; ///< none: texts, or `problem`
   std::vector<int64_t> dims = {};       ///< of one row
   std::vector<std::byte> numbers = {};
   std::vector<std::string_view> texts = {};
-  std::vector<uint64_t> gaps = {}; ///< elements without a value, ascending; among `numbers` 0, among `texts` as written
-  bool fromText = false;           ///< numbers of no type of their own
-  std::optional<uint64_t> strange = {}; ///< the row of a text that shows that the column holds no numbers
+  std::vector<uint64_t> gaps = {}; ///< elements without a value, ascending; 0 in `numbers`, as written in `texts`
+  bool fromText = false;           ///< numbers from text, without a type of their own
+  std::optional<uint64_t> strange = {}; ///< the row of a text because of which the column holds no numbers
   std::string problem = {};             ///< why a column that has neither numbers nor texts cannot be read
 };
 
@@ -70,20 +70,20 @@ Expected<std::string_view> tableText(const MappedFile &file);
 Expected<Dataset> makeTable(const std::string &path, std::string format, std::vector<TableField> fields, uint64_t rows,
                             std::shared_ptr<const RowPlaces> places, std::shared_ptr<const void> owner);
 
-/// Numbers of the rows `present` alone become those of `rows` rows: what is between has gaps.
+/// Spreads a field that has numbers only for the rows `present` over `rows` rows; the others become gaps.
 void spreadRows(TableField &field, const std::vector<uint64_t> &present, uint64_t rows);
 
-/// A text that stands for no value: empty, NA, NaN, null, None, ?, …
+/// True for a text that denotes a missing value: empty, NA, NaN, null, None, ?, …
 bool isMissingWord(std::string_view text);
 
-/// A column in memory some of whose elements have no value.
+/// A column in memory in which some elements have no value.
 std::unique_ptr<Column> gappyColumn(const std::string &name, plan::TensorType type, std::vector<std::byte> numbers,
                                     bool fromText, std::vector<uint64_t> gaps, std::shared_ptr<const RowPlaces> places);
 
 /// The column's numbers as elements of a floating-point type.
 std::unique_ptr<Column> convertedColumn(std::unique_ptr<Column> base, plan::DType dtype);
 
-/// Error: the column holds no numbers; `gaps`: or some sample lacks a value. For columns that an input reads.
+/// Checks a column that an input reads. Error: it holds no numbers; with `gaps`, also if a sample lacks a value.
 Status checkTableColumn(const Dataset &dataset, const Column &column, bool gaps);
 
 /// The start of a field, for messages: it may be as long as the file.
@@ -92,7 +92,7 @@ std::string shown(std::string_view field);
 /// "f32[10x3]", "text[10]".
 std::string columnTypeName(const Column &column);
 
-/// data.categories and data.missing: texts become numbers, missing values are filled in. Takes and adds facts.
+/// Applies data.categories and data.missing: texts become numbers, missing values are filled in. Uses and adds facts.
 Status applyColumnRules(Dataset &dataset, const DatasetOptions &options);
 
 } // namespace tcc::runtime

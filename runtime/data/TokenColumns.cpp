@@ -1,7 +1,7 @@
-//===- TokenColumns.cpp - columns that follow from a window of tokens --------===//
+//===- TokenColumns.cpp - columns derived from a window of tokens ---------===//
 //
-// Columns are read one by one, so each computes the window's transform anew: its random numbers follow from (seed,
-// epoch, sample), which makes inputs and targets agree.
+// Columns are read one by one, so each recomputes the window's transform. Its random numbers depend only on (seed,
+// epoch, sample), so inputs and targets agree.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/TokenColumns.h"
@@ -27,7 +27,7 @@ void readWindow(const Column &base, uint64_t index, std::vector<int64_t> &window
     window[i] = integerElement(raw.data(), base.type().dtype(), i);
 }
 
-/// Inputs, targets, or the targets moved by one, of a transformed window.
+/// The inputs, the targets, or the targets shifted by one, of a transformed window.
 class TransformedTokens : public Column {
 public:
   enum class Part { Tokens, Targets, Decoder };
@@ -73,7 +73,7 @@ private:
   int64_t start;
 };
 
-/// Which document a token belongs to, its place there, or which pairs of tokens share one.
+/// The document of each token, the token's position in it, or the mask of token pairs in the same document.
 class DocumentColumn : public Column {
 public:
   enum class Part { Number, Position, Mask };
@@ -122,7 +122,7 @@ plan::TensorType windowsType(const Column &base, plan::DType dtype, std::vector<
   return type;
 }
 
-/// Takes the windows out of the data set; targets go with them.
+/// Removes the windows, with their targets, from the data set and returns them.
 Expected<Base> takeWindows(Dataset &dataset, const std::string &name, const std::string &what) {
   const Column *found = dataset.find(name);
   if (!found || found->type().dims_size() != 2 || plan::isFloatingPoint(found->type().dtype()) ||
@@ -137,7 +137,7 @@ Expected<Base> takeWindows(Dataset &dataset, const std::string &name, const std:
   return base;
 }
 
-/// The recipe's transforms of tokens that hold for this data.
+/// The recipe's transforms of tokens that apply to this data.
 std::vector<recipe::TransformSpec> tokenSpecs(const DatasetOptions &options) {
   std::vector<recipe::TransformSpec> found;
   const std::string text = settingText(options.settings, "transform");
@@ -223,7 +223,7 @@ Status tcc::runtime::addDocuments(Dataset &dataset, int64_t end) {
   if (!fits(end, found->type().dtype()))
     return error("data.document_end = {} does not fit the {} of the tokens", end,
                  plan::dtypeName(found->type().dtype()));
-  // The new columns do not own this one: the data set does, and outlives them.
+  // The data set owns this column and outlives the new ones, which only refer to it.
   const Base base(std::shared_ptr<const Column>(), found);
   const int64_t length = found->type().dims(1);
   using Part = DocumentColumn::Part;

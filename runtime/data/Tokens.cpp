@@ -1,8 +1,8 @@
 //===- Tokens.cpp - token files and text as windows ----------------------===//
 //
 // A stream of tokens is cut into windows of the model's sequence length. `tokens` is a window, `targets` the window one
-// token later (or the same, where the graph shifts). Characters get their rank in the sorted vocabulary of the training
-// text, kept by the run.
+// token later (or the same one, if the graph shifts). A character becomes its index in the sorted vocabulary of the
+// training text, which the run keeps.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
@@ -38,7 +38,7 @@ private:
   uint64_t stride, shift, host;
 };
 
-/// Cuts `count` tokens into windows, after taking the asked part.
+/// Cuts `count` tokens into windows, after selecting the requested part.
 Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
                                     std::span<const std::byte> bytes, std::shared_ptr<const void> owner, bool owned) {
   uint64_t width = plan::dtypeBytes(dtype), count = bytes.size() / width;
@@ -76,7 +76,7 @@ Expected<Dataset> makeWindows(Dataset dataset, const DatasetOptions &options, pl
   return dataset;
 }
 
-/// Decodes one code point of strict UTF-8; advances `at`. Nothing where the bytes are none.
+/// Decodes one code point of strict UTF-8 and advances `at`. Nothing if the bytes are invalid.
 std::optional<uint32_t> decodeUtf8(std::span<const unsigned char> text, size_t &at) {
   unsigned char lead = text[at];
   if (lead < 0x80)
@@ -98,7 +98,7 @@ std::optional<uint32_t> decodeUtf8(std::span<const unsigned char> text, size_t &
   return value;
 }
 
-/// Calls `use` with each code point and its number; false where the bytes at `at` are no UTF-8, or `use` says so.
+/// Calls `use` with each code point and its number; false if the bytes at `at` are not UTF-8 or `use` returns false.
 template <typename Use> bool forEachPoint(std::span<const unsigned char> text, size_t &at, Use use) {
   for (uint64_t number = 0; at < text.size(); ++number) {
     size_t next = at;
@@ -110,7 +110,7 @@ template <typename Use> bool forEachPoint(std::span<const unsigned char> text, s
   return true;
 }
 
-/// Windows of characters as their ranks in the vocabulary; `characters` of them are in the text.
+/// Windows of characters as indices into the vocabulary; the text has `characters` characters.
 template <typename Token>
 Expected<Dataset> windowsOf(Dataset dataset, const DatasetOptions &options, plan::DType dtype,
                                   std::span<const unsigned char> text, uint64_t characters) {
@@ -171,7 +171,7 @@ Expected<Dataset> formats::openText(File file, const DatasetOptions &options) {
   if (kind == "bytes")
     return makeWindows(std::move(dataset), options, plan::U8, bytes, file, false);
   std::span<const unsigned char> text(reinterpret_cast<const unsigned char *>(bytes.data()), bytes.size());
-  // Two passes over the file instead of its characters in memory.
+  // Two passes over the file, instead of keeping its characters in memory.
   std::vector<bool> known(kCodePoints, false);
   for (uint32_t point : options.vocabulary.value_or(std::vector<uint32_t>()))
     if (point < kCodePoints)

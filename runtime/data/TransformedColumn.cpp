@@ -1,8 +1,8 @@
 //===- TransformedColumn.cpp - transforms of columns -----------------------===//
 //
-// `[[data.transform]]` tables, in order. Those of one column become one column around it, which reads a sample as an
-// image (a column of bytes as bytes), runs the transforms on it and returns f32; a column of bytes that no transform
-// converts stays bytes. The first image's sizes after the transforms are the column's sizes.
+// `[[data.transform]]` tables, in order. The transforms of a column become one column that wraps it: it reads a sample
+// as an image (bytes stay bytes), runs the transforms on it and returns f32, or bytes if no transform converts them.
+// The sizes of the first image after the transforms are the column's sizes.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Convert.h"
@@ -25,7 +25,7 @@ using recipe::TransformKind;
 using recipe::TransformSpec;
 
 namespace {
-/// Two images of the thread, or new ones where these are in use because columns of this kind contain each other.
+/// Two images of the thread, or new ones if those are in use because such columns are nested.
 struct ThreadImages {
   Image image = std::move(kept()[0]), spare = std::move(kept()[1]);
   ThreadImages() = default;
@@ -45,10 +45,10 @@ class TransformedColumn : public Column {
 public:
   struct Step {
     TransformPointer transform;
-    uint32_t number; ///< its place in the recipe; random numbers are drawn by seed, epoch, sample and this number
+    uint32_t number; ///< its position in the recipe; random numbers depend on seed, epoch, sample and this number
   };
-  /// `flat`: a sample is a matrix, an image of one channel without the axis of the channels. `drawsBase`: the base has
-  /// transforms of its own, which draw.
+  /// `flat`: a sample is a matrix, an image of one channel without a channel axis. `drawsBase`: the base has random
+  /// transforms of its own.
   TransformedColumn(std::unique_ptr<Column> base, plan::TensorType type, ImageShape result, std::vector<Step> steps,
                     bool flat, bool drawsBase)
       : Column(base->name(), std::move(type)), base(std::move(base)), result(result), steps(std::move(steps)),
@@ -100,7 +100,8 @@ private:
     return base->draw(index, draw, reinterpret_cast<std::byte *>(image.values.data()));
   }
 
-  /// Reads what the first transforms choose and scale, and does so; `done` becomes the number of these.
+  /// Reads only the part of the image that the first transforms crop and scale, and applies them; `done` is set to
+  /// their number.
   Status readCut(uint64_t index, const Draw &draw, Image &image, Image &spare, size_t &done) const {
     Cut cut;
     auto choose = [&](uint32_t height, uint32_t width) {
@@ -161,7 +162,7 @@ private:
   double smoothing;
 };
 
-/// The dimensions of a column around whose images `shape` is.
+/// The type of the column after its images get the shape `shape`.
 plan::TensorType typeAfter(const plan::TensorType &type, const ImageShape &shape) {
   plan::TensorType after = type;
   after.set_dtype(type.dtype() == plan::F32 || shape.floats ? plan::F32 : plan::U8);
@@ -176,21 +177,20 @@ plan::TensorType typeAfter(const plan::TensorType &type, const ImageShape &shape
   return after;
 }
 
-/// The kind with all arguments: what a cached sample depends on.
+/// The kind with all arguments, on which a cached sample depends.
 std::string textOf(const TransformSpec &spec) {
   std::ostringstream text;
   text << spec.kind->name << ' ' << toml::json_formatter(spec.arguments, toml::format_flags::none) << ';';
   return text.str();
 }
 
-/// True where the first transform is arithmetic of any numbers.
+/// True if the first transform is arithmetic that applies to any numbers.
 bool worksOnNumbers(std::span<const TransformSpec> specs) {
   return specs.front().kind->name == "scale" || specs.front().kind->name == "normalise";
 }
 
-/// Wraps `column` by transforms of images. `cache`: the folder of data.cache, or empty.
-/// `shared`: by the number of a transform that moves a mask, the shape that it is given for the column or the mask,
-/// whichever came first.
+/// Wraps `column` in transforms of images. `cache`: the folder of data.cache, or empty. `shared`: by number of a
+/// transform that also moves a mask, the shape of its input for the column or the mask, whichever was wrapped first.
 Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs, const std::string &cache,
             const DatasetOptions &options, std::map<size_t, ImageShape> &shared, bool casts,
             bool drawsBase) {
@@ -214,7 +214,7 @@ Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> spec
   if (flat)
     shape = {1, shape.channels, shape.height, shape.floats, true};
   std::vector<TransformedColumn::Step> steps;
-  // The transforms that a cache holds: up to the first that draws, or gives floats.
+  // The cache includes the transforms up to the first that is random or returns floats.
   CachedPart cached;
   cached.shape = shape;
   bool caching = !cache.empty();
@@ -291,7 +291,7 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
     if (!(options.training ? spec.inTraining : spec.inEvaluation))
       continue;
     if (!dataset.find(spec.column) && options.predicting)
-      continue; // a target, which nothing reads
+      continue; // a target that no input reads
     if (!dataset.find(spec.column) && spec.kind->works != TransformKind::Works::OnTokens)
       return error("{}: {} has no column '{}'; it has {}", spec.place(), dataset.path, spec.column,
                    dataset.describeColumns());

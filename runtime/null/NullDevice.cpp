@@ -1,8 +1,8 @@
 //===- NullDevice.cpp - executes nothing, checks everything --------------===//
 //
-// Walks an entry as the executor would and keeps, for each byte range that is written, which buffer and version it
-// holds: a read must find its own buffer's bytes, so a plan whose buffers were laid over each other is caught in the
-// act, by another way than the verifier's reasoning about live ranges.
+// Walks an entry as the executor would and records, for each byte range that is written, which buffer and version it
+// holds. A read must find its own buffer's bytes, so overlapping live buffers are detected by simulation, independently
+// of the verifier's reasoning about live ranges.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/null/NullDevice.h"
@@ -19,7 +19,7 @@
 namespace tcc::runtime {
 
 namespace {
-/// Who wrote which bytes of an arena last: disjoint intervals by their start.
+/// The last writer of each byte of an arena: disjoint intervals by their start.
 class Ownership {
 public:
   void write(uint64_t begin, uint64_t end, int owner) {
@@ -31,7 +31,7 @@ public:
     intervals[begin] = {end, owner};
   }
 
-  /// The first owner other than `owner` within the bytes, or `owner` if they are all its own; -1: nobody's.
+  /// The first owner other than `owner` within the bytes, or `owner` if all are its own; -1: bytes without an owner.
   int intruder(uint64_t begin, uint64_t end, int owner) const {
     auto it = intervals.upper_bound(begin);
     if (it != intervals.begin())
@@ -96,7 +96,7 @@ protected:
   }
 
 private:
-  /// With a group of ranks that move nothing: it counts and compares.
+  /// Calls the collective of a group of ranks that moves no data, but counts and compares calls.
   Status callRanks(const plan::Entry &entry, const plan::Instruction &instruction) {
     const std::vector<void *> nowhere(static_cast<size_t>(instruction.operands_size()), nullptr);
     return CollectiveStep(entry, instruction, nowhere, plan().training().parallel()).finish(*ranks());
@@ -132,13 +132,13 @@ private:
                        : owner >= entry.buffers_size() ? "hold scratch of '" + entry.instructions(owner - entry.buffers_size()).node() + "'"
                                                        : "hold '" + entry.buffers(owner).name() + "'");
       }
-      // With enough workers it reaches as far as one likes.
+      // Its end depends on the number of workers, which is not bounded.
       if (plan::hasScratch(instruction))
         transient.write(instruction.scratch_offset(), UINT64_MAX, entry.buffers_size() + at);
       for (const plan::Operand &operand : instruction.operands())
         if (operand.write()) {
           const plan::Buffer &buffer = entry.buffers(static_cast<int>(operand.buffer()));
-          // The first write claims the buffer: what of it is never written is the kernel's business, not the layout's.
+          // The first write claims the whole buffer: whether a kernel writes all of it is not checked here.
           uint64_t from = version[operand.buffer()] == 0 ? 0 : operand.byte_offset();
           version[operand.buffer()] = operand.version_written();
           if (buffer.arena() == plan::TRANSIENT)

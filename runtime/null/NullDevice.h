@@ -6,8 +6,8 @@
 
 namespace tcc::runtime {
 
-/// A device without memory, for plans of every target: it checks ranges and drops what is written, reads zeros, and
-/// checks the entries that it is asked to run.
+/// A device without memory, for plans of every target: it checks ranges, drops writes, reads zeros, and checks the
+/// entries that it runs.
 Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
 
 } // namespace tcc::runtime

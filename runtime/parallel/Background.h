@@ -1,7 +1,7 @@
 //===- Background.h - collectives beside other work ----------------------===//
 //
-// A thread that carries out one job after the other, in the order in which they were submitted: the order of
-// collectives is that of the plan, whatever runs beside them.
+// A thread that carries out jobs one after the other, in the order of submission: collectives keep the plan's order,
+// whatever runs concurrently.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_BACKGROUND_H
@@ -20,17 +20,17 @@ namespace tcc::runtime {
 
 class Background {
 public:
-  /// After an error later jobs are not carried out, and have the same error.
+  /// After an error, later jobs are skipped and report the same error.
   explicit Background(std::function<Status(size_t)> carryOut);
   ~Background();
   Background(const Background &) = delete;
   Background &operator=(const Background &) = delete;
 
-  /// Hands over a job. Allocates nothing once as many were handed over between two calls of finishAll.
+  /// Queues a job. Allocates only if more jobs are queued than ever before between two calls of finishAll.
   void submit(size_t job);
   /// Waits until the first `count` jobs since the last finishAll are done. Error: that of a job.
   Status finish(uint64_t count);
-  /// Waits for all, and begins anew.
+  /// Waits for all jobs, and resets the count.
   Status finishAll();
 
 private:

@@ -43,7 +43,7 @@ void CollectiveStep::begin(uint32_t rank) const {
       if (part.bytes)
         std::memmove(part.data, sources[i].data, part.bytes);
       break;
-    case plan::CollectiveCall::REDUCE_SCATTER: // a rank that is alone has the sum already
+    case plan::CollectiveCall::REDUCE_SCATTER: // a single rank has the sum already
     case plan::CollectiveCall::OWN_SHARD:
       if (part.bytes)
         std::memmove(destinations[i].data, part.data, part.bytes);

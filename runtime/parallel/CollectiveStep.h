@@ -6,19 +6,19 @@
 
 namespace tcc::runtime {
 
-/// The ranks that compute a collective together, of a job of `size`.
+/// The ranks, of a job of `size`, among which a collective runs.
 RankGroup groupOf(const plan::CollectiveCall &call, const plan::Parallel &parallel, uint32_t rank, uint32_t size);
 
 /// One collective of a plan, with the addresses of its operands. Its instruction has passed the verifier.
 class CollectiveStep {
 public:
-  /// `pointers`: of the operands; the step holds no more than them.
+  /// `pointers`: addresses of the operands, which the step does not own.
   CollectiveStep(const plan::Entry &entry, const plan::Instruction &instruction, std::span<void *const> pointers,
                  const plan::Parallel &parallel);
 
-  /// Copies what belongs to `rank` from sources to destinations. Then sources are free, but those of a reduce-scatter.
+  /// Copies the part of `rank` from sources to destinations. Afterwards only a reduce-scatter still reads its sources.
   void begin(uint32_t rank) const;
-  /// True if there is nothing more to do: no rank needs another.
+  /// True if begin completes the collective, without other ranks.
   bool isLocal() const { return call->kind() == plan::CollectiveCall::OWN_SHARD; }
   /// The rest, with the other ranks.
   Status finish(Communicator &communicator) const;

@@ -16,11 +16,11 @@ enum class Kind : uint32_t { AllReduce, ReduceScatter, AllGather, Broadcast, Bar
 constexpr const char *kNames[] = {"an all-reduce", "a reduce-scatter",     "an all-gather", "a broadcast",
                                   "a barrier",     "an exchange of texts", "an agreement"};
 
-/// All ranks' parts of a block: what is added should be in the cache still.
+/// Bytes of all ranks' parts of a block: small enough that they are still in the cache when they are added.
 constexpr uint64_t kStagingBytes = uint64_t(2) << 20;
 
-/// Begins each message of a collective: everything that decides which bytes follow, and to whom they belong. What
-/// follows begins at a multiple of 64 bytes, so that it can be lent.
+/// Header of each message of a collective: everything that determines the bytes that follow, and their call. The data
+/// begins at a multiple of 64 bytes, so that it can be lent.
 struct Header {
   uint64_t number;
   uint32_t kind;
@@ -28,7 +28,7 @@ struct Header {
   uint64_t bytes;
   uint64_t partBytes; ///< of a rank's part of a block
   uint64_t layout;    ///< of the tensors of a call with shards, as a checksum
-  uint32_t group[3];  ///< whose call it is: RankGroup; zeros: all ranks
+  uint32_t group[3];  ///< the RankGroup that makes the call; zeros: all ranks
   uint32_t root;      ///< of a broadcast
   uint32_t unused[2];
   bool operator==(const Header &) const = default;
@@ -50,15 +50,15 @@ std::string textOf(const Header &header) {
   return count ? text + fmt::format(" with {} ranks from {} on", count, first) : text;
 }
 
-/// What the ranks agree on before the first collective.
+/// Parameters on which the ranks agree before the first collective.
 struct Terms {
   uint64_t magic = 0x31736d7265746374; ///< "tcterms1": changes with the messages of collectives
   uint64_t headerBytes = sizeof(Header);
   uint64_t blockBytes = 0;        ///< of a rank's part of a block; 0: as many as fit into kStagingBytes
-  uint64_t mostLent = UINT64_MAX; ///< what the wires of this rank lend, the least of all peers
+  uint64_t mostLent = UINT64_MAX; ///< bytes that this rank's wires lend, the minimum over its peers
 };
 
-/// Of a rank's part of a block, of so many ranks: the same on every rank, whatever wires it has.
+/// Bytes of a rank's part of a block among `size` ranks: the same on every rank, whatever wires it has.
 uint64_t partBytesOf(const Terms &agreed, uint32_t size) {
   const uint64_t wanted = agreed.blockBytes ? agreed.blockBytes : kStagingBytes / size;
   return std::max<uint64_t>(std::min(wanted, agreed.mostLent) / 64 * 64, 64);
@@ -123,7 +123,7 @@ private:
 
 class LinkedCommunicator final : public Communicator {
 public:
-  /// `agreed`: with all ranks of the job. `group`: the ranks of the links, if these are not all of a job.
+  /// `agreed`: the terms of all ranks of the job. `group`: the ranks of the links, if they are only some of the job's.
   LinkedCommunicator(std::unique_ptr<Links> given, const Terms &agreed, std::optional<RankGroup> group = std::nullopt)
       : links(std::move(given)), agreed(agreed), ofJob(group), partBytes(partBytesOf(agreed, size())) {
     heard.resize(size());
@@ -162,8 +162,8 @@ public:
     begin(Kind::AllReduce, dtype, bytes);
     if (size() == 1)
       return Status();
-    // The sums of a block travel with the terms of the next one. There is one block at least, so that ranks meet even
-    // where there is nothing to add.
+    // The sums of a block are sent together with the terms of the next one. There is at least one block, so that ranks
+    // compare headers even if there is nothing to add.
     std::optional<Block> before;
     uint64_t at = 0;
     do {
@@ -194,7 +194,7 @@ public:
     std::vector<Piece> results;
     for (size_t i = 0; i < own.size(); ++i)
       results.push_back({own[i].data, wholes[i].part(rank()).bytes});
-    // A slice of every rank's parts at a time; there is one at least, so that ranks meet.
+    // One slice of every rank's parts at a time; there is at least one, so that ranks compare headers.
     uint64_t at = 0;
     do {
       auto slice = [&](std::span<const Piece> pieces) {
@@ -313,7 +313,7 @@ private:
       if (!introduced) {
         out.parts.push_back(own);
         in.parts.push_back({reinterpret_cast<std::byte *>(&heard[peer]), sizeof(Header)});
-        // The sizes of the next messages follow from what ranks agreed on.
+        // Only the first message needs a header: the sizes of the next ones follow from the agreed terms.
         out.introduces = in.introduces = true;
         in.onFirst = [this, peer] { return compareHeader(peer); };
       }
@@ -344,7 +344,7 @@ private:
     uint64_t at, size, width;
   };
 
-  /// The part of a block that rank `r` adds.
+  /// The part of a block that rank `r` sums.
   std::vector<Piece> partOf(const Block &block, uint64_t r) const {
     const uint64_t elements = block.size / block.width, ranks = size();
     return cut(block.pieces, block.at + elements * r / ranks * block.width,
@@ -359,7 +359,7 @@ private:
     return parts;
   }
 
-  /// Every rank adds its part of the block, in place. The sums of the block `before`, if there is one, come to all
+  /// Every rank sums its part of the block, in place. The sums of the block `before`, if there is one, are sent to all
   /// ranks.
   Status reduceBlock(const Block &block, plan::DType dtype, const Block *before) {
     const std::vector<Piece> own = partOf(block, rank()), none;
@@ -401,7 +401,7 @@ private:
     return Status();
   }
 
-  /// Where the terms of a peer arrive: in the links' memory if they can be read there, else in this one's.
+  /// Where the terms of a peer arrive: null (in memory that the links lend) if it is large enough, else in `staging`.
   std::byte *placeFor(uint32_t peer, uint64_t stride, uint64_t bytes) {
     if (links->mostLent(peer) >= bytes)
       return nullptr;
@@ -424,7 +424,7 @@ private:
   CollectiveCounts counted;
 };
 
-/// The ranks of the links tell each other their terms: the least of each number holds for all.
+/// Exchanges the terms of all ranks; the minimum of each number applies to all.
 Expected<Terms> agree(Links &links, uint64_t blockBytes) {
   const uint32_t size = links.size();
   std::vector<Terms> all(size);

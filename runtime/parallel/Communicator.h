@@ -1,10 +1,12 @@
-//===- Communicator.h - what the ranks of a job do together --------------===//
+//===- Communicator.h - collectives of the ranks of a job ----------------===//
 //
-// A job has `size` ranks, each a process with a plan, a part of the data and all of the weights. Every rank calls the
-// same collectives in the same order; a call returns when this rank's part of the result is there. Sums have one tree,
-// given by the number of ranks, whatever arrives first: every rank gets the same bits, in every run.
+// A job has `size` ranks, each a process with the plan, a part of the data, and the state or its shard of it. Every
+// rank calls the same collectives in the same order; a call returns when this rank's part of the result is complete.
+// Sums are added in one tree that follows from the number of ranks, not from the order of arrival: every rank gets the
+// same bits, in every run.
 //
-// Backends: Tcp.h for processes on any machines, NullGroup.h for checks without any.
+// Implementations: Collectives.h, over shared memory, TCP (Tcp.h) or MPI (Mpi.h); NullGroup.h, for checks in one
+// process.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_COMMUNICATOR_H
@@ -24,7 +26,7 @@
 
 namespace tcc::runtime {
 
-/// Elements in the host's memory. A bucket is a list of pieces, which need not lie side by side.
+/// Elements in the host's memory. A bucket is a list of pieces, which need not be contiguous.
 struct Piece {
   std::byte *data = nullptr;
   uint64_t bytes = 0;
@@ -74,23 +76,23 @@ public:
   /// names it.
   virtual Status allReduce(std::span<const Piece> pieces, plan::DType dtype) = 0;
 
-  /// Each of `own` begins with the sum over ranks of this rank's part of the tensor of the same number, the sum of
-  /// allReduce; its bytes behind that, and the tensors, stay as they are.
+  /// Writes the sum over ranks of this rank's part of wholes[i], added as by allReduce, to the start of own[i]. The
+  /// rest of own[i] and the tensors are left unchanged.
   virtual Status reduceScatter(std::span<const ShardedPiece> wholes, std::span<const Piece> own, plan::DType dtype) = 0;
 
-  /// Each rank's parts of the tensors come to every rank.
+  /// Copies each rank's parts of the tensors to every rank.
   virtual Status allGather(std::span<const ShardedPiece> wholes) = 0;
 
-  /// The pieces of rank `root` come to every rank.
+  /// Copies the pieces of rank `root` to every rank.
   virtual Status broadcast(std::span<const Piece> pieces, uint32_t root) = 0;
 
   /// Returns when every rank has called it.
   virtual Status barrier() = 0;
 
-  /// The texts of all ranks, in their order.
+  /// The texts of all ranks, in the order of the ranks.
   virtual Expected<std::vector<std::string>> gatherTexts(const std::string &own) = 0;
 
-  /// The bits that some rank has set. A small call, for decisions that all ranks must take alike.
+  /// The bitwise or over all ranks: a cheap call for decisions on which all ranks must agree.
   virtual Expected<uint64_t> anyOf(uint64_t bits) = 0;
 
   /// Tells the other ranks that this one cannot go on: their collectives fail with a message that names this rank and
@@ -100,17 +102,17 @@ public:
   /// The failure of the job, once it is known here; it begins with the description of the rank that failed.
   virtual std::optional<std::string> failure() = 0;
 
-  /// Where this rank is, for the messages of others.
+  /// Sets the step that messages of other ranks name for this one.
   virtual void setStep(uint64_t step) = 0;
 
-  /// Hears of a rank that is alive but has kept this one waiting for long.
+  /// `hearer` is called with a message when a rank that is alive keeps this one waiting for long.
   virtual void onSlow(std::function<void(const std::string &)> hearer) = 0;
 
-  /// With those of groups.
+  /// Includes the calls of groups.
   virtual CollectiveCounts counts() const = 0;
 
-  /// Some of the ranks, this one among them, as a communicator in which they are numbered from 0. It belongs to this
-  /// one, and no two calls of both may be under way at a time. A failure is the job's.
+  /// A communicator among some of the ranks, which include this one and are numbered from 0. This communicator owns it;
+  /// no two calls of both may be in flight at a time. A failure in the group fails the whole job.
   virtual Communicator &group(const RankGroup &ranks) = 0;
 };
 

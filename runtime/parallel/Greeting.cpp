@@ -1,4 +1,4 @@
-//===- Greeting.cpp - connections of a job, and of nobody else -----------===//
+//===- Greeting.cpp - accept only connections of the job ------------------===//
 #include "runtime/parallel/Greeting.h"
 #include "runtime/parallel/Host.h"
 
@@ -14,7 +14,7 @@ using namespace tcc::runtime;
 namespace {
 /// "tcranks4": changes with the messages. A machine of another byte order, or another layout, has another number.
 constexpr uint64_t kMagic = 0x34736b6e61726374, kAnyVersion = 0x00ffffffffffffff;
-/// How long a connection may take for its part.
+/// How long the other end may take for its part of the handshake.
 constexpr double kGreetingSeconds = 5;
 constexpr uint32_t kMostWords = 4096;
 
@@ -24,14 +24,14 @@ struct Opening {
   Nonce nonce{};
 };
 
-/// So many bytes of text follow a refusal, a proof a welcome.
+/// A refusal is followed by `textBytes` bytes of text, a welcome by a proof.
 struct Answer {
   uint32_t welcome = 0, textBytes = 0;
 };
 
 constexpr const char *kAdvice = "give all ranks of a job the same secret (TRUN_JOB_SECRET_FILE or TRUN_JOB_SECRET)";
 
-/// Why two ends without the same secret do not come together.
+/// Why two ends that do not share a secret refuse each other.
 std::string differenceOf(bool connecting, bool accepting) {
   return connecting == accepting
              ? fmt::format("the other rank has another secret: it is of another job, or {}", kAdvice)
@@ -40,7 +40,7 @@ std::string differenceOf(bool connecting, bool accepting) {
                            connecting ? "the one that listens" : "the one that connects", kAdvice);
 }
 
-/// Who may be at the other end, by where it is. Error: nobody there.
+/// Without a secret, checks by its location whether the other end is allowed. Error: it is not.
 Status admits(const Trust &trust, const Descriptor &link, bool isNear) {
   if (!trust.secret.empty() || trust.insecure)
     return Status();
@@ -50,7 +50,7 @@ Status admits(const Trust &trust, const Descriptor &link, bool isNear) {
                         kAdvice);
 }
 
-/// One visit. `unheard`: the other end closed the connection or was silent.
+/// The connecting end's handshake. `unheard`: the other end closed the connection or was silent.
 Status greet(const Descriptor &link, const Trust &trust, Deadline deadline, int wakes, bool &unheard) {
   const bool isNear = isWithinMachine(link);
   if (!isNear && trust.secret.empty() && !trust.insecure)
@@ -115,7 +115,7 @@ Expected<Descriptor> tcc::runtime::visit(const std::string &address, uint16_t po
     }
     if (!unheard)
       return status.withContext(fmt::format("{}, port {}", address, port));
-    // Closed before its time: who listens had no room, or has just begun to.
+    // Closed early: the listening end had no room, or had only just begun to listen.
     if (std::chrono::steady_clock::now() >= until || !pauseFor(0.05, wakes))
       return error(
           "{}, port {}: a program that listens there says nothing ({}); if it is none of this job's, give the job "
@@ -171,7 +171,7 @@ bool Door::refuse(Pending &one, const std::string &reason) {
   const Deadline now = deadlineIn(0);
   if (!sendAll(one.guest.link, bytesOf(answer), now).ok() || !sendAll(one.guest.link, bytesOf(reason), now).ok())
     return false;
-  // What it still sends is read: closing before that could take the reason away from it.
+  // Its remaining bytes are still read: closing earlier could discard the reason before the other end has received it.
   (void)::shutdown(one.guest.link.get(), SHUT_WR);
   one.stage = Pending::Leaves;
   return true;
@@ -209,11 +209,11 @@ bool Door::hear(Pending &one) {
       one.heard.append(buffer, static_cast<size_t>(got));
     }
     const std::string heard = std::exchange(one.heard, {});
-    const Deadline now = deadlineIn(0); // a few bytes on a new connection go at once
+    const Deadline now = deadlineIn(0); // a few bytes on a new connection are sent without waiting
     switch (one.stage) {
     case Pending::Opens: {
       std::memcpy(static_cast<void *>(&one.theirs), heard.data(), sizeof(Opening));
-      if (one.theirs.magic != kMagic) { // a stranger hears nothing
+      if (one.theirs.magic != kMagic) { // a stranger gets no answer
         if ((one.theirs.magic & kAnyVersion) == (kMagic & kAnyVersion)) {
           latestRefusal = fmt::format("a connection from {}: a trun of another version", one.guest.address);
           (void)sendAll(one.guest.link, bytesOf(one.own), now);

@@ -1,16 +1,16 @@
-//===- Greeting.h - connections of a job, and of nobody else -------------===//
+//===- Greeting.h - accept only connections of the job --------------------===//
 //
-// What happens on a new connection, before anything else is read or sent:
+// The handshake on a new connection, before anything else is read or sent:
 //
 //   connecting end          accepting end
 //   Opening: magic, nonce →
 //                         ← Opening: magic, nonce
 //   proof of the secret   →
-//                         ← proof of the secret, or why not
-//   what it has to say    →
+//                         ← proof of the secret, or the reason of a refusal
+//   its words             →
 //
-// The accepting end hears any number of connections at once, each for a few seconds: strangers that say nothing, or
-// anything, hold up nobody.
+// The accepting end serves many connections at once, each for a few seconds: strangers that send nothing, or anything
+// else, delay nobody.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_GREETING_H
@@ -28,17 +28,17 @@ struct pollfd;
 
 namespace tcc::runtime {
 
-/// A connection whose other end has proved that it is of the job.
+/// A connection whose other end has proved that it belongs to the job.
 struct Guest {
   Descriptor link;
-  std::string words;   ///< what it said
+  std::string words;   ///< the text that it sent
   std::string address; ///< numeric
   bool isNear = false; ///< on this machine
 };
 
-/// Connects, proves, and says `words`. Tries again until the deadline where nobody listens, or the connection is closed
-/// before the other end has said anything. Error: that did not help; another program listens there, of another job or
-/// version; the job has failed (`wakes`).
+/// Connects, proves the secret, and sends `words`. Retries until the deadline if nobody listens, or if the connection
+/// is closed before the other end has sent anything. Error: no try succeeded; a program of another job or version
+/// listens there; the job has failed (`wakes`).
 Expected<Descriptor> visit(const std::string &address, uint16_t port, const Trust &trust, const std::string &words,
                            Deadline deadline, int wakes = -1, const Tried &tried = nullptr);
 /// How long a program that listens there may be silent.
@@ -46,14 +46,14 @@ constexpr double kSilentSeconds = 20;
 
 class Door {
 public:
-  /// `most`: connections that are heard at once; the oldest gives way.
+  /// `most`: connections that are served at once; the oldest is dropped for a new one.
   Door(Descriptor listener, const Trust &trust, size_t most);
   ~Door();
   Door(const Door &) = delete;
   Door &operator=(const Door &) = delete;
 
   /// The next guest. Nothing: the deadline has passed, or one of `others` is readable. Error: the system accepts no
-  /// more.
+  /// more connections.
   Expected<std::optional<Guest>> next(Deadline deadline, std::span<const int> others);
   /// Why the latest connection was turned away, with its address; once.
   std::optional<std::string> refused() { return std::exchange(latestRefusal, std::nullopt); }
@@ -61,7 +61,7 @@ public:
 private:
   struct Pending;
   Status acceptAll();
-  /// Reads what has come. False: the connection is over; its guest, if it became one, is in `ready`.
+  /// Reads the bytes that have arrived. False: the connection is finished; if it became a guest, that is in `ready`.
   bool hear(Pending &one);
   bool refuse(Pending &one, const std::string &reason);
 

@@ -46,7 +46,8 @@ bool tcc::runtime::isLoopback(const std::string &address) {
 }
 
 namespace {
-/// Both ends of a connection as /proc/net/tcp writes them: words of the address in the order of this machine, port.
+/// One end of a connection as /proc/net/tcp (`four`) and tcp6 (`six`) write it: words of the address in this machine's
+/// byte order, then the port.
 struct EndText {
   std::string four, six;
 };
@@ -110,7 +111,8 @@ Status tcc::runtime::requireOwnUser(const Descriptor &socket) {
 }
 
 Status tcc::runtime::makeRoomForConnections(uint32_t size) {
-  // Connections for messages and for signs of life, those of strangers that are heard, and files that are opened later.
+  // Connections for messages and for signs of life, those of strangers that are served, and files that are opened
+  // later.
   constexpr uint64_t kOthers = 24;
   uint64_t used = 0;
   if (DIR *folder = ::opendir("/proc/self/fd")) {

@@ -1,4 +1,4 @@
-//===- Launch.cpp - how the processes of a job come to be ----------------===//
+//===- Launch.cpp - start the processes of a job -------------------------===//
 #include "runtime/parallel/Launch.h"
 #include "runtime/parallel/Host.h"
 
@@ -20,7 +20,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// How long ranks have to end by themselves after one has failed; rank 0 may be writing a checkpoint.
+/// How long ranks have to end by themselves after one has failed: rank 0 has longer, it may be writing a checkpoint.
 constexpr double kGraceSeconds = 3, kFirstGraceSeconds = 60;
 
 Status readNumber(const char *name, uint64_t most, uint64_t &value) {
@@ -58,11 +58,11 @@ char stateOf(pid_t process) {
   std::ifstream file(fmt::format("/proc/{}/stat", process));
   std::string text;
   std::getline(file, text);
-  const size_t name = text.rfind(')'); // the name may hold anything
+  const size_t name = text.rfind(')'); // the process name before it may contain any character
   return name != std::string::npos && name + 2 < text.size() ? text[name + 2] : '\0';
 }
 
-/// The process that the ranks came from, while they run.
+/// The calling process while the ranks run: it forwards signals and ends the ranks that are left.
 class Supervisor {
 public:
   explicit Supervisor(std::vector<Child> started) : ranks(std::move(started)) {}
@@ -117,7 +117,7 @@ private:
       }
   }
 
-  /// A stopped rank does not end by itself, and others have had their time.
+  /// Kills stopped ranks, which cannot end by themselves, and those whose time is up.
   void endRest() {
     const double waited = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
     for (size_t rank = 0; rank < ranks.size(); ++rank) {
@@ -137,10 +137,10 @@ private:
   std::string problem;
 };
 
-/// What a rank does first.
+/// Sets up a new rank: process group, end with the parent, standard input, processors.
 void becomeRank(const RankPlace &place, pid_t parent, const std::vector<int> &processors) {
-  // A group of its own: signals of the terminal come through the parent, once. It ends with the parent, however that
-  // does.
+  // With a process group of its own, the rank gets the terminal's signals only once, through the parent. It is killed
+  // when the parent ends, in whatever way.
   (void)::setpgid(0, 0);
   (void)::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent)
@@ -187,13 +187,13 @@ Expected<std::optional<RankPlace>> tcc::runtime::placeFromEnvironment() {
     status = error("MASTER_ADDR is {}: set it to the address of the machine of rank 0", address ? "empty" : "not set");
   if (status.ok() && size > 1 && port == 0)
     status = error("MASTER_PORT=0: all ranks need to know the port of rank 0; set it to a free one");
-  // Some launchers number the ranks of a machine without saying how many they are: 1 is no contradiction.
+  // Some launchers set LOCAL_RANK without the number of local ranks, so LOCAL_WORLD_SIZE = 1 is no contradiction.
   if (status.ok() && (localSize == 0 || (localSize > 1 && localRank >= localSize)))
     status = error("LOCAL_RANK={} of LOCAL_WORLD_SIZE={}: the ranks of a machine count from 0", localRank, localSize);
   if (!status.ok())
     return status;
   RankPlace place;
-  // torchrun keeps a store of its own at that port.
+  // torchrun itself uses this port for its store.
   const char *store = std::getenv("TORCHELASTIC_USE_AGENT_STORE");
   if (store && std::string_view(store) == "True") {
     place.portName = fmt::format("beside MASTER_PORT={}, which torchrun has itself", port);

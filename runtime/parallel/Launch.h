@@ -1,4 +1,4 @@
-//===- Launch.h - how the processes of a job come to be ------------------===//
+//===- Launch.h - start the processes of a job ---------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_LAUNCH_H
 #define TCC_RUNTIME_PARALLEL_LAUNCH_H
 
@@ -8,25 +8,26 @@
 
 namespace tcc::runtime {
 
-/// The place that torchrun's variables give this process: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, and where they
-/// are there LOCAL_RANK and LOCAL_WORLD_SIZE; and the job's secret (secretFromEnvironment). Nothing where RANK or
-/// WORLD_SIZE is not set. Error: a variable is missing, no number, or contradicts another.
+/// The place that torchrun's variables give this process: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and, if set,
+/// LOCAL_RANK and LOCAL_WORLD_SIZE; and the job's secret (secretFromEnvironment). Nothing if RANK or WORLD_SIZE is not
+/// set. Error: a variable is missing, is no number, or contradicts another.
 Expected<std::optional<RankPlace>> placeFromEnvironment();
 
-/// What a call of startRanks became.
+/// The result of startRanks, in a rank or in the process that called it.
 struct Started {
-  std::optional<RankPlace> place; ///< of a rank; none: the process that was there before, and its job is over
-  int exitCode = 0;               ///< then: rank 0's, or else that of another rank
-  std::string problem;            ///< a rank was ended by a signal, in words; else empty
+  std::optional<RankPlace> place; ///< in a rank; none: this is the calling process, and the job is over
+  int exitCode = 0;               ///< in the calling process: rank 0's, or that of another rank if rank 0's is 0
+  std::string problem;            ///< in words: a rank was ended by a signal; else empty
 };
 
-/// Makes `count` ranks of this process, on this machine. Every one returns from here as a process of its own, with its
-/// part of the processors where there are as many. The process that called passes signals on, and returns when all
-/// ranks have ended: after one that failed, the others have a few seconds, and a stopped one none. No rank outlives it.
-/// Call it before threads are started. Error: the system makes no more processes.
+/// Forks this process into `count` ranks on this machine. Each returns from here as a process of its own, bound to its
+/// share of the processors (shareOf). The calling process forwards signals and returns when all ranks have ended. After
+/// a rank fails, the others get a few seconds before they are killed; a stopped rank is killed at once. No rank
+/// outlives the calling process. Call it before threads are started. Error: the system cannot create more processes.
 Expected<Started> startRanks(uint32_t count);
 
-/// The part of `processors` of rank `rank` of `count`; all of them where there are fewer than ranks.
+/// The share of `processors` of rank `rank` of `count`. With fewer processors than ranks it is a single one, which
+/// other ranks share.
 std::vector<int> shareOf(const std::vector<int> &processors, uint32_t rank, uint32_t count);
 
 } // namespace tcc::runtime

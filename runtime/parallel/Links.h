@@ -1,6 +1,7 @@
 //===- Links.h - messages between two ranks ------------------------------===//
 //
-// What a backend offers: a stream of bytes to and from every other rank. Collectives.h makes everything else of it.
+// The interface of a backend: a stream of bytes to and from every other rank. Collectives.h builds everything else on
+// it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_LINKS_H
@@ -15,12 +16,12 @@
 
 namespace tcc::runtime {
 
-/// Bytes for one other rank, or from it: the parts in their order.
+/// Bytes to or from one other rank: the parts in order.
 struct Transfer {
   uint32_t peer = 0;
   bool send = false;
   std::vector<Piece> parts;
-  /// Called once the first part of a receipt is there, before anything waits for the others; null: nothing.
+  /// Called once the first part of a receipt has arrived, before waiting for the others; may be null.
   std::function<Status()> onFirst = nullptr;
   /// The first part of this transfer is a header, and its receipt has onFirst.
   bool introduces = false;
@@ -34,12 +35,12 @@ public:
   virtual uint32_t size() const = 0;
   virtual std::string describe(uint32_t rank) const = 0;
 
-  /// Carries out all transfers, at most one of each direction with a peer. Nothing of it waits for another of them.
+  /// Carries out all transfers, at most one in each direction with a peer. No transfer waits for another.
   virtual Status exchange(std::span<Transfer> transfers) = 0;
 
-  /// Up to so many bytes from that peer can be read where they arrived: the last part of a receipt may have no place
-  /// (null) and is then given one, until release. They must be all that the receipt has behind its other parts, and
-  /// begin at a multiple of 64 bytes of it. 0: none.
+  /// The most bytes from that peer that can be read without a copy, in the memory where they arrive; 0: none. If the
+  /// last part of a receipt has no address (null), exchange sets one, which is valid until release. That part must
+  /// begin at a multiple of 64 bytes of the receipt.
   virtual uint64_t mostLent(uint32_t) const { return 0; }
   virtual void release() {}
 

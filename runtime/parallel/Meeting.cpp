@@ -16,18 +16,18 @@ using namespace tcc::runtime;
 
 namespace {
 enum Use : uint32_t { kWatch, kData };
-/// What rank 0 answers: a newcomer is refused, or is in the job with all others, or the job cannot begin.
+/// Rank 0's answer: the new rank is refused, or belongs to the job, or the job cannot begin.
 enum class Verdict : uint32_t { Refused, Accepted, Failed };
-/// Begins rank 0's answer on a watch connection; so many bytes follow.
+/// Begins rank 0's answer on a watch connection; its text follows.
 struct Decision {
   Verdict verdict = Verdict::Refused;
   uint32_t bytes = 0;
 };
 constexpr uint32_t kMostAnswer = 1 << 28;
-constexpr size_t kMostStrangers = 64; ///< that are heard at once, besides the ranks
+constexpr size_t kMostStrangers = 64; ///< that are served at once, besides the ranks
 constexpr int kMostNotes = 20;
 
-/// Writes numbers as they are in memory, and texts behind their length.
+/// Writes numbers as they are in memory, and texts preceded by their lengths.
 struct Packer {
   std::string bytes;
   template <typename T> void operator()(const T &value) {
@@ -40,7 +40,7 @@ struct Packer {
   }
 };
 
-/// Reads them back. `good` is false afterwards where the bytes ended before.
+/// Reads them back. `good` becomes false if the bytes end too early.
 struct Unpacker {
   std::string_view bytes;
   bool good = true;
@@ -72,7 +72,7 @@ template <typename Pack> void packEntry(Pack &&pack, auto &entry) {
   pack(entry.address);
 }
 
-/// Of a connection on which nothing is to come yet.
+/// True if the other end has closed a connection on which no data is due yet.
 bool hasEnded(const Descriptor &link) {
   char byte = 0;
   return ::recv(link.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 ||
@@ -87,7 +87,7 @@ void answer(const Descriptor &link, Verdict verdict, const std::string &text, De
 }
 } // namespace
 
-/// What a rank says on each connection that it opens.
+/// The words (Greeting.h) that a rank sends on each connection that it opens.
 struct Meeting::Hello {
   uint32_t use = kWatch, rank = 0, size = 0;
   uint64_t job = 0;
@@ -148,7 +148,7 @@ Status Meeting::meet(const SharedMemory *shared) {
   if (place.rank != 0)
     return join();
   Status status = gather(*door);
-  // The others wait for an answer.
+  // The other ranks wait for an answer.
   for (uint32_t r = 1; r < place.size && !status.ok(); ++r)
     if (watch[r])
       answer(watch[r], Verdict::Failed, fmt::format("{}: {}", names()[0], status.message()), deadlineIn(1));
@@ -175,7 +175,7 @@ std::string Meeting::missing(const std::vector<Descriptor> &links, uint32_t firs
   return more ? text + fmt::format(" and {} more", more) : text;
 }
 
-/// Rank 0: hears of all others, then tells each about all.
+/// Rank 0: collects the entries of all other ranks, then sends each the whole table.
 Status Meeting::gather(Door &open) {
   auto drawn = drawNonce();
   if (!drawn)
@@ -188,7 +188,7 @@ Status Meeting::gather(Door &open) {
     return std::count_if(watch.begin(), watch.end(), [](const Descriptor &link) { return bool(link); });
   };
   while (static_cast<uint32_t>(count()) + 1 < place.size) {
-    std::vector<int> others; // a rank that waits says nothing: what can be read is its end
+    std::vector<int> others; // a waiting rank sends nothing, so a readable connection has been closed
     for (const Descriptor &link : watch)
       if (link)
         others.push_back(link.get());
@@ -281,7 +281,7 @@ Status Meeting::join() {
                     });
   if (!link)
     return link.status().withContext(context);
-  // Rank 0 has begun to wait before this rank found it, so it answers or ends within as many seconds.
+  // Rank 0 began to wait before this rank found it, so it answers or ends within `seconds`.
   const Deadline deadline = deadlineIn(seconds + 1);
   Decision begin;
   Status status = receiveAll(*link, bytesOf(begin), deadline);
@@ -309,18 +309,18 @@ Status Meeting::join() {
       entry.address = *address;
   }
   watch[0] = link.take();
-  table[0].port = place.port; // where this rank reaches it
+  table[0].port = place.port; // at which this rank reaches it
   return told.good ? Status() : error("{}: its answer is damaged", context);
 }
 
 bool tcc::runtime::isTold(Watch &alive, const RankPlace &place, const std::string &first) {
   const std::optional<std::string> failure = alive.failure();
-  // What rank 0 told the others begins with its name and a colon. Its end is told by startRanks.
+  // A message from rank 0 itself begins with its name and a colon. Its death is reported by startRanks.
   return place.rank != 0 && failure &&
          (place.launched || !failure->starts_with(first) || failure->starts_with(first + ": "));
 }
 
-/// Every rank connects to those below it.
+/// Every rank connects to the ranks of lower number.
 Status Meeting::connect(Watch &alive) {
   Packer words;
   Hello::pack(words, Hello{kData, place.rank, place.size, job, place.job, table[place.rank]});
@@ -360,7 +360,7 @@ Status Meeting::connect(Watch &alive) {
   door.reset();
   if (status.ok())
     return status;
-  if (!alive.failure(2)) // a broken connection blames nobody
+  if (!alive.failure(2)) // no rank has ended: the broken connection itself is the failure
     alive.abort(status.message());
   told = isTold(alive, place, names()[0]);
   return Status(alive.failure().value_or(status.message()));

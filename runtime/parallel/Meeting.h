@@ -1,11 +1,12 @@
 //===- Meeting.h - how the ranks of a job find each other ----------------===//
 //
-// Rank 0 listens at an address that all know. Every other rank connects to it, says who it is, and hears about all once
-// all are there (meet). This connection stays for signs of life (Watch.h). Then each rank connects with every other for
-// messages (connect), while the watch tells who ends meanwhile. Whoever connects is proved first (Greeting.h).
+// Rank 0 listens at an address that all know. Every other rank connects to it, identifies itself, and gets the table of
+// all ranks once all have arrived (meet). This connection stays open for signs of life (Watch.h). Then each rank
+// connects to every other for messages (connect), while the watch reports ranks that end meanwhile. Every connection
+// begins with the handshake of Greeting.h.
 //
-// Addresses: a rank is known by the address that its connection to rank 0 comes from. That of a rank on rank 0's
-// machine may be a loopback address, so each rank reaches those where it reaches rank 0.
+// Addresses: a rank is known by the address from which it connects to rank 0. For a rank on rank 0's machine that may
+// be a loopback address, so other ranks reach it at the address at which they reach rank 0.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_MEETING_H
@@ -23,7 +24,7 @@ namespace tcc::runtime {
 
 class Watch;
 
-/// What the ranks of a job know of one of them.
+/// One rank in the table that all ranks get.
 struct RankEntry {
   uint32_t process = 0, port = 0; ///< where it listens
   SharedOffer memory;
@@ -31,24 +32,24 @@ struct RankEntry {
   std::string address; ///< numeric; empty: that of rank 0
 };
 
-/// True if the job has failed and another process tells it: rank 0, whose name is `first`, tells of every failure but
-/// its own end, and startRanks of that.
+/// True if the job has failed and another process reports it: rank 0, whose name is `first`, reports every failure
+/// except its own death, which startRanks reports.
 bool isTold(Watch &alive, const RankPlace &place, const std::string &first);
 
 class Meeting {
 public:
   Meeting(const RankPlace &place, double seconds);
 
-  /// Returns when all ranks are there. With `shared`, tells the others where this rank's memory is. Error: as
+  /// Returns when all ranks have arrived. `shared`: this rank's memory, to be offered to the others. Error: as
   /// connectRanks.
   Status meet(const SharedMemory *shared = nullptr);
-  /// Connects this rank with every other for messages. Error: `watch` knows it, too.
+  /// Connects this rank to every other for messages. An error is also reported to `watch`.
   Status connect(Watch &watch);
 
   /// "rank 2 (host a, process 4711)", by rank.
   std::vector<std::string> names() const;
 
-  /// After an error: rank 0 has it, too, and tells it, or startRanks does.
+  /// After an error: rank 0 or startRanks reports it.
   bool told = false;
 
   std::vector<Descriptor> data, watch; ///< by rank
@@ -57,7 +58,7 @@ public:
 private:
   struct Hello;
   Status gather(Door &door);
-  /// Takes the guest in, or turns it away. Error: the job cannot begin.
+  /// Adds the guest to the job, or refuses it. Error: the job cannot begin.
   Status receive(Guest guest);
   Status join();
   /// "rank 2", "ranks 2, 3 and 5 more": those from `first` on without a link.
@@ -66,7 +67,7 @@ private:
 
   const RankPlace &place;
   const double seconds; ///< that each part may take
-  uint64_t job = 0;     ///< a number of rank 0's, which ranks say on later connections
+  uint64_t job = 0;     ///< a number drawn by rank 0, which ranks repeat on later connections
   std::optional<Door> door;
   mutable int notes = 0;
 };

@@ -31,11 +31,11 @@ constexpr uint64_t kInvitation = 0x3169706d6e757274; // "trunmpi1": changes with
 /// This process's part of the job: one for as long as it runs.
 struct Session {
   const TrunMpi *mpi = nullptr;
-  bool first = false; ///< rank 0, which tells of failures
+  bool first = false; ///< rank 0, which reports failures
   int status = 0;
 } session;
 
-/// Not bound to `trun`: the libraries of MPI open parts of their own, which look for the symbols of the others.
+/// The symbols are made global: the MPI libraries open parts of their own, which look for the symbols of the others.
 Expected<const TrunMpi *> openPlugin(const MpiStart &start) {
   const std::string path = programFolder() + kPlugin;
   constexpr const char *kWayOut = "or start the ranks with --nproc, or with torchrun's variables, which need no MPI";
@@ -60,7 +60,7 @@ public:
 
   Moved move(Progress &progress) override {
     const Transfer &transfer = *progress.transfer;
-    // The header is a message of its own: what follows has the size that it says.
+    // The header is a message of its own: it gives the size of the message that follows.
     const size_t end = transfer.introduces && progress.part == 0 ? 1 : transfer.parts.size();
     const char *failed = nullptr;
     if (progress.request < 0) {
@@ -108,9 +108,10 @@ private:
   int idle = 0; ///< calls of wait since something moved
 };
 
-/// What every rank tells the others; secret, port and addresses are rank 0's: where it listens for the watch.
+/// The data that every rank sends to the others. Secret, port and addresses are those at which rank 0 listens for the
+/// watch.
 struct Invitation {
-  char secret[sizeof(Nonce)]; ///< of the job; only ranks that MPI started hear it
+  char secret[sizeof(Nonce)]; ///< of the job; only ranks that MPI started receive it
   uint32_t port;
   uint64_t machine; ///< a checksum of machineName
   cpu_set_t processors;
@@ -143,9 +144,9 @@ std::vector<std::string> ownAddresses() {
   return list;
 }
 
-/// Rank 0's place becomes known to all.
+/// Makes rank 0's address, port and secret known to all ranks.
 Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double seconds) {
-  // Ranks of another version would tell as many other bytes.
+  // Exchanged first, because the invitation of another version may have another size.
   const uint64_t version = kInvitation;
   std::vector<uint64_t> versions(place.size);
   if (const char *failed = mpi.gather(&version, sizeof(version), versions.data()))
@@ -179,7 +180,7 @@ Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double
   std::vector<Invitation> all(place.size);
   if (const char *failed = mpi.gather(&own, sizeof(own), all.data()))
     return error("rank {} of {}: {}", place.rank, place.size, failed);
-  // The launcher bound ranks to processors of their own, or left them all to share.
+  // Find out whether the launcher bound each rank to its own processors, or lets all share them.
   place.bound = true;
   for (uint32_t other = 0; other < place.size; ++other) {
     cpu_set_t common;
@@ -211,7 +212,7 @@ void endAtExit() {
   if (!session.mpi || session.status == 0)
     return;
   std::fflush(nullptr);
-  // Rank 0 tells of the failure: the launcher ends it as soon as another has gone.
+  // Give rank 0 time to report the failure: the launcher ends it as soon as another rank has exited.
   if (!session.first) {
     const timespec time{2, 0};
     (void)::nanosleep(&time, nullptr);
@@ -220,13 +221,14 @@ void endAtExit() {
 }
 } // namespace
 
-/// A step of Slurm's in which no MPI can find its ranks: MPI would end the process with words of its own.
+/// True for a Slurm step without a process manager interface (PMIx, PMI): MPI cannot find its ranks there, and would
+/// end the process with a message of its own.
 static bool isBareSlurm(const MpiStart &start) {
   return start.variable.starts_with("SLURM_") && !std::getenv("PMIX_RANK") && !std::getenv("PMI_FD");
 }
 
 std::optional<MpiStart> tcc::runtime::mpiFromEnvironment() {
-  // Each is set in ranks alone, unlike SLURM_PROCID, which scripts of sbatch have too.
+  // Each is set only in ranks, unlike SLURM_PROCID, which sbatch scripts have, too.
   struct Sign {
     const char *set, *size;
   };
@@ -240,7 +242,7 @@ std::optional<MpiStart> tcc::runtime::mpiFromEnvironment() {
     if (count && std::from_chars(count, count + std::strlen(count), number).ec == std::errc())
       start.size = number;
     if (isBareSlurm(start) && start.size == 1)
-      continue; // `srun trun …` of one process
+      continue; // a single process of `srun trun …`
     return start;
   }
   return std::nullopt;

@@ -8,7 +8,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// What the ranks of a group have called, and the first failure among them.
+/// The sequence of calls of a group's ranks, and their first failure.
 struct Sequence {
   std::mutex mutex;
   std::vector<std::string> calls;
@@ -75,7 +75,7 @@ public:
       all = all + group->counts();
     return all;
   }
-  /// What its other ranks do is not compared.
+  /// Calls within a group are not compared.
   Communicator &group(const RankGroup &group) override {
     if (group.count == ranks)
       return *this;

@@ -1,8 +1,8 @@
 //===- NullGroup.h - ranks that check and move nothing -------------------===//
 //
 // Any number of ranks in one process, for the device that computes nothing and for tests: collectives count bytes,
-// leave memory alone and return at once, whichever rank calls first. The group keeps the sequence of calls; a rank that
-// calls something else than another did at that place gets an error.
+// leave memory unchanged and return at once. The group records the sequence of calls; a rank whose call differs from
+// that of another rank at the same position gets an error.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_NULLGROUP_H

@@ -19,7 +19,7 @@ namespace {
 constexpr const char *kVariable = "TRUN_JOB_SECRET", *kFile = "TRUN_JOB_SECRET_FILE";
 constexpr const char *kMake = "openssl rand -hex 32 makes one";
 
-/// Without the line's end that editors and `openssl rand` leave.
+/// Removes the trailing newline that editors and `openssl rand` add.
 std::string trimmed(std::string text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' '))
     text.pop_back();

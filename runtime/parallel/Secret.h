@@ -1,8 +1,8 @@
 //===- Secret.h - how ranks prove that they belong to one job ------------===//
 //
-// The ranks of a job share a secret. Whoever opens or accepts a connection proves that it has it: HMAC-SHA-256 (RFC
-// 2104, by the library nettle) of random numbers that both ends have just drawn. The secret itself is never sent, and a
-// proof serves once. Connections are not encrypted: who can change packets on their way can still take one over.
+// The ranks of a job share a secret. Both ends of a connection prove that they know it: HMAC-SHA-256 (RFC 2104, by the
+// library nettle) of random numbers that both ends have just drawn. The secret is never sent, and a proof is valid only
+// once. Connections are not encrypted: an attacker who can change packets in transit can still take one over.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_SECRET_H
@@ -17,16 +17,16 @@
 
 namespace tcc::runtime {
 
-/// Whom a rank takes for one of its job.
+/// How a rank decides whether another process belongs to its job.
 struct Trust {
-  std::string secret;    ///< of the job; empty: none, and then processes of the same user on this machine alone
+  std::string secret;    ///< of the job; empty: none, then only processes of the same user on this machine belong
   bool insecure = false; ///< without a secret: anybody who can connect (--insecure-ranks)
 };
 
 using Nonce = std::array<uint8_t, 32>;
 using Proof = std::array<uint8_t, 32>;
 
-/// Who proves: the end that connected, or the one that accepted. So neither can send back what it got.
+/// The end that makes a proof. It is part of the proof, so neither end can send back the proof that it received.
 enum class End : uint8_t { Connecting = 'c', Accepting = 'a' };
 
 /// Random bytes of the system. Error: it has none.
@@ -35,11 +35,11 @@ Expected<Nonce> drawNonce();
 Expected<std::string> drawSecret();
 
 Proof proofOf(const std::string &secret, End end, const Nonce &connecting, const Nonce &accepting);
-/// Takes as long whatever differs.
+/// Compares in constant time.
 bool isSame(const Proof &one, const Proof &other);
 
-/// The secret that TRUN_JOB_SECRET holds, or the file that TRUN_JOB_SECRET_FILE names; empty: neither is set. Error:
-/// both are, it is shorter than kLeastSecretBytes, or the file cannot be read, or everybody may read it.
+/// The secret in TRUN_JOB_SECRET, or in the file that TRUN_JOB_SECRET_FILE names; empty: neither is set. Error: both
+/// are set, the secret is shorter than kLeastSecretBytes, or the file cannot be read or is readable by everybody.
 Expected<std::string> secretFromEnvironment();
 constexpr size_t kLeastSecretBytes = 16;
 

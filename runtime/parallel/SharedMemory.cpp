@@ -30,19 +30,19 @@ struct SharedMemory::Ring {
 struct SharedMemory::Head {
   uint64_t nonce[2];
   uint64_t ringBytes;
-  alignas(64) std::atomic<uint32_t> bell; ///< counts what others have done here
-  std::atomic<uint32_t> sleeping;         ///< its rank waits for the bell in the kernel
+  alignas(64) std::atomic<uint32_t> bell; ///< counts the changes that other ranks made
+  std::atomic<uint32_t> sleeping;         ///< this rank waits for the bell in the kernel (futex)
 };
 
 namespace {
 constexpr const char *kName = "trun-rank";
 constexpr std::string_view kLink = "/memfd:trun-rank";
-/// The memory's size stays: who has mapped memory that its owner makes smaller ends by SIGBUS.
+/// Seals the memory's size: if its owner could shrink it, processes that have mapped it would end by SIGBUS.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr uint64_t kPage = 4096, kAlignment = 64;
 /// A rank's memory for messages, divided between its rings, each within these bounds.
 constexpr uint64_t kMemory = uint64_t(4) << 20, kMostRing = uint64_t(2) << 20, kLeastRing = uint64_t(64) << 10;
-/// How much is written before the reader may see it.
+/// The writer publishes its position after at most this many bytes.
 constexpr uint64_t kStride = uint64_t(128) << 10;
 
 uint64_t roundUp(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
@@ -69,7 +69,7 @@ std::unique_ptr<SharedMemory> SharedMemory::make(uint32_t rank, uint32_t size, u
   made->crowded = ::sched_getaffinity(0, sizeof(set), &set) == 0 && CPU_COUNT(&set) < 2;
   made->peers.resize(size);
   made->memory = Descriptor(::memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  // Pages that nobody touches take no memory: rings of ranks on other machines cost nothing.
+  // Untouched pages take no memory, so the rings of ranks on other machines cost nothing.
   const uint64_t bytes = made->headBytes() + size * made->ringBytes;
   if (!made->memory || ::ftruncate(made->memory.get(), static_cast<off_t>(bytes)) != 0 ||
       ::fcntl(made->memory.get(), F_ADD_SEALS, kSeals) != 0)
@@ -96,7 +96,8 @@ bool SharedMemory::open(uint32_t peer, uint32_t process, const SharedOffer &offe
   if (offer.descriptor < 0)
     return false;
   const std::string path = fmt::format("/proc/{}/fd/{}", process, offer.descriptor);
-  // A process of that number may be another one here, in a container of its own: its files are left alone.
+  // If the peer runs in another container, its process id may name another process here, whose files must not be
+  // opened.
   char link[64] = "";
   if (::readlink(path.c_str(), link, sizeof(link) - 1) < 0 || !std::string_view(link).starts_with(kLink))
     return false;
@@ -191,7 +192,7 @@ Moved SharedMemory::receive(Peer &peer, Ring &ring, Progress &progress) {
   const uint64_t there = ring.head.load(std::memory_order_acquire);
   while (!progress.done()) {
     Piece &part = progress.transfer->parts[progress.part];
-    // `there` may lie before the aligned begin of this transfer: then the writer has not reached it yet.
+    // `there` may precede the aligned start of this transfer: then the writer has not reached it yet.
     const uint64_t ready = there > peer.received ? std::min(there - peer.received, ringBytes) : 0;
     const std::byte *source = peer.in.data() + peer.received % ringBytes;
     if (!part.data && part.bytes > 0) {
@@ -231,8 +232,8 @@ void SharedMemory::release() {
 void SharedMemory::wait(std::span<const Progress>, int, int milliseconds) {
   auto &own = *reinterpret_cast<Head *>(head.data());
   auto rung = [&] { return own.bell.load(std::memory_order_acquire) != seen; };
-  // A peer at the same work answers within microseconds, which is less than a sleep takes. Others get the processor
-  // meanwhile.
+  // A peer at the same point answers within microseconds, faster than a sleep and a wake-up, so poll first; yielding
+  // lets others have the processor meanwhile.
   const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(crowded ? 20 : 60);
   do {
     for (int i = 0; i < 32; ++i) {
@@ -243,7 +244,7 @@ void SharedMemory::wait(std::span<const Progress>, int, int milliseconds) {
     (void)::sched_yield();
   } while (std::chrono::steady_clock::now() < until);
   own.sleeping.store(1);
-  const int most = std::clamp(milliseconds, 0, 20); // nothing rings when the job fails
+  const int most = std::clamp(milliseconds, 0, 20); // short, because a failure of the job rings no bell
   const timespec time{0, most * 1'000'000L};
   if (!rung())
     (void)::syscall(SYS_futex, &own.bell, FUTEX_WAIT, seen, &time, nullptr, 0);

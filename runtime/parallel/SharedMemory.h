@@ -1,12 +1,12 @@
 //===- SharedMemory.h - messages between ranks of one machine ------------===//
 //
-// Each rank offers memory with a ring of bytes for every other rank, which writes there. A ring is mapped twice, one
-// behind the other, so that any bytes in it are contiguous and a receiver can add from it without a copy. A rank finds
-// the memory of another through /proc and a number that only the two know; where that fails they use TCP.
+// Each rank offers memory with a ring buffer for every other rank, which writes to it. A ring is mapped twice in a row,
+// so that any range of it is contiguous and a receiver can add from it without a copy. A rank opens the memory of
+// another through /proc, checked by a number that only the two know; if that fails they use TCP.
 //
-// Nothing is left behind: the memory has no name and goes with the processes. Its size is sealed, so no rank can take
-// away what another has mapped; positions in a ring that its peer has damaged give wrong bytes, never an access beyond
-// it.
+// Nothing is left behind: the memory has no name and is freed with the processes. Its size is sealed, so no rank can
+// shrink memory that another has mapped. If a peer damages the positions of a ring, the bytes are wrong, but no access
+// leaves the ring.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_SHAREDMEMORY_H
@@ -55,8 +55,8 @@ public:
   static std::unique_ptr<SharedMemory> make(uint32_t rank, uint32_t size, uint32_t localSize);
 
   SharedOffer offer() const;
-  /// Maps the memory of `peer`. False: it is not on this machine, or this process may not. They use this wire where
-  /// both have opened the other's.
+  /// Maps the memory of `peer`. False: it is not on this machine, or this process lacks permission. Two ranks use this
+  /// wire if both have opened the other's memory.
   bool open(uint32_t peer, uint32_t process, const SharedOffer &offer);
 
   void prepare() override;
@@ -72,7 +72,7 @@ private:
     Mapping head;          ///< of the peer's memory
     Mapping out, in;       ///< rings, mapped twice
     uint64_t sent = 0;     ///< position in the ring that this rank writes
-    uint64_t received = 0; ///< and in the one that it reads
+    uint64_t received = 0; ///< position in the ring that this rank reads
     bool lent = false;     ///< bytes before `received` are still being read
   };
 

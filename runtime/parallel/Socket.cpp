@@ -1,6 +1,6 @@
 //===- Socket.cpp - TCP connections with deadlines -----------------------===//
 //
-// Every socket is non-blocking; waiting is poll's. It gets no delay for small messages and is closed on exec.
+// Every socket is non-blocking (waiting is by poll), sends small messages without delay, and is closed on exec.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/parallel/Socket.h"
@@ -96,7 +96,7 @@ Status moveAll(const Descriptor &socket, short events, uint64_t bytes, Deadline 
   return Status();
 }
 
-/// Accepts connections of IPv4, too. The descriptor is empty, with the reason in errno, where the machine has no IPv6.
+/// Accepts IPv4 connections, too. If the machine has no IPv6, the descriptor is empty and errno has the reason.
 Descriptor listenOnAll(uint16_t port) {
   Descriptor socket(::socket(AF_INET6, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   const int on = 1, off = 0;
@@ -112,7 +112,7 @@ Descriptor listenOnAll(uint16_t port) {
   return socket;
 }
 
-/// An IPv4 address that a socket of IPv6 shows becomes one of IPv4.
+/// Converts an IPv4 address that an IPv6 socket reports (mapped) to IPv4.
 sockaddr_storage plain(const sockaddr_storage &address) {
   const auto &six = reinterpret_cast<const sockaddr_in6 &>(address);
   if (address.ss_family != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&six.sin6_addr))

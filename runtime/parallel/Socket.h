@@ -48,28 +48,28 @@ private:
 Expected<Descriptor> listenOn(const std::string &address, uint16_t port);
 /// The port of a socket.
 Expected<uint16_t> portOf(const Descriptor &socket);
-/// The numeric address of the other end; one of IPv4 as such, also where the socket is one of IPv6.
+/// The numeric address of the other end. An IPv4 address is written as IPv4, even if the socket is IPv6.
 Expected<std::string> peerAddress(const Descriptor &socket);
-/// True where both ends are on this machine: they have the same address, or the other one a loopback address.
+/// True if both ends are on this machine: they have the same address, or the other end has a loopback address.
 bool isWithinMachine(const Descriptor &socket);
 
-/// Below, waiting ends where `wakes` becomes readable (−1: nothing does): the job has failed.
+/// In the functions below, waiting ends when the descriptor `wakes` becomes readable (−1: none): the job has failed.
 
-/// Hears why a try to connect failed, after each.
+/// Called with the reason after each failed try to connect.
 using Tried = std::function<void(const std::string &reason)>;
-/// Connects, and tries again while nobody listens there yet. Error: the deadline has passed, with the last reason; the
-/// name is unknown for kNameSeconds.
+/// Connects; retries while nobody listens there. Error: the deadline has passed, with the last reason; or the name has
+/// been unknown for kNameSeconds.
 Expected<Descriptor> connectTo(const std::string &address, uint16_t port, Deadline deadline, int wakes = -1,
                                const Tried &tried = nullptr);
 constexpr double kNameSeconds = 30;
 /// A try to connect takes at most this long where nothing answers at all.
 constexpr double kTrySeconds = 5;
-/// A connection that waits to be accepted. Without one the descriptor is empty. Error: the system's number.
+/// Accepts a pending connection. If there is none, the descriptor is empty and `problem` is the system's error number.
 Descriptor acceptNow(const Descriptor &listener, int &problem);
 /// Error: the connection is closed, or the deadline has passed.
 Status sendAll(const Descriptor &socket, std::span<const std::byte> bytes, Deadline deadline, int wakes = -1);
 Status receiveAll(const Descriptor &socket, std::span<std::byte> bytes, Deadline deadline, int wakes = -1);
-/// What is sent of a value, or received into it: its bytes in memory; of a text, its characters.
+/// The bytes of a value in memory (of a text, its characters), to send or to receive into.
 template <typename T>
 requires std::is_trivially_copyable_v<T> std::span<const std::byte> bytesOf(const T &value) {
   return std::as_bytes(std::span(&value, 1));

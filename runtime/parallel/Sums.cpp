@@ -43,7 +43,7 @@ uint16_t narrowF16(float value) {
   return static_cast<uint16_t>(sign | ((size - 0x38000000 + 0xfff + (size >> 13 & 1)) >> 13));
 }
 
-/// So many elements of every part are in the first-level cache together.
+/// Elements of every part that are summed together, small enough for the first-level cache.
 constexpr uint64_t kBlock = 512;
 
 /// Element by element; `into` may be one of the operands.
@@ -69,7 +69,7 @@ template <typename T> void sumWide(T *into, std::span<const std::byte *const> pa
   auto part = [&](size_t i) { return reinterpret_cast<const T *>(parts[i]); };
   if (parts.size() == 2)
     return add(into, part(0), part(1), count);
-  // The first level adds neighbours; the tree over these sums is the rest.
+  // The first level of the tree adds pairs of parts; addRows does the other levels.
   std::vector<T> rows((parts.size() + 1) / 2 * kBlock);
   for (uint64_t begin = 0; begin < count; begin += kBlock) {
     const uint64_t size = std::min(kBlock, count - begin);

@@ -13,9 +13,9 @@ namespace tcc::runtime {
 /// True for types that sumParts adds: f64, f32, bf16, f16.
 bool canSum(plan::DType dtype);
 
-/// `into` becomes the sum of all parts, each `count` elements; it may be one of them. Part i is added to part i − s for
-/// s = 1, 2, 4 …, where i is an odd multiple of s: the tree of Communicator::allReduce. 16-bit types are widened to
-/// f32, where all additions are, and rounded to nearest, ties to even, once.
+/// Writes the sum of all parts, each of `count` elements, to `into`, which may be one of them. For s = 1, 2, 4 …, part
+/// i is added to part i − s where i is an odd multiple of s: the tree of Communicator::allReduce. 16-bit types are
+/// widened to f32, added in f32, and rounded once, to nearest, ties to even.
 void sumParts(std::byte *into, std::span<const std::byte *const> parts, plan::DType dtype, uint64_t count);
 
 } // namespace tcc::runtime

@@ -44,7 +44,7 @@ public:
       progress.advance(static_cast<uint64_t>(moved));
       result = Moved::Some;
       if (introduces && progress.part > 0 && transfer.onFirst)
-        break; // what follows is read once the first part was found right
+        break; // the rest is read once onFirst has accepted the first part
     }
     return result;
   }
@@ -62,7 +62,7 @@ private:
   std::vector<pollfd> entries;
 };
 
-/// Opens the memory of the ranks of this machine; true where both sides could.
+/// Opens the memory of this machine's ranks; true for each rank where both sides succeeded.
 Expected<std::vector<bool>> openShared(SharedMemory *shared, const Meeting &meeting, uint32_t rank, Deadline deadline,
                                        Watch &watch) {
   const uint32_t size = static_cast<uint32_t>(meeting.data.size());

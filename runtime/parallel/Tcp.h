@@ -1,8 +1,8 @@
 //===- Tcp.h - ranks that are processes on any machines ------------------===//
 //
-// Ranks find each other by rank 0, which listens at an address that all know, and then each has a connection with every
-// other: one for collectives, and with rank 0 another for signs of life (Watch.h). Each end of a connection proves that
-// it is of the job (Secret.h); what follows is not encrypted.
+// Ranks find each other through rank 0, which listens at an address that all know. Then each rank has a connection to
+// every other for collectives, and one to rank 0 for signs of life (Watch.h). Both ends of a connection prove that they
+// belong to the job (Secret.h); the data that follows is not encrypted.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_TCP_H
@@ -24,20 +24,20 @@ struct RankPlace {
   uint32_t localRank = 0, localSize = 1; ///< among the ranks of this machine
   std::string address;                   ///< where rank 0 listens
   uint16_t port = 0;
-  std::string portName;     ///< what the port is, where that is no variable's value; for messages
+  std::string portName;     ///< for messages: how the port was chosen, if it is not the value of a variable
   Trust trust;              ///< the same on all ranks of a job
-  std::string job = {};     ///< likewise, in words for messages, another one where two jobs can be told apart
-  std::string machine = {}; ///< the same text on the same machine; empty: as machineName says
-  bool launched = false;    ///< by startRanks, with its own processors
-  bool bound = false;       ///< by another launcher to processors of its own
-  int listener = -1;        ///< of rank 0: a socket that listens there already, which it takes over; -1: none
-  std::function<void(const std::string &)> note = nullptr; ///< hears of ranks that are missing, and of strangers
-  double noteSeconds = 10;                                 ///< between notes on ranks that are missing
+  std::string job = {};     ///< likewise: a name for messages, different for jobs that can be told apart
+  std::string machine = {}; ///< the same text on the same machine; empty: machineName()
+  bool launched = false;    ///< started by startRanks, with its own processors
+  bool bound = false;       ///< another launcher bound it to its own processors
+  int listener = -1;        ///< rank 0: a socket that already listens at the address and is taken over; -1: none
+  std::function<void(const std::string &)> note = nullptr; ///< called about missing ranks and about strangers
+  double noteSeconds = 10;                                 ///< between notes about missing ranks
 };
 
-/// Connects this rank with all others; every rank of the job calls it. Error: not all ranks came within so many
-/// seconds, one has ended meanwhile, this one is not of the job that meets there, or the ranks do not agree on how many
-/// they are. `told`, if given: another process tells the error, rank 0 or startRanks.
+/// Connects this rank to all others; every rank of the job calls it. Error: not all ranks arrived within `seconds`, one
+/// has ended meanwhile, this one does not belong to the job at that address, or the ranks disagree about their number.
+/// `told`, if given: set if another process (rank 0 or startRanks) reports the error.
 Expected<std::unique_ptr<Links>> connectRanks(const RankPlace &place, double seconds = 120, bool *told = nullptr);
 
 } // namespace tcc::runtime

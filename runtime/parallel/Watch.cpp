@@ -1,4 +1,4 @@
-//===- Watch.cpp - who of a job is alive ---------------------------------===//
+//===- Watch.cpp - which ranks of a job are alive ------------------------===//
 #include "runtime/parallel/Watch.h"
 
 #include <cerrno>
@@ -14,7 +14,7 @@ using namespace tcc::runtime;
 namespace {
 enum Kind : uint8_t { kBeat, kAbort, kGoodbye };
 
-/// Begins a message; so many bytes of text follow.
+/// Begins a message; its text follows.
 struct Header {
   uint8_t kind;
   uint8_t unused[3];
@@ -71,8 +71,8 @@ void Watch::send(Peer &peer, uint8_t kind, const std::string &text) {
   std::vector<char> bytes(sizeof(header) + header.textBytes);
   std::memcpy(bytes.data(), &header, sizeof(header));
   std::memcpy(bytes.data() + sizeof(header), text.data(), header.textBytes);
-  // A rank that has stopped reads nothing; its connection may be full, and waiting would hold up the others. Messages
-  // are far smaller than a connection's memory, so that one goes out whole or not at all.
+  // The connection of a stopped rank may be full, and waiting for it would delay the others. Messages are far smaller
+  // than a socket's buffer, so each is sent as a whole or not at all.
   (void)::send(peer.link.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
@@ -97,7 +97,7 @@ void Watch::fail(const std::string &text) {
 
 std::string Watch::lost(uint32_t other, const Peer &peer, const char *how) const {
   const std::string text = fmt::format("{} {}; its last sign of life was in step {}", names[other], how, peer.step);
-  return pausedSeconds > kSilenceSeconds // so others gave this rank up
+  return pausedSeconds > kSilenceSeconds // long enough that the others gave this rank up
              ? fmt::format("{}; rank {} itself had been stopped for {:.0f} s", text, rank, pausedSeconds)
              : text;
 }
@@ -107,7 +107,7 @@ void Watch::handle(uint32_t from, Peer &peer, uint8_t kind, uint64_t theirStep, 
   if (kind == kGoodbye)
     peer.left = true;
   else if (kind == kAbort)
-    // What rank 0 says names the rank already.
+    // A message of rank 0 already names the rank that failed.
     fail(from == 0 && rank != 0 ? text : fmt::format("{}: {}", names[from], text));
 }
 
@@ -118,7 +118,7 @@ bool Watch::hear(uint32_t from, Peer &peer) {
     ssize_t got = ::recv(peer.link.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR))
       break;
-    // What came before the end counts: a goodbye, or why it ended.
+    // Messages that arrived before the end still count: a goodbye, or the reason of the failure.
     open = got > 0;
     if (!open)
       break;
@@ -148,7 +148,7 @@ void Watch::run() {
       if (peer.link)
         entries.push_back({peer.link.get(), POLLIN, 0});
     (void)::poll(entries.data(), entries.size(), millisecondsUntil(nextBeat));
-    // Time in which this process did not run, since all of the job or the machine was stopped, counts against nobody.
+    // A pause of this process (the job or the machine was suspended) does not count as silence of the others.
     const Deadline now = std::chrono::steady_clock::now();
     if (now - awake > std::chrono::duration<double>(2 * kBeatSeconds)) {
       pausedSeconds = std::chrono::duration<double>(now - awake).count();

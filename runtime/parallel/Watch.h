@@ -1,8 +1,8 @@
-//===- Watch.h - who of a job is alive -----------------------------------===//
+//===- Watch.h - which ranks of a job are alive --------------------------===//
 //
-// A thread of its own, beside all compute and collectives, sends a sign of life to rank 0 twice a second, and rank 0
-// sends its own to each rank. A connection that closes, or is silent for kSilenceSeconds, is a rank that has ended or
-// stopped: rank 0 tells all others, by name. A rank that is slow still gives signs of life, and nobody ends it.
+// A thread beside all compute and collectives sends a sign of life to rank 0 twice a second; rank 0 sends its own to
+// each rank. If a connection closes or is silent for kSilenceSeconds, that rank has ended or stopped, and rank 0 tells
+// all others its name. A slow rank still sends signs of life, so it is not ended.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_WATCH_H
@@ -24,10 +24,10 @@ constexpr double kBeatSeconds = 0.5, kSilenceSeconds = 6;
 
 class Watch {
 public:
-  /// `links`: a connection for every other rank (rank 0), or the one to rank 0 at its place; `names` describe the
+  /// `links`, by rank: on rank 0 a connection to every other rank, else only the one to rank 0. `names` describe the
   /// ranks.
   Watch(uint32_t rank, std::vector<std::string> names, std::vector<Descriptor> links);
-  /// Says goodbye: the end of this rank is none of the job's failures.
+  /// Says goodbye, so that the end of this rank does not count as a failure.
   ~Watch();
   Watch(const Watch &) = delete;
   Watch &operator=(const Watch &) = delete;
@@ -36,16 +36,16 @@ public:
 
   /// Becomes readable when the job has failed.
   int wakes() const { return failed.get(); }
-  /// The failure of the job, once it is known; waits for it for so long.
+  /// The failure of the job, once it is known; waits up to `waitSeconds` for it.
   std::optional<std::string> failure(double waitSeconds = 0);
 
-  /// The failure begins here: tells the others. Returns when they have been told, after a second at most.
+  /// Reports a failure of this rank to the others. Returns when they have been told, after a second at most.
   void abort(const std::string &text);
 
 private:
   struct Peer {
     Descriptor link;
-    std::vector<std::byte> heard; ///< of a message that is not complete
+    std::vector<std::byte> heard; ///< the received bytes of an incomplete message
     Deadline lastSign;
     uint64_t step = 0;
     bool left = false; ///< it said goodbye
@@ -53,10 +53,10 @@ private:
 
   void run();
   void send(Peer &peer, uint8_t kind, const std::string &text);
-  /// Reads what has come. False: the connection is closed.
+  /// Reads the bytes that have arrived. False: the connection is closed.
   bool hear(uint32_t rank, Peer &peer);
   void handle(uint32_t rank, Peer &peer, uint8_t kind, uint64_t step, const std::string &text);
-  /// What ended, in words.
+  /// The message that a rank is lost.
   std::string lost(uint32_t rank, const Peer &peer, const char *how) const;
   /// The first failure counts; rank 0 tells the others.
   void fail(const std::string &text);
@@ -65,13 +65,13 @@ private:
   const uint32_t rank;
   const std::vector<std::string> names;
   std::vector<Peer> peers; ///< by rank; without a link: not watched from here
-  double pausedSeconds = 0; ///< the last time in which this process did not run
+  double pausedSeconds = 0; ///< length of the latest pause in which this process did not run
   Descriptor failed, woken;
   std::atomic<uint64_t> step{0};
   std::mutex mutex;
   std::condition_variable told;
   std::optional<std::string> problem; ///< of the job
-  std::optional<std::string> own;     ///< to be told
+  std::optional<std::string> own;     ///< this rank's failure, to be reported
   bool stopping = false, ownTold = false;
   std::thread thread; ///< last: it uses the members above
 };

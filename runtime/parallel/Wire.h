@@ -1,7 +1,7 @@
-//===- Wire.h - what carries the bytes between two ranks -----------------===//
+//===- Wire.h - transport of bytes between two ranks ---------------------===//
 //
-// A wire moves as many bytes of a transfer as go without waiting, and says when it may go on. It knows nothing of
-// failures beyond its own: WiredLinks.h does.
+// A wire moves as many bytes of a transfer as it can without blocking, and can wait until it may continue. It reports
+// only its own failures; WiredLinks.h handles those of ranks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_WIRE_H
@@ -20,12 +20,12 @@ struct Progress {
   size_t part = 0;
   uint64_t offset = 0;     ///< of the part
   bool introduced = false; ///< onFirst was called
-  bool begun = false;      ///< for the wire: it has seen the transfer
-  int64_t request = -1;    ///< of the wire; -1: none
+  bool begun = false;      ///< set by the wire when it has seen the transfer
+  int64_t request = -1;    ///< number of the wire's request; -1: none
 
   bool done() const { return part == transfer->parts.size(); }
 
-  /// So many bytes of the transfer have moved.
+  /// Records that `bytes` more bytes of the transfer have moved.
   void advance(uint64_t bytes) {
     while (!done() && bytes >= transfer->parts[part].bytes - offset) {
       bytes -= transfer->parts[part].bytes - offset;
@@ -42,11 +42,11 @@ class Wire {
 public:
   virtual ~Wire() = default;
 
-  /// Called before a round of moves: what changes from here on ends the next wait.
+  /// Called before a round of moves: any change after this call ends the next wait.
   virtual void prepare() {}
-  /// Moves what goes without waiting. Broken: `reason` says why.
+  /// Moves the bytes that can be moved without blocking. Broken: `reason` says why.
   virtual Moved move(Progress &progress) = 0;
-  /// Waits until one of the transfers may go on or `wakes` is readable, at most so long; may return earlier.
+  /// Waits until a transfer may continue or `wakes` is readable, at most `milliseconds`; may return earlier.
   virtual void wait(std::span<const Progress> open, int wakes, int milliseconds) = 0;
 
   /// Bytes of a receipt that the wire can lend: Links::mostLent.

@@ -1,4 +1,4 @@
-//===- WiredLinks.cpp - links over the wires that there are --------------===//
+//===- WiredLinks.cpp - links over one wire for each peer ----------------===//
 #include "runtime/parallel/WiredLinks.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ Status WiredLinks::exchange(std::span<Transfer> transfers) {
   }
 }
 
-/// The cause may be another rank than the one whose connection broke: the watch knows a moment later.
+/// The cause may be a rank other than the one whose connection broke, so wait for the watch to name it.
 Status WiredLinks::broken(uint32_t peer, const std::string &reason) {
   if (std::optional<std::string> failed = watch->failure(2))
     return Status(*failed);
@@ -68,7 +68,7 @@ Status WiredLinks::wait(Deadline &told) {
                                  [&](const Progress &progress) { return routes[progress.transfer->peer] != first; });
   if (!mixed)
     first->wait(open, watch->wakes(), millisecondsUntil(told));
-  else // no wire wakes for another
+  else // a wire's wait does not see the others' events: poll each in turn
     for (const std::unique_ptr<Wire> &wire : wires)
       wire->wait(open, watch->wakes(), 1);
   if (std::optional<std::string> failed = watch->failure())

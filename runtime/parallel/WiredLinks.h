@@ -1,6 +1,6 @@
-//===- WiredLinks.h - links over the wires that there are ----------------===//
+//===- WiredLinks.h - links over one wire for each peer ------------------===//
 //
-// Each peer has one wire: shared memory, a connection, or a library of messages. A Watch knows who is alive.
+// The wire to a peer is shared memory, a TCP connection, or MPI. A Watch knows which ranks are alive.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_WIREDLINKS_H
@@ -16,7 +16,7 @@ namespace tcc::runtime {
 
 class WiredLinks final : public Links {
 public:
-  /// `routes`: the wire to each rank, one of `wires`, null to the own.
+  /// `routes`: the wire to each rank, one of `wires`; null for this rank.
   WiredLinks(uint32_t rank, std::vector<std::string> names, std::vector<std::unique_ptr<Wire>> wires,
              std::vector<Wire *> routes, std::unique_ptr<Watch> watch);
 
@@ -40,7 +40,7 @@ private:
   const std::vector<std::unique_ptr<Wire>> wires;
   const std::vector<Wire *> routes;
   std::function<void(const std::string &)> slow;
-  std::vector<Progress> open;         ///< of an exchange
+  std::vector<Progress> open;         ///< unfinished transfers of an exchange
   const std::unique_ptr<Watch> watch; ///< last: its thread says goodbye before the wires go
 };
 

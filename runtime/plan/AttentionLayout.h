@@ -1,6 +1,6 @@
 //===- AttentionLayout.h - tensors of a call of attention --------*- C++ -*-===//
 //
-// What compiler, verifier and device agree on about AttentionCall: which tensors it has, their sizes, and the bytes in
+// The layout of an AttentionCall, shared by compiler, verifier and device: its tensors, their sizes, and the bytes in
 // its scratch before the library's workspace.
 //
 //===----------------------------------------------------------------------===//
@@ -18,8 +18,8 @@ namespace tcc::plan {
 
 /// A tensor of the call, in the order of AttentionCall.tensors.
 struct AttentionTensor {
-  /// Heads may be strided views, and Rows are F32, one number a row; a Bias has no gaps. All but Rows have the call's
-  /// type.
+  /// Heads may be strided views; Rows hold one F32 number for each row of scores; a Bias is dense. All but Rows have
+  /// the call's type.
   enum Kind { Heads, Rows, Bias };
 
   const char *name;
@@ -60,7 +60,7 @@ inline std::vector<AttentionTensor> attentionTensors(const AttentionCall &call) 
   return tensors;
 }
 
-/// Bytes in the scratch of a gradient before the workspace: the sums of output times its gradient, one a row.
+/// Bytes in a gradient's scratch before the workspace: the sums of output times its gradient, one for each row.
 inline uint64_t attentionRowBytes(const AttentionCall &call) {
   if (call.kind() != AttentionCall::GRADIENT)
     return 0;

@@ -6,7 +6,7 @@
 
 namespace tcc::plan {
 
-/// Rows of the matrix that gelu is applied to are a multiple of so many elements apart (cublasLtMatmulDescAttributes_t,
+/// The row stride of gelu's input matrix must be a multiple of this many elements (cublasLtMatmulDescAttributes_t,
 /// EPILOGUE_AUX_LD).
 inline constexpr int64_t kBlasAuxiliaryElements = 8;
 

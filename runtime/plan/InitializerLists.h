@@ -8,8 +8,8 @@
 
 namespace tcc::plan {
 
-/// Every floating-point initializer of the model is in one of these: the kind of the note (Decisions.notes) that has its
-/// name as the subject and the reason as the text.
+/// Kinds of notes (Decisions.notes). Every floating-point initializer of the model has one note of these kinds, with
+/// its name as the subject and the reason as the text.
 namespace lists {
 inline constexpr char kTrained[] = "trained", kFrozen[] = "frozen", kBuffer[] = "buffer", kConstant[] = "constant";
 inline constexpr std::string_view kAll[] = {kTrained, kFrozen, kBuffer, kConstant};
@@ -17,7 +17,7 @@ inline constexpr std::string_view kAll[] = {kTrained, kFrozen, kBuffer, kConstan
 inline bool isList(std::string_view kind) { return std::find(std::begin(kAll), std::end(kAll), kind) != std::end(kAll); }
 } // namespace lists
 
-/// The note on what the model's file cannot say and the recipe does not.
+/// Kind of the note on facts that the model's file cannot state and the recipe does not.
 inline constexpr char kUnsaidNote[] = "unsaid";
 
 } // namespace tcc::plan

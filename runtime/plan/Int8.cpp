@@ -60,7 +60,7 @@ std::optional<RoundedTensor> roundToInt8(std::span<const std::byte> elements, co
   });
   if (!finite)
     return std::nullopt;
-  // A channel of zeros, or of numbers that vanish beside any scale, has zeros at the least normal scale.
+  // A channel of zeros, or of numbers too small for a normal scale, gets the least normal scale.
   for (float &scale : rounded.scales)
     scale = std::max(scale / 127.0F, std::numeric_limits<float>::min());
   forEachElement(type, *strides, [&](uint64_t i, uint64_t scale) {

@@ -1,9 +1,9 @@
 //===- Int8.h - floating-point tensors kept as bytes and scales -*- C++ -*-===//
 //
-// The frozen base of adapters may be kept as an i8 and an f32 for each output channel (adapter.base = "int8"). Rounding
-// is symmetric: scale = max|w| / 127 over the elements that share it, q = w / scale to the nearest integer, ties to
-// even, and an element's value is q · scale; divisions and products are f32's. Symmetric, since weights of a channel
-// lie around 0: a zero point would cost an addition for each element, and a weight of 0 would no longer be 0.
+// The frozen base of adapters may be stored as i8 elements with one f32 scale for each output channel (adapter.base =
+// "int8"). Rounding is symmetric: scale = max|w| / 127 over the elements that share it, q = w / scale to the nearest
+// integer, ties to even, and an element's value is q · scale; all in f32. There is no zero point because the weights of
+// a channel are centred on 0: it would cost an addition for each element, and a weight of 0 would no longer be 0.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_INT8_H
@@ -19,7 +19,8 @@
 
 namespace tcc::plan {
 
-/// Which scale each element has: `scales` has the dims of `values`, or 1 in place of some. Nothing if it does not fit.
+/// Strides into `scales` that give each element its scale: each dim of `scales` is that of `values` or 1. Nothing if
+/// they do not fit.
 std::optional<std::vector<uint64_t>> scaleStrides(const TensorType &values, const TensorType &scales);
 
 struct RoundedTensor {
@@ -30,11 +31,11 @@ struct RoundedTensor {
 std::optional<RoundedTensor> roundToInt8(std::span<const std::byte> elements, const TensorType &type,
                                          const TensorType &scales);
 
-/// The numbers that `values` and `scales` stand for, as `dtype`, a floating-point type.
+/// The values q · scale as elements of `dtype`, a floating-point type.
 std::vector<std::byte> widenInt8(std::span<const std::byte> values, const TensorType &type,
                                  std::span<const std::byte> scales, const TensorType &scaleType, DType dtype);
 
-/// The variable with the scales of `variable`; null if it is none that is kept in i8.
+/// The variable with the scales of `variable`; null if `variable` is not stored in i8.
 const Variable *scaleOf(const Plan &plan, const Variable &variable);
 
 } // namespace tcc::plan

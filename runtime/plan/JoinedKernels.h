@@ -1,10 +1,10 @@
 //===- JoinedKernels.h - kernels that share a launch ------------*- C++ -*-===//
 //
-// A kernel in PTX whose symbol begins with `j` is several that divide the blocks of one grid. It is an entry
-// `symbol(table, i64 tiles, pointer scratch)`, where KernelAbi.h has a parameter for each pointer: the table is an
-// array of the operands' pointers, by value. What a block does is a tile: there are as many blocks as tiles, and each
-// kernel has blocks of its own, whose numbers are compiled in. Operands are those that the first kernel reads, those
-// that it writes, then the second one's, and so on.
+// A kernel in PTX whose symbol begins with `j` consists of several kernels that share one grid. It is an entry
+// `symbol(table, i64 tiles, pointer scratch)`: instead of one parameter for each pointer (KernelAbi.h) it has a table,
+// an array of the operands' pointers, passed by value. Each block is one tile, and each kernel has its own range of
+// blocks, which is compiled in. The operands are those that the first kernel reads, those that it writes, then those of
+// the second kernel, and so on.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_JOINEDKERNELS_H
@@ -19,8 +19,8 @@ namespace tcc::plan {
 /// The first letter of symbols of kernels that share a launch; others begin with `k`.
 inline constexpr char kJoinedSymbol = 'j';
 
-/// Version of the contract of code in which kernels share launches. A `trun` that knows none would launch them with
-/// wrong parameters, and refuses this version.
+/// ABI version of code in which kernels share launches. An older `trun`, which would launch them with wrong parameters,
+/// refuses this version.
 inline constexpr uint32_t kJoinedAbiVersion = 2;
 
 /// Pointers in a table: with tiles and scratch 4 KiB of parameters ("CUDA C++ Programming Guide", __global__ function
@@ -29,12 +29,12 @@ inline constexpr int kMostTablePointers = (4096 - 16) / 8;
 
 inline bool isJoined(std::string_view symbol) { return !symbol.empty() && symbol.front() == kJoinedSymbol; }
 
-/// A range of an instruction's operands: those of one kernel.
+/// The range of an instruction's operands that belongs to one kernel.
 struct OperandRange {
   int first = 0, count = 0;
 };
 
-/// The operands of the kernel that has an operand; all of an instruction that is one kernel, or none.
+/// The operands of the member kernel that `operand` belongs to; all operands if kernels do not share this launch.
 inline OperandRange operandsOfMember(const Instruction &instruction, int operand) {
   const int count = instruction.operands_size();
   if (!isJoined(instruction.kernel().symbol()) || operand < 0 || operand >= count)

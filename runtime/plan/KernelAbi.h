@@ -5,10 +5,10 @@
 // captured once.
 //
 // A kernel in PTX (CodeObject::PTX) is an entry `symbol(pointer 0, pointer 1, ..., i64 tiles, pointer scratch)` of
-// global addresses; behind a product whose rows it takes in slices (ProductSlices.h) `symbol(..., i64 end, pointer
-// scratch, i64 begin)`, the tiles of a slice. It runs on a one-dimensional grid whose number of blocks changes no
-// result: groups of `tile_threads` threads take tiles in strides of all groups. A group of more than a warp is a block.
-// With scratch, thread t of the grid has the slot of that number, and a thread without a tile touches none.
+// global addresses. A kernel behind a product, which reads its rows in slices (ProductSlices.h), is `symbol(..., i64
+// end, pointer scratch, i64 begin)` and runs the tiles [begin, end) of one slice. The grid is one-dimensional, and its
+// number of blocks changes no result: of G groups of `tile_threads` threads, group g runs tiles g, g + G, … A group of
+// more than a warp is a block. With scratch, thread t of the grid has slot t; a thread without a tile accesses none.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_KERNELABI_H
@@ -35,7 +35,7 @@ inline constexpr uint32_t kWarpThreads = 32;
 inline constexpr uint32_t kMostBlockThreads = 1024;
 inline constexpr uint32_t kMostGridBlocks = (uint32_t(1) << 31) - 1;
 
-/// The workspace of a library of CUDA's begins at the first multiple of this in its scratch, which is that much larger
+/// The workspace of a CUDA library begins at the first multiple of this in its scratch, which is larger by as much
 /// (bytes).
 inline constexpr uint64_t kLibraryWorkspaceAlignment = 256;
 

@@ -4,8 +4,8 @@
 
 namespace tcc::plan {
 
-/// Key of the note (metadata_props) at a tensor that holds a variable's value and is no initializer of the outermost graph:
-/// the variable's name. The export removes it.
+/// Key of the note (metadata_props) on a tensor that holds a variable's value but is not an initializer of the main
+/// graph; its value is the variable's name. The export removes the note.
 constexpr const char *kWeightNote = "tcc.weight";
 
 } // namespace tcc::plan

@@ -14,7 +14,7 @@ using Wide = unsigned __int128;
 
 uint64_t saturated(Wide value) { return value > UINT64_MAX ? UINT64_MAX : static_cast<uint64_t>(value); }
 
-/// Nanoseconds until the last of `workers` is done with its share of the tiles.
+/// Nanoseconds until the last of `workers` has finished its tiles.
 double makespan(const Entry &entry, const Instruction &instruction, uint64_t workers) {
   const auto tiles = static_cast<uint64_t>(std::max<int64_t>(1, tilesOf(entry, instruction)));
   const uint64_t largestShare = (tiles - 1) / workers + 1;

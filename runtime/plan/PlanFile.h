@@ -26,7 +26,7 @@ namespace tcc::plan {
 /// XXH3-64 of bytes, the one hash of plan files and external weights.
 uint64_t hashBytes(const void *data, size_t bytes);
 
-/// The same of bytes that come piece by piece.
+/// The same hash of bytes that arrive piece by piece.
 class ByteHash {
 public:
   ByteHash();
@@ -41,7 +41,7 @@ private:
   std::unique_ptr<State> state;
 };
 
-/// A plan message with map fields in key order: the same plan is the same bytes.
+/// The serialised plan with map fields in key order, so that equal plans give equal bytes.
 std::string serialize(const Plan &plan);
 
 /// Collects payloads and writes the file. Payloads of equal content are stored once.
@@ -56,7 +56,7 @@ public:
 
   size_t payloadCount() const { return payloads.size(); }
 
-  /// Writes to `path` as AtomicFile does: a reader sees all of a regular file or nothing; anything else is written to.
+  /// Writes to `path` as AtomicFile does: a regular file is replaced as a whole, anything else (a pipe) is written to.
   /// `format_version` and `payloads` of `plan` are replaced. Errors: the folder is missing, unwritable or full; the
   /// header is over 1 GiB.
   Status write(const Plan &plan, const std::string &path) const;
@@ -64,7 +64,7 @@ public:
   /// The same bytes in memory.
   Expected<std::string> toBuffer(const Plan &plan) const;
 
-  /// Writes what `toBuffer` gave, as `write` does.
+  /// Writes the result of `toBuffer` in the way of `write`.
   static Status writeBytes(std::string_view bytes, const std::string &path);
 
 private:
@@ -90,7 +90,7 @@ public:
   /// Errors name the file, and the place: "header" or "payload N".
   static Expected<PlanReader> open(const std::string &path);
 
-  /// The same from memory; `name` stands for the file in messages and its folder (up to the last '/') for the plan's.
+  /// The same from memory. Messages name the file `name`; its folder (up to the last '/') is that of external weights.
   static Expected<PlanReader> fromBuffer(std::string bytes, const std::string &name = "plan in memory");
 
   PlanReader(PlanReader &&);
@@ -103,22 +103,21 @@ public:
   /// Bytes of payload `index`, checked when the plan was opened; empty for an index out of range. 64-byte aligned.
   std::span<const std::byte> payload(uint32_t index) const;
 
-  /// Leaves the program for one target of a plan for several: `plan()` is as if it were compiled for that one alone from
-  /// here on, but for the numbers of its payloads. A plan for one target stays as it is (see Targets.h).
+  /// Selects one target of a plan for several: `plan()` then is as if compiled for this target alone, except for the
+  /// indices of its payloads. No effect on a plan for one target (see Targets.h).
   void selectTarget(uint32_t target);
 
-  /// Leaves one variant of a fat plan: `plan()` has its entries alone from here on (see Variants.h).
+  /// Selects one variant of a fat plan: `plan()` then has only the entries of this variant (see Variants.h).
   void selectVariant(uint32_t variant);
 
-  /// Makes of every shard a variable with the values of all ranks: for exports, which run no entry and give such
-  /// values.
+  /// Replaces every shard by the whole variable: for exports, which run no entry and supply whole values.
   void joinShards();
 
-  /// Gives back the memory that the mapped file's pages take: they are read again from the file where they are asked for.
+  /// Releases the memory of the mapped file's pages; an access reads them from the file again.
   void releasePages() const;
 
-  /// The file's path as given, and the folder that external weights are relative to: the file's ("." if it names none),
-  /// unless setFolder named another, which the plan was copied from.
+  /// The file's path as given, and the folder that external weights are relative to: the file's ("." if it has none),
+  /// or the one of setFolder, from which the plan was copied.
   const std::string &path() const { return name; }
   std::string folder() const;
   void setFolder(std::string path) { weightsFolder = std::move(path); }

@@ -126,7 +126,7 @@ Status PlanReader::check() {
                    i, payload.bytes(), payload.offset(), bytes);
     if (!allZero(data + at, data + payload.offset()))
       return error("payload {}: the padding before it is not zero, the file is damaged; compile again", i);
-    // To start takes no more memory than to run, however large a payload is.
+    // Pages are released piece by piece, so that checking a large payload takes no more memory than the run does.
     constexpr uint64_t kPiece = uint64_t(1) << 20;
     ByteHash hash;
     for (uint64_t done = 0; done < payload.bytes(); done += kPiece) {

@@ -1,7 +1,7 @@
 //===- PlanWriter.cpp - the bytes of a plan file -------------------------===//
 //
-// Payload offsets stand in the header and depend on its length, which depends on their varints: lengths grow with
-// offsets, so repeating the layout from zero upwards ends at the smallest consistent one.
+// The header contains the payload offsets as varints, and the offsets depend on the header's length. Its length grows
+// with the offsets, so repeating the layout from zero upwards ends at the smallest consistent one.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/PlanFile.h"

@@ -1,7 +1,7 @@
 //===- ProductSlices.h - slices of a product on a card ----------*- C++ -*-===//
 //
-// A product of cuBLASLt whose rows go to a kernel is computed in slices of tile_m rows. Each lies at the start of the
-// instruction's scratch, before the library's workspace, until the kernel has read it.
+// A cuBLASLt product whose rows go to a kernel is computed in slices of tile_m rows. Each slice is stored at the start
+// of the instruction's scratch, before the library's workspace, until the kernel has read it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_PRODUCTSLICES_H
@@ -24,22 +24,22 @@ inline bool hasSlices(const MatmulCall &call) {
 /// Bytes of a row of C, which is F32.
 inline uint64_t sliceRowBytes(const MatmulCall &call) { return 4 * static_cast<uint64_t>(call.n()); }
 
-/// Bytes of scratch that a slice takes, up to where the workspace may begin.
+/// Bytes of scratch that a slice takes, rounded up to the alignment of the workspace behind it.
 inline uint64_t sliceBytes(const MatmulCall &call) {
   const uint64_t bytes = static_cast<uint64_t>(call.tile_m()) * sliceRowBytes(call);
   return (bytes + kLibraryWorkspaceAlignment - 1) / kLibraryWorkspaceAlignment * kLibraryWorkspaceAlignment;
 }
 
-/// Like all functions here it takes plans that nobody has verified.
+/// Like all functions here, it accepts unverified plans.
 inline int64_t sliceCount(const MatmulCall &call) { return call.tile_m() > 0 ? (call.m() - 1) / call.tile_m() + 1 : 0; }
 
-/// Launches on a card: a product and a kernel for each slice, else one.
+/// Launches on a card: with slices, a product and a kernel for each; else one.
 inline int64_t launchesOf(const Instruction &instruction) {
   return instruction.has_matmul() && hasSlices(instruction.matmul()) ? 2 * sliceCount(instruction.matmul()) : 1;
 }
 
-/// Tiles of the kernel that make a whole slice; 0 where a slice is no whole number of them. The signature's tile_bytes
-/// are those of the fewest tiles that end with a row.
+/// The kernel's tiles in one slice; 0 if a slice is not a whole number of tiles. The signature's tile_bytes are those
+/// of the smallest group of tiles that ends at the end of a row.
 inline int64_t sliceTiles(const MatmulCall &call, const KernelSignature &kernel) {
   if (kernel.operands_size() == 0)
     return 0;

@@ -1,8 +1,8 @@
 //===- Shards.h - the part of a tensor that a rank owns ------------------===//
 //
-// Of E elements in row-major order, rank r of N owns [r·S, min((r + 1)·S, E)) with S = ceil(E / N), in S elements of
-// its own, of which the last ones may be padding. Of more than N ranks (hybrid) each N that follow one another, a node,
-// own all.
+// Of E elements in row-major order, rank r of N owns [r·S, min((r + 1)·S, E)) with S = ceil(E / N). It stores them in S
+// elements, the last of which may be padding. If a job has more than N ranks (hybrid), each N consecutive ranks are a
+// node, and each node holds all elements.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_SHARDS_H
@@ -14,10 +14,10 @@
 
 namespace tcc::plan {
 
-/// S: elements of a rank's part of `elements`; `ranks` is not 0.
+/// S: elements of a rank's shard, padding included; `ranks` is not 0.
 inline uint64_t shardElements(uint64_t elements, uint64_t ranks) { return elements / ranks + (elements % ranks != 0); }
 
-/// The elements that a rank owns, padding left out; none where those before it have all.
+/// The elements that a rank owns, without padding; none if the ranks before it own all.
 struct ShardRange {
   uint64_t begin = 0, count = 0;
 };
@@ -26,14 +26,14 @@ inline ShardRange shardOf(uint64_t elements, uint64_t ranks, uint64_t rank) {
   return {begin, std::min(shard, elements - begin)};
 }
 
-/// Each rank has parameters in part only: an entry that reads them gathers them first.
+/// True if parameters are sharded, too: an entry that reads them gathers them first.
 inline bool shardsParameters(const Parallel &parallel) {
   return parallel.mode() == "full" || parallel.mode() == "hybrid";
 }
-/// Each node of Parallel.ranks ranks has all of the state.
+/// True if each node of Parallel.ranks ranks holds all of the state.
 inline bool replicatesShards(const Parallel &parallel) { return parallel.mode() == "hybrid"; }
 
-/// The type of the values that a variable's name stands for: those of all ranks' parts together.
+/// The type of the whole variable, all ranks' shards together.
 inline TensorType wholeType(const Variable &variable) {
   TensorType type = variable.type();
   if (variable.has_shard())
@@ -45,8 +45,8 @@ inline bool hasShards(const Plan &plan) {
   return std::any_of(plan.variables().begin(), plan.variables().end(),
                      [](const Variable &one) { return one.has_shard(); });
 }
-/// The plan with the values of all ranks in place of each shard: what exports and weights files hold. Its entries are
-/// not to be run.
+/// The plan with the whole variable in place of each shard, as exports and weights files hold it. Its entries must not
+/// be run.
 Plan withoutShards(const Plan &plan);
 
 /// "all-reduce", for people.

@@ -6,8 +6,8 @@
 namespace tcc::plan {
 
 namespace {
-/// Eight bytes a number, least first; texts and lists preceded by their lengths, so that no two signatures give one
-/// text.
+/// Numbers are eight bytes, little-endian; texts and lists are preceded by their lengths, so that different signatures
+/// give different bytes.
 class Bytes {
 public:
   void number(uint64_t value) {
@@ -30,7 +30,7 @@ uint64_t hashSignatures(const CodeObject &object, CodeBytes code, std::span<cons
   bytes.number(code.bytes);
   bytes.number(code.xxh3);
   bytes.number(object.abi());
-  // Plans with objects in ELF keep the hash that they had before there were others.
+  // ELF objects keep the hash of the time before other formats, so that old plans stay valid.
   if (object.format() != CodeObject::ELF) {
     bytes.number(static_cast<uint64_t>(object.format()));
     bytes.name(object.processor());

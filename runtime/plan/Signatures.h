@@ -9,9 +9,9 @@
 
 namespace tcc::plan {
 
-/// XXH3-64 of a code object's bytes (their number and XXH3-64) and of every field of its signatures, in a fixed byte
-/// order: `CodeObject.signatures_xxh3`. It finds damage and mixed-up code, not malice: whoever can replace machine code
-/// can also compute a hash. Of assembled code every field, bytes and XXH3-64 count, too.
+/// XXH3-64 over the size and XXH3-64 of a code object's bytes, every field of its signatures, and the same of its
+/// assembled code, in a fixed byte order: `CodeObject.signatures_xxh3`. It detects damage and mixed-up code, not
+/// malice: whoever can replace machine code can also compute a hash.
 struct CodeBytes {
   uint64_t bytes = 0, xxh3 = 0;
   static CodeBytes of(const Payload &payload) { return {payload.bytes(), payload.xxh3()}; }

@@ -14,7 +14,7 @@
 
 namespace tcc::plan {
 
-/// Bytes of a space, with max_workers; 0 where the plan has none of this number.
+/// Bytes of a space with max_workers; 0 if the plan has no space of this index.
 inline uint64_t spaceBytes(const Plan &plan, int space) {
   return space >= 0 && space < plan.spaces_size() ? plan.spaces(space).bytes() : 0;
 }

@@ -1,4 +1,4 @@
-//===- Stages.h - the stages of a run, as reports tell of them -*- C++ -*-===//
+//===- Stages.h - the stages of a run, for reports --------------*- C++ -*-===//
 #ifndef TCC_RUNTIME_PLAN_STAGES_H
 #define TCC_RUNTIME_PLAN_STAGES_H
 
@@ -22,7 +22,7 @@ struct StageSummary {
 inline std::vector<StageSummary> stagesOf(const Plan &plan) {
   std::vector<StageSummary> list;
   uint64_t first = 1;
-  int group = 0; // those of the stages follow one another
+  int group = 0; // the groups of each stage follow those of the one before
   for (const Stage &stage : plan.training().stages()) {
     StageSummary summary{stage.name(), first, stage.until(), stage.lr_scale(), {}};
     for (const int end = group + stage.training().optimizer().groups_size(); group < end; ++group)

@@ -15,7 +15,7 @@ std::vector<uint32_t> changedVariables(const Entry &entry, const Instruction &in
 /// The instruction writes a parameter, an optimizer's state or an average.
 bool changesWeights(const Plan &plan, const Entry &entry, const Instruction &instruction);
 
-/// All variables, those that entries change first in front; those that no entry changes are last.
+/// All variables in the order in which entries first change them; those that no entry changes are last.
 std::vector<uint32_t> inOrderOfChange(const Plan &plan);
 
 } // namespace tcc::plan

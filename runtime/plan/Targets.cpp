@@ -1,7 +1,7 @@
 //===- Targets.cpp - join plans for several targets, and take one of them -===//
 //
-// A field of the message Plan is stored once where all targets agree on it, else as a whole with each target. The rule
-// knows no field by name, so that a field that is added to the format needs no change here.
+// A field of the message Plan is stored once if all targets agree on it, else as a whole with each target. The rule
+// names no field, so a field that is added to the format needs no change here.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/Targets.h"
@@ -14,7 +14,7 @@ using google::protobuf::FieldDescriptor;
 namespace tcc::plan {
 
 namespace {
-/// Gives payloads the numbers that they have in the common file.
+/// Renumbers the plan's payloads to their indices in the common file.
 void renumberPayloads(Plan &plan, const std::vector<uint32_t> &numbers) {
   auto renumbered = [&](uint32_t old) { return old < numbers.size() ? numbers[old] : old; };
   for (Variable &variable : *plan.mutable_variables())

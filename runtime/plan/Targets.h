@@ -1,8 +1,8 @@
 //===- Targets.h - one plan for several targets -----------------*- C++ -*-===//
 //
-// A plan for several targets holds what they have alike once, and beside it the fields that differ: entries, generated
-// code, sizes, and whatever else follows from the target. Payloads are stored by content, so weights are there once.
-// Whoever runs the plan takes one target and, if that has several, one variant (Variants.h).
+// A plan for several targets stores the fields on which all agree once, and for each target the fields that differ:
+// entries, generated code, sizes, and whatever else follows from the target. Payloads are stored by content, so all
+// targets share the weights. To run the plan, select one target and, if it has several, one variant (Variants.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_TARGETS_H
@@ -17,7 +17,7 @@
 
 namespace tcc::plan {
 
-/// The plan's targets in its order: one where it is for one.
+/// The plan's targets in its order: a single one if the plan is not for several.
 std::vector<std::string> targetNames(const Plan &plan);
 
 /// The number of a target of this name, to select. Error: the plan has none; the message lists those that it has.

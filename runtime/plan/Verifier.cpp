@@ -30,7 +30,7 @@ std::string describeInstruction(const Entry &entry, int index) {
 } // namespace verifier
 
 namespace {
-/// The arenas that a device allocates. False: one that every plan has is missing.
+/// Checks the arenas that a device allocates. False: one that every plan must have is missing.
 bool verifySpaces(const Plan &plan, verifier::Reporter &report) {
   static constexpr const char *kFirst[] = {"resident", "transient"};
   constexpr uint64_t limitBytes = uint64_t(1) << 46;
@@ -53,7 +53,7 @@ bool verifySpaces(const Plan &plan, verifier::Reporter &report) {
   return true;
 }
 
-/// Virtual ranks make a binary tree, of which each rank sums a whole subtree.
+/// Virtual ranks are the leaves of a binary tree, and each rank sums a whole subtree.
 void verifyVirtualRanks(const Plan &plan, verifier::Reporter &report) {
   const Parallel &parallel = plan.training().parallel();
   const uint64_t all = parallel.virtual_ranks(), least = parallel.least_ranks();
@@ -116,7 +116,7 @@ std::vector<std::string> verifyPlan(const Plan &plan, size_t limit) {
     const Plan &part = plan.targets(i);
     if (part.target().empty() || !names.insert(part.target()).second)
       report("target {}: the name '{}' is empty or used twice", i, part.target());
-    // Payloads and the version are the file's.
+    // Payloads and the version belong to the file.
     if (part.targets_size() || part.payloads_size() || part.format_version())
       report("target '{}': it has targets, payloads or a format version of its own", part.target());
     else

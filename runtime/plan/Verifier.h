@@ -1,6 +1,6 @@
 //===- Verifier.h - checks that a plan is safe to run ---------------------===//
 //
-// Checks everything that the executor trusts, from the plan alone and without any code of the planner's.
+// Checks everything that the executor trusts, from the plan alone and without code of the planner.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_VERIFIER_H
@@ -13,8 +13,8 @@
 
 namespace tcc::plan {
 
-/// What is wrong with the plan, one message each, naming entry, instruction, buffer and ONNX node; empty for a good
-/// plan. At most `limit` messages are made. Runs in O(n log n) of the number of buffers and operands.
+/// The plan's errors, at most `limit`; each message names entry, instruction, buffer and ONNX node. Empty for a valid
+/// plan. Takes O(n log n) time in the number of buffers and operands.
 std::vector<std::string> verifyPlan(const Plan &plan, size_t limit = 100);
 
 } // namespace tcc::plan

@@ -9,11 +9,11 @@
 namespace tcc::plan::verifier {
 
 namespace {
-/// Engines read and write so many bytes at a time, from aligned addresses, and do not check that.
+/// Engines read and write this many bytes at a time; they assume aligned addresses without checking.
 constexpr uint64_t kAttentionAccessBytes = 16;
 constexpr int64_t kMostAttentionSize = int64_t(1) << 31, kMostAttentionStride = int64_t(1) << 40;
 
-/// One past the last element that a tensor reaches; 0 for strides that are none, or where two elements are the same.
+/// One past the last element that a tensor reaches; 0 for invalid strides, or if two elements share an address.
 uint64_t reachOf(const AttentionTensor &tensor, const AttentionCall::Tensor &at, uint64_t step) {
   if (at.strides_size() != 4 || at.strides(3) != 1 || at.offset() < 0 || at.offset() > kMostAttentionStride)
     return 0;
@@ -74,9 +74,8 @@ Bytes bytesOf(const AttentionTensor &tensor, const AttentionCall::Tensor &at, co
   return touched;
 }
 
-/// Whether no byte is in both, as far as it shows: either one ends before the other begins, or within each period of
-/// the largest stride both stay in places of their own, which are compared in the same way. Columns of one matrix are
-/// so.
+/// True if the two provably share no byte: one ends before the other begins, or, within each period of the largest
+/// stride, they are disjoint by the same rule. Ranges of columns of one matrix are such a case.
 bool areDisjoint(Bytes one, Bytes other) {
   while (true) {
     if (one.begin + one.span() <= other.begin || other.begin + other.span() <= one.begin)

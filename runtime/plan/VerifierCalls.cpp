@@ -48,7 +48,7 @@ struct Call {
       report("{}: {} starts inside an element of {}: byte offset {}", where(), role, buffer, operand.byte_offset());
   }
 
-  /// The same, and be read or written as told.
+  /// The same, and it must be read or written as `written` says.
   void operand(int position, const char *role, uint64_t bytes, uint64_t elementBytes, bool written) const {
     reaches(position, role, bytes, elementBytes);
     const Operand &operand = instruction.operands(position);
@@ -72,7 +72,7 @@ struct Call {
   }
 };
 
-/// The signature of a kernel that takes so many operands, or null after a message.
+/// The signature of a kernel with this number of operands, or null after a message.
 const KernelSignature *findSignature(const Call &call, const KernelCall &kernel, int operands) {
   if (kernel.code() >= call.signatures.size()) {
     call.report("{}: code object {} does not exist, the plan has {}", call.where(), kernel.code(),
@@ -99,7 +99,7 @@ const KernelSignature *findSignature(const Call &call, const KernelCall &kernel,
   return &signature;
 }
 
-/// Do the call's operands from `first` on offer what the signature's from `firstOfKernel` on touch?
+/// The call's operands from `first` on must provide the memory that the signature's from `firstOfKernel` on access.
 void verifyAgainst(const Call &call, const KernelSignature &signature, int first, int firstOfKernel) {
   int shift = first - firstOfKernel;
   for (int i = firstOfKernel; i < signature.operands_size(); ++i) {
@@ -141,8 +141,8 @@ void verifyKernel(const Context &context, const Call &call, const KernelCall &ke
   verifyGrid(context, call.entry, call.index, kernel, *signature);
 }
 
-/// The kernel behind a product: its first operand is the product's rows in a worker's scratch, or on a card a slice of
-/// them, and it has none itself.
+/// The kernel behind a product: its first operand is the product's rows in a worker's scratch (on a card, a slice of
+/// them). The kernel itself has no scratch.
 void verifyRowKernel(const Context &context, const Call &call, const MatmulCall &matmul) {
   const KernelSignature *signature = findSignature(call, matmul.row_kernel(), matmul.row_operands() + 1);
   if (!signature)
@@ -167,7 +167,7 @@ void verifyRowKernel(const Context &context, const Call &call, const MatmulCall 
     verifySlices(context, call.entry, call.index, *signature);
 }
 
-/// A product whose rows go to a kernel: some rows of C at a time, in f32, all columns of them, and never C as a whole.
+/// A product whose rows go to a kernel: it computes whole rows of C in f32, a few at a time, and never stores all of C.
 void verifyRowwise(const Context &context, const Call &call, const MatmulCall &matmul) {
   if (matmul.row_operands() < 1 || matmul.row_operands() > call.instruction.operands_size()) {
     call.report("{}: a kernel with {} operands beside the rows of a product", call.where(), matmul.row_operands());
@@ -189,7 +189,7 @@ void verifyRowwise(const Context &context, const Call &call, const MatmulCall &m
       !hasSlices(matmul) && matmul.row_kernel().tiles() != tiles)
     call.report("{}: the kernel has {} tiles, the product's rows come in {}", call.where(), matmul.row_kernel().tiles(),
                 tiles);
-  // A and B are read until the last tile is done, when the kernel has long begun to write.
+  // The product reads A and B until its last tile is done; by then the kernel has written results of earlier tiles.
   for (const InPlace &pair : call.instruction.in_place())
     if (pair.source() < 2)
       call.report("{}: the kernel writes in place of {}, which the product reads", call.where(),
@@ -202,7 +202,7 @@ void verifyRowwise(const Context &context, const Call &call, const MatmulCall &m
                     describe(call.entry, call.instruction.operands(i).buffer()));
 }
 
-/// One product, or a batch with a bias, with what its call adds to it, keeps of it, and sums, all in the result's type.
+/// A product with an epilogue; a batch may only have a bias. All tensors of the epilogue have the result's type.
 void verifyEpilogue(const Call &call, const MatmulCall &matmul) {
   const Epilogue &epilogue = matmul.epilogue();
   const bool none = epilogue.kind() == Epilogue::NONE, gradient = epilogue.kind() == Epilogue::GELU_GRADIENT;
@@ -266,7 +266,7 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
     return verifyRowwise(context, call, matmul);
   if (matmul.has_epilogue())
     return verifyEpilogue(call, matmul);
-  // What is added comes before C and lies where C does.
+  // The addend D precedes C, which overwrites it.
   int c = matmul.accumulate() ? 3 : 2;
   if (!call.operandCount("matmul", c + (chunks > 1 ? 2 : 1)))
     return;
@@ -385,16 +385,16 @@ void verifyConvolution(const Call &call, const ConvolutionCall &conv) {
   }
 }
 
-/// Ranks carry out a plan's entries as they stand: an entry has no branches. So the sequence of collectives is the same
-/// on all ranks if no rank runs an entry with collectives that another does not. That holds for the entries that end an
-/// update, which all ranks run once a step, and with synchronised normalisations for micro-batches, of which all ranks
-/// then have as many, by their common data; evaluation, prediction and gradients are one rank's own.
+/// An entry has no branches, so all ranks make the same sequence of collectives if they run the same entries with
+/// collectives. That holds for the entries that end an update, which all ranks run once per step. With synchronised
+/// normalisations it also holds for micro-batches, since all ranks then have the same number of them; evaluation,
+/// prediction and gradients run on one rank alone.
 void verifyCollective(const Context &context, const Call &call, const CollectiveCall &collective) {
   const std::string_view name = entries::baseOf(call.entry.name());
   const bool window = name == entries::kAccumulateFirst || name == entries::kAccumulateNext;
   const Parallel &parallel = context.plan.training().parallel();
-  // Ranks run as many micro-batches each, too, but communicate there only for parameters that none of them has, and for
-  // statistics over the batches of all. They evaluate together where no rank has all parameters (Evaluate.cpp).
+  // Micro-batches communicate only to gather sharded parameters and for statistics over the batches of all ranks. Ranks
+  // evaluate together if parameters are sharded (Evaluate.cpp).
   const bool together =
       (window && (collective.kind() == CollectiveCall::ALL_GATHER || parallel.batch_norm() == "sync")) ||
       (name == entries::kEvaluate && collective.kind() == CollectiveCall::ALL_GATHER && shardsParameters(parallel));
@@ -439,7 +439,7 @@ void verifyCollective(const Context &context, const Call &call, const Collective
       call.report("{}: {} of {} writes {}, which holds {}", call.where(), sumName, dtypeName(collective.dtype()),
                   describe(call.entry, call.instruction.operands(half + i).buffer()),
                   typeName(bufferOf(half + i).type()));
-    // Whole buffers: what is summed is what the next instruction reads.
+    // Whole buffers, so that the next instruction reads exactly the sums.
     call.operand(i, "a source", tensorBytes(bufferOf(i).type()).value_or(0), dtypeBytes(bufferOf(i).type().dtype()),
                  false);
     call.operand(half + i, "a destination", bytes, dtypeBytes(bufferOf(half + i).type().dtype()), true);

@@ -8,7 +8,7 @@
 namespace tcc::plan::verifier {
 
 namespace {
-/// Is a signature one that a generated kernel can have?
+/// True if a generated kernel can have this signature.
 bool verifySignature(int object, const KernelSignature &signature, Reporter &report) {
   std::string where = fmt::format("code object {}, kernel '{}'", object, signature.symbol());
   bool good = true;

@@ -1,10 +1,10 @@
 //===- VerifierEntry.cpp - buffers, versions and ports of one entry ------===//
 //
-// Overlap is a sweep over instructions: buffers enter where they are born and leave after they die, and an ordered map
-// by offset holds those alive. As long as the living are disjoint, a newcomer can clash only with its neighbours there.
+// Overlap is checked by a sweep over instructions: an ordered map by offset holds the live buffers. As long as they are
+// disjoint, a new buffer can overlap only with its neighbours in the map.
 //
-// Scratch grows with the number of workers. It begins above every buffer alive, and what has scratch runs beside
-// nothing else that has, so no number of workers makes two of them overlap.
+// Scratch grows with the number of workers. It begins above every live buffer, and two instructions with scratch never
+// run concurrently, so scratch overlaps nothing for any number of workers.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/Parallelism.h"
@@ -102,7 +102,7 @@ private:
                    (*tensorBytes(variable.type()) + kAlignmentBytes - 1) / kAlignmentBytes * kAlignmentBytes;
                b.bytes() > padded)
         fail("{} bytes reach beyond variable '{}' of {}", b.bytes(), variable.name(), padded);
-      // Two buffers of one variable would each have versions of their own.
+      // Two buffers of one variable would count its versions separately.
       if (!variables.insert(b.variable()).second)
         fail("variable '{}' is another buffer already", variable.name());
       if (b.first() != -1 || b.last() != count)
@@ -116,7 +116,7 @@ private:
     return good;
   }
 
-  /// Is `to` born in place of `from`, which dies there, by a declared pair of one kernel's operands?
+  /// True if `to` takes over the memory of `from` at the instruction where `from` dies, by a declared in-place pair.
   bool inPlace(uint32_t from, uint32_t to) const {
     const Buffer &source = buffer(from), &destination = buffer(to);
     if (source.last() != destination.first() || destination.first() < 0 || destination.first() >= count)
@@ -127,7 +127,7 @@ private:
     return declaredPair(entry.instructions(destination.first()), from, to, /*everyRead=*/true);
   }
 
-  /// Does a pair name these buffers? `everyRead`: and every operand that reads `from` is in such a pair.
+  /// True if an in-place pair names these buffers. `everyRead`: every operand that reads `from` must be in such a pair.
   static bool declaredPair(const Instruction &instruction, uint32_t from, uint32_t to, bool everyRead) {
     const MatmulCall &matmul = instruction.matmul();
     if (!instruction.has_kernel() && !matmul.accumulate() && !matmul.has_row_kernel() && !instruction.has_collective())
@@ -206,7 +206,7 @@ private:
         byEnd.push_back(i);
     std::stable_sort(byEnd.begin(), byEnd.end(), [&](uint32_t a, uint32_t b) { return endOf(a) > endOf(b); });
     highest.assign(static_cast<size_t>(count), -1);
-    // From each instruction on, the first that has no buffer yet.
+    // open[i]: the first instruction from i on that has no buffer yet (union-find with path halving).
     std::vector<size_t> open(static_cast<size_t>(count) + 1);
     std::iota(open.begin(), open.end(), size_t(0));
     auto firstOpen = [&](size_t at) {
@@ -292,7 +292,7 @@ private:
     verifyCall(context, entry, at);
   }
 
-  /// Its buffers live until the last instruction beside it is done, and none of these disturbs another.
+  /// Its buffers must live until the last concurrent instruction is done, and none may write what another accesses.
   void verifyBeside(int at) {
     const Instruction &instruction = entry.instructions(at);
     if (instruction.beside() < 0 || instruction.beside() > count - 1 - at) {
@@ -306,8 +306,8 @@ private:
       report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
     int last = at + instruction.beside();
     for (const auto &[index, write] : touched(instruction)) {
-      // A collective's sources are copied, or in their results' place, before the next instruction begins; not those of
-      // a reduce-scatter.
+      // The sources of a collective are copied, or overwritten in place, before the next instruction begins; those of a
+      // reduce-scatter stay live.
       if (instruction.has_collective() && instruction.collective().kind() != CollectiveCall::REDUCE_SCATTER && !write)
         continue;
       const Buffer &b = buffer(index);
@@ -336,7 +336,7 @@ private:
     return result;
   }
 
-  /// Does a result of the instruction take over this buffer's memory?
+  /// True if a result of the instruction takes over this buffer's memory.
   bool takenOver(const Instruction &instruction, uint32_t from) const {
     for (const Operand &operand : instruction.operands())
       if (operand.write() && exists(operand.buffer()) && inPlace(from, operand.buffer()))
@@ -377,7 +377,7 @@ private:
   Reporter &report;
   int32_t count;
   std::vector<char> usable;
-  std::vector<int32_t> highest; // buffer at each instruction; -1: none
+  std::vector<int32_t> highest; // the buffer that ends highest during each instruction; -1: none
   std::set<int32_t> variables;
   std::vector<uint32_t> version;
   std::vector<int> writer;

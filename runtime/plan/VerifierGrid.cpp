@@ -67,7 +67,7 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
   if (isJoined(signature.symbol()) && grid.blocks() != signature.tiles())
     fail("{} blocks of kernels that share a launch, '{}' has work for {}", grid.blocks(), kernel.symbol(),
          signature.tiles());
-  // The slot of a thread is that of its number in the grid; one without a tile has none.
+  // Thread t of the grid has scratch slot t; a thread without a tile needs none.
   if (signature.scratch_bytes() == 0)
     return;
   uint64_t takers = std::min<uint64_t>(uint64_t(grid.blocks()) * grid.threads(), static_cast<uint64_t>(kernel.tiles()));
@@ -83,7 +83,7 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
          instruction.scratch_shared_bytes());
 }
 
-/// A convolution of cuDNN in a plan for a card, of a CPU's kernels in others.
+/// A convolution must use cuDNN in a plan for a card, and a CPU's kernels in other plans.
 static void verifyConvolutionLibrary(const Context &context, const Entry &entry, int index) {
   const Instruction &instruction = entry.instructions(index);
   const ConvolutionCall &call = instruction.convolution();

@@ -15,10 +15,10 @@
 
 namespace tcc::plan::verifier {
 
-/// Sizes from a plan may be anything: sums and products of a few of them fit 128 bits once each is held below 2^62.
+/// For sizes from a plan, which may be arbitrary: sums and products of a few sizes below 2^62 fit into 128 bits.
 using Wide = unsigned __int128;
 
-/// A product that stays at "too much" instead of wrapping around.
+/// A product that saturates at 2^62 instead of wrapping around.
 inline uint64_t saturatingProduct(std::initializer_list<uint64_t> factors) {
   constexpr uint64_t limit = uint64_t(1) << 62;
   Wide product = 1;
@@ -54,19 +54,19 @@ std::string describe(const Entry &entry, uint32_t buffer);
 /// "entry 'step', instruction 12 (node 'MatMul_4')".
 std::string describeInstruction(const Entry &entry, int index);
 
-/// Tiles that a matmul or convolution has at least: a convolution may also be cut by groups.
+/// The least number of tiles of a matmul or convolution; a convolution may have more, if it is also cut by groups.
 int64_t leastTiles(const Instruction &instruction);
 
 /// Bytes that operand `index` of an instruction can reach: its buffer's size less the byte offset.
 uint64_t operandBytes(const Entry &entry, const Instruction &instruction, int index);
 
-/// The signatures of each code object by symbol; none of a code object that is not what its hash says.
+/// The signatures of each code object by symbol; empty for a code object whose hash does not match.
 using SignatureIndex = std::vector<std::map<std::string_view, const KernelSignature *>>;
 
-/// Code objects and their signatures.
+/// Checks code objects and their signatures; returns the index.
 SignatureIndex verifyCode(const Plan &plan, Reporter &report);
 
-/// Is a code object of the format that the plan's target runs?
+/// Checks that a code object has the format and processor of the plan's target.
 void verifyFormat(const Plan &plan, int index, Reporter &report);
 
 /// A plan under examination.
@@ -80,14 +80,13 @@ struct Context {
 void verifyGrid(const Context &context, const Entry &entry, int index, const KernelCall &kernel,
                 const KernelSignature &signature);
 
-/// On a card a kernel behind a product takes one parameter more, the first tile of a slice.
+/// True if the kernel takes the first tile of a slice as one more parameter: on a card, a kernel behind a product does.
 bool takesFirstTile(const Plan &plan, const KernelSignature &signature);
 
-/// Slices of a product on a card: whole tiles of their kernel, which is launched on its grid for each.
+/// Slices of a product on a card: each must be whole tiles of the kernel, which is launched on its grid for each slice.
 void verifySlices(const Context &context, const Entry &entry, int index, const KernelSignature &signature);
 
-/// A matmul or convolution must be of a library that the plan's target has; one of cuBLASLt, a product that it
-/// computes.
+/// A matmul or convolution must use a library that the plan's target has; cuBLASLt must support the product.
 void verifyLibrary(const Context &context, const Entry &entry, int index);
 
 /// Attention by cuDNN: its tensors within the operands, and its scratch.

@@ -34,7 +34,7 @@ public:
       verifyScalars(static_cast<uint32_t>(entry.scalars()));
     if (entry.has_counters())
       verifyCounters(entry.counters());
-    // What is read as filled is filled.
+    // Every buffer of a kind that the runtime fills must be one that it does fill.
     for (uint32_t index = 0; exists(index); ++index) {
       Buffer::Kind kind = buffer(index).kind();
       bool filled = kind == Buffer::INPUT      ? filledInputs.contains(index)
@@ -99,7 +99,7 @@ private:
              describe(entry, port.buffer()), typeName(b.type()));
   }
 
-  /// Batches of data have the length of some input's sample axis.
+  /// The batch size must be the length of some input's sample axis.
   void verifyBatch() {
     bool isLength = entry.batch() == 1;
     for (const Port &port : entry.inputs())

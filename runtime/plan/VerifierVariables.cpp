@@ -12,7 +12,7 @@
 namespace tcc::plan::verifier {
 
 namespace {
-/// A file's name with one ends early, or shows something else on a terminal.
+/// A control character would cut a file name short or garble it on a terminal.
 bool hasControlCharacters(const std::string &name) {
   return std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
 }
@@ -43,7 +43,7 @@ void verifyVariableSource(const Plan &plan, const Variable &variable, uint64_t b
   }
 }
 
-/// A rank's part has the size that follows from all of it.
+/// A shard must have the size that follows from the whole variable.
 void verifyShard(const Plan &plan, const Variable &variable, Reporter &report) {
   const uint64_t ranks = plan.training().parallel().ranks();
   const std::optional<uint64_t> elements = elementCount(wholeType(variable));
@@ -91,7 +91,7 @@ void verifyArena(const Plan &plan, Reporter &report) {
              ranges[i - 1].offset + ranges[i - 1].bytes, ranges[i].offset, ranges[i].offset + ranges[i].bytes);
 }
 
-/// The type that the model has an initializer in.
+/// The type of the variable's initializer in the model.
 TensorType modelType(const Variable &variable) {
   TensorType type = variable.type();
   if (variable.model_dtype() != DTYPE_NONE)
@@ -99,7 +99,7 @@ TensorType modelType(const Variable &variable) {
   return type;
 }
 
-/// What exports write a variable as: another type, another shape, another name.
+/// The type, shape and name under which exports write a variable.
 void verifyExports(const Plan &plan, Reporter &report) {
   std::set<std::string_view> names;
   for (const Variable &variable : plan.variables())
@@ -147,7 +147,7 @@ void verifyScales(const Plan &plan, Reporter &report) {
   }
 }
 
-/// An adapter's matrices multiply to the shape of the one that they are added to.
+/// The product of an adapter's matrices must have the shape of the matrix that it is added to.
 void verifyAdapters(const Plan &plan, Reporter &report) {
   if (!plan.has_adapters())
     return;
@@ -225,8 +225,7 @@ void verifyTies(const Plan &plan, Reporter &report) {
 
 bool isQuantizedType(DType type) { return type == I8 || type == U8 || type == I16 || type == U16 || type == I32; }
 
-/// What an export reads to write integers: f32 variables, as many scales as an axis asks for, scalars as ends of
-/// ranges.
+/// The inputs of a quantised export: variables in f32, as many scales as the axis needs, ranges whose ends are scalars.
 void verifyQuantized(const Plan &plan, Reporter &report) {
   std::map<std::string_view, const Variable *> variables;
   for (const Variable &variable : plan.variables())
@@ -267,7 +266,7 @@ void verifyQuantized(const Plan &plan, Reporter &report) {
 
 void verifyVariables(const Context &context) {
   verifyArena(context.plan, context.report);
-  // What exports write is all ranks' values.
+  // Exports write whole variables, not shards.
   const std::optional<Plan> joined =
       hasShards(context.plan) ? std::optional(withoutShards(context.plan)) : std::nullopt;
   const Plan &whole = joined ? *joined : context.plan;

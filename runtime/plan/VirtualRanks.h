@@ -1,7 +1,7 @@
 //===- VirtualRanks.h - which virtual ranks a rank has ---------*- C++ -*-===//
 //
-// With train.virtual_ranks = V the ranks of a job share V virtual ranks: rank r of N has those from r·V/N on, one after
-// the other. What a virtual rank computes does not depend on N.
+// With train.virtual_ranks = V the ranks of a job share V virtual ranks: rank r of N runs the V/N from r·V/N on, one
+// after the other. The result of a virtual rank does not depend on N.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PLAN_VIRTUALRANKS_H
@@ -22,13 +22,13 @@ struct VirtualRanks {
   uint64_t all = 1; ///< of the job
 };
 
-/// Those of rank `rank` of `ranks`, a number that fits (Session.h); without virtual ranks each rank is one.
+/// The virtual ranks of rank `rank` of `ranks`, which divides V (Session.h). Without virtual ranks each rank is one.
 inline VirtualRanks virtualRanksOf(const Training &training, uint64_t rank, uint64_t ranks) {
   const uint64_t all = training.parallel().virtual_ranks();
   return all ? VirtualRanks{rank * (all / ranks), all / ranks, all} : VirtualRanks{rank, 1, ranks};
 }
 
-/// The most that one rank has, where there are no fewer ranks than the plan has memory for.
+/// The most virtual ranks that one rank can have: those of a job of the fewest ranks that the plan allows.
 inline uint64_t mostVirtualRanks(const Training &training) {
   const Parallel &parallel = training.parallel();
   return std::max<uint64_t>(parallel.virtual_ranks() / std::max<uint64_t>(parallel.least_ranks(), 1), 1);

@@ -27,10 +27,10 @@ std::map<std::string, Registered> &registry() {
 
 std::string deviceOf(const std::string &target) { return target.substr(0, target.find(':')); }
 
-/// Ranks of one device fit below this.
+/// All ranks of targets within one device are below this.
 constexpr uint64_t kBeforeOtherDevices = uint64_t(1) << 32;
 
-/// Greater is better, among the targets of all devices.
+/// Ranks a target among those of all devices: greater is better.
 Expected<uint64_t> rankOf(const std::string &target) {
   auto found = registry().find(deviceOf(target));
   if (found == registry().end())

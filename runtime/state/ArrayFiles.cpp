@@ -21,10 +21,10 @@ constexpr std::pair<std::string_view, ArrayFormat> kSuffixes[] = {{".safetensors
                                                                   {".npz", ArrayFormat::Npz},
                                                                   {".npy", ArrayFormat::Npy},
                                                                   {".csv", ArrayFormat::Csv}};
-/// Columns of a CSV file: as many as the reader takes.
+/// The most columns of a CSV file, equal to the reader's limit.
 constexpr uint64_t kMostCsvColumns = uint64_t(1) << 20;
 
-/// NumPy's name of an element type; empty: it has none.
+/// NumPy's name of an element type; empty if it has none.
 std::string_view descriptorOf(plan::DType dtype) {
   switch (dtype) {
   case plan::F64:
@@ -92,7 +92,7 @@ Status writeNpy(AtomicFile &file, const std::string &path, const StreamedValue &
              : status;
 }
 
-/// A zip whose members are stored as they are, as numpy.savez writes it.
+/// A zip with uncompressed members, as numpy.savez writes it.
 class Npz {
 public:
   Npz(AtomicFile &file, const std::string &path)
@@ -112,7 +112,7 @@ public:
       archive_entry_set_pathname_utf8(entry.get(), (value.name + ".npy").c_str());
       archive_entry_set_filetype(entry.get(), AE_IFREG);
       archive_entry_set_perm(entry.get(), 0644);
-      archive_entry_set_mtime(entry.get(), 315532800, 0); // 1980, the first that a zip can name
+      archive_entry_set_mtime(entry.get(), 315532800, 0); // 1980, the earliest time in a zip
       archive_entry_set_size(entry.get(),
                              static_cast<int64_t>(header.size() + plan::tensorBytes(value.type).value_or(0)));
       good = archive_write_header(zip, entry.get()) == ARCHIVE_OK && put(header.data(), header.size());
@@ -148,7 +148,7 @@ private:
   Status failed;
 };
 
-/// Of a floating-point array.
+/// An element of a floating-point array.
 double scoreOf(const std::byte *bytes, plan::DType dtype, uint64_t index) {
   auto load = [&](auto value) {
     std::memcpy(&value, bytes + index * sizeof(value), sizeof(value));
@@ -159,7 +159,7 @@ double scoreOf(const std::byte *bytes, plan::DType dtype, uint64_t index) {
                               : std::bit_cast<float>(uint32_t(load(uint16_t())) << 16);
 }
 
-/// Whole numbers and floats so that they read back as the same values.
+/// The text of an element; floats are written so that they read back exactly.
 std::string elementText(const std::byte *bytes, plan::DType dtype, uint64_t index) {
   auto load = [&](auto value) {
     std::memcpy(&value, bytes + index * sizeof(value), sizeof(value));
@@ -212,7 +212,7 @@ bool holdsScores(const plan::TensorType &type, const std::vector<std::string> &c
   return floats && classes.size() > 1 && type.dims_size() == 2 && type.dims(1) == static_cast<int64_t>(classes.size());
 }
 
-/// Which of `count` scores from `first` on is the largest; of equal ones the first.
+/// The index of the largest of `count` scores from `first` on; the first one if several are equal.
 size_t largestOf(const std::byte *bytes, plan::DType dtype, uint64_t first, uint64_t count) {
   size_t best = 0;
   for (size_t i = 1; i < count; ++i)

@@ -12,26 +12,26 @@
 
 namespace tcc::runtime {
 
-/// The first is what a path without a suffix of the others gives if it names no regular file: a device, a FIFO.
+/// Safetensors is also the format for a device or FIFO whose path has no suffix of the other formats.
 enum class ArrayFormat { Safetensors, Npz, Npy, Csv };
 
 /// The format that the path's suffix names. Error (wrong usage): none of `allowed`.
 Expected<ArrayFormat> arrayFormatOf(const std::string &path, std::span<const ArrayFormat> allowed);
 
-/// What a file is to hold, before its values are known.
+/// An array to be written, before its values are known.
 struct ArraySpec {
   std::string name;
   plan::TensorType type;
   int sampleAxis = -1; ///< -1: none
 };
-/// Error: what writeArrays would refuse of the place, before any array is computed.
+/// Checks, before any array is computed, that writeArrays will accept the path. Error: why not.
 Status checkPlace(const std::string &path, ArrayFormat format);
 
-/// Error: the format cannot hold these arrays, and which can.
+/// Error: the format cannot hold these arrays; the message names formats that can.
 Status checkArrays(const std::string &path, ArrayFormat format, const std::vector<ArraySpec> &arrays);
 
-/// Writes arrays that checkArrays accepts; the file appears whole or not at all. Behind a floating-point
-/// array NAME [samples, classes], a CSV file has a column NAME.class: the name of the largest of each row.
+/// Writes arrays that checkArrays accepts; the file appears whole or not at all. After a floating-point array NAME
+/// [samples, classes], a CSV file has a column NAME.class with the name of each row's largest class.
 Status writeArrays(const std::string &path, ArrayFormat format, std::vector<StreamedValue> arrays,
                    const std::vector<std::string> &classes = {});
 

@@ -30,7 +30,7 @@ constexpr const char *kManifest = "manifest.json", *kState = "state.safetensors"
 std::string folderOf(const std::string &run) { return run + "/checkpoints"; }
 std::string bestFileOf(const std::string &run) { return folderOf(run) + "/best.json"; }
 std::string placeOf(const std::string &run, uint64_t step) { return fmt::format("{}/step-{}", folderOf(run), step); }
-/// Beside the checkpoints, so that a rename stays on one file system; the process keeps two runs' names apart.
+/// In the folder of the checkpoints, so that a rename stays on one file system; the process number makes it unique.
 std::string hiddenPlaceOf(const std::string &run, uint64_t step, const char *ending) {
   return fmt::format("{}/.step-{}.{}.{}", folderOf(run), step, ::getpid(), ending);
 }
@@ -64,7 +64,7 @@ std::vector<uint64_t> tcc::runtime::checkpointSteps(const std::string &run) {
   std::vector<uint64_t> steps;
   std::error_code code;
   for (fs::directory_iterator entry(folderOf(run), code), end; !code && entry != end; entry.increment(code))
-    // A checkpoint takes its name when it is whole: a folder without a manifest is not the run's.
+    // A checkpoint gets its name when it is complete, so a folder without a manifest was not written by the run.
     if (uint64_t step = 0; stepOf(entry->path().filename().string(), step))
       if (std::error_code none; fs::exists(fs::symlink_status(entry->path() / kManifest, none)))
         steps.push_back(step);
@@ -207,7 +207,7 @@ void tcc::runtime::Checkpoint::copyTo(const ManifestTensor &tensor, std::byte *d
               destination);
 }
 
-/// Ranges of elements in row-major order, be it along the only axis.
+/// True if all slices are ranges of elements in row-major order, also if that is a box of the only axis.
 static bool areRanges(const ManifestTensor &tensor) {
   return std::all_of(tensor.slices.begin(), tensor.slices.end(),
                      [](const TensorSlice &slice) { return slice.start.size() == 1; });
@@ -243,7 +243,7 @@ Status tcc::runtime::Checkpoint::stream(const ManifestTensor &tensor, const Byte
   return Status();
 }
 
-/// A tensor that is one slice of the first shard, or one that ranks hold in shards of their own.
+/// The manifest's entry of a tensor: one slice in the first shard file, or a slice in each rank's file.
 static ManifestTensor manifestTensor(const CheckpointTensor &tensor) {
   const plan::TensorType &type = tensor.whole ? *tensor.whole : tensor.type;
   ManifestTensor result{tensor.name, type, tensor.role, {}};
@@ -258,8 +258,8 @@ static ManifestTensor manifestTensor(const CheckpointTensor &tensor) {
   return result;
 }
 
-/// Fails at the end of a stream whose bytes are not those that ranks have compared: what goes wrong in between, in this
-/// rank's state or in its copy of it, would be in the file with a right checksum.
+/// A stream that fails at its end if its bytes are not those that ranks have compared: otherwise damage to this rank's
+/// state or to its copy in the meantime would be written with a correct checksum.
 static std::function<Status(const ByteSink &)> checked(const CheckpointTensor &tensor) {
   return [stream = tensor.stream, hash = *tensor.hash, name = tensor.name](const ByteSink &sink) -> Status {
     plan::ByteHash found;
@@ -273,12 +273,12 @@ static std::function<Status(const ByteSink &)> checked(const CheckpointTensor &t
   };
 }
 
-/// Makes a folder of a checkpoint what readers find.
+/// Renames a finished checkpoint to its final place.
 static Status putInPlace(const std::string &run, uint64_t step, const std::string &temporary) {
   std::string place = placeOf(run, step);
   std::error_code code;
-  // A checkpoint of the same step (a resumed run's) gives way to the new one, where the system can in one step. What
-  // the run did not write keeps its content under another name.
+  // The new checkpoint replaces one of the same step (of a resumed run), atomically if the system can. Files that the
+  // run did not write are kept under another name.
   if (exchangeNames(temporary, place)) {
     Status status =
         isOwnCheckpoint(temporary, step) ? removeCheckpointFolder(temporary, step) : moveAside(temporary, place);
@@ -296,7 +296,7 @@ static Status putInPlace(const std::string &run, uint64_t step, const std::strin
   return Status();
 }
 
-/// Tells all ranks the result of each, as a text; the first error among them is everyone's.
+/// Exchanges each rank's result, a text, among all ranks; if one has an error, all return the first error.
 static Expected<std::vector<std::string>> tellRanks(Communicator *ranks, const Status &own, const std::string &text) {
   if (!ranks)
     return own.ok() ? Expected(std::vector<std::string>{text}) : own;
@@ -333,7 +333,7 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
   auto finish = [&]() -> Status {
     Status made;
     if (rank == 0) {
-      (void)removeOwnFolder(temporary, kindInUnfinished); // of an earlier process of this number
+      (void)removeOwnFolder(temporary, kindInUnfinished); // left by an earlier process of the same number
       made = makeFolders(fs::path(temporary).parent_path().string());
       auto fresh = made.ok() ? makeNewFolder(temporary) : Expected<bool>(made);
       made = !fresh ? fresh.status() : *fresh ? Status() : error("{}: it exists already; move it elsewhere", temporary);
@@ -342,7 +342,7 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
     if (!folder)
       return folder.status();
     const std::string file = rank == 0 ? kState : fmt::format("state.rank-{}.safetensors", rank);
-    // A rank with nothing of its own writes no file.
+    // A rank without tensors of its own writes no file.
     const bool writes = rank == 0 || !tensors.empty();
     Expected<uint64_t> hash =
         writes ? writeSafetensors(folder->front() + "/" + file, tensors, kShardMetadata) : Expected<uint64_t>(0);
@@ -417,7 +417,7 @@ void tcc::runtime::removeUnfinished(const std::string &run) {
     if (isHiddenName(entry->path().filename().string()))
       left.push_back(entry->path());
   }
-  // One with other files in it stays.
+  // A folder that also contains other files is kept.
   for (const fs::path &path : left)
     (void)removeOwnFolder(path.string(), kindInUnfinished);
 }
@@ -447,8 +447,8 @@ Status tcc::runtime::requireAverages(const Checkpoint &checkpoint) {
                checkpoint.folder());
 }
 
-/// True where an average of type `from` is a value of type `to`, rounded: the shapes are one, the elements may be
-/// wider.
+/// True if an average of type `from` can be rounded to a value of type `to`: the shapes are equal, the elements of
+/// `from` may be wider.
 static bool isRoundedTo(const ManifestTensor &from, const plan::TensorType &to) {
   plan::TensorType widened = to;
   widened.set_dtype(from.type.dtype());
@@ -500,8 +500,8 @@ static Status copyToDevice(Checkpoint &checkpoint, const plan::Plan &plan,
   return Status();
 }
 
-/// Frozen values that training does not change, and that the checkpoint holds because the run began with others than
-/// the plan's.
+/// Frozen values that training does not change, but that the checkpoint holds because the run began with values that
+/// differ from the plan's.
 static std::vector<CheckpointedVariable> replacedVariables(const Checkpoint &checkpoint, const plan::Plan &plan) {
   std::vector<bool> written = writtenVariables(plan);
   const std::set<std::string> scales = scaleNames(plan);
@@ -573,7 +573,7 @@ Status tcc::runtime::loadModelValues(Checkpoint &checkpoint, const plan::Plan &p
     if (!isModelValue(variable) && !scales.count(variable.name()))
       continue;
     const ManifestTensor *tensor = findValue(checkpoint, variable.name(), set);
-    // A plan without training entries has no parameters: what the run did not train keeps its initial value.
+    // Values that the run did not train (all, in a plan without training entries) keep their initial values.
     if (!tensor && (variable.role() == plan::PARAMETER || written[static_cast<size_t>(i)]) &&
         !wasFrozenAs(checkpoint.manifest(), variable.name(), initialIdentity(plan, variable)))
       missing.add(variable.name());

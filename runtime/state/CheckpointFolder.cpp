@@ -12,7 +12,7 @@ using namespace tcc::runtime;
 namespace fs = std::filesystem;
 
 namespace {
-/// The files of a sound checkpoint of that step.
+/// The files listed by a valid checkpoint for that step.
 std::optional<std::set<std::string>> listedIn(const std::string &folder, uint64_t step) {
   std::error_code code;
   if (!fs::is_directory(fs::symlink_status(folder, code)))
@@ -26,14 +26,14 @@ std::optional<std::set<std::string>> listedIn(const std::string &folder, uint64_
   return listed;
 }
 
-/// The manifest is the mark of the shards that it lists.
+/// A shard that the manifest lists counts as trun's own file.
 KindOfName kindsOf(const std::set<std::string> &listed) {
   return [&listed](const std::string &name) {
     return listed.contains(name) ? std::optional(OwnFile::OfRun) : std::nullopt;
   };
 }
 
-/// Takes digits; false where there is none.
+/// Removes leading digits; false if there are none.
 bool skipNumber(std::string_view &text) {
   const size_t end = std::min(text.find_first_not_of("0123456789"), text.size());
   text.remove_prefix(end);
@@ -65,7 +65,7 @@ std::optional<OwnFile> tcc::runtime::kindInUnfinished(const std::string &name) {
 }
 
 bool tcc::runtime::isRunFolder(const std::string &folder) {
-  // The lock comes first, run.json last of what a run begins with.
+  // Of the files that a new run makes, the lock is the first and run.json the last.
   return isOwnFile(folder + "/run.json", OwnFile::Sealed) || isOwnFile(folder + "/lock", OwnFile::Lock);
 }
 

@@ -11,20 +11,20 @@
 
 namespace tcc::runtime {
 
-/// Steps of the checkpoints that a run itself wrote, ascending: folders, not links, whose manifest is sound and of that
-/// step and that hold the files it lists and nothing else. What a user put there is none of them.
+/// Steps of the checkpoints that a run itself wrote, ascending: folders, not links, with a valid manifest for that step
+/// and exactly the files that it lists. Files that a user put there do not count.
 std::vector<uint64_t> ownCheckpointSteps(const std::string &run);
 
-/// The same of one folder, whatever its name.
+/// The same test for one folder, whatever its name.
 bool isOwnCheckpoint(const std::string &folder, uint64_t step);
 
-/// Removes such a folder. Error: it is none, and stays; or the system's reason.
+/// Removes such a folder. Error: it is no such folder, and is kept; or the system's reason.
 Status removeCheckpointFolder(const std::string &folder, uint64_t step);
 
-/// True for a folder that trun began as a run: its run.json or its lock has our mark.
+/// True for a folder that trun made for a run: its run.json or its lock has trun's mark.
 bool isRunFolder(const std::string &folder);
 
-/// Error: what is at a path that is no run folder, and which run may be meant.
+/// The error that a path is no run folder: it says what the path is, and which run may be meant.
 Status noRunFolder(const std::string &path);
 
 /// The metadata that mark the shard of a checkpoint, for writeSafetensors.
@@ -33,7 +33,7 @@ extern const std::map<std::string, std::string> kShardMetadata;
 /// The files that an unfinished checkpoint holds.
 std::optional<OwnFile> kindInUnfinished(const std::string &name);
 
-/// True for ".step-N.PID.tmp" and ".step-N.PID.removed", folders of checkpoints that come or go.
+/// True for ".step-N.PID.tmp" and ".step-N.PID.removed", folders of checkpoints that are being written or removed.
 bool isHiddenName(const std::string &name);
 
 } // namespace tcc::runtime

@@ -1,4 +1,4 @@
-//===- CheckpointTensors.cpp - what a rank writes into a checkpoint --------===//
+//===- CheckpointTensors.cpp - a rank's tensors of a checkpoint -----------===//
 #include "runtime/plan/Shards.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/Weights.h"
@@ -25,7 +25,7 @@ std::vector<CheckpointedVariable> tcc::runtime::checkpointedVariables(const plan
   return result;
 }
 
-/// Hands on the first `bytes` of a stream.
+/// The first `bytes` of a stream.
 static std::function<Status(const ByteSink &)> clipped(std::function<Status(const ByteSink &)> stream, uint64_t bytes) {
   return [stream = std::move(stream), bytes](const ByteSink &sink) {
     uint64_t left = bytes;
@@ -42,7 +42,7 @@ std::vector<CheckpointTensor> tcc::runtime::checkpointTensors(const plan::Plan &
                                                               std::span<const int> replaced, uint32_t rank) {
   std::vector<CheckpointTensor> tensors;
   const uint64_t ranks = plan.training().parallel().ranks();
-  // Padding of shards is not written. Of nodes that each have all shards, the first one writes.
+  // Padding of shards is not written. If each node has all shards, only the first node writes.
   auto add = [&](CheckpointTensor tensor) {
     if (tensor.whole) {
       const uint64_t count = plan::shardOf(plan::elementCount(*tensor.whole).value_or(0), ranks, rank).count;

@@ -1,8 +1,8 @@
 //===- Export.cpp - trained weights as ONNX and safetensors --------------===//
 //
 // The plan keeps the model as it was imported, without the bytes of large initializers. Every initializer that is a
-// variable gets its value back, trained or initial; all else of the model stays as its exporter wrote it. Quantised weights
-// are rounded to integers again.
+// variable gets its value back, trained or initial; the rest of the model is unchanged. Quantised weights are rounded
+// to integers again.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
@@ -92,7 +92,7 @@ template <typename Nodes> void forEachInnerTensor(Nodes &nodes, const std::funct
     }
 }
 
-/// Takes the note that names a tensor's variable off; empty where it has none.
+/// Removes and returns the note that names a tensor's variable; empty if it has none.
 std::string takeWeightNote(onnx::TensorProto &tensor) {
   auto &notes = *tensor.mutable_metadata_props();
   for (int i = 0; i < notes.size(); ++i)
@@ -118,7 +118,8 @@ void forEachGraph(onnx::GraphProto &graph, const std::function<void(onnx::GraphP
 
 bool isStandard(const onnx::NodeProto &node) { return node.domain().empty() || node.domain() == "ai.onnx"; }
 
-/// The statistics of a BatchNormalization in inference mode are its inputs: their readers read those.
+/// In inference mode, BatchNormalization does not change its statistics: readers of the output statistics get the
+/// inputs.
 void passStatistics(onnx::GraphProto &graph, const onnx::NodeProto &node) {
   for (int i = 1; i < node.output_size(); ++i) {
     if (node.output(i).empty() || node.input_size() < 5)
@@ -131,8 +132,8 @@ void passStatistics(onnx::GraphProto &graph, const onnx::NodeProto &node) {
   }
 }
 
-/// BatchNormalization and Dropout go back to inference: training_mode = 1, the training_mode input, and before opset 14 the
-/// further outputs that say the same.
+/// Sets BatchNormalization and Dropout to inference mode: removes training_mode = 1, the training_mode input and,
+/// before opset 14, the additional outputs that imply training.
 void setInferenceMode(onnx::GraphProto &graph) {
   std::set<std::string> used;
   forEachGraph(graph, [&](onnx::GraphProto &part) {
@@ -172,7 +173,7 @@ void setInferenceMode(onnx::GraphProto &graph) {
   });
 }
 
-/// The tensors of a .safetensors file.
+/// Writes a .safetensors file.
 Status exportSafetensors(const plan::Plan &plan, ModelValues &values, const std::string &path,
                          const ExportOptions &options) {
   std::vector<StreamedValue> tensors;
@@ -190,7 +191,7 @@ Status exportSafetensors(const plan::Plan &plan, ModelValues &values, const std:
     }
   }
   for (const plan::Tie &tie : plan.ties()) {
-    // A transposed copy is the exporter's, not the module's.
+    // A transposed copy was made by the exporter; the module does not have it.
     std::optional<std::string> name = tie.name();
     if (options.names == WeightNames::Torch)
       name = tie.permutation().empty() ? insideRoot(tie.name(), options.root) : std::nullopt;
@@ -228,7 +229,7 @@ Expected<onnx::ModelProto> readModel(const plan::PlanReader &reader) {
   return model;
 }
 
-/// Notes who wrote the model, so that a later export may replace the file.
+/// Marks the model as written by trun, so that a later export may replace the file.
 void markExport(onnx::ModelProto &model) {
   for (const onnx::StringStringEntryProto &note : model.metadata_props())
     if (note.key() == kModelMark)
@@ -301,7 +302,7 @@ Status exportOnnx(const plan::PlanReader &reader, ModelValues &values, const std
   constexpr int kInner = -1, kInNode = -2;
   auto store = [&](onnx::TensorProto &tensor, int place, StreamedTensor source) -> Status {
     clearBytes(tensor);
-    constexpr uint64_t kSmall = 1024; // shape inference reads small tensors: they stay inside
+    constexpr uint64_t kSmall = 1024; // small tensors stay inside the model, because shape inference reads them
     if (!data && place >= 0) {
       streamed[place] = std::move(source);
       return Status();
@@ -340,7 +341,7 @@ Status exportOnnx(const plan::PlanReader &reader, ModelValues &values, const std
     if (integers.makes(tensor.name())) {
       if (found != byName.end())
         exported.insert(tensor.name());
-      onnx::TensorProto type; // name, type and shape: the tensor itself moves while the model is written
+      onnx::TensorProto type; // a copy of name, type and shape, as the tensor itself moves while the model is written
       type.set_name(tensor.name());
       type.set_data_type(tensor.data_type());
       *type.mutable_dims() = tensor.dims();

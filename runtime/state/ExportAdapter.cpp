@@ -20,13 +20,13 @@ using namespace tcc::runtime;
 namespace {
 namespace fs = std::filesystem;
 
-/// "a.b.weight" → "a.b"; empty where the parameter is the root's own.
+/// "a.b.weight" → "a.b"; empty if the parameter belongs to the root itself.
 std::string moduleOf(const std::string &parameter) {
   const size_t dot = parameter.rfind('.');
   return dot == parameter.npos ? std::string() : parameter.substr(0, dot);
 }
 
-/// "model" where every weight of the model is inside the root's only member; else empty.
+/// "model" if every weight of the model is inside this only member of the root; else empty.
 std::string moduleAround(const plan::Plan &plan) {
   std::string around;
   for (const plan::Variable &variable : plan.variables()) {
@@ -36,7 +36,7 @@ std::string moduleAround(const plan::Plan &plan) {
     const std::string &name = known.find('.') == known.npos && !variable.display().empty() ? variable.display() : known;
     const size_t dot = name.find('.');
     if (dot == name.npos)
-      continue; // what an exporter computed has a name of its own
+      continue; // the exporter computed it and chose its name
     if (!around.empty() && name.substr(0, dot) != around)
       return {};
     around = name.substr(0, dot);
@@ -66,7 +66,7 @@ public:
     const bool isFile = path.ends_with(".safetensors");
     const fs::path folder = isFile ? fs::path(path).parent_path() : fs::path(path);
     std::error_code code;
-    // Who writes the name of a file does not mean a folder.
+    // A path with the suffix of a file is probably not meant to be a folder.
     static constexpr std::string_view kFiles[] = {".onnx", ".npz", ".npy", ".csv", ".pt", ".bin", ".json"};
     const bool means = std::any_of(std::begin(kFiles), std::end(kFiles), [&](auto end) { return path.ends_with(end); });
     if (!isFile && !fs::is_directory(folder, code) && (means || fs::exists(folder, code)))
@@ -120,7 +120,8 @@ private:
                    "adapter is merged: -o model.onnx",
                    *name, adapter.not_peft());
     targets.push_back(moduleOf(*name));
-    // nn.Linear keeps [outputs, inputs], transformers' Conv1D the transpose; filters and tables have one orientation.
+    // nn.Linear has [outputs, inputs], transformers' Conv1D the transpose; filters and tables have only one
+    // orientation.
     if (base.type().dims_size() == 2 && adapter.a().ends_with(".lora_A.weight")) {
       ++matrices;
       inputFirst += adapter.input_first() != base.torch().transposed();

@@ -26,7 +26,7 @@ std::vector<AveragedParameter> tcc::runtime::averagedParameters(const plan::Plan
   std::vector<bool> written = writtenVariables(plan);
   for (int i = 0; i < plan.variables_size(); ++i) {
     const plan::Variable &variable = plan.variables(i);
-    // A parameter that no update changes is its own average.
+    // A parameter that no update changes needs no average: it would equal the parameter.
     if (variable.role() != plan::PARAMETER || !written[static_cast<size_t>(i)] ||
         !plan::isFloatingPoint(variable.type().dtype()))
       continue;
@@ -44,7 +44,7 @@ std::vector<AveragedParameter> tcc::runtime::averagedParameters(const plan::Plan
   return result;
 }
 
-/// data.workers, or else whether a transform changes training samples.
+/// True if data.workers is set or, without that setting, if a transform changes training samples.
 static bool hasLoader(const plan::DataSettings &data) {
   if (auto workers = data.settings().find("workers"); workers != data.settings().end())
     return std::strtoul(workers->second.c_str(), nullptr, 10) != 0;
@@ -57,7 +57,7 @@ static bool hasLoader(const plan::DataSettings &data) {
 
 /// Bytes of the inputs of one training call.
 static uint64_t batchBytes(const plan::Plan &plan) {
-  std::map<std::string, uint64_t> inputs; // phases read some of them each
+  std::map<std::string, uint64_t> inputs; // each phase reads some of them
   for (const plan::Entry &entry : plan.entries())
     if (const std::string_view base = entries::baseOf(entry.name());
         base == entries::kStep || base == entries::kAccumulateFirst)
@@ -78,12 +78,12 @@ HostMemory tcc::runtime::hostMemoryOf(const plan::Plan &plan, const plan::Traini
   uint64_t state = memory.averages;
   for (auto [variable, role] : checkpointedVariables(plan))
     state += plan::tensorBytes(plan.variables(variable).type()).value_or(0);
-  // Ranks that write a checkpoint together wait for each other.
+  // Ranks that write a checkpoint together wait for each other, without staging memory.
   if (plan.training().parallel().ranks() == 0)
     memory.staging = std::min(training.checkpoints().staging_bytes(), state);
   if (hasLoader(data))
     memory.loader = kLoaderBatches * batchBytes(plan);
-  if (!training.phases().empty()) // phases take the window in turn
+  if (!training.phases().empty()) // each phase reads the whole window, which is kept in memory
     memory.loader += static_cast<uint64_t>(std::max<int64_t>(training.accumulate(), 1)) *
                      plan::mostVirtualRanks(training) * batchBytes(plan);
   return memory;

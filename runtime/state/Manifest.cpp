@@ -20,10 +20,10 @@ using namespace tcc::runtime;
 using nlohmann::json;
 
 namespace {
-constexpr uint64_t kMostCount = 1ull << 53; ///< integers that every JSON reader holds exactly
+constexpr uint64_t kMostCount = 1ull << 53; ///< the largest integer that every JSON reader represents exactly
 constexpr std::string_view kFormat = "tcc checkpoint";
-constexpr std::string_view kLossScale = "loss_scale"; ///< in "requires": without it updates would be counted wrongly
-constexpr std::string_view kFlatSlices = "flat_slices"; ///< in "requires": shards of ranks are no boxes
+constexpr std::string_view kLossScale = "loss_scale"; ///< in "requires": a reader without it would miscount updates
+constexpr std::string_view kFlatSlices = "flat_slices"; ///< in "requires": shards of ranks are ranges, not boxes
 constexpr std::array<std::pair<TensorRole, std::string_view>, 6> kRoles = {{{TensorRole::Parameter, "parameter"},
                                                                             {TensorRole::Buffer, "buffer"},
                                                                             {TensorRole::Optimizer, "optimizer"},

@@ -74,8 +74,8 @@ Expected<std::vector<std::byte>> ModelValues::held(const plan::Variable &variabl
   return plan::widenInt8(*bytes, variable.type(), *factors, scale.type(), plan::F32);
 }
 
-/// W + scale · B·A in the model's type, a filter as the matrix [channels of the result, all else]. Sums are made in
-/// f64, and the result is rounded once.
+/// W + scale · B·A in the model's type; a filter counts as a matrix [channels of the result, all other axes]. Sums are
+/// in f64, and the result is rounded once.
 Expected<std::vector<std::byte>> ModelValues::merged(const plan::Variable &variable, const plan::Adapter &adapter) {
   const plan::Variable &first = this->variable(adapter.a()), &second = this->variable(adapter.b());
   auto base = held(variable), a = held(first), b = held(second);

@@ -1,7 +1,7 @@
 //===- ModelValues.h - a model's values after training, as exports write them -*- C++ -*-===//
 //
-// A plan may hold an initializer otherwise than the model does: in a narrower type, or as a frozen matrix and a
-// low-rank adapter. Here each initializer has the model's type again, and the sum of both.
+// A plan may store an initializer differently from the model: in a narrower type, or as a frozen matrix and a low-rank
+// adapter. ModelValues converts it back to the model's type and adds the adapter.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_MODELVALUES_H
@@ -14,16 +14,17 @@
 
 namespace tcc::runtime {
 
-/// Values that differ from those that the plan starts with. By default there are none.
+/// Values that differ from the plan's initial values. By default there are none.
 struct TrainedValues {
   std::function<bool(const plan::Variable &)> has = [](const plan::Variable &) { return false; };
-  /// Hands over all bytes of a variable that `has` is true of.
+  /// Streams all bytes of a variable for which `has` is true.
   std::function<Status(const plan::Variable &, const ByteSink &)> stream = nullptr;
 };
 
-/// "model.a.weight" in the submodule "model": "a.weight"; nothing for a name outside. An empty root changes nothing.
+/// The name relative to the submodule `root`: "a.weight" for "model.a.weight" in "model"; nothing for a name outside
+/// it. With an empty root, the name itself.
 std::optional<std::string> insideRoot(const std::string &name, const std::string &root);
-/// The error where no name is inside.
+/// The error that no name is inside `root`.
 Status noNameInside(const plan::Plan &plan, const std::string &root);
 
 class ModelValues {
@@ -31,18 +32,18 @@ public:
   /// All of these outlive this object. `folder`: where the plan was compiled.
   ModelValues(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &folder);
 
-  /// Is it A or B of an adapter, which no model has?
+  /// True for A or B of an adapter, which is not in the model.
   bool isAdapter(const plan::Variable &variable) const { return partsOfAdapters.count(variable.name()) != 0; }
-  /// Does the value differ from that in the model's file?
+  /// True if the value differs from that in the model's file.
   bool isChanged(const plan::Variable &variable) const;
-  /// In the model.
+  /// The variable's type in the model.
   plan::TensorType typeOf(const plan::Variable &variable) const;
 
-  /// The value that the model gets. Errors: external weights that are gone; those of the sink.
+  /// Streams the value for the model. Errors: missing external weights; those of the sink.
   Status stream(const plan::Variable &variable, const ByteSink &sink);
-  /// The same as torch has it.
+  /// The same in torch's layout.
   Status streamTorch(const plan::Variable &variable, const ByteSink &sink);
-  /// The value as training has it: of a part of an adapter, say. Integers of 8 bits with scales are widened to f32.
+  /// The value as training stores it, for example part of an adapter. 8-bit integers with scales are widened to f32.
   Expected<std::vector<std::byte>> held(const plan::Variable &variable);
   Expected<std::vector<std::byte>> ofTie(const plan::Tie &tie);
 

@@ -17,7 +17,7 @@ public:
     else
       ++more;
   }
-  /// Will the next name be among those shown? Notes that cost something are made only then.
+  /// True if the next name will be shown; expensive notes are computed only then.
   bool room() const { return count < kShown; }
   bool empty() const { return count == 0; }
   size_t size() const { return count; }

@@ -13,7 +13,7 @@ using google::protobuf::io::CodedOutputStream;
 using google::protobuf::internal::WireFormatLite;
 
 namespace {
-/// The tag and length in front of a field's `bytes`.
+/// The tag and length that precede a field of `bytes` bytes.
 std::string head(int field, uint64_t bytes) {
   uint8_t text[2 * 10];
   uint8_t *end = CodedOutputStream::WriteTagToArray(

@@ -1,7 +1,7 @@
 //===- Quantization.cpp - integers and scales of an exported model -------===//
 //
-// The formulas are those of frontend/ops/Quantization.cpp, in the same f32 arithmetic: the exported model rounds as the
-// plan did.
+// The formulas are those of frontend/ops/Quantization.cpp, in the same f32 arithmetic, so the exported model rounds
+// like the plan.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Quantization.h"
@@ -52,7 +52,7 @@ size_t elementsOf(const onnx::TensorProto &tensor) {
   return count;
 }
 
-/// Appends a whole number as the model's type stores it.
+/// Appends an integer in the model's type.
 template <typename T> void append(std::vector<std::byte> &bytes, double value) {
   const T stored = static_cast<T>(value);
   const auto *from = reinterpret_cast<const std::byte *>(&stored);
@@ -103,7 +103,7 @@ Requantization::Requantization(const plan::Plan &plan, const onnx::GraphProto &g
     : plan(plan), values(std::move(values)) {
   for (const onnx::TensorProto &tensor : graph.initializer())
     tensors[tensor.name()] = &tensor;
-  // One without a variable is a constant of the program, and as the model holds it.
+  // An initializer without a variable is a constant of the program, which the export leaves unchanged.
   std::set<std::string> variables;
   for (const plan::Variable &variable : plan.variables())
     variables.insert(variable.name());
@@ -128,7 +128,7 @@ Expected<std::vector<float>> Requantization::valuesOf(const std::string &variabl
   return out;
 }
 
-/// Observed scales, else those that the model holds.
+/// The observed scales of an initializer, or those in the model.
 Expected<std::vector<float>> Requantization::scaleOf(const std::string &name) const {
   if (auto found = scales.find(name); found != scales.end())
     return found->second;
@@ -203,7 +203,7 @@ Status Requantization::prepare() {
       steps[one.name()] = made.take();
     }
   }
-  // Biases, once the scales of their operands are known.
+  // Biases last, because they need the scales of their operands.
   for (const plan::Quantized *each : held) {
     const plan::Quantized &one = *each;
     if (!one.observed() || one.scale_of().empty())

@@ -1,7 +1,7 @@
 //===- Quantization.h - integers and scales of an exported model ---------===//
 //
-// A plan holds quantised weights in floating point (plan.proto: Quantized). An export rounds them again, by the scales
-// of the file, or by those that follow from the weights and from the ranges that training observed.
+// A plan holds quantised weights in floating point (plan.proto: Quantized). An export rounds them again, with the
+// scales of the model file, or with scales computed from the weights and from the ranges that training observed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_QUANTIZATION_H
@@ -25,16 +25,15 @@ namespace tcc::runtime {
 
 class Requantization {
 public:
-  /// Hands over the value of a variable, by name.
+  /// Streams the value of a variable, by name.
   using Values = std::function<Status(const std::string &, const ByteSink &)>;
 
   /// All of these outlive this object.
   Requantization(const plan::Plan &plan, const onnx::GraphProto &graph, Values values);
 
-  /// Computes all scales and zero points that are observed. Error: a scale or a variable is missing, or of another
-  /// type.
+  /// Computes all observed scales and zero points. Error: a scale or a variable is missing or has another type.
   Status prepare();
-  /// True for an initializer of the model that does not hold its variable's bytes: integers, a scale, a zero point.
+  /// True for an initializer whose bytes are computed here: integers, a scale, a zero point.
   bool makes(const std::string &name) const;
   /// The bytes of such an initializer.
   Expected<std::vector<std::byte>> bytesOf(const onnx::TensorProto &tensor) const;

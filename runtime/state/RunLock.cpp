@@ -12,7 +12,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// "process 123 on host", as the holder wrote it; of a file that holds something else nothing is repeated.
+/// "process 123 on host", as the holder wrote it. Any other content of the file is not repeated in messages.
 std::string holderOf(int descriptor) {
   char text[256] = {};
   ssize_t count = ::pread(descriptor, text, sizeof(text) - 1, 0);
@@ -50,7 +50,7 @@ Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
     return opened.status();
   lock.descriptor = *opened;
   int result = lockNow(lock.descriptor, LOCK_EX);
-  for (int i = 0; i < 5 && result != 0 && errno == EWOULDBLOCK; ++i) { // isHeld() of another process takes microseconds
+  for (int i = 0; i < 5 && result != 0 && errno == EWOULDBLOCK; ++i) { // isHeld() elsewhere holds it for microseconds
     ::usleep(2000);
     result = lockNow(lock.descriptor, LOCK_EX);
   }
@@ -64,7 +64,7 @@ Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
   if (::gethostname(host, sizeof(host) - 1) != 0)
     std::strcpy(host, "unknown");
   std::string holder = fmt::format("process {} on {}\n", ::getpid(), host);
-  // The text is for messages: a full disk must not keep a run from going on.
+  // The text is only for messages: a full disk must not prevent a run.
   if (::ftruncate(lock.descriptor, 0) != 0 ||
       ::pwrite(lock.descriptor, holder.data(), holder.size(), 0) != static_cast<ssize_t>(holder.size()))
     (void)::ftruncate(lock.descriptor, 0);

@@ -1,7 +1,7 @@
 //===- RunLock.h - one process writes a run ------------------------------===//
 //
-// RUN/lock is held with flock(2) for the life of the process that trains: the system releases it however the process
-// ends, so a crash leaves no lock behind. The file names the holder for messages, and stays when the run ends.
+// RUN/lock is held with flock(2) while the training process lives: the system releases it however the process ends, so
+// a crash leaves no lock behind. The file names the holder for messages, and remains when the run ends.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_STATE_RUNLOCK_H
@@ -16,7 +16,7 @@ namespace tcc::runtime {
 class RunLock {
 public:
   /// Takes the lock of a run folder, which must exist. Error: another process holds it (named with host and process
-  /// number), or the lock file cannot be made. On a file system without locks it succeeds, and `held` says no.
+  /// number), or the lock file cannot be made. On a file system without locks it succeeds, and `held` is false.
   static Expected<RunLock> acquire(const std::string &run);
 
   RunLock(RunLock &&other) noexcept;
@@ -25,7 +25,7 @@ public:
 
   bool held() const { return locked; }
 
-  /// Does a process train in the run now? False where the file system has no locks.
+  /// True if a process is training in the run. False if the file system has no locks.
   static bool isHeld(const std::string &run);
 
 private:

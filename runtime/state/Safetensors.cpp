@@ -48,9 +48,9 @@ std::string_view nameOf(plan::DType dtype) {
 constexpr uint64_t kMostHeaderBytes = 100'000'000; // the format's own limit
 constexpr size_t kMostDims = 64;
 
-/// Reads the header as a stream of events: no document is built, so that the memory follows from the tensors found, and
-/// a header of a million brackets costs nothing. The shape is {"NAME": {"dtype": "", "shape": [], "data_offsets":
-/// [,]}}, and {"__metadata__": {"KEY": "TEXT"}}; what else an entry holds is skipped.
+/// Reads the header as a stream of events: no document is built, so memory is proportional to the tensors found, and a
+/// header of a million brackets costs nothing. The shape is {"NAME": {"dtype": "", "shape": [], "data_offsets": [,]}},
+/// and {"__metadata__": {"KEY": "TEXT"}}; unknown members of an entry are skipped.
 class HeaderReader : public nlohmann::json_sax<json> {
 public:
   struct Entry {
@@ -141,7 +141,7 @@ private:
   bool unique(bool first, const char *what, const std::string &name) {
     return first || fail(fmt::format("{} '{}' occurs twice", what, name));
   }
-  /// A value where none belongs. Members of an entry that the format does not know are skipped.
+  /// Handles a value of a wrong type: an error, except inside members of an entry that the format does not know.
   bool noSize() {
     if (depth == 2 && inNotes)
       return fail(fmt::format("__metadata__ '{}' is no text", field));
@@ -156,7 +156,7 @@ private:
     return fail(fmt::format("tensor '{}': its header entry lacks dtype, shape or data_offsets; write the file anew",
                             entries.empty() ? "" : entries.back().name));
   }
-  /// An object or array inside one: only where a member is skipped.
+  /// Handles a nested object or array, which is allowed only inside a skipped member.
   bool nested() {
     if (skipped == 0 && !noSize())
       return false;
@@ -187,8 +187,8 @@ private:
 
   std::set<std::string> names;
   std::string field;
-  int depth = 0;        ///< objects that are open: the header, an entry
-  uint64_t skipped = 0; ///< objects and arrays that are open inside a skipped member
+  int depth = 0;        ///< number of open objects: the header, an entry
+  uint64_t skipped = 0; ///< number of open objects and arrays inside a skipped member
   bool inNotes = false, inArray = false;
 };
 
@@ -218,7 +218,7 @@ Expected<Tensor> makeTensor(const std::string &path, const HeaderReader::Entry &
   return tensor;
 }
 
-/// Tensors must follow one another without gaps: else two could share bytes, or bytes could be hidden.
+/// Tensors must be contiguous without gaps: otherwise two could share bytes, or bytes could be hidden.
 Status checkCover(const std::string &path, const std::vector<Tensor> &tensors, std::span<const std::byte> data) {
   std::vector<const Tensor *> order;
   for (const Tensor &tensor : tensors)
@@ -337,7 +337,7 @@ Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::
     return made.status();
   const std::string text = made.take();
   uint64_t headerBytes = text.size();
-  // Copying gigabytes into the system's cache takes processor time, and memory that others use.
+  // Copying gigabytes into the page cache takes processor time, and memory that other processes use.
   constexpr uint64_t kLargeBytes = uint64_t(1) << 20;
   const OwnFile kind = metadata == kShardMetadata ? OwnFile::Checkpoint : OwnFile::Weights;
   auto file = AtomicFile::create(path, kind, total < kLargeBytes ? AtomicFile::Through::Cache : AtomicFile::Through::Disk);

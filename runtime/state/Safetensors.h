@@ -43,7 +43,7 @@ private:
   std::map<std::string, std::string> notes;
 };
 
-/// A tensor whose bytes are handed over piece by piece when it is its turn to be written.
+/// A tensor whose bytes are streamed piece by piece when it is written.
 struct StreamedValue {
   std::string name;
   plan::TensorType type;
@@ -53,11 +53,11 @@ struct StreamedValue {
 /// The order of tensors in a file: wide elements come first so that every tensor stays aligned, then by name.
 bool comesBefore(const StreamedValue &a, const StreamedValue &b);
 
-/// Bytes before the first tensor's in the file that writeSafetensors makes of these; their streams are not asked.
+/// Offset of the first tensor's bytes in the file that writeSafetensors makes of these; does not call their streams.
 uint64_t safetensorsDataOffset(std::vector<StreamedValue> tensors);
 
-/// Writes the file atomically, tensors in their order (comesBefore). The order and
-/// bytes follow from the content alone. Returns the XXH3-64 of the file.
+/// Writes the file atomically, with tensors in their order (comesBefore), so its bytes depend only on the content.
+/// Returns the XXH3-64 of the file.
 Expected<uint64_t> writeSafetensors(const std::string &path, std::vector<StreamedValue> tensors,
                                     const std::map<std::string, std::string> &metadata = {});
 Expected<uint64_t> writeSafetensors(const std::string &path, const std::vector<Tensor> &tensors,

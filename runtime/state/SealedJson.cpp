@@ -16,7 +16,7 @@ namespace {
 constexpr std::string_view kKey = "\"xxh3\": \"", kEnd = "\"\n}\n";
 constexpr size_t kDigits = 16, kTail = kKey.size() + kDigits + kEnd.size();
 
-/// Does the text end as a sealed one, whatever its last key is called? A damaged key must not unseal it.
+/// True if the text ends like a sealed one, whatever its last key is: a damaged key must not make it pass as unsealed.
 bool endsInChecksum(std::string_view text) {
   return text.size() >= kTail && text.ends_with(kEnd) &&
          parseChecksum(text.substr(text.size() - kDigits - kEnd.size(), kDigits)).has_value();

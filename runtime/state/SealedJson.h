@@ -25,11 +25,11 @@ std::optional<uint64_t> parseChecksum(std::string_view text);
 /// twice in one object.
 Expected<nlohmann::json> parseObject(std::string_view text, const std::string &name);
 
-/// The sealed text of an object: one member a line, elements of the arrays called in `linewise` one a line.
+/// The sealed text of an object: one member per line, and one element per line for the arrays named in `linewise`.
 std::string sealObject(const nlohmann::ordered_json &object, const std::vector<std::string> &linewise = {});
 
-/// Checks the seal, and parses. With `allowUnsealed` a text that neither has an "xxh3" member nor ends in a checksum
-/// is accepted: files of earlier versions. Error: as parseObject, or a missing or wrong checksum.
+/// Checks the seal, and parses. With `allowUnsealed`, a text that neither has an "xxh3" member nor ends in a checksum
+/// is accepted, for files of earlier versions. Error: as parseObject, or a missing or wrong checksum.
 Expected<nlohmann::json> openSealed(std::string_view text, const std::string &name, bool allowUnsealed = false);
 
 /// Reads a small file and opens it. Error: it is not a regular file, larger than `kMostJsonBytes`, or as above.

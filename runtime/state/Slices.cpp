@@ -1,9 +1,9 @@
 //===- Slices.cpp - boxes of tensors -------------------------------------===//
 //
 // Boxes cover a tensor exactly once if and only if their indicator functions add up to the tensor's. The mixed
-// difference of a box's indicator is ±1 at its 2^d corners and 0 elsewhere, and a function with bounded support follows
-// from its mixed difference: so it is enough that the signed corners of all boxes add up to those of the tensor. This
-// takes time linear in the number of boxes, where comparing pairs would be quadratic.
+// difference of a box's indicator is ±1 at its 2^d corners and 0 elsewhere, and determines a function of bounded
+// support. So it is enough that the signed corners of all boxes add up to those of the tensor. That takes time linear
+// in the number of boxes, while comparing pairs would be quadratic.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Slices.h"
@@ -30,7 +30,7 @@ Status tcc::runtime::checkCoverage(const std::vector<uint64_t> &shape, const std
   if (!slices.empty() && isFlat(slices[0], shape))
     return checkCoverage(std::vector<uint64_t>{elementsOf(shape)}, slices);
   constexpr size_t kMostSplitAxes = 4;
-  std::vector<size_t> split; // axes along which some slice is not whole
+  std::vector<size_t> split; // axes that some slice does not span
   for (size_t i = 0; i < slices.size(); ++i) {
     const TensorSlice &slice = slices[i];
     if (slice.start.size() != shape.size() || slice.shape.size() != shape.size())
@@ -97,7 +97,7 @@ void tcc::runtime::copySlice(const TensorSlice &slice, std::span<const std::byte
     std::memcpy(to + slice.start[0] * elementBytes, from.data(), from.size());
     return;
   }
-  // Axes behind the last one that is cut are contiguous in both places.
+  // The axes after the last one that is cut are contiguous in source and destination.
   size_t rank = shape.size(), outer = rank;
   uint64_t run = elementBytes;
   while (outer > 0 && slice.shape[outer - 1] == shape[outer - 1])

@@ -8,10 +8,10 @@
 
 namespace tcc::runtime {
 
-/// True if a slice counts the elements of a tensor of `shape` in row-major order, instead of being a box of its axes.
+/// True if a slice is a range of the elements of a tensor of `shape` in row-major order, instead of a box of its axes.
 bool isFlat(const TensorSlice &slice, const std::vector<uint64_t> &shape);
 
-/// Copies a slice's elements, dense and row-major in `from`, to their places in a tensor of `shape`.
+/// Copies a slice's elements, dense and row-major in `from`, to their positions in a tensor of `shape`.
 void copySlice(const TensorSlice &slice, std::span<const std::byte> from, const std::vector<uint64_t> &shape,
                uint64_t elementBytes, std::byte *to);
 

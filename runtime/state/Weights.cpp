@@ -109,7 +109,7 @@ Expected<std::span<const std::byte>> InitialWeights::bytes(const plan::Variable 
   return std::span<const std::byte>(values);
 }
 
-/// Of a value that is bytes and scales.
+/// The identity of a value that consists of 8-bit integers and scales.
 static uint64_t identityWith(uint64_t bytes, uint64_t scales) {
   const uint64_t both[] = {bytes, scales};
   return plan::hashBytes(both, sizeof(both));
@@ -139,7 +139,7 @@ struct GivenWeights {
   bool ofRun() const { return checkpoint.has_value(); }
 };
 
-/// torch's own files are programs (pickle): they are never read.
+/// torch's own files contain code (pickle), so they are never read.
 Status refusePickles(const std::string &path) {
   for (const char *suffix : {".pt", ".pth", ".ckpt", ".bin", ".pkl"})
     if (path.ends_with(suffix)) {
@@ -202,10 +202,10 @@ std::string WeightsFit::text() const {
 }
 
 namespace {
-/// Finds the variable that a tensor of a file is meant for: by the graph's name, by torch's, or by peft's.
+/// Finds the variable for a tensor of a file, by its name in the graph, in torch or in peft.
 class Destinations {
 public:
-  /// `scales`: those of integers have names, too, as in a run.
+  /// `scales`: the scales of 8-bit variables have names, too, as in a run.
   Destinations(const plan::Plan &plan, bool scales) : plan(plan) {
     for (int i = 0; i < plan.variables_size(); ++i)
       byAnyName[plan.variables(i).name()] = i;
@@ -233,13 +233,13 @@ public:
     return name.starts_with(kPeftPrefix) ? findBehind(name.substr(kPeftPrefix.size())) : -1;
   }
 
-  /// Of a variable that is integers and scales: the index of the scales; else -1.
+  /// The index of the scales of an 8-bit variable; else -1.
   int scaleIndex(const plan::Variable &variable) const {
     auto found = variable.scale().empty() ? byAnyName.end() : byAnyName.find(variable.scale());
     return found == byAnyName.end() ? -1 : found->second;
   }
 
-  /// Has a tensor of the file the variable's shape, under this name?
+  /// True if a tensor of the file has the variable's shape in the convention of its name (graph or torch).
   bool fits(const Tensor &tensor, const plan::Variable &variable) const {
     plan::TensorType type = byName.count(tensor.name) ? variable.type() : torchType(variable, variable.type());
     if (plan::typeName(tensor.type) == plan::typeName(type))
@@ -248,7 +248,8 @@ public:
     return variable.model_dtype() != plan::DTYPE_NONE && plan::typeName(tensor.type) == plan::typeName(type);
   }
 
-  /// The tensor's bytes as the variable holds them, but for the rounding to 8 bits; `room` keeps them where they differ.
+  /// The tensor's bytes in the variable's layout, not yet rounded to 8 bits; `room` owns them if they had to be
+  /// converted.
   std::span<const std::byte> bytesFor(const Tensor &tensor, const plan::Variable &variable,
                                       std::vector<std::byte> &room) const {
     std::span<const std::byte> bytes = tensor.bytes;
@@ -274,7 +275,7 @@ public:
 private:
   /// peft's module may be a submodule of the exported one.
   int findBehind(std::string_view name) const {
-    // peft keeps an adapted module inside its own, and may store its weight, too.
+    // peft wraps an adapted module in a module of its own, and may store its weight, too.
     constexpr std::string_view kBase = ".base_layer.";
     if (const size_t at = name.rfind(kBase); at != name.npos)
       return findBehind(std::string(name.substr(0, at + 1)).append(name.substr(at + kBase.size())));
@@ -295,7 +296,7 @@ private:
 };
 } // namespace
 
-/// The counter of torch's batch norms beside running statistics, which no forward pass reads and no file has.
+/// True for torch's num_batches_tracked, a counter next to running statistics that no forward pass reads.
 static bool countsBatches(const Tensor &tensor, const Destinations &destinations) {
   constexpr std::string_view kCounter = ".num_batches_tracked";
   return tensor.name.ends_with(kCounter) && tensor.type.dtype() == plan::I64 && tensor.type.dims_size() == 0 &&
@@ -313,8 +314,8 @@ plan::TensorType tcc::runtime::torchType(const plan::Variable &variable, const p
   return torch;
 }
 
-/// Writes a variable of integers and its scales: `bytes` are integers, with `factors`, or numbers that are rounded here.
-/// True if the plan starts with others.
+/// Writes an 8-bit variable and its scales: `bytes` are integers, with `factors`, or numbers that are rounded here.
+/// True if they differ from the plan's initial values.
 static Expected<bool> writeInt8(const plan::Plan &plan, Device &device, int index, int scale,
                                 std::span<const std::byte> bytes, plan::DType dtype, const Tensor *factors) {
   const plan::Variable &variable = plan.variables(index);
@@ -347,7 +348,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     return given.status();
   std::vector<bool> written = writtenVariables(plan);
   const Destinations destinations(plan, given->ofRun());
-  std::set<std::string> present, copies; // variables that the weights name; ties that go without saying
+  std::set<std::string> present, copies; // variables that the weights name; ties, which are optional
   for (const Tensor &tensor : given->tensors)
     if (int index = destinations.find(tensor.name); index >= 0)
       present.insert(plan.variables(index).name());
@@ -360,7 +361,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
   for (const Tensor &tensor : given->tensors) {
     const int index = destinations.find(tensor.name);
     if (index < 0) {
-      // Version 1 of checkpoints does not tell the optimizer's state from the model's values.
+      // Checkpoints of version 1 do not distinguish the optimizer's state from the model's values.
       if (copies.count(tensor.name) || countsBatches(tensor, destinations) ||
           (given->ofRun() && given->checkpoint->manifest().version == 1))
         continue;
@@ -375,7 +376,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     else if (!found.emplace(index, &tensor).second)
       fit.different.add(tensor.name, fmt::format("the weights hold '{}' under another name, too", variable.name()));
   }
-  // Integers mean nothing without their scales.
+  // Integers are meaningless without their scales.
   for (auto one = found.begin(); one != found.end();) {
     const int scale = destinations.scaleIndex(plan.variables(one->first));
     const bool apart = scale >= 0 && (one->second->type.dtype() == plan::I8) != (found.count(scale) != 0);
@@ -383,7 +384,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
       fit.different.add(one->second->name, fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
     one = apart ? found.erase(one) : std::next(one);
   }
-  // A file of the base alone leaves the adapter as it starts.
+  // A file with only the base leaves the adapter at its initial value.
   std::set<std::string> adapters;
   bool holdsAdapter = given->ofRun();
   for (const plan::Adapter &adapter : plan.adapters().list())
@@ -400,7 +401,8 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     if (!holdsAdapter && adapters.count(variable.name())) {
       fit.kept.add(variable.name());
     } else if (given->ofRun() && given->checkpoint->manifest().run.frozen.count(variable.name())) {
-      // What the run had frozen is in none of its checkpoints. A plan that trains it starts from the same value.
+      // Values that the run had frozen are in none of its checkpoints. A plan that trains them starts from the same
+      // value.
       if (!wasFrozenAs(given->checkpoint->manifest(), variable.name(), initialIdentity(plan, variable)))
         fit.different.add(variable.name(), "its frozen value is another than the run's");
     } else if (expected) {

@@ -12,27 +12,27 @@
 
 namespace tcc::runtime {
 
-/// Before the module's names in a file of peft's.
+/// Prefix of the module's names in a file of peft.
 constexpr std::string_view kPeftPrefix = "base_model.model.";
 
-/// The name of a variable in the torch module's state_dict: the graph's where no other is known.
+/// The name of a variable in the torch module's state_dict; its name in the graph if no other is known.
 const std::string &torchName(const plan::Variable &variable);
-/// The shape that goes with it; `type` has the variable's shape.
+/// Its type in the torch module; `type` has the variable's shape.
 plan::TensorType torchType(const plan::Variable &variable, const plan::TensorType &type);
 
 /// Which variables some entry writes: by index into Plan.variables.
 std::vector<bool> writtenVariables(const plan::Plan &plan);
 
-/// Is the variable one of the model's initializers: a parameter or frozen?
+/// True if the variable is an initializer of the model, a parameter or frozen.
 inline bool isModelValue(const plan::Variable &variable) {
   return variable.role() == plan::PARAMETER || variable.role() == plan::FROZEN;
 }
 
-/// The variables that hold scales of others' integers.
+/// The variables that hold the scales of 8-bit variables.
 std::set<std::string> scaleNames(const plan::Plan &plan);
 
-/// The variables' values before training, read from the plan's payloads and external files. These are in `folder`, the
-/// one of the plan as it was compiled.
+/// The variables' values before training, read from the plan's payloads and from external files in `folder`, where the
+/// plan was compiled.
 class InitialWeights {
 public:
   InitialWeights(const plan::PlanReader &reader, std::string folder) : reader(reader), folder(std::move(folder)) {}
@@ -40,8 +40,8 @@ public:
   /// The variable's bytes, valid as long as this object lives. Error: the external file is missing or too short.
   Expected<std::span<const std::byte>> bytes(const plan::Variable &variable);
 
-  /// Hands the same bytes over piece by piece, and gives each piece's pages back to the system: a file that is read so takes
-  /// no memory. Error: as `bytes`, perhaps after the last piece, or the sink's.
+  /// Passes the same bytes to `sink` piece by piece, and releases each piece's pages, so that the file takes no memory.
+  /// Error: as `bytes`, perhaps after the last piece, or the sink's.
   Status stream(const plan::Variable &variable, const ByteSink &sink);
 
 private:
@@ -54,40 +54,41 @@ private:
   std::map<std::string, std::vector<std::byte>> filled;
 };
 
-/// Identity of a value as the plan starts with it, its scales included: the same whether the plan holds the bytes or
-/// refers to a file.
+/// Identity of a variable's initial value, including its scales: the same whether the plan holds the bytes or refers to
+/// a file.
 uint64_t initialIdentity(const plan::Plan &plan, const plan::Variable &variable);
 
-/// How weights that are given compare with the model's values, by name.
+/// The result of comparing given weights with the model's values, by name.
 struct WeightsFit {
   size_t loaded = 0;
-  NameList missing;    ///< values that training starts from and the weights lack; they keep the model's own
-  NameList unexpected; ///< weights that the model has no value for
-  NameList different;  ///< of another type or shape; frozen in a run with another value
-  std::vector<int> replaced; ///< frozen variables, written by no entry, that got another value than the plan's
-  bool averages = false;     ///< they are averaged weights: RUN@best, chosen by a metric of these
-  NameList kept;       ///< other frozen values that a file lacks; they keep the model's own, which is no fault
+  NameList missing;    ///< expected values that the weights lack; they keep the model's own
+  NameList unexpected; ///< weights for which the model has no value
+  NameList different;  ///< of another type or shape; or frozen in the run at another value
+  std::vector<int> replaced; ///< frozen variables, written by no entry, whose value now differs from the plan's
+  bool averages = false;     ///< the weights are averages: RUN@best, chosen by a metric of averages
+  NameList kept;       ///< other frozen values that a file lacks; they keep the model's own, which is allowed
 
   bool complete() const { return missing.empty() && unexpected.empty() && different.empty(); }
   /// "missing are 'a', 'b'; the model has no 'c'; …"
   std::string text() const;
 };
 
-/// The accepted weights: exactly the expected ones; the same, but any may be missing; those that fit.
+/// Which weights are accepted. Strict: exactly the expected ones; MayBeMissing: some may be missing; WhatFits: those
+/// that fit, ignoring others.
 enum class WeightsRule { Strict, MayBeMissing, WhatFits };
 
-/// Copies weights into the variables of the same names, or of the same names in torch, peft's included: those of a
-/// safetensors file, or of a run (RUN[@STEP|@last|@best]). A file without any adapter leaves the plan's as they are.
-/// Expected are all parameters and running statistics; other frozen values, and copies of tied weights, may be there or
-/// not. Error: the weights that the rule does not accept, all of them listed; nothing fits. Nothing is copied on an
-/// error. Of a shard, `rank` takes its own part.
+/// Copies the weights of a safetensors file or of a run (RUN[@STEP|@last|@best]) into the variables with their names,
+/// which may be those of the graph, of torch or of peft; of sharded variables only the part of `rank`. All parameters
+/// and running statistics are expected; other frozen values and copies of tied weights are optional. A file without any
+/// adapter leaves the plan's adapters unchanged. Error, and nothing is copied: weights that the rule does not accept,
+/// all of them listed; nothing fits.
 Expected<WeightsFit> loadWeights(const plan::Plan &plan, Device &device, const std::string &from, WeightsRule rule,
                                  uint32_t rank = 0);
 
 /// The transpose of a row-major matrix.
 std::vector<std::byte> transposedMatrix(std::span<const std::byte> elements, uint64_t rows, uint64_t columns);
 
-/// The elements of the original of `tie`, in the copy's order of axes.
+/// The elements of `of`, the original of `tie`, in the copy's order of axes.
 Expected<std::vector<std::byte>> tiedBytes(const plan::Tie &tie, const plan::Variable &of,
                                                  std::span<const std::byte> elements);
 

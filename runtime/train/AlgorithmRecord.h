@@ -1,8 +1,8 @@
 //===- AlgorithmRecord.h - the algorithms that a run's library chose -----===//
 //
-// RUN/algorithms.json, sealed: for each distinct call of the plan the algorithm that the device's library takes. A
-// resume takes the same ones, so that its bits are those of an uninterrupted run. Runs on devices that choose nothing
-// have none.
+// RUN/algorithms.json, sealed: the algorithm that the device's library chose for each distinct call of the plan. A
+// resume uses the same ones, so that its bits are those of an uninterrupted run. A run on a device that does not choose
+// has no such file.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_ALGORITHMRECORD_H
@@ -13,10 +13,10 @@
 
 namespace tcc::runtime {
 
-/// Writes the record; nothing where there are no algorithms.
+/// Writes the record, if there are algorithms.
 Status writeAlgorithms(const std::string &run, const Algorithms &algorithms);
 
-/// Empty where the run has no record. Error: damaged or edited.
+/// Empty if the run has no record. Error: damaged or edited.
 Expected<Algorithms> readAlgorithms(const std::string &run);
 
 } // namespace tcc::runtime

@@ -10,17 +10,16 @@
 
 namespace tcc::runtime {
 
-/// The factors of e ← d·e + (1 − d)·w. They follow from the update's number alone, so a resumed run goes on without
-/// state of its own.
+/// The factors of e ← d·e + (1 − d)·w. They follow from the update's number alone, so a resume needs no further state.
 class AverageRule {
 public:
   AverageRule() = default;
   explicit AverageRule(const plan::Ema &ema)
       : decay(ema.decay()), every(std::max<uint64_t>(ema.every(), 1)), warmup(ema.warmup()) {}
 
-  /// d of the update `update`, counted from 1; nothing where that update leaves the average alone. The n-th average has
-  /// min(decay, (1 + n)/(warmup + n)): with warmup = 10 TensorFlow's ExponentialMovingAverage with num_updates, without
-  /// warm-up the decay itself.
+  /// d of update `update`, counted from 1; nothing if that update does not change the average. The n-th average has
+  /// d = min(decay, (1 + n)/(warmup + n)): with warmup = 10 as TensorFlow's ExponentialMovingAverage with num_updates,
+  /// without warm-up the decay itself.
   std::optional<double> decayAt(uint64_t update) const {
     if (update % every != 0)
       return std::nullopt;

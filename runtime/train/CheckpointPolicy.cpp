@@ -5,7 +5,7 @@
 
 using namespace tcc::runtime;
 
-/// A disk that is full now may have space in a minute.
+/// Seconds until a failed checkpoint is tried again: a full disk may have space by then.
 static constexpr double kRetrySeconds = 60;
 
 bool CheckpointPolicy::isDue(uint64_t step, double now) const {

@@ -1,7 +1,7 @@
 //===- CheckpointPolicy.h - when to checkpoint, and what to keep ---------===//
 //
-// A checkpoint is due by the clock and by the number of updates, and again a while after one that could not be written.
-// The newest ones and the best stay. Time and steps are arguments: the policy reads no clock and no disk.
+// A checkpoint is due by the clock or by the number of updates, and again a while after one could not be written. The
+// newest ones and the best are kept. Time and steps are arguments: the policy reads no clock and no disk.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_CHECKPOINTPOLICY_H
@@ -16,8 +16,8 @@ namespace tcc::runtime {
 struct CheckpointRules {
   double everyMinutes = 15; ///< 0: not by the clock
   uint64_t everySteps = 0;  ///< 0: not by the number of updates
-  uint64_t keep = 3;        ///< the newest that stay; 0: all
-  bool keepBest = true;     ///< the best by evaluate.best stays besides
+  uint64_t keep = 3;        ///< number of the newest that are kept; 0: all
+  bool keepBest = true;     ///< also keep the best by evaluate.best
   uint64_t stagingBytes = 0; ///< memory for copies of the state that are written while training goes on
 };
 
@@ -28,18 +28,18 @@ public:
 
   /// True if the state after update `step` should be written.
   bool isDue(uint64_t step, double now) const;
-  /// The clock starts anew with a checkpoint's begin.
+  /// A checkpoint has begun: restarts the clock.
   void begun(double now) { last = now; }
   void written() { failure.reset(); }
   void failed(double now) { failure = now; }
 
-  /// Of the checkpoints on the disk, those to remove now that `newest` is durable. Checkpoints of later updates belong to
-  /// a run that `newest` branched off from: they neither count nor go.
+  /// The checkpoints on the disk to remove now that `newest` is durable. Checkpoints of later updates belong to a run
+  /// from which `newest` branched off: they are neither counted nor removed.
   std::vector<uint64_t> expired(std::vector<uint64_t> steps, uint64_t newest, std::optional<uint64_t> best) const;
 
 private:
   CheckpointRules rules;
-  double last; ///< when the clock started anew
+  double last; ///< when the clock was last restarted
   std::optional<double> failure;
 };
 

@@ -16,18 +16,18 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// Of the system, and the most that a file system asks of writes past its cache.
+/// The system's page size, which is also the largest alignment that file systems require of direct I/O.
 static constexpr uint64_t kPageBytes = 4096;
 
-/// Priority of the thread while it writes: a quarter of a core where training keeps all of them busy. Not less, since
-/// the end of a run and the next checkpoint wait for it, and it can't be raised again.
+/// Priority of the thread while it writes: it gets a quarter of a core when training keeps all of them busy. Not lower,
+/// because the end of a run and the next checkpoint wait for it, and it cannot be raised again.
 static constexpr int kNice = 5;
 
-/// Of the machine's processor time that the thread takes while nobody waits for it. Training loses about twice that:
-/// its threads wait for each other, so one that loses its core delays all.
+/// Share of the machine's processor time that the thread takes while no other waits for it. Training loses about twice
+/// that: its threads wait for each other, so one that loses its core delays all.
 static constexpr double kShare = 0.01;
 
-/// Written at once.
+/// Bytes of one write.
 static constexpr size_t kPieceBytes = size_t(8) << 20;
 
 CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
@@ -45,7 +45,7 @@ CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
     memory = pinned.take();
     return;
   }
-  // Huge pages, if it has room for one: a write past the cache pins every page, so few large ones cost less.
+  // Use huge pages if at least one fits: direct I/O pins every page, so few large ones cost less.
   constexpr uint64_t kHugePageBytes = uint64_t(2) << 20;
   const uint64_t bytes = (stagingBytes + 2 * kPageBytes - 1) / kPageBytes * kPageBytes;
   const uint64_t alignment = bytes >= kHugePageBytes ? kHugePageBytes : kPageBytes;
@@ -55,7 +55,7 @@ CheckpointWriter::CheckpointWriter(uint64_t stagingBytes, Device &device)
     throw std::bad_alloc();
   if (alignment == kHugePageBytes)
     (void)::madvise(memory.get(), bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
-  std::memset(memory.get(), 0, bytes); // the system supplies it now
+  std::memset(memory.get(), 0, bytes); // populate the pages now
 }
 
 CheckpointWriter::~CheckpointWriter() {
@@ -74,7 +74,7 @@ size_t CheckpointWriter::stage(std::vector<CheckpointTensor> &tensors) {
       break;
     bytes += more;
   }
-  // A copy has the place in its page that it has in the file's: it can be written without another copy.
+  // A copy has the same offset within its page as in the file, so direct I/O can write it without another copy.
   std::vector<StreamedValue> header;
   for (const CheckpointTensor &tensor : tensors)
     header.push_back({tensor.name, tensor.type, {}});
@@ -95,7 +95,7 @@ size_t CheckpointWriter::stage(std::vector<CheckpointTensor> &tensors) {
     tensor.stream = [this, copy](const ByteSink &sink) {
       Status status;
       for (auto left = copy; !left.empty() && status.ok(); pace.rest()) {
-        // Ends on a page's boundary, there and in the file.
+        // Pieces end at page boundaries, in memory and in the file.
         const size_t inPage = reinterpret_cast<uintptr_t>(left.data()) % kPageBytes;
         const size_t bytes = std::min(left.size(), kPieceBytes - inPage);
         status = sink(left.first(bytes));
@@ -170,7 +170,7 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
     }
   }
   released = first == 0;
-  // The device belongs to the thread until it asks for the first copy.
+  // The thread alone uses the device until it reaches the first tensor in staging memory; then training goes on.
   tensors[first].stream = [this, beside, inner = std::move(tensors[first].stream)](const ByteSink &sink) {
     if (!beside)
       pace.begin(); // training has waited until now
@@ -179,10 +179,10 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
       released = true;
     }
     changed.notify_all();
-    (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice); // nobody waits for what follows
+    (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice); // from here on training does not wait
     return inner(sink);
   };
-  // Signals are the training thread's.
+  // The new thread blocks all signals: the training thread handles them.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -200,7 +200,7 @@ void CheckpointWriter::start(uint64_t step, std::vector<CheckpointTensor> tensor
       written = write(std::move(tensors));
     } catch (const std::bad_alloc &) {
     }
-    // Also where the file could not be written: the memory is the next checkpoint's.
+    // Wait even if the file could not be written: the next checkpoint uses the same memory.
     if (Status copied = waitForCopies(); written && !copied.ok())
       written = copied;
     finish(written, begun);

@@ -1,17 +1,17 @@
 //===- CheckpointWriter.h - write a checkpoint while training goes on ----===//
 //
-// Tensors are written in the order of the file, the last ones from copies in the staging memory, as many as it holds.
+// Tensors are written in the order of the file. The last ones, as many as fit, are first copied to the staging memory.
 //
 //   all fit, and the device guards its state: a thread copies all of it and writes the copies. Training goes on at
-//     once, and waits where it is about to change a variable before it is copied (StateCopies.h).
-//   the device copies state by itself: it is given all copies, and the thread waits for each before it writes it.
-//     Training goes on at once where all fit; the device holds up what changes a variable until that is copied.
-//   else: training waits until copies are made and the tensors before them are written.
+//     once, and waits only before it changes a variable that is not copied yet (StateCopies.h).
+//   the device copies state itself: all copies are submitted to it, and the thread waits for each before it writes it.
+//     If all fit, training goes on at once; the device delays work that changes a variable until that is copied.
+//   else: training waits until the copies are made and the tensors before them are written.
 //
 //       file order:  | written from the device | written from staging memory |
 //       training:    | waits (copies, then the device's part) | goes on      |
 //
-// The thread writes slowly, so that training is hardly slower meanwhile, until somebody waits for it.
+// The thread writes slowly, so that it hardly delays training, until another thread waits for it.
 //
 //   without staging memory: everything is written while training waits.
 //
@@ -33,14 +33,14 @@ namespace tcc::runtime {
 
 class CheckpointWriter {
 public:
-  /// Allocates the staging memory, and at most a page besides. `device` outlives the writer.
+  /// Allocates the staging memory, plus at most a page. `device` outlives the writer.
   CheckpointWriter(uint64_t stagingBytes, Device &device);
   /// `own` is the track of the thread that calls start(), `thread` that of the thread which writes.
   void traceTo(Trace::Track *own, Trace::Track *thread) {
     ownTrack = own;
     threadTrack = thread;
   }
-  /// Waits for the thread. Only on the thread that calls the device, as start, poll and wait.
+  /// Waits for the thread. Like start, poll and wait, call it only on the thread that calls the device.
   ~CheckpointWriter();
   CheckpointWriter(const CheckpointWriter &) = delete;
   CheckpointWriter &operator=(const CheckpointWriter &) = delete;
@@ -49,14 +49,14 @@ public:
     uint64_t step = 0;
     Status status;
     uint64_t bytes = 0;        ///< of the files
-    double blockedSeconds = 0; ///< that training waited
+    double blockedSeconds = 0; ///< for which training waited
     double writingSeconds = 0; ///< from the start until it was durable
   };
-  /// Writes the tensors and returns the bytes of the files; called on the thread, or where training waits.
+  /// Writes the tensors and returns the bytes of the files; called on the writer's thread, or on the waiting one.
   using Write = std::function<Expected<uint64_t>(std::vector<CheckpointTensor>)>;
 
-  /// Returns when training may go on. Only while nothing is under way. Until it is done the device has a guard of its
-  /// own, and before state changes that the host has, beforeHostChanges() is called.
+  /// Starts a checkpoint, and returns when training may go on. Only while none is under way. Until it is done, the
+  /// device has the writer's guard, and the caller calls beforeHostChanges() before state on the host changes.
   void start(uint64_t step, std::vector<CheckpointTensor> tensors, Write write);
 
   void beforeHostChanges() {
@@ -65,16 +65,16 @@ public:
   }
 
   bool isUnderWay() const { return underWay; }
-  /// Tensors come from the device's own copies: their streams have no bytes before they are written.
+  /// True if the device copies its state itself: then the tensors' streams have bytes only while they are written.
   bool copiesState() const { return capacity != 0 && device.capabilities().copiesState; }
   /// The result of the last start, once; nothing while the thread writes.
   std::optional<Result> poll();
-  /// The same, waiting for the thread, which then works as fast as it can.
+  /// The same, but waits for the thread, which then works as fast as it can.
   std::optional<Result> wait();
 
 private:
-  /// Has the last tensors come from the staging memory, and makes `copies` of them; returns the first of these, or the
-  /// number of tensors where none fits.
+  /// Redirects the streams of the last tensors to the staging memory, and sets up their `copies`; returns the index of
+  /// the first of these, or the number of tensors if none fits.
   size_t stage(std::vector<CheckpointTensor> &tensors);
   /// Returns when the device has made the last copies of stage().
   Status waitForCopies() const;
@@ -82,7 +82,7 @@ private:
   std::optional<Result> take();
 
   Device &device;
-  std::shared_ptr<std::byte> memory;   ///< on a page's boundary
+  std::shared_ptr<std::byte> memory;   ///< page-aligned
   uint64_t capacity;                   ///< bytes of it that may hold copies
   std::vector<size_t> rankOf;          ///< by variable: its place in the order in which they change
   std::unique_ptr<StateCopies> copies; ///< of the checkpoint that is under way
@@ -93,7 +93,7 @@ private:
   bool underWay = false; ///< started, and its result not taken
   std::mutex mutex;
   std::condition_variable changed;
-  bool released = false, done = false; ///< the device's part is written; all is, or cannot be
+  bool released = false, done = false; ///< the device's part is written; all is written, or has failed
   Result result;
 };
 

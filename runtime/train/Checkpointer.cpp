@@ -36,7 +36,7 @@ Status Checkpointer::begin(const TrainingPosition &position, const VariableSums 
     return attempt;
   if (position.bestStep != 0)
     best = position.bestStep;
-  // A device that copies its state shows no byte of it before the file is written.
+  // If the device copies its state itself, the bytes are available only while the file is written.
   const bool atWriting = writer.copiesState();
   auto write = [this, position, atWriting, words = wordsOf(position.step)](std::vector<CheckpointTensor> tensors) {
     SignalWatch::Uninterrupted writing;

@@ -1,7 +1,7 @@
 //===- Checkpointer.h - the checkpoints of one run -----------------------===//
 //
-// Writes a checkpoint where the state is finite, then removes those that the rules no longer keep: the new one is
-// durable before an old one goes. With staging memory (checkpoint.staging_bytes) training goes on while it is written.
+// Writes a checkpoint if the state is finite, then removes those that the rules no longer keep: the new one is durable
+// before an old one is removed. With staging memory (checkpoint.staging_bytes) training goes on while it is written.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_CHECKPOINTER_H
@@ -18,7 +18,7 @@
 
 namespace tcc::runtime {
 
-/// Who hears of what happens to checkpoints.
+/// Callbacks about checkpoints.
 struct CheckpointHearers {
   std::function<void(const std::string &)> warn;                 ///< an old one cannot be removed
   std::function<void(const Status &)> failed;                    ///< an earlier one could not be written
@@ -28,21 +28,21 @@ struct CheckpointHearers {
 class Checkpointer {
 public:
   /// `averages`: of train.ema, or null. `replaced`: Session::replaced. `ranks`: of a job whose ranks each write a part
-  /// of every checkpoint, or null; these then call the same functions after the same updates.
+  /// of every checkpoint, and call the same functions after the same updates; else null.
   Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
                const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals, Communicator *ranks,
                const CheckpointRules &rules, double now, CheckpointHearers hearers);
 
   bool isDue(uint64_t step, double now) const { return policy.isDue(step, now); }
 
-  /// Begins the checkpoint of the state after update `position.step`, unless it is there or under way; returns when
-  /// training may go on. Waits for one that is under way. Error, here and below: a state is not finite (exit status 4),
-  /// or a checkpoint cannot be written; then the earlier ones stand. `sums`: of the state as the ranks have compared
-  /// it, by variable; the files hold the same, or there is no checkpoint.
+  /// Begins the checkpoint of the state after update `position.step`, unless it exists or is under way; returns when
+  /// training may go on. Waits for an earlier one that is under way. `sums`: checksums by variable of the state that
+  /// the ranks have compared; if the files would differ from them, no checkpoint is made. Error, here and below: the
+  /// state is not finite (exit status 4), or a checkpoint cannot be written; the earlier ones remain.
   Status begin(const TrainingPosition &position, const VariableSums &sums = {});
-  /// Before the averages of the host change: one that is under way has its copy of them afterwards.
+  /// Called before the host's averages change: a checkpoint that is under way has copied them when this returns.
   void beforeHostChanges() { writer.beforeHostChanges(); }
-  /// Takes note of one that was completed meanwhile.
+  /// Handles the result of a checkpoint that was completed meanwhile.
   Status poll();
   /// Waits for the one that is under way.
   Status finish();
@@ -76,8 +76,8 @@ private:
   std::vector<int> replaced;
   SignalWatch &signals;
   Communicator *ranks;
-  std::optional<uint64_t> attempted; ///< with ranks: the last step that one was begun of; none is tried again alone
-  Status attempt;                    ///< and what became of it
+  std::optional<uint64_t> attempted; ///< with ranks: step of the last attempt, which no rank repeats alone
+  Status attempt;                    ///< its result
   CheckpointPolicy policy;
   FiniteState finite;
   CheckpointHearers hearers;

@@ -13,9 +13,9 @@ namespace {
 constexpr uint64_t kMostBytes = 256 << 20, kPiece = 4096;
 constexpr uint64_t kMostCopied = 32 << 20, kMostSamples = 1 << 16, kMostComputed = 64, kMostFiles = 4096;
 
-/// Calls `take` with `most` numbers below `count`, or with all where these are fewer: one from each of equal parts, at
-/// a place that looks random, so that data with a period are not always met at the same phase. The first and the last
-/// are among them.
+/// Calls `take` with `most` numbers below `count`, or with all if there are fewer: one from each of `most` equal parts,
+/// at a pseudorandom position, so that periodic data is not always sampled at the same phase. The first and the last
+/// number are included.
 template <typename Take> void forEachOf(uint64_t count, uint64_t most, Take take) {
   if (count <= most) {
     for (uint64_t i = 0; i < count; ++i)
@@ -48,7 +48,7 @@ uint64_t checksumOf(const Column &column) {
       column.isComputed() ? kMostComputed : std::clamp<uint64_t>(kMostCopied / bytes, 2, kMostSamples);
   std::vector<std::byte> sample(column.sampleBytes());
   forEachOf(column.samples(), most, [&](uint64_t i) {
-    // One that cannot be read is found, and reported, when a batch needs it.
+    // A sample that cannot be read is reported when a batch needs it.
     const bool read = column.read(i, sample.data()).ok();
     sum = mixedChecksum(sum, read ? plan::hashBytes(sample.data(), sample.size()) : 0);
   });

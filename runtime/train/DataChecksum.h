@@ -11,16 +11,16 @@
 
 namespace tcc::runtime {
 
-/// A checksum of the columns that a reader reads (BatchReader::columns), at a bounded cost: of each column its type,
-/// and
-/// - all bytes of columns in memory or in mapped files, if these have at most 256 MiB together; else of each an equal
-///   share of 256 MiB, in evenly spread pieces of 4 KiB where that is not all of it;
-/// - of columns whose samples are copied, all samples up to 32 MiB and 65,536 of them, else so many, evenly spread;
-/// - of columns whose samples are decoded or transformed, 64 samples, and the sizes of up to 4,096 of their files.
-/// It depends on values alone, not on paths or times, so copies of the data on several machines have the same.
+/// A checksum of the columns that a reader reads (BatchReader::columns), at a bounded cost. It covers each column's
+/// type and - for columns in memory or in mapped files: all bytes, if they have at most 256 MiB together; else an equal
+/// share of
+///   256 MiB for each, in evenly spread pieces of 4 KiB if that is less than the column;
+/// - for columns whose samples are copied: all samples, or at most 65,536 samples and 32 MiB of them, evenly spread;
+/// - for columns whose samples are decoded or transformed: 64 samples, and the sizes of up to 4,096 of their files.
+/// It depends on values alone, not on paths or times, so copies of the data on several machines have the same checksum.
 uint64_t dataChecksum(const std::vector<std::pair<std::string, const Column *>> &columns);
 
-/// One checksum of those before and the next.
+/// Combines the checksum so far with the next one.
 uint64_t mixedChecksum(uint64_t before, uint64_t next);
 
 } // namespace tcc::runtime

@@ -32,7 +32,7 @@ double loadElement(const void *data, plan::DType dtype, uint64_t index = 0) {
   }
 }
 
-/// 0: all finite, 1: an infinity, 2: a NaN.
+/// 0: all are finite, 1: an infinity but no NaN, 2: a NaN.
 int worstOf(const void *data, plan::DType dtype, uint64_t count) {
   if (!plan::isFloatingPoint(dtype))
     return 0;
@@ -91,7 +91,7 @@ Status EntryRunner::giveScalars(const ScalarBlock &block, uint64_t updateNumber,
   return device->commit(*staging);
 }
 
-/// Before each run: the buffer's memory is used again by other values.
+/// Called before each run, because other values reuse the buffer's memory.
 Status EntryRunner::writeCounters() {
   if (!program->has_counters())
     return Status();

@@ -1,8 +1,8 @@
 //===- EntryRunner.h - one entry of a plan on a device -------------------===//
 //
-// Gives an entry its inputs, scalars and counters, runs it, and reads its outputs. All places are found once, so that a
-// run costs no look-up and allocates nothing. The memory that the entry uses is made present at once: the first run is
-// as fast as the others.
+// Gives an entry its inputs, scalars and counters, runs it, and reads its outputs. All places are looked up once, so a
+// run needs no look-up and allocates nothing. The entry's memory is populated in advance, so the first run is as fast
+// as the others.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_ENTRYRUNNER_H
@@ -27,8 +27,8 @@ public:
 
   const plan::Entry &entry() const { return *program; }
 
-  /// Calls `fill(inputs)`, a Status, to write the inputs of the next run: host memory for each, in the order of
-  /// entry().inputs(), empty where the device computes nothing. Error: fill's, or the device's.
+  /// Calls `fill(inputs)`, which returns a Status, to write the inputs of the next run: `inputs` has the host memory of
+  /// each, in the order of entry().inputs(); empty if the device computes nothing. Error: fill's, or the device's.
   template <typename Fill> Status giveInputs(Fill &&fill) {
     Status status = stageInputs();
     if (status.ok())
@@ -36,11 +36,11 @@ public:
     return status.ok() ? commitInputs() : status;
   }
 
-  /// Computes the entry's scalars (ScalarBlock::compute) for the next run; does nothing where the entry reads none.
+  /// Computes the entry's scalars (ScalarBlock::compute) for the next run, if it reads any.
   Status giveScalars(const ScalarBlock &block, uint64_t updateNumber, SchedulePoint at,
                      std::optional<double> lossScale = {});
 
-  /// Seed and counters of the random numbers from the next run on; update and micro-batch count from 0.
+  /// Sets seed and counters of the random numbers from the next run on; update and micro-batch count from 0.
   void setSeed(uint64_t value) { seed = value; }
   void setCounters(uint64_t updateNumber, uint64_t microBatchNumber) {
     update = updateNumber;
@@ -48,23 +48,23 @@ public:
   }
 
   Status run();
-  /// The same with a call after each launch.
+  /// The same, with a call after each launch.
   Status runTimed(const LaunchObserver &after);
 
   bool hasOutput(const std::string &output) const { return outputIndex(output) >= 0; }
   /// Index of an output, or -1.
   int outputIndex(const std::string &output) const;
-  /// The first element of an output as a double; NaN where the device computes nothing, 0 for index -1. That of the
-  /// latest run, or of an earlier one that the device still has the numbers of (Device::readNumber).
+  /// The first element of an output as a double, from the latest run, or from an earlier one whose numbers the device
+  /// still has (Device::readNumber). NaN if the device computes nothing, 0 for index -1.
   Expected<double> scalarOutput(int index) const { return scalarOutput(index, submitted); }
   Expected<double> scalarOutput(int index, uint64_t run) const;
   /// The number of the latest run, from 1.
   uint64_t latestRun() const { return submitted; }
-  /// Adds it to `sum`.
+  /// Adds the output's first element to `sum`.
   Status addScalar(int index, double &sum) const;
-  /// Copies bytes of an output, until another entry runs.
+  /// Copies bytes of an output; valid until another entry runs.
   Status readOutput(int index, uint64_t offset, std::span<std::byte> to) const;
-  /// Hands an output's bytes to `sink`, until another entry runs.
+  /// Passes an output's bytes to `sink`; valid until another entry runs.
   Status streamOutput(int index, const ByteSink &sink) const;
   const plan::TensorType &outputType(int index) const;
 
@@ -73,7 +73,7 @@ public:
     std::string node; ///< the ONNX node; empty: no instruction writes one
     uint32_t instruction = 0;
   };
-  /// Runs again, all of the entry, and looks for it. For diagnosis: it allocates and is slow.
+  /// Runs the whole entry again to find that instruction. For diagnosis: it allocates and is slow.
   NonFinite findNonFinite();
 
 private:

@@ -43,7 +43,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   made.batch = static_cast<uint64_t>(std::max<int64_t>(runner.entry().batch(), 1));
   const plan::TensorType &scores = runner.outputType(made.prediction), &targets = runner.outputType(made.target);
   uint64_t elements = plan::elementCount(scores).value_or(0), goals = plan::elementCount(targets).value_or(0);
-  // Of classes a row is one target, of labels and numbers a sample.
+  // A row of scores belongs to one target for classes, and to one sample for labels and numbers.
   uint64_t rows = made.form == Form::Classes ? goals : made.batch;
   bool fits = scores.dtype() == plan::F32 && rows != 0 && elements % rows == 0 && rows % made.batch == 0 &&
               (made.form == Form::Classes ? targets.dtype() == plan::I64 : targets.dtype() == plan::F32 && goals == elements);
@@ -62,7 +62,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
                               "own; f1 and auroc are metrics of them",
                               made.columns),
                   kExitUsage);
-  const uint64_t classes = ofLabels ? 2 : made.columns; // of a label: absent, present
+  const uint64_t classes = ofLabels ? 2 : made.columns; // a label is absent or present
   if (pairs)
     made.classPairs.resize(classes * classes);
   if (made.wants("f1"))
@@ -106,7 +106,7 @@ void EvalMetrics::addClasses(std::span<const float> scores, std::span<const int6
     ++counted;
     std::span<const float> line = scores.subspan(row * columns, columns);
     auto goal = static_cast<size_t>(label);
-    // Equal scores rank by the class's number, as in the accuracy.
+    // Equal scores are ranked by class number, as in the accuracy.
     uint64_t before = 0;
     size_t best = 0;
     float most = line[0];

@@ -1,8 +1,8 @@
 //===- EvalMetrics.h - metrics of predictions, computed on the host ------===//
 //
-// The entry `evaluate` of a plan with evaluate.metrics gives the prediction, its classes last, and its target. A batch
-// goes into sums of its own, and these are added in the order of the batches; AUROC alone keeps every score. All
-// arithmetic is in f64 and its order is that of the samples, so the number of threads or ranks changes no bit.
+// The entry `evaluate` of a plan with evaluate.metrics outputs the prediction, with classes as the last axis, and its
+// target. Each batch has its own sums, which are added in the order of the batches; only AUROC keeps every score. All
+// arithmetic is in f64, in the order of the samples, so the number of threads or ranks changes no bit.
 // docs/guide/evaluation.md has the formulas.
 //
 //===----------------------------------------------------------------------===//
@@ -17,9 +17,9 @@ namespace tcc::runtime {
 class EvalMetrics {
 public:
   /// `names`: evaluate.metrics; those that need no prediction are skipped. `ignoreIndex`: the target that does not
-  /// count. Error: the entry lacks an output that a metric needs.
-  /// With `pairs` the pairs of a target's class and the predicted one are counted, of one label (bce) those of absent (0)
-  /// and present (1); an error where there are no classes.
+  /// count. Error: the entry lacks an output that a metric needs. With `pairs`, pairs of target class and predicted
+  /// class are counted; for one label (bce) the classes are absent (0) and present (1). It is an error if there are no
+  /// classes.
   static Expected<EvalMetrics> create(const EntryRunner &runner, const std::vector<std::string> &names,
                                       const std::string &lossKind, std::optional<int64_t> ignoreIndex,
                                       bool pairs = false);
@@ -27,15 +27,16 @@ public:
   /// Adds the first `samples` of the runner's last batch. Error: the device's.
   Status add(const EntryRunner &runner, uint64_t samples);
 
-  /// The sums so far, which become 0. Ranks exchange them.
+  /// Returns the sums so far as bytes, for exchange between ranks, and resets them to 0.
   std::string take();
-  /// Adds sums that take() of a plan's metrics gave; returns what is behind them. Error: they are cut short.
+  /// Adds the result of take() for the same metrics; returns the bytes after it. Error: they are cut short.
   Expected<std::string_view> merge(std::string_view sums);
 
-  /// Metric → value, in the order of the names, without "eval_"; NaN where no sample decides it.
+  /// Metric → value, in the order of the names, without "eval_"; NaN if no sample determines it.
   std::vector<std::pair<std::string, double>> values() const;
 
-  /// How often class j was predicted for a target of class i, at i · classes + j (one label: 2 classes); empty where they are not counted.
+  /// At i · classes + j: how often class j was predicted for a target of class i (one label: 2 classes). Empty if pairs
+  /// are not counted.
   const std::vector<uint64_t> &pairs() const { return classPairs; }
 
 private:

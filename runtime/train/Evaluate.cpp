@@ -18,7 +18,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// The sums that an evaluation adds up: loss, weight, correct, counted; then loss and weight of each of several losses.
+/// The sums of an evaluation: loss, weight, correct, counted; then loss and weight of each of several losses.
 using Sums = std::vector<double>;
 constexpr std::array<const char *, 4> kSumNames = {outputs::kLossSum, outputs::kLossWeight, outputs::kCorrect,
                                                    outputs::kCounted};
@@ -109,13 +109,13 @@ public:
   }
 
 private:
-  /// What is added up, of one batch.
+  /// The sums of one batch.
   struct Numbers {
     Sums sums;
     uint64_t counted = 0;
   };
 
-  /// Adds the several losses to the result; returns their scaled sum. One of which nothing counts adds nothing.
+  /// Adds the several losses to the result; returns their scaled sum. A loss whose weight is 0 adds nothing.
   double addLosses(Evaluation &result) const {
     double sum = 0;
     for (size_t i = 0; i < options.losses.size(); ++i) {
@@ -127,7 +127,7 @@ private:
     return sum;
   }
 
-  /// Every `ranks`-th batch from `rank` on. `take` gets the sums of each. False: it was ended early.
+  /// Runs every `ranks`-th batch from `rank` on; `take` gets the sums of each. False: it was ended early.
   template <typename Take> Expected<bool> runBatches(uint64_t rank, uint64_t ranks, Take &&take) {
     for (uint64_t begin = rank * batch, samples = reader.samples(); begin < samples; begin += batch * ranks) {
       if (options.goesOn && !options.goesOn(begin))
@@ -148,7 +148,7 @@ private:
     });
   }
 
-  /// This rank's batches; then those of all ranks are added up, in their order.
+  /// Runs this rank's batches, then adds the sums of all ranks' batches in their order.
   Expected<bool> runShare() {
     const uint64_t ranks = options.ranks->size();
     std::string own(1, '\1');
@@ -190,7 +190,7 @@ private:
     return true;
   }
 
-  /// Joins the calls of other ranks, once this one has no batch left.
+  /// Once this rank has no batch left, runs the entry as often as the other ranks do, so that its collectives match.
   Status runAlong() {
     for (;;) {
       auto others = options.ranks->anyOf(0);
@@ -210,13 +210,13 @@ private:
     }
   }
 
-  /// Gives the entry the samples; leaves damaged ones out of `indices`.
+  /// Gives the entry the samples; removes damaged ones from `indices`.
   Status fill(std::vector<uint64_t> &indices, bool mask) {
     return runner.giveInputs(
         [&](auto inputs) { return reader.fillSound(indices, BatchReader::Damaged::Drop, mask, inputs); });
   }
 
-  /// The sums of the last batch, as bytes; they become 0.
+  /// Returns the sums of the last batch as bytes, and resets them to 0.
   std::string takeSums() {
     const size_t sums = numbers.sums.size() * sizeof(double);
     std::string bytes(reinterpret_cast<const char *>(numbers.sums.data()), sums);
@@ -229,7 +229,7 @@ private:
     return bytes + metrics.take();
   }
 
-  /// Adds sums that takeSums() gave to the total; `bytes` is what is behind them.
+  /// Adds a result of takeSums() to the total; `bytes` is advanced behind it.
   Status addSums(std::string_view &bytes) {
     Numbers more{Sums(total.size()), 0};
     std::vector<double> means(averages.size());
@@ -260,7 +260,7 @@ private:
     return made;
   }
 
-  /// Runs the samples; leaves damaged ones out of `indices`.
+  /// Runs the samples; removes damaged ones from `indices`.
   Status call(std::vector<uint64_t> &indices, bool mask, Sums &sums) {
     sums.assign(outputs.size(), 0);
     runner.setCounters(0, indices.front() / batch);
@@ -269,7 +269,7 @@ private:
       return status;
     if (status.ok() && together) {
       spare = indices;
-      status = options.ranks->anyOf(1).status(); // the others run along
+      status = options.ranks->anyOf(1).status(); // ranks without a batch run the entry, too
     }
     if (status.ok())
       status = runner.run();
@@ -324,9 +324,9 @@ private:
     return Status();
   }
 
-  /// What the loss gives has its own members; perplexity is a function of it.
+  /// Adds a metric to `others`; loss and accuracy have members of their own.
   void addValue(const std::string &name, Evaluation &result) const {
-    if (name == "perplexity") // metrics are of the first of several losses
+    if (name == "perplexity") // metrics belong to the first of several losses
       result.others.emplace_back(name, std::exp(options.losses.empty() ? result.loss : total[4] / total[5]));
     for (const auto &[known, value] : totals.values())
       if (known == name)
@@ -340,9 +340,9 @@ private:
   BatchReader &reader;
   const EvaluateOptions &options;
   uint64_t batch, counted = 0;
-  /// The entry gathers parameters: a call is one of all ranks.
+  /// The entry gathers parameters, so all ranks must run it together.
   const bool together;
-  std::vector<uint64_t> spare; ///< samples that can be read, for calls whose numbers nobody wants
+  std::vector<uint64_t> spare; ///< readable samples for runs whose results are discarded
   std::vector<int> outputs;    ///< of the entry, in the order of Sums
   Numbers numbers; ///< of a batch
   Sums total;

@@ -1,12 +1,12 @@
 //===- Evaluate.h - loss and accuracy over a whole data set --------------===//
 //
-// Every sample counts once. A last, shorter batch is padded: where the loss can leave targets out, padding is left out.
-// Else the last sample stands in for it, and its known share is subtracted again: with r samples and B slots, the sums
+// Every sample counts once. A last, shorter batch is padded. If the loss can ignore targets, the padding is ignored.
+// Otherwise the last sample is repeated, and its known share is subtracted again: with r samples and B slots, the sums
 // of [r samples, B - r copies] minus (B - r)/B of the sums of [B copies]. That is exact up to rounding for every loss
-// that is a sum over samples, or their mean; evaluation runs in inference mode, so samples do not see each other.
+// that is a sum over samples, or their mean; evaluation runs in inference mode, so samples do not affect each other.
 //
-// Of several ranks each takes every size()-th batch. The sums of each batch come to all ranks, which add them in the
-// order of the batches: every rank has the bits of one rank.
+// With several ranks, each evaluates every size()-th batch. The sums of each batch are sent to all ranks, which add
+// them in the order of the batches: every rank has the bits of a single one.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_EVALUATE_H
@@ -27,25 +27,25 @@ struct EvaluateOptions {
   std::vector<std::string> metrics; ///< evaluate.metrics
   std::string lossKind;
   std::optional<int64_t> ignoreIndex; ///< the target that does not count
-  std::vector<std::pair<std::string, double>> losses = {}; ///< of several: name and scale
-  /// Asked before each batch, with the samples that are done; false ends the evaluation.
+  std::vector<std::pair<std::string, double>> losses = {}; ///< name and scale of each, if there are several
+  /// Called before each batch with the number of samples done; false ends the evaluation.
   std::function<bool(uint64_t done)> goesOn = nullptr;
   bool confusion = false; ///< count the pairs of classes as well
-  Communicator *ranks = nullptr; ///< that evaluate together; an end on one rank is one on all
+  Communicator *ranks = nullptr; ///< the ranks that evaluate together; if one ends the evaluation, all do
 };
-/// The settings of the session; nobody ends the evaluation.
+/// The options of the session; goesOn is not set.
 EvaluateOptions evaluateOptionsOf(const Session &session);
 
-/// True if the loss takes the prediction for scores of classes.
+/// True if the loss treats the prediction as scores of classes.
 bool predictsClasses(const Session &session);
 
-/// The keys of metrics.jsonl that an evaluation of the session has; with those of averages, if it keeps any.
+/// The keys that an evaluation of the session has in metrics.jsonl, including those of averages, if it keeps any.
 std::vector<std::string> evaluationKeys(const Session &session);
 
 /// Runs the entry over all samples.
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
-/// Runs `predict` over all samples and writes every graph output; the sample axis of outputs holds all samples.
+/// Runs `predict` over all samples and writes every graph output, concatenated along its sample axis.
 /// `classes`: as writeArrays.
 Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
                ArrayFormat format = ArrayFormat::Safetensors, const std::vector<std::string> &classes = {});

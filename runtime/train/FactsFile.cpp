@@ -12,7 +12,7 @@ namespace {
 constexpr const char *kCategories = "categories", *kMissing = "missing", *kStandardise = "standardise", *kMean = "mean",
                      *kDeviation = "std";
 
-/// False: no list of finite numbers.
+/// False: `list` is not a list of finite numbers.
 bool readNumbers(const json &list, std::vector<double> &numbers) {
   if (!list.is_array())
     return false;

@@ -1,6 +1,6 @@
 //===- FactsFile.h - a run's columns.json ----------------------------------===//
 //
-// What the run's training data fixed: categories of columns, means that stand for missing values, constants of
+// Facts derived from the run's training data: categories of columns, means that replace missing values, constants of
 // `standardise`. Numbers are written so that they read back as the same bits.
 //
 //===----------------------------------------------------------------------===//
@@ -12,7 +12,7 @@
 namespace tcc::runtime {
 
 std::string factsText(const ColumnFacts &facts);
-/// Error: it is no such text; without the file's name.
+/// The inverse of factsText. Error: malformed; the message lacks the file's name.
 Expected<ColumnFacts> parseFacts(const std::string &text);
 
 } // namespace tcc::runtime

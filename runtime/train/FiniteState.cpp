@@ -9,7 +9,7 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// Every bit of the exponent is set in infinities and NaNs alone. The loop has no exit, so that it becomes vectors.
+/// Only infinities and NaNs have all exponent bits set. The loop has no early exit, so that it is vectorised.
 template <typename T> static bool allFinite(std::span<const std::byte> bytes, T exponent) {
   bool bad = false;
   for (size_t i = 0; i < bytes.size() / sizeof(T); ++i) {
@@ -41,7 +41,7 @@ FiniteState::FiniteState(const plan::Plan &plan, Device &device) : plan(plan), d
     if (!written[static_cast<size_t>(i)] || plan.variables(i).role() == plan::ACCUMULATOR)
       continue;
     Expected<bool> finite = isFinite(i);
-    if (!finite || *finite) // an error comes again at the first checkpoint
+    if (!finite || *finite) // after a read error too: it will be reported at the first checkpoint
       checked.insert(plan.variables(i).name());
   }
 }
@@ -64,7 +64,7 @@ void FiniteState::guard(std::vector<CheckpointTensor> &tensors, uint64_t step) c
     if (!plan::isFloatingPoint(dtype) || !checked.contains(tensor.name))
       continue;
     tensor.stream = [inner = std::move(tensor.stream), dtype, name = tensor.name, step](const ByteSink &sink) {
-      // In pieces that stay in a core's cache until `sink` has read them, too.
+      // In pieces that are still in a core's cache when `sink` reads them.
       constexpr size_t kPieceBytes = 128 << 10;
       return inner([&](std::span<const std::byte> bytes) {
         for (Status status; !bytes.empty();) {

@@ -9,13 +9,13 @@
 
 namespace tcc::runtime {
 
-/// Looks for variables that training made infinite or NaN. A parameter that was not finite at the start (a mask of −∞) may
-/// stay so.
+/// Finds variables that training made infinite or NaN. A parameter that was not finite at the start (a mask of −∞) is
+/// not checked.
 class FiniteState {
 public:
   FiniteState(const plan::Plan &plan, Device &device);
 
-  /// Lets the stream of each checked variable fail (exit status 4) at a piece that is not finite. `step` is for the
+  /// Makes the stream of each checked variable fail (exit status 4) at a piece that is not finite. `step` is for the
   /// message.
   void guard(std::vector<CheckpointTensor> &tensors, uint64_t step) const;
 

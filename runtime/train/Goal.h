@@ -1,7 +1,7 @@
 //===- Goal.h - metrics that decide about a run --------------------------===//
 //
-// evaluate.best names the metric of the best checkpoint, evaluate.stop the one that ends training early. What they
-// decide follows from the evaluations of the run alone, which metrics.jsonl holds: a resumed run takes it up again.
+// evaluate.best names the metric of the best checkpoint, evaluate.stop the one that ends training early. Both depend
+// only on the run's evaluations, which metrics.jsonl holds, so a resumed run can reconstruct their state.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_GOAL_H
@@ -18,7 +18,7 @@ public:
   EarlyStop(MetricGoal goal, uint64_t patience, double minChange)
       : goal(std::move(goal)), patience(patience), minChange(minChange) {}
 
-  /// Hears of every evaluation, in order. One whose metric isn't finite is no better.
+  /// Called with every evaluation, in order. One whose metric is not finite counts as no better.
   void hear(uint64_t step, const EvaluationRecord &evaluation);
   /// True once `patience` evaluations in a row were no better than the best before them.
   bool isDue() const { return waited >= patience; }

@@ -20,8 +20,7 @@ std::vector<std::string> tcc::runtime::lrFindSettings(const LrFindOptions &optio
           fmt::format("schedule.gamma={}", factor)};
 }
 
-/// Where the smoothed loss falls fastest, and a tenth of the rate where it is least. The first tenth of the points is
-/// noise of the first batches, the last ones belong to the rise.
+/// Sets `steepest` and `tenthOfLeast`. The first tenth of the points is skipped as noise of the first batches.
 static void suggest(LrFindResult &result) {
   const std::vector<LrPoint> &points = result.points;
   double fastest = 0, least = HUGE_VAL;
@@ -117,13 +116,13 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
       result.diverged = true;
       break;
     }
-    if (metrics.skipped) // the loss scale finds its size
+    if (metrics.skipped) // the loss scale is still shrinking
       continue;
     average = kKept * average + (1 - kKept) * metrics.loss;
     double smoothed = average / (1 - std::pow(kKept, static_cast<double>(position.step)));
     result.points.push_back({metrics.learningRate, metrics.loss, smoothed});
     least = std::min(least, smoothed);
-    // Around a loss of 0 a multiple says nothing.
+    // A multiple of the least loss is meaningful only if that is positive.
     result.diverged = position.step > options.steps / 10 && least > 0 && smoothed > kDiverged * least;
   }
   suggest(result);

@@ -1,7 +1,7 @@
 //===- LrFind.h - search for a learning rate ------------------------------===//
 //
-// The range test of Smith (arXiv:1506.01186), as fastai does it: updates whose rate grows by one factor each, and the
-// loss beside it. Nothing is written to disk; the weights change in memory alone.
+// The range test of Smith (arXiv:1506.01186), as in fastai: the learning rate grows by a constant factor at each
+// update, and the loss is recorded. Nothing is written to disk; the weights change only in memory.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_LRFIND_H
@@ -15,7 +15,7 @@ struct LrFindOptions {
   std::string data, init;
   uint64_t steps = 100; ///< at least 2
   double start = 1e-7, end = 10;
-  std::function<void(const std::string &)> note = {}; ///< hears what the user should know
+  std::function<void(const std::string &)> note = {}; ///< called with notes for the user
 };
 
 struct LrPoint {
@@ -26,11 +26,11 @@ struct LrPoint {
 struct LrFindResult {
   std::vector<LrPoint> points;
   bool diverged = false; ///< it ended early: the smoothed loss was four times its least, or not finite
-  double steepest = 0;   ///< the rate where the smoothed loss falls fastest over the logarithm of the rate; 0: it falls nowhere
-  double tenthOfLeast = 0; ///< a tenth of the rate of the least smoothed loss
+  double steepest = 0;   ///< the rate of the steepest fall of the smoothed loss over the rate's logarithm; 0: no fall
+  double tenthOfLeast = 0; ///< a tenth of the rate with the least smoothed loss
 };
 
-/// The settings that make a session's rate grow from `start` to `end`; they come after the user's.
+/// The settings that make a session's rate grow from `start` to `end`; they must follow the user's settings.
 std::vector<std::string> lrFindSettings(const LrFindOptions &options);
 
 /// Runs the updates of a session that was opened with these settings.

@@ -23,7 +23,7 @@ public:
     auto result = fmt::format_to_n(text + length, sizeof(text) - length, format, std::forward<Args>(args)...);
     length = std::min(sizeof(text), length + result.size);
   }
-  /// The shortest text that reads back the same; JSON has no word for what is not finite.
+  /// Writes the shortest text that reads back exactly; null if not finite, since JSON has no infinity or NaN.
   void number(const char *key, double value) {
     if (std::isfinite(value))
       add(",\"{}\":{}", key, value);
@@ -56,7 +56,7 @@ void addDuration(Line &line, double seconds) {
 namespace {
 constexpr size_t kUsualColumns = 80;
 
-/// What a progress line holds: each the parts before it, too.
+/// Levels of detail of a progress line; each includes those before it.
 enum class Part { Loss, Time, Speed, All };
 
 Line progressLine(const UpdateMetrics &metrics, uint64_t total, double secondsLeft, Part most) {
@@ -108,7 +108,7 @@ EvaluationRecord tcc::runtime::recordOf(const Evaluation &evaluation, const Eval
   return record;
 }
 
-/// A line of metrics.jsonl; null is a number that was not finite.
+/// Reads a line of metrics.jsonl; null is a number that was not finite.
 static EvaluationRecord recordOfLine(const nlohmann::json &line) {
   EvaluationRecord record;
   for (const auto &[key, value] : line.items())
@@ -175,7 +175,7 @@ void MetricsFile::update(const UpdateMetrics &metrics) {
   records.add(line.view());
 }
 
-/// Names of metrics and messages hold any characters.
+/// Quotes names of metrics and messages, which may contain any characters.
 static std::string quoted(const std::string &text) {
   return jsonText(nlohmann::json(text));
 }
@@ -245,7 +245,7 @@ void Progress::update(const UpdateMetrics &metrics) {
   const double left = perStep * static_cast<double>(total - std::min(metrics.step, total));
   Line line = progressLine(metrics, total, left, Part::All);
   if (terminal && !quiet) {
-    // Of what does not fit, the least wanted goes first: a line that wraps cannot be rewritten.
+    // Drop the least important parts until the line fits: a line that wraps cannot be rewritten.
     const size_t columns = columnsOf(::fileno(out ? out : stderr)).value_or(kUsualColumns);
     Line shown = line;
     for (Part most : {Part::Speed, Part::Time, Part::Loss})

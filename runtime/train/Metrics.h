@@ -1,7 +1,7 @@
 //===- Metrics.h - metrics and progress of a run --------------------------===//
 //
-// One line of JSON an update, a progress line for people, a log. Lines are made in a fixed buffer: an update allocates
-// nothing.
+// One line of JSON for each update, a progress line for people, and a log. Lines are formatted in a fixed buffer, so an
+// update allocates nothing.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_METRICS_H
@@ -23,14 +23,14 @@
 
 namespace tcc::runtime {
 
-/// What one pass over a data set found.
+/// The result of one pass over a data set.
 struct Evaluation {
   double loss = 0;
-  std::optional<double> accuracy; ///< of counted targets, where the loss is a classification
+  std::optional<double> accuracy; ///< over counted targets, if the loss is a classification
   std::vector<std::pair<std::string, double>> others = {}; ///< evaluate.metrics, by name
   std::vector<uint64_t> confusion = {}; ///< EvalMetrics::pairs()
   uint64_t samples = 0;
-  bool complete = true; ///< false: it was ended early, and the numbers mean nothing
+  bool complete = true; ///< false: it was ended early, and the numbers are meaningless
 };
 
 /// The numbers of an evaluation under their keys in metrics.jsonl, in the order of the file.
@@ -62,20 +62,20 @@ struct UpdateMetrics {
   uint64_t step = 0, epoch = 0; ///< both from 1
   double loss = 0, learningRate = 0, gradientNorm = 0;
   double lossWeight = 1; ///< the loss's denominator
-  double seconds = 0; ///< since the update before: batch and logging are in it, evaluation and checkpoints not
-  double dataSeconds = 0; ///< of them until the inputs were there: waiting for the loader, or reading
-  /// Of a job: what collectives took, and for how much of that this rank did nothing else.
+  double seconds = 0; ///< since the previous update, including batch and logging, not evaluation and checkpoints
+  double dataSeconds = 0; ///< the part of `seconds` spent on inputs: waiting for the loader, or reading
+  /// In a job of several ranks: time of collectives, and the part of it during which this rank did nothing else.
   std::optional<double> communicationSeconds, exposedSeconds;
   uint64_t samples = 0, tokens = 0;
   double lossScale = 0;         ///< the factor of the loss in this update; 0: the plan has none
   uint64_t skippedUpdates = 0;  ///< so far, this one included; of several phases the sum
   bool skipped = false;         ///< this update changed no weight
-  bool overflowed = false;      ///< a gradient was not finite: this update was skipped, or one of a phase
-  uint64_t normOfRun = 0;       ///< the run of its entry that gradientNorm is still to come from; 0: it is there
+  bool overflowed = false;      ///< a gradient was not finite: this update, or that of a phase, was skipped
+  uint64_t normOfRun = 0;       ///< the entry's run from which gradientNorm is still to be read; 0: it has been read
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
   std::vector<PhaseMetrics> phases; ///< empty: one optimizer
-  std::vector<LossPart> losses;     ///< whose scaled sum is `loss`; empty: one
-  bool resumed = false; ///< the first update of a process that goes on with a run
+  std::vector<LossPart> losses;     ///< the losses whose scaled sum is `loss`; empty: one
+  bool resumed = false; ///< the first update of a process that resumes a run
 };
 
 /// RUN/metrics.jsonl.
@@ -84,12 +84,12 @@ public:
   /// Opens for appending.
   static Expected<MetricsFile> open(const std::string &path);
 
-  /// Numbers are written so that they read back the same; a number that is not finite is null.
+  /// Numbers are written so that they read back exactly; one that is not finite is written as null.
   void update(const UpdateMetrics &metrics);
   void evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds);
-  /// A checkpoint that is durable: bytes of its files, seconds that training waited, seconds until it was durable.
+  /// Records a durable checkpoint: bytes of its files, seconds for which training waited, seconds until it was durable.
   void checkpoint(uint64_t step, uint64_t bytes, double waitedSeconds, double seconds);
-  /// The end of a process that trained, after update `step`, in words.
+  /// Records that this process stopped training after update `step`, and why.
   void end(uint64_t step, const std::string &reason);
 
   /// The evaluations in the lines that open() kept, each with its step.
@@ -102,23 +102,23 @@ private:
   std::vector<std::pair<uint64_t, EvaluationRecord>> past;
 };
 
-/// Progress for people: a line that is rewritten on a terminal, else plain lines; a copy of each goes to RUN/log.txt. A
-/// broken pipe or a terminal that is gone ends the output, not the run; neither does a full disk.
+/// Progress for people: a rewritten line on a terminal, else plain lines; a copy of each is written to RUN/log.txt. A
+/// broken pipe, a closed terminal or a full disk ends the output, but not the run.
 class Progress {
 public:
-  /// `every`: updates between lines; 0: ten lines a second at most on a terminal, else about twenty lines a run.
-  /// `quiet`: warnings alone are shown; the log has everything.
+  /// `every`: updates between lines; 0: at most ten lines per second on a terminal, else about twenty lines per run.
+  /// `quiet`: only warnings are shown; the log has everything.
   Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out, bool quiet = false);
   Status openLog(const std::string &path);
 
   void update(const UpdateMetrics &metrics);
-  /// On a terminal: the rewritten line says how far an evaluation is. Ten times a second at most.
+  /// On a terminal: shows the progress of an evaluation in the rewritten line, at most ten times per second.
   void evaluating(uint64_t done, uint64_t samples);
-  /// Wipes the rewritten line.
+  /// Erases the rewritten line.
   void clear();
   /// A message on a line of its own.
   void note(const std::string &text);
-  /// The same for the log alone.
+  /// The same, only in the log.
   void noteInLog(const std::string &text);
   /// Ends the rewritten line.
   void finish();
@@ -133,7 +133,7 @@ private:
   double startTime, lastShown = -1;
 };
 
-/// Seconds of a clock that never goes back.
+/// Seconds of a monotonic clock.
 double monotonicSeconds();
 
 inline std::string formatBytes(uint64_t bytes) { return bytesText(bytes); }

@@ -7,20 +7,20 @@
 
 namespace tcc::runtime {
 
-/// Holds a thread to a small part of a core: between pieces of its work it rests until the processor time that it took
-/// is that part of the time that has passed. Once somebody waits for the work, it rests no more, and later work may
-/// take twice the part.
+/// Limits a thread to a small share of a core: between pieces of its work it sleeps until its processor time is that
+/// share of the elapsed time. Once another thread waits for the work, it no longer sleeps, and later work may take
+/// twice the share.
 class Pace {
 public:
   explicit Pace(double share) : share(share) {}
 
-  /// Nobody waits for the work that comes next. Before it begins.
+  /// Called before new work begins, for which no thread waits yet.
   void reset();
-  /// The calling thread begins.
+  /// Called by the thread when it begins the work.
   void begin();
-  /// It has done a piece.
+  /// Called by it after each piece: sleeps if its share is used up.
   void rest();
-  /// Somebody waits for the work that has begun.
+  /// Called by a thread that waits for the work: it is no longer slowed down.
   void hurry();
 
 private:

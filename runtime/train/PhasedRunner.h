@@ -3,8 +3,8 @@
 // A step of a plan with phases ([[phase]] of the recipe) is one round: each phase that is due updates its parameters,
 // in order, on the same micro-batches. A phase is an UpdateRunner over entries of its own; all share the state.
 //
-// The loss scale is one for all phases, as one GradScaler is of several optimizers: a phase whose gradients are not
-// finite skips its own update alone, and the factor changes once a round, down if any phase skipped.
+// All phases share one loss scale, like several optimizers with one GradScaler: a phase whose gradients are not finite
+// skips only its own update. The factor changes once per round; it shrinks if any phase skipped its update.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_PHASEDRUNNER_H
@@ -33,15 +33,15 @@ public:
 
 private:
   explicit PhasedRunner(const Session &session) : UpdateRunner(session, session.training) {}
-  /// The next round's loss scale. False: training should end. `metrics` are of the round; `overflow` is the first phase
-  /// that was skipped, or the number of phases.
+  /// Computes the next round's loss scale. False: training should end. `metrics` are those of the round; `overflow` is
+  /// the first phase that was skipped, or the number of phases.
   bool scaleAfterRound(TrainingPosition &position, UpdateMetrics &metrics, size_t overflow);
   /// The first phase that runs at every step: `loss`, `lr` and `grad_norm` of a step are its numbers.
   const UpdateRunner &main() const { return *phases[mainPhase]; }
 
   std::vector<std::unique_ptr<UpdateRunner>> phases;
-  size_t mainPhase = 0, failed = 0; ///< failed: the phase that did not end well
-  bool updated = false;             ///< a phase before it did
+  size_t mainPhase = 0, failed = 0; ///< failed: the phase that failed or was not finite
+  bool updated = false;             ///< an earlier phase of the round has updated its parameters
   plan::Entry inputs;               ///< the inputs of all entries, for the data
 };
 

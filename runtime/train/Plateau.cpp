@@ -40,7 +40,7 @@ bool Plateau::hear(uint64_t step, const EvaluationRecord &evaluation, PlateauSta
   if (step <= state.heard)
     return false;
   state.heard = step;
-  // As in PyTorch a value that is not a number is no better than any other.
+  // As in PyTorch, a value that is not finite is no better than any other.
   const std::optional<double> value = evaluation.find(metric.name);
   if (value && std::isfinite(*value) && (!state.best || isBetter(*value, *state.best))) {
     state.best = value;

@@ -1,8 +1,7 @@
 //===- Plateau.h - reduce the learning rate on a plateau -----------------===//
 //
-// schedule.kind = "plateau" is PyTorch's ReduceLROnPlateau: evaluations decide when the rate is reduced. What they have
-// decided so far is in the checkpoints (PlateauState); the rate follows from the number of reductions
-// (LearningSchedule::rate).
+// schedule.kind = "plateau" is PyTorch's ReduceLROnPlateau: evaluations decide when the rate is reduced. Checkpoints
+// hold the state (PlateauState); the rate follows from the number of reductions (LearningSchedule::rate).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_PLATEAU_H
@@ -21,10 +20,10 @@ public:
 
   const MetricGoal &goal() const { return metric; }
 
-  /// The state of a run at update `step`: what it was, unless that followed another metric, or nothing.
+  /// The state of a run at update `step`: `before`, or a new state if there is none or it followed another metric.
   PlateauState begin(const std::optional<PlateauState> &before, uint64_t step) const;
 
-  /// Hears of the evaluation after update `step`, unless it has already. True: the rate is reduced.
+  /// Updates the state by the evaluation after update `step`, unless it already was. True: the rate is reduced.
   bool hear(uint64_t step, const EvaluationRecord &evaluation, PlateauState &state) const;
 
 private:

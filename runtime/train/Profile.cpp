@@ -93,7 +93,7 @@ private:
       for (const char *name : {entries::kAccumulateFirst, entries::kAccumulateNext, entries::kUpdate})
         if (const uint64_t times = entries::runsPerUpdate(name, static_cast<int64_t>(window), share))
           wanted.emplace_back(name, times);
-      // The tree of sums runs among them; in which order changes no time.
+      // The entries that sum over virtual ranks; their order does not affect the times.
       for (uint64_t level = 0; uint64_t(2) << level <= share; ++level)
         for (std::string_view kind : {entries::kHold, entries::kJoin})
           wanted.emplace_back(std::string(kind) + std::to_string(level), share >> (level + 1));
@@ -126,7 +126,7 @@ private:
   }
 
   Status openData() {
-    // All entries of an update that read data read the same inputs.
+    // All entries of an update that read data have the same inputs, so one reader serves them.
     for (const Call &call : calls)
       if (!data.reader && call.runner->entry().inputs_size()) {
         EntryDataOptions open;

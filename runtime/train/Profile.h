@@ -1,8 +1,8 @@
 //===- Profile.h - when each instruction of a few updates ran ---*- C++ -*-===//
 //
-// Real updates on real batches, observed: the clock is read after every launch, which costs tens of nanoseconds. Where
-// instructions run beside one another, each is given the part of the launch's time that workers spent on it.
-// Nothing is written to disk; the weights change in memory alone.
+// Times real updates on real batches: the clock is read after every launch, which costs tens of nanoseconds. If
+// instructions run concurrently, each gets the share of the launch's time that workers spent on it. Nothing is written
+// to disk; the weights change only in memory.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_PROFILE_H
@@ -14,20 +14,20 @@ namespace tcc::runtime {
 
 struct ProfileOptions {
   std::string data;
-  std::string entry;   ///< one entry alone; empty: all that an update runs
-  uint64_t warmup = 2; ///< updates before the clock counts
+  std::string entry;   ///< the only entry to run; empty: all entries of an update
+  uint64_t warmup = 2; ///< updates before those that are measured
   uint64_t steps = 3;  ///< updates that are measured, at least 1
 };
 
-/// One run of an entry: seconds of a clock that never goes back.
+/// One run of an entry: seconds of a monotonic clock.
 struct EntryTimes {
   size_t entry = 0; ///< index into Profile::entries
   double begin = 0;
   struct Piece {
     uint32_t instruction;
-    double end; ///< where the next one begins
+    double end; ///< also the begin of the next one
   };
-  std::vector<Piece> pieces; ///< in order; an instruction that ran beside others has several
+  std::vector<Piece> pieces; ///< in order; an instruction that ran concurrently with others has several
 };
 
 struct StepTimes {
@@ -36,7 +36,7 @@ struct StepTimes {
   double seconds() const { return end - begin; }
 };
 
-/// A collective of a step, in the mean of the measured steps.
+/// A collective of a step, averaged over the measured steps.
 struct ProfiledCollective {
   size_t entry = 0;                                  ///< index into Profile::entries
   int index = 0;                                     ///< of the instruction
@@ -51,9 +51,8 @@ struct Profile {
   bool finite = true;               ///< every loss was
 };
 
-/// Runs warm-up and measured updates (or runs of one entry) on batches in the data's order. The ranks of a job do so
-/// together, each on its part of the batches. Errors: no such entry, data
-/// that does not fit, a failed call.
+/// Runs warm-up and measured updates (or runs of one entry) on batches in the data's order. The ranks of a job run them
+/// together, each on its part of the batches. Errors: no such entry, data that does not fit, a failed call.
 Expected<Profile> profile(Session &session, const ProfileOptions &options);
 
 } // namespace tcc::runtime

@@ -49,7 +49,7 @@ Status tcc::runtime::compareLines(Communicator &ranks, const std::string &text) 
   if (!texts)
     return texts.status();
   std::string differences = differencesOf(*texts, [&](uint32_t rank) { return ranks.describe(rank); });
-  if (!differences.empty()) // all know it before one of them ends: no rank is told of another's failure
+  if (!differences.empty()) // wait until all know it, so that no rank reports the end of another as a failure
     (void)ranks.barrier();
   return differences.empty() ? Status()
                              : error("the ranks of the job differ: {}; start all with the same command", differences);
@@ -98,23 +98,23 @@ Expected<std::string> tcc::runtime::warningOfPlaces(const Session &session) {
 }
 
 namespace {
-/// Checksums of state that several ranks hold alike.
+/// Checksums of state that must be equal on several ranks.
 struct Checksums {
   std::string lines; ///< by variable
   uint64_t all = 0;
 };
 
-/// Checksums of the variables that every rank holds whole, or (`shards`) of those that are divided among ranks.
+/// Checksums of the variables that every rank holds as a whole, or (`shards`) of the sharded ones.
 Expected<Checksums> checksumsOf(const Session &session, bool shards, VariableSums &each) {
   Checksums sums;
   const uint64_t ranks = session.plan().training().parallel().ranks();
   for (int i = 0; i < session.plan().variables_size(); ++i) {
     const plan::Variable &variable = session.plan().variables(i);
-    if (variable.role() == plan::ACCUMULATOR || variable.has_shard() != shards) // a rank's own
+    if (variable.role() == plan::ACCUMULATOR || variable.has_shard() != shards) // accumulators differ by rank
       continue;
     plan::ByteHash hash;
     uint64_t left = plan::tensorBytes(variable.type()).value_or(0);
-    if (shards) // without the padding, as checkpoints have it
+    if (shards) // without the padding, as in checkpoints
       left = plan::shardOf(plan::elementCount(plan::wholeType(variable)).value_or(0), ranks, session.rank() % ranks)
                  .count *
              plan::dtypeBytes(variable.type().dtype());
@@ -134,7 +134,7 @@ Expected<Checksums> checksumsOf(const Session &session, bool shards, VariableSum
   return sums;
 }
 
-/// How the ranks that should hold the same differ; empty if they do not.
+/// Describes how ranks differ that should hold the same state; empty if they do not.
 Expected<std::string> differencesAmong(Communicator &ranks, const Expected<Checksums> &own) {
   if (!own)
     return own.status();
@@ -155,7 +155,7 @@ Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session
   sums.assign(static_cast<size_t>(session.plan().variables_size()), std::nullopt);
   auto differences = differencesAmong(*session.ranks, checksumsOf(session, /*shards=*/false, sums));
   const plan::Parallel &parallel = session.plan().training().parallel();
-  // The ranks with the same number in their nodes hold the same shards.
+  // Ranks at the same position in their nodes hold the same shards.
   if (differences && differences->empty() && plan::replicatesShards(parallel)) {
     const uint32_t node = parallel.ranks(), size = session.worldSize();
     const RankGroup group{session.rank() % node, node, size / node};

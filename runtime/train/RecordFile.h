@@ -1,8 +1,8 @@
 //===- RecordFile.h - records that wait for space on the disk ------------===//
 //
-// An append-only file for metrics and logs. Bytes that the system does not take (a full disk) stay in memory and are
-// offered again at the next flush, from exactly where the file ends, so records are never torn. When the memory is used
-// up too, whole records are left out and counted.
+// An append-only file for metrics and logs. Bytes that cannot be written (a full disk) stay in memory, and the next
+// flush continues exactly at the file's end, so records are never torn. When the memory is full, too, whole records are
+// dropped and counted.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RECORDFILE_H
@@ -19,7 +19,7 @@ namespace tcc::runtime {
 
 class RecordFile {
 public:
-  /// `capacity`: bytes that may wait. Error: the file cannot be opened.
+  /// `capacity`: bytes of pending records. Error: the file cannot be opened.
   static Expected<RecordFile> open(const std::string &path, bool append, size_t capacity = 256 << 10);
 
   RecordFile(RecordFile &&other) noexcept;
@@ -29,10 +29,10 @@ public:
 
   /// Adds a record; allocates nothing.
   void add(std::string_view record);
-  /// Hands the pending records to the system. Error: it does not take all; calling again is safe.
+  /// Writes the pending records. Error: not all could be written; calling again is safe.
   Status flush();
 
-  /// Records that found no room.
+  /// Number of records that were dropped.
   uint64_t lost() const { return lostRecords; }
   const std::string &path() const { return name; }
 

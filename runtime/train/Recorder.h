@@ -1,7 +1,7 @@
 //===- Recorder.h - the numbers of one run, on the disk and on the screen ===//
 //
-// metrics.jsonl, TensorBoard events and messages. A disk that is full or fails holds up none of them: lines wait, and the
-// end of the run says what is missing.
+// metrics.jsonl, TensorBoard events and messages. A full or failing disk does not stop the run: lines are kept in
+// memory, and the end of the run reports those that are missing.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RECORDER_H
@@ -18,7 +18,7 @@ class Recorder {
 public:
   /// Opens the files of `run`.
   static Expected<Recorder> open(const std::string &run, Progress progress);
-  /// Of a rank that does not lead: messages go to the file `log` alone, numbers nowhere.
+  /// For a rank that does not lead: messages are written only to the file `log`, numbers are not recorded.
   static Expected<Recorder> openLog(const std::string &log, Progress progress);
 
   Progress &progress() { return screen; }
@@ -29,15 +29,15 @@ public:
 
   /// Allocates nothing. Steps of less than a tenth of a second share a system call.
   void update(const UpdateMetrics &update, double now);
-  /// Bytes, seconds that training waited, seconds until it was durable.
+  /// As MetricsFile::checkpoint.
   void checkpoint(const CheckpointWriter::Result &result);
   void evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds);
 
-  /// The end of training after update `step`, in words; the last lines are handed to the system.
+  /// Records that training ended after update `step`, and why; flushes.
   void end(uint64_t step, const std::string &reason);
 
-  /// Hands to the system what was recorded: nothing of it is lost when the process ends, however it does. The first time
-  /// that this fails is told at once.
+  /// Writes all records to the files, so that they survive the process, however it ends. The first failure is reported
+  /// at once.
   void flush();
   /// A last flush. Error: something is missing.
   Status finish();

@@ -113,7 +113,7 @@ Settings settingsOf(const Session &session) {
   out["loss.target"] = text(training.target());
   out["loss.shift"] = text(training.shift());
   for (const auto &[name, value] : session.data.settings())
-    if (name != "cache") // changes no bit
+    if (name != "cache") // does not affect results
       out["data." + name] = text(value);
   for (const auto &[name, value] : session.data.map())
     out["data.map." + name] = text(value);
@@ -121,10 +121,11 @@ Settings settingsOf(const Session &session) {
   return out;
 }
 
-/// Settings whose change gives the optimizer's state, the goal of training or the position another meaning.
+/// True for settings whose change would alter the meaning of the optimizer's state, the goal of training or the
+/// position.
 bool isRefused(const std::string &name) {
   return name == "optimizer.kind" || name == "loss.kind" || name == "loss.output" ||
-         name == "data.shuffle_window"; // the position counts in its order
+         name == "data.shuffle_window"; // it changes the order in which the position counts
 }
 
 std::string wayOut(const RunReference &run) {
@@ -185,7 +186,7 @@ Status compareFrozen(const RunReference &run, const Manifest &stored, const RunR
                      different.text(), wayOut(run));
 }
 
-/// Micro-batches of the epoch that are done, counted in the new batch size.
+/// Converts the number of finished micro-batches of the epoch to the new batch size.
 Status convertBatches(const RunReference &run, const DataRecord &before, const DataRecord &now,
                             TrainingPosition &position) {
   if (position.batch >= before.epochBatches) {
@@ -193,7 +194,8 @@ Status convertBatches(const RunReference &run, const DataRecord &before, const D
     return Status();
   }
   uint64_t samples = position.batch * before.batch;
-  // Another number of ranks need not divide what was done: the rest of a global batch is left out of this epoch.
+  // With another number of ranks, the finished samples need not be whole global batches: the rest of a batch is
+  // skipped.
   const bool sameShare = before.ranks != now.ranks && before.batch / before.ranks == now.batch / now.ranks;
   if (sameShare) {
     position.batch = std::min((samples + now.batch - 1) / now.batch, now.epochBatches);
@@ -273,7 +275,7 @@ DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSam
       if (index == last)
         continue;
       last = index;
-      // A sample that cannot be read is found, and reported, when a batch needs it.
+      // A sample that cannot be read is reported when a batch needs it.
       bool read = column->read(index, sample.data()).ok();
       uint64_t pair[2] = {record.fingerprint, read ? plan::hashBytes(sample.data(), sample.size()) : 0};
       record.fingerprint = plan::hashBytes(pair, sizeof(pair));

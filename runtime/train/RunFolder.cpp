@@ -48,7 +48,7 @@ Status writeSource(const std::string &run, const std::string &path, const std::s
       OwnFile::Sealed);
 }
 
-/// The text of a file that a checkpoint names with its checksum; nothing where it names none and there is none.
+/// The text of a file that a checkpoint names with its checksum; nothing if it names none and there is none.
 Expected<std::optional<std::string>> readNamed(const std::string &run, const char *name,
                                                      const std::map<std::string, uint64_t> &files) {
   std::string path = fmt::format("{}/{}", run, name);
@@ -65,14 +65,14 @@ Expected<std::optional<std::string>> readNamed(const std::string &run, const cha
 }
 } // namespace
 
-/// What createRunFolder makes before the folder has its name.
+/// The files that createRunFolder makes before it renames the folder.
 static std::optional<OwnFile> kindsOfNewRun(const std::string &name) {
   return name == "lock"          ? std::optional(OwnFile::Lock)
          : name == "checkpoints" ? std::optional(OwnFile::Folder)
                                  : std::nullopt;
 }
 
-/// Removes what processes that ended while they made this folder have left beside it.
+/// Removes temporary folders next to this one, left by processes that ended while they made it.
 static void removeAbandoned(const fs::path &folder) {
   const std::string prefix = temporaryPrefix(folder.filename().string());
   const fs::path parent = folder.has_parent_path() ? folder.parent_path() : fs::path(".");
@@ -83,7 +83,7 @@ static void removeAbandoned(const fs::path &folder) {
         name.starts_with(prefix) && ownerOfTemporary(name) && entry->symlink_status(code).type() == fs::file_type::directory)
       left.push_back(name);
   for (const std::string &name : left)
-    // The number is of this machine, the lock of all that share the folder.
+    // The process number is valid only on this machine; the lock, on all machines that share the folder.
     if (const std::string path = (parent / name).string();
         ::kill(*ownerOfTemporary(name), 0) != 0 && errno == ESRCH && !RunLock::isHeld(path))
       (void)removeOwnFolder(path, kindsOfNewRun);
@@ -102,7 +102,7 @@ Expected<RunLock> tcc::runtime::createRunFolder(const std::string &run) {
   removeAbandoned(folder);
   const std::string prefix = (folder.parent_path() / temporaryPrefix(folder.filename().string())).string();
   std::string made;
-  for (int i = 0; made.empty(); ++i) { // a process of this number may have left one
+  for (int i = 0; made.empty(); ++i) { // an earlier process of the same number may have left such a folder
     const std::string name = fmt::format("{}{}-{}.tmp", prefix, ::getpid(), i);
     auto isNew = makeNewFolder(name);
     if (!isNew)
@@ -130,7 +130,7 @@ Status tcc::runtime::runExists(const std::string &run) {
   return error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
 }
 
-/// True if the run's metrics say that it came to its end: then it had checkpoints.
+/// True if the run's metrics record its end: then it had checkpoints.
 static bool hasEnded(const std::string &run) {
   auto text = readFile(run + "/metrics.jsonl");
   bool ended = false;
@@ -145,7 +145,7 @@ static bool hasEnded(const std::string &run) {
   return ended;
 }
 
-/// True for a folder as createRunFolder makes it, whose lock is empty, as on a full disk.
+/// True for a folder as createRunFolder makes it, but with an empty lock file, as on a full disk.
 static bool isBare(const std::string &run) {
   std::error_code code;
   if (!fs::is_directory(fs::symlink_status(run, code)))
@@ -186,7 +186,7 @@ Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &re
   }
   if (Status status = copyFile(reader.path(), path, OwnFile::Plan); !status.ok())
     return status;
-  // The file may have been replaced since the plan was opened: the run keeps the opened bytes.
+  // The file may have been replaced since the plan was opened, so the opened bytes are written.
   if (auto copy = plan::PlanReader::open(path); !copy || copy->checksum() != reader.checksum()) {
     std::span<const std::byte> bytes = reader.bytes();
     if (Status status = writeFileAtomically(path, {reinterpret_cast<const char *>(bytes.data()), bytes.size()},
@@ -200,7 +200,7 @@ Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &re
 
 Expected<plan::PlanReader> tcc::runtime::openPlanOf(const std::string &run, const Manifest &manifest) {
   std::string path = planPathOf(run);
-  // An export reads variables and the model, which it finds with any target.
+  // An export reads variables and the model, which are the same for every target.
   auto selected = [&](Expected<plan::PlanReader> reader) {
     if (!reader || reader->plan().targets().empty())
       return reader;

@@ -1,8 +1,9 @@
 //===- RunFolder.h - the folder that a training run leaves ---------------===//
 //
 // RUN/plan.tplan (a copy of the plan), source.json (where the plan was compiled, so that external weights are found),
-// vocabulary.json, classes.json or columns.json (the meaning of the data's numbers), run.json (the options), algorithms.json (AlgorithmRecord.h), metrics.jsonl, log.txt, lock, checkpoints/,
-// superseded/ (files that a resume from an earlier checkpoint replaced), model.onnx. docs/guide/checkpoints.md has the whole list.
+// vocabulary.json, classes.json or columns.json (the meaning of the data's numbers), run.json (the options),
+// algorithms.json (AlgorithmRecord.h), metrics.jsonl, log.txt, lock, checkpoints/, superseded/ (files that a resume
+// from an earlier checkpoint replaced), model.onnx. docs/guide/checkpoints.md has the whole list.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RUNFOLDER_H
@@ -22,30 +23,31 @@
 
 namespace tcc::runtime {
 
-/// Makes the folder of a new run, and takes its lock. The folder gets its name with the lock inside, so whatever ends the
-/// process, no run is an empty folder, and one that is found is somebody's. Error: it exists, or cannot be written.
+/// Makes the folder of a new run, and takes its lock. The folder is renamed to `run` only after the lock is inside, so
+/// a run is never an empty folder, whatever ends the process. Error: it exists, or cannot be written.
 Expected<RunLock> createRunFolder(const std::string &run);
 
-/// The error that something of this name is there.
+/// The error that a file or folder of this name exists.
 Status runExists(const std::string &run);
 
-/// Removes a run that broke off before its first checkpoint, at whatever place, so that it can begin anew; false, and
-/// nothing is removed, where the folder is none. Error: as removeUnfinishedRun (UnfinishedRun.h).
+/// Removes a run that was interrupted, at any point, before its first checkpoint, so that it can start again. False,
+/// and nothing is removed, if the folder is no such run. Error: as removeUnfinishedRun (UnfinishedRun.h).
 Expected<bool> removeUnbegun(const std::string &run, const std::vector<std::string> &inputs);
 
-/// Makes RUN/plan.tplan a copy of the plan. Another plan that the run had stays as plan-CHECKSUM.tplan, for the
+/// Makes RUN/plan.tplan a copy of the plan. If the run had another plan, that is kept as plan-CHECKSUM.tplan, for the
 /// checkpoints that were made with it.
 Status keepPlan(const std::string &run, const plan::PlanReader &reader);
 
 /// Opens the plan that a checkpoint of the run was made with. Error: it is gone, or was replaced by another.
 Expected<plan::PlanReader> openPlanOf(const std::string &run, const Manifest &manifest);
 
-/// Keeps the meaning of the data's numbers: the text's vocabulary, the images' classes, facts of columns. Returns the files' checksums by
-/// name.
+/// Writes the files that give the data's numbers their meaning: the text's vocabulary, the images' classes, facts of
+/// columns. Returns the files' checksums by name.
 Expected<std::map<std::string, uint64_t>> writeDataNotes(const std::string &run, const Dataset &dataset);
 
-/// The vocabulary of the run's training text, the classes of its images and the facts of its columns, if it has them. `files` are the checksums
-/// that a checkpoint holds (RunRecord::files). Error: missing, damaged, or not the file that the checkpoint names.
+/// The vocabulary of the run's training text, the classes of its images and the facts of its columns, if it has them.
+/// `files` are the checksums that a checkpoint holds (RunRecord::files). Error: missing, damaged, or not the file that
+/// the checkpoint names.
 struct DataNotes {
   std::optional<std::vector<uint32_t>> vocabulary;
   std::optional<std::vector<std::string>> classes;
@@ -53,7 +55,7 @@ struct DataNotes {
 };
 Expected<DataNotes> readDataNotes(const std::string &run, const std::map<std::string, uint64_t> &files);
 
-/// The same of the checkpoint that --init names; nothing of a file of weights.
+/// The same for the checkpoint that --init names; empty for a file of weights.
 Expected<DataNotes> readDataNotesOf(const std::string &from);
 
 /// For a note: the weights of RUN@best are averages.
@@ -68,12 +70,12 @@ Expected<std::string> planFolderOf(const std::string &run, const std::string &pl
 /// Writes the source files of the run's plans for a folder inside it that holds the same plans.
 Status copySources(const std::string &run, const std::string &folder);
 
-/// Moves what the run holds of updates after `position` to RUN/superseded/N: lines of metrics.jsonl, checkpoints, and
-/// the best one, by the metric `best`, if it is among them. Returns a message about it, empty where there was nothing. Only for the holder of
-/// the run's lock.
+/// Moves all records of updates after `position` to RUN/superseded/N: lines of metrics.jsonl, checkpoints, and the best
+/// one, by the metric `best`, if it is among them. Returns a message about it, empty if there was nothing to move. Only
+/// for the holder of the run's lock.
 Expected<std::string> supersedeAfter(const std::string &run, const MetricGoal &best, TrainingPosition &position);
 
-/// Copies the lines of evaluations up to `step` of a run's metrics into a new run that goes on from there.
+/// Copies the evaluations up to `step` from a run's metrics into a new run that continues from there.
 Status inheritEvaluations(const std::string &from, const std::string &to, uint64_t step);
 
 /// Writes the weights of RUN[@…] as `path` (`trun export`). `options` need no planFolder.

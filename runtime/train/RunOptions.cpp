@@ -61,7 +61,7 @@ bool read(const json &from, double &into) {
 }
 template <typename T> bool read(const json &from, std::optional<T> &into) { return read(from, into.emplace()); }
 
-/// The word as a shell reads it back.
+/// Quotes a word for a shell.
 std::string quoted(const std::string &word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)

@@ -1,8 +1,8 @@
 //===- RunOptions.h - the options that a run was started with ------------===//
 //
-// RUN/run.json: what `trun --resume RUN` needs besides the checkpoint and the run's own plan. It is written when a run
-// starts and when it goes on, so that it holds the options in force. Settings (--set), seed and order are in the
-// checkpoints.
+// RUN/run.json: the options that `trun --resume RUN` needs besides the checkpoint and the run's plan. It is written
+// when a run starts and when it is resumed, so it holds the current options. Settings (--set), seed and order are in
+// the checkpoints.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RUNOPTIONS_H
@@ -16,7 +16,7 @@
 
 namespace tcc::runtime {
 
-/// When a run evaluates besides at its end.
+/// When a run evaluates, in addition to its end.
 struct EvaluationInterval {
   uint64_t updates = 0; ///< between two; 0: never
   bool epoch = false;   ///< at each epoch's end instead
@@ -26,13 +26,13 @@ struct EvaluationInterval {
   static EvaluationInterval epochs();
   bool operator==(const EvaluationInterval &) const = default;
   bool any() const { return epoch || updates != 0; }
-  /// As after --eval-every: "epoch", "100".
+  /// The argument of --eval-every: "epoch", "100".
   std::string text() const;
 };
 
-/// Options as given; an empty one was not.
+/// Options as given; one that is empty was not given.
 struct RunOptions {
-  std::string data, evalData;            ///< absolute once they are kept
+  std::string data, evalData;            ///< absolute paths once they are written to run.json
   std::optional<uint64_t> steps, epochs; ///< one of them, or neither
   std::optional<EvaluationInterval> evalEvery;
   std::optional<uint64_t> checkpointEvery, logEvery;            ///< updates
@@ -46,7 +46,7 @@ struct RunOptions {
   bool evaluatesOften() const { return evalEvery && evalEvery->any(); }
 };
 
-/// These options, where `given` has none in their place.
+/// Fills options that `given` lacks from those of the run.
 void fillFrom(RunOptions &given, const RunOptions &run);
 
 /// As they would be typed: "--data /data/cifar --steps 100".
@@ -54,7 +54,7 @@ std::string optionsText(const RunOptions &options);
 
 Status writeRunOptions(const std::string &run, const RunOptions &options);
 
-/// Nothing where the run has no such file: an earlier version wrote it. Error: damaged or edited.
+/// Nothing if the run has no such file because an earlier version wrote it. Error: damaged or edited.
 Expected<std::optional<RunOptions>> readRunOptions(const std::string &run);
 
 } // namespace tcc::runtime

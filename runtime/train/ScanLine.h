@@ -9,7 +9,7 @@
 
 namespace tcc::runtime {
 
-/// Rewritten ten times a second at most, and wiped at the end.
+/// Rewritten at most ten times per second, and erased at the end.
 class ScanLine {
 public:
   /// `out`: a terminal, or null to say nothing.

@@ -64,7 +64,7 @@ Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &schedu
   return result;
 }
 
-/// PyTorch's two cosine phases; both ends are its numbers, to the -1.
+/// PyTorch's two cosine phases, with its end points, including the -1.
 double LearningSchedule::oneCycle(double t, double initial, double peak, double last) const {
   auto anneal = [](double from, double to, double part) {
     return to + (from - to) / 2.0 * (std::cos(std::numbers::pi * part) + 1);
@@ -76,7 +76,7 @@ double LearningSchedule::oneCycle(double t, double initial, double peak, double 
   return end > top ? anneal(peak, last, (t - top) / (end - top)) : last;
 }
 
-/// The factor after warm-up, u counts from its end.
+/// The factor after warm-up; u is counted from the end of the warm-up.
 double LearningSchedule::decayed(double u) const {
   double span = total - warmup, part = span > 0 ? std::min(u, span) / span : 1;
   switch (kind) {
@@ -117,7 +117,7 @@ double LearningSchedule::factor(uint64_t count) const {
   return std::max(least, toZero.decayed(t - warmup));
 }
 
-/// Each cycle falls from the base rate to the least one by half a cosine; in PyTorch's order of operations.
+/// In each cycle the rate falls from the base to the least one along half a cosine, in PyTorch's order of operations.
 double LearningSchedule::restarted(double base, double u) const {
   double length = firstCycle;
   if (cycleGrowth == 1)
@@ -127,8 +127,8 @@ double LearningSchedule::restarted(double base, double u) const {
   return leastRate + (base - leastRate) * (1 + std::cos(std::numbers::pi * u / length)) / 2;
 }
 
-/// The rate after so many reductions, one after the other as PyTorch makes them. One that would change the rate by less
-/// than `eps` is left out, and so are all later ones: they would change it by as little.
+/// The rate after `reductions` reductions, applied one after the other as in PyTorch. A reduction that would change the
+/// rate by less than `eps` is skipped, and so are all later ones, which would change it by as little.
 double LearningSchedule::reduced(double base, uint64_t reductions) const {
   for (; reductions > 0; --reductions) {
     double next = std::max(base * reduction, leastRate);

@@ -1,7 +1,7 @@
 //===- Schedule.h - the learning rate as a function of the update --------===//
 //
-// A schedule gives the learning rate from the update's number, and on a plateau from how often the rate was reduced:
-// nothing else is accumulated, so a resumed run has the same rates. Formulas are those of docs/guide/recipe.md;
+// A schedule computes the learning rate from the update's number (for plateau, also from the number of reductions).
+// Nothing else is accumulated, so a resumed run has the same rates. The formulas are in docs/guide/recipe.md;
 // one_cycle, cosine_warm_restarts and plateau are PyTorch's OneCycleLR, CosineAnnealingWarmRestarts and
 // ReduceLROnPlateau.
 //
@@ -21,26 +21,26 @@ namespace tcc::runtime {
 
 /// A position in a schedule.
 struct SchedulePoint {
-  uint64_t count;          ///< updates, or epochs, before
-  uint64_t reductions = 0; ///< of a rate on a plateau
+  uint64_t count;          ///< number of updates (or epochs) before this one
+  uint64_t reductions = 0; ///< of the rate so far, for plateau
 
   SchedulePoint(uint64_t count, uint64_t reductions = 0) : count(count), reductions(reductions) {}
 };
 
 class LearningSchedule {
 public:
-  /// `runTotal` is the run's length in the schedule's unit (updates, or epochs where per is "epoch"); it counts where
-  /// the schedule names no total_steps of its own. Milestones are the numbers `milestone.0`, `milestone.1`, …; floor =
-  /// "clamp" is the number floor_clamp = 1. Errors: unknown kind; a number that the kind needs is missing or senseless.
+  /// `runTotal` is the run's length in the schedule's unit (updates, or epochs if per is "epoch"); it is used if the
+  /// schedule has no total_steps. Milestones are the numbers `milestone.0`, `milestone.1`, …; floor = "clamp" is the
+  /// number floor_clamp = 1. Errors: unknown kind; a number that the kind needs is missing or invalid.
   static Expected<LearningSchedule> create(const plan::Schedule &schedule, double runTotal);
 
-  /// Factor of the learning rate at count t (updates, or epochs, from 0); of kinds that know the rate itself that of
-  /// their warm-up.
+  /// Factor of the learning rate at count t (updates, or epochs, from 0). For kinds whose rate is not a multiple of the
+  /// base (isFactor), only the factor of their warm-up.
   double factor(uint64_t t) const;
 
-  /// The learning rate of a group that has the rate `base` without a schedule.
+  /// The learning rate of a group whose rate without a schedule is `base`.
   double rate(double base, SchedulePoint at) const;
-  /// The rate is `factor` times the base; else it ends at a rate of its own, and the factors of groups differ.
+  /// True if the rate is `factor` times the base. Other kinds end at an absolute rate, so the factors of groups differ.
   bool isFactor() const { return kind != Kind::WarmRestarts && kind != Kind::Plateau; }
 
   bool followsEvaluations() const { return kind == Kind::Plateau; }

@@ -23,7 +23,7 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// Of a plan for several targets, the one that was asked for, or the best that runs here.
+/// Selects a target of a plan for several: the one that the options name, or the best that runs here.
 static Status selectTarget(Session &session, const SessionOptions &options) {
   const std::vector<std::string> names = plan::targetNames(session.plan());
   Expected<uint32_t> chosen = chooseTarget(session.reader, options.target, options.device);
@@ -37,13 +37,13 @@ static Status selectTarget(Session &session, const SessionOptions &options) {
   return Status();
 }
 
-/// Processors of this rank: launchers that bind none leave all of them to every rank of a machine.
+/// Processors of this rank: without binding by a launcher, all ranks of a machine share its processors.
 static unsigned ownProcessors(const SessionOptions &options) {
   return std::max(1u, usableProcessors() / options.sharers);
 }
 
-/// Compares what decides which collectives the ranks call, and in which order. Before the device is made: making it may
-/// take collectives.
+/// Compares everything that determines the sequence of the ranks' collectives. Must precede making the device, which
+/// may run collectives.
 static Status compareSessions(const Session &session, const SessionOptions &options) {
   std::string text = fmt::format("program=trun {}\nplan={:016x} ({})\ntarget={}\n", TCC_VERSION,
                                  session.reader.checksum(), session.plan().model(), session.plan().target());
@@ -52,7 +52,8 @@ static Status compareSessions(const Session &session, const SessionOptions &opti
   return compareLines(*session.ranks, text);
 }
 
-/// The least of all ranks' numbers: variants differ in the order of their collectives, so all ranks take the same one.
+/// Sets both numbers to the minimum over all ranks. Variants differ in the order of their collectives, so all ranks
+/// must select the same one.
 static Status takeLeast(Communicator &ranks, uint64_t &limit, uint32_t &workers) {
   auto texts = ranks.gatherTexts(fmt::format("{} {}", limit, workers));
   if (!texts)
@@ -65,10 +66,10 @@ static Status takeLeast(Communicator &ranks, uint64_t &limit, uint32_t &workers)
   return Status();
 }
 
-/// Of a fat plan, the fastest variant within the budget, or within the memory that is free.
+/// Selects the fastest variant of a fat plan within the budget, or within the free memory.
 static Status chooseVariant(Session &session, const SessionOptions &options) {
   const plan::Plan &plan = session.plan();
-  // More workers than the plan was made for are no reason for a slower variant: a budget may limit them later.
+  // No more workers than the plan was made for: more would need more memory and could force a slower variant.
   uint32_t workers = options.threads ? options.threads : std::min(ownProcessors(options), plan.max_workers());
   uint64_t limit = options.budgetBytes ? options.budgetBytes : freeMemoryBytes();
   const bool together = session.worldSize() > 1 && !plan.variants().empty();
@@ -82,7 +83,7 @@ static Status chooseVariant(Session &session, const SessionOptions &options) {
     const uint32_t fewest = options.threads ? options.threads : 1;
     const uint64_t least = plan::variantBytes(plan, plan::smallestVariant(plan, fewest), fewest),
                    leastOfOne = plan::variantBytes(plan, plan::smallestVariant(plan, 1), 1);
-    // With fewer workers it may fit: chooseWorkers says with how many.
+    // It may fit with fewer workers: chooseWorkers finds the number.
     if (leastOfOne > limit || !plan.variants().empty())
       return Status(fmt::format("{}: the plan takes at least {} ({} bytes){}, --memory-budget allows {}; compile with "
                                 "tcc --memory-budget, or with more --variants",
@@ -104,8 +105,8 @@ static Status chooseVariant(Session &session, const SessionOptions &options) {
   return Status();
 }
 
-/// As many workers as were asked for, or as there are processors for and the budget has room for. Without a budget any
-/// number. Error: the budget has no room for the number that was asked for.
+/// The number of workers that was requested; else as many as there are processors and as fit into the budget, if there
+/// is one. Error: the requested number does not fit into the budget.
 static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &options) {
   const plan::Plan &plan = session.plan();
   const bool fixed = plan::hasFixedSlots(plan);
@@ -134,7 +135,7 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
   return fit;
 }
 
-/// How the algorithms differ from those that the resumed run recorded.
+/// Notes how the algorithms differ from those that the resumed run recorded.
 static void noteAlgorithms(Session &session, const SessionOptions &options) {
   const Algorithms now = session.device->algorithms();
   const Algorithms &before = options.recorded;
@@ -268,7 +269,7 @@ unsigned tcc::runtime::workersOf(const Session &session, const EntryData &data) 
   return 0;
 }
 
-/// data.constant. Error: an input that no entry has.
+/// Reads data.constant. Error: an input that no entry has.
 static Status readConstants(const Session &session, const std::string &text, std::set<std::string> &constants) {
   std::vector<std::string> known;
   for (const plan::Entry &entry : session.plan().entries())
@@ -297,8 +298,8 @@ static std::set<std::string> sampleWeightsOf(const plan::Training &training) {
   return names;
 }
 
-/// False where several losses are computed, which no one ignored target or weight of 0 leaves a sample out of.
-/// Evaluations compute the first phase's loss.
+/// True if a single ignored target or weight of 0 excludes a sample: false if several losses are computed. Evaluations
+/// compute only the first phase's loss.
 static bool isMaskedByOne(const plan::Training &training, bool trains) {
   auto isSame = [&](const plan::Phase &phase) {
     const plan::Training &own = phase.training();
@@ -346,7 +347,7 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   bind.sampleWeights = sampleWeightsOf(session.training);
   if (isMaskedByOne(session.training, options.training)) {
     bind.ignoreIndex = ignoreIndexOf(session.plan());
-    // A class that is not counted is so in the accuracy, too.
+    // The accuracy also ignores the class that the loss ignores, but it knows no weights.
     if (!isClassification(session.training.loss_kind()))
       bind.maskingWeight = session.training.sample_weight();
   }

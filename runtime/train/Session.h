@@ -18,40 +18,40 @@ struct SessionOptions {
   std::string device;                ///< a registered name; empty: the one of the plan's target
   unsigned threads = 0;              ///< 0: as many as the process may use and the budget has room for
   std::vector<std::string> settings; ///< --set KEY=VALUE
-  std::string planFolder; ///< of external weights; empty: the plan's
+  std::string planFolder; ///< folder of external weights; empty: the plan's
   uint64_t budgetBytes = 0; ///< --memory-budget: limit on the arenas; 0: the plan's own, if it has one
   std::string target;       ///< --target: one of the plan's; empty: the best that runs here
-  Algorithms recorded = {}; ///< of the run that goes on
+  Algorithms recorded = {}; ///< of the resumed run
   bool tune = false;        ///< --tune
   Communicator *ranks = nullptr; ///< of the job that this process belongs to; null: it is alone
   uint32_t localRank = 0;        ///< among the ranks of this machine
   uint32_t sharers = 1;          ///< ranks that may use the same processors, this one among them
 };
 
-/// The plan and the device of a command. The plan stays as it was compiled; `training` and `data` carry the settings.
+/// The plan and the device of a command. The plan stays as compiled; `training` and `data` include the settings.
 struct Session {
   plan::PlanReader reader;
   plan::Training training;
   plan::DataSettings data;
   std::unique_ptr<Device> device;
-  std::vector<int> replaced = {}; ///< frozen variables that --init or a checkpoint gave another value than the plan's
+  std::vector<int> replaced = {}; ///< frozen variables whose value --init or a checkpoint replaced
   std::vector<std::string> notes =
-      {}; ///< which target and variant of the plan were taken, where it has several; why fewer workers run than might
+      {}; ///< the target and variant that were selected, if there are several; why fewer workers run than could
 
-  Communicator *ranks = nullptr; ///< null: one rank alone
+  Communicator *ranks = nullptr; ///< null: a single rank
 
   const plan::Plan &plan() const { return reader.plan(); }
   uint32_t rank() const { return ranks ? ranks->rank() : 0; }
   uint32_t worldSize() const { return ranks ? ranks->size() : 1; }
-  /// What this rank computes of an update. With train.virtual_ranks: checkVirtualRanks holds.
+  /// The virtual ranks that this rank computes. Requires checkVirtualRanks.
   plan::VirtualRanks virtualRanks() const { return plan::virtualRanksOf(training, rank(), worldSize()); }
-  /// This rank writes the run's folder, evaluates and speaks to people.
+  /// True for the rank that writes the run's folder and prints messages.
   bool leads() const { return rank() == 0; }
-  /// Each rank has a part of the state that no other has.
+  /// True if the state is sharded over several ranks.
   bool isSharded() const { return worldSize() > 1 && plan().training().parallel().ranks() != 0; }
-  /// No rank has all parameters: entries that read them run on all ranks at once.
+  /// True if the parameters are sharded: entries that read them must run on all ranks together.
   bool shardsParameters() const;
-  /// False: the device checks entries without running them, so that no number means anything.
+  /// False: the device checks entries without running them, so all numbers are meaningless.
   bool computes() const { return device->capabilities().executes; }
 };
 
@@ -61,7 +61,7 @@ Status requireRanks(const Session &session);
 /// Opens and checks the plan, applies settings, makes the device with the initial weights.
 Expected<Session> openSession(const SessionOptions &options);
 
-/// Error: the plan's virtual ranks cannot be shared by as many ranks as the job has, or these have no memory for it.
+/// Error: the job's number of ranks cannot share the plan's virtual ranks, or is too small for the planned memory.
 Status checkVirtualRanks(const Session &session);
 
 /// A data set as one entry reads it.
@@ -76,7 +76,7 @@ struct EntryDataOptions {
   std::optional<std::vector<uint32_t>> vocabulary;
   std::function<void(uint64_t, uint64_t, uint64_t)> scanning; ///< as DatasetOptions::scanning
   std::function<void(const std::string &)> note;              ///< as DatasetOptions::note
-  ColumnFacts facts;         ///< that are known
+  ColumnFacts facts;         ///< facts that are already known
   bool learnsFacts = false; ///< as DatasetOptions::learnsFacts
 };
 
@@ -87,8 +87,8 @@ Expected<EntryData> openEntryData(const Session &session, const plan::Entry &ent
 /// Damaged samples that data.max_bad allows; 0: none.
 uint64_t maxBadOf(const Session &session);
 
-/// Threads that read batches of `data` ahead: data.workers, else as many as the process may use where samples are decoded
-/// or transformed.
+/// Threads that read batches of `data` ahead: data.workers; else, if samples are decoded or transformed, as many as the
+/// process may use.
 unsigned workersOf(const Session &session, const EntryData &data);
 
 /// The share of the data that data.eval_split keeps for evaluation; 0: none.

@@ -45,7 +45,7 @@ Status setOptimizer(const std::string &setting, const std::string &name, const t
     bool any = listed(training, "weight_decay") || listed(training, "decay");
     if (!any && value != 0)
       return recompile(setting, "the plan was compiled without weight decay");
-    // Groups with a decay of their own (exempt ones: 0) keep it.
+    // Groups with a decay of their own (0 if exempt) keep it.
     for (int g = 0; g < training.optimizer().groups_size(); ++g) {
       plan::OptimizerGroup &group = *training.mutable_optimizer()->mutable_groups(g);
       if (group.weight_decay() != old || (old == 0 && group.name() != "default"))
@@ -111,7 +111,7 @@ void setCheckpoints(const std::string &name, const toml::node &node, plan::Check
     checkpoints.set_keep(static_cast<uint64_t>(*node.value<int64_t>()));
 }
 
-/// JSON's values are TOML's, but for null.
+/// Converts JSON to TOML, which has the same values except null.
 void appendJson(toml::array &array, const nlohmann::json &value);
 void insertJson(toml::table &table, const std::string &key, const nlohmann::json &value);
 template <typename Add> void addJson(const nlohmann::json &value, Add add) {
@@ -162,7 +162,7 @@ Status setTransforms(const std::string &setting, const std::string &text, plan::
   return Status();
 }
 
-/// data.categories.COLUMN, data.missing.COLUMN or data.columns.COLUMN. A word alone is a text.
+/// Sets data.categories.COLUMN, data.missing.COLUMN or data.columns.COLUMN. A single word is a text.
 Status setColumnRule(const std::string &setting, const std::string &table, const std::string &column,
                      const std::string &text, plan::DataSettings &data) {
   auto parsed = parseToml("v = " + text);
@@ -240,7 +240,7 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
   std::string name = setting.substr(0, equals);
   name.erase(name.find_last_not_of(' ') + 1);
   std::string text = setting.substr(std::min(setting.find_first_not_of(' ', equals + 1), setting.size()));
-  // Names of inputs may hold dots and other characters that TOML wants in quotes.
+  // Names of inputs may contain dots and other characters that TOML requires in quotes.
   if (constexpr std::string_view kMap = "data.map."; name.starts_with(kMap)) {
     auto quoted = parseToml("v = " + text);
     (*data.mutable_map())[name.substr(kMap.size())] = quoted ? (*quoted)["v"].value_or(text) : text;
@@ -320,7 +320,7 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
 Status tcc::runtime::applySettings(const std::vector<std::string> &settings, plan::Training &training,
                                          plan::DataSettings &data) {
   for (const std::string &setting : settings) {
-    // Each stage knows what its plan's entries take; what the plan does not say there is the stages'.
+    // With stages the plan's own list of scalars is empty, so settings are checked against those of the stages.
     for (int i = 0; i < training.stages_size(); ++i)
       if (Status status = applyOne(setting, *training.mutable_stages(i)->mutable_training(), data); !status.ok())
         return status;
@@ -354,7 +354,8 @@ std::vector<std::string> tcc::runtime::mergeSettings(const std::vector<std::stri
 }
 
 namespace {
-/// Is the target of some entry shaped as the scores without their class axis? (Entries may have other dimensions.)
+/// True if some entry's target has the shape of the scores without their class axis. (Entries may differ in
+/// dimensions.)
 bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int classAxis) {
   std::vector<int64_t> dims(scores.dims().begin(), scores.dims().end());
   dims.erase(dims.begin() + classAxis);
@@ -370,7 +371,7 @@ bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int
 
 std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
   auto recipe = parseToml(plan.recipe());
-  // Of several losses the plan holds each one's range.
+  // With several losses there is no single number: each loss has its own range in the plan.
   if (!isClassification(plan.training().loss_kind()) || !recipe || plan.training().losses_size() != 0)
     return std::nullopt;
   auto given = recipe->at_path("loss.of");

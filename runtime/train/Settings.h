@@ -11,22 +11,22 @@
 
 namespace tcc::runtime {
 
-/// Applies KEY=VALUE settings (values as in the recipe; a word needs no quotes) to the plan's own. What is compiled in
-/// is refused with "recompile with tcc --set …", an unknown key with the nearest known one; both are wrong usage.
+/// Applies KEY=VALUE settings (values as in the recipe; a word needs no quotes) to the plan's own. Errors of usage: a
+/// key that is compiled in ("recompile with tcc --set …"), an unknown key (the message names the nearest known one).
 Status applySettings(const std::vector<std::string> &settings, plan::Training &training,
                            plan::DataSettings &data);
 
-/// A run's settings, then those given now; a key that is given now replaces the run's. With `prefix`, only the run's
+/// A run's settings followed by those given now, which replace equal keys of the run. With `prefix`, only the run's
 /// settings of that section.
 std::vector<std::string> mergeSettings(const std::vector<std::string> &run, const std::vector<std::string> &given,
                                        const std::string &prefix = "");
 
-/// The target value that the plan's loss leaves uncounted: `loss.ignore_index` of its recipe (PyTorch's -100 if absent)
-/// where the loss is a classification; else nothing.
+/// The target value that the plan's loss ignores: `loss.ignore_index` of its recipe (PyTorch's -100 if absent) if the
+/// loss is a classification; else nothing.
 std::optional<int64_t> ignoreIndexOf(const plan::Plan &plan);
 
 /// The number of classes that an integer target of a classification may name: the size of the class axis of the graph
-/// output that the loss reads, where the plan's entry `predict` shows it; else nothing.
+/// output that the loss reads, if the plan's entry `predict` has this output; else nothing.
 std::optional<int64_t> classesOf(const plan::Plan &plan);
 
 } // namespace tcc::runtime

@@ -17,7 +17,7 @@ constexpr double kSameSignalSeconds = 1;
 // State shared by the handlers and the loop: handlers may only use lock-free atomics.
 std::atomic<int> first{0}, pending{0}, uninterrupted{0}, requests{0}, descriptor{-1};
 std::atomic<double> firstSeconds{0};
-/// Two texts take turns, so that a handler never reads one that is being written.
+/// Two alternating texts, so that a handler never reads one that is being written.
 char lastWords[2][4096];
 std::atomic<int> currentWords{0};
 static_assert(std::atomic<double>::is_always_lock_free && std::atomic<int>::is_always_lock_free);

@@ -1,8 +1,8 @@
 //===- Signals.h - signals that end or checkpoint a run -------------------===//
 //
-// SIGINT, SIGTERM, SIGHUP, SIGXCPU and SIGPWR ask the loop to finish its update and to write a checkpoint. A second SIGINT
-// or SIGTERM ends the process at once, but for a file that is being written: that is completed. SIGUSR1 asks for a
-// checkpoint without an end. SIGPIPE and SIGXFSZ become errors of the write that caused them.
+// SIGINT, SIGTERM, SIGHUP, SIGXCPU and SIGPWR ask the loop to finish its update, write a checkpoint and stop. A second
+// SIGINT or SIGTERM ends the process at once, except that a file that is being written is completed. SIGUSR1 asks for a
+// checkpoint only. SIGPIPE and SIGXFSZ become errors of the write that caused them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_SIGNALS_H
@@ -18,24 +18,24 @@ namespace tcc::runtime {
 /// "SIGTERM".
 std::string signalName(int number);
 
-/// Watches while it lives, one at a time; the handlers that were there come back afterwards. A signal that the process
-/// was started to ignore (nohup) stays ignored.
+/// Handles signals while it lives, one object at a time; the destructor restores the earlier handlers. A signal that
+/// was ignored when the process started (nohup) stays ignored.
 class SignalWatch {
 public:
-  /// `messages`: the descriptor that a signal is answered on at once; -1: none.
+  /// `messages`: the descriptor to which the handler writes its answer at once; -1: none.
   explicit SignalWatch(int messages);
   ~SignalWatch();
   SignalWatch(const SignalWatch &) = delete;
   SignalWatch &operator=(const SignalWatch &) = delete;
 
-  /// The signal that asks for the end, or 0.
+  /// The signal that asked for the end, or 0.
   int received() const;
   /// True once after each SIGUSR1.
   bool takeRequest();
-  /// The message of a second signal before it ends the process, such as the path of the last checkpoint.
+  /// Sets the message that is printed when a second signal ends the process, such as the path of the last checkpoint.
   void setLastWords(const std::string &text);
 
-  /// While it lives a second signal waits. For files that are written in several steps.
+  /// While it lives, a second signal is deferred: for files that are written in several steps.
   class Uninterrupted {
   public:
     Uninterrupted();

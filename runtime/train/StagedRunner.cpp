@@ -4,7 +4,7 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// The plan's settings, with what is the stage's own.
+/// The plan's settings, with those of the stage in place of the plan's.
 static plan::Training trainingOf(const plan::Training &whole, const plan::Stage &stage) {
   plan::Training training = whole;
   *training.mutable_scalars() = stage.training().scalars();
@@ -30,7 +30,7 @@ Expected<std::unique_ptr<UpdateRunner>> StagedRunner::create(const Session &sess
     if (!runner)
       return runner.status();
     made->stages.push_back(runner.take());
-    // One reader fills the inputs of all, in their order.
+    // One reader fills the inputs of all stages, so they must be the same, in the same order.
     if (inputsOf(made->stages.back()->dataEntry()) != inputsOf(made->dataEntry()))
       return error("{}: the entries of {} read other inputs than those of {}; compile again", session.reader.path(),
                    name, session.training.stages(0).name());

@@ -1,8 +1,8 @@
 //===- StagedRunner.h - updates of a run in stages -----------------------===//
 //
-// A plan with stages ([[stage]] of the recipe) has entries of an update for each: they update the parameters that the
-// stage trains, and read the others. The number of the update decides the stage, so a resumed run goes on in the right
-// one. All stages share the optimizer's state.
+// A plan with stages ([[stage]] of the recipe) has the entries of an update for each stage: they update the parameters
+// that the stage trains, and only read the others. The update's number determines the stage, so a resumed run continues
+// in the right one. All stages share the optimizer's state.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_STAGEDRUNNER_H
@@ -34,7 +34,7 @@ public:
 private:
   explicit StagedRunner(const Session &session) : UpdateRunner(session, session.training) {}
 
-  std::vector<plan::Training> trainings; ///< what each stage's runner reads
+  std::vector<plan::Training> trainings; ///< by stage; the stage's runner refers to it
   std::vector<std::unique_ptr<UpdateRunner>> stages;
   size_t current = 0; ///< of the last update
 };

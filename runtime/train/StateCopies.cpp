@@ -11,7 +11,7 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// Copies bytes that are read again much later: past the caches, which hold what training works on.
+/// Copies bytes that are read only much later, with non-temporal stores, to leave the caches to training.
 static void copyPastCaches(std::byte *to, std::span<const std::byte> from) {
 #ifdef __SSE2__
   const size_t head = std::min(from.size(), -reinterpret_cast<uintptr_t>(to) % 16);
@@ -68,7 +68,7 @@ void StateCopies::settle(size_t item, std::unique_lock<std::mutex> &lock) {
 
 void StateCopies::copyAll() {
   std::unique_lock lock(mutex);
-  // All that are free before any that somebody else copies.
+  // Copy all pending items before waiting for copies that are under way elsewhere.
   for (size_t i = 0; i < items.size() && problem.ok(); ++i)
     if (states[i].load(std::memory_order_relaxed) == State::Pending)
       settle(i, lock);

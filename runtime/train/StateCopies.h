@@ -2,7 +2,7 @@
 //
 // A checkpoint needs the state after update N, and update N + 1 overwrites it, one variable after the other. Each
 // variable is copied once: by the thread that writes the checkpoint, in the order in which updates change them, or by
-// training itself where it is about to change one that nobody has copied yet. Training waits only for a variable whose
+// the training thread, if it is about to change one that is not copied yet. Training waits only for a variable whose
 // copy is under way.
 //
 //===----------------------------------------------------------------------===//
@@ -21,31 +21,31 @@ namespace tcc::runtime {
 class StateCopies final : public StateGuard {
 public:
   struct Item {
-    std::optional<uint32_t> variable; ///< none: the host has it
+    std::optional<uint32_t> variable; ///< none: state on the host
     std::function<Status(const ByteSink &)> stream;
     std::span<std::byte> to; ///< as many bytes as the stream has
   };
-  /// In the order in which copyAll() takes them. `track` is that of the thread that trains, or null.
+  /// `items`: in the order in which copyAll() copies them. `track`: of the training thread, or null.
   StateCopies(std::vector<Item> items, size_t variables, Trace::Track *track);
 
-  /// Makes the copies that are not under way and returns when all is copied, or after an error. Any thread, several at
-  /// once.
+  /// Makes the copies that are not under way and returns when all are complete, or after an error. May run on several
+  /// threads at once.
   void copyAll();
-  /// The same for one variable, on the thread that trains.
+  /// The same for one variable, on the training thread.
   void beforeWrite(uint32_t variable) override;
-  /// The same for what the host has: all of it.
+  /// The same for all state on the host.
   void beforeHostChanges();
-  /// Nobody needs the copies any more.
+  /// Cancels the copies: they are no longer needed.
   void abandon(const Status &why);
 
   /// The first error of a stream, or of abandon().
   Status status() const;
-  /// What training has waited and copied itself.
+  /// Seconds that the training thread spent waiting and copying.
   double waitedSeconds() const { return waited; }
 
 private:
   enum class State : uint8_t { Pending, Copying, Done };
-  /// Without the lock; the item is Copying.
+  /// Called without the lock for an item in state Copying.
   void copy(size_t item);
   void settle(size_t item, std::unique_lock<std::mutex> &lock);
 
@@ -56,7 +56,7 @@ private:
   mutable std::mutex mutex;
   std::condition_variable changed;
   Status problem;
-  double waited = 0; ///< the training thread's own
+  double waited = 0; ///< accessed only by the training thread
 };
 
 } // namespace tcc::runtime

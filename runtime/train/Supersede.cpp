@@ -1,9 +1,9 @@
 //===- Supersede.cpp - move superseded metrics and checkpoints aside ------===//
 //
-// A run that goes on from an earlier checkpoint, or from the last one after a crash, makes its later updates anew.
-// What it holds of them moves to RUN/superseded/N: the run itself is one line of updates again, so that RUN@last and
-// the curve in metrics.jsonl mean one training. With checkpoints in it, the folder has the form of a run, which can be
-// exported and resumed.
+// A run that is resumed from an earlier checkpoint, or from the last one after a crash, repeats its later updates.
+// Their old records move to RUN/superseded/N, so that the run is a single sequence of updates again, and RUN@last and
+// the curve in metrics.jsonl belong to one training. If it contains checkpoints, the folder has the form of a run,
+// which can be exported and resumed.
 //
 //===----------------------------------------------------------------------===//
 #include "support/AtomicFile.h"
@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 namespace {
-/// Lines of updates up to `step`, and the others: later ones, what is no line of metrics, and one that a crash cut.
+/// The lines of updates up to `step`, and the others: later ones, lines that are no metrics, and one cut by a crash.
 struct MetricsLines {
   std::string kept, later;
   size_t count = 0;                        ///< of the later ones
@@ -55,7 +55,8 @@ std::string freeFolder(const std::string &run) {
       return folder;
 }
 
-/// Gives the folder the run's own files, under their names. Links: nobody writes into them, they are only replaced.
+/// Hard-links the run's files into the folder. That is safe because these files are never written in place, only
+/// replaced.
 Status linkFiles(const std::string &run, const std::string &folder) {
   std::error_code code;
   std::vector<fs::path> files;
@@ -87,8 +88,8 @@ Status moveCheckpoints(const std::string &run, const std::string &folder, const 
   return Status();
 }
 
-/// RUN@best is the best up to the position, of those whose checkpoints are still there. A checkpoint comes before its
-/// own evaluation and does not know it: best.json may, and the lines of metrics do.
+/// Sets RUN@best to the best checkpoint up to the position that still exists. A checkpoint is written before its own
+/// evaluation and does not contain it; best.json may, and the metrics do.
 Status restoreBest(const std::string &run, const std::string &folder, const MetricGoal &goal,
                    std::vector<BestCheckpoint> evaluations, TrainingPosition &position) {
   std::string path = run + "/checkpoints/best.json";
@@ -152,7 +153,7 @@ Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, const
   std::vector<uint64_t> later = checkpointSteps(run);
   std::erase_if(later, [&](uint64_t step) { return step <= position.step; });
   std::string folder = freeFolder(run);
-  // The copies come first: a crash in between leaves a line twice, never none.
+  // Copy first, then remove: a crash in between can duplicate a line, but never lose one.
   Status status;
   if (!lines.later.empty() || !later.empty())
     status = makeFolders(folder);

@@ -1,6 +1,6 @@
 //===- Train.cpp - the training loop -------------------------------------===//
 //
-// The position of training is (step, epoch, micro-batch of the epoch): enough to go on bit for bit.
+// The position of training is (step, epoch, micro-batch of the epoch), which is enough to resume bit for bit.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
@@ -81,8 +81,8 @@ Expected<Evaluation> Trainer::evaluateWith(bool averages) {
   if (Status status = exchangeAverages(); !status.ok())
     return status;
   auto result = evaluate(run.evaluation->runner, reader, with);
-  // What is kept, and training, go on from the weights, whatever became of the evaluation. After an error the ranks do
-  // nothing together any more.
+  // Restore the weights whether or not the evaluation succeeded: training and checkpoints need them. After an error the
+  // ranks run no more collectives.
   Status back = result || session.worldSize() == 1 ? exchangeAverages()
                 : run.averages                     ? run.averages->exchange()
                                                    : Status();
@@ -100,7 +100,7 @@ Status Trainer::evaluateNow() {
   if (!run.evaluation || !session.computes())
     return Status();
   uint64_t done = evaluated == run.position.step;
-  if (session.worldSize() > 1) { // rank 0 alone knows the evaluations of a run that goes on
+  if (session.worldSize() > 1) { // only rank 0 knows the evaluations of a resumed run
     auto agreed = session.ranks->anyOf(session.leads() ? done : 0);
     if (!agreed)
       return agreed.status();
@@ -150,13 +150,13 @@ bool Trainer::endsEpoch() const {
 bool Trainer::isEvaluated(uint64_t step) const {
   if (!options.evaluatesOften())
     return false;
-  // Earlier ends of epochs are in the state that the checkpoint brought.
+  // By epochs, only the current position can be judged; earlier evaluations are in the checkpoint's state.
   return options.evalEvery->epoch ? step == run.position.step && step != 0 && endsEpoch()
                                   : step % options.evalEvery->updates == 0;
 }
 
 void Trainer::hearForRate(uint64_t step, const EvaluationRecord &record) {
-  // Another evaluation ends a run, and a longer run has none there.
+  // Ignore the additional evaluation at the end of a run: a longer run does not have it.
   if (!run.plateau || !isEvaluated(step))
     return;
   PlateauState &state = *run.position.plateau;
@@ -215,14 +215,14 @@ Expected<bool> Trainer::checkpointIsDue(bool evaluating, bool &asked) {
   bool due = evaluating || asked || checkpoints.isDue(run.position.step, monotonicSeconds());
   if (session.worldSize() == 1)
     return due;
-  // A signal comes to each rank between other updates, and each has a clock of its own: rank 0's count.
+  // Ranks receive a signal at different updates, and their clocks differ: rank 0 decides for all.
   constexpr uint64_t kDue = kStopped << 1, kAsked = kStopped << 2;
   auto agreed = session.ranks->anyOf(ownEnds() | (session.leads() ? (due ? kDue : 0) | (asked ? kAsked : 0) : 0));
   if (!agreed)
     return agreed.status();
   asked = (*agreed & kAsked) != 0;
   due = (*agreed & kDue) != 0;
-  if (!due) // then the next update begins at once: one agreement serves both
+  if (!due) // the next update begins at once, so goesOn reuses this agreement
     agreedEnds = *agreed & (kEndRequested | kStopped);
   return due;
 }
@@ -232,7 +232,7 @@ Status Trainer::checkReplicas() {
     return Status();
   TraceScope span(track, "compare ranks", "update", run.position.step);
   auto differences = differencesOfReplicas(session, run.position.step, /*begins=*/!compared, comparedSums);
-  if (!differences) // a rank that has ended is none whose state differs
+  if (!differences) // an error, such as the end of a rank, does not mean that the state differs
     return differences.status().withContext(fmt::format("step {}", run.position.step));
   diverged = !differences->empty();
   if (diverged)
@@ -243,12 +243,12 @@ Status Trainer::checkReplicas() {
 
 Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   TraceScope span(track, "update", "update", run.position.step + 1);
-  comparedSums.clear(); // of state that changes now
+  comparedSums.clear(); // the state changes now
   const CollectiveTimes before = session.worldSize() > 1 ? session.device->collectiveTimes() : CollectiveTimes();
   Status status = run.updates->run(run.position, *run.batches, metrics, finite);
   if (session.worldSize() > 1 && session.computes()) {
     const CollectiveTimes after = session.device->collectiveTimes();
-    if (after.calls > before.calls) { // a graph of a card has no clock
+    if (after.calls > before.calls) { // the graph of a card does not time its collectives
       metrics.communicationSeconds = after.seconds - before.seconds;
       metrics.exposedSeconds = after.exposedSeconds - before.exposedSeconds;
     }
@@ -299,12 +299,12 @@ Status Trainer::steps() {
   uint64_t batches = run.batches->perEpoch();
   double startedAt = monotonicSeconds(), before = startedAt;
   bool updated = false;
-  // Checkpoints or weights of one name may differ between machines.
+  // Files of the same name (checkpoints, weights) may differ between machines.
   if (Status status = checkReplicas(); !status.ok())
     return status;
   if (Status status = shareReductions(); !status.ok())
     return status;
-  // An evaluation that a signal or a crash cut short.
+  // Repeat an evaluation that a signal or a crash interrupted.
   if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated(run.position.step))
     if (Status status = evaluateNow(); !status.ok())
       return status;
@@ -320,11 +320,11 @@ Status Trainer::steps() {
     }
     bool finite = true;
     Status status = updateOnce(metrics, finite);
-    // The update before has ended by now.
+    // The previous update has ended by now.
     if (Status earlier = completeUpdate(/*isLast=*/false); !earlier.ok())
       return earlier;
     const bool comparing = session.worldSize() > 1 && (run.position.step + 1) % kReplicaCheckUpdates == 0;
-    // What reads the state waits for the update in any case.
+    // Reading the state has to wait for the update anyway.
     if (status.ok() && finite && (comparing || run.averages))
       status = run.updates->complete(metrics, finite);
     if (!status.ok())
@@ -366,7 +366,7 @@ Status Trainer::steps() {
       return status;
     if (asked && checkpoints.last() == run.position.step)
       progress().note("checkpoint: " + checkpoints.pathOf(run.position.step));
-    // Of several ranks an evaluation finds out whether one of them is to end.
+    // With several ranks, all must begin the evaluation; it ends on all if one of them has to end.
     if (evaluating && (session.worldSize() > 1 || !endRequested()))
       if (Status status = evaluateNow(); !status.ok())
         return status;
@@ -390,7 +390,7 @@ Status Trainer::steps() {
   return Status();
 }
 
-/// What a batch is multiplied by.
+/// The number of ranks, by which the batch is multiplied.
 static std::string ranksText(const Session &session) {
   const plan::VirtualRanks share = session.virtualRanks();
   if (session.training.parallel().virtual_ranks() != 0)
@@ -422,7 +422,7 @@ void Trainer::report() {
   uint64_t resident = session.device->residentBytes(), transient = session.device->transientBytes();
   unsigned workers = session.device->capabilities().threads;
   HostMemory host = hostMemoryOf(session.plan(), session.training, session.data);
-  // Measured: NCCL's buffers are in no plan.
+  // With several ranks the memory is measured, because the plan does not contain NCCL's buffers.
   const bool joined = session.worldSize() > 1 && session.device->capabilities().memory == DeviceMemory::Separate;
   progress().note(
       fmt::format("memory: resident {}, transient {}, together {} on the device with {} worker{}{}; host: data "
@@ -443,7 +443,7 @@ Status Trainer::train() {
     if (!status.ok())
       if (Status last = completeUpdate(/*isLast=*/true); last.exitCode() == kExitNonFinite)
         status = last;
-    // A loss that is not finite is so on every rank.
+    // If the loss is not finite, it is so on every rank: only rank 0 reports it.
     if (!status.ok() && session.ranks && (session.leads() || status.exitCode() != kExitNonFinite))
       session.ranks->abort(status.message());
     if (!status.ok() && status.exitCode() != kExitNonFinite)
@@ -462,7 +462,7 @@ Status Trainer::train() {
 }
 
 Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *complete) {
-  // A trace that cannot be written is told now, not after hours of training.
+  // Report a trace file that cannot be written now, not after hours of training.
   if (!options.trace.empty())
     if (Status status = writeFileAtomically(options.trace, "", OwnFile::Trace); !status.ok())
       return status.withContext("--trace");

@@ -10,12 +10,13 @@
 
 namespace tcc::runtime {
 
-/// Counts of steps and epochs are totals, a resumed part included; without either a run takes one epoch. Without
-/// evalEvery (updates, or each epoch) evaluations come at the end alone, without logEvery Progress chooses. checkpointEvery counts besides the
-/// clock; 0: neither by updates nor by the clock. After maxSeconds training ends as by a signal.
+/// Steps and epochs are totals, including the part before a resume; without either a run takes one epoch. Without
+/// evalEvery (updates, or each epoch), the run evaluates only at its end; without logEvery, Progress chooses.
+/// checkpointEvery applies in addition to the clock; 0: neither by updates nor by the clock. After maxSeconds training
+/// ends as if by a signal.
 struct TrainOptions : RunOptions {
   std::string out, resume, init;
-  bool initPartial = false;    ///< --init may lack weights, or have others
+  bool initPartial = false;    ///< --init may lack weights, or have additional ones
   std::optional<bool> shuffle; ///< default: yes, or as the resumed run
   std::optional<uint64_t> seed;
   std::vector<std::string> settings; ///< already applied to the session; kept in the checkpoints
@@ -24,9 +25,9 @@ struct TrainOptions : RunOptions {
   uint32_t localRank = 0;                  ///< this process's number among the job's on this machine
   uint32_t sharers = 1;                    ///< ranks that may use the same processors, this one among them
   bool terminal = false;                   ///< messages go to a terminal
-  bool quiet = false;                      ///< of messages, warnings alone
+  bool quiet = false;                      ///< print only warnings
   std::FILE *messages = stderr;
-  /// The command that goes on from RUN[@STEP], for messages.
+  /// The command that resumes RUN[@STEP], for messages.
   std::function<std::string(const std::string &)> resumeCommand = [](const std::string &run) {
     return "trun … --resume " + run;
   };
@@ -35,7 +36,7 @@ struct TrainOptions : RunOptions {
 /// Trains until the steps or epochs are done, a signal (Signals.h), an error or a non-finite loss (exit status 4) ends it.
 /// In every case the run folder then holds a checkpoint of the last whole update whose state is finite, and the message
 /// says how to go on. After the first update a step allocates nothing.
-/// `complete`, if given, becomes true where the run came to its own end.
+/// `complete`, if given, is set to true if the run reached its planned end.
 Status train(Session &session, const TrainOptions &options, bool *complete = nullptr);
 
 } // namespace tcc::runtime

@@ -59,7 +59,7 @@ std::string Trainer::kept() const {
 }
 
 UpdateRunner::Cause Trainer::causeOnAnyRank(std::string &where) {
-  // Each rank looks at its own part, without the others; what gathers parameters they run again together.
+  // Each rank examines its own part without the others, unless parameters are sharded: then all ranks rerun together.
   if (!session.shardsParameters())
     session.device->setRanks(nullptr);
   UpdateRunner::Cause own = run.updates->findNonFinite(run.position, *run.batches);
@@ -97,9 +97,10 @@ UpdateRunner::Cause Trainer::causeOnAnyRank(std::string &where) {
 
 Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   run.updates->settle();
-  // Where the plan left the state alone, it is that of the last good update. Otherwise only the last checkpoint is.
+  // If the plan did not change the state, it is that of the last good update; otherwise only the last checkpoint is
+  // good.
   Status status = run.updates->keepsState(metrics) ? comparedCheckpointAtEnd() : Status();
-  if (diverged) // the numbers say nothing of the data or the recipe
+  if (diverged) // the cause is not in the data or the recipe, so it is not searched there
     return Status(fmt::format("step {}: the loss is {}, and {}", metrics.step, metrics.loss, status.message()));
   std::string at;
   UpdateRunner::Cause found = causeOnAnyRank(at);
@@ -128,7 +129,7 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
     advice = fmt::format("the data holds an infinity: {}: {}; correct it if it is not meant, else {}", options.data,
                          found.infiniteInput, advice);
   }
-  // 0/0 of finite sums.
+  // The loss is 0/0, from finite sums.
   if (metrics.lossWeight == 0 && found.nanInput.empty()) {
     const std::string &weights = session.training.sample_weight();
     seen = weights.empty()
@@ -146,14 +147,14 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
 Status Trainer::stopOnError(const Status &problem) {
   if (!session.leads())
     return problem;
-  if (diverged) // names one that is still being written, too
+  if (diverged) // complete a checkpoint that is being written, so that the message can name it
     (void)checkpoints.finish();
   Status written = diverged                ? error("the ranks do not agree on the state")
                    : session.isSharded()   ? error("other ranks hold parts of the state")
                    : run.updates->settle() ? checkpointAtEnd()
                                            : error("an update was interrupted");
   bool told = written.ok() || problem.message().ends_with(written.message());
-  // Of ranks that do nothing together any more, this one has the state alone.
+  // The ranks can no longer compare their state, so the message says that the checkpoint holds only rank 0's.
   const bool alone = written.ok() && session.worldSize() > 1 && compared != run.position.step;
   return Status(fmt::format("{}; training stopped{}; {}{}", problem.message(),
                             told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept(),
@@ -162,7 +163,7 @@ Status Trainer::stopOnError(const Status &problem) {
 }
 
 Status Trainer::writeTrace() {
-  // No thread of the loader or of checkpoints may still add to it.
+  // The threads of the loader and of checkpoints must have ended, because they add spans to the trace.
   (void)checkpoints.finish();
   run.batches.reset();
   if (uint64_t lost = trace->lost())
@@ -171,7 +172,7 @@ Status Trainer::writeTrace() {
 }
 
 Status Trainer::release() {
-  // No rank has all parameters; the checkpoint does.
+  // With sharded parameters only the checkpoint has all of them.
   if (session.shardsParameters()) {
     if (checkpoints.last() != run.position.step)
       return error("{}/model.onnx: not written, since the last checkpoint could not be", run.folder);
@@ -192,7 +193,7 @@ Status Trainer::release() {
   trained.stream = [&](const plan::Variable &variable, const ByteSink &sink) {
     return session.device->readPieces(Place::variable(static_cast<uint32_t>(byName[variable.name()])), sink);
   };
-  // The user's plan may have been overwritten since the start; the run's copy is checked.
+  // Use the run's copy of the plan, which is checked: the user's may have been overwritten since the start.
   Manifest stored;
   stored.run.plan = run.record.plan;
   stored.run.target = run.record.target;
@@ -222,14 +223,14 @@ Status Trainer::stopOnRequest() {
   return recorder.finish();
 }
 
-/// The end that was asked for. A checkpoint comes before what may take long or fail; where it cannot be written, the
-/// weights alone still may be.
+/// The planned end of a run. The checkpoint is written first, because later parts may take long or fail. If it cannot
+/// be written, the weights alone are still exported.
 Status Trainer::finish() {
   Status written = comparedCheckpointAtEnd();
   if (session.worldSize() > 1 || !endRequested())
     if (Status status = evaluateNow(); !status.ok())
       return status;
-  if (!session.leads()) { // rank 0 does the rest
+  if (!session.leads()) { // only rank 0 does the rest
     complete = true;
     return written;
   }

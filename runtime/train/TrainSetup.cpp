@@ -1,4 +1,4 @@
-//===- TrainSetup.cpp - what a training run needs before its first update -===//
+//===- TrainSetup.cpp - preparation of a training run ---------------------===//
 #include "runtime/train/TrainSetup.h"
 #include "runtime/data/SampleWeights.h"
 #include "runtime/state/Weights.h"
@@ -38,7 +38,7 @@ public:
 private:
   const Manifest &stored() const { return result.resumed->checkpoint->manifest(); }
 
-  /// Locks the run that goes on before anything of it is read.
+  /// Locks the resumed run before reading anything from it.
   Status openCheckpoint() {
     if (options.resume.empty())
       return Status();
@@ -80,7 +80,7 @@ private:
       known = read.take();
     }
     const std::string from = result.resumed ? resumedFolder : options.init;
-    // --init-partial may bring a model to other data.
+    // With --init-partial the data may differ from that of the initial model.
     const bool others = !options.init.empty() && options.initPartial;
     ScanLine scan(options.terminal && !options.quiet ? options.messages : nullptr);
     auto hears = [&scan](uint64_t done, uint64_t files, uint64_t found) { scan.hear(done, files, found); };
@@ -109,7 +109,7 @@ private:
       return error("{}: the plan has no entry 'evaluate'; compile with tcc --entry train,evaluate, or leave the "
                    "evaluation data out",
                    session.reader.path());
-    // Texts have the tokens of the training text; other data has no vocabulary.
+    // Evaluation texts use the vocabulary of the training text; other data has none.
     known.vocabulary = data.dataset->vocabulary;
     if (known.vocabulary->empty())
       known.vocabulary.reset();
@@ -126,7 +126,7 @@ private:
     return Status();
   }
 
-  /// What evaluations decide.
+  /// Sets up the decisions that depend on evaluations: best checkpoint, early stop, plateau.
   Status setGoals() {
     const plan::Evaluation &settings = session.training.evaluation();
     std::vector<std::string> keys = evaluationKeys(session);
@@ -186,7 +186,7 @@ private:
     return Status();
   }
 
-  /// The checkpoint's position and state, or those of a new run.
+  /// Sets position and state to the checkpoint's, or to those of a new run.
   Status takeUpPosition() {
     TrainingPosition &position = result.position;
     if (result.resumed) {
@@ -215,9 +215,9 @@ private:
     return Status();
   }
 
-  /// Averages start as the weights do, also where a run goes on that kept none.
+  /// Averages start as copies of the weights, also if the resumed run kept none.
   Status beginAverages() {
-    // The host's averages of parameters that all ranks have are rank 0's; others are state of every rank.
+    // If averages are on the host and parameters are not sharded, only rank 0 keeps them; otherwise every rank does.
     if (!session.computes() || (!session.leads() && !session.training.ema().on_device() && !session.shardsParameters()))
       return Status();
     if (session.training.has_ema())
@@ -235,7 +235,7 @@ private:
     return result.averages ? result.averages->start() : Status();
   }
 
-  /// The order of the samples, and what the run's record says of the data.
+  /// Sets up the order of the samples, and the data's part of the run's record.
   Status orderBatches() {
     TrainingPosition &position = result.position;
     DataMap settings(session.data.settings().begin(), session.data.settings().end());
@@ -243,7 +243,7 @@ private:
     uint64_t samples = data.reader->samples(), batch = data.reader->batch();
     uint64_t epochSamples = data.dataset->epochSamples ? data.dataset->epochSamples : samples;
     const plan::VirtualRanks share = session.virtualRanks();
-    const uint64_t ranks = share.all; // that an epoch is divided among
+    const uint64_t ranks = share.all; // virtual ranks, among which an epoch is divided
     if (pad && epochSamples % (batch * ranks) != 0 && !data.reader->maskable())
       return error(
           "{}: data.last = \"pad\" needs one loss that can leave a sample out (cross_entropy or nll with integer "
@@ -307,10 +307,10 @@ private:
     return Status();
   }
 
-  /// How many updates there will be, and the schedule over them.
+  /// Sets the number of updates, and the schedule over them.
   Status planSteps() {
     TrainingPosition &position = result.position;
-    // Epochs count from the position: what an epoch holds may have changed since the run began.
+    // Count epochs from the current position: an epoch's length may have changed since the run began.
     uint64_t window = result.updates->window(), batches = result.batches->perEpoch();
     auto updatesOf = [&](uint64_t left) { return (left + window - 1) / window; };
     uint64_t perEpoch = updatesOf(batches), epochs = options.epochs.value_or(1);
@@ -333,7 +333,7 @@ private:
     return Status();
   }
 
-  /// The schedule keeps the length that the run began with: a user who lengthens the run may expect another.
+  /// Notes that the schedule keeps the length that the run began with: a user who extends the run may expect otherwise.
   void noteScheduleTotal(std::optional<uint64_t> total) {
     const TrainingPosition &position = result.position;
     if (!total || static_cast<double>(*total) == position.scheduleTotal)
@@ -359,7 +359,7 @@ Expected<PreparedRun> tcc::runtime::prepareRun(Session &session, const TrainOpti
   return Setup(session, options).run();
 }
 
-/// A rank that does not lead: rank 0 has made the folder, and tells its name.
+/// For a rank that does not lead: gets the name of the folder that rank 0 has made.
 static Status joinRunFolder(const Session &session, PreparedRun &run) {
   auto folders = session.ranks->gatherTexts("");
   if (!folders)
@@ -370,7 +370,7 @@ static Status joinRunFolder(const Session &session, PreparedRun &run) {
   return Status();
 }
 
-/// Rank 0's: makes the folder and its files but checkpoints and metrics.
+/// For rank 0: makes the folder and its files, except checkpoints and metrics.
 static Status makeRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run);
 
 Status tcc::runtime::openRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run) {
@@ -415,7 +415,7 @@ static Status makeRunFolder(const Session &session, const TrainOptions &options,
     // The best checkpoint is in the other run.
     run.position.bestStep = 0;
     run.position.bestMetric = run.best.name;
-    // What ends training early follows from all evaluations up to here.
+    // Early stopping depends on all evaluations up to here.
     if (resumed && run.stop)
       if (Status status = inheritEvaluations(resumed->reference.run, run.folder, run.position.step); !status.ok())
         return status;

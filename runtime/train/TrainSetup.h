@@ -1,4 +1,4 @@
-//===- TrainSetup.h - what a training run needs before its first update --===//
+//===- TrainSetup.h - preparation of a training run ----------------------===//
 #ifndef TCC_RUNTIME_TRAIN_TRAINSETUP_H
 #define TCC_RUNTIME_TRAIN_TRAINSETUP_H
 
@@ -13,8 +13,8 @@ namespace tcc::runtime {
 
 /// The checkpoint that is resumed.
 struct ResumedRun {
-  RunReference reference;               ///< names the step
-  bool goesOn = false;                  ///< in the same folder
+  RunReference reference;               ///< run and step
+  bool goesOn = false;                  ///< training continues in the same folder
   std::optional<Checkpoint> checkpoint; ///< until the run's folder is open
 };
 
@@ -43,11 +43,11 @@ struct PreparedRun {
   bool goesOn() const { return resumed && resumed->goesOn; }
 };
 
-/// Finds the plan's entries, opens checkpoint and data, gives the device its state. Writes nothing but the lock of a
-/// run that goes on: a run that is refused leaves no folder.
+/// Finds the plan's entries, opens checkpoint and data, sets the device's state. Writes nothing but the lock of a
+/// resumed run, so an error leaves no new folder.
 Expected<PreparedRun> prepareRun(Session &session, const TrainOptions &options);
 
-/// Makes or takes up the run's folder, with the notes and the plan in it.
+/// Makes the run's folder or reuses that of a resumed run, and writes data notes and plan to it.
 Status openRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run);
 
 } // namespace tcc::runtime

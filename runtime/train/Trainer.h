@@ -1,7 +1,7 @@
 //===- Trainer.h - the loop of a training run ----------------------------===//
 //
-// Train.cpp is the loop, TrainEnds.cpp how it ends and what it leaves. What comes before the first update is in
-// TrainSetup.h, one update in UpdateRunner.h.
+// Train.cpp has the loop, TrainEnds.cpp the ways in which a run ends and the files that it leaves. The preparation is
+// in TrainSetup.h, one update in UpdateRunner.h.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_TRAINER_H
@@ -15,10 +15,10 @@ namespace tcc::runtime {
 
 class Trainer {
 public:
-  /// `signals` watches from before the run's folder was made.
+  /// `signals` has been active since before the run's folder was made.
   Trainer(Session &session, const TrainOptions &options, PreparedRun run, SignalWatch &signals, Recorder recorder);
   Status train();
-  /// The run came to its own end: neither a signal, nor --max-time, nor an error ended it.
+  /// True if the run reached its planned end, not ended by a signal, --max-time or an error.
   bool isComplete() const { return complete; }
 
 private:
@@ -27,66 +27,68 @@ private:
   void report();
   Status steps();
   Status updateOnce(UpdateMetrics &metrics, bool &finite);
-  /// The position that an update began from.
+  /// The position at which an update began.
   struct Start {
     uint64_t step, epoch, batch;
   };
-  /// Records the update, once all of its numbers are there: now, or after the next update was submitted.
+  /// Records the update once all of its numbers are known: now, or after the next update was submitted.
   void recordUpdate(const UpdateMetrics &metrics, double now, const Start &start);
-  /// Waits for the numbers of the update that is not recorded yet, and records it; `isLast`: no update was submitted
-  /// after it, so its seconds last until now. Error: the numbers are not finite; training has ended before that update.
+  /// Waits for the numbers of the update that is not recorded yet, and records it. `isLast`: no update was submitted
+  /// after it, so its time lasts until now. Error: the numbers are not finite; training ends with the state before that
+  /// update.
   Status completeUpdate(bool isLast);
-  /// Tells once that a skipped update cannot be helped by a smaller loss scale.
+  /// Warns once that a smaller loss scale cannot prevent skipped updates.
   void warnOfScale(const UpdateMetrics &metrics);
   /// All ranks together; rank 0 keeps the result.
   Status evaluateNow();
-  /// Averages and weights change places, on every rank. Those of the host are rank 0's alone: the others take its
+  /// Swaps averages and weights, on every rank. If only rank 0 has the averages (on the host), the others copy its
   /// weights.
   Status exchangeAverages();
-  /// With the weights, or with their averages; the weights are back afterwards.
+  /// Evaluates with the weights, or with their averages; afterwards the weights are restored.
   Expected<Evaluation> evaluateWith(bool averages);
-  /// An evaluation is due after the last update, by --eval-every.
-  /// The last update was the last of its epoch.
+  /// True if the last update was the last of its epoch.
   bool endsEpoch() const;
+  /// True if --eval-every asks for an evaluation after update `step`.
   bool isEvaluated(uint64_t step) const;
-  /// A rate on a plateau hears of the evaluation of the last update.
+  /// Passes the evaluation after the last update to the plateau schedule, if there is one.
   void hearForRate(uint64_t step, const EvaluationRecord &record);
-  /// Every rank takes the number of reductions of rank 0, which alone knows all evaluations of a run that goes on.
+  /// Copies rank 0's number of reductions to every rank: only rank 0 knows all evaluations of a resumed run.
   Status shareReductions();
-  /// Makes the present checkpoint RUN@best if its evaluation is.
+  /// Makes the current checkpoint RUN@best if its evaluation is the best.
   Status keepBest(const EvaluationRecord &record);
-  /// A signal, or --max-time, asks for an end after the update.
+  /// True if a signal or --max-time asks for an end after the update.
   bool endRequested() const;
-  /// All ranks together; once for each update. Error: the state of a rank is not that of rank 0.
+  /// Compares the state of all ranks, at most once per update. Error: a rank's state differs from rank 0's.
   Status checkReplicas();
-  /// A checkpoint is due after this update, as rank 0 says: the ranks compare its state, and with shards all write it.
-  /// `asked` becomes true on every rank.
+  /// True if a checkpoint is due after this update, as rank 0 decides: the ranks compare its state, and with shards all
+  /// write it. `asked` (by SIGUSR1) is set on every rank to rank 0's value.
   Expected<bool> checkpointIsDue(bool evaluating, bool &asked);
-  /// What ends training now, on this rank: kEndRequested, kStopped.
+  /// The reasons for which this rank would end training now: bits kEndRequested, kStopped.
   uint64_t ownEnds() const { return (endRequested() ? kEndRequested : 0) | (isStopped() ? kStopped : 0); }
-  /// This rank writes checkpoints, or its part of them.
+  /// True if this rank writes checkpoints, or its part of them.
   bool writesCheckpoints() const { return session.computes() && (session.leads() || session.isSharded()); }
-  /// Another update follows, as all ranks agree; else `ending` says why not.
+  /// True if all ranks agree that another update follows; otherwise `ending` has the reasons.
   Expected<bool> goesOn();
-  /// evaluate.stop ends training.
+  /// True if evaluate.stop ends training.
   bool isStopped() const { return run.stop && run.stop->isDue(); }
-  /// Begins a checkpoint between updates; with `wait` it is complete afterwards.
+  /// Begins a checkpoint between updates; with `wait`, completes it.
   Status checkpointOrWarn(bool wait);
-  /// A checkpoint that could not be written is told once, and training goes on; state that is not finite ends it.
+  /// Turns a failure to write a checkpoint into a warning, printed once; state that is not finite stays an error.
   Status warnOf(const Status &status);
   /// The checkpoint that an end needs. Error: it could not be written.
   Status checkpointAtEnd();
-  /// The same, on all ranks together. Error, too: the ranks' state differs, so there is none.
+  /// The same, on all ranks together. Error also if the ranks' state differs; then no checkpoint is written.
   Status comparedCheckpointAtEnd();
-  /// What an error or a signal leaves, and how to go on.
+  /// A message about the last checkpoint after an error or a signal, and how to resume.
   std::string kept() const;
   Status stopNonFinite(const UpdateMetrics &metrics);
-  /// What made the update not finite, on the first rank that knows; `where` names it if there are several.
+  /// The cause of an update that is not finite, from the rank where it came first; `where` names the rank if there are
+  /// several.
   UpdateRunner::Cause causeOnAnyRank(std::string &where);
-  /// After an error between or in updates: keeps the last whole update, if its state can still be had.
+  /// After an error between or in updates: writes a checkpoint of the last whole update, if its state still exists.
   Status stopOnError(const Status &problem);
   Status stopOnRequest();
-  /// The end that was asked for.
+  /// The planned end of the run.
   Status finish();
   /// Writes the trained model.
   Status release();
@@ -102,8 +104,8 @@ private:
   Trace::Track *track = nullptr; ///< of this thread
   Checkpointer checkpoints;
   double begun = monotonicSeconds();
-  std::optional<uint64_t> evaluated; ///< the last update that was
-  /// An update whose norm is still to come.
+  std::optional<uint64_t> evaluated; ///< the last update that was evaluated
+  /// An update whose gradient norm is not known yet.
   struct Awaited {
     UpdateMetrics metrics;
     Start start;
@@ -111,14 +113,14 @@ private:
   };
   std::optional<Awaited> awaited;
   static constexpr uint64_t kEndRequested = 1, kStopped = 2;
-  uint64_t ending = 0; ///< bits of those, of any rank
-  std::optional<uint64_t> agreedEnds; ///< of any rank, before the next update: agreed on already
-  bool diverged = false;              ///< ranks hold different state: none of it is worth a checkpoint
+  uint64_t ending = 0; ///< these bits, of any rank
+  std::optional<uint64_t> agreedEnds; ///< these bits, if all ranks already agreed on them for the next update
+  bool diverged = false;              ///< the ranks' state differs, so no checkpoint is written
   std::optional<uint64_t> compared;   ///< the last update after which all ranks held the same state
   VariableSums comparedSums;          ///< of that state; empty once it may have changed
   bool complete = false;
-  bool scaleTold = false;            ///< warnOfScale has spoken
-  bool warned = false;               ///< the last checkpoint could not be written, which was told
+  bool scaleTold = false;            ///< warnOfScale has printed its warning
+  bool warned = false;               ///< a warning was printed that the last checkpoint could not be written
 };
 
 } // namespace tcc::runtime

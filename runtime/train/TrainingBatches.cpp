@@ -63,7 +63,7 @@ template <typename Sink> Status TrainingBatches::read(TrainingPosition &position
       return error("cannot start {} threads that read data ahead: {}; use fewer: --set data.workers=0", workers,
                    std::strerror(problem.code().value()));
     }
-  // What is read again, for a diagnosis, is read here.
+  // A batch that is read again, for a diagnosis, is not in the loader's sequence: read it on this thread.
   const bool ahead = loader && loader->isNext(position.epoch, number);
   if (!ahead)
     sampler.batchOf(position.epoch, number, indices);

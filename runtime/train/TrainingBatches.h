@@ -22,10 +22,10 @@ public:
   const BatchReader &reader() const { return *data.reader; }
   /// Global batches of an epoch.
   uint64_t perEpoch() const { return sampler.batchesPerEpoch(); }
-  /// Windows of this epoch begin at this global batch.
+  /// Sets the global batch at which the windows of this epoch begin.
   void beginAt(uint64_t epoch, uint64_t number) { sampler.beginAt(epoch, number); }
 
-  /// `warn` hears of each damaged sample when it is first left out.
+  /// `hearer` is called for each damaged sample when it is first left out.
   void onDamaged(std::function<void(const std::string &)> hearer) { warn = std::move(hearer); }
 
   /// `track`: of the thread that calls give(); the loader's threads get tracks of their own.
@@ -34,12 +34,12 @@ public:
     own = track;
   }
 
-  /// Keeps the last `count` micro-batches in memory: the entries of alternating optimizers take them in turn, each the
-  /// inputs that it reads.
+  /// Keeps the last `count` micro-batches in memory, for alternating optimizers, whose entries each read some of the
+  /// inputs.
   void keep(uint64_t count);
 
-  /// Gives `runner` the micro-batch of read `number` (Sampler::setShare) of the epoch of `position`, whose list of
-  /// damaged samples it continues. Allocates nothing where no sample is damaged.
+  /// Gives `runner` the micro-batch of read `number` (Sampler::setShare) in the epoch of `position`, and adds damaged
+  /// samples to the list in `position`. Allocates nothing if no sample is damaged.
   Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number);
 
   /// Seconds that steps have waited for workers.
@@ -58,7 +58,7 @@ public:
   uint64_t samples(uint64_t number) const { return sampler.globalSamples(number); }
   uint64_t tokens(uint64_t number) const { return samples(number) * data.reader->tokensPerSample(); }
 
-  /// The first NaN (or also infinity) in the last micro-batch, in words; empty where there is none.
+  /// Describes the first NaN (with `infinities`, also infinity) in the last micro-batch; empty if there is none.
   std::string describeNonFinite(bool infinities) const { return data.reader->describeNonFinite(indices, infinities); }
 
 private:
@@ -70,7 +70,7 @@ private:
     std::vector<std::span<std::byte>> given;    ///< of `memory`
     std::vector<uint64_t> indices;
   };
-  /// Reads micro-batch `number` to where `sink(fill)` calls `fill(inputs)`.
+  /// Reads micro-batch `number` to the inputs for which `sink(fill)` calls `fill(inputs)`.
   template <typename Sink> Status read(TrainingPosition &position, uint64_t number, Sink &&sink);
   Status giveKept(EntryRunner &runner, TrainingPosition &position, uint64_t number);
 

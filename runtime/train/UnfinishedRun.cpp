@@ -11,7 +11,8 @@ using namespace tcc::runtime;
 namespace fs = std::filesystem;
 
 namespace {
-/// The files of a run without checkpoints. `marked`: one that carries its mark vouches for those that have none.
+/// The files of a run without checkpoints. `marked`: the folder has a file with trun's mark, so files of known names
+/// without a mark count as trun's, too.
 KindOfName kindsInRun(bool marked) {
   return [marked](const std::string &name) -> std::optional<OwnFile> {
     const std::optional<OwnFile> unmarked = marked ? std::optional(OwnFile::OfRun) : std::nullopt;
@@ -40,11 +41,11 @@ Status tcc::runtime::removeUnfinishedRun(const std::string &run, const std::vect
          path = path.parent_path())
       if (path == folder)
         return error("{}: it holds {}, which this command reads; give another --out", run, input);
-  const bool marked = isRunFolder(run); // before this process makes the lock
+  const bool marked = isRunFolder(run); // checked before this process adds its lock file
   auto lock = RunLock::acquire(run);
   if (!lock)
     return lock.status();
-  if (!checkpointSteps(run).empty()) // of a process that has just ended
+  if (!checkpointSteps(run).empty()) // written by a process that has just ended
     return error("{}: another process has written a checkpoint; give the command again", run);
   const KindOfName kinds = kindsInRun(marked);
   removeUnfinished(run);

@@ -9,8 +9,9 @@
 
 namespace tcc::runtime {
 
-/// Removes the folder of a run that ended before its first checkpoint. Only files that trun wrote; error: the folder holds
-/// others or one of the command's `inputs`, and stays whole; or a process trains in it.
+/// Removes the folder of a run that ended before its first checkpoint, if it contains only files that trun wrote.
+/// Error, and nothing is removed: the folder contains other files or one of the command's `inputs`, or a process trains
+/// in it.
 Status removeUnfinishedRun(const std::string &run, const std::vector<std::string> &inputs);
 
 } // namespace tcc::runtime

@@ -148,7 +148,7 @@ Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, Trainin
   if (status.ok() && !(closing && sumsInUpdate()))
     status = addTerms(entry.runner, entry.terms, metrics);
   metrics.damaged = position.damagedSamples.size();
-  if (virtualRank != 0) // the samples of all were counted
+  if (virtualRank != 0) // the first virtual rank has counted the samples of all
     return status;
   metrics.samples += batches.samples(position.batch + inWindow);
   metrics.tokens += batches.tokens(position.batch + inWindow);
@@ -193,7 +193,7 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   metrics.epoch = position.epoch + 1;
   metrics.learningRate = scalars->learningRate(pointOf(position));
   lastWindow = std::min(accumulate, batches.perEpoch() - position.batch);
-  // A device that computes nothing has no number that could be finite or not.
+  // On a device that computes nothing, every number counts as finite.
   auto good = [&](double value) { return std::isfinite(value) || !session.computes(); };
   Sums sums;
   if (session.ranks)
@@ -206,7 +206,7 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
   finite = good(metrics.loss);
   if (!status.ok())
     return status;
-  // The next update is submitted while this one runs: it must not wait for a number that comes at this one's end.
+  // The next update is submitted while this one runs, so do not wait for the norm, which is known only at its end.
   const bool keeps = session.device->capabilities().keepsNumbers && session.computes() && losses[0].norm >= 0;
   if (keeps && finite && !normGuards() && phase.name.empty()) {
     metrics.normOfRun = losses[0].runner.latestRun();
@@ -221,7 +221,7 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     finite = finite && scaleAfter(position, metrics, good(metrics.gradientNorm));
     return status;
   }
-  // With several ranks these are this rank's sums: `update` adds them up, and all ranks must run it.
+  // With several ranks these are this rank's sums only: all ranks must run `update`, which adds them.
   if (!finite && !sumsInUpdate())
     return status;
   if (status = giveScalars(*closing, position); !status.ok())
@@ -244,13 +244,13 @@ Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, U
     metrics.lossWeight = global.weight;
     if (status.ok() && !good(metrics.loss)) {
       finite = false;
-      state = State::Window; // the update left the state alone
+      state = State::Window; // the update did not change the state
       return status;
     }
   }
   finite = scaleAfter(position, metrics, good(metrics.gradientNorm));
-  // With accumulation a norm that is not finite changes no state. A skipped update is whole: running statistics have
-  // moved, as in PyTorch.
+  // With accumulation, an update whose norm is not finite changes no state. A skipped update counts as whole: running
+  // statistics have advanced, as in PyTorch.
   state = !status.ok() ? State::Partial : finite ? State::Whole : State::Window;
   return status;
 }
@@ -270,7 +270,7 @@ Status UpdateRunner::complete(UpdateMetrics &metrics, bool &finite) const {
 bool UpdateRunner::scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm) {
   if (!position.lossScale)
     return finiteNorm;
-  if (!session.training.has_loss_scale()) { // an earlier plan of the run had one: what it skipped stays skipped
+  if (!session.training.has_loss_scale()) { // an earlier plan of the run had one: keep its count of skipped updates
     metrics.skippedUpdates = position.lossScale->skipped;
     return finiteNorm;
   }
@@ -279,7 +279,7 @@ bool UpdateRunner::scaleAfter(TrainingPosition &position, UpdateMetrics &metrics
   metrics.lossScale = scale.scale;
   metrics.overflowed = !finiteNorm;
   bool goesOn = true;
-  if (!phase.name.empty()) { // the factor is that of all phases until the round ends
+  if (!phase.name.empty()) { // all phases share the factor, which changes at the end of the round
     metrics.skipped = !finiteNorm;
     return true;
   }
@@ -303,7 +303,7 @@ bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
 
 UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
   Cause cause;
-  // Where parameters are gathered, all ranks run a micro-batch again, or none does.
+  // If entries gather parameters, either all ranks rerun a micro-batch or none does.
   const bool together = session.shardsParameters();
   auto onAnyRank = [&](bool own) {
     auto any = together ? session.ranks->anyOf(own) : Expected<uint64_t>(own);

@@ -3,8 +3,9 @@
 // An update takes a window of `accumulate` micro-batches (fewer at an epoch's end) and is one run of `step`, or runs of
 // `accumulate_first`, `accumulate_next`…, `update`. Its loss is the sum of losses over the sum of weights.
 //
-// With virtual ranks the windows of this rank's follow one another, each from the state before the update, and the sums
-// of each join a tree (passes/training/RankSums.h). What forward passes write is that of the first.
+// With several virtual ranks, their windows run one after the other, each from the state before the update, and the
+// sums of each join a tree (passes/training/RankSums.h). Of the state that forward passes write, the first one's is
+// kept.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_UPDATERUNNER_H
@@ -19,11 +20,11 @@
 
 namespace tcc::runtime {
 
-/// One of several alternating optimizers ([[phase]]), or of several stages: its entries have its name behind theirs.
+/// One of several alternating optimizers ([[phase]]), or of several stages. Its entries have its name as a suffix.
 struct UpdatePhase {
   std::string name;
   uint64_t every = 1;  ///< steps from one of its updates to the next
-  uint64_t number = 0; ///< its place in the step; random numbers of phases differ by it
+  uint64_t number = 0; ///< its position in the step, which makes the random numbers of phases differ
 };
 
 class UpdateRunner {
@@ -51,26 +52,26 @@ public:
   virtual Status setSchedule(LearningSchedule schedule);
 
   /// Runs the update after `position`; `finite` says whether training may go on after it: the update was applied, or
-  /// metrics.skipped says that the loss scale made a gradient infinite. Allocates nothing.
-  /// Where the gradients' norm decides nothing about the next update, the norm may be left out on a device that keeps
-  /// numbers (metrics.normOfRun): complete() brings it, before the second run() after this one.
+  /// metrics.skipped says that the loss scale made a gradient infinite. Allocates nothing. If the next update does not
+  /// depend on the gradients' norm, a device that keeps numbers may return before the norm is known
+  /// (metrics.normOfRun): then complete() must be called before the second run() after this one.
   virtual Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite);
-  /// Waits for what run() left out; `finite` says whether training may go on.
+  /// Waits for the norm if run() did not; `finite` says whether training may go on.
   Status complete(UpdateMetrics &metrics, bool &finite) const;
 
-  /// After a run that failed or was not finite: undoes what the window's forward passes changed. True if the variables
-  /// are those of the last whole update.
+  /// After a run that failed or was not finite: restores the state that the window's forward passes changed. True if
+  /// the variables then have the values of the last whole update.
   virtual bool settle();
 
-  /// True if the plan leaves the state alone for such numbers: where the loss is not finite, or the norm and the update
-  /// waits for it (clipping, accumulation, loss scaling).
+  /// True if the plan does not change the state for such numbers: the loss is not finite, or the norm is not finite and
+  /// the update waits for it (clipping, accumulation, loss scaling).
   virtual bool keepsState(const UpdateMetrics &metrics) const;
 
-  /// What makes the update after `position` not finite: a NaN in the data, else the first node that computes one, with
-  /// an infinity of the data beside it, which may be meant (a mask). Runs the window again.
+  /// The cause of an update after `position` that is not finite: a NaN in the data, else the first node that computes
+  /// one. An infinity in the data is also reported, but may be intended (a mask). Runs the window again.
   struct Cause {
     std::string node, nanInput, infiniteInput;
-    uint64_t place = 0; ///< of the node among all instructions of the update: sums carry a NaN to other ranks, later
+    uint64_t place = 0; ///< position of the node in the update; sums carry a NaN to other ranks, where it appears later
   };
   virtual Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches);
 
@@ -81,7 +82,7 @@ protected:
   const Session &session;
 
 private:
-  /// An entry that gives loss_sum and loss_weight, and the indices of its outputs.
+  /// An entry that outputs loss_sum and loss_weight, and the indices of its outputs.
   struct LossEntry {
     EntryRunner runner;
     int sum, weight, norm;
@@ -102,19 +103,19 @@ private:
                     UpdateMetrics &metrics, Sums &sums);
   /// All micro-batches of the update.
   Status runWindows(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, Sums &sums);
-  /// The sums of the window of a virtual rank join the tree over this rank's.
+  /// Adds the sums of a virtual rank's window to the tree over this rank's virtual ranks.
   Status addToTree(uint64_t virtualRank);
-  /// Losses are those of all ranks once `update` has added them.
+  /// True if `update` adds the losses of all ranks; before it, they are those of this rank.
   bool sumsInUpdate() const { return session.worldSize() > 1 || session.training.parallel().virtual_ranks() != 0; }
   uint64_t readOf(const TrainingPosition &position, uint64_t virtualRank, uint64_t inWindow) const {
     return position.batch * own.count + virtualRank * lastWindow + inWindow;
   }
-  /// The update waits for the norm, so that one which is not finite changes no state.
+  /// True if the update waits for the norm, so that a norm that is not finite changes no state.
   bool normGuards() const { return training.has_clip_norm() || session.training.has_loss_scale() || closing; }
   /// The scalars of the update after `position`.
   Status giveScalars(EntryRunner &runner, const TrainingPosition &position);
-  /// What the gradients' norm means for the loss scale. False: training should end. Of a phase it only says whether the
-  /// update was skipped.
+  /// Updates the loss scale by the gradients' norm; for a phase, only records whether its update was skipped. False:
+  /// training should end.
   bool scaleAfter(TrainingPosition &position, UpdateMetrics &metrics, bool finiteNorm);
   SchedulePoint pointOf(const TrainingPosition &position) const {
     return {rates->perEpoch() ? position.epoch : updateOf(position) - 1,
@@ -122,7 +123,7 @@ private:
   }
   /// The number, from 1, of the update after `position` among those of the phase.
   uint64_t updateOf(const TrainingPosition &position) const { return (position.step + 1) / phase.every; }
-  /// The number by which a micro-batch's random numbers are drawn.
+  /// The counter of a micro-batch's random numbers.
   uint64_t counterOf(uint64_t virtualRank, uint64_t inWindow) const {
     return (phase.number * accumulate + inWindow) * own.all + own.first + virtualRank;
   }
@@ -134,14 +135,14 @@ private:
   std::vector<LossEntry> losses;         ///< `step`; or `accumulate_first` and `accumulate_next`
   std::vector<EntryRunner> holds, joins; ///< by level
   std::optional<EntryRunner> closing;    ///< `update`, with accumulation
-  std::vector<std::pair<int, int>> closingTerms; ///< of `closing`, where it sums them over ranks
-  std::optional<WindowState> before;     ///< with accumulation
-  std::optional<WindowState> ofFirst;    ///< with several virtual ranks: what the first one's forward passes left
+  std::vector<std::pair<int, int>> closingTerms; ///< of `closing`, if it sums them over ranks
+  std::optional<WindowState> before;     ///< with accumulation: the state before the window
+  std::optional<WindowState> ofFirst;    ///< with several virtual ranks: the state after the first one's forward passes
   std::optional<LearningSchedule> rates;
   std::optional<ScalarBlock> scalars;
   Trace::Track *trace = nullptr;
-  /// Whole: the variables are those of the position. Window: the forward passes of the next window have advanced
-  /// running statistics, no more. Partial: an update was interrupted.
+  /// Whole: the variables are those of the position. Window: only the forward passes of the next window have run, and
+  /// advanced running statistics. Partial: an update was interrupted.
   enum class State { Whole, Window, Partial } state = State::Whole;
 };
 

@@ -11,7 +11,7 @@ using namespace tcc::runtime;
 namespace {
 constexpr uint64_t kPieceBytes = 1 << 20;
 
-/// The loop has no exit and no alias, so that it becomes vectors; -ffp-contract=off keeps its three roundings.
+/// The loop has no exit and no alias, so that it is vectorised; -ffp-contract=off keeps its three roundings.
 template <typename T>
 void average(std::byte *averages, const std::byte *weights, uint64_t bytes, double decay) {
   auto *__restrict e = reinterpret_cast<T *>(averages);
@@ -27,7 +27,7 @@ WeightAverages::WeightAverages(const plan::Plan &plan, const plan::Training &tra
   std::vector<AveragedParameter> parameters = averagedParameters(plan, training);
   memory.resize(hostMemoryOf(plan, training, {}).averages);
   uint64_t used = 0;
-  // Wide elements first: every part starts at a multiple of its element's size.
+  // Wide elements first, so that every part is aligned to its element size.
   std::stable_sort(parameters.begin(), parameters.end(),
                    [](const auto &a, const auto &b) { return a.type.dtype() == plan::F64 && b.type.dtype() != plan::F64; });
   for (const AveragedParameter &parameter : parameters) {
@@ -71,7 +71,7 @@ Status WeightAverages::forWeights(const Average &average,
       offset += bytes.size();
       return status;
     }
-    // 16 bits become 32.
+    // Widen 16-bit weights to f32.
     auto *converted = reinterpret_cast<float *>(piece.data());
     for (uint64_t done = 0, count = bytes.size() / 2; done < count;) {
       uint64_t now = std::min<uint64_t>(count - done, kPieceBytes / sizeof(float));
@@ -149,7 +149,7 @@ Status WeightAverages::update(uint64_t update) {
   return Status();
 }
 
-/// Piece by piece, so that no second set of weights is needed.
+/// Swaps piece by piece, so that no second set of weights is needed.
 Status WeightAverages::exchangeWide(Average &average) {
   uint64_t bytes = plan::tensorBytes(average.type).value_or(0);
   for (uint64_t offset = 0; offset < bytes; offset += kPieceBytes) {
@@ -168,7 +168,8 @@ Status WeightAverages::exchangeWide(Average &average) {
   return Status();
 }
 
-/// The average has more bits than the parameter: it stays, and the weights wait aside.
+/// The average has more bits than the parameter, so it cannot be swapped: the weights are saved in `aside` and
+/// overwritten by the rounded average.
 Status WeightAverages::exchangeNarrow(Average &average) {
   if (exchanged)
     return device.write(average.weight(), 0, average.aside);

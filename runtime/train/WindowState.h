@@ -1,7 +1,7 @@
 //===- WindowState.h - state that micro-batches change before the update --===//
 //
-// With accumulation the forward passes of a window advance running statistics before the update happens. A window that
-// ends early, by bad data or a loss that is not finite, must not leave half of that in a checkpoint.
+// With accumulation, the forward passes of a window advance running statistics before the update runs. If a window ends
+// early, by bad data or a loss that is not finite, these partial changes must not get into a checkpoint.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_WINDOWSTATE_H
@@ -17,9 +17,9 @@ class WindowState {
 public:
   WindowState(const plan::Plan &plan, Device &device);
 
-  /// Keeps the values at the start of a window. Allocates nothing. Error, here and below: the device's.
+  /// Saves the values at the start of a window. Allocates nothing. Error, here and below: the device's.
   Status save();
-  /// Puts them back.
+  /// Restores them.
   Status restore();
 
 private:

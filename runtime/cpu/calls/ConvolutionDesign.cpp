@@ -14,7 +14,7 @@ using packed::Elements, packed::kColumns, packed::kRows, packed::kVector, packed
 
 namespace {
 constexpr int64_t kMostStripBytes = int64_t(1) << 40;
-constexpr int64_t kMostTaps = 1 << 20, kMostPhases = 1 << 12; ///< lists of them are made as a plan is loaded
+constexpr int64_t kMostTaps = 1 << 20, kMostPhases = 1 << 12; ///< limits, because loading a plan lists them all
 constexpr int64_t kPackedTogether = 512; ///< elements of a channel's kernel times channels
 
 template <typename Field> Sizes sizesOf(const Field &field, int from, int64_t missing) {
@@ -28,7 +28,7 @@ template <typename Field> Sizes sizesOf(const Field &field, int from, int64_t mi
 
 int64_t roundUp(int64_t value, int64_t unit) { return ConvolutionDesign::ceilDiv(value, unit) * unit; }
 
-/// `parts` parts of `whole` that differ by one at most: where a part begins.
+/// The begin of a part when `whole` is cut into `parts` parts whose sizes differ by at most one.
 int64_t partBegin(int64_t whole, int64_t parts, int64_t part) { return whole * part / parts; }
 
 uint64_t bytes(int64_t count, int64_t size) { return alignScratch(static_cast<uint64_t>(count * size)); }
@@ -132,14 +132,14 @@ void ConvolutionDesign::makeStrip() {
   bool toWeights = kind == Kind::WEIGHT_GRADIENT;
   int64_t channels = depthwise ? groups : sourceChannels;
   stripChannels = elements == Elements::Bf16 && !toWeights ? roundUp(channels, 2) : channels;
-  // Elements that are widened as they are copied are no longer what the source holds.
+  // Elements that have to be widened cannot be read in place.
   inPlace = channelsLast && (groups == 1 || depthwise) && stripChannels == channels &&
             (narrowOperands ? packed::isNarrow(elements) : true);
   Sizes counts{};
   for (const Phase &phase : phases)
     for (size_t axis = 0; axis < kAxes; ++axis)
       counts[axis] = std::max(counts[axis], phase.axes[axis].count);
-  // The loops of depthwise convolutions leave out taps outside of the source.
+  // The loops of depthwise convolutions skip taps outside the source.
   for (size_t axis = 0; axis < kAxes && !depthwise; ++axis)
     inPlace &= low[axis] >= 0 && low[axis] + (counts[axis] - 1) * sourceStep[axis] + span[axis] <= source[axis];
   counts[static_cast<size_t>(cut)] = stripLines;
@@ -158,7 +158,7 @@ void ConvolutionDesign::makeBlocks() {
   int64_t perWord = toWeights ? 1 : packed::elementsOfWord(elements);
   weightWords = 0;
   for (Phase &phase : phases) {
-    // Taps that lie side by side are one piece.
+    // Adjacent taps are one piece.
     std::vector<Piece> pieces;
     for (const Tap &i : phase.axes[0].taps)
       for (const Tap &j : phase.axes[1].taps)
@@ -197,7 +197,7 @@ void ConvolutionDesign::makeBlocks() {
   }
 }
 
-/// Of up to three vectors, as equal as can be, within the columns of a tile.
+/// Panels have up to three vectors, of sizes as equal as possible, within the columns of a tile.
 void ConvolutionDesign::makePanels() {
   if (kind == Kind::WEIGHT_GRADIENT) {
     int64_t first = 0;
@@ -231,7 +231,7 @@ void ConvolutionDesign::makePanels() {
 uint64_t ConvolutionDesign::tapListBytes() const { return bytes(tapCount * 2, 8); }
 
 Status ConvolutionDesign::layOut() {
-  // (double: a descriptor's numbers may be any)
+  // (double, because a descriptor's numbers may be arbitrarily large)
   double stripElements = static_cast<double>(stripSamples);
   for (int64_t extent : stripExtent)
     stripElements *= static_cast<double>(extent);
@@ -263,7 +263,7 @@ Status ConvolutionDesign::layOut() {
   offsetRows = static_cast<uint64_t>(stripBytes);
   offsetSums = offsetRows + (depthwise ? tapListBytes() : bytes(tileRows() * 3, 8));
   slotBytes = offsetSums + (keepsSums && !depthwise ? bytes(tileRows() * roundUp(tileColumns, kVector), 4) : 0);
-  // Weights are packed before, in the same slots.
+  // Weights are packed in an earlier stage, in the same slots.
   if (!depthwise)
     slotBytes = std::max(slotBytes, bytes(chunkChannels * tapCount * kColumns, 4));
   sharedBytes = panelBytes() * static_cast<uint64_t>(groupTiles());

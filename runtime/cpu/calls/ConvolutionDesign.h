@@ -1,7 +1,7 @@
 //===- ConvolutionDesign.h - a convolution as products ----------*- C++ -*-===//
 //
-// A convolution's descriptor says which elements are multiplied, and where operands lie in scratch. Both are computed here;
-// nothing is chosen.
+// A convolution's descriptor determines which elements are multiplied, and the layout of operands in scratch. Both are
+// computed here; nothing is chosen.
 //
 // A forward convolution and the gradient of its input are the same problem, a *correlation*: each element of the result
 // is a sum over taps of elements of a *source*. The gradient of a convolution with strides has several *phases*, classes
@@ -27,19 +27,18 @@ namespace tcc::runtime {
 inline constexpr int kAxes = 3;
 using Sizes = std::array<int64_t, kAxes>;
 
-/// An element of the kernel along an axis, and how far from the strip's element of a result it reads.
+/// An element of the kernel along an axis, and the offset of its source from the strip's element of a result.
 struct Tap {
   int64_t index, at;
 };
 
-/// Results first, first + step, … along an axis, `count` of them, which have the same taps, in the order in which they
-/// are read.
+/// `count` results first, first + step, … along an axis, which have the same taps; taps are in the order of reading.
 struct PhaseOfAxis {
   int64_t first, step, count;
   std::vector<Tap> taps;
 };
 
-/// Words of K that lie side by side in a strip and in a panel of weights.
+/// Words of K that are adjacent in a strip and in a panel of weights.
 struct Piece {
   int64_t at;    ///< elements from the strip's element of a result
   int64_t words; ///< at most those of a block of K
@@ -51,7 +50,7 @@ struct Phase {
   std::vector<int64_t> kernels;            ///< the kernel's elements by tap, in the order of K
   std::vector<std::vector<Piece>> blocks; ///< of K
   int64_t blockWords = 0;                 ///< of K in each block but the last
-  int64_t panelWords = 0;                  ///< from a panel's start to this phase's part of it, in words of K
+  int64_t panelWords = 0;                  ///< offset of this phase's part in a panel, in words of K
 
   int64_t pixels() const { return axes[0].count * axes[1].count * axes[2].count; }
 };
@@ -92,7 +91,7 @@ class ConvolutionDesign {
 public:
   /// Error: a shape or tiles that fit no convolution.
   static Expected<ConvolutionDesign> create(const plan::ConvolutionCall &call);
-  /// What follows from the shape alone: no tiles, strips or panels.
+  /// Only the parts that depend on the shape alone: no tiles, strips or panels.
   static Expected<ConvolutionDesign> shapeOf(const plan::ConvolutionCall &call);
 
   plan::ConvolutionCall::Kind kind;
@@ -101,9 +100,9 @@ public:
   int64_t sourceChannels, resultChannels;
   Sizes source, result; ///< whole tensors; the weights' gradient: x and y
   bool channelsLast;
-  /// The groups' channels lie side by side in registers: one input and one output channel each.
+  /// Groups have one input and one output channel each; a register holds channels of several groups.
   bool depthwise;
-  plan::ConvolutionCall::Form form; ///< which elements are neighbours in registers
+  plan::ConvolutionCall::Form form; ///< which elements a register holds
   bool byPlanes() const { return form == plan::ConvolutionCall::PLANES; }
   bool byPixels() const { return form == plan::ConvolutionCall::PIXELS; }
   int cut; ///< the axis that tiles cut
@@ -117,8 +116,8 @@ public:
 
   // Tiles: samples × results along `cut` (of each phase) × channels of the result, or columns of the weights' gradient.
   int64_t tileBatch, tileLines, tileColumns, blockWords;
-  int64_t lines; ///< along `cut`: of the phase with the most
-  int64_t columns() const; ///< that tileColumns cuts
+  int64_t lines; ///< results along `cut`, in the phase with the most
+  int64_t columns() const; ///< number of columns, which tileColumns cuts
   int64_t batchTiles() const { return ceilDiv(samples, tileBatch); }
   int64_t lineTiles() const { return ceilDiv(lines, tileLines); }
   int64_t columnTiles() const { return ceilDiv(columns(), tileColumns); }
@@ -126,9 +125,9 @@ public:
   int64_t tiles() const;
 
   // Strips: the part of the source that a tile, or a block of K of the weights' gradient, reads, padded, channels last.
-  bool inPlace;            ///< the source itself serves
+  bool inPlace;            ///< the source itself is used as the strip
   int64_t stripChannels;   ///< of a pixel
-  int64_t stripLines;      ///< results along `cut` that a strip is for
+  int64_t stripLines;      ///< results along `cut` for which a strip suffices
   int64_t stripSamples;
   Pitch strip;             ///< elements
   Sizes stripExtent;
@@ -145,8 +144,8 @@ public:
   int64_t chunkChannels;   ///< source channels that are packed at a time
   uint64_t panelBytes() const; ///< all panels of a group
 
-  // The weights' gradient: sums [chunk of the batch][o][tap][c] in f32, where they cannot go to the result at once; by
-  // pixels, [chunk of the batch][tap][c][o].
+  // The weights' gradient: partial sums [chunk of the batch][o][tap][c] in f32, if they cannot be written to the result
+  // directly; in the form PIXELS, [chunk of the batch][tap][c][o].
   bool keepsPartials = false;
   std::vector<ColumnPanel> columnPanels;
   static constexpr int64_t kGradientRows = 256; ///< output channels that are packed at a time
@@ -155,11 +154,11 @@ public:
   int64_t blockLineCount() const;           ///< innermost lines of a block
   uint64_t partialBytes = 0;                ///< of a chunk
 
-  bool keepsSums = false; ///< of a tile of a correlation in scratch: the result cannot hold them
+  bool keepsSums = false; ///< a correlation's tile keeps its sums in scratch, because the result cannot hold them
   // A worker's slot, bytes from its start.
   uint64_t offsetRows = 0, offsetSums = 0, offsetPanel = 0, slotBytes = 0, sharedBytes = 0;
 
-  /// The most results of a phase that a tile has.
+  /// The most results of a phase in a tile.
   int64_t tileRows() const;
 
   static int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -14,7 +14,7 @@ namespace tcc::runtime {
 namespace {
 constexpr double kMostPlaces = 1 << 22;      ///< taps times words: loading a plan lists them all
 constexpr double kMostPlaneWords = 1LL << 38; ///< of a strip
-constexpr int64_t kSlackBytes = 64; ///< behind the last plane: the last register of a tap may end there
+constexpr int64_t kSlackBytes = 64; ///< after the last plane, because the last register of a tap may reach beyond it
 
 int64_t roundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -30,7 +30,7 @@ Status ConvolutionDesign::makePlanes() {
   const int64_t perWord = packed::elementsOfWord(elements);
   planes.wordBytes = toWeights && perWord == 2 ? 2 : 4;
   planes.words = toWeights ? sourceChannels : stripChannels / perWord;
-  // The source itself: planes of f32 whose taps stay inside.
+  // Planes of f32 whose taps stay inside are read in place.
   inPlace = !toWeights && !channelsLast && elements == packed::Elements::F32 && !narrowOperands;
   Sizes most{}; // results along each axis
   for (const Phase &phase : phases)
@@ -39,7 +39,7 @@ Status ConvolutionDesign::makePlanes() {
   for (size_t axis = 0; axis < kAxes; ++axis)
     inPlace &= sourceStep[axis] == 1 && low[axis] >= 0 && low[axis] + most[axis] - 1 + span[axis] <= source[axis];
   most[static_cast<size_t>(cut)] = stripLines;
-  // (double: a descriptor's numbers may be any)
+  // (double, because a descriptor's numbers may be arbitrarily large)
   double elementsOfAll = static_cast<double>(std::max(planes.words, resultChannels)) * static_cast<double>(stripSamples) *
                          static_cast<double>(groups);
   for (size_t axis = 0; axis < kAxes; ++axis) {

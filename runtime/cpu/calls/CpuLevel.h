@@ -1,7 +1,7 @@
 //===- CpuLevel.h - machine levels and the features behind them -*- C++ -*-===//
 //
-// A CPU program is made for one machine level: a set of instructions that its kernels and calls may use. This is the one
-// place that asks the processor what it has; tests put other features in its place.
+// A CPU program is made for one machine level: a set of instructions that its kernels and calls may use. Only this file
+// queries the processor's features; tests may replace them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_CALLS_CPULEVEL_H
@@ -15,7 +15,7 @@
 
 namespace tcc::runtime {
 
-/// What of a processor decides which levels it runs.
+/// The features of a processor that determine which levels it runs.
 struct CpuFeatures {
   bool avx2 = false;   ///< AVX2 and FMA
   bool avx512 = false; ///< AVX-512 F, BW, CD, DQ and VL
@@ -24,10 +24,10 @@ struct CpuFeatures {
   bool isAmd = false;  ///< its dot products of bf16 do twice the work of f32's instructions; Intel's half of it
 };
 
-/// This machine's, by CPUID.
+/// The features of this machine, by CPUID.
 CpuFeatures detectFeatures();
 
-/// The features that everything goes by: this machine's, unless a test has set others.
+/// The features that are used everywhere: this machine's, unless a test has set others.
 const CpuFeatures &cpuFeatures();
 
 /// Sets the features for its lifetime. Not for several threads at once.
@@ -50,22 +50,22 @@ std::string levelName(CpuLevel level);
 /// Error: a name of no level; the known ones are listed.
 Expected<CpuLevel> levelFromName(std::string_view name);
 
-/// True where a processor has what a level needs.
+/// True if a processor has the features that a level needs.
 bool runsLevel(const CpuFeatures &features, CpuLevel level);
 
-/// The level that is compiled for where none is named. It follows from CPUID alone. A program in f32 gets no higher one
-/// than cpu:v4, so that it runs on every machine with AVX-512. Error: a machine below x86-64-v3.
+/// The default level to compile for. It depends on CPUID alone. A program in f32 gets at most cpu:v4, so that it runs
+/// on every machine with AVX-512. Error: a machine below x86-64-v3.
 Expected<CpuLevel> defaultLevel(const CpuFeatures &features, bool bf16Products);
 
-/// True where a level has instructions for bf16 products; on others they are widened to f32.
+/// True if a level has instructions for bf16 products; on others bf16 is widened to f32.
 constexpr bool multipliesBf16(CpuLevel level) { return level == CpuLevel::V4Bf16 || level == CpuLevel::Amx; }
 
-/// True where packed panels multiply: they leave AMX's tiles of bf16 to the library.
+/// True if products use packed panels: with AMX, products of bf16 are left to the library.
 constexpr bool hasPanels(CpuLevel level, plan::DType dtype) {
   return dtype == plan::F32 || (dtype == plan::BF16 && level != CpuLevel::Amx);
 }
 
-/// True where few rows are multiplied with a matrix that is read in place: that kernel needs AVX-512.
+/// True if products of few rows read their second matrix in place: that kernel needs AVX-512.
 constexpr bool hasFewRows(CpuLevel level, plan::DType dtype) {
   return level != CpuLevel::V3 && hasPanels(level, dtype);
 }

@@ -1,7 +1,7 @@
 //===- MatmulDesigns.h - a product's scratch, by implementation -*- C++ -*-===//
 //
-// Each implementation of a product lays a tile's scratch out in its own way. What is computed here from shape and tiles
-// is all that there is to it: nothing is chosen.
+// Each implementation of a product has its own layout of a tile's scratch, which is computed here from shape and tiles;
+// nothing is chosen.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_CALLS_MATMULDESIGNS_H
@@ -22,7 +22,7 @@ struct PackedDesign {
   MatmulShape shape;
   MatmulTiling tiling;
   packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
-  bool accumulate;                        ///< C holds what the product is added to
+  bool accumulate;                        ///< C holds the addend
   // A worker's slot: panels of A, two panels of B, and sums of a tile that C cannot hold between blocks of K.
   uint64_t offsetB = 0, offsetSums = 0, slotBytes = 0;
 
@@ -42,13 +42,13 @@ struct FewRowsDesign {
   MatmulShape shape;
   MatmulTiling tiling;                    ///< all rows and all of K, some columns
   packed::Elements elements, elementsOfB; ///< B's as stored: elements to be rounded are f32
-  bool accumulate;                        ///< C holds what the product is added to
+  bool accumulate;                        ///< C holds the addend
 
   int64_t tiles() const { return tiling::ceilDiv(shape.n, tiling.tileN); }
 };
 inline constexpr int64_t kMostFewRows = 64;
 
-/// A product whose rows go to a kernel as they are made (RowwiseMatmul.cpp).
+/// A product whose rows go to a kernel as soon as they are computed (RowwiseMatmul.cpp).
 struct RowwiseDesign {
   RowwiseDesign(const MatmulShape &shape, int64_t tileM, int64_t blockK);
 
@@ -60,31 +60,31 @@ struct RowwiseDesign {
 
   int64_t tiles() const { return tiling::ceilDiv(shape.m, tileM); }
 };
-inline constexpr int kMostRowOperands = 64; ///< of the kernel, beside C
+inline constexpr int kMostRowOperands = 64; ///< operands of the kernel, not counting C
 
-/// The most that a primitive of a tile takes for itself, at one call: columns of B and rows of A that it copies, sums of a
-/// long K, and what it keeps of each batch. Measured with oneDNN 2.6.3 (`Matmul.LibraryScratchIsBounded`);
-/// with AMX's tiles not measured, and so copies of whole operands.
+/// An upper bound of the scratch that a tile's primitive takes in one call: columns of B and rows of A that it copies,
+/// sums of a long K, and data for each batch. Measured with oneDNN 2.6.3 (`Matmul.LibraryScratchIsBounded`); for AMX,
+/// which was not measured, copies of whole operands are assumed.
 uint64_t libraryScratchBound(const MatmulShape &shape, const MatmulTiling &tiling, CpuLevel level);
 
-/// A product by one-thread primitives of oneDNN (Matmul.cpp), which want dense operands.
+/// A product by one-thread primitives of oneDNN (Matmul.cpp), which require dense operands.
 struct LibraryMatmulDesign {
-  /// `libraryBytes`: the most that the library takes for itself at one call.
+  /// `libraryBytes`: the most scratch that the library takes in one call.
   LibraryMatmulDesign(const MatmulShape &shape, const MatmulTiling &tiling, bool accumulate, uint64_t libraryBytes);
 
   MatmulShape shape;
   MatmulTiling tiling;
-  bool accumulate; ///< C holds what the product is added to
+  bool accumulate; ///< C holds the addend
   // A worker's slot: the library's own scratch, then copies of A, B and C (bytes from its start).
   uint64_t offsetA = 0, offsetB = 0, offsetC = 0, slotBytes = 0;
 
   bool partial() const { return tiling.chunks(shape) > 1; }
-  /// A tile of C is made in scratch. So is one that takes several blocks of K and is added: the product is summed
-  /// first.
+  /// True if a tile of C is computed in scratch. With accumulation that includes tiles with several blocks of K,
+  /// because the product is summed before it is added.
   bool packsC() const { return tiling.packC(shape) || (accumulate && !partial() && tiling.blockK < tiling.chunkK); }
-  /// The only block of a tile adds to the elements of C.
+  /// True if a tile has a single block, which adds to C directly.
   bool addsFirst() const { return accumulate && !partial() && !packsC(); }
-  /// Where C and the partial sums stand among the operands: what is added comes before C, in the same memory.
+  /// Position of C (or of the partial sums) among the operands: the addend precedes it and has the same memory.
   int positionOfC() const { return accumulate ? 3 : 2; }
   int64_t tiles() const { return tiling.tiles(shape); }
 };

@@ -40,14 +40,14 @@ Expected<MatmulShape> shapeOf(const plan::MatmulCall &call) {
   for (auto [name, value] : {std::pair{"batch", call.batch()}, {"m", call.m()}, {"n", call.n()}, {"k", call.k()}})
     if (value < 1 || value >= limit)
       return error("a matmul with {} = {} is not supported", name, value);
-  // Sizes in bytes stay far from 64 bits.
+  // Limit sizes so that numbers of bytes are far below 2^64.
   for (auto [rows, columns] : {std::pair{call.m(), call.n()}, {call.m(), call.k()}, {call.k(), call.n()}})
     if (static_cast<double>(call.batch()) * static_cast<double>(rows) * static_cast<double>(columns) > 0x1p48)
       return error("a matmul of {} x {} x {} x {} is too large", call.batch(), call.m(), call.n(), call.k());
   if ((call.rounds_b() || call.widened()) && call.dtype() != plan::BF16)
     return error("a matmul of {} that {} bf16", plan::dtypeName(call.dtype()),
                  call.rounds_b() ? "rounds an operand to" : "widens");
-  // bf16 without instructions for it is multiplied in f32: every product and sum is then as exact.
+  // Without bf16 instructions, bf16 is multiplied in f32, which loses no accuracy.
   return MatmulShape{call.batch(),
                      call.m(),
                      call.n(),

@@ -20,10 +20,10 @@ struct MatmulShape {
   uint64_t elementBytes; ///< of A and B as they are multiplied
   bool widened = false;  ///< A and B are stored in 16 bits and multiplied in f32
   bool narrowC = false;  ///< C is stored in 16 bits
-  bool roundsB = false;  ///< B is stored in f32, rounded to bf16 and multiplied as that: never by the library
+  bool roundsB = false;  ///< B is stored in f32, rounded to bf16 and multiplied in bf16: never by the library
 };
 
-/// The first element of a tile in each axis, and which chunk of K it is.
+/// The first element of a tile in each axis, and its chunk of K.
 struct MatmulPlace {
   int64_t batch, i, j, chunk;
 };
@@ -37,10 +37,10 @@ struct MatmulTiling {
   int64_t chunks(const MatmulShape &shape) const { return (shape.k + chunkK - 1) / chunkK; }
 
   int64_t tiles(const MatmulShape &shape) const;
-  /// Tiles of one column panel follow each other, so that its part of B stays in cache.
+  /// Tiles of one column panel are consecutive, so that its part of B stays in cache.
   MatmulPlace placeOf(const MatmulShape &shape, int64_t tile) const;
 
-  /// oneDNN's fast kernels want dense operands: what is a part of a wider matrix is copied to scratch first.
+  /// oneDNN's fast kernels require dense operands: parts of a wider matrix are copied to scratch first.
   bool packA(const MatmulShape &s) const { return s.widened || (s.transA ? tileM != s.m : blockK != s.k); }
   bool packB(const MatmulShape &s) const { return s.widened || (s.transB ? blockK != s.k : tileN != s.n); }
   bool packC(const MatmulShape &s) const { return tileN != s.n || roundsC(s); }
@@ -49,7 +49,7 @@ struct MatmulTiling {
   uint64_t bytesOfC(const MatmulShape &s) const { return s.narrowC && chunks(s) == 1 && !roundsC(s) ? 2 : 4; }
 };
 
-/// A and B as our own kernels read and multiply them.
+/// The elements of A and B as our own kernels read and multiply them.
 packed::Elements elementsOfA(const MatmulShape &shape);
 packed::Elements elementsOfB(const MatmulShape &shape);
 
@@ -58,8 +58,8 @@ inline int64_t ceilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 inline int64_t roundUp(int64_t value, int64_t unit) { return ceilDiv(value, unit) * unit; }
 } // namespace tiling
 
-/// Shape and tiles of a call. Error: sizes below 1 or too large, tiles that do not cut the shape, a type or a flag that
-/// no product has.
+/// Shape and tiles of a call. Error: sizes below 1 or too large, tiles that do not fit the shape, an invalid type or
+/// flag.
 Expected<MatmulShape> shapeOf(const plan::MatmulCall &call);
 Expected<MatmulTiling> tilingOf(const plan::MatmulCall &call, const MatmulShape &shape);
 

@@ -1,7 +1,7 @@
-//===- Needs.h - what a call takes beside its operands ----------*- C++ -*-===//
+//===- Needs.h - memory of a call in addition to its operands ---*- C++ -*-===//
 //
-// A call's descriptor is complete: how many tiles it has, and what scratch and partial sums they take, follows from it.
-// The compiler plans that memory, the verifier checks it, the device lays it out, all by these functions.
+// A call's descriptor is complete: it determines the number of tiles, and their scratch and partial sums. The compiler
+// plans that memory, the verifier checks it, and the device lays it out, all with these functions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_CALLS_NEEDS_H
@@ -20,10 +20,10 @@ namespace tcc::runtime {
 struct CallNeeds {
   uint64_t scratchSlotBytes = 0;   ///< for each slot: Instruction.scratch_slot_bytes; a multiple of 64
   uint64_t scratchSharedBytes = 0; ///< before the slots, for all tiles; a multiple of 64
-  uint64_t scratchSlots = 1;       ///< as many workers as there are can use: the tiles
+  uint64_t scratchSlots = 1;       ///< the most slots that workers can use: the number of tiles
   uint64_t partialBytes = 0;       ///< size of the last operand, the partial sums; 0: no such operand
 
-  /// Of so many workers.
+  /// Bytes of scratch with `workers` workers.
   uint64_t scratchBytes(uint64_t workers) const {
     return scratchSharedBytes + scratchSlotBytes * std::min(scratchSlots, workers);
   }
@@ -33,25 +33,25 @@ struct CallNeeds {
 Expected<CallNeeds> needsOf(const plan::MatmulCall &call);
 Expected<CallNeeds> needsOf(const plan::ConvolutionCall &call);
 
-/// What is given of a convolution before anything is decided. The error names the dimension that does not fit.
+/// Checks the shape of a convolution, before tiles are chosen. The error names the dimension that does not fit.
 Status checkShape(const plan::ConvolutionCall &call);
 
 /// "panels", "few rows", "rows to kernel", "oneDNN".
 std::string implementationName(const plan::MatmulCall &call);
 
 /// The numerics versions of this program: raised when an implementation's results change in any bit, so that a plan
-/// never gets other results than it was made with. A test on frozen inputs fails where they changed and the version did
+/// never gets other results than it was made with. A test on frozen inputs fails if results changed but the version did
 /// not.
 uint32_t numericsOf(plan::MatmulCall::Implementation implementation);
-/// Of convolutions, by form; programs before version 3 knew the form by channels alone.
+/// The version of convolutions, by form; programs before version 3 had only the form CHANNELS.
 uint32_t numericsOf(plan::ConvolutionCall::Form form);
 
-/// Why a call may not run at a machine level: its kernels use instructions that the level lacks. A plan's target alone
-/// says what a machine must have, so a call that needs more would end the process.
+/// Error: a call may not run at a machine level, because its kernels use instructions that the level lacks. Only a
+/// plan's target is checked against the machine, so such a call would crash the process.
 Status checkLevel(const plan::MatmulCall &call, CpuLevel level);
 Status checkLevel(const plan::ConvolutionCall &call, CpuLevel level);
 
-/// Why a call's numerics are not this program's; success where they are.
+/// Error: a call's numerics differ from this program's.
 Status checkNumerics(const plan::MatmulCall &call);
 Status checkNumerics(const plan::ConvolutionCall &call);
 

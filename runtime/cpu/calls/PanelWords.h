@@ -1,6 +1,7 @@
 //===- PanelWords.h - the words that our products multiply ------*- C++ -*-===//
 //
-// Which 32-bit words an operand in memory becomes, and how many of them a panel has: a tile's scratch follows from it.
+// The 32-bit words to which an operand in memory is converted, and their number in a panel, which determines a tile's
+// scratch.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_CALLS_PANELWORDS_H
@@ -10,22 +11,22 @@
 
 namespace tcc::runtime::packed {
 
-/// The elements in memory, and the 32-bit words that they are multiplied as.
+/// The elements in memory, and the 32-bit words as which they are multiplied.
 enum class Elements {
   F32,     ///< f32, a word each
   Bf16,    ///< bf16, a word for each pair along K: one dot product instruction
-  Rounded, ///< f32 that is rounded to bf16, the nearest even, and multiplied as that; columns of B alone
-  // Where no such instructions are used: an f32 word each, whose products are exact.
-  WideBf16,    ///< bf16, widened as it is copied
-  WideRounded, ///< f32 that is rounded to bf16, the nearest even, and widened again; columns of B alone
+  Rounded, ///< f32 that is rounded to bf16, to nearest even, and multiplied in bf16; only for columns of B
+  // Without dot product instructions: an f32 word each, whose products are exact.
+  WideBf16,    ///< bf16, widened when copied
+  WideRounded, ///< f32 that is rounded to bf16, to nearest even, and widened again; only for columns of B
 };
 
 constexpr bool isNarrow(Elements elements) { return elements == Elements::Bf16 || elements == Elements::WideBf16; }
 
-/// True where words are pairs.
+/// True if words are pairs.
 constexpr bool isDotted(Elements elements) { return elements == Elements::Bf16 || elements == Elements::Rounded; }
 
-/// Of an element in memory.
+/// Bytes of an element in memory.
 constexpr int64_t bytesOf(Elements elements) { return isNarrow(elements) ? 2 : 4; }
 
 /// Elements of K in a word.
@@ -42,19 +43,19 @@ struct Source {
   Elements elements;
 };
 
-/// Columns that lie side by side in memory, from so many elements on.
+/// Columns that are adjacent in memory, and the offset of the first in elements.
 struct ColumnRun {
   int64_t at, count;
 };
 
 inline constexpr int64_t kVector = 16; ///< words of a register
-inline constexpr int64_t kRows = 8;    ///< of a panel of A, at most
-inline constexpr int64_t kVectors = 3; ///< of a panel of B, at most
+inline constexpr int64_t kRows = 8;    ///< the most rows of a panel of A
+inline constexpr int64_t kVectors = 3; ///< the most vectors of a panel of B
 inline constexpr int64_t kColumns = kVectors * kVector;
 
-/// True where rows of A need no copy: words that lie along K and are multiplied as they are.
+/// True if rows of A need no copy: their words are stored along K and multiplied unchanged.
 inline bool readsRowsInPlace(const Source &source, int64_t k) {
-  // Half a pair at the end would be multiplied with the element behind it.
+  // With an odd K, the last element would be paired with the element after the row.
   return source.alongK && source.elements != Elements::WideBf16 && k % elementsOfWord(source.elements) == 0;
 }
 

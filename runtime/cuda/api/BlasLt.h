@@ -34,7 +34,7 @@ enum cublasStatus_t : int {
   CUBLAS_STATUS_NOT_SUPPORTED = 15,
 };
 
-/// What products are added up in, and what their factors may be rounded to.
+/// The type of sums, and the types to which factors may be rounded.
 enum cublasComputeType_t : int {
   CUBLAS_COMPUTE_32F = 68,
   CUBLAS_COMPUTE_64F = 70,
@@ -55,7 +55,7 @@ enum cublasLtMatmulDescAttributes_t : int {
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,      ///< int64_t, elements; a multiple of 8
 };
 
-/// What is done with the product before it is stored. A bias has a value for each row of D.
+/// The operation on the product before it is stored. A bias has a value for each row of D.
 enum cublasLtEpilogue_t : int {
   CUBLASLT_EPILOGUE_DEFAULT = 1,
   CUBLASLT_EPILOGUE_BIAS = 4,
@@ -150,7 +150,7 @@ struct cublasLtMatmulHeuristicResult_t {
      const cublasLtMatmulAlgo_t *algo, void *workspace, size_t workspaceBytes, CUstream stream))
 // clang-format on
 
-/// The entry points as pointers: what BlasLibrary finds in the library.
+/// The entry points as pointers, which BlasLibrary looks up in the library.
 struct BlasLt {
 #define TCC_BLASLT_MEMBER(member, symbol, parameters) cublasStatus_t(*member) parameters = nullptr;
   TCC_BLASLT_ENTRY_POINTS(TCC_BLASLT_MEMBER)

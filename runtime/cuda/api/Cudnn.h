@@ -47,7 +47,8 @@ enum cudnnDataType_t : int {
   CUDNN_DATA_BOOLEAN = 11,
 };
 
-/// What a pointwise operation makes of x, b and t, element by element; dimensions of extent 1 are repeated.
+/// The function of x, b and t that a pointwise operation computes for each element; dimensions of extent 1 are
+/// repeated.
 enum cudnnPointwiseMode_t : int {
   CUDNN_POINTWISE_ADD = 0,
   CUDNN_POINTWISE_MUL = 1,
@@ -64,10 +65,11 @@ enum cudnnReduceTensorOp_t : int { CUDNN_REDUCE_TENSOR_ADD = 0, CUDNN_REDUCE_TEN
 
 enum cudnnConvolutionMode_t : int { CUDNN_CONVOLUTION = 0, CUDNN_CROSS_CORRELATION = 1 };
 
-/// Who orders the configurations for a graph: a decision tree, a network, or nobody (engines that always work).
+/// The heuristic that orders configurations for a graph: a decision tree, a network, or none (engines that always
+/// work).
 enum cudnnBackendHeurMode_t : int { CUDNN_HEUR_MODE_B = 1, CUDNN_HEUR_MODE_FALLBACK = 2, CUDNN_HEUR_MODE_A = 3 };
 
-/// What an engine does to numbers.
+/// Notes on an engine's arithmetic.
 enum cudnnBackendNumericalNote_t : int {
   CUDNN_NUMERICAL_NOTE_TENSOR_CORE = 0, ///< of f32: operands are rounded to TF32
   CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS = 1,
@@ -81,14 +83,14 @@ enum cudnnBackendNumericalNote_t : int {
   CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP = 9,
 };
 
-/// What an engine needs beside cuDNN.
+/// Notes on what an engine needs besides cuDNN.
 enum cudnnBackendBehaviorNote_t : int {
   CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION = 0,
   CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API = 3,
   CUDNN_BEHAVIOR_NOTE_CUBLASLT_DEPENDENCY = 4,
 };
 
-/// A setting of an engine; we hand on the numbers that heuristics gave.
+/// A setting of an engine; we only pass on the values from the heuristics.
 enum cudnnBackendKnobType_t : int { CUDNN_KNOB_TYPE_TILE_SIZE = 2 };
 
 enum cudnnBackendDescriptorType_t : int {
@@ -111,7 +113,7 @@ enum cudnnBackendDescriptorType_t : int {
   CUDNN_BACKEND_REDUCTION_DESCRIPTOR = 21,
   CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR = 22,
   CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR = 31,
-  CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR = 38, ///< of a card that need not be there; 9.8 and later
+  CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR = 38, ///< of a card that need not exist on this machine; 9.8 and later
 };
 
 /// The type of an attribute's elements.
@@ -133,7 +135,7 @@ enum cudnnBackendAttributeType_t : int {
   CUDNN_TYPE_CHAR = 24,
 };
 
-/// Each with the type of its elements, and how many there are.
+/// Each with the type and number of its elements.
 enum cudnnBackendAttributeName_t : int {
   CUDNN_ATTR_POINTWISE_MODE = 0,      ///< POINTWISE_MODE
   CUDNN_ATTR_POINTWISE_MATH_PREC = 1, ///< DATA_TYPE
@@ -250,7 +252,7 @@ enum cudnnBackendAttributeName_t : int {
     (cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t variantPack))
 // clang-format on
 
-/// The entry points as pointers: what DnnLibrary finds in the library.
+/// The entry points as pointers, which DnnLibrary looks up in the library.
 struct Cudnn {
 #define TCC_CUDNN_MEMBER(member, symbol, parameters) cudnnStatus_t(*member) parameters = nullptr;
   TCC_CUDNN_ENTRY_POINTS(TCC_CUDNN_MEMBER)

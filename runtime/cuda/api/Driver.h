@@ -177,7 +177,7 @@ inline constexpr unsigned kMemHostAllocPortable = 1;
      unsigned blockZ, unsigned sharedBytes, CUstream stream, void **parameters, void **extra))
 // clang-format on
 
-/// The entry points as pointers: what DriverLibrary finds in the library.
+/// The entry points as pointers, which DriverLibrary looks up in the library.
 struct Driver {
 #define TCC_CUDA_MEMBER(member, symbol, parameters) CUresult(*member) parameters = nullptr;
   TCC_CUDA_ENTRY_POINTS(TCC_CUDA_MEMBER)

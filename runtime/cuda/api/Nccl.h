@@ -84,7 +84,7 @@ enum ncclDataType_t : int {
   X(groupEnd, ncclGroupEnd, ())
 // clang-format on
 
-/// The entry points as pointers: what NcclLibrary finds in the library.
+/// The entry points as pointers, which NcclLibrary looks up in the library.
 struct Nccl {
 #define TCC_NCCL_MEMBER(member, symbol, parameters) ncclResult_t(*member) parameters = nullptr;
   TCC_NCCL_ENTRY_POINTS(TCC_NCCL_MEMBER)

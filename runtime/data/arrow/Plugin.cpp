@@ -20,13 +20,13 @@
 namespace {
 using Batches = std::shared_ptr<arrow::RecordBatchReader>;
 
-/// Checks each batch: its offsets lead into its buffers, its texts are UTF-8. Parquet's exceptions become errors.
+/// Checks each batch: offsets must be within the buffers, texts must be UTF-8. Parquet's exceptions become errors.
 class Checked final : public arrow::RecordBatchReader {
 public:
   Checked(std::unique_ptr<arrow::CappedMemoryPool> pool, std::shared_ptr<void> keeps, Batches inner)
       : pool(std::move(pool)), keeps(std::move(keeps)), inner(std::move(inner)) {}
   ~Checked() override {
-    inner.reset(); // before the memory that it took is gone
+    inner.reset(); // before the memory pool that it uses is destroyed
     keeps.reset();
   }
 

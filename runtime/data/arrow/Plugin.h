@@ -1,8 +1,9 @@
-//===- Plugin.h - what the Arrow plug-in offers ----------------------------===//
+//===- Plugin.h - interface of the Arrow plug-in --------------------------===//
 //
-// trun is not linked with Arrow: it opens this library, which is, when a data set is a Parquet or an Arrow file. The
-// boundary is Arrow's C data and C stream interface (https://arrow.apache.org/docs/format/CDataInterface.html), whose
-// structures are repeated here as that page allows, so that the two may be built apart.
+// trun is not linked with Arrow. If a data set is a Parquet or an Arrow file, it opens this library, which is linked
+// with Arrow. The interface is Arrow's C data and C stream interface
+// (https://arrow.apache.org/docs/format/CDataInterface.html), whose structures are repeated here, as that page allows,
+// so that the two may be built separately.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_ARROW_PLUGIN_H
@@ -61,9 +62,9 @@ struct ArrowArrayStream {
 
 struct TrunArrow {
   uint32_t version; ///< TRUN_ARROW_VERSION
-  /// The rows of a Parquet file, an Arrow file or an Arrow stream, whose bytes outlive the stream; every batch is
-  /// checked before it is given. Arrow takes at most `memoryBytes`. Returns null, or why it failed, in words that last
-  /// until this thread's next call.
+  /// Opens a stream of the rows of a Parquet file, an Arrow file or an Arrow stream, whose bytes outlive the stream;
+  /// every batch is checked before it is returned. Arrow allocates at most `memoryBytes`. Returns null, or the reason
+  /// of the failure as a text that is valid until this thread's next call.
   const char *(*open)(const void *bytes, uint64_t size, uint64_t memoryBytes, struct ArrowArrayStream *stream);
 };
 

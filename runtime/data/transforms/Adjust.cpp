@@ -1,7 +1,7 @@
 //===- Adjust.cpp - colours of an image ------------------------------------===//
 //
-// An adjustment by a factor blends the image with a degenerate one (black, its mean, its luma, a blurred copy): in f32,
-// cut off to a byte, as Pillow's Blend.c. Those that map levels alone are tables of 256 entries.
+// An adjustment by a factor blends the image with a degenerate one (black, its mean, its luma, a blurred copy) in f32,
+// truncated to a byte, as in Pillow's Blend.c. Adjustments that only map levels are tables of 256 entries.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/transforms/Adjust.h"
@@ -16,7 +16,7 @@ using namespace tcc::runtime;
 namespace {
 using Table = std::array<uint8_t, 256>;
 
-/// Pillow's ImagingBlend: `from` at 0, `to` at 1, beyond by extrapolation.
+/// Pillow's ImagingBlend: `from` for factor 0, `to` for 1, extrapolated beyond.
 uint8_t blended(uint8_t from, uint8_t to, float factor) {
   const float value = float(int(from)) + factor * float(int(to) - int(from));
   return value <= 0 ? 0 : value >= 255 ? 255 : uint8_t(value);
@@ -129,7 +129,7 @@ void adjust::sharpness(Image &image, double factor, Image &spare) {
       const uint8_t *row = image.bytes.data() + c * image.plane() + y * width;
       uint8_t *out = spare.bytes.data() + c * image.plane() + y * width;
       for (size_t x = 0; x < width; ++x) {
-        uint8_t smooth = row[x]; // the border stays
+        uint8_t smooth = row[x]; // unchanged at the border
         if (x > 0 && x + 1 < width && y > 0 && y + 1 < height) {
           uint32_t sum = 4u * row[x];
           for (const uint8_t *line : {row - width, row, row + width})

@@ -16,7 +16,7 @@ void saturation(Image &image, double factor);
 /// `shift` from −½ to ½ of the circle of hues.
 void hue(Image &image, double shift);
 void sharpness(Image &image, double factor, Image &spare);
-/// All channels become the luma.
+/// Sets all channels to the luma.
 void grayscale(Image &image);
 /// Keeps the `bits` highest bits.
 void posterize(Image &image, int bits);
@@ -24,7 +24,7 @@ void posterize(Image &image, int bits);
 void solarize(Image &image, double threshold);
 /// Stretches each channel to 0 … 255.
 void autocontrast(Image &image);
-/// Makes each channel's histogram flat.
+/// Equalises each channel's histogram.
 void equalize(Image &image);
 
 } // namespace tcc::runtime::adjust

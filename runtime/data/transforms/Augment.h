@@ -25,8 +25,8 @@ enum class Augmentation : uint32_t {
 };
 inline constexpr uint32_t kAugmentations = 14;
 
-/// The strength of an operation in one of `bins` bins, as torchvision computes it in f32; of TrivialAugment (wide) where
-/// `trivial`, else of RandAugment on an image of this size.
+/// The strength of an operation in one of `bins` bins, as torchvision computes it in f32: for TrivialAugment (wide) if
+/// `trivial`, else for RandAugment on an image of this size.
 double magnitudeOf(Augmentation operation, bool trivial, uint32_t bin, uint32_t bins, uint32_t height, uint32_t width);
 
 } // namespace tcc::runtime

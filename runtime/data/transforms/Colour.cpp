@@ -17,7 +17,7 @@ using namespace tcc::runtime;
 using recipe::TransformSpec;
 
 namespace {
-/// Colours are those of 1 or 3 channels.
+/// Adjustments of colour need 1 or 3 channels.
 Expected<ImageShape> colourShape(const ImageShape &shape) {
   if (Status status = needsBytes(shape); !status.ok())
     return status;
@@ -158,7 +158,7 @@ private:
 
 double tcc::runtime::magnitudeOf(Augmentation operation, bool trivial, uint32_t bin, uint32_t bins, uint32_t height,
                                  uint32_t width) {
-  // torch.linspace: from both ends towards the middle, in f32.
+  // torch.linspace, which computes from both ends towards the middle, in f32.
   auto between = [&](float begin, float end) {
     const float step = (end - begin) / float(bins - 1);
     return double(bin < bins / 2 ? begin + step * float(bin) : end - step * float(bins - bin - 1));

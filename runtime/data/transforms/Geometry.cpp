@@ -17,7 +17,7 @@ namespace {
 struct Size {
   uint32_t height, width;
 };
-/// One number is a square.
+/// A single number is the side of a square.
 Size sizeOf(const TransformSpec &spec) {
   std::vector<int64_t> sides = spec.integers("size");
   return {uint32_t(sides.front()), uint32_t(sides.back())};
@@ -70,7 +70,7 @@ private:
     if (sides.size() == 2)
       return {uint32_t(sides[0]), uint32_t(sides[1])};
     const uint32_t least = std::min(height, width), greatest = std::max(height, width);
-    // torchvision's: quotients of doubles, cut off.
+    // As torchvision: quotients of doubles, truncated.
     auto shorter = double(sides[0]), longer = double(int64_t(shorter * greatest / least));
     if (most != 0 && longer > double(most)) {
       shorter = double(int64_t(double(most) * shorter / longer));
@@ -112,7 +112,7 @@ struct Padding {
             levelsOf(spec)};
   }
 
-  /// The place in [0, count) that a place beside it shows; −1: the fill.
+  /// The position in [0, count) whose pixel is shown at `place`, which may be outside; −1: the fill.
   int64_t source(int64_t place, int64_t count) const {
     if (place >= 0 && place < count)
       return place;
@@ -127,7 +127,7 @@ struct Padding {
     return mode == PaddingMode::Reflect ? period - place : period - 1 - place;
   }
 
-  /// `image` becomes the height × width pixels of its padded self from (top, left) on.
+  /// Pads `image` and crops it to the height × width pixels from (top, left) on.
   void cut(Image &image, Image &spare, int64_t fromTop, int64_t fromLeft, Size size) const {
     const int64_t height = image.height, width = image.width;
     spare.reshape(image.channels, size.height, size.width, image.floats);
@@ -146,7 +146,7 @@ struct Padding {
             continue;
           }
           const T *row = plane + sourceY * width;
-          // The middle is a copy.
+          // The part inside the image is a copy.
           const int64_t begin = std::clamp<int64_t>(-firstX, 0, size.width),
                         end = std::clamp<int64_t>(width - firstX, begin, size.width);
           auto outside = [&](int64_t x) {
@@ -166,7 +166,7 @@ struct Padding {
   }
 };
 
-/// Of half an even number of pixels; of an odd one as Python's round: to the even side.
+/// Half a number of pixels; for an odd number rounded as by Python's round, half to even.
 int64_t halfRounded(int64_t count) {
   const int64_t half = count >> 1;
   return count % 2 == 0 ? half : half + (half & 1);
@@ -194,7 +194,7 @@ public:
   }
   bool narrow(Cut &cut, Random &) const override {
     if (size.height > cut.window.height || size.width > cut.window.width)
-      return false; // it pads
+      return false; // the crop needs padding
     cut.narrow({uint32_t(halfRounded(cut.window.height - size.height)),
                 uint32_t(halfRounded(cut.window.width - size.width)), size.height, size.width});
     return true;
@@ -220,7 +220,7 @@ public:
     auto widen = [&](uint32_t &before, uint32_t &after, uint32_t have, uint32_t wanted) {
       if (ifNeeded && have + before + after < wanted) {
         const uint32_t missing = wanted - (have + before + after);
-        before += missing; // torchvision pads by all that is missing on both sides
+        before += missing; // torchvision pads both sides by all missing pixels
         after += missing;
       }
     };

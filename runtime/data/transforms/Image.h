@@ -1,4 +1,4 @@
-//===- Image.h - one sample on its way through transforms ------------------===//
+//===- Image.h - one sample in a pipeline of transforms -------------------===//
 #ifndef TCC_RUNTIME_DATA_TRANSFORMS_IMAGE_H
 #define TCC_RUNTIME_DATA_TRANSFORMS_IMAGE_H
 
@@ -9,8 +9,8 @@
 
 namespace tcc::runtime {
 
-/// Planes of height × width, one for each channel, as bytes or as f32. The memory stays when the shape changes, so that
-/// a thread that goes on using an image soon allocates nothing.
+/// Planes of height × width, one for each channel, as bytes or as f32. Its memory is kept when the shape changes, so
+/// that a thread that reuses an image soon allocates nothing.
 struct Image {
   uint32_t channels = 0, height = 0, width = 0;
   bool floats = false;
@@ -51,7 +51,7 @@ struct Box {
   bool operator==(const Box &) const = default;
 };
 
-/// The shape of a column's images; of the first one where sizes differ.
+/// The shape of a column's images; of the first one if sizes differ.
 struct ImageShape {
   uint32_t channels = 0, height = 0, width = 0;
   bool floats = false;

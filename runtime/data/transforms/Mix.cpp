@@ -32,7 +32,8 @@ void tcc::runtime::blendSamples(std::span<float> values, uint64_t count, double 
     return;
   const uint64_t elements = values.size() / count;
   const auto own = float(share), other = float(1 - share);
-  // From the last to the first: the sample before is still the unmixed one, but for the first sample's.
+  // From the last sample to the first, so that the previous sample is still unmixed; the last one is saved for the
+  // first.
   spare.assign(values.end() - int64_t(elements), values.end());
   for (uint64_t i = count; i-- > 0;) {
     float *sample = values.data() + i * elements;

@@ -1,6 +1,6 @@
 //===- Mix.h - mixup and cutmix of a batch ---------------------------------===//
 //
-// A batch is mixed with itself, moved on by one sample: sample i with i − 1, the first with the last. Mixup: Zhang et
+// A batch is mixed with itself, shifted by one sample: sample i with i − 1, the first with the last. Mixup: Zhang et
 // al., mixup: beyond empirical risk minimization, 2017; cutmix: Yun et al., 2019; both as torchvision's v2 transforms.
 //
 //===----------------------------------------------------------------------===//
@@ -18,16 +18,16 @@ namespace tcc::runtime {
 /// How one batch is mixed.
 struct Mixture {
   double share = 1;       ///< of each sample in its target
-  std::optional<Box> box; ///< cutmix: the part that is from the sample before it; mixup: none
+  std::optional<Box> box; ///< cutmix: the part that is copied from the previous sample; mixup: none
 };
 
-/// Nothing where this batch stays as it is.
+/// Draws the mixture of a batch; nothing if it is not mixed.
 std::optional<Mixture> chooseMixture(const recipe::TransformSpec &spec, uint32_t height, uint32_t width,
                                      Random &random);
 
 /// Mixes `count` samples of `elements` values each by `share`; `spare` is memory.
 void blendSamples(std::span<float> values, uint64_t count, double share, std::vector<float> &spare);
-/// Moves `box` of each sample of planes of height × width on to the next.
+/// Copies `box` of each sample, of planes of height × width, to the next sample.
 void moveBoxes(std::span<float> values, uint64_t count, uint32_t height, uint32_t width, const Box &box,
                std::vector<float> &spare);
 

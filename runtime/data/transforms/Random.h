@@ -1,7 +1,7 @@
 //===- Random.h - the random numbers of one sample -------------------------===//
 //
-// A stream of numbers that follows from (seed, epoch, sample, repeat, view, transform) alone: word i of it is word i
-// mod 4 of Philox with the counter (i ÷ 4, transform and view, sample) under a key that Philox makes of (seed, epoch,
+// A stream of numbers that is a function of (seed, epoch, sample, repeat, view, transform): word i of it is word i mod
+// 4 of Philox with the counter (i ÷ 4, transform and view, sample) under a key that Philox derives from (seed, epoch,
 // repeat). No state is shared, so any thread draws the same numbers for a sample, in any order and after a resume.
 //
 //===----------------------------------------------------------------------===//
@@ -14,11 +14,11 @@
 
 namespace tcc::runtime {
 
-/// Where a sample is drawn.
+/// The key of a sample's random numbers.
 struct Draw {
   uint64_t seed = 0, epoch = 0;
-  uint64_t repeat = 0; ///< tells apart draws of one sample in one epoch, where a sampler repeats samples
-  uint32_t view = 0;   ///< likewise, where several inputs read one column
+  uint64_t repeat = 0; ///< distinguishes draws of one sample in one epoch, if the sampler repeats samples
+  uint32_t view = 0;   ///< distinguishes inputs that read the same column
 
   Draw ofView(uint32_t number) const { return {seed, epoch, repeat, number}; }
 };
@@ -42,10 +42,10 @@ public:
     }
     return words[used++];
   }
-  /// From 0 to 1, 1 excluded.
+  /// Uniform in [0, 1).
   double uniform() { return bits() * 0x1p-32; }
   double uniform(double low, double high) { return low + (high - low) * uniform(); }
-  /// From 0 to count − 1.
+  /// Uniform in 0 … count − 1.
   uint32_t below(uint32_t count) { return uint32_t(uint64_t(bits()) * count >> 32); }
   bool chance(double probability) { return uniform() < probability; }
   /// Of mean 0 and deviation 1 (Box and Muller).

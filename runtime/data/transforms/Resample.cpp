@@ -1,9 +1,9 @@
 //===- Resample.cpp - scale an image ---------------------------------------===//
 //
-// Two passes, first along rows, then along columns, with bytes between them. Both work on 16 bytes at a time. Each
-// output is a sum of weighted inputs; the weights are the filter's values around the output's place in the input,
-// stretched where the image becomes smaller (antialias), and sum to 1. They are rounded to 22 fractional bits, so the
-// sums are exact integers in any order. This is Pillow's arithmetic (src/libImaging/Resample.c), step by step.
+// Two passes, first along rows, then along columns, with bytes as the intermediate result. Both process 16 bytes at a
+// time. Each output is a weighted sum of inputs; the weights are the filter's values around the output's position in
+// the input, stretched if the image becomes smaller (antialias), and sum to 1. They are rounded to 22 fractional bits,
+// so the sums are exact integers in any order. This is Pillow's arithmetic (src/libImaging/Resample.c), step by step.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/transforms/Resample.h"
@@ -61,7 +61,7 @@ struct Weights {
   std::vector<int32_t> weight;
   std::vector<double> exact;
 
-  /// Does nothing where it holds these already: most images of a set have one size.
+  /// Does nothing if the weights are already prepared: most images of a set have one size.
   void prepare(uint32_t newIn, uint32_t newOut, Filter newFilter, bool newAntialias) {
     if (in == newIn && out == newOut && filter == newFilter && antialias == newAntialias)
       return;
@@ -98,7 +98,8 @@ private:
     const double scaled = value * (1 << kFraction);
     return int32_t(value < 0 ? scaled - 0.5 : scaled + 0.5);
   }
-  /// Weights of the nearest 2 or 4 pixels; one outside the image adds to the one at its border.
+  /// Weights of the nearest 2 or 4 pixels; the weight of a pixel outside the image is added to that of the border
+  /// pixel.
   void prepareOnGrid(uint32_t i, double center) {
     const int reach = int(supportOf(filter)), base = int(std::floor(center - 0.5)) - reach + 1;
     const double place = center - 0.5;
@@ -115,12 +116,12 @@ private:
 
 inline uint8_t clipped(int32_t sum) { return uint8_t(std::clamp(sum >> kFraction, 0, 255)); }
 
-/// Sixteen bytes, and numbers made of them: the compiler has them as registers of whatever size there is.
+/// Sixteen bytes, and as many integers: the compiler maps them to registers of the machine's size.
 using Bytes = uint8_t __attribute__((vector_size(16)));
 using Numbers = int32_t __attribute__((vector_size(64)));
 constexpr uint32_t kLanes = 16;
 
-// By reference: how such a vector is passed is no matter of a level.
+// Passed by reference, because the calling convention of such vectors depends on the level.
 inline __attribute__((always_inline)) void addWeighted(const uint8_t *bytes, int32_t weight, Numbers &sum) {
   Bytes loaded;
   std::memcpy(&loaded, bytes, kLanes);
@@ -134,7 +135,7 @@ inline __attribute__((always_inline)) void storeClipped(const Numbers &total, ui
   std::memcpy(to, &result, kLanes);
 }
 
-/// Of a pass along rows: outputs [begin, end) are made; inputs are there from number `held` on.
+/// A pass along rows that computes outputs [begin, end); the inputs begin at number `held`.
 struct Across {
   const Weights &weights;
   uint32_t begin, end, held;
@@ -155,7 +156,7 @@ void alongRow(const uint8_t *from, const Across &across, uint8_t *to) {
   }
 }
 
-/// 16 × 16 bytes; four times each row of the result interleaves two rows that are half of them apart.
+/// Transposes 16 × 16 bytes in four steps, each of which interleaves rows i and i + 8.
 inline __attribute__((always_inline)) void transpose(const uint8_t *from, size_t stride, uint8_t *to, size_t toStride) {
   Bytes rows[kLanes], next[kLanes];
   for (uint32_t i = 0; i < kLanes; ++i)
@@ -173,12 +174,12 @@ inline __attribute__((always_inline)) void transpose(const uint8_t *from, size_t
     std::memcpy(to + i * toStride, &rows[i], kLanes);
 }
 
-/// 16 rows. They are transposed, so that one output of all of them is a vector. `columns` and `results` have room for
-/// 16 bytes for each input and output.
+/// Processes 16 rows. They are transposed, so that one output of all rows is a vector. `columns` and `results` have
+/// room for 16 bytes per input and output.
 TCC_EVERY_LEVEL void alongRows(const uint8_t *from, size_t stride, const Across &across, uint8_t *columns,
                                uint8_t *results, uint8_t *to) {
   const uint32_t first = across.first(), last = across.last(), count = across.count();
-  // The last 16 columns, here and below, include some that were done before.
+  // The last 16 columns, here and below, overlap the ones before.
   for (uint32_t x = first; x < last; x += kLanes) {
     const uint32_t at = std::min(x, last - kLanes);
     transpose(from + at, stride, columns + size_t(at - first) * kLanes, kLanes);
@@ -198,7 +199,7 @@ TCC_EVERY_LEVEL void alongRows(const uint8_t *from, size_t stride, const Across 
   }
 }
 
-/// All rows; each becomes across.count() outputs.
+/// Processes all rows, each to across.count() outputs.
 void acrossRows(const uint8_t *from, size_t stride, uint32_t height, const Across &across, uint8_t *to) {
   const uint32_t read = across.last() - across.first(), count = across.count();
   if (height < kLanes || read < kLanes || count < kLanes) {
@@ -215,7 +216,7 @@ void acrossRows(const uint8_t *from, size_t stride, uint32_t height, const Acros
   }
 }
 
-/// All columns of one output row; `stride` is the distance between input rows.
+/// Computes all columns of one output row; `stride` is the distance between input rows.
 TCC_EVERY_LEVEL void alongColumns(const uint8_t *from, size_t stride, uint32_t width, const int32_t *weight,
                                   uint32_t count, uint8_t *to) {
   if (width < kLanes) {
@@ -236,9 +237,9 @@ TCC_EVERY_LEVEL void alongColumns(const uint8_t *from, size_t stride, uint32_t w
   }
 }
 
-/// One plane of a cut; a pass whose size stays is left out. Pillow 13 begins with columns where the height shrinks by
-/// more than twice the pixels that the width does, and the bytes between the passes depend on the order. `source` is
-/// the pixel at the corner of `held`, the pixels of cut.part that are there.
+/// Computes one plane of a cut; a pass that does not change the size is skipped. Like Pillow 13, it begins with columns
+/// if the height shrinks by more than twice as many pixels as the width, since the intermediate bytes depend on the
+/// order. `source` is the pixel at the corner of `held`, the part of cut.part that is in memory.
 void inTwoPasses(const uint8_t *source, size_t stride, const Box &held, const Cut &cut, const Weights &rows,
                  const Weights &columns, uint8_t *target) {
   thread_local std::vector<uint8_t> between;
@@ -268,7 +269,7 @@ void inTwoPasses(const uint8_t *source, size_t stride, const Box &held, const Cu
   }
 }
 
-/// One plane without antialias, in f32 and rounded once.
+/// Computes one plane without antialias, in f32, rounded once.
 void onGrid(const uint8_t *source, uint32_t stride, const Box &part, const Weights &rows, const Weights &columns,
             uint32_t height, uint32_t width, uint8_t *target) {
   thread_local std::vector<float> between;
@@ -299,7 +300,7 @@ void copyPart(const Image &from, const Box &part, Image &to) {
                   from.bytes.data() + c * from.plane() + size_t(part.top + y) * from.width + part.left, part.width);
 }
 
-/// Pillow scales by Nearest as it transforms by an affine map: the places are sums, which round as sums do.
+/// Like Pillow, implements Nearest as an affine map: positions are accumulated, with the rounding of each addition.
 void nearest(const Image &from, const Box &part, Image &to) {
   thread_local std::vector<uint32_t> columns;
   auto places = [](uint32_t in, uint32_t out, auto use) {
@@ -328,13 +329,13 @@ Filter tcc::runtime::filterOf(std::string_view name) {
                              : Filter::Bilinear;
 }
 
-/// Weights of both axes, as far as they are scaled. One pair a thread: most images of a set have one size.
+/// Weights of both axes, if they are scaled. One pair is kept per thread: most images of a set have one size.
 struct BothWeights {
   Weights rows, columns;
 };
 static const BothWeights &weightsOf(const Cut &cut) {
   thread_local BothWeights both;
-  const bool antialias = cut.antialias || cut.filter == Filter::Lanczos; // torch has no other
+  const bool antialias = cut.antialias || cut.filter == Filter::Lanczos; // torch has no Lanczos without antialias
   if (cut.width != cut.part.width)
     both.rows.prepare(cut.part.width, cut.width, cut.filter, antialias);
   if (cut.height != cut.part.height)
@@ -342,7 +343,7 @@ static const BothWeights &weightsOf(const Cut &cut) {
   return both;
 }
 
-/// Nearest and grids need all of the part: they are used little, and read few pixels.
+/// False if the whole part is needed: Nearest and grids, which are rarely used and read few pixels.
 static bool readsWindowAlone(const Cut &cut) {
   return cut.filter == Filter::Lanczos || (cut.filter != Filter::Nearest && cut.antialias);
 }
@@ -370,7 +371,7 @@ Box Cut::source() const {
   if (!isScaled() || !readsWindowAlone(*this))
     return part;
   const BothWeights &weights = weightsOf(*this);
-  // Of places in the window those in the part.
+  // Convert a range of positions in the window to the range of positions in the part.
   auto range = [](const Weights &axis, bool scaled, uint32_t begin, uint32_t count) {
     if (!scaled)
       return std::pair(begin, begin + count);
@@ -382,7 +383,7 @@ Box Cut::source() const {
 }
 
 void Cut::make(const Image &from, Image &to) const {
-  Box held = source(); // in the image, and then in the part
+  Box held = source(); // in coordinates of the image, then of the part
   held.top -= part.top;
   held.left -= part.left;
   if (isScaled() && !readsWindowAlone(*this)) {

@@ -11,17 +11,18 @@ namespace tcc::runtime {
 enum class Filter { Nearest, Bilinear, Bicubic, Lanczos };
 Filter filterOf(std::string_view name);
 
-/// `to` becomes the part of `from` (of bytes), scaled to height × width: as Pillow scales the crop, bit for bit. Where
-/// `antialias` is false and the image becomes smaller, Bilinear and Bicubic read 2 and 4 pixels a side all the same, as
-/// torch's interpolate does without antialias, within one grey level.
+/// Scales the part of `from` (bytes) to height × width in `to`, bit for bit as Pillow scales the crop. If `antialias`
+/// is false, Bilinear and Bicubic read only 2 and 4 pixels a side even if the image becomes smaller, like torch's
+/// interpolate without antialias, within one grey level.
 void resample(const Image &from, const Box &part, uint32_t height, uint32_t width, Filter filter, bool antialias,
               Image &to);
 
-/// Pixels that transforms choose and scale, as a whole: `window` of `part` of the image, scaled to height × width.
+/// The combined effect of crops and one scaling: `window` of the result of scaling `part` of the image to height ×
+/// width.
 struct Cut {
   Box part;
   uint32_t height = 0, width = 0;
-  Box window; ///< of those
+  Box window; ///< of the height × width pixels
   Filter filter = Filter::Bilinear;
   bool antialias = true;
 
@@ -31,14 +32,14 @@ struct Cut {
     return {all, height, width, all};
   }
   bool isScaled() const { return height != part.height || width != part.width; }
-  /// Crops: `to` is a part of the result so far.
+  /// Crops the result so far to its part `to`.
   void narrow(const Box &to);
   /// Scales the result so far to this size. At most once: isScaled() must be false.
   void scale(uint32_t newHeight, uint32_t newWidth, Filter newFilter, bool newAntialias);
 
-  /// The pixels of the image that it reads.
+  /// The pixels of the image that are needed.
   Box source() const;
-  /// `to` becomes these pixels: those of resample and of crops, bit for bit. `from` holds source() alone.
+  /// Computes the pixels in `to`, bit for bit as resample and crops would. `from` holds only source().
   void make(const Image &from, Image &to) const;
 };
 

@@ -53,8 +53,8 @@ uint64_t tcc::runtime::windowFor(const SpanCorruption &corruption, uint64_t inpu
   return length;
 }
 
-/// Cuts `count` tokens into `parts` runs of at least one, each way equally likely: parts − 1 of the count − 1 places
-/// between tokens are chosen (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S).
+/// Cuts `count` tokens into `parts` non-empty runs, all ways equally likely, by choosing parts − 1 of the count − 1
+/// gaps between tokens (Knuth, The Art of Computer Programming, volume 2, algorithm 3.4.2 S).
 static void segment(uint64_t count, uint64_t parts, Random &random, std::vector<uint64_t> &lengths) {
   lengths.assign(1, 1);
   for (uint64_t place = 1; place < count; ++place) {

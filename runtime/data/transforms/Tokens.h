@@ -19,13 +19,14 @@
 
 namespace tcc::runtime {
 
-/// What a window becomes.
+/// A transformed window.
 struct TokenSample {
   std::vector<int64_t> tokens, targets;
 };
 
-/// `mask_tokens`: `share` of the tokens is chosen; a chosen one becomes `mask`, stays (`keep` of them) or becomes a
-/// random one below `vocabulary` (`random` of them). Targets are the tokens where chosen, else `ignore`.
+/// `mask_tokens`: a share of the tokens is chosen. A chosen token is replaced by `mask`, kept (a share `keep` of them)
+/// or replaced by a random one below `vocabulary` (a share `random`). Targets are the chosen tokens, elsewhere
+/// `ignore`.
 struct TokenMasking {
   double share, keep, random;
   int64_t mask, vocabulary, ignore;
@@ -34,18 +35,18 @@ struct TokenMasking {
 TokenMasking maskingOf(const recipe::TransformSpec &spec);
 void maskTokens(const TokenMasking &masking, std::span<const int64_t> window, Random &random, TokenSample &sample);
 
-/// `span_corruption`: spans of tokens become one sentinel each; targets are the sentinels with the spans behind them.
-/// Both end with `end`.
+/// `span_corruption`: each span of tokens is replaced by a sentinel; targets are the sentinels, each followed by its
+/// span. Both end with `end`.
 struct SpanCorruption {
   double density, meanLength;
   int64_t sentinel, end; ///< sentinels count down from `sentinel`
 };
 SpanCorruption corruptionOf(const recipe::TransformSpec &spec);
 struct SpanCounts {
-  uint64_t noise = 0, spans = 0; ///< tokens that are taken out, in so many spans
+  uint64_t noise = 0, spans = 0; ///< number of removed tokens, and of their spans
   uint64_t inputs = 0, targets = 0;
 };
-/// Of a window of `length` ≥ 2 tokens: lengths do not depend on what is drawn.
+/// The counts for a window of `length` ≥ 2 tokens, which do not depend on the random numbers.
 SpanCounts spanCounts(const SpanCorruption &corruption, uint64_t length);
 /// The longest window whose input has at most `inputs` ≥ 3 tokens.
 uint64_t windowFor(const SpanCorruption &corruption, uint64_t inputs);

@@ -1,7 +1,7 @@
 //===- Warp.cpp - rotate, shear and shift an image -------------------------===//
 //
-// Pillow's arithmetic (src/libImaging/Geometry.c): Nearest walks along rows in 16.16 fixed point, or, where the map only
-// scales and shifts, by adding doubles; the other filters compute each place anew. Filters truncate to a byte.
+// Pillow's arithmetic (src/libImaging/Geometry.c): Nearest steps along rows in 16.16 fixed point or, if the map only
+// scales and shifts, by adding doubles; the other filters compute each position directly. Filters truncate to a byte.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/transforms/Warp.h"

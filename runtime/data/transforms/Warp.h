@@ -15,11 +15,12 @@ using AffineMap = std::array<double, 6>;
 AffineMap affineMap(double degrees, double shiftX, double shiftY, double scale, double shearX, double shearY,
                     double centreX, double centreY);
 
-/// Moves `from` (of bytes) by the map; `fill` has a level for each channel. As Pillow's transform, bit for bit; Nearest,
-/// Bilinear or Bicubic.
+/// Transforms `from` (bytes) by the map, bit for bit as Pillow's transform with Nearest, Bilinear or Bicubic; `fill`
+/// has a level for each channel.
 void warp(const Image &from, const AffineMap &map, Filter filter, std::span<const uint8_t> fill, Image &to);
 
-/// Turns counter-clockwise about the centre as Pillow's rotate, bit for bit. `image` is the result, `spare` memory.
+/// Rotates counter-clockwise about the centre, bit for bit as Pillow's rotate. `image` is also the result, `spare`
+/// scratch memory.
 void rotate(Image &image, double degrees, Filter filter, std::span<const uint8_t> fill, Image &spare);
 
 } // namespace tcc::runtime

@@ -1,12 +1,12 @@
 //===- Plugin.cpp - messages by MPI --------------------------------------===//
 //
-// Nothing here blocks inside MPI but its start and its end: where ranks share processors, a call that waits would burn
-// the time of the rank that it waits for.
+// Only start and finish block inside MPI: where ranks share processors, a blocking call would spin and take processor
+// time from the rank that it waits for.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/parallel/mpi/Plugin.h"
 
-// The C interface alone.
+// Only the C interface.
 #define OMPI_SKIP_MPICXX 1
 #define MPICH_SKIP_MPICXX 1
 
@@ -32,7 +32,7 @@ const char *check(int result, const char *call) {
   return problem.c_str();
 }
 
-/// Waits, and lets others have the processor.
+/// Waits, yielding the processor meanwhile.
 const char *waitFor(MPI_Request &request, const char *call) {
   for (int done = 0; !done;) {
     if (const char *failed = check(MPI_Test(&request, &done, MPI_STATUS_IGNORE), call))
@@ -100,13 +100,13 @@ const char *post(uint32_t peer, int send, int tag, const TrunMpiPart *parts, uin
   const int result = send ? MPI_Isend(data, elements, type, other, tag, MPI_COMM_WORLD, &*free)
                           : MPI_Irecv(data, elements, type, other, tag, MPI_COMM_WORLD, &*free);
   if (type != MPI_BYTE)
-    MPI_Type_free(&type); // once the message is over
+    MPI_Type_free(&type); // MPI frees it once the message is finished
   *number = free - requests.begin();
   return check(result, send ? "MPI_Isend" : "MPI_Irecv");
 }
 
 const char *test(int64_t number, int *done) {
-  // A request that is over becomes MPI_REQUEST_NULL.
+  // A finished request becomes MPI_REQUEST_NULL.
   return check(MPI_Test(&requests[static_cast<size_t>(number)], done, MPI_STATUS_IGNORE), "MPI_Test");
 }
 
