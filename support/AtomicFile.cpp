@@ -1,4 +1,4 @@
-//===- AtomicFile.cpp - files that are there whole, or not at all --------===//
+//===- AtomicFile.cpp - files that are replaced atomically ---------------===//
 #include "support/AtomicFile.h"
 
 #include <algorithm>
@@ -26,13 +26,13 @@ namespace {
 constexpr int kMostLinks = 40;
 /// Longest part of a file's name that its temporary name repeats: names have at most 255 bytes.
 constexpr size_t kMostNameBytes = 200;
-/// Of memory, and the most that writes past the cache ask of addresses and places.
+/// Page of memory; O_DIRECT asks for no larger alignment of addresses and offsets.
 constexpr uint64_t kPageBytes = 4096;
-/// Of small writes that go past the cache together.
+/// Small writes are collected up to this size before they bypass the cache.
 constexpr uint64_t kBufferBytes = 256 << 10;
-/// Hashed, and then written.
+/// Bytes that are hashed and then written at a time.
 constexpr uint64_t kBlockBytes = 4 << 20;
-/// The system cuts writes off at 2 GiB.
+/// The most bytes of one write: the system truncates writes above 2 GiB.
 constexpr uint64_t kMostAtOnce = 1 << 30;
 
 std::string folderOf(const std::string &path) {
@@ -95,7 +95,7 @@ Target followLinks(const std::string &path) {
   return target;
 }
 
-/// The same without links: one is a file that is there, and refused.
+/// The same without following links: a link counts as an existing file, which is refused.
 Target entryAt(const std::string &path) {
   Target target{path, std::nullopt, std::nullopt, 0};
   struct stat status {};
@@ -131,7 +131,7 @@ void removeIfAbandoned(int folder, const std::string &name) {
   int file = ::openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (file < 0)
     return;
-  // Process numbers are of one container, the lock is of the file: a writer elsewhere still holds it.
+  // Process numbers are local to a container, the lock is not: a live writer in another container holds it.
   struct stat status {
   }, now{};
   if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_uid == ::geteuid() && status.st_nlink == 1 &&
@@ -143,7 +143,7 @@ void removeIfAbandoned(int folder, const std::string &name) {
 
 int openTemporary(int folder, const std::string &name, mode_t mode, std::string &created) {
   const std::string prefix = temporaryPrefix(name);
-  // A descriptor of its own, since reading moves its position.
+  // A separate descriptor, since readdir moves its position.
   if (int listing = ::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC); listing >= 0) {
     if (DIR *entries = ::fdopendir(listing)) {
       std::vector<std::string> left;
@@ -166,8 +166,8 @@ int openTemporary(int folder, const std::string &name, mode_t mode, std::string 
       continue;
     if (file < 0)
       return -1;
-    // Where locks are not supported nothing is taken for abandoned either. A file that was removed or locked between
-    // its creation and the lock went to a writer that cleans up in another container.
+    // Where locks are not supported, no file is taken for abandoned either. If the file was removed or locked between
+    // its creation and our lock, a writer in another container was cleaning up: try again.
     struct stat status {};
     if ((::flock(file, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) && ::fstat(file, &status) == 0 &&
         status.st_nlink == 1)
@@ -217,7 +217,7 @@ Expected<AtomicFile> AtomicFile::create(const std::string &path, OwnFile kind, T
     if (file.descriptor >= 0)
       file.temporary = (std::filesystem::path(folder) / created).string();
     if (file.descriptor >= 0 && target.status) {
-      // Only root may give a file away; for others it stays the writer's.
+      // Only root may change a file's owner; otherwise the file belongs to the writer.
       if (target.status->st_uid != ::geteuid() || target.status->st_gid != ::getegid())
         (void)!::fchown(file.descriptor, target.status->st_uid, target.status->st_gid);
       if (::fchmod(file.descriptor, target.status->st_mode & 0777) != 0)
@@ -262,7 +262,7 @@ AtomicFile::AtomicFile(AtomicFile &&other) noexcept
 }
 
 AtomicFile::~AtomicFile() {
-  // The name goes first: while the lock is held nobody else takes the file for abandoned.
+  // Unlink before closing: while the lock is held no other process takes the file for abandoned.
   if (!temporary.empty())
     ::unlink(temporary.c_str());
   if (descriptor >= 0)
@@ -281,7 +281,7 @@ bool AtomicFile::leaveDisk() {
 Status AtomicFile::put(const char *next, uint64_t bytes) {
   while (bytes != 0) {
     ssize_t count = ::write(descriptor, next, static_cast<size_t>(std::min(bytes, kMostAtOnce)));
-    // Some file systems refuse only the write, or a place in the file after one that was cut short.
+    // Some file systems accept O_DIRECT at open() but refuse the write, or the unaligned offset after a short write.
     if (count < 0 && (errno == EINTR || (errno == EINVAL && leaveDisk())))
       continue;
     if (count <= 0)
@@ -327,7 +327,7 @@ Status AtomicFile::writeDirectly(const char *next, uint64_t bytes) {
 Status AtomicFile::write(const void *data, uint64_t bytes) {
   const char *next = static_cast<const char *>(data);
   while (bytes != 0) {
-    // What was just hashed is in a cache when the system reads it.
+    // Hash block by block, so that a block is still cached when the system reads it.
     const uint64_t count = std::min(bytes, kBlockBytes - buffered % kPageBytes);
     XXH3_64bits_update(state, next, static_cast<size_t>(count));
     Status status = direct || buffered != 0 ? writeDirectly(next, count) : put(next, count);
@@ -366,7 +366,7 @@ Status AtomicFile::commit() {
   if (::fsync(descriptor) != 0 && errno != EINVAL && errno != EROFS && errno != ENOTSUP)
     return cannotWrite(path, errno);
   bool renamed = !temporary.empty();
-  // Another process may have put a file there since.
+  // Another process may have created a file there since.
   if (renamed)
     if (Status status = checkReplaceable(place, kind, path); !status.ok())
       return status;

@@ -1,8 +1,8 @@
-//===- AtomicFile.h - files that are there whole, or not at all ----------===//
+//===- AtomicFile.h - files that are replaced atomically -----------------===//
 //
 // Writes a file so that a crash or a full disk leaves the old content or the new one: bytes go to a temporary file in
-// the same folder, are flushed to the disk, and take their name in one step. Everything that the commands write at a
-// user's path goes through this class, which also decides what such a path may replace:
+// the same folder, are flushed to the disk, and the file is renamed. Everything that the commands write at a user's
+// path goes through this class, which also decides what may be replaced at such a path:
 //
 // - A regular file is replaced if it is empty or has the mark of its kind (OwnFiles.h); the new one keeps its mode and,
 //   where permitted, its owner. A file that the caller may not write is refused.
@@ -10,7 +10,7 @@
 // - Anything else (device, FIFO, descriptor such as /dev/stdout) is opened and written, never replaced.
 //
 // A temporary file is called .NAME.tcc-PID-N.tmp, is created anew and is locked (flock) while its process lives. So a
-// later writer of NAME can remove what a killed one left behind, and nothing else.
+// later writer of NAME removes only temporary files that killed writers left behind.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_ATOMICFILE_H
@@ -34,8 +34,8 @@ namespace tcc {
 
 class AtomicFile {
 public:
-  /// Disk: for large files. Where the file system can (O_DIRECT), bytes go to the disk past the system's cache:
-  /// straight from the caller's memory where address and place in the file are alike in a page, else by way of a small
+  /// Disk: for large files. Where the file system supports it (O_DIRECT), bytes bypass the system's cache: straight
+  /// from the caller's memory if its address and the file's offset are equal modulo the page size, else through a small
   /// buffer.
   enum class Through { Cache, Disk };
 
@@ -43,7 +43,7 @@ public:
   /// reader. Error: the folder is missing or unwritable, or `path` is a folder, may not be written, or is not of ours.
   static Expected<AtomicFile> create(const std::string &path, OwnFile kind, Through through = Through::Cache);
 
-  /// What create() would refuse of a file that is there, or of the folder of one that is not, before any work is done.
+  /// Error: what create() would refuse. Lets a command fail before it does any work.
   static Status check(const std::string &path, OwnFile kind);
 
   AtomicFile(AtomicFile &&other) noexcept;
@@ -56,11 +56,11 @@ public:
   Status write(std::string_view text) { return write(text.data(), text.size()); }
 
   /// Makes an empty new file a copy of an open regular file, by the file system: it shares the blocks until one of the
-  /// files is written to (FICLONE), or copies them (copy_file_range). False where it cannot: then the caller writes the
-  /// bytes. The hash does not cover them.
+  /// files is written to (FICLONE), or copies them (copy_file_range). False if it can do neither: then the caller
+  /// writes the bytes. The hash does not cover cloned bytes.
   bool cloneFrom(int source, uint64_t bytes);
 
-  /// Flushes to the disk and renames. Error: also what create() refuses, if that came meanwhile.
+  /// Flushes to the disk and renames. Error: also if a file that create() would refuse has appeared meanwhile.
   Status commit();
 
   uint64_t bytesWritten() const { return written; }
@@ -72,18 +72,18 @@ private:
   Status put(const char *data, uint64_t bytes);
   Status flush();
   Status writeDirectly(const char *data, uint64_t bytes);
-  /// The cache takes what follows. False if it does already.
+  /// Writes all further bytes through the cache. False if that is already so.
   bool leaveDisk();
 
   OwnFile kind{};
   std::string path;      ///< as the caller named it, for messages
-  std::string place;     ///< the file that takes the bytes: `path` with its links followed
+  std::string place;     ///< the file to be written: `path` with its links followed
   std::string temporary; ///< empty: `place` is written directly
   int descriptor = -1;
   uint64_t written = 0;
   bool direct = false;                                               ///< past the cache
-  std::unique_ptr<char[], void (*)(void *)> buffer{nullptr, ::free}; ///< pages that are next in the file
-  uint64_t buffered = 0;                                             ///< bytes of it; those before are whole pages
+  std::unique_ptr<char[], void (*)(void *)> buffer{nullptr, ::free}; ///< the next pages of the file
+  uint64_t buffered = 0;                                             ///< bytes in it; earlier ones are whole pages
   XXH3_state_s *state = nullptr;
 };
 

@@ -10,7 +10,7 @@
 
 namespace tcc {
 
-/// Takes the pieces of a value in order. A piece is valid during its call alone; an error ends the value.
+/// Receives the pieces of a value in order. A piece is valid only during its call; after an error no piece follows.
 using ByteSink = std::function<Status(std::span<const std::byte>)>;
 
 } // namespace tcc

@@ -9,9 +9,9 @@
 
 namespace tcc {
 
-/// Makes `to` a copy of the regular file `from`; `to`, a file of ours of that kind, is replaced in one step, or keeps its bytes. The file system
-/// shares the blocks until one of the files is written to (FICLONE), copies by itself (copy_file_range), or the bytes
-/// pass through this process: in every case later changes of `from` leave `to` alone. Error: names the file.
+/// Makes `to` a copy of the regular file `from`. A `to` that exists must be of that kind; it is replaced atomically.
+/// The file system shares the blocks until one of the files is written to (FICLONE), or copies them (copy_file_range),
+/// or this process copies the bytes: in every case later changes of `from` do not affect `to`. Error: names the file.
 Status copyFile(const std::string &from, const std::string &to, OwnFile kind);
 
 } // namespace tcc

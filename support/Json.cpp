@@ -10,7 +10,7 @@ namespace tcc {
 
 using nlohmann::json;
 
-/// Does the list or object that begins here, with `depth` others around it, go deeper than any may?
+/// True if a list or object begins here and `depth`, the number of those around it, is already the limit.
 static bool isTooDeep(int depth, json::parse_event_t event) {
   return (event == json::parse_event_t::object_start || event == json::parse_event_t::array_start) &&
          depth >= kMostJsonDepth;

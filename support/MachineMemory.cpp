@@ -84,7 +84,7 @@ struct Group {
     uint64_t all = readNumber(folder + (version2 ? "/memory.current" : "/memory.usage_in_bytes")).value_or(0);
     return all - std::min(all, cachedBytes(folder + "/memory.stat", version2 ? "" : "total_"));
   }
-  /// Bytes that the group may still swap out; nothing is known of version 1.
+  /// Bytes that the group may still swap out; unknown in version 1.
   uint64_t freeSwap() const {
     if (!version2)
       return 0;
@@ -223,7 +223,7 @@ Status checkMemory(uint64_t bytes, const MemoryLimit &free, unsigned threads) {
 }
 
 uint64_t processMemoryBytes() {
-  // Read without a stream: the measurement takes no memory itself.
+  // Read without a stream, so that the measurement itself allocates no memory.
   int file = ::open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return 0;

@@ -20,7 +20,7 @@ struct MemoryLimit {
 /// enclose it), its RLIMIT_AS and RLIMIT_DATA. `root` is put before /proc and /sys, for tests.
 MemoryLimit memoryLimit(const std::string &root = "");
 
-/// The smallest of what each of these limits leaves free. Pages of cached files count as free: the kernel gives them up.
+/// The least free memory under any of these limits. Pages of cached files count as free: the kernel reclaims them.
 /// With `swap`, memory that can be swapped out counts, too, on the machine and in groups of version 2.
 MemoryLimit freeMemory(bool swap, const std::string &root = "");
 

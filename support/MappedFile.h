@@ -20,7 +20,7 @@ namespace tcc {
 class MappedFile {
 public:
   static Expected<std::shared_ptr<const MappedFile>> open(const std::string &path);
-  /// Bytes in memory in a file's place; `name` stands for its path.
+  /// Bytes in memory that replace a file; `name` stands for its path.
   static std::shared_ptr<const MappedFile> fromBytes(std::string name, std::string content);
   ~MappedFile();
   MappedFile(const MappedFile &) = delete;
@@ -29,7 +29,7 @@ public:
   std::span<const std::byte> bytes() const { return {static_cast<const std::byte *>(address), length}; }
   std::string_view text() const { return {static_cast<const char *>(address), length}; }
   const std::string &path() const { return name; }
-  /// Gives the pages that were read back to the system; they are read again when they are needed.
+  /// Releases the pages that were read; the system reads them again on the next access.
   void releasePages() const;
 
 private:

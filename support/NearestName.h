@@ -16,7 +16,7 @@
 
 namespace tcc {
 
-/// How many letters differ (optimal string alignment distance); nothing where the names are not near.
+/// The optimal string alignment distance in letters; nothing if the names are not near.
 std::optional<size_t> nameDistance(std::string_view given, std::string_view known);
 
 /// The known names near to `given`, nearest first, at most `most`.

@@ -25,7 +25,7 @@ template <size_t count> struct Table {
 constexpr int kCore = 1;                    // NVTX_CB_MODULE_CORE
 constexpr size_t kRangePush = 9, kPop = 11; // NVTX_CBID_CORE_RangePushA, …RangePop
 
-/// What a profiler may ask for, used here or not: it may take a missing module for a broken program.
+/// All modules that a profiler may ask for, used here or not: it may treat a missing module as a fault.
 struct Tables {
   Table<16> core, domains;
   Table<9> cuda;

@@ -21,9 +21,9 @@ namespace tcc {
 namespace fs = std::filesystem;
 
 namespace {
-/// Of a file's begin and end: marks are there.
+/// Bytes of a file's begin and end that are searched for marks.
 constexpr size_t kSampleBytes = 32 << 10;
-/// A model whose metadata is behind more fields is none of ours.
+/// A model whose metadata comes after more fields was not written by us.
 constexpr int kMostFields = 100'000;
 
 /// An open file, closed with the object.
@@ -111,7 +111,7 @@ std::string noteBeside(const std::string &path) {
   return (place.parent_path() / fmt::format(".{}.trun", place.filename().string())).string();
 }
 
-/// The file holds what we have noted for it.
+/// True if the file's size and hash are those that we noted for it.
 bool isAsNoted(int file, const std::string &path, uint64_t bytes) {
   std::string note(kMostNoteBytes, '\0');
   const ssize_t length = ::fgetxattr(file, kNoteAttribute, note.data(), note.size());
@@ -155,7 +155,7 @@ bool isSquareTable(std::string_view head) {
   return rows != 0;
 }
 
-/// "process 4711 on host", perhaps cut short by the end of its writer.
+/// "process 4711 on host", perhaps truncated because its writer was killed.
 bool isLock(std::string_view text) {
   constexpr std::string_view kBegin = "process ", kOn = " on ";
   if (!text.starts_with(kBegin))
@@ -184,7 +184,7 @@ bool hasMark(OwnFile kind, int file, uint64_t bytes, std::string_view head, std:
   case OwnFile::ModelData:
     return head.starts_with(kModelDataMark);
   case OwnFile::Recipe: {
-    if (bytes > kSampleBytes) // no graph has as long a suggestion
+    if (bytes > kSampleBytes) // no suggestion is as long
       return false;
     const size_t seal = head.rfind(kRecipeSeal);
     return seal != std::string_view::npos && head.substr(seal) == sealOf(head.substr(0, seal));
@@ -278,7 +278,8 @@ std::string_view nounOf(OwnFile kind) {
   return "";
 }
 
-/// Says whether the file at `path` is ours; 0, or the system's reason why it cannot be read. `inode`: what was read.
+/// Sets `ours` if the file at `path` is ours, and `inode` to that of the file that was read. Returns 0, or errno if it
+/// cannot be read.
 int readMark(const std::string &path, OwnFile kind, bool &ours, ino_t &inode) {
   const Descriptor file{::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY)};
   struct stat status {};
@@ -309,7 +310,7 @@ Status foreign(const std::string &folder, const std::string &entry) {
 }
 
 Expected<int> openPlain(const std::string &path, int flags) {
-  // A FIFO without a reader is ENXIO, one with a reader is found out below.
+  // open() gives ENXIO for a FIFO without a reader; one with a reader is refused below.
   const int file = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
   if (file < 0 && errno == ELOOP)
     return error("{}: it is a symbolic link; trun writes files of a run through none: put the file itself there", path);
@@ -391,7 +392,8 @@ Status removeOwnFolder(const std::string &folder, const KindOfName &kindOf) {
   std::vector<std::string> names;
   for (fs::directory_iterator entry(folder, code), end; !code && entry != end; entry.increment(code))
     names.push_back(entry->path().filename().string());
-  // What vouches for other files goes after them, the lock at last: removal can be cut short and go on later.
+  // Remove files without a mark of their own first, those that identify the folder as ours after them, and the lock
+  // last: then an interrupted removal can be continued later.
   auto order = [&](const std::string &name) {
     const std::optional<OwnFile> kind = kindOf(name);
     return kind == OwnFile::OfRun ? 0 : kind == OwnFile::Lock ? 2 : 1;
@@ -406,7 +408,7 @@ Status removeOwnFolder(const std::string &folder, const KindOfName &kindOf) {
     if (Status status = removeOwnFile(fmt::format("{}/{}", folder, name), *kindOf(name)); !status.ok())
       return status;
   }
-  // What came meanwhile keeps the folder.
+  // An entry that was created meanwhile keeps the folder.
   if (::rmdir(folder.c_str()) != 0 && errno != ENOENT)
     return error("{}: cannot remove: {}", folder, std::strerror(errno));
   return Status();

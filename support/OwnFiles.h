@@ -1,12 +1,12 @@
 //===- OwnFiles.h - files and folders that the commands may replace or remove -===//
 //
-// The one place that removes, renames and opens for writing; AtomicFile, which writes what it is given, asks it. The
-// rule: a file is replaced or removed only if a mark in its bytes says that we wrote it, or if it is empty; a folder is
-// removed only if all that it holds is ours. So a mistyped name, a copied folder or a link costs nobody a file.
+// The one place that removes files, renames them and opens them for writing; AtomicFile, which writes their content,
+// asks it first. The rule: a file is replaced or removed only if a mark in its bytes says that we wrote it, or if it is
+// empty; a folder is removed only if everything in it is ours. So no mistyped name, copied folder or link loses a file.
 //
 // Every kind of file has its mark here: a magic number, a producer in its metadata, or words that no other program
-// writes at that place. Not covered: what a user changed in a file of ours. Recipes carry their checksum, and formats
-// without a place for a mark have it in a note, which is an attribute of the file, or a file beside it.
+// writes at that place. A mark does not protect a user's changes to a file of ours. Recipes therefore carry a checksum,
+// and formats without a place for a mark have it in a note: an attribute of the file, or a file beside it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_OWNFILES_H
@@ -33,7 +33,7 @@ enum class OwnFile {
   Note,          ///< of noteWritten, beside a file
   Model,         ///< an exported ONNX model
   ModelData,     ///< and its external data
-  Recipe,        ///< a suggestion that nobody edited
+  Recipe,        ///< a suggestion that has not been edited
   Picture,       ///< PNG
   Confusion,     ///< CSV of trun eval --confusion
   Packing,       ///< CSV of tcc-plan pack
@@ -63,33 +63,33 @@ constexpr std::string_view kPictureMark = std::string_view("tEXtSoftware\0trun",
 /// The recipe with a last line that holds the checksum of the text before.
 std::string sealRecipe(std::string text);
 
-/// Notes that an open file, which is about to become `place`, holds so many bytes of this XXH3-64 that we wrote: in the
-/// attribute user.trun.written, and on file systems without attributes in `.NAME.trun` beside `place`. Without either
-/// the file is never replaced.
+/// Records that we wrote an open file, which is about to become `place`, with its size and XXH3-64: in the attribute
+/// user.trun.written, or on file systems without attributes in `.NAME.trun` beside `place`. Without this note the file
+/// is never replaced.
 void noteWritten(int file, const std::string &place, uint64_t bytes, uint64_t hash);
 
-/// Error: what is at `path` must not be replaced: it is neither missing nor empty nor of ours. `name` stands for the
-/// path in the message. `path` is no link: callers follow links first, where `followsLinks` says so.
+/// Error: the file at `path` must not be replaced, since it is neither missing nor empty nor ours. `name` stands for
+/// the path in the message. `path` is not a link: callers follow links first, where `followsLinks` says so.
 Status checkReplaceable(const std::string &path, OwnFile kind, const std::string &name);
 
 /// Files inside runs and caches are never written through a link; outputs that a user names are.
 bool followsLinks(OwnFile kind);
 
-/// Removes a file if it is a regular one with the mark of its kind. Error: it is another, or cannot be removed. A
-/// missing file is success.
+/// Removes a regular file that has the mark of its kind. Error: it is not such a file, or cannot be removed. A missing
+/// file is success.
 Status removeOwnFile(const std::string &path, OwnFile kind);
 
-/// What a name in a folder of ours holds; nothing: we write no such name.
+/// The kind of file that we write under a name in a folder of ours; nothing if we write no such name.
 using KindOfName = std::function<std::optional<OwnFile>(const std::string &name)>;
 
-/// The name of an entry of a folder that is not ours, and why; empty where all are. Temporary files of dead writers are
-/// ours. A folder that is a link or cannot be read is not.
+/// An entry of the folder that is not ours, and why; empty if all are ours. Temporary files of dead writers are ours. A
+/// folder that is a link or cannot be read is not.
 std::string foreignEntry(const std::string &folder, const KindOfName &kindOf);
 
 /// Removes a folder and the files in it, if all are ours; else nothing. Error: names the foreign entry.
 Status removeOwnFolder(const std::string &folder, const KindOfName &kindOf);
 
-/// Gives a file or folder a name that nothing has. Error: something has it, or the system's reason.
+/// Renames a file or folder to a free name. Error: the name is taken, or the system's reason.
 Status renameNew(const std::string &from, const std::string &to);
 
 /// Moves a file of ours over another of its kind, or to a free name. Error: either is not ours.
@@ -98,18 +98,18 @@ Status takeName(const std::string &from, const std::string &to, OwnFile kind);
 /// Exchanges two names in one step. False where the file system cannot.
 bool exchangeNames(const std::string &one, const std::string &other);
 
-/// Gives what is at `path`, and not ours, the first free name beside `place`: kept-NAME-1, kept-NAME-2, ….
+/// Renames a foreign file or folder at `path` to the first free name beside `place`: kept-NAME-1, kept-NAME-2, ….
 Status moveAside(const std::string &path, const std::string &place);
 
 /// True if the file is there and has the mark of its kind.
 bool isOwnFile(const std::string &path, OwnFile kind);
 
-/// Opens a file of a run for appending, or a new one. Error: it is a link or no regular file; with `mustBeNew`: it is
-/// there. Returns the descriptor.
+/// Opens a file of a run for appending, or creates it. Error: it is a link or no regular file; with `mustBeNew`: it
+/// exists. Returns the descriptor.
 Expected<int> openForAppending(const std::string &path, bool mustBeNew);
 
-/// Opens a lock file for reading and writing; without `make` for reading alone, if it is there. Error: it is a link, no
-/// regular file, or holds other bytes than a lock.
+/// Opens a lock file for reading and writing, and creates it if it is missing; without `make` opens an existing one for
+/// reading only. Error: it is a link, not a regular file, or holds other bytes than a lock.
 Expected<int> openLock(const std::string &path, bool make = true);
 
 /// Creates a folder and its parents. Error: located.
@@ -124,7 +124,7 @@ Status linkOrCopy(const std::string &from, const std::string &to);
 /// True if both paths lead to one file.
 bool isSameFile(const std::string &one, const std::string &other);
 
-/// A new folder in $TMPDIR that this process alone uses; it is removed with all that it holds.
+/// A new folder in $TMPDIR that only this process uses; it is removed with its content when the object dies.
 class TemporaryFolder {
 public:
   explicit TemporaryFolder(const std::string &name);
@@ -132,7 +132,7 @@ public:
   TemporaryFolder &operator=(const TemporaryFolder &) = delete;
   ~TemporaryFolder();
 
-  /// Why there is none.
+  /// The error if the folder could not be created.
   const Status &status() const { return problem; }
   std::string path(std::string_view name) const;
   Status write(std::string_view name, std::string_view bytes) const;

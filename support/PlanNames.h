@@ -18,8 +18,8 @@ namespace entries {
 inline constexpr char kStep[] = "step"; ///< an update without accumulation
 inline constexpr char kAccumulateFirst[] = "accumulate_first", kAccumulateNext[] = "accumulate_next",
                       kUpdate[] = "update"; ///< an update with accumulation
-/// With virtual ranks, before the level in the tree over those of one rank: puts the window's sums aside; adds them
-/// again.
+/// With virtual ranks, prefixes of entries, followed by a level of the tree over one rank's virtual ranks: `hold_` puts
+/// the window's sums aside at that level, `join_` adds them again.
 inline constexpr std::string_view kHold = "hold_", kJoin = "join_";
 inline constexpr char kEvaluate[] = "evaluate";
 inline constexpr char kPredict[] = "predict", kPredictInference[] = "predict_inference";
@@ -61,12 +61,12 @@ constexpr bool isOfUpdate(std::string_view entry) { return runsPerUpdate(entry, 
 /// Outputs of entries (Port.name) besides the graph's own.
 namespace outputs {
 inline constexpr char kLossSum[] = "loss_sum", kLossWeight[] = "loss_weight"; ///< the loss is their quotient
-/// Before the name of one of several losses: its own numerator and denominator.
+/// Prefixes of a loss's name, if there are several losses: its own numerator and denominator.
 inline constexpr std::string_view kTermSum = "loss_sum/", kTermWeight = "loss_weight/";
 constexpr bool isTerm(std::string_view output) { return output.starts_with(kTermSum) || output.starts_with(kTermWeight); }
 inline constexpr char kCorrect[] = "correct", kCounted[] = "counted";         ///< accuracy is their quotient
 inline constexpr char kGradNorm[] = "grad_norm";
-/// Of `evaluate`, for metrics that the host computes: the value that the loss is of, its classes last, and its target.
+/// Of `evaluate`, for metrics that the host computes: the loss's prediction, classes last, and its target.
 inline constexpr char kPrediction[] = "prediction", kPredictionTarget[] = "prediction_target";
 inline constexpr std::string_view kAveragedPrefix = "average:"; ///< before the name of a graph output that is averaged
 inline constexpr std::string_view kGradientPrefix = "gradient:"; ///< before the parameter's name
@@ -80,7 +80,7 @@ inline constexpr std::string_view kEmaSuffix = "/ema"; ///< the parameter's aver
 /// Run-time scalars that passes and the runtime name (those of optimizers: passes/optimizers/).
 namespace scalars {
 inline constexpr char kLossScale[] = "loss_scale", kClipNorm[] = "clip_norm";
-/// Those that depend on how many updates a parameter has had; of groups behind "gN.".
+/// Scalars that depend on how many updates a parameter has had; those of groups have the prefix "gN.".
 inline constexpr std::string_view kOfUpdates[] = {"bias_correction1", "bias_correction2_sqrt", "first_update", "step_size",
                                                   "decayed_lr"};
 constexpr bool dependsOnUpdates(std::string_view scalar) {

@@ -40,7 +40,7 @@ std::vector<fs::path> foldersOfPath() {
   return folders;
 }
 
-/// Entries of a folder whose names begin so, the last name first: the newest version.
+/// Entries of a folder whose names begin with `prefix`, in descending order: the newest version first.
 std::vector<fs::path> entriesOf(const fs::path &folder, std::string_view prefix) {
   std::vector<fs::path> found;
   std::error_code code;
@@ -131,7 +131,7 @@ Expected<std::string> Ptxas::assemble(const std::string &ptx, const std::string 
   Expected<std::string> assembled = status == 0 ? readFile(code) : error("exit status {}", status);
   if (assembled && !assembled->empty())
     return assembled;
-  // Its first line says what is wrong.
+  // The first line of its output names the error.
   Expected<std::string> text = readFile(said);
   const std::string first = text ? text->substr(0, std::min<size_t>(text->find('\n'), 500)) : "";
   return error("{} ({}) does not assemble the kernels for {}: {}; leave machine code out: --set compiler.cubins=none",

@@ -1,6 +1,6 @@
-//===- RegularFile.cpp - opening a file that can be read at any place -----===//
+//===- RegularFile.cpp - opening a file that can be read at any offset ----===//
 //
-// A FIFO blocks an ordinary open() until somebody writes to it, and a terminal or device may block a read. O_NONBLOCK
+// A FIFO blocks an ordinary open() until a writer opens it, and a terminal or device may block a read. O_NONBLOCK
 // makes open() return; fstat() then tells what was opened, without a race against the file system.
 //
 //===----------------------------------------------------------------------===//

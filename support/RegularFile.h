@@ -1,4 +1,4 @@
-//===- RegularFile.h - opening a file that can be read at any place -------===//
+//===- RegularFile.h - opening a file that can be read at any offset ------===//
 #ifndef TCC_SUPPORT_REGULARFILE_H
 #define TCC_SUPPORT_REGULARFILE_H
 
@@ -25,7 +25,7 @@ public:
   RegularFile &operator=(RegularFile &&other) noexcept;
   ~RegularFile();
 
-  /// Bytes at a place. Error: the system's reason, or the file ends before.
+  /// Reads `count` bytes at an offset. Error: the system's reason, or the file ends before.
   Status readAt(uint64_t offset, void *to, uint64_t count) const;
 
   int descriptor() const { return file; }
@@ -39,7 +39,7 @@ private:
   uint64_t size = 0;
 };
 
-/// The largest file that is read whole unless the caller says another size.
+/// The default limit of files that are read whole.
 constexpr uint64_t kMostFileBytes = uint64_t(1) << 30;
 
 /// Reads a whole file into memory, as readFile (MappedFile.h) does. Error: it holds more than `most` bytes.

@@ -8,7 +8,7 @@
 
 namespace tcc {
 
-/// The text's first `most` bytes, less a character that they cut, and "…"; or all of a shorter text.
+/// At most the first `most` bytes of the text, cut between characters, and "…"; or all of a shorter text.
 inline std::string shortened(std::string_view text, size_t most = 60) {
   if (text.size() <= most)
     return std::string(text);

@@ -1,7 +1,7 @@
 //===- Status.h - errors as values ---------------------------------------===//
 //
-// The runtime reports what goes wrong by value: a message for the user (what, where, a way out) and the exit status
-// that a command ends with. Nothing in the runtime throws or ends the process on bad input.
+// The runtime returns errors by value: a message for the user (what is wrong, where, and what to do) and the exit
+// status of the command. Nothing in the runtime throws or ends the process on bad input.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_STATUS_H

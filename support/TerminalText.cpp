@@ -10,7 +10,7 @@ namespace {
 
 struct Decoded {
   uint32_t code = 0;
-  size_t bytes = 0; ///< 0: no UTF-8
+  size_t bytes = 0; ///< 0: not UTF-8
 };
 
 /// RFC 3629: no overlong forms, no surrogates, nothing beyond U+10FFFF.

@@ -1,7 +1,7 @@
 //===- TerminalText.h - text from files, made safe to print -----*- C++ -*-===//
 //
-// Names in a model, a recipe or a data set may hold anything: escape sequences that rewrite a terminal, characters that turn
-// the direction of writing, bytes that are not text. Everything that a command prints goes through here.
+// Names in a model, a recipe or a data set may hold anything: escape sequences that rewrite a terminal, characters that
+// change the text direction, bytes that are not text. Everything that a command prints goes through here.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_TERMINALTEXT_H
@@ -12,8 +12,9 @@
 
 namespace tcc {
 
-/// The text with control characters (C0 but for newline and tab, DEL, C1), line separators and marks of the writing
-/// direction as \u001b, and bytes that are not UTF-8 as \xff. All other characters stay as they are; so does JSON's meaning.
+/// The text with control characters (C0 but for newline and tab, DEL, C1), line separators and marks of the text
+/// direction escaped as \u001b, and bytes that are not UTF-8 as \xff. All other characters stay; so does JSON's
+/// meaning.
 std::string terminalText(std::string_view text);
 
 /// The same for a name inside a line: newlines and tabs are written out, too.

@@ -28,7 +28,7 @@ size_t characters(std::string_view text) {
       std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-/// Where a broken line goes on.
+/// The column at which a broken line continues.
 static size_t continuation(std::string_view line, size_t width) {
   const size_t begin = std::min(line.find_first_not_of(' '), line.size());
   if (size_t gap = line.find("  ", begin); gap != line.npos) {
@@ -46,7 +46,7 @@ std::string wrapped(std::string_view text, size_t width) {
     std::string_view rest = text.substr(at, end - at);
     const size_t indent = continuation(rest, width);
     for (bool first = true; characters(rest) > width - (first ? 0 : indent); first = false) {
-      // The last space within the width, or else the first one behind it; not among those that the line begins with.
+      // The last space within the width, or else the first one after it; leading spaces do not count.
       const size_t begin = std::min(rest.find_first_not_of(' '), rest.size());
       size_t cut = rest.npos, column = 0;
       for (size_t i = 0; i < rest.size(); ++i) {

@@ -9,16 +9,16 @@
 
 namespace tcc {
 
-/// Columns of what the descriptor writes to: the variable COLUMNS where it is set, else those of a terminal; nothing for
-/// a file or a pipe.
+/// The width of the descriptor's output: the variable COLUMNS if it is set, else that of the terminal; nothing for a
+/// file or a pipe.
 std::optional<size_t> columnsOf(int descriptor);
 
-/// Characters of a UTF-8 text: bytes that do not go on with another character.
+/// The number of characters of a UTF-8 text: its bytes without continuation bytes.
 size_t characters(std::string_view text);
 
-/// The text with lines of at most `width` characters, broken at spaces. A broken line goes on below the text that follows
-/// its first gap of two spaces, as in a list of options, or else two columns further in than it began. Longer words stay
-/// whole.
+/// The text with lines of at most `width` characters, broken at spaces. Continuation lines are aligned with the text
+/// after the line's first gap of two spaces, as in a list of options, or else indented by two more columns. Longer
+/// words stay whole.
 std::string wrapped(std::string_view text, size_t width);
 
 } // namespace tcc

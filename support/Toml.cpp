@@ -11,7 +11,7 @@
 namespace tcc {
 
 namespace {
-/// Lists and inline tables inside each other.
+/// The deepest nesting of lists and inline tables.
 constexpr size_t kMostNestedValues = 32;
 
 /// The context of a character of TOML, which decides the characters that may follow.
@@ -87,7 +87,7 @@ private:
     at += count;
     if (longQuote && count < 3)
       return Status::success();
-    // Up to two more belong to the string.
+    // Up to two more quotes belong to the string.
     while (longQuote && at < text.size() && text[at] == quote)
       ++at;
     quote = 0;
@@ -117,9 +117,9 @@ private:
     return Status::success();
   }
 
-  /// Follows values and the brackets in them. The TOML library looks for a value's end through whatever comes next,
-  /// strings included, and meets characters there that it calls impossible; it asserts that a value begins where one
-  /// must. So nothing may begin inside a value, none may be missing, and brackets must match.
+  /// Tracks values and the brackets in them. The TOML library searches for a value's end through all following text,
+  /// strings included, and asserts on characters that it finds there; it also asserts that a value begins where one
+  /// must. So no value may begin inside another, none may be missing, and brackets must match.
   Status followValue(char c) {
     if (inValue && (c == '=' || (begun && std::string_view("[{\"'").find(c) != std::string_view::npos)))
       return problem(fmt::format("{} inside a value; separate the values of a list by commas, and put each setting on "
@@ -149,7 +149,7 @@ private:
     return Status::success();
   }
 
-  /// True if a name begins behind the brackets at `at`; the TOML library asserts that one does.
+  /// True if a name follows the brackets at `at`; the TOML library asserts that one does.
   bool namesTable() const {
     size_t next = at + (text.substr(at, 2) == "[[" ? 2 : 1);
     next = std::min(text.find_first_not_of(" \t", next), text.size());
@@ -163,9 +163,9 @@ private:
   std::string_view text;
   const std::string &place;
   size_t at = 0, line = 1, lineStart = 0;
-  int keyParts = 1, depth = 0; ///< depth: brackets that are open
-  std::string nesting;                 ///< brackets that are open in the value
-  bool inValue = false, begun = false; ///< behind a '='; and something of the value was there
+  int keyParts = 1, depth = 0; ///< depth: open brackets
+  std::string nesting;                 ///< open brackets in the value
+  bool inValue = false, begun = false; ///< after a '='; the value has begun
   bool comment = false, longQuote = false;
   char quote = 0; ///< that ends the string; 0 outside of one
 };

@@ -1,8 +1,8 @@
 //===- Toml.h - parse untrusted text as TOML --------------------*- C++ -*-===//
 //
-// Recipes come from users, and in plans from anybody. The TOML library reads past its buffers, recurses without end or
-// asserts on some invalid texts: checkTomlText refuses the first two kinds before it sees them; an assertion is an error.
-// Everything that reads TOML includes this header instead of the library's.
+// Recipes come from users, and recipes in plans are untrusted. On some invalid texts the TOML library reads past its
+// buffers, recurses without end or asserts. checkTomlText refuses the first two kinds before the library sees them; an
+// assertion becomes an error. All code that reads TOML includes this header instead of the library's.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_TOML_H
@@ -27,7 +27,7 @@ struct TomlAssertion : std::exception {};
 
 namespace tcc {
 
-/// Parts of one dotted key: each is a table inside the one before.
+/// The most parts of a dotted key: each is a table inside the one before.
 constexpr int kMostKeyParts = 16;
 
 /// Errors: bytes that are not UTF-8, control characters, characters beyond ASCII outside of strings and comments, keys of more
@@ -35,7 +35,7 @@ constexpr int kMostKeyParts = 16;
 /// column: "recipe.toml:3:1: …".
 Status checkTomlText(std::string_view text, const std::string &place);
 
-/// The text as a table. Errors: those of checkTomlText, and whatever else is no TOML; without line and column where `place`
+/// The text as a table. Errors: those of checkTomlText, and all other invalid TOML; without line and column if `place`
 /// is empty.
 Expected<toml::table> parseToml(std::string_view text, const std::string &place = "");
 

@@ -1,4 +1,4 @@
-//===- Trace.cpp - what threads did when, for Perfetto ---------------------===//
+//===- Trace.cpp - timelines of threads, for Perfetto ---------------------===//
 #include "support/Trace.h"
 
 using namespace tcc;

@@ -1,4 +1,4 @@
-//===- Trace.h - what threads did when, for Perfetto -----------------------===//
+//===- Trace.h - timelines of threads, for Perfetto -----------------------===//
 //
 // Each thread has a track and appends spans to it: no lock and no allocation between the start and the end. The file is
 // the Trace Event Format that ui.perfetto.dev and chrome://tracing read
@@ -22,7 +22,7 @@ namespace tcc {
 
 class Trace {
 public:
-  /// A name that outlives the trace, seconds since the trace began, and a number under the key `label` (null: none).
+  /// `name` must outlive the trace; times are seconds since the trace began; `number` is shown as `label` (null: none).
   struct Span {
     const char *name;
     double begin, end;
@@ -60,19 +60,19 @@ public:
 
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(); }
 
-  /// The trace as text, once no thread adds any more. `process` names all of it.
+  /// The trace as text; no thread may add spans meanwhile. `process` names the traced process.
   std::string text(const std::string &process) const;
-  /// Spans that found no room.
+  /// Spans that were left out because their track was full.
   uint64_t lost() const;
 
 private:
   size_t capacity;
   std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
   mutable std::mutex mutex;
-  std::deque<Track> tracks; ///< their addresses stay
+  std::deque<Track> tracks; ///< a deque, whose elements never move
 };
 
-/// A span from here to the end of the scope, on the track, if there is one, and for an attached profiler.
+/// A span that ends with the scope, on the track, if there is one, and for an attached profiler.
 class TraceScope {
 public:
   TraceScope(Trace::Track *track, const char *name, const char *label = nullptr, uint64_t number = 0)

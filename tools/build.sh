@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Sets up and builds: `tools/build.sh` everything, `tools/build.sh TARGET...` only that. The result lies in build/bin.
+# Sets up and builds: `tools/build.sh` everything, `tools/build.sh TARGET...` only those targets. Programs are in build/bin.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
 
 tools/setup.sh
-# A clone in another folder finds what an earlier one compiled.
+# Lets a clone in another folder use the compiler cache of an earlier one.
 export CCACHE_BASEDIR="$root" CCACHE_NOHASHDIR=1
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What is too slow for every change: sanitizers, fuzzing, crash sweeps. `tools/nightly.sh` runs all stages, eight to nine hours
-# on two cores; `tools/nightly.sh STAGE...` only those:
+# Tests that are too slow for every change: sanitizers, fuzzing, crash sweeps. `tools/nightly.sh` runs all stages, eight to
+# nine hours on two cores; `tools/nightly.sh STAGE...` only those:
 #   address   AddressSanitizer and UndefinedBehaviorSanitizer: every test but those that measure memory or time, then
 #             TCC_SANITIZED_GRAPHS (300) random graphs and 40 random recipes, as in the stage `graphs`
 #   thread    ThreadSanitizer of trun: its unit tests, and every case of the zoo trained
-#   fuzz      each fuzz target for TCC_FUZZ_SECONDS (1200) from the seeds, the corpora and what earlier nights found
-#   plans     thousands of mutated plans, each that is accepted run between guard pages
+#   fuzz      each fuzz target for TCC_FUZZ_SECONDS (1200) from the seeds, the corpora and the inputs that earlier nights found
+#   plans     thousands of mutated plans; each one that is accepted runs between guard pages
 #   cuda      the models of the zoo compiled for every CUDA architecture, all PTX assembled
 #   emulation every model of the zoo trained by the PTX of its CUDA plan, one update of each with all checks;
 #             budgets of eight of them; TCC_RANDOM_ROUNDS (100) draws of a model and settings, beside the CPU
@@ -13,13 +13,13 @@
 #             forward, gradients, updates, in every way to compile them, for the former an emulated card among them;
 #             TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's loop; every plan that the end-to-end tests
 #             compile and those of the benchmarks, between guard pages
-#   levels    plans of every machine level, made on a Haswell that QEMU emulates: the bytes that this machine makes
-#   length    instructions that tcc takes for each node, counted by valgrind: the same in graphs twice as long
+#   levels    plans of every machine level, made on a Haswell that QEMU emulates, must equal those made on this machine
+#   length    tcc's instructions for each node of a graph, counted by valgrind, must not grow in graphs twice as long
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
 #             starts (slurm-wlm, munge)
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
-# A stage that fails does not stop the others; the last line names those that failed. Findings lie in build-nightly/findings.
+# A stage that fails does not stop the others; the last line names those that failed. Findings are in build-nightly/findings.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -32,7 +32,7 @@ done
 
 tools/setup.sh nightly || exit 1
 export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
-# Shared libraries of LLVM keep what they allocated; a report ends a process with a status that no test expects.
+# LLVM's shared libraries never free some memory, so leaks are not checked; a report ends a process with a status that no test expects.
 export ASAN_OPTIONS=detect_leaks=0:exitcode=86 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=exitcode=86
 python=.venv/bin/python
 jobs=$(nproc)

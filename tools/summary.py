@@ -26,7 +26,7 @@ def results(junit):
         written = pathlib.Path(junit).parent / "shards" / f"{name}.jsonl"
         cases = {}
         if name.startswith("shard.") and written.exists():
-            # The first line of a case says that it did not run; its result overwrites that.
+            # The first line of a case says that it did not run; a later line with its result replaces it.
             for line in written.read_text().splitlines():
                 inner, *result = json.loads(line)
                 cases[inner] = result

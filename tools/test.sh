@@ -11,9 +11,9 @@ began=$SECONDS
 tools/build.sh
 built=$((SECONDS - began))
 
-# What a failed run left behind must not be counted.
+# Results of an earlier, failed run must not be counted.
 rm -rf build/tests.xml build/shards
-# Everything: many cases a process. Chosen tests: a process for each case, so that -R finds it by its name.
+# To run everything, many cases share a process. Chosen tests have a process for each case, so that -R finds it by name.
 [ $# -gt 0 ] && twice=shard || twice=case
 status=0
 ctest --test-dir build -j "$(nproc)" --output-on-failure --output-junit tests.xml --no-tests=error -LE "^$twice\$" "$@" </dev/null || status=$?

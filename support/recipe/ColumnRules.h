@@ -15,12 +15,12 @@
 
 namespace tcc::recipe {
 
-/// How texts become integers: the place in `names`, or, where there are none, in the sorted texts of the training data.
+/// How texts become integers: the index in `names`, or, if `names` is empty, in the sorted texts of the training data.
 struct CategoryRule {
   std::vector<std::string> names;
 };
 
-/// What stands for a missing value: a number, the mean of the training data, or a text, of columns of texts.
+/// The replacement of a missing value: a number, the mean of the training data, or, in columns of texts, a text.
 struct MissingRule {
   bool mean = false;
   double number = 0;
@@ -31,13 +31,13 @@ struct MissingRule {
 /// True for "categories", "missing" and "columns": tables whose keys are columns.
 bool isColumnTable(std::string_view name);
 
-/// A rule as a plan keeps it. Error: it is none of that table; without the column's name.
+/// A rule as text for the plan. Error: it is not a rule of that table; the message does not name the column.
 Expected<std::string> columnRuleText(std::string_view table, const toml::node &rule);
 
 /// Rules from that text.
 Expected<CategoryRule> parseCategoryRule(const std::string &text);
 Expected<MissingRule> parseMissingRule(const std::string &text);
-/// Names of columns that stand side by side.
+/// Names of the columns that `data.columns` joins into one.
 Expected<std::vector<std::string>> parseColumnList(const std::string &text);
 
 } // namespace tcc::recipe

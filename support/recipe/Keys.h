@@ -1,9 +1,9 @@
 //===- Keys.h - the table of recipe keys ---------------------------------===//
 //
-// Every key that a recipe may hold, once: its values, its default, whether a plan must be compiled again when it
-// changes. From this table follow the checks of the recipe (compiler/recipe/) and of `trun --set`
-// (runtime/train/Settings), the names that messages suggest, and the table of keys in the recipe's page. It is part of
-// support/ because the compiler and the runtime both read it, and neither includes the other.
+// The only list of the keys that a recipe may hold: values, default, whether a change needs recompiling. The checks of
+// the recipe (compiler/recipe/) and of `trun --set` (runtime/train/Settings), the names that messages suggest, and the
+// table of keys in the recipe's page are derived from it. It is part of support/ because the compiler and the runtime
+// both read it, and neither includes the other.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_RECIPE_KEYS_H
@@ -24,7 +24,7 @@ enum class Change {
 struct Key {
   std::string name; ///< dotted
   Values values;
-  /// The default: a TOML value where every recipe without the key means that value, else words.
+  /// The default: a TOML value if leaving the key out always means that value, else a description in words.
   std::string preset;
   Change change;
   std::string meaning;                     ///< one line, in Markdown
@@ -46,8 +46,8 @@ bool isSection(std::string_view name);
 /// The advice for an unknown key: the nearest key, or all keys of its table.
 std::string hintFor(std::string_view name);
 
-/// KEY=VALUE as a table. A value that is no TOML value is taken as a string. Errors (wrong usage): no KEY=VALUE; text
-/// that is no TOML, with its column.
+/// Parses KEY=VALUE into a table. A value that is not a TOML value is taken as a string. Errors (wrong usage): not of
+/// the form KEY=VALUE; invalid TOML, with its column.
 Expected<toml::table> parseSetting(const std::string &setting);
 
 /// The rows of the documentation's table, in Markdown.

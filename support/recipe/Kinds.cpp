@@ -43,7 +43,7 @@ const std::vector<OptimizerKind> &optimizerKinds() {
       {"adagrad",
        {{"lr", 1e-2}, {"lr_decay", 0}, {"weight_decay", 0}, {"initial_accumulator_value", 0}, {"eps", 1e-10}},
        {"maximize"}},
-      // The betas are those of AdamW, which updates what is no matrix.
+      // The betas are those of AdamW, which updates parameters that are not matrices.
       {"muon",
        {{"lr", 1e-3},
         {"weight_decay", 0.1},

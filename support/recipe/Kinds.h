@@ -45,10 +45,10 @@ struct MetricKind {
 const std::vector<MetricKind> &metricKinds();
 /// The kind of this name, or null.
 const MetricKind *findMetricKind(std::string_view name);
-/// "accuracy" for "acc", "auroc" for "auc": the metric that other trainers call so; empty where there is none.
+/// "accuracy" for "acc", "auroc" for "auc": the metric that other trainers call `name`; empty if there is none.
 std::string_view metricOfAlias(std::string_view name);
 std::vector<std::string> metricKindNames();
-/// True where the loss gives the metric without being asked.
+/// True if every evaluation of that loss has the metric, whether evaluate.metrics names it or not.
 bool isGivenByLoss(const MetricKind &metric, std::string_view lossKind);
 
 } // namespace tcc

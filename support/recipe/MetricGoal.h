@@ -1,4 +1,4 @@
-//===- MetricGoal.h - metrics that decide about a run ------------*- C++ -*-===//
+//===- MetricGoal.h - metrics that pick checkpoints, stop runs --*- C++ -*-===//
 #ifndef TCC_SUPPORT_RECIPE_METRICGOAL_H
 #define TCC_SUPPORT_RECIPE_METRICGOAL_H
 
@@ -21,14 +21,14 @@ struct MetricGoal {
 };
 
 /// Reads "accuracy", "eval_accuracy", "ema_eval_f1", "min:NAME" or "max:NAME"; empty text: `usual`. Error (wrong
-/// usage): neither a metric that is known nor a direction; `key` is for the message.
+/// usage): an unknown metric without a direction; `key` is for the message.
 Expected<MetricGoal> parseGoal(const std::string &key, const std::string &text, const MetricGoal &usual = {});
 
-/// Error (wrong usage): evaluations compute no such metric; those that they do are listed.
+/// Error (wrong usage): evaluations do not compute this metric; the message lists the known ones.
 Status checkGoal(const std::string &key, const MetricGoal &goal, const std::vector<std::string> &known);
 
-/// The keys of metrics.jsonl that evaluations have: by the kind of the loss and evaluate.metrics; with those of averages,
-/// if there are any.
+/// The keys that evaluations write to metrics.jsonl, for the kind of the loss and evaluate.metrics; with `averages`
+/// also those of averaged weights.
 std::vector<std::string> evaluationKeys(std::string_view lossKind, const std::vector<std::string> &metrics, bool averages);
 
 } // namespace tcc

@@ -20,7 +20,7 @@ constexpr Range kDegrees{-360, 360};
 constexpr Range kShear{-89, 89};
 constexpr const char *kGeometry = "Geometry";
 
-/// A mask can move along.
+/// True for the kinds that accept a `mask` column.
 bool isGeometry(const TransformKind &kind) { return kind.family == kGeometry; }
 
 TransformArgument probability(std::string preset = "0.5") {
@@ -252,7 +252,7 @@ std::vector<TransformKind> makeKinds() {
   };
 }
 
-/// "[a, b]" parsed once: the value of an argument that is left out.
+/// Adds the default of an argument that the table leaves out.
 void addDefault(toml::table &arguments, const TransformArgument &argument) {
   if (argument.preset.empty() || arguments.contains(argument.name))
     return;
@@ -275,7 +275,7 @@ Status unknownArgument(const TransformKind &kind, std::string_view name) {
                nearest.empty() ? "" : fmt::format("the nearest is {}, ", nearest), fmt::join(known, ", "));
 }
 
-/// What arguments ask of each other.
+/// Checks conditions between the arguments of one table.
 Status checkTogether(const TransformSpec &spec) {
   if (spec.kind->name == "resize" && spec.has("max_size")) {
     if (spec.integers("size").size() == 2)
@@ -331,7 +331,7 @@ Expected<TransformSpec> readOne(const toml::table &table, size_t number) {
                 : works == Works::OnTokens  ? "tokens"
                 : works == Works::OnNumbers ? ""
                                             : "image";
-  spec.inEvaluation = !spec.kind->random || works == Works::OnTokens; // without it the targets would mean something else
+  spec.inEvaluation = !spec.kind->random || works == Works::OnTokens; // they also make the targets
   for (const auto &[key, value] : table) {
     const std::string_view argument = key.str();
     if (argument == "kind")

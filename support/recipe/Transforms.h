@@ -1,8 +1,8 @@
 //===- Transforms.h - the table of data transforms -----------------------===//
 //
-// Every kind of `[[data.transform]]`, once: its arguments with values, defaults and meanings, and whether it draws random
-// numbers. The checks of a recipe and of `trun --set`, what runtime/data makes of a table, and docs/guide/transforms.md
-// follow from it. What a kind does to pixels is in runtime/data/transforms/.
+// The only list of the kinds of `[[data.transform]]`: arguments with values, defaults and meanings, and whether a kind
+// draws random numbers. The checks of a recipe and of `trun --set`, the transforms that runtime/data creates, and
+// docs/guide/transforms.md are derived from it. The arithmetic on samples is in runtime/data/transforms/.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_RECIPE_TRANSFORMS_H
@@ -25,7 +25,7 @@ struct TransformArgument {
 
 struct TransformKind {
   enum class Works {
-    OnImages, ///< one sample of one column after the other
+    OnImages, ///< one sample of one column at a time
     OnLabels, ///< likewise, by default of the column `label`
     OnNumbers, ///< likewise, of a column of numbers, which the table names
     OnTokens, ///< a window of tokens and its targets; of training and evaluation alike
@@ -64,7 +64,7 @@ struct TransformSpec {
   /// A number as a list of one; empty where the argument is absent.
   std::vector<double> numbers(std::string_view name) const;
   std::vector<int64_t> integers(std::string_view name) const;
-  /// What the column `mask` gets: the same draws, the nearest pixel, zeros outside. Only where `mask` is not empty.
+  /// The transform of the column `mask`: the same random numbers, the nearest pixel, zeros outside. Requires a `mask`.
   TransformSpec ofMask() const;
   /// "data.transform 2 (random_crop)", for messages.
   std::string place() const;
@@ -74,7 +74,7 @@ struct TransformSpec {
 Expected<std::vector<TransformSpec>> readTransforms(const toml::node &tables,
                                                     const std::function<std::string(const toml::node &)> &at = {});
 
-/// The value as text that a plan keeps, and back. The text is TOML: `tables = [ … ]`.
+/// Converts the value to the text that a plan stores, and back. The text is TOML: `tables = [ … ]`.
 std::string transformsText(const toml::node &tables);
 Expected<std::vector<TransformSpec>> parseTransforms(const std::string &text);
 

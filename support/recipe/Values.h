@@ -45,8 +45,8 @@ struct Values {
     Choice,       ///< one of `words`
     Texts,        ///< a string, or a list of them
     Numbers,      ///< a number, or a list of them; exactly `count` in a list where that is not 0
-    Interval,     ///< [least, greatest], or one number where `counts` holds 1
-    Integers,     ///< a list; of a number of elements in `counts`, or one integer, where that is not empty
+    Interval,     ///< [least, greatest], or one number if `counts` holds 1
+    Integers,     ///< a list; if `counts` is not empty, one integer or a list of one of these lengths
     IntegerTable, ///< names with integers
     TextTable,    ///< names with strings
     Other         ///< checked where it is read; `description` says what it is
@@ -83,13 +83,13 @@ Values integerTable(int64_t least);
 Values textTable();
 Values other(std::string description);
 
-/// Error: the value is of another type or out of range; it says what was expected, without the place.
+/// Error: the value is of another type or out of range; the message says what was expected, but not where.
 Status check(const Values &values, const toml::node &node);
 
 /// For the documentation, in Markdown: "number, at least 0", "`\"auto\"`, `\"fused\"`".
 std::string describe(const Values &values);
 
-/// A value of a key that the plan keeps as text: a string as it is, a list of strings a line each.
+/// A key's value as text for the plan: a string as it is, a list of strings with one line each.
 std::string plainText(const toml::node &node);
 
 /// "string", "integer", …: a value's type in TOML's words.

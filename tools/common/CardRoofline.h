@@ -2,7 +2,7 @@
 //
 // Roofline (Williams, Waterman, Patterson, 2009): an instruction takes at least its bytes over the card's bandwidth,
 // and its operations over the card's rate, whichever is longer. Rates are those of data sheets, each operand is moved
-// once, launches take no time: no kernel is faster, most are slower.
+// once, launches take no time: this is a lower bound that most kernels do not reach.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_CARDROOFLINE_H
@@ -15,14 +15,14 @@
 
 namespace tcc::report {
 
-/// The card whose data sheet times are held against.
+/// The card whose data sheet times are compared with.
 struct ChosenCard {
   const Card *card = nullptr;
   enum class From { Device, Plan, Architecture } from = From::Architecture;
 };
 
-/// Of a plan for CUDA: the card that runs it, if its driver's name is known; else the one that the plan was made for;
-/// else its architecture's usual one. Null for plans of other targets and unknown architectures.
+/// For a plan for CUDA: the card that runs it, if its driver's name is known; else the card that the plan was made for;
+/// else its architecture's usual card. Null for plans of other targets and unknown architectures.
 ChosenCard chooseCard(const plan::Plan &plan, std::string_view driverName = "");
 
 struct LeastTime {
@@ -30,7 +30,8 @@ struct LeastTime {
   double seconds() const { return std::max(arithmetic, traffic); }
 };
 
-/// Products of the library, and of kernels that say so, at the rate of their type; all else at f32's.
+/// Products of the library, and kernels that name the type of their products, run at the rate of that type; all other
+/// instructions at f32's.
 LeastTime leastTime(const Card &card, const plan::Instruction &instruction);
 
 } // namespace tcc::report

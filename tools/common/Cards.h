@@ -1,7 +1,7 @@
 //===- Cards.h - data sheets of NVIDIA's cards ------------------*- C++ -*-===//
 //
-// What a card can do at most, by its maker's data sheet: to turn `--memory-budget 60%` into bytes, and for the least
-// times in reports and profiles (CardRoofline.h). No decision of a plan follows from it but the budget.
+// Memory and peak rates of cards by their data sheets: to turn `--memory-budget 60%` into bytes, and for the least
+// times in reports and profiles (CardRoofline.h). Apart from the budget, no decision of a plan depends on them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_CARDS_H
@@ -20,7 +20,7 @@ struct Card {
   std::string_view title;        ///< "H200 SXM"
   std::string_view driverName;   ///< cuDeviceGetName's: "NVIDIA H200"
   std::string_view architecture; ///< "sm_90"
-  uint64_t memoryBytes;          ///< the data sheet's gigabytes as 10⁹ bytes: a little less than the driver tells
+  uint64_t memoryBytes;          ///< the data sheet's gigabytes as 10⁹ bytes: a little less than the driver reports
   double bytesPerSecond;         ///< of memory
   double f32, tf32, bf16;        ///< operations per second, without sparsity, sums in f32
   int processors;                ///< streaming multiprocessors
@@ -30,7 +30,7 @@ struct Card {
 /// All of them; of one architecture the most usual in data centres first.
 std::span<const Card> cards();
 
-/// The card of a name, in any case; null where there is none.
+/// The card of a name, upper or lower case; null if there is none.
 const Card *findCard(std::string_view name);
 
 /// The card that a driver calls so; null for an unknown one.

@@ -35,7 +35,7 @@ std::string nearestOption(const CLI::App &app, const std::string &given) {
   return nearestName(given.substr(0, given.find('=')), known);
 }
 
-/// Advice for an option that has another name here than in other trainers; empty: there is none.
+/// Advice for an option that other trainers have under another name; empty: there is none.
 std::string adviceFor(const CLI::App &app, const std::string &given) {
   const std::string option = given.substr(0, given.find('='));
   const bool compiles = app.get_name() == "tcc";
@@ -79,7 +79,7 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
     }
   }
   std::vector<std::string> extras = app.remaining();
-  // Words that follow an unknown option are most likely its values: the option is what is wrong.
+  // Words that follow an unknown option are most likely its values: report the option.
   auto option =
       std::find_if(extras.begin(), extras.end(), [](const std::string &text) { return text.starts_with("-"); });
   if (option != extras.end()) {
@@ -92,7 +92,7 @@ Arguments readArguments(CLI::App &app, int argc, char **argv) {
   } else if (!extras.empty()) {
     arguments.status = wrongUsage(app, fmt::format("unexpected argument '{}'", extras.front()));
   } else {
-    // As of a variable that a script never set.
+    // An option with an empty value, as from a script's unset variable.
     const std::vector<CLI::Option *> options = app.get_options();
     const auto given = std::find_if(options.begin(), options.end(), [](const CLI::Option *one) {
       return std::any_of(one->results().begin(), one->results().end(),

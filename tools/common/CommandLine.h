@@ -17,24 +17,24 @@ namespace tcc::tools {
 
 /// The outcome of parsing a command line.
 struct Arguments {
-  bool answered = false; ///< --help or --version: printed, nothing is left to do
-  Status status;   ///< wrong usage: one line that says what, and where help is
+  bool answered = false; ///< --help or --version was printed; the command is done
+  Status status;   ///< wrong usage: one line that names the fault and where help is
 };
 
 /// Reads a command line that `app` describes. An unknown option is answered with the nearest known one.
 Arguments readArguments(CLI::App &app, int argc, char **argv);
 
-/// Checks of options: what is wrong with the number, or empty.
+/// Checks of options: the fault of the number, or empty.
 std::string checkPositive(const std::string &text);
 std::string checkNotNegative(const std::string &text);
 
-/// An option that names a file to write, and what it will hold; nothing: a folder, or what follows from the name.
+/// An option that names a file to write, and the file's kind; no kind: a folder, or the kind follows from the name.
 struct Output {
   std::string option; ///< its long name, "--html"
   std::optional<OwnFile> kind;
 };
 
-/// Checks before any work is done that these options name no file that the command line names elsewhere, and none that
+/// Checks, before any work is done, that these options name neither a file that another option names nor a file that
 /// another program wrote.
 Status checkOutputs(const CLI::App &app, const std::vector<Output> &outputs);
 

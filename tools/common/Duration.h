@@ -8,8 +8,8 @@
 
 namespace tcc::tools {
 
-/// "90s", "30m", "1.5h", "1d12h" in seconds, above 0. A number without a unit is refused: schedulers disagree on what
-/// it means. Errors (wrong usage) name `option`.
+/// "90s", "30m", "1.5h", "1d12h" in seconds, above 0. A number without a unit is refused: schedulers disagree on its
+/// meaning. Errors (wrong usage) name `option`.
 Expected<double> parseDuration(const std::string &option, const std::string &text);
 
 } // namespace tcc::tools

@@ -27,8 +27,8 @@ const Message *callOf(const plan::Instruction &instruction) {
   return field ? &instruction.GetReflection()->GetMessage(instruction, field) : nullptr;
 }
 
-/// " name=value" of each singular number, word or flag that is set and not in `known`. An element type that is the
-/// call's own is not worth a word.
+/// " name=value" of each singular number, word or flag that is set and not in `known`. An element type that equals the
+/// call's own is left out.
 std::string otherFields(const Message &message, const std::set<std::string_view> &known) {
   std::vector<const FieldDescriptor *> fields;
   const auto *reflection = message.GetReflection();
@@ -90,7 +90,7 @@ std::string matmulText(const plan::MatmulCall &call) {
       "dtype",   "batch",      "m",      "n",      "k",            "trans_a",        "trans_b",  "chunk_k",
       "block_k", "tile_batch", "tile_m", "tile_n", "row_operands", "implementation", "numerics", "library_scratch_bytes",
       "widened"};
-  // Symbols are hashes: their start tells them apart.
+  // Symbols are hashes: their beginning distinguishes them.
   std::string how = call.has_row_kernel()
                         ? fmt::format(" by {} to kernel {}",
                                       plan::hasSlices(call) ? fmt::format("{} slices", plan::sliceCount(call)) : "rows",
@@ -162,7 +162,7 @@ std::string callText(const plan::Entry &entry, const plan::Instruction &instruct
     if (plan::isJoined(call.symbol()))
       return fmt::format("{} of {} nodes, kernels in one launch{}", call.symbol().substr(0, 10),
                          instruction.nodes_size(), otherFields(call, known));
-    // Symbols are hashes: their start tells them apart.
+    // Symbols are hashes: their beginning distinguishes them.
     if (!call.loops().empty()) {
       int written = 0;
       while (written + 1 < instruction.operands_size() && !instruction.operands(written).write())
@@ -259,7 +259,7 @@ std::string instructionText(const plan::Entry &entry, const plan::Instruction &i
 
 std::string instructionKey(const plan::Entry &entry, const plan::Instruction &instruction) {
   const Message *call = callOf(instruction);
-  // One kernel serves regions of several numbers of nodes: the number does not identify it.
+  // Regions with different numbers of nodes may share one kernel, so the number is not part of the key.
   return fmt::format("{}\n{}\n{}\n{}\n{}", instruction.has_kernel() ? "" : instructionText(entry, instruction),
                      instruction.recompute(), call ? call->SerializeAsString() : "", instruction.flops(),
                      instruction.bytes());

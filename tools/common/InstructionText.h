@@ -19,13 +19,13 @@ const char *kindName(InstructionKind kind);
 /// of the call that this function does not know are appended by name, so that two calls that differ read differently.
 std::string instructionText(const plan::Entry &entry, const plan::Instruction &instruction);
 
-/// " + bias, gelu and its input", " with sums of A": what a product's call does besides; "" for nothing.
+/// " + bias, gelu and its input", " with sums of A": the epilogue of a product's call; "" without one.
 std::string epilogueText(const plan::MatmulCall &call);
 
-/// " + bias": the same of a convolution's call.
+/// " + bias": the same for a convolution's call.
 std::string finishText(const plan::ConvolutionCall &call);
 
-/// Equal for instructions that execute the same: the call with all that it says, and how much it computes and moves.
+/// Equal for instructions that execute the same call: all fields of the call, its operations and bytes.
 std::string instructionKey(const plan::Entry &entry, const plan::Instruction &instruction);
 
 /// The element type that a call multiplies; f32 where it names none: most generated kernels compute in it.

@@ -1,4 +1,4 @@
-//===- OutOfMemory.cpp - end with a message where memory ends -----------------===//
+//===- OutOfMemory.cpp - end with a message when memory runs out ----------===//
 #include "tools/common/OutOfMemory.h"
 #include "support/Status.h"
 

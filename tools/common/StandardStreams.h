@@ -1,8 +1,8 @@
 //===- StandardStreams.h - print, and report output that fails --*- C++ -*-===//
 //
-// fmt::print throws where its stream fails: from a handler of errors that ends the process. The functions here keep the
-// failure in the stream, and main asks for it once, at the end. What they print is escaped (TerminalText.h): names come from
-// files.
+// fmt::print throws if its stream fails; in an error handler that would end the process. The functions here leave the
+// failure in the stream, and main checks it once, at the end. They escape what they print (TerminalText.h), since names
+// come from files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_STANDARDSTREAMS_H
@@ -15,8 +15,9 @@
 
 namespace tcc::tools {
 
-/// Call first in main. Opens /dev/null on those of the descriptors 0 to 2 that the caller closed, in the direction that
-/// fails: else the first file that is opened for writing gets the number, and messages end up inside it.
+/// Call first in main. Opens /dev/null on those of the descriptors 0 to 2 that the caller closed, for the direction
+/// that makes their use fail: else the first file opened for writing would get the number, and messages would end up in
+/// it.
 void reserveStandardStreams();
 
 /// Call last in main. Flushes both outputs; an error if anything that was printed did not reach its stream. So a result
@@ -35,8 +36,8 @@ template <typename... Args> void printResult(fmt::format_string<Args...> format,
   (void)!std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-/// Writes a result for people to standard output, its lines as wide as the terminal (columnsOf); to a file or a pipe as
-/// they are.
+/// Writes a result for people to standard output, wrapped to the terminal's width (columnsOf); not wrapped in a file or
+/// a pipe.
 void printText(const std::string &text);
 
 } // namespace tcc::tools

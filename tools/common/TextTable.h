@@ -10,7 +10,7 @@ namespace tcc::report {
 
 constexpr size_t kLineWidth = 110;
 
-/// Cells under headings; every column as wide as its widest cell. Columns are separated by two spaces.
+/// A table with headings; every column is as wide as its widest cell. Columns are separated by two spaces.
 class Table {
 public:
   /// `alignments`: one character a column, '<' for text and '>' for numbers.
@@ -44,8 +44,8 @@ std::string percentText(double fraction);
 /// "a, b, c and 9 more", in lines of at most kLineWidth characters that start with `indent` spaces after the first.
 std::string listText(const std::vector<std::string> &names, size_t shown, size_t indent = 0);
 
-/// Generated kernels are named by a hash of their code, also in the name of a product whose rows go to one: its start is
-/// enough for a person.
+/// Generated kernels are named by a hash of their code, also in the name of a product whose rows go to one. Shortens
+/// the hash for people.
 std::string kernelText(const std::string &name);
 
 } // namespace tcc::report

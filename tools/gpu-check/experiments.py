@@ -15,9 +15,9 @@ from pathlib import Path
 from programs import last_line, run, torch_step
 
 TABLE = Path(__file__).resolve().parent / "experiments.toml"
-# Peers that compile at the same time take no more of the card's memory than this together, in GiB.
+# The most memory of the card, in GiB, that peers which compile at the same time may take together.
 WARMING_GIB = 74
-# A program starts only if about so many seconds are left.
+# A program starts only if about this many seconds are left.
 LEAST_SECONDS = 12
 
 
@@ -154,7 +154,7 @@ class Experiments:
         self.show()
 
     def unlisted(self, workload):
-        """Plans that somebody put beside those of the table: they are timed behind them."""
+        """Plans that were put beside those of the table; they are timed after these."""
         known = {plan.get("like", plan["name"]) for plan in workload["plan"]}
         folder = self.bench.kit / "experiments" / folder_of(workload)
         return [{"name": path.stem, "profile": True} for path in sorted(folder.glob("*.tplan")) if path.stem not in known]

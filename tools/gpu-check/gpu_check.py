@@ -41,16 +41,16 @@ RESUMED_AT = 8
 # and tensor cores.
 SANITIZED = ("vit-tiny", "bf16")
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
-# What has met no device, beside the results of this run.
+# Features that no device has run, listed beside the results of this run.
 NEVER_CHECKED = ["several cards: the plans do not use them"]
 WORKLOAD_STEPS = 20
 # A workload's first losses may differ from PyTorch's by this much of themselves; later ones drift apart, since large models that
 # learn one batch by heart multiply each difference of rounding.
 COMPARED_STEPS = 5
 WORKLOAD_TOLERANCE = {"f32": 1e-3, "tf32": 1e-2, "bf16": 1e-2}
-# What a rounding does to a network's losses is the network's affair: those of ResNet-50 in bf16 differ by up to 1.7 % between two
-# runs of PyTorch whose parameters differ by one rounding. So where a workload's losses leave the tolerance, both run from so many
-# perturbed starts, and the means of their losses may differ by so many standard errors.
+# How much one rounding changes the losses depends on the network: those of ResNet-50 in bf16 differ by up to 1.7 % between two
+# runs of PyTorch whose parameters differ by one rounding. So where a workload's losses leave the tolerance, both run from
+# PERTURBED_STARTS perturbed starts, and the means of their losses may differ by MOST_DEVIATIONS standard errors.
 PERTURBED_STARTS = 6
 MOST_DEVIATIONS = 4
 
@@ -103,7 +103,7 @@ class Bench:
         self.record("probes", problem, passed=passed, failed=failed, output=text.splitlines() if status else [])
 
     def engines(self):
-        """What cuDNN's heuristics answer on this card, and what the engines do that trun would take."""
+        """Records the engines that cuDNN's heuristics list on this card, and measures those that trun would take."""
         status, text = self.program("probes", "--engines")
         lines = []
         for line in text.splitlines():
@@ -121,7 +121,7 @@ class Bench:
                     worst_error=max((engine.get("error", 0) for engine in taken), default=None), answers=answers)
 
     def products(self):
-        """What cuBLASLt's heuristics answer on this card: TCC_EMULATION_PRODUCTS=gpu-check.json has the emulation answer so."""
+        """Records the algorithms that cuBLASLt's heuristics list on this card: TCC_EMULATION_PRODUCTS=gpu-check.json replays them."""
         status, text = self.program("probes", "--products")
         answers = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
         asked = [answer for answer in answers if "product" in answer]
@@ -149,7 +149,7 @@ class Bench:
         self.record("kernels", problem, agree=agree, within_a_hundredth=within, wrong=wrong)
 
     def algorithms(self, out):
-        """What a run recorded: libraries with versions, and each call's algorithm."""
+        """The record of a run: libraries with versions, and each call's algorithm."""
         path = self.work / out / "algorithms.json"
         if not path.exists():
             return {}
@@ -205,7 +205,7 @@ class Bench:
         self.record(f"{model} one rank over NCCL", problem or differs(lines, alone))
 
     def sanitize(self):
-        """Accesses outside of allocations, races in shared memory and barriers that not all threads reach."""
+        """Looks for accesses outside of allocations, races in shared memory and barriers that not all threads reach."""
         model, precision = SANITIZED
         folder = self.kit / "models" / model
         for tool in SANITIZERS:
@@ -291,7 +291,7 @@ def leaves(ours, theirs):
 
 
 def has_torch():
-    """A machine without PyTorch times no peer."""
+    """Without PyTorch on the machine, no peer is timed."""
     return run([sys.executable, "-c", "import torch"], 120)[0] == 0
 
 

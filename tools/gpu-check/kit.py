@@ -18,12 +18,12 @@ PRECISIONS = {"f32": None, "tf32": 2e-2, "bf16": 5e-2, "f16": 1e-2}  # how far a
 EPILOGUES = {f"bf16-{level}": ["--precision", "bf16", "--set", f"compiler.epilogues={level}"] for level in ("bias", "gelu", "all")}
 FINISHED = ("nano-gpt", "unet-tiny")
 IN_EVERY_PRECISION = ("mlp", "nano-gpt", "resnet-tiny", "unet-tiny", "vit-tiny")
-# This model also trains on one rank, whose collectives NCCL carries: its calls meet a card, though no second rank.
+# This model also trains on one rank whose collectives NCCL carries: this tests NCCL's calls on a card, though with no second rank.
 RANKED = "nano-gpt"
 MOST_KIT_BYTES = 64 << 20
 # Found on every Linux with a driver, and tied to its kernel and loader.
 SYSTEM_LIBRARIES = ("ld-linux", "libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "linux-vdso")
-# Tables of a workload that follow no rule, such as the angles of rotary positions, travel as they are.
+# Tables of a workload that follow no rule, such as the angles of rotary positions, are packed as they are.
 MOST_TABLE_BYTES = 1 << 20
 
 

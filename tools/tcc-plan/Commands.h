@@ -20,7 +20,7 @@ namespace tcc::tools {
 int packCommand(int argc, char **argv);
 int rematCommand(int argc, char **argv);
 
-/// How long a search may go on.
+/// Limits of a search: work and time.
 class SearchLimits {
 public:
   /// The options --work and --deadline.
@@ -28,8 +28,8 @@ public:
 
   uint64_t work = 0; ///< 0: the usual
   bool hasDeadline() const { return deadline > 0; }
-  double seconds() const; ///< since this was made
-  /// For a search to ask; empty without a deadline. Lives no longer than this.
+  double seconds() const; ///< since construction
+  /// Tells a search to stop; empty without a deadline. Must not outlive this object.
   std::function<bool()> stop() const;
 
 private:

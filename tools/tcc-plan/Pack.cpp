@@ -1,7 +1,7 @@
 //===- Pack.cpp - tcc-plan pack -------------------------------------------===//
 //
-// A problem is a CSV file with a header: the columns id, lower, upper (half-open times) and size (bytes), in any order;
-// others are kept. The answer is the same table with a column `offset`.
+// A problem is a CSV file with a header: the columns id, lower, upper (half-open times) and size (bytes), in any order.
+// Other columns are kept. The answer is the same table with an added column `offset`.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/PackingSearch.h"
@@ -25,7 +25,7 @@ namespace {
 
 using planning::Bytes;
 
-/// Work without a limit that a user would notice; --work and --deadline set others.
+/// Enough work that users rarely reach the limit; --work and --deadline set others.
 constexpr uint64_t kDefaultWork = 20'000'000'000;
 constexpr uint64_t kLargest = uint64_t(1) << 61; ///< sums of a few sizes stay within 64 bits
 

@@ -1,7 +1,7 @@
 //===- Remat.cpp - tcc-plan remat -----------------------------------------===//
 //
-// A budget gets the cheapest schedule found, with lower bounds that say how far from the best it can be; a frontier is
-// that for budgets from the least that can be met to what no recomputation needs.
+// For a budget, prints the cheapest schedule found, with lower bounds that limit its distance from the optimum; a
+// frontier does so for budgets from the least feasible one to the memory without recomputation.
 //
 //===----------------------------------------------------------------------===//
 #include "support/BytesText.h"
@@ -32,7 +32,7 @@ using planning::RematSolution;
 
 /// Work by default: some seconds for some hundred nodes, half a minute for a thousand.
 constexpr uint64_t kWorkPerPair = 10'000, kLeastWork = 1'500'000'000, kMostWork = 7'000'000'000;
-/// Budgets of a frontier.
+/// Number of budgets of a frontier.
 constexpr int kFrontierPoints = 16;
 
 struct Answer {
@@ -70,7 +70,7 @@ Answer Command::answerFor(Bytes budget, RematSolution solution) const {
 
 nlohmann::ordered_json json(const Command &command, const Answer &answer) {
   std::vector<int> nodes;
-  std::vector<size_t> fetched; // places in the schedule
+  std::vector<size_t> fetched; // positions in the schedule
   for (int entry : answer.solution.schedule) {
     if (planning::isFetch(entry))
       fetched.push_back(nodes.size());
@@ -89,7 +89,7 @@ nlohmann::ordered_json json(const Command &command, const Answer &answer) {
   return result;
 }
 
-/// Points by falling budget. A smaller budget never costs less: a schedule found for it serves the larger one too.
+/// Points by descending budget. A smaller budget never costs less: its schedule also serves larger budgets.
 std::vector<Answer> frontier(const Command &command) {
   const RematProblem &problem = command.graph.problem;
   RematSolution least = planning::leastMemory(problem, command.options);

@@ -15,7 +15,7 @@ using planning::Cost;
 
 namespace {
 
-/// Sums of all sizes or costs stay below it, so that those of many executions stay within 64 bits.
+/// Limit of the sums of all sizes and costs, so that sums over many executions fit into 64 bits.
 constexpr uint64_t kLargestSum = uint64_t(1) << 53;
 
 /// A whole number, not negative. False: it is not one.
@@ -119,7 +119,7 @@ planning::RematSolution checkpointInSegments(const RematGraphFile &graph, Bytes 
       if (graph.backward[v])
         for (int input : problem.inputs[v]) {
           size_t segment = segmentOf[size_t(input)];
-          // The last segment's outputs are still there.
+          // The last segment's outputs are still live.
           if (graph.backward[size_t(input)] || kept[size_t(input)] || again[segment] || segment + 1 == segments)
             continue;
           again[segment] = true;

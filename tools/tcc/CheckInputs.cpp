@@ -75,7 +75,7 @@ std::vector<std::byte> bytesFor(const plan::TensorType &type) {
   return std::vector<std::byte>(plan::tensorBytes(type).value_or(0));
 }
 
-/// As the loader checks it: each range holds for the elements of its box, or for all.
+/// The loader's check: each range holds for the elements of its box, or for all elements.
 Status checkIndices(const plan::Port &port, const plan::TensorType &type, const std::vector<double> &values,
                     const std::string &where) {
   for (const plan::IndexRange &range : port.index_ranges())
@@ -97,7 +97,7 @@ Status checkIndices(const plan::Port &port, const plan::TensorType &type, const 
   return Status::success();
 }
 
-/// Values to draw from: those that the plan's checks let pass, from 0 on where it is among them; else what was found.
+/// Bounds of the values to draw: those of the plan's checks, from 0 on if 0 passes; without checks those of `ranges`.
 std::pair<int64_t, int64_t> boundsOf(const plan::Port &port, const std::map<std::string, IndexRange> &ranges) {
   int64_t low = INT64_MIN, high = INT64_MAX;
   for (const plan::IndexRange &range : port.index_ranges()) {
@@ -172,7 +172,7 @@ Expected<InputValues> readInputs(const plan::Entry &entry, const std::string &pa
       double value = load(tensor->bytes.data() + i * from, tensor->type.dtype());
       if (!floats) {
         all.push_back(value);
-        // Converted to double and back, it must be the same: else the type is too narrow.
+        // If the value changes when converted to double and back, the type is too narrow.
         plan::fillElements(bytes.data() + i * to, type.dtype(), 1, value);
         if (load(bytes.data() + i * to, type.dtype()) != value)
           return error("{}: value {:.0f} does not fit the input's {}", where, value,

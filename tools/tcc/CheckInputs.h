@@ -20,9 +20,9 @@ namespace tcc::gradcheck {
 /// Bytes of each input of an entry, in its order.
 using InputValues = std::vector<std::vector<std::byte>>;
 
-/// Random values: floats normal, or uniform in [0.05, 0.95) where `positive`; integers that
-/// the entry's checks let pass, from 0 on where that is possible; where there is no check, below what the input indexes
-/// (`ranges`), or 0 and 1 for one that indexes nothing; booleans either.
+/// Random values. Floats are normal, or uniform in [0.05, 0.95) if `positive`. Integers pass the entry's checks, from 0
+/// on if possible; without a check they are below the extent of the table that the input indexes (`ranges`), or 0 and 1
+/// if it indexes none. Booleans are true or false.
 InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges, uint64_t seed,
                        bool positive);
 

@@ -1,4 +1,4 @@
-//===- Cluster.cpp - machines that a prediction is for --------------------===//
+//===- Cluster.cpp - description of a cluster for predictions -------------===//
 #include "tools/tcc/Cluster.h"
 
 #include "tools/common/Cards.h"

@@ -1,4 +1,4 @@
-//===- Cluster.h - machines that a prediction is for ------------*- C++ -*-===//
+//===- Cluster.h - description of a cluster for predictions -----*- C++ -*-===//
 //
 // A TOML file: docs/guide/predict-scale.md has its keys, examples/clusters/ some with their sources.
 //
@@ -14,14 +14,14 @@
 
 namespace tcc::report {
 
-/// Of a ring of devices: bytes a second that each sends while it receives as many, and seconds for a message.
+/// Rates of a ring of devices: bytes a second that each sends while it receives as many, and seconds for a message.
 struct LinkRates {
   double bytesPerSecond = 0, seconds = 0;
 };
 
 struct Cluster {
   std::string name, source;
-  std::string target; ///< that plans are made for: "cuda:sm_90"; empty: this machine's
+  std::string target; ///< the plans' target: "cuda:sm_90"; empty: this machine's
   uint64_t ranksPerNode = 1;
   uint64_t memoryBytes = 0;           ///< of a device
   uint64_t reservedBytes = 0;         ///< of it, by the driver and libraries

@@ -48,7 +48,7 @@ void addPrecision(CLI::App &app, CompileOptions &options);
 /// "error: MESSAGE" on standard error, for each line of the message; returns the exit status.
 int printError(const Status &status);
 
-/// Reads the command line of `app`, which gets --version too; the exit status where the command ends with that.
+/// Reads the command line of `app`, and adds --version to it. Returns an exit status if the command ends here.
 std::optional<int> readCommandLine(CLI::App &app, int argc, char **argv);
 
 } // namespace tcc::tools

@@ -36,8 +36,8 @@ namespace {
 /// More than trun takes beside its arenas: program, library, plan (`tcc report` has what one plan's run takes).
 constexpr uint64_t kBesideArenasBytes = 32ull << 20;
 
-/// What a CUDA context takes of a card beside the arena: code, stacks of threads. Not measured; drivers of CUDA 12 take
-/// some 300 to 500 MiB on an H100.
+/// Memory of a card that a CUDA context takes beside the arena: code, stacks of threads. Not measured; drivers of CUDA
+/// 12 take some 300 to 500 MiB on an H100.
 constexpr uint64_t kBesideCardArenaBytes = 512ull << 20;
 
 std::string cardNames() {
@@ -47,7 +47,7 @@ std::string cardNames() {
   return names;
 }
 
-/// `--device-memory`: bytes, or a card, which the report is for then.
+/// `--device-memory`: bytes, or a card, which the report then uses.
 Expected<uint64_t> readDeviceMemory(const std::string &text, CompileOptions &options) {
   const std::string prefix = "cuda:";
   if (!options.target.starts_with(prefix))
@@ -73,7 +73,7 @@ Expected<uint64_t> readDeviceMemory(const std::string &text, CompileOptions &opt
   return card->memoryBytes;
 }
 
-/// Never throws: a link that leads nowhere is no folder.
+/// Never throws: a dangling link is not a folder.
 bool isFolder(const std::string &path) {
   std::error_code code;
   return std::filesystem::is_directory(path, code);
@@ -88,7 +88,7 @@ Status writeTimings(const std::string &path, const Profile &profile) {
   return tcc::writeFileAtomically(path, profile.toJson(), OwnFile::Timings);
 }
 
-/// Checks the plan as trun will, before anything takes its name. Returns its memory, as text.
+/// Checks the plan as trun will, before its file gets its name. Returns the plan's memory, as text.
 Expected<std::string> verifyBytes(const plan::PlanReader &written) {
   const plan::Plan &plan = written.plan();
   if (std::vector<std::string> problems = plan::verifyPlan(plan); !problems.empty())
@@ -104,7 +104,7 @@ Expected<std::string> verifyBytes(const plan::PlanReader &written) {
   return text;
 }
 
-/// Who compiles the kernels of plans for CUDA; empty where the plan has none.
+/// For plans for CUDA: which assembler compiled the kernels, or that the driver will; empty for other plans.
 std::string machineCodeOf(const plan::PlanReader &written) {
   const plan::Plan &plan = written.plan();
   std::string made, missing;
@@ -247,7 +247,7 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
   return Status::success();
 }
 
-/// What `--memory-budget` and `--device-memory` mean for one target.
+/// Applies `--memory-budget` and `--device-memory` to one target.
 Status setMemory(CompileOptions &options, const std::string &budget, const std::string &deviceMemory) {
   const bool forCuda = options.target.starts_with("cuda");
   uint64_t wholeBytes = forCuda ? 0 : tcc::machineMemoryBytes();
@@ -267,7 +267,7 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
   if (!bytes)
     return bytes.status();
   options.budgetBytes = *bytes;
-  // A share of the machine counts all of trun, not the arenas alone; one of a card what the driver takes, too.
+  // A percentage of the machine's memory includes all of trun, not only the arenas; one of a card's also the driver.
   if (budget.ends_with('%'))
     options.budgetBytes -= std::min(options.budgetBytes - 1, forCuda ? kBesideCardArenaBytes : kBesideArenasBytes);
   return Status::success();

@@ -1,7 +1,7 @@
 //===- FitBatch.cpp - search the largest batch within a budget ------------===//
 //
-// What a plan needs at least grows with the batch, nearly on a straight line: the line through two batches names the
-// next one to try, and bisection takes over where it does not close in.
+// The least memory of a plan grows almost linearly with the batch: the line through two batches predicts the next one
+// to try, and bisection takes over where that does not converge.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/FitBatch.h"
@@ -24,8 +24,7 @@ namespace {
 
 constexpr int64_t kLargestBatch = 1 << 20;
 
-/// The name of a model's batch: a symbolic dimension, or the sample axis of inputs with numbers in their
-/// shapes.
+/// The batch of a model: a symbolic dimension, or the sample axis of inputs with fixed shapes.
 struct BatchName {
   std::string symbol;
   std::vector<frontend::SampledInput> inputs;
@@ -69,7 +68,7 @@ Expected<BatchName> findBatch(const CompileOptions &options, const std::string &
   }
   if (symbols.size() == 1)
     return BatchName{*symbols.begin(), {}};
-  // Numbers: inputs that have the first one's extent there (a constant mask has 1, or something else).
+  // Fixed shapes: take the inputs whose sample axis has the first input's extent (a constant mask has another).
   BatchName name;
   auto extentOf = [&](const frontend::SampledInput &input) {
     auto given = options.shapes.find(input.name);
@@ -134,7 +133,7 @@ Expected<int64_t> fitBatch(CompileOptions &options) {
   double perSample = 0;
   while (fits < kLargestBatch && (!fails || *fails - fits > 1)) {
     int64_t next = fails ? (fits + *fails) / 2 : fits * 2;
-    if (perSample > 0 && tried % 3 != 2) { // every third step halves the interval, whatever the line says
+    if (perSample > 0 && tried % 3 != 2) { // every third step bisects instead of following the line
       double guess = double(fits) + double(options.budgetBytes - fitsBytes) / perSample;
       next = int64_t(std::min(guess, double(kLargestBatch)));
     }

@@ -1,6 +1,6 @@
 //===- Frontier.cpp - tcc frontier ----------------------------------------===//
 //
-// The packed plans between least memory and no recomputation, each with a lower bound of what its bytes cost at least.
+// The packed plans between least memory and no recomputation, each with a lower bound on the cost within its bytes.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Commands.h"

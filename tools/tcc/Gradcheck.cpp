@@ -1,8 +1,8 @@
 //===- Gradcheck.cpp - tcc gradcheck --------------------------------------===//
 //
-// The gradients program of the model, compiled in f64 with generated kernels, is both what is checked (its gradients)
-// and what it is checked against (its loss at moved parameters). Values that stop gradients are state of that program:
-// the first run writes them, the others hold them fixed (passes/training/HoldStops.cpp).
+// The gradients program of the model, compiled in f64 with generated kernels, provides both the gradients to be checked
+// and the loss at moved parameters to check them against. Stopped values are state of that program: the first run
+// writes them, the others hold them fixed (passes/training/HoldStops.cpp).
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Gradcheck.h"
@@ -42,7 +42,7 @@ public:
 
   void setInputs(InputValues given) { values = std::move(given); }
 
-  /// The loss; inputs are written anew, since a run uses their memory again.
+  /// The loss. Inputs are written before each run, since a run reuses their memory.
   Expected<double> loss() {
     for (int i = 0; i < entry.inputs_size(); ++i)
       if (Status status = device.write(place(entry.inputs(i).buffer()), 0, values[size_t(i)]); !status.ok())

@@ -20,10 +20,10 @@ struct ModelResults {
   double loss = 0;
   std::vector<ParameterResult> parameters;
   std::vector<std::string> notes;
-  plan::Plan plan; ///< of the f64 program: decisions.unused_parameters says who gets no gradient, and why
+  plan::Plan plan; ///< of the f64 program; decisions.unused_parameters lists parameters without a gradient, and why
 };
 
-/// Compiles the gradients of a model in f64, runs them on the CPU, and checks each parameter's. Errors: the model or
+/// Compiles the gradients of a model in f64, runs them on the CPU, and checks each of them. Errors: the model or
 /// recipe is at fault, the data does not fit, the loss is not finite.
 Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
                                         const ModelSettings &settings);

@@ -34,7 +34,7 @@ public:
   Checker(const Parameter &parameter, const Loss &loss, double base, const Settings &settings)
       : parameter(parameter), loss(loss), base(base), settings(settings), kept(parameter.values),
         moved(parameter.values.size()),
-        // Each parameter has its own numbers, whatever else is checked.
+        // Each parameter has its own random numbers, independent of the other parameters that are checked.
         random(settings.seed ^ plan::hashBytes(parameter.name.data(), parameter.name.size())) {}
 
   Expected<ParameterResult> run() {

@@ -1,7 +1,7 @@
 //===- GradientCheck.h - a gradient against differences of its function -*- C++ -*-===//
 //
-// Evaluates the loss at two points close to the parameters, along the gradient itself, along random directions and along
-// single elements, and compares its change with the gradient. All in f64.
+// Compares the gradient with central differences of the loss along the gradient itself, along random directions and
+// along single elements. All in f64.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_GRADIENTCHECK_H
@@ -34,7 +34,7 @@ struct Comparison {
   std::string where;   ///< "gradient", "direction 2", "element [3, 5]"
   double claimed = 0;  ///< slope by the gradient
   double measured = 0; ///< slope by differences
-  double error = 0;    ///< relative to the slope and, for slopes lost in it, to the rounding of the loss
+  double error = 0;    ///< relative to the slope plus an allowance for the rounding of the loss
 };
 
 /// How well one parameter's gradient agrees.
@@ -52,7 +52,7 @@ struct Parameter {
   std::string name, node;
   std::vector<int64_t> dims;
   std::vector<double> values, gradient;
-  /// Makes `Loss` read other values of the parameter; `values` are set again at the end.
+  /// Sets the parameter's values for `Loss`; at the end it is called with the original `values`.
   std::function<Status(std::span<const double>)> set;
 };
 

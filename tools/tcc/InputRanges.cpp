@@ -22,8 +22,8 @@ void narrow(std::optional<int64_t> &bound, Value indexed, int64_t axis) {
   bound = std::min(bound.value_or(extent), extent);
 }
 
-/// Whether arithmetic makes another index of one that was followed so far, with values that differ from place to place (the
-/// length of a sequence, less a position): what the result may be says nothing about the argument.
+/// True if the arithmetic combines a followed index with values that differ from element to element (a sequence's
+/// length minus a position): bounds of the result then give no bounds of the argument.
 bool mixesPlaces(Operation *user, const llvm::SetVector<Value> &reached) {
   if (!user->hasTrait<OpTrait::Elementwise>())
     return false;

@@ -13,11 +13,11 @@ namespace tcc::gradcheck {
 /// The tables that an integer input indexes.
 struct IndexRange {
   std::optional<int64_t> rows;    ///< the smallest axis it gathers from: values are 0 … rows − 1
-  std::optional<int64_t> classes; ///< the smallest axis it picks from; values outside are let be (ignore_index)
+  std::optional<int64_t> classes; ///< the smallest axis it picks from; values outside are allowed (ignore_index)
 };
 
-/// Follows every integer input of the loss through integer arithmetic and views to what it indexes. Inputs that index
-/// nothing are left out.
+/// Follows every integer input of the loss through integer arithmetic and views to the tables that it indexes. Inputs
+/// that index nothing are left out.
 Expected<std::map<std::string, IndexRange>> findIndexRanges(mlir::MLIRContext &context,
                                                                   const CompileOptions &options);
 

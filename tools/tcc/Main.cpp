@@ -35,7 +35,7 @@ std::string misspelt(const std::string &word) {
 }
 
 int runCommand(int argc, char **argv) {
-  // Libraries may throw where memory ends: the user gets a message, not a crash.
+  // Libraries may throw when memory runs out: print a message instead of crashing.
   try {
     for (auto [name, run] : kCommands)
       if (argc > 1 && std::string(argv[1]) == name)
@@ -50,7 +50,7 @@ int runCommand(int argc, char **argv) {
   }
 }
 
-/// LLVM found what it cannot go on with; a thread that cannot be started is a lack of memory.
+/// LLVM's handler of fatal errors; a thread that cannot be started counts as a lack of memory.
 void ended(void *, const char *reason, bool) {
   if (std::string_view(reason).find("pthread") != std::string_view::npos ||
       std::string_view(reason).find("memory") != std::string_view::npos)

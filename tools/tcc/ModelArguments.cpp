@@ -92,7 +92,7 @@ Status ModelArguments::fill(CompileOptions &options) const {
 }
 
 int printError(const Status &status) {
-  // One line a problem: an import reports all that it finds.
+  // One line for each problem: an import reports all of them.
   std::stringstream lines(status.message());
   for (std::string line; std::getline(lines, line);)
     if (!line.empty())

@@ -25,10 +25,10 @@ namespace {
 struct KnownOp {
   std::string op, domain;
   int64_t since, until;
-  bool isFunction; ///< by its function body
+  bool isFunction; ///< read by its function body
 };
 
-/// Versions of ai.onnx in which a schema says what the op is; empty for what was never there or is deprecated.
+/// Versions of ai.onnx with a schema of the op; empty for an op that never existed or is deprecated.
 std::vector<int64_t> versionsOf(const std::string &op) {
   std::vector<int64_t> versions;
   for (int64_t version = frontend::kOldestOpset; version <= frontend::kNewestOpset; ++version)
@@ -37,7 +37,7 @@ std::vector<int64_t> versionsOf(const std::string &op) {
   return versions;
 }
 
-/// Whether the function that spells out an op holds only what can be read. A body that depends on types is not looked into.
+/// True if all ops of the op's function body can be read. A body that depends on types is not inspected.
 bool isReadableFunction(const std::string &domain, const std::string &op, int64_t version) {
   if (!frontend::hasFunctionBody(domain, op, version))
     return false;
@@ -57,7 +57,7 @@ std::vector<KnownOp> knownOps() {
   for (std::span<const frontend::OpEntry> family : frontend::opFamilies())
     for (const frontend::OpEntry &entry : family) {
       std::vector<int64_t> &versions = ops[{std::string(entry.domain), std::string(entry.op)}];
-      if (versions.empty()) // no op of ONNX: the table alone knows its versions
+      if (versions.empty()) // not an op of ONNX: only the table knows its versions
         for (int64_t version = entry.since; version <= entry.until; ++version)
           versions.push_back(version);
     }

@@ -1,6 +1,6 @@
 //===- OwnProcess.cpp - work in a process of its own ----------------------===//
 //
-// The child writes to a pipe, each text behind its length: the exit code, the error's message, then the results.
+// The child writes texts to a pipe, each preceded by its length: the exit code, the error's message, then the results.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/OwnProcess.h"
@@ -51,7 +51,7 @@ bool readAll(int from, void *data, size_t bytes) {
   return true;
 }
 
-/// Ends at the end of the pipe, or at a text that was cut short.
+/// Reads until the end of the pipe, or until a truncated text.
 std::vector<std::string> readTexts(int from) {
   std::vector<std::string> texts;
   for (uint64_t bytes = 0; readAll(from, &bytes, sizeof(bytes));) {
@@ -78,7 +78,7 @@ Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std
   if (child == 0) {
     ::close(ends[0]);
     endQuietlyOnLackOfMemory(kOutOfMemory);
-    // What is thrown must not reach the parent's code in this process.
+    // An exception must not reach the parent's code in this process.
     Expected<std::vector<std::string>> results = error("internal error: an exception of a library");
     try {
       results = work();

@@ -14,8 +14,8 @@
 
 namespace tcc::tools {
 
-/// What `work` returns, which a child of this process runs. Its changes to memory are lost. To be called before this
-/// process starts threads. Error: the one of `work`, with its exit code; the child crashed or could not be started.
+/// Runs `work` in a child process and returns its result. Its changes to memory are lost. Must be called before this
+/// process starts threads. Error: that of `work`, with its exit code; or the child crashed or could not be started.
 Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std::vector<std::string>>()> &work);
 
 } // namespace tcc::tools

@@ -54,7 +54,7 @@ int predictScaleCommand(int argc, char **argv) {
       return printError(bytes.status());
     options.budgetBytes = *bytes;
   }
-  // A recipe may have a mode of its own, or keys that want one.
+  // A recipe may set a mode, or keys that need one.
   if (Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
       !recipe || !recipe->parallel.distributed())
     options.settings.push_back("parallel.mode=ddp");

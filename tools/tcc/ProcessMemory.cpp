@@ -1,7 +1,7 @@
 //===- ProcessMemory.cpp - memory of trun beside the arenas ---------------===//
 //
-// The only number in a report that does not follow from the plan: what shared libraries, heap and primitives take in
-// memory is measured, in the program that will run the plan.
+// The only numbers of a report that do not follow from the plan: the memory of shared libraries, heap and primitives is
+// measured, in the program that will run the plan.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ProcessMemory.h"

@@ -15,8 +15,7 @@ struct ProcessMemory {
   uint64_t libraryBytes = 0; ///< the library's primitives, their code, its pages in use
 };
 
-/// Asks the trun that lies beside this program (`trun memory`). Nothing where there is none, or where this machine
-/// cannot load the plan.
+/// Runs `trun memory` of the trun beside this program. Nothing without it, or if this machine cannot load the plan.
 std::optional<ProcessMemory> measureProcess(const std::string &planPath, const std::string &target, uint32_t variant);
 
 } // namespace tcc::report

@@ -1,7 +1,8 @@
 //===- Report.cpp - numbers that follow from a plan -----------------------===//
 //
-// Live bytes are the union of the places of what lives: values that share a place by intent (a result in the place of
-// its operand) count once, and no pairing has to be believed. The planner's own sums are not used.
+// Live bytes are the union of the address ranges of all live values: values that alias on purpose (a result in its
+// operand's memory) count once, and the plan's list of in-place pairs need not be trusted. The planner's own sums are
+// not used.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
@@ -49,7 +50,7 @@ std::vector<uint64_t> liveBytes(const plan::Entry &program) {
       born[timeOf(buffer.first())].push_back(&buffer);
       died[timeOf(buffer.last())].push_back(&buffer);
     }
-  std::multiset<std::pair<uint64_t, uint64_t>> places; // what lives now: start and end, by start
+  std::multiset<std::pair<uint64_t, uint64_t>> places; // address ranges of live values: start and end, by start
   std::vector<uint64_t> live(times, 0);
   for (size_t time = 0; time < times; ++time) {
     for (const plan::Buffer *buffer : born[time])
@@ -66,7 +67,7 @@ std::vector<uint64_t> liveBytes(const plan::Entry &program) {
   return live;
 }
 
-/// The entry with the scratch that so many workers need as buffers of one instruction.
+/// The entry with the scratch of so many workers added as buffers, each live during one instruction.
 std::shared_ptr<plan::Entry> withScratch(const plan::Entry &entry, uint32_t workers) {
   auto shown = std::make_shared<plan::Entry>(entry);
   for (int32_t at = 0; at < entry.instructions_size(); ++at) {
@@ -103,7 +104,7 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
   int32_t count = program.instructions_size();
   for (int32_t step = 0; step < count; ++step) {
     const plan::Instruction &instruction = program.instructions(step);
-    // Inputs that nobody reads and outputs live outside the instructions: the first and the last stand for that.
+    // Unread inputs and outputs live before or after all instructions: count them at the first and the last.
     uint64_t bytes = live[size_t(step) + 1];
     if (step == 0)
       bytes = std::max(bytes, live.front());
@@ -122,7 +123,7 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
   return memory;
 }
 
-/// How often a program runs in one update; nothing counts where the plan does not train.
+/// How often each program runs in one update; empty if the plan does not train.
 std::map<std::string, uint64_t> callsPerUpdate(const Report &report) {
   std::map<std::string, uint64_t> calls;
   for (const EntryMemory &entry : report.entries)
@@ -191,7 +192,7 @@ void countKernels(Report &report) {
   });
 }
 
-/// Whether a program is the one of its name in `variant`, or, where the variant has none, in the first that has one.
+/// True if a program is the one of its name in `variant`, or, if the variant has none, in the first that has one.
 bool belongs(const plan::Plan &plan, const plan::Entry &program, uint32_t variant) {
   if (program.variant() == variant)
     return true;
@@ -311,7 +312,7 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
   }
   for (const plan::Variable &variable : plan.variables())
     report.residentBytes[variable.role()] += plan::tensorBytes(variable.type()).value_or(0);
-  // Other payloads are given back once the weights are in the arena.
+  // Other payloads are released once the weights are in the arena.
   report.hostBytes = planFileBytes;
   for (const plan::Payload &payload : plan.payloads())
     report.hostBytes -= std::min(report.hostBytes, payload.bytes());

@@ -36,12 +36,12 @@ struct RecomputedTensor {
   double flops = 0;     ///< of the instruction that makes it again; the first of several results has them
   uint64_t cost = 0;    ///< likewise, in nanoseconds on the nominal machine
   int32_t step = 0;     ///< instruction that makes it again
-  int32_t givenUp = -1; ///< last instruction that read the value before; -1 where the plan does not tell
+  int32_t givenUp = -1; ///< last instruction that read the value before; -1 if the plan does not tell
 };
 
 /// The savings and the cost of recomputation, in one program or in one update.
 struct Recomputation {
-  uint64_t bytes = 0;          ///< of the arena, that it saved
+  uint64_t bytes = 0;          ///< bytes of the arena that recomputation saves
   double flops = 0;            ///< executed again
   double flopsOnce = 0;        ///< with every instruction executed once
   uint64_t cost = 0;           ///< nanoseconds on the nominal machine, everything
@@ -58,8 +58,8 @@ struct Recomputation {
 /// The memory of one program of the plan: a static shape and an order of instructions.
 struct ProgramMemory {
   std::string name; ///< as in the plan: step, accumulate_first, …
-  std::shared_ptr<const plan::Entry> program; ///< with the scratch of max_workers as buffers of its own, behind the others
-  const plan::Entry *planned = nullptr;       ///< as the plan has it
+  std::shared_ptr<const plan::Entry> program; ///< with the scratch of max_workers as further buffers, after the others
+  const plan::Entry *planned = nullptr;       ///< as in the plan
   emit::EntryLives lives;
   Recomputation recomputation;
   uint64_t arenaBytes = 0;            ///< bytes that packing takes of the transient arena
@@ -82,7 +82,7 @@ struct EntryMemory {
   uint64_t withoutRecomputeBytes() const;
 };
 
-/// An instruction that may still run while others behind it do.
+/// An instruction that may still run while later ones do.
 struct BesideOthers {
   std::string program;
   int32_t step = 0;  ///< index of the instruction
@@ -105,17 +105,17 @@ struct KernelUse {
 
 struct Report {
   const plan::Plan *plan = nullptr;
-  uint32_t variant = 0;    ///< of a plan with several (docs/guide/report.md); what else the report says is of this one
+  uint32_t variant = 0;    ///< the variant that is reported, of a plan with several (docs/guide/report.md)
   uint64_t arenaBytes = 0; ///< transient bytes that trun allocates
   std::vector<EntryMemory> entries;
   std::map<plan::VariableRole, uint64_t> residentBytes; ///< by role, padding left out
   runtime::HostMemory hostMemory;                       ///< part of hostBytes: what a run of the plan allocates there
-  uint64_t hostBytes = 0;                               ///< what `process` says, else header and code of the plan
+  uint64_t hostBytes = 0;                               ///< that of `process`, else header and code of the plan
   std::optional<ProcessMemory> process;                 ///< measured on this machine; none: only the plan is known
   std::string counted;            ///< what `kernels` and `flopsPerStep` count: "one update", "one call of predict", …
   std::vector<KernelUse> kernels; ///< most operations first
   double flopsPerStep = 0;        ///< of one update; 0 where the plan does not train
-  Recomputation recomputation;    ///< of what `counted` says
+  Recomputation recomputation;    ///< in the programs of `counted`
 
   /// The program with the largest peak (the first of equals); null for a plan without entries.
   const ProgramMemory *largest() const;
@@ -124,8 +124,8 @@ struct Report {
   uint64_t withoutRecomputeBytes() const;
 };
 
-/// `plan` outlives the report. `planFileBytes`: size of its file. Programs that `variant` does not have are those of
-/// the first that has them.
+/// `plan` must outlive the report. `planFileBytes`: size of its file. A program that `variant` lacks is taken from the
+/// first variant that has it.
 Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t variant = 0);
 
 /// "matmul panels", "k1234…", "fill": the code that an instruction runs.

@@ -1,6 +1,6 @@
 //===- ReportAttention.h - the report's section on attention ----*- C++ -*-===//
 //
-// fuse-attention and call-attention leave notes whose text is a JSON object; this is where they are read again.
+// Reads the notes of fuse-attention and call-attention, whose text is a JSON object.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_REPORTATTENTION_H
@@ -13,7 +13,7 @@ namespace tcc::report {
 /// Is it one of those notes? They have a section of their own.
 bool isAttentionNote(const plan::Decisions::Note &note);
 
-/// `fused`, `near_misses`, `weights_elided`; `kept_from_library` where the recipe asks for calls that it does not get.
+/// `fused`, `near_misses`, `weights_elided`; `kept_from_library` if the recipe asks for calls that are not made.
 nlohmann::ordered_json attentionJson(const plan::Plan &plan);
 /// The same for people; empty where the plan has no attention.
 std::string attentionText(const plan::Plan &plan);

@@ -1,6 +1,6 @@
 //===- ReportBase.cpp - frozen weights that are kept in 8 bits ------------===//
 //
-// Kernels read such a weight in place. What a library call reads is widened by a kernel right before it, in the
+// Kernels read such a weight in place. A library call reads a widened copy, which a kernel right before it makes in the
 // transient arena: the copy lives from that kernel to the call.
 //
 //===----------------------------------------------------------------------===//
@@ -23,7 +23,7 @@ struct WidenedCopy {
   const plan::Buffer *buffer;
 };
 
-/// Transient buffers of a weight's element count that an instruction writes and the weight's integers are read for.
+/// Transient buffers with a weight's element count, written by an instruction that reads the weight's integers.
 std::vector<WidenedCopy> widenedCopies(const plan::Plan &plan, const plan::Entry &program) {
   std::vector<WidenedCopy> copies;
   for (const plan::Instruction &instruction : program.instructions()) {

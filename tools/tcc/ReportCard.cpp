@@ -1,6 +1,6 @@
-//===- ReportCard.cpp - what a CUDA card would take at best ---------------===//
+//===- ReportCard.cpp - the least time of a step on a CUDA card -----------===//
 //
-// Instructions run one after another, each as long as the card's roofline says (CardRoofline.h).
+// Sums the roofline times of all instructions (CardRoofline.h), which run one after another.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ReportCard.h"
@@ -36,7 +36,7 @@ struct Estimate {
   uint64_t launches = 0;
   uint64_t sliced = 0,
            sliceLaunches = 0; ///< products whose rows go to a kernel in slices, and their part of `launches`
-  uint64_t slicedBytes = 0;   ///< that their results would take if they were whole
+  uint64_t slicedBytes = 0;   ///< bytes that their results would take if they were stored whole
   double seconds = 0;       ///< products of the library, and of kernels that say so, at the rate of their type; all else at f32's
   double tensorSeconds = 0; ///< at the rate of the plan's products on tensor cores
   double memorySeconds = 0; ///< of `seconds`, where bytes decide
@@ -44,7 +44,7 @@ struct Estimate {
   std::vector<FloorKernel> floor;
 };
 
-/// How often a program runs in what the report counts.
+/// How often the report counts a program.
 uint64_t callsOf(const Report &report, const plan::Entry &entry) {
   if (report.counted == "one update")
     return entries::isOfUpdate(entry.name()) ? plan::callsPerUpdate(report.plan->training(), entry.name()) : 0;
@@ -61,7 +61,7 @@ std::optional<Estimate> estimate(const Report &report) {
   result.named = chosen.from == ChosenCard::From::Plan;
   const plan::DType products = plan.precision() == "bf16" ? plan::BF16 : plan.precision() == "f16" ? plan::F16 : plan::F32;
   const double tensorRate = plan.precision() == "tf32" ? result.card->tf32 : productRate(*result.card, products);
-  std::set<std::string> single; // kernels of which a thread takes a tile; of generated convolutions it takes an element
+  std::set<std::string> single; // kernels in which one thread computes a tile, or an element of a generated convolution
   for (const plan::CodeObject &code : plan.code_objects())
     for (const plan::KernelSignature &kernel : code.kernels())
       if (kernel.tile_threads() == 1)

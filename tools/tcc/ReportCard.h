@@ -1,4 +1,4 @@
-//===- ReportCard.h - what a CUDA card would take at best -------*- C++ -*-===//
+//===- ReportCard.h - the least time of a step on a CUDA card ---*- C++ -*-===//
 #ifndef TCC_TOOLS_TCC_REPORTCARD_H
 #define TCC_TOOLS_TCC_REPORTCARD_H
 
@@ -6,8 +6,8 @@
 
 namespace tcc::report {
 
-/// For a plan of a cuda target: the card (the named one, or the architecture's usual one), the launches of what
-/// `Report::counted` says, the least seconds by the roofline, and the kernels on the correct floor. Null for others.
+/// For a plan of a cuda target: the card (the named one, or the architecture's usual one), the launches in the programs
+/// of `Report::counted`, the least seconds by the roofline, and its slow kernels (`floor`). Null for others.
 nlohmann::ordered_json cardJson(const Report &report);
 
 /// The same as text; empty for others.

@@ -46,7 +46,7 @@ Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::str
   return report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
 }
 
-/// What only a running trun can tell.
+/// Adds the memory that only a running trun can measure.
 void measure(report::Report &report, const std::string &path) {
   report.process = report::measureProcess(path, report.plan->target(), report.variant);
   if (report.process)
@@ -125,7 +125,7 @@ int reportCommand(int argc, char **argv) {
     if (reader->plan().code_objects().empty())
       return printError(error("--code {}: {} has no generated code", code, path));
     std::span<const std::byte> bytes = reader->payload(reader->plan().code_objects(0).payload());
-    // A loader ignores what follows an object's sections; in PTX it is a comment.
+    // Loaders ignore bytes after an object's sections; in PTX the mark is a comment.
     std::string text(reinterpret_cast<const char *>(bytes.data()), bytes.size());
     Status status = tcc::writeFileAtomically(code, text.append(kCodeMark), OwnFile::Code);
     return status.ok() ? kExitDone : printError(status);
@@ -134,13 +134,13 @@ int reportCommand(int argc, char **argv) {
     Status status = tcc::writeFileAtomically(html, report::reportHtml(*report), OwnFile::Page);
     return status.ok() ? kExitDone : printError(status);
   }
-  // A plan for one target is compared whatever that is: two levels of one model are.
+  // A plan for one target is compared whatever its target: one may compare two levels of one model.
   Expected<plan::PlanReader> second = plan::PlanReader::open(other);
   if (second && !second->plan().targets().empty())
     second = openTarget(other, target, "--diff");
   if (!second)
     return printError(second.status());
-  // A file with one plan has no second: what a budget changed is seen against it.
+  // A file with one plan is compared with any variant: this shows the effect of a budget.
   Expected<report::Report> after = analyzed(*second, other, second->plan().variants_size() ? variant : 0);
   if (!after)
     return printError(after.status());

@@ -1,8 +1,8 @@
-//===- ReportCommunication.cpp - what ranks tell each other ---------------===//
+//===- ReportCommunication.cpp - the collectives of a plan ----------------===//
 //
-// Bytes and neighbours follow from the plan. Times are those of the planner's costs and of a nominal link, one message
-// after the other: a collective begins when its instruction is reached and the one before it is done; what its results
-// are waited for is exposed. `trun profile --nproc N --all` measures the same on a machine.
+// Bytes and the instructions beside a collective follow from the plan. Times are those of the planner's costs and of a
+// nominal link, one message after the other: a collective begins when its instruction is reached and the previous
+// collective is done; the wait for its results is exposed time. `trun profile --nproc N --all` measures the same.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ReportCommunication.h"
@@ -31,7 +31,7 @@ uint64_t bytesOf(const plan::Entry &program, const plan::Instruction &instructio
   return std::max(sources, results);
 }
 
-/// What a rank sends, to many ranks unless the plan says how many there are.
+/// The bytes that a rank sends; for a large number of ranks if the plan does not know the number.
 double sentBytes(const plan::CollectiveCall &call, double bytes, const plan::Parallel &parallel) {
   const double ranks = parallel.ranks();
   const bool some =
@@ -58,7 +58,7 @@ Json communicationOf(const ProgramMemory &memory, const plan::Parallel &parallel
   std::vector<Collective> all;
   Json rows = Json::array();
   double clock = 0, channel = 0;
-  size_t waited = 0; // collectives whose results are there
+  size_t waited = 0; // collectives that have been waited for
   auto waitBefore = [&](int step) {
     for (;
          waited < all.size() && (step < 0 || all[waited].step + program.instructions(all[waited].step).beside() < step);

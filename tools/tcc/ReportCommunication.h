@@ -1,4 +1,4 @@
-//===- ReportCommunication.h - what ranks tell each other -------*- C++ -*-===//
+//===- ReportCommunication.h - the collectives of a plan --------*- C++ -*-===//
 #ifndef TCC_TOOLS_TCC_REPORTCOMMUNICATION_H
 #define TCC_TOOLS_TCC_REPORTCOMMUNICATION_H
 
@@ -6,7 +6,8 @@
 
 namespace tcc::report {
 
-/// For each program with collectives: bytes of each, what runs beside it, and what of it is exposed on a nominal link.
+/// For each program with collectives: the bytes of each, the instructions beside it, and its exposed time on a nominal
+/// link.
 /// Null for a plan without any.
 nlohmann::ordered_json communicationJson(const Report &report);
 

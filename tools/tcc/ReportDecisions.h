@@ -9,7 +9,7 @@
 
 namespace tcc::report {
 
-/// A floating-point initializer of the model, or a variable of an earlier plan that has one list for all of them.
+/// A floating-point initializer of the model, or a variable of an older plan, which has one list for all of them.
 struct Decision {
   std::string name, list, reason; ///< list: as of runtime/plan/InitializerLists.h
   const plan::Variable *variable = nullptr;
@@ -17,7 +17,7 @@ struct Decision {
 /// In the plan's order.
 std::vector<Decision> decisionsOf(const plan::Plan &plan);
 
-/// Is it a note on one initializer, which decisionsOf reads?
+/// True for a note on one initializer, which decisionsOf reads.
 bool isDecisionNote(const plan::Decisions::Note &note);
 
 } // namespace tcc::report

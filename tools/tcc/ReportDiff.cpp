@@ -214,7 +214,7 @@ Json listsOf(const std::vector<std::string> &before, const std::vector<std::stri
   return result;
 }
 
-/// "[optimizer] lr = 0.1": lines that mean the same wherever their table stands.
+/// Lines with their table, "[optimizer] lr = 0.1", so that the order of tables makes no difference.
 std::vector<std::string> recipeLines(const std::string &recipe) {
   std::vector<std::string> result;
   std::stringstream lines(recipe);

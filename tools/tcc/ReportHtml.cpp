@@ -40,7 +40,7 @@ private:
   Json list = Json::array();
 };
 
-/// Counts of operations are whole, and shorter so.
+/// Operations as an integer, which is shorter as text.
 uint64_t wholeNumber(double value) { return value >= 0 && value < 1e18 ? uint64_t(value) : 0; }
 
 Json buffersOf(const ProgramMemory &program, Strings &strings) {

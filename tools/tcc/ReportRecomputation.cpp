@@ -8,7 +8,7 @@ namespace tcc::report {
 
 namespace {
 
-/// Equal for two executions of one call on behalf of the same nodes: what is called, with its shapes and operations.
+/// Equal for two executions of one call for the same nodes: the call with its shapes and operations.
 std::string callKey(const plan::Instruction &instruction) {
   std::string key = instructionName(instruction);
   const plan::MatmulCall &product = instruction.matmul();
@@ -19,7 +19,7 @@ std::string callKey(const plan::Instruction &instruction) {
   return key;
 }
 
-/// Where the results of `earlier` were read last before instruction `again`.
+/// The last instruction before `again` that reads a result of `earlier`.
 int32_t lastReader(const plan::Entry &program, const emit::EntryLives &lives, int32_t earlier, int32_t again) {
   int32_t last = earlier;
   for (const plan::Operand &operand : program.instructions(earlier).operands())
@@ -63,8 +63,8 @@ Recomputation analyzeRecomputation(const plan::Entry &program, const emit::Entry
   }
   if (!result.tensors.empty() && program.without_recompute_bytes() > program.transient_bytes())
     result.bytes = program.without_recompute_bytes() - program.transient_bytes();
-  // Where a first execution leaves a result to a later one, both are parts: what the ladder calls extra is what all
-  // cost beyond the rung that executes everything once.
+  // A first execution may leave some results to a later one, so the sum over repeats would be wrong: the extra cost is
+  // the program's cost beyond that of the ladder's first rung, which executes everything once.
   if (program.frontier_size() && program.frontier(0).cost() <= result.cost)
     result.extraCost = result.cost - program.frontier(0).cost();
   result.lowerBoundCost = program.lower_bound_cost();

@@ -1,7 +1,7 @@
 //===- ReportRecomputation.h - the report's section on recomputation --*- C++ -*-===//
 //
-// An instruction marked as recomputation executes a call that the program has executed before. Where the same call on
-// behalf of the same nodes stands earlier, its results were given up after their last reader before the second.
+// An instruction marked as recomputation executes a call that the program has executed before. If the earlier call for
+// the same nodes is found, its results were dropped after their last reader before the recomputation.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_REPORTRECOMPUTATION_H
@@ -13,8 +13,8 @@ namespace tcc::report {
 
 Recomputation analyzeRecomputation(const plan::Entry &program, const emit::EntryLives &lives);
 
-/// Adds what a program does in an update, where it is called `calls` times. Bytes are those of the program that saves
-/// most: one arena serves all.
+/// Adds a program that an update calls `calls` times. The saved bytes are those of the program that saves most, since
+/// all programs share one arena.
 void addRecomputation(Recomputation &sum, const Recomputation &program, uint64_t calls);
 
 } // namespace tcc::report

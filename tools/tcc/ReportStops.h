@@ -1,6 +1,6 @@
 //===- ReportStops.h - the report's section on stopped gradients --*- C++ -*-===//
 //
-// prune-stops leaves a note for each stop behind a trainable parameter; this is where they are read again.
+// Reads the notes that prune-stops leaves for each stop behind a trainable parameter.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_REPORTSTOPS_H
@@ -10,7 +10,7 @@
 
 namespace tcc::report {
 
-/// Is it one of those notes? They have a section of their own.
+/// True for such a note, which has a section of its own.
 bool isStopNote(const plan::Decisions::Note &note);
 
 /// `stop_gradient` of the report: `node`, `source`.

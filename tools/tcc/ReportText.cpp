@@ -115,7 +115,7 @@ std::string recomputeText(const Report &report) {
   if (all.lowerBoundCost)
     text += fmt::format("  no order and recomputation in these bytes takes less than {} more: {} above that\n",
                         percentText(all.boundFraction()), percentText(all.gap()));
-  // One row a node: a deep model has the same few in every layer.
+  // One row for each node, not for each tensor.
   struct Row {
     std::string node;
     uint64_t tensors = 0, bytes = 0, cost = 0;
@@ -305,7 +305,7 @@ std::string decisionsText(const plan::Plan &plan) {
   std::stable_sort(decisions.begin(), decisions.end(),
                    [&](const Decision &a, const Decision &b) { return orderOf(a.list) < orderOf(b.list); });
   for (const Decision &decision : decisions) {
-    // The text of a note on one parameter goes behind its name.
+    // The text of a note on one parameter follows its name.
     std::string sign = decision.reason, name = decision.name;
     if (sign.starts_with("folded from ") && sign.ends_with(", by the exporter's notes")) {
       name += " (" + sign.substr(12, sign.size() - 12 - 25) + ")";
@@ -351,7 +351,7 @@ std::string zeroFillText(const plan::Plan &plan) {
   return text + table.text();
 }
 
-/// Updates that wait for memory while the products behind them multiply, longest first.
+/// Memory-bound updates that overlap with later products, longest first.
 std::string besideText(const Report &report) {
   std::vector<std::pair<const BesideOthers *, const KernelUse *>> calls;
   for (const KernelUse &kernel : report.kernels)

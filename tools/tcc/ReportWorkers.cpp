@@ -1,7 +1,7 @@
-//===- ReportWorkers.cpp - what more workers cost and gain ----------------===//
+//===- ReportWorkers.cpp - memory and speed of more workers ---------------===//
 //
 // Parallel efficiency follows from tile counts and the planner's costs alone: an instruction ends when the worker with
-// the most tiles is done. What a machine adds to that (memory bandwidth, caches) is not in it.
+// the most tiles is done. Memory bandwidth and caches are ignored.
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/ReportWorkers.h"

@@ -1,4 +1,4 @@
-//===- ReportWorkers.h - what more workers cost and gain --------*- C++ -*-===//
+//===- ReportWorkers.h - memory and speed of more workers -------*- C++ -*-===//
 #ifndef TCC_TOOLS_TCC_REPORTWORKERS_H
 #define TCC_TOOLS_TCC_REPORTWORKERS_H
 

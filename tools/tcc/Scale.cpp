@@ -33,7 +33,7 @@ struct Group {
 };
 
 struct Cost {
-  double seconds = 0, bytes = 0; ///< that a device sends
+  double seconds = 0, bytes = 0; ///< bytes: sent by a device
   Cost operator+(const Cost &other) const { return {seconds + other.seconds, bytes + other.bytes}; }
 };
 
@@ -41,7 +41,7 @@ class Messages {
 public:
   explicit Messages(const Cluster &cluster) : cluster(cluster) {}
 
-  /// A reduce-scatter or an all-gather of so many bytes in all.
+  /// A reduce-scatter or an all-gather of `bytes` in all.
   Cost half(double bytes, Group group) const {
     if (group.size <= 1)
       return {};
@@ -60,7 +60,8 @@ public:
     return {std::min(ring, tree) + sent / rate(group), sent};
   }
 
-  /// Every device of a node with its counterparts on the others, all at once: they share the node's links.
+  /// All-reduces of every device of a node with its counterparts on other nodes, all at once: they share the node's
+  /// links.
   Cost allReduceAcross(double bytes, double perNode, double nodes) const {
     if (nodes <= 1)
       return {};
@@ -191,7 +192,7 @@ private:
     return count;
   }
 
-  /// Parameters in the order of their first use, as many together as a bucket holds: time and bytes.
+  /// Parameters in the order of their first use, grouped into blocks of a bucket's size: time of first use, and bytes.
   std::vector<std::pair<double, double>> blocksOf(const ScaleProgram &program, bool backward) const {
     std::vector<ScaleProgram::Parameter> uses;
     for (const ScaleProgram::Parameter &parameter : program.parameters)
@@ -233,9 +234,9 @@ private:
     point.fits = point.memoryBytes() <= cluster.memoryBytes - cluster.reservedBytes;
   }
 
-  /// When the computation ends, and when the last message does.
+  /// The times at which the computation and the last message end.
   std::pair<double, double> run(std::vector<Event> events, size_t count, double passSeconds) const {
-    // What is waited for has begun.
+    // At equal times messages begin before waits, so that a message has begun when it is waited for.
     std::stable_sort(events.begin(), events.end(),
                      [](const Event &a, const Event &b) { return a.at != b.at ? a.at < b.at : a.waits < b.waits; });
     std::vector<double> done(count, 0);

@@ -29,11 +29,11 @@ struct ScalePoint {
   uint64_t arenaBytes = 0;  ///< all else of the plan
   uint64_t gatherBytes = 0; ///< buckets and gathered parameters, where state is sharded
   bool fits = false;
-  double sentBytes = 0;      ///< as many are received
+  double sentBytes = 0;      ///< and received
   double messageSeconds = 0; ///< of all messages
-  double exposedSeconds = 0; ///< of them, while the device waits
+  double exposedSeconds = 0; ///< in which the device waits for them
   double stepSeconds = 0;
-  double efficiency = 0; ///< samples a second beside so many times those of one device without messages
+  double efficiency = 0; ///< samples a second, divided by `devices` times those of one device without messages
 
   uint64_t memoryBytes() const { return stateBytes + arenaBytes + gatherBytes; }
 };
@@ -41,13 +41,13 @@ struct ScalePoint {
 struct ScalePrediction {
   uint64_t parameters = 0, gradientBytes = 0, parameterBytes = 0;
   int64_t samples = 0;            ///< of a device in an update
-  double computeSeconds = 0;      ///< of a device that has the job alone
+  double computeSeconds = 0;      ///< of one device without messages
   uint64_t availableBytes = 0;    ///< of a device
   std::vector<ScalePoint> points; ///< by devices, then mode
 
-  /// The fastest mode that fits on so many devices; null: none does.
+  /// The fastest mode that fits into the memory of `devices` devices; null if none does.
   const ScalePoint *best(uint64_t devices) const;
-  /// The least number of devices on which some mode fits, and the fastest one there; null: none does.
+  /// The fastest mode on the least number of devices on which any mode fits; null if none does.
   const ScalePoint *smallest() const;
 };
 

@@ -1,4 +1,4 @@
-//===- ScaleProfile.cpp - what a plan tells about its steps ---------------===//
+//===- ScaleProfile.cpp - times and bytes of a plan's programs ------------===//
 #include "tools/tcc/ScaleProfile.h"
 
 #include "compiler/emit/Lives.h"
@@ -133,7 +133,7 @@ private:
     }
   }
 
-  /// An instruction that reads one buffer: of a parameter it makes the same numbers in another type or layout.
+  /// True for an instruction that reads one buffer: if that is a parameter, it only converts its type or layout.
   bool copiesAlone(int32_t instruction) const {
     int reads = 0;
     for (const plan::Operand &operand : entry.instructions(instruction).operands())
@@ -141,9 +141,9 @@ private:
     return reads == 1;
   }
 
-  /// When the gradient behind an instruction of an update is complete: sums over ranks and the rest of the update are
-  /// passed over. What has not the parameter's size (a norm, a rate) is none of its gradient. −1: when the program
-  /// begins.
+  /// The time at which the gradient that an update's instruction reads is complete; looks through sums over ranks and
+  /// the rest of the update. A value without the parameter's size (a norm, a rate) is not its gradient. −1: when the
+  /// program begins.
   double readyOf(int32_t at, uint64_t elements, std::set<int32_t> &visited) {
     double ready = -1;
     bool found = false;
@@ -157,7 +157,7 @@ private:
       found = true;
       ready = std::max(ready, readyOfBuffer(operand.buffer(), at, elements, visited));
     }
-    // A product that updates at once has no gradient of its own.
+    // A product that hands its rows to the update stores no gradient.
     return found ? ready : begins[size_t(at)];
   }
 

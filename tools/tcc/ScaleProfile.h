@@ -1,4 +1,4 @@
-//===- ScaleProfile.h - what a plan tells about its steps -------*- C++ -*-===//
+//===- ScaleProfile.h - times and bytes of a plan's programs ----*- C++ -*-===//
 #ifndef TCC_TOOLS_TCC_SCALEPROFILE_H
 #define TCC_TOOLS_TCC_SCALEPROFILE_H
 
@@ -8,12 +8,12 @@
 
 namespace tcc::report {
 
-/// A program of an update on one device, by the roofline of the cluster's devices. Times count from its beginning,
-/// instructions that write parameters or optimizer state left out: these wait for sums and come last.
+/// A program of an update on one device, by the roofline of the cluster's devices. Times count from its beginning and
+/// leave out instructions that write parameters or optimizer state: these wait for sums and come last.
 struct ScaleProgram {
   struct Gradient {
-    double ready = 0;   ///< when its last term is there
-    uint64_t bytes = 0; ///< on its way
+    double ready = 0;   ///< when its last term is computed
+    uint64_t bytes = 0; ///< bytes that are sent
   };
   struct Parameter {
     double forward = 0, backward = -1; ///< first use in each pass; −1: none
@@ -25,18 +25,19 @@ struct ScaleProgram {
     uint64_t bytes = 0;
   };
 
-  double runs = 1;     ///< in an update; of a phase that not every step has, less
+  double runs = 1;     ///< in an update; less for a phase that does not run at every step
   bool clips = false;  ///< its update waits for the norm of all gradients
   uint64_t updatedElements = 0; ///< of parameters
   double passSeconds = 0, updateSeconds = 0;
-  std::vector<Gradient> gradients;   ///< by time; only where they are summed
+  std::vector<Gradient> gradients;   ///< by time; only in programs that sum them over ranks
   std::vector<Parameter> parameters; ///< by first use
   std::vector<uint64_t> liveBytes;   ///< of the arena, at each instruction
-  std::vector<Span> doneGradients;   ///< wait for their update
-  std::vector<Span> copies;          ///< of parameters, in another type
+  std::vector<Span> doneGradients;   ///< gradients that wait for their update
+  std::vector<Span> copies;          ///< copies of parameters in another type
   uint64_t arenaBytes = 0;
 
-  /// The arena if `kept` of every done gradient remains, and `copied` of every copy: as much smaller as its live bytes.
+  /// The arena if only the fraction `kept` of every done gradient remains, and `copied` of every copy: it shrinks as
+  /// its live bytes do.
   uint64_t arenaWith(double kept, double copied) const;
 };
 

@@ -17,7 +17,7 @@ std::string timeOf(double seconds) { return timeText(uint64_t(std::llround(secon
 
 std::string devicesText(uint64_t devices) { return counted(devices, "device"); }
 
-/// The sentences that answer what one asks first.
+/// The summary sentences at the top.
 std::vector<std::string> conclusions(const ScalePrediction &prediction) {
   std::vector<std::string> lines;
   const ScalePoint *least = prediction.smallest();

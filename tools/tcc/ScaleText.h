@@ -8,7 +8,7 @@
 
 namespace tcc::report {
 
-/// What the prediction is of.
+/// The model and settings of the prediction.
 struct ScaleSubject {
   std::string model, target, precision;
 };
@@ -16,7 +16,7 @@ struct ScaleSubject {
 std::string scaleText(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
 nlohmann::ordered_json scaleJson(const ScalePrediction &prediction, const Cluster &cluster,
                                  const ScaleSubject &subject);
-/// One page with the curves of step time and memory, which needs nothing else.
+/// One self-contained page with the curves of step time and memory.
 std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
 
 } // namespace tcc::report

@@ -30,7 +30,7 @@ int suggestRecipe(const CompileOptions &options, const std::string &path, bool q
     status = file->commit();
   if (!status.ok())
     return printError(status);
-  // The suggestion is tried.
+  // Compile with the suggestion to test it.
   CompileOptions trial = options;
   trial.recipePath = path;
   trial.entries = {entries::kTrain};

@@ -194,7 +194,7 @@ void addExport(CLI::App &app, Options &options, Raw &raw) {
                  "write the state of this submodule alone, by its own names: model, where the exported module wraps one");
 }
 
-/// The word as a shell reads it back.
+/// The word, quoted for a shell.
 std::string shellWord(const std::string &word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)

@@ -30,20 +30,20 @@ using namespace tcc::runtime;
 using namespace tcc::tools;
 
 namespace {
-/// Prints what the user should know; --quiet leaves all but warnings out.
+/// Prints a message; --quiet suppresses all but warnings.
 void tell(const Options &options, const std::string &text) {
   if (!options.train.quiet || text.starts_with("warning:"))
     printMessage("trun: {}\n", text);
 }
 
-/// Only the checkpoint of a run holds averages.
+/// Error: --ema without a run, since only a run's checkpoint holds averages.
 Status checkEma(const Options &options) {
   if (!options.ema || (!options.from.empty() && !options.from.ends_with(".safetensors")))
     return Status();
   return Status("--ema: averaged weights are in a run's checkpoints; give --from RUN[@STEP]", kExitUsage);
 }
 
-/// The set of weights that --from and --ema mean; what a run's best checkpoint decides is told.
+/// The set of weights that --from and --ema mean; prints a message if a run's best checkpoint decides it.
 Expected<WeightSet> setOf(const Options &options) {
   if (options.ema)
     return WeightSet::Averages;
@@ -87,7 +87,7 @@ struct Prepared {
   Session session;
   EntryData data;
   std::unique_ptr<EntryRunner> runner;
-  DataNotes notes; ///< of the run that the weights are of
+  DataNotes notes; ///< of the run that the weights come from
 };
 
 Expected<Prepared> prepare(const Options &options, const std::string &entryName, const std::string &dataPath) {
@@ -97,7 +97,7 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
   auto checkpoint = openFrom(options.from);
   if (!checkpoint)
     return checkpoint.status();
-  // A run that was trained with --set data.… is used with the same, unless told otherwise.
+  // Settings data.… that the run was trained with apply here, too, unless the command sets others.
   if (*checkpoint)
     sessionOptions.settings =
         mergeSettings((*checkpoint)->manifest().position.settings, sessionOptions.settings, "data.");
@@ -150,7 +150,7 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
   return prepared;
 }
 
-/// A line for each class: how often it was predicted as each of them.
+/// A line for each class of the targets: how often each class was predicted for it.
 std::string confusionCsv(const Evaluation &evaluation, const std::vector<std::string> &names) {
   const size_t classes = static_cast<size_t>(std::sqrt(static_cast<double>(evaluation.confusion.size())) + 0.5);
   auto nameOf = [&](size_t i) {
@@ -223,7 +223,7 @@ Status predictCommand(const Options &options) {
   auto prepared = prepare(options, entries::kPredict, options.inputs);
   if (!prepared)
     return prepared.status();
-  // Of the run: the inputs need not hold the target.
+  // Class names come from the run, since the inputs need not hold the target.
   std::vector<std::string> names;
   if (predictsClasses(prepared->session))
     names = classNames(*prepared, prepared->notes.facts, prepared->notes.classes.value_or(std::vector<std::string>()));
@@ -312,7 +312,7 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
   report::ChosenCard card;
   const DeviceCapabilities &machine = session->device->capabilities();
   const unsigned threads = machine.threads;
-  // What is measured is the host's: it says nothing of a device with memory of its own.
+  // The measured roofline is the host's: a device with memory of its own is compared with a data sheet.
   if (!options.noRoofline && machine.memory == DeviceMemory::Separate)
     card = report::chooseCard(session->plan(), machine.machine);
   if (!options.noRoofline && session->leads() && machine.memory == DeviceMemory::Host) {
@@ -324,7 +324,7 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
   auto measured = profile(*session, options.profile);
   if (!measured)
     return measured.status();
-  // What a rank sent may still be in its memory: it ends when all are done.
+  // Others may still read this rank's memory: no rank ends before all are done.
   if (session->worldSize() > 1)
     if (Status status = session->ranks->barrier(); !status.ok())
       return status;
@@ -358,7 +358,7 @@ Status profileCommand(const Options &options) {
   });
 }
 
-/// What a resumed run knows by itself: its plan, and the options that are not given now.
+/// Takes from a resumed run its plan, and the options that the command line does not give.
 Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionOptions &session, TrainOptions &train) {
   auto kept = readRunOptions(run);
   if (!kept)
@@ -393,8 +393,8 @@ Status trainCommand(const Options &options) {
   SessionOptions sessionOptions = options.session;
   TrainOptions trainOptions = options.train;
   if (!trainOptions.resume.empty()) {
-    // The settings of the run go on to hold; what is given now comes after them. The step is fixed here: the run's last
-    // checkpoint may be another one a moment later.
+    // The run's settings come first, and those of the command line override them. The step is fixed here, since the
+    // run's last checkpoint may change at any time.
     RunReference reference = parseRunReference(trainOptions.resume);
     auto checkpoint = findCheckpoint(reference);
     if (!checkpoint)
@@ -411,8 +411,8 @@ Status trainCommand(const Options &options) {
       return recorded.status();
     sessionOptions.recorded = recorded.take();
   }
-  // A run that broke off before its first checkpoint begins anew. Of several ranks only the first looks: another would
-  // see the folder half removed.
+  // A run that broke off before its first checkpoint begins anew. Only rank 0 looks at the folder: others might see it
+  // half removed.
   const bool starts = trainOptions.resume.empty();
   auto makeRoom = [&]() -> Status {
     if (!starts || trainOptions.out.empty() || !std::filesystem::exists(trainOptions.out))

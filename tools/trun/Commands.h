@@ -31,7 +31,7 @@ struct Options {
   bool json = false, allKernels = false, noRoofline = false; ///< profile; json: report, too
 };
 
-/// `trun data PATH`: prints columns and every damaged sample. Error: some are damaged.
+/// `trun data PATH`: prints columns and every damaged sample. Error: there are damaged samples.
 Status dataCommand(const Options &options);
 
 /// `trun lr-find PLAN`: prints the loss by learning rate, and rates to start from. Error: the loss never fell.
@@ -46,7 +46,7 @@ Status reportCommand(const Options &options);
 /// Runs the command; messages go to standard error, results to standard output.
 Status runCommand(const Options &options);
 
-/// Reads the command line. The exit status ends the program where it is set: help, version, wrong usage.
+/// Reads the command line. If the exit status is set, the program ends with it: help, version, wrong usage.
 struct Parsed {
   Options options;
   std::optional<int> exitStatus;

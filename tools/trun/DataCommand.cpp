@@ -103,7 +103,7 @@ Status tcc::tools::dataCommand(const Options &options) {
   if (!data)
     return data.status();
   const Dataset &dataset = *data->dataset;
-  // Damaged samples are printed as they are found: a pass over a large set takes its time.
+  // Damaged samples are printed as they are found, since a pass over a large set takes long.
   DataSummary summary = inspectData(dataset, data->reader.get(), [](const DamagedSample &damaged) {
     printResult("damaged sample {}: {}\n", damaged.sample, damaged.problem);
     std::fflush(stdout);

@@ -15,10 +15,10 @@ static int run(int argc, char **argv) {
   if (parsed.exitStatus)
     return *parsed.exitStatus;
   parsed.options.processBytes = processBytes;
-  // Libraries may throw where memory ends: the user gets a message, not a crash.
+  // Libraries may throw when memory runs out: print a message instead of crashing.
   try {
     tcc::Status status = tcc::tools::runCommand(parsed.options);
-    // A rank whose failure another one tells has no message of its own.
+    // The message is empty if another rank prints the failure.
     if (!status.ok() && !status.message().empty())
       printMessage("trun: error: {}\n", status.message());
     return status.exitCode();

@@ -33,8 +33,8 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
     std::fclose(nowhere);
   if (status.ok())
     return status;
-  // Rank 0 tells of every failure but its own end, and of what all ranks find alike. What it told the others begins
-  // with its name and a colon.
+  // Rank 0 prints every failure except its own death, and failures that all ranks detect. An error that it sent to the
+  // others begins with its name and a colon.
   const std::optional<std::string> failure = ranks->failure();
   const std::string first = ranks->describe(0);
   const bool told = place.launched || !failure || !failure->starts_with(first) || failure->starts_with(first + ": ") ||
@@ -43,7 +43,7 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
 }
 
 static Status connected(RankPlace place, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
-  // Jobs of one secret, or of none, are told apart by what they write: all ranks have the same command.
+  // Jobs with the same secret, or without one, are distinguished by their run folder, which all ranks of a job share.
   const std::string run = options.out.empty() ? parseRunReference(options.resume).run : options.out;
   if (!run.empty())
     place.job += fmt::format("{}the run {}", place.job.empty() ? "" : ", ", run);
@@ -83,7 +83,7 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
     return Status("--device null: one process checks what every rank does; start it once, with --nproc", kExitUsage);
   if (*given && (*given)->size > 1)
     return connected(**given, options, body);
-  // Variables of torchrun's are somebody's decision; those of MPI come with its launcher.
+  // torchrun's variables take precedence: they may be set on purpose, whereas MPI's always come with its launcher.
   const std::optional<MpiStart> mpi = *given ? std::nullopt : mpiFromEnvironment();
   if (mpi && mpi->size.value_or(2) > 1) {
     if (processes > 1)

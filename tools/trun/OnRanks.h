@@ -9,9 +9,10 @@
 
 namespace tcc::tools {
 
-/// Calls `body` in every rank of the job: the processes that --nproc asks for, or the job that this process was started
-/// for (torchrun's variables); null for a rank alone. Ranks other than 0 print nothing, and have one thread each where
-/// there are fewer processors than ranks. Returns once in every process; an error without a message was told elsewhere.
+/// Calls `body` in every rank of the job: the processes that --nproc starts, or the job whose launcher started this
+/// process; with null if there is one rank. Ranks other than 0 print nothing, and have one thread each if there are
+/// fewer processors than ranks. Returns once in every process; an error without a message was printed by another
+/// process.
 Status onRanks(runtime::TrainOptions &options, const std::function<Status(runtime::Communicator *)> &body);
 
 } // namespace tcc::tools

@@ -32,7 +32,7 @@ const plan::Instruction &instructionOf(const ProfileReport &report, const Profil
   return report.profile->entries[one.entry]->instructions(one.index);
 }
 
-/// "/h.3/attn/MatMul +11": the end of a long name tells more than its start.
+/// "/h.3/attn/MatMul +11". A long name keeps its end, which is more specific.
 std::string nodesText(const std::vector<std::string> &nodes, size_t width) {
   std::string name = nodes.empty() ? "" : nodes.front();
   std::string more = nodes.size() > 1 ? fmt::format(" +{}", nodes.size() - 1) : "";
@@ -49,7 +49,7 @@ std::string shapeOf(const runtime::MatmulPeak &peak) {
   return fmt::format("{} {}x{}x{} N{}", plan::dtypeName(peak.dtype), peak.m, peak.n, peak.k, peak.transB ? 'T' : 'N');
 }
 
-/// Where the choice of the card comes from.
+/// How the card was chosen.
 std::string sourceOf(const report::ChosenCard &chosen) {
   return chosen.from == report::ChosenCard::From::Device ? "device"
          : chosen.from == report::ChosenCard::From::Plan ? "plan"
@@ -97,7 +97,7 @@ const char *limitOf(const ProfiledKernel &kernel) {
 }
 } // namespace
 
-/// Bytes that a rank gives to a collective.
+/// Bytes of a rank's sources of a collective.
 static uint64_t givenBytes(const plan::Entry &entry, const plan::Instruction &instruction) {
   uint64_t bytes = 0;
   for (int i = 0; i < instruction.operands_size() / 2; ++i)
@@ -117,7 +117,7 @@ static double besideSeconds(const ProfileReport &report, const runtime::Profiled
   return seconds;
 }
 
-/// What ranks did together: how long it took, what ran beside it, and for how long this rank did nothing else.
+/// The collectives: their time, the time of instructions beside them, and how long this rank only waited.
 static std::string collectivesText(const ProfileReport &report) {
   report::Table table("<<>>>>>", {"collective", "node", "calls", "bytes", "ms a step", "ms beside", "ms exposed"});
   double seconds = 0, exposed = 0;
@@ -247,7 +247,7 @@ struct Hidden {
 
 constexpr const char *kBetween = "between instructions, reading the batch";
 
-/// Gives each kernel that the text lists to `add`.
+/// Calls `add` for each kernel that the text lists.
 template <typename Add> Hidden listKernels(const ProfileReport &report, bool all, Add add) {
   Hidden hidden;
   for (const ProfiledKernel &kernel : report.kernels) {

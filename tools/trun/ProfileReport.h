@@ -1,9 +1,9 @@
 //===- ProfileReport.h - time by kernel, against the roofline ---*- C++ -*-===//
 //
-// Equal instructions are one kernel: the same call on the same shapes. Each has the time that its arithmetic and its
-// traffic take at the machine's rates, measured on the host, of a card by its data sheet; the larger of the two limits
-// it, and over its measured time that is its share of the roofline. Times are medians over the measured steps,
-// instruction by instruction.
+// Equal instructions, the same call on the same shapes, count as one kernel. Its least time is the larger of the times
+// of its arithmetic and of its traffic at the machine's rates, which are measured on a host and taken from the data
+// sheet of a card. The least time divided by the measured time is its share of the roofline. Times are medians over the
+// measured steps, instruction by instruction.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TRUN_PROFILEREPORT_H
@@ -46,25 +46,25 @@ struct ProfileReport {
   const runtime::Session *session = nullptr;
   const runtime::Profile *profile = nullptr;
   std::optional<runtime::Roofline> roofline; ///< of the host
-  report::ChosenCard card;                   ///< else; none where no roofline is wanted
+  report::ChosenCard card;                   ///< for a card instead; neither without a roofline
   unsigned threads = 0;
   double stepSeconds = 0;              ///< median, reading the batch included
   std::vector<ProfiledKernel> kernels; ///< most time first
   std::vector<ProfiledInstruction> instructions;
 
   bool hasRoofline() const { return roofline || card.card; }
-  /// The share of its roofline from which a kernel counts as being there. Rates of data sheets are not reached.
+  /// The share of its roofline from which a kernel counts as being at it. Rates of data sheets are never reached.
   double atRoofline() const { return card.card ? 1 / 1.5 : 0.9; }
   double instructionSeconds() const;
   /// Seconds of a step in kernels that are at their roofline.
   double secondsAtRoofline() const;
-  /// Seconds of a step if all kernels ran at their roofline, those that are faster as fast as they are.
+  /// Seconds of a step if all kernels ran at their roofline; kernels that are faster keep their time.
   double leastSeconds() const;
 };
 
 inline constexpr double kWorthNaming = 0.03; ///< share of a step
 
-/// Without both rooflines times are held against nothing.
+/// If both rooflines are missing, times are not compared with any.
 ProfileReport makeProfileReport(const runtime::Session &session, const runtime::Profile &profile,
                                 std::optional<runtime::Roofline> roofline, report::ChosenCard card = {});
 

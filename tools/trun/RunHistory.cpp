@@ -1,4 +1,4 @@
-//===- RunHistory.cpp - what a run folder tells of its training ------------===//
+//===- RunHistory.cpp - the history of a run, read from its folder --------===//
 #include "tools/trun/RunHistory.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Shards.h"
@@ -24,10 +24,10 @@ static constexpr size_t kLogLines = 80;
 static constexpr size_t kMostPhases = 8, kMostLosses = 16; ///< of a plan; a file may say anything
 
 namespace {
-/// Of a file that may hold anything; lines of ours have some hundred bytes.
+/// The longest line that is read: a file may hold anything, but lines of ours have a few hundred bytes.
 constexpr size_t kMostLineBytes = 64 << 10;
 
-/// Calls `take(line, whole)`; the last line is not whole where no line feed ends it.
+/// Calls `take(line, whole)` for each line; the last one is not whole if no line feed ends it.
 template <typename Take> void forEachLine(std::string_view text, Take take) {
   while (!text.empty()) {
     const size_t end = text.find('\n');
@@ -117,7 +117,7 @@ private:
       history.damaged = static_cast<uint64_t>(damaged);
     takePhases(line, update);
     takeLosses(line, update);
-    history.end.reset(); // what comes after an end goes on
+    history.end.reset(); // an update after an end: the run went on
     history.updates.push_back(update);
   }
 
@@ -169,7 +169,7 @@ private:
       if (known != history.checkpoints.rend())
         known->kept = true;
     }
-    // A run that trains replaces its checkpoints: the newest that is still there.
+    // A running process replaces its checkpoints: take the newest that still exists.
     for (auto step = steps.rbegin(); step != steps.rend() && !history.manifest; ++step) {
       auto manifest = readManifest(fmt::format("{}/checkpoints/step-{}", history.folder, *step));
       if (manifest)
@@ -223,7 +223,7 @@ private:
       return problem(file.status());
     std::deque<std::string> last;
     forEachLine((*file)->text(), [&](std::string_view line, bool) {
-      // What the curves and tables have is left out.
+      // Lines whose content is in curves and tables are left out.
       if ((line.starts_with("step ") &&
            (line.find(" left") != std::string::npos || line.find("eval_loss") != std::string::npos)) ||
           line.starts_with("checkpoint of update"))

@@ -1,7 +1,8 @@
-//===- RunHistory.h - what a run folder tells of its training --------------===//
+//===- RunHistory.h - the history of a run, read from its folder ----------===//
 //
 // Reads the folder of a run that is finished, trains now, was stopped or broke off. A line that cannot be read (a crash
-// tears the last one) is counted and left out; a file that is missing or damaged is named, and the rest is still told.
+// may truncate the last one) is counted and left out; a missing or damaged file is named, and the rest is still
+// reported.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TRUN_RUNHISTORY_H
@@ -19,7 +20,8 @@
 
 namespace tcc::tools {
 
-/// Of one of several alternating optimizers ([[phase]]) in an update; NaN: it was not due, or has no such number.
+/// Numbers of one of several alternating optimizers ([[phase]]) in an update; NaN: it did not run, or has no such
+/// number.
 struct PastPhase {
   double loss, learningRate, gradientNorm;
 };
@@ -34,8 +36,8 @@ struct PastUpdate {
   double loss, learningRate, gradientNorm, seconds, dataSeconds, samples, tokens, lossScale;
   double communicationSeconds, exposedSeconds; ///< of several ranks
   bool resumed = false;
-  std::vector<PastPhase> phases; ///< as RunHistory::phases; fewer where no later one had run yet
-  std::vector<double> losses;    ///< as RunHistory::losses; fewer where the line has no later one
+  std::vector<PastPhase> phases; ///< in the order of RunHistory::phases; later ones may be missing
+  std::vector<double> losses;    ///< in the order of RunHistory::losses; later ones may be missing
 };
 struct PastEvaluation {
   uint64_t step = 0;
@@ -45,7 +47,7 @@ struct PastEvaluation {
 struct PastCheckpoint {
   uint64_t step = 0, bytes = 0;
   double waitedSeconds = 0, seconds = 0;
-  bool kept = false; ///< it is still there
+  bool kept = false; ///< it still exists
 };
 
 struct RunHistory {
@@ -55,11 +57,11 @@ struct RunHistory {
   std::vector<PastCheckpoint> checkpoints;
   std::vector<std::string> phases;           ///< names, in the order of their first updates; none: one optimizer
   std::vector<PastLoss> losses;              ///< of several losses, in the order of their names; none: one loss
-  uint64_t skipped = 0;                      ///< updates that the loss scale made overflow
+  uint64_t skipped = 0;                      ///< updates skipped because gradients overflowed at the loss scale
   std::map<std::string, uint64_t> skippedOf; ///< the same of each phase
   uint64_t damaged = 0;                      ///< samples that data.max_bad left out
   uint64_t unreadable = 0;                   ///< lines of metrics.jsonl
-  uint64_t superseded = 0;                   ///< folders of updates that a resume made anew
+  uint64_t superseded = 0;                   ///< folders of updates that a resume repeated
   std::optional<std::string> end;            ///< the reason that the last process gave when it ended
   bool running = false;
   std::optional<runtime::RunOptions> options;
@@ -74,7 +76,7 @@ struct RunHistory {
   const char *state() const;
   /// The same for a person, with the reason.
   std::string stateText() const;
-  /// Seconds in updates but for their waits; waiting for data, for other ranks, for checkpoints; in evaluations.
+  /// Seconds in updates without their waits; waiting for data, for other ranks, for checkpoints; in evaluations.
   struct Times {
     double compute = 0, data = 0, ranks = 0, checkpoints = 0, evaluations = 0;
     double total() const { return compute + data + ranks + checkpoints + evaluations; }

@@ -19,15 +19,15 @@ using Json = nlohmann::ordered_json;
 static constexpr std::string_view kPage =
 #include "tools/trun/RunPage.inc"
     ;
-/// A picture that makes the page no larger than a mail may be.
+/// The largest picture in a page, so that the page can be mailed.
 static constexpr uint64_t kMostPicture = 8 << 20;
 static constexpr size_t kNamesShown = 8;
 
 namespace {
-/// JSON has no word for what is not finite.
+/// JSON cannot represent numbers that are not finite.
 Json numberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-/// Sums of numbers that lines have; NaN where none has one.
+/// The sum of a number over the lines that have it; NaN if none has.
 struct Sum {
   double sum = 0;
   uint64_t count = 0;

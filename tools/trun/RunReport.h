@@ -8,11 +8,11 @@
 
 namespace tcc::tools {
 
-/// Updates of long runs are put together: `most` points at most, each with the mean, least and greatest loss, sums of
+/// Merges the updates of a long run into at most `most` points, each with the mean, least and greatest loss, sums of
 /// seconds, samples and tokens, and the last learning rate.
 nlohmann::ordered_json runReportJson(const RunHistory &history, size_t most = 1500);
 std::string runReportText(const RunHistory &history);
-/// One HTML file that needs no network; RUN/samples.png is in it if it is there.
+/// One HTML file that needs no network; it includes RUN/samples.png if that exists.
 std::string runReportHtml(const RunHistory &history);
 
 } // namespace tcc::tools

@@ -1,9 +1,8 @@
 //===- SweepCommand.cpp - trun sweep: runs over lists of settings ---------===//
 //
 // One run for each combination of values and each seed, one after the other, in SWEEP/1, SWEEP/2, …. SWEEP/sweep.json
-// lists the runs that the sweep makes; a folder of a number that it does not list is somebody else's. The same command
-// goes on with a sweep that was stopped: a run that is there is resumed, if it has the settings of its number. SWEEP/lock
-// is held meanwhile.
+// lists the runs of the sweep; a numbered folder that it does not list is foreign. The same command continues a sweep
+// that was stopped: an existing run is resumed, if it has the settings of its number. SWEEP/lock is held meanwhile.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Checkpoint.h"
@@ -106,7 +105,7 @@ Status readResult(const MetricGoal &goal, bool evaluated, Trial &trial) {
     if (auto end = entry.find("end"); end != entry.end())
       trial.finished = end->is_string() && isFinished(end->get<std::string>());
     else if (entry.contains("loss"))
-      trial.finished = false; // what comes after an end goes on
+      trial.finished = false; // a line after an end: the run went on
     if (!entry.contains(key) || !entry[key].is_number())
       continue;
     trial.last = entry[key].get<double>();
@@ -175,7 +174,7 @@ private:
   }
   static std::string wordsOf(const Trial &trial) { return fmt::format("{}", fmt::join(wordListOf(trial), ", ")); }
 
-  /// What all trials have, where they are several and differ in something: a table need not repeat it.
+  /// Settings that all of several different trials share, which the table need not repeat.
   std::vector<std::string> sharedWords() const {
     std::vector<std::string> shared = wordListOf(trials.front());
     for (const Trial &trial : trials)
@@ -195,7 +194,7 @@ private:
 
   std::string listPath() const { return options.train.out + "/sweep.json"; }
 
-  /// Writes the list of runs. Error: a folder of a number is not of this sweep, or has another run's settings.
+  /// Writes the list of runs. Error: a numbered folder is not of this sweep, or has another run's settings.
   Status noteRuns() {
     auto entry = [](const Trial &trial) { return nlohmann::json{{"settings", trial.settings}, {"seed", trial.seed}}; };
     std::error_code code;
@@ -222,7 +221,7 @@ private:
       if (there && i < before.size() && !trials[i].listed)
         return error("{}: it was made with {}, and the sweep's run of this number has {}; give another --out", run,
                      wordsOf(before[i]), wordsOf(trials[i]));
-      // Earlier versions kept no list: a checkpoint says what the run was made with.
+      // Older versions kept no list: a checkpoint has the run's settings.
       if (there && !trials[i].listed && checkpointSteps(run).empty() && !holdsFoldersAlone(run))
         return error("{}: it exists, and is no run of this sweep; give another --out", run);
       runs.push_back(nlohmann::ordered_json(entry(trials[i])));
