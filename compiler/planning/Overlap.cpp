@@ -35,6 +35,7 @@ bool disturb(const OverlapInstruction &a, const OverlapInstruction &b) {
 /// An order, and for each instruction the last one that it may overlap: itself if none.
 struct Plan {
   std::vector<int> order, until; ///< by position; by instruction
+  std::vector<int> moved; ///< since the last plan that was taken; all other instructions keep their order
 };
 
 /// Live ranges in a plan's order, extended to the end of each overlap.
@@ -146,6 +147,7 @@ private:
     if (waiting < 2)
       return;
     stays.resize(staying);
+    in.moved.insert(in.moved.end(), waits.begin() + 1, waits.begin() + long(waiting));
     stays.insert(stays.end(), waits.begin() + 1, waits.begin() + long(waiting));
     std::copy(stays.begin(), stays.end(), in.order.begin() + long(i));
   }
@@ -168,6 +170,7 @@ private:
         Plan &next = tries.emplace_back(plan);
         auto to = std::copy(chain.rbegin(), chain.rend(), next.order.begin() + long(j));
         std::copy(passed.rbegin(), passed.rend(), to);
+        next.moved.insert(next.moved.end(), chain.begin(), chain.end());
       }
     }
     for (; !tries.empty(); tries.pop_back()) {
@@ -208,7 +211,8 @@ private:
             return false;
       }
     PackingProblem longer = livesOf(problem, next);
-    PackingRepair repaired = repairPacking(longer, lives, offsets, problem.capacity);
+    const std::vector<bool> changed = changedBy(next, next.order[i]);
+    PackingRepair repaired = repairPacking(longer, lives, offsets, problem.capacity, &changed);
     if (!repaired.homeless.empty())
       return false;
     uint64_t left = at(next, i).memoryNs;
@@ -219,9 +223,28 @@ private:
       hidden += hides;
     }
     plan = std::move(next);
+    plan.moved.clear();
     lives = std::move(longer);
     offsets = std::move(repaired.offsets);
     return true;
+  }
+
+  /// The buffers whose live ranges begin or end at an instruction that moved, or that `instruction` accesses: its
+  /// overlap may have another end. The order of all other ends is what it was.
+  std::vector<bool> changedBy(const Plan &next, int instruction) const {
+    std::vector<bool> moved(next.order.size(), false), changed(problem.packing.buffers.size(), false);
+    for (int id : next.moved)
+      moved[size_t(id)] = true;
+    for (int id : next.order) {
+      if (id != instruction && !moved[size_t(id)] && !moved[size_t(next.until[size_t(id)])])
+        continue;
+      const OverlapInstruction &one = problem.instructions[size_t(id)];
+      for (const std::vector<int> *touched : {&one.reads, &one.writes})
+        for (int memory : *touched)
+          if (size_t(memory) < changed.size())
+            changed[size_t(memory)] = true;
+    }
+    return changed;
   }
 
   const OverlapProblem &problem;
@@ -236,7 +259,7 @@ private:
 OverlapSolution overlap(const OverlapProblem &problem) { return Overlapper(problem).run(); }
 
 PackingProblem packingOf(const OverlapProblem &problem, const OverlapSolution &solution) {
-  Plan plan{solution.order, solution.order};
+  Plan plan{solution.order, solution.order, {}};
   for (size_t i = 0; i < solution.order.size(); ++i)
     plan.until[size_t(solution.order[i])] = solution.order[i + size_t(solution.beside[i])];
   return livesOf(problem, plan);

@@ -4,27 +4,56 @@
 #include "compiler/planning/PackingOrders.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <utility>
 
 namespace tcc::planning {
 
 namespace {
+/// Sums of the bytes up to a place.
+class BytesUpTo {
+public:
+  void add(Bytes at, Bytes bytes) { sums.emplace_back(at, bytes); }
+  /// After the last `add`, before the first `of`.
+  void sort() {
+    std::sort(sums.begin(), sums.end());
+    Bytes sum = 0;
+    for (auto &[at, bytes] : sums)
+      bytes = sum += bytes;
+  }
+  /// The bytes that were added at places up to and including `at`.
+  Bytes of(Bytes at) const {
+    auto behind = std::partition_point(sums.begin(), sums.end(), [&](const auto &one) { return one.first <= at; });
+    return behind == sums.begin() ? 0 : std::prev(behind)->second;
+  }
+
+private:
+  std::vector<std::pair<Bytes, Bytes>> sums; ///< place, bytes; after sort, all bytes up to there
+};
+
 class Repairer {
 public:
   Repairer(const PackingProblem &problem, std::vector<Bytes> where, Bytes arena)
       : problem(problem), offsets(std::move(where)), moves(offsets.size(), false), ejections(offsets.size(), 0) {
     for (Bytes above : scratchAbove(problem))
       limits.push_back(arena - std::min(above, arena));
+    for (const PackingBuffer &buffer : problem.buffers)
+      sizes.push_back((buffer.bytes + problem.alignment - 1) / problem.alignment * problem.alignment);
   }
 
-  PackingRepair run(const PackingProblem &before) {
+  PackingRepair run(const PackingProblem &before, const std::vector<bool> *changed) {
+    std::vector<size_t> all(offsets.size()), some;
+    std::iota(all.begin(), all.end(), size_t(0));
+    std::copy_if(all.begin(), all.end(), std::back_inserter(some), [&](size_t i) { return !changed || (*changed)[i]; });
     for (size_t i = 0; i < offsets.size(); ++i)
       moves[i] = offsets[i] + bytes(i) > limits[i]; // more scratch above it than before
     for (size_t i = 0; i < offsets.size(); ++i) {
       const PackingBuffer &now = problem.buffers[i], &then = before.buffers[i];
       if (now.first >= then.first && now.last <= then.last)
         continue;
-      for (size_t j = 0; j < offsets.size(); ++j)
+      // Two buffers that have not changed overlap in time as they did before, so they do not clash.
+      for (size_t j : !changed || (*changed)[i] ? all : some)
         if (i != j && !moves[i] && !moves[j] && meetInTime(i, j) && meetInSpace(i, j))
           moves[bytes(i) < bytes(j) ? i : j] = true;
     }
@@ -47,9 +76,7 @@ public:
   }
 
 private:
-  Bytes bytes(size_t i) const {
-    return (problem.buffers[i].bytes + problem.alignment - 1) / problem.alignment * problem.alignment;
-  }
+  Bytes bytes(size_t i) const { return sizes[i]; }
   bool meetInTime(size_t i, size_t j) const {
     const PackingBuffer &a = problem.buffers[i], &b = problem.buffers[j];
     return a.first <= b.last && b.first <= a.last;
@@ -86,24 +113,28 @@ private:
 
   /// Places a buffer where it ejects the fewest bytes of others, which then wait for a new place.
   bool eject(size_t i, std::vector<size_t> &waiting) {
-    if (all++ == kMostOfAll || ejections[i]++ == kMostEjections)
+    if (ejected++ == kMostOfAll || ejections[i]++ == kMostEjections)
       return false;
+    Bytes least = bytes(i) * 2, best = 0;
     std::vector<size_t> alive;
     std::vector<Bytes> starts{0};
+    BytesUpTo begins, ends; // of the buffers in the way
     for (size_t j = 0; j < offsets.size(); ++j)
       if (j != i && !moves[j] && meetInTime(i, j) && bytes(j)) {
         alive.push_back(j);
         starts.push_back(offsets[j] + bytes(j));
         if (offsets[j] >= bytes(i))
           starts.push_back(offsets[j] - bytes(i));
+        const Bytes cost = ejections[j] == kMostEjections ? least : bytes(j); // `least`: it stays
+        begins.add(offsets[j], cost);
+        ends.add(offsets[j] + bytes(j), cost);
       }
-    Bytes least = bytes(i) * 2, best = 0;
+    begins.sort();
+    ends.sort();
     bool found = false;
     for (Bytes start : starts) {
-      Bytes sum = 0;
-      for (size_t j : alive)
-        if (start < offsets[j] + bytes(j) && offsets[j] < start + bytes(i))
-          sum += ejections[j] == kMostEjections ? 2 * least : bytes(j);
+      // Those that begin before the end of the place, less those that end before it begins.
+      const Bytes sum = begins.of(start + bytes(i) - 1) - ends.of(start);
       if (start + bytes(i) <= limits[i] && sum < least) {
         least = sum;
         best = start;
@@ -127,16 +158,17 @@ private:
 
   const PackingProblem &problem;
   std::vector<Bytes> offsets;
+  std::vector<Bytes> sizes;  // aligned
   std::vector<Bytes> limits; // highest end of each buffer
   std::vector<bool> moves; // has no place yet
   std::vector<int> ejections;
-  int all = 0;
+  int ejected = 0;
 };
 } // namespace
 
 PackingRepair repairPacking(const PackingProblem &problem, const PackingProblem &before, std::vector<Bytes> offsets,
-                            Bytes capacity) {
-  return Repairer(problem, std::move(offsets), capacity).run(before);
+                            Bytes capacity, const std::vector<bool> *changed) {
+  return Repairer(problem, std::move(offsets), capacity).run(before, changed);
 }
 
 } // namespace tcc::planning

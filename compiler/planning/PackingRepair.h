@@ -20,9 +20,11 @@ struct PackingRepair {
 };
 
 /// Adapts `offsets`, valid for `before`, to `problem`: the same buffers with other live ranges, in an arena of
-/// `capacity` that includes scratch. O(n · c) for n buffers of which c live longer or move.
+/// `capacity` that includes scratch. `changed`: the buffers that may overlap others in time than before, although all
+/// positions may have shifted; null: any buffer. O(n · c) for n buffers of which c are changed; the repair does not
+/// depend on `changed`.
 PackingRepair repairPacking(const PackingProblem &problem, const PackingProblem &before, std::vector<Bytes> offsets,
-                            Bytes capacity);
+                            Bytes capacity, const std::vector<bool> *changed = nullptr);
 
 } // namespace tcc::planning
 
