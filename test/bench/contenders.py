@@ -103,7 +103,7 @@ class Ours:
 
     def __init__(self, options, folder, precision, warmup, budget="", settings=(), target=None):
         self.name, self.options, self.folder, self.warmup, self.budget, self.settings = "tcc", options, folder, warmup, budget, settings
-        self.target = target
+        self.target, self.trun = target, options.bin / ("trun-avx2" if target == "cpu:v3" else "trun")
         self.plan = folder / f"{precision}{budget}{len(settings) or ''}{(target or '').replace(':', '-')}.tplan"
         self.precision, self.peaks, self.firsts, self.losses, self.notes = precision, [], [], [], {}
 
@@ -131,7 +131,7 @@ class Ours:
     def turn(self, steps):
         run, wanted = self.folder / "run", self.warmup + steps
         shutil.rmtree(run, ignore_errors=True)
-        words = [self.options.bin / "trun", self.plan, "--data", self.folder / "data.safetensors", "--no-shuffle", "--steps", wanted + 1,
+        words = [self.trun, self.plan, "--data", self.folder / "data.safetensors", "--no-shuffle", "--steps", wanted + 1,
                  "--out", run, "--no-release", "--threads", self.options.threads]
         busy, own = machine_busy(), resource.getrusage(resource.RUSAGE_CHILDREN)
         start = time.perf_counter()
@@ -174,12 +174,12 @@ class Ours:
 
     def profile(self, *more):
         """What trun profile says of the plan."""
-        words = [self.options.bin / "trun", "profile", self.plan, "--data", self.folder / "data.safetensors", "--threads",
+        words = [self.trun, "profile", self.plan, "--data", self.folder / "data.safetensors", "--threads",
                  self.options.threads, "--json", *more]
         return json.loads(call(words))
 
     def finish(self):
-        start = json.loads(call([self.options.bin / "trun", "memory", self.plan, "--threads", self.options.threads]))["process_bytes"]
+        start = json.loads(call([self.trun, "memory", self.plan, "--threads", self.options.threads]))["process_bytes"]
         report = json.loads(call([self.options.bin / "tcc", "report", self.plan, "--json"]))
         self.notes |= {"peer": "tcc", "peak_bytes": max(self.peaks) - start, "first_step_s": self.notes["tcc_cold_s"] + min(self.firsts),
                        "trun_first_step_s": min(self.firsts), "losses": self.losses, "library": report.get("library"),
@@ -198,7 +198,7 @@ class OurGradients(Ours):
 
     def turn(self, steps):
         busy, own, start = machine_busy(), resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-        words = [self.options.bin / "trun", "profile", self.plan, "--data", self.folder / "data.safetensors", "--threads",
+        words = [self.trun, "profile", self.plan, "--data", self.folder / "data.safetensors", "--threads",
                  self.options.threads, "--json", "--no-roofline", "--entry", "gradients", "--warmup", self.warmup, "--steps", steps]
         process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         out, errors = process.communicate()

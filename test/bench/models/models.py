@@ -1,7 +1,7 @@
 """Models of real size beside PyTorch: `models.py --bin BUILD/bin --torch PYTHON [--only MODEL...]`.
 
   --torch   a Python with what requirements.txt beside this file names; it also exports the models
-  --target  cpu:v3: both sides do without AVX-512
+  --target  cpu:v3: both sides do without AVX-512; it needs `ninja -C build trun-avx2`
   --check   exports, compiles and trains a few steps in both: losses, compile time and memory, no turns
   --render  writes the page from the results of earlier runs; nothing is measured
 
@@ -35,7 +35,7 @@ TITLES = {
     "graph-attention": "graph attention, 4,096 nodes", "tcn": "TCN, 16 × 1,024", "patch-tst": "PatchTST, 16 × 512", "table-transformer": "FT-Transformer, 256 rows",
 }
 COMMAND = "python test/bench/models/models.py --bin build/bin --torch PYTHON"
-LEVELS = {"cpu:v3": " Both sides do without AVX-512: PyTorch by `ATEN_CPU_CAPABILITY`, `ONEDNN_MAX_CPU_ISA` and `MKL_ENABLE_INSTRUCTIONS`."}
+LEVELS = {"cpu:v3": " Both sides do without AVX-512: trun as trun-avx2, PyTorch by `ATEN_CPU_CAPABILITY`, `ONEDNN_MAX_CPU_ISA` and `MKL_ENABLE_INSTRUCTIONS`."}
 CHECKED = 4        # steps whose losses are compared
 ROUNDING = 1e-6    # of a loss; where losses are further apart, PyTorch's own are compared from parameters that are off by one rounding
 
