@@ -150,7 +150,7 @@ void LogSumExpOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
   });
 }
 
-/// `x` where it is finite, else 0, so that subtracting it never gives ∞ − ∞.
+/// `x` if it is finite, else 0: subtracting the result never gives ∞ − ∞.
 static Expr finiteOrZero(const Expr &x) {
   auto i1 = RankedTensorType::get(shapeOf(x), x.builder->getI1Type());
   Expr finite = x.with(IsFiniteOp::create(*x.builder, x.loc, i1, x));

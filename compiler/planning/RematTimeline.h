@@ -91,7 +91,7 @@ public:
   bool mayFetch(int node, int step) const {
     return graph->mayFetch(node) && made[size_t(executions[size_t(node)][0])] < step;
   }
-  /// Reduction of the overflow if `node`'s output were not live during the steps [from, to), where it is live now.
+  /// By how much the overflow falls if `node`'s output, live now during the steps [from, to), is not live there.
   int64_t gainOfAbsence(int node, int from, int to) const;
 
   /// Cheap test: true if the limit is surely exceeded without a recomputation. If false, only `remove` can tell.

@@ -49,7 +49,7 @@ struct RematProblem {
   Bytes linkBytesPerCost = 0;           ///< bytes moved to the host or back per unit of cost; 0: there is no link
 };
 
-/// Nodes in order of execution; a repeated node is recomputed, or fetched where it is encoded by `fetchOf`.
+/// Nodes in order of execution. A node that repeats is recomputed; an entry `fetchOf(node)` fetches it instead.
 using RematSchedule = std::vector<int>;
 
 constexpr int fetchOf(int node) { return ~node; }

@@ -1,7 +1,7 @@
 //===- Selections.cpp - ops whose result length depends on data -----------===//
 //
-// Shapes are static, so these ops are evaluated at compile time, on constant inputs: a mask, the positions where it is
-// true, fixed boxes. Compress needs only a constant condition; its data may be computed.
+// Shapes are static, so these ops need constant inputs, such as a mask or fixed boxes, and are evaluated at compile
+// time. Compress needs only a constant condition; its data may be computed.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/NodeImport.h"

@@ -62,6 +62,9 @@ class DilatedConvolutions(EndToEnd):
     def test_bf16(self):
         self.check("bf16", 2e-2)
 
+    def test_f16(self):
+        self.check("f16", 2e-2)
+
     def test_threads_change_no_bit(self):
         self.assertEqual(*(self.results(f"threads-{n}", False, "f32", threads=n)[0].read_bytes() for n in (1, 3)))
 

@@ -70,22 +70,10 @@ public:
   }
 
   Value forward(ConvOp op) {
-    Value weights = tapsFirst(op.getWeight());
-    return sum(
-        op.getResult(),
-        [&](const Reach &reach) {
-          return multiply(pixels(op.getInput(), reach.input, reach), weightOf(weights, reach), false, true);
-        },
-        &Reach::output);
+    return correlation(op.getResult(), op.getInput(), op.getWeight(), &Reach::input, &Reach::output, true);
   }
   Value inputGradient(ConvInputGradOp op) {
-    Value weights = tapsFirst(op.getWeight());
-    return sum(
-        op.getResult(),
-        [&](const Reach &reach) {
-          return multiply(pixels(op.getGrad(), reach.output, reach), weightOf(weights, reach), false, false);
-        },
-        &Reach::input);
+    return correlation(op.getResult(), op.getGrad(), op.getWeight(), &Reach::output, &Reach::input, false);
   }
   Value weightGradient(ConvWeightGradOp op) {
     ArrayRef<int64_t> shape = shapeOf(op.getResult());
@@ -123,16 +111,18 @@ private:
     return MatMulOp::create(builder, loc, type, lhs, rhs, transA, transB);
   }
 
-  /// Adds the products of all taps, each padded to its place among the result's pixels.
-  Value sum(Value result, llvm::function_ref<Value(const Reach &)> productOf, SmallVector<int64_t> Reach::*place) {
+  using Place = SmallVector<int64_t> Reach::*;
+  /// The products of all taps with the pixels of `source` at `from`, each added to the pixels of the result at `to`.
+  Value correlation(Value result, Value source, Value weight, Place from, Place to, bool transB) {
     ArrayRef<int64_t> shape = shapeOf(result);
     auto type = RankedTensorType::get(shape, sumType);
-    Value all;
+    Value weights = tapsFirst(weight), all;
     for (const Reach &reach : reaches) {
       SmallVector<int64_t> extents = around(shape[0], reach.extent, shape.back());
-      Value part = reshape(builder, loc, productOf(reach), extents);
+      Value part = multiply(pixels(source, reach.*from, reach), weightOf(weights, reach), false, transB);
+      part = reshape(builder, loc, part, extents);
       if (extents != shape)
-        part = PadOp::create(builder, loc, type, part, around(0, reach.*place, 0),
+        part = PadOp::create(builder, loc, type, part, around(0, reach.*to, 0),
                              SmallVector<int64_t>(extents.size(), 1), llvm::APFloat(0.0));
       all = all ? add(builder, loc, all, part) : part;
     }
@@ -166,8 +156,8 @@ struct SplitTaps : impl::SplitTapsPassBase<SplitTaps> {
   }
 
 private:
-  /// Cost of a copied element in multiply-adds; largest ratio of a split convolution's cost to a direct one's.
-  static constexpr double kCopied = 32, kMostShare = 0.75;
+  /// Operations of the split convolution over those of a direct one, at most.
+  static constexpr double kMostShare = 0.75;
   /// Most products that one convolution becomes.
   static constexpr int64_t kMostTaps = 32;
 
