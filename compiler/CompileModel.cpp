@@ -153,7 +153,8 @@ private:
     for (const Recipe &phase : phases) {
       recipe = phase;
       recipe.train.precision = whole.train.precision;
-      recipe.train.lossScale = whole.train.lossScale;
+      recipe.train.lossScaleKind = whole.train.lossScaleKind;
+      *recipe.training.mutable_loss_scale() = whole.training.loss_scale();
       recipe.adapter = {}; // already added above
       entries = parts.empty() ? wanted : std::vector<std::string>{entries::kTrain};
       model.module = imported->clone();
@@ -182,7 +183,7 @@ private:
       precision = options.precision;
     if (options.forceF64) { // nothing is rounded where derivatives are checked
       precision = "f32";
-      recipe.train.lossScale.kind = "none";
+      recipe.train.lossScaleKind = "none";
     }
     Expected<std::string> name = target::resolveTarget(options.target, precision == "bf16" || precision == "auto");
     if (!name)
@@ -270,18 +271,19 @@ private:
     for (unsigned i = 0; i < forward.getNumResults(); ++i)
       if (auto name = forward.getResultAttrOfType<StringAttr>(i, train::names::kName))
         outputs.insert(name.str());
-    for (std::string &name : recipe.evaluate.metrics)
+    plan::Evaluation &evaluation = *recipe.training.mutable_evaluation();
+    for (std::string &name : *evaluation.mutable_metrics())
       if (std::string_view metric = metricOfAlias(name); !metric.empty() && !outputs.contains(name))
         name = metric;
-    for (auto [key, text] : {std::pair("evaluate.best", &recipe.evaluate.best),
-                             std::pair("evaluate.stop.metric", &recipe.evaluate.stopMetric)}) {
+    const std::vector<std::string> metrics(evaluation.metrics().begin(), evaluation.metrics().end());
+    for (auto [key, text] : {std::pair("evaluate.best", &evaluation.best()),
+                             std::pair("evaluate.stop.metric", &evaluation.stop_metric())}) {
       Expected<MetricGoal> goal = parseGoal(key, *text);
       if (!goal)
         return error("{}{}", recipe.at(key), goal.message());
       // Averages count as available: trun may average the weights even if the recipe does not ask for it.
       if (recipe.phases.empty() && !text->empty())
-        if (Status known =
-                checkGoal(key, *goal, evaluationKeys(recipe.loss.kind, recipe.evaluate.metrics, /*averages=*/true));
+        if (Status known = checkGoal(key, *goal, evaluationKeys(recipe.loss.kind, metrics, /*averages=*/true));
             !known.ok())
           return error("{}{}", recipe.at(key), known.message());
     }

@@ -28,34 +28,22 @@ namespace {
 
 namespace names = train::names;
 
-/// Optimizer, schedule, loss and scalars, as one update reads them.
+/// Writes what one update reads: optimizer, schedule, clipping, loss and scalars.
 void emitUpdate(const Recipe &recipe, ArrayAttr groups, ArrayAttr scalars, plan::Training &training) {
-  plan::Optimizer &optimizer = *training.mutable_optimizer();
-  optimizer.set_kind(recipe.optimizer.kind);
-  for (const auto &[name, value] : recipe.optimizer.numbers)
-    (*optimizer.mutable_numbers())[name] = value;
-  optimizer.set_nesterov(recipe.optimizer.nesterov);
+  const plan::Training &given = recipe.training;
+  *training.mutable_optimizer() = given.optimizer();
+  *training.mutable_schedule() = given.schedule();
+  training.set_accumulate(given.accumulate());
+  training.set_seed(given.seed());
+  if (given.has_clip_norm())
+    training.set_clip_norm(given.clip_norm());
   for (Attribute attribute : groups ? groups.getValue() : ArrayRef<Attribute>()) {
     auto group = cast<DictionaryAttr>(attribute);
-    plan::OptimizerGroup &target = *optimizer.add_groups();
+    plan::OptimizerGroup &target = *training.mutable_optimizer()->add_groups();
     target.set_name(group.getAs<StringAttr>("name").str());
     target.set_lr_scale(group.getAs<FloatAttr>("lr_scale").getValueAsDouble());
     target.set_weight_decay(group.getAs<FloatAttr>("weight_decay").getValueAsDouble());
   }
-  plan::Schedule &schedule = *training.mutable_schedule();
-  schedule.set_kind(recipe.schedule.kind);
-  for (const auto &[name, value] : recipe.schedule.numbers)
-    (*schedule.mutable_numbers())[name] = value;
-  for (auto [index, update] : llvm::enumerate(recipe.schedule.milestones))
-    (*schedule.mutable_numbers())["milestone." + std::to_string(index)] = update;
-  if (recipe.schedule.floor == "clamp")
-    (*schedule.mutable_numbers())["floor_clamp"] = 1;
-  schedule.set_per(recipe.schedule.per);
-  schedule.set_warmup_from(recipe.schedule.warmupFrom);
-  training.set_accumulate(recipe.train.accumulate);
-  training.set_has_clip_norm(recipe.train.clipNorm.has_value());
-  training.set_clip_norm(recipe.train.clipNorm.value_or(0));
-  training.set_seed(recipe.train.seed);
   for (Attribute name : scalars ? scalars.getValue() : ArrayRef<Attribute>())
     training.add_scalars(cast<StringAttr>(name).str());
   training.set_loss_kind(recipe.loss.kind.empty() ? "graph" : recipe.loss.kind);
@@ -63,6 +51,11 @@ void emitUpdate(const Recipe &recipe, ArrayAttr groups, ArrayAttr scalars, plan:
   training.set_target(recipe.loss.target);
   training.set_sample_weight(recipe.loss.sampleWeight);
   training.set_shift(recipe.loss.shift);
+  if (isClassification(recipe.loss.kind)) {
+    training.mutable_class_target()->set_ignore_index(recipe.loss.ignoreIndex);
+    if (recipe.loss.classAxis)
+      training.mutable_class_target()->set_axis(*recipe.loss.classAxis);
+  }
   for (const Recipe &one : recipe.losses) {
     plan::LossTerm &term = *training.add_losses();
     term.set_name(one.lossName);
@@ -71,17 +64,40 @@ void emitUpdate(const Recipe &recipe, ArrayAttr groups, ArrayAttr scalars, plan:
   }
 }
 
+void emitParallel(const ParallelSettings &given, plan::Parallel &parallel) {
+  parallel.set_mode(given.mode);
+  parallel.set_average(given.average);
+  parallel.set_reduce_dtype(given.reduceDtype);
+  parallel.set_bucket_bytes(uint64_t(given.bucketBytes));
+  parallel.set_batch_norm(given.batchNorm);
+  if (given.virtualRanks) {
+    parallel.set_virtual_ranks(uint64_t(given.virtualRanks));
+    parallel.set_least_ranks(uint64_t(given.fewestRanks()));
+  }
+  parallel.set_ranks(given.sharded() ? uint32_t(given.shardRanks()) : 0);
+}
+
 void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
   plan::Training &training = *plan.mutable_training();
+  training = recipe.training;
+  if (!training.ema().has_decay())
+    training.clear_ema();
+  if (recipe.train.scalesLoss())
+    training.mutable_loss_scale()->set_dynamic(recipe.train.lossScaleKind != "fixed");
+  else
+    training.clear_loss_scale();
+  if (recipe.parallel.distributed())
+    emitParallel(recipe.parallel, *training.mutable_parallel());
+  *plan.mutable_data() = recipe.data;
+
   auto groups = module->getAttrOfType<ArrayAttr>(names::kGroups);
   // Of several optimizers, show the first one that runs at every step.
   Recipe shown = recipe;
-  if (auto main = llvm::find_if(recipe.phases, [](const Recipe &phase) { return phase.phaseEvery == 1; });
-      main != recipe.phases.end()) {
-    shown.optimizer = main->optimizer;
-    shown.schedule = main->schedule;
-    shown.train = main->train;
-  }
+  if (auto main =
+          llvm::find_if(recipe.phases, [](const Recipe &phase) { return phase.phaseEvery == 1; });
+      main != recipe.phases.end())
+    shown.training = main->training;
+  training.clear_clip_norm();
   emitUpdate(shown, groups, module->getAttrOfType<ArrayAttr>(names::kScalars), training);
   auto phases = module->getAttrOfType<ArrayAttr>(names::kPhases);
   if (phases && !recipe.stages.empty())
@@ -110,50 +126,46 @@ void emitTraining(ModuleOp module, const Recipe &recipe, plan::Plan &plan) {
       for (Attribute parameter : parameters)
         members.add_parameters(cast<StringAttr>(parameter).str());
   }
-  if (const EmaSettings &ema = recipe.train.ema; ema.decay) {
-    training.mutable_ema()->set_decay(*ema.decay);
-    training.mutable_ema()->set_every(uint64_t(ema.every));
-    training.mutable_ema()->set_warmup(uint64_t(ema.warmup));
-    training.mutable_ema()->set_on_device(ema.on == "device");
-  }
-  if (recipe.train.scalesLoss()) {
-    const LossScaleSettings &given = recipe.train.lossScale;
-    plan::LossScale &scale = *training.mutable_loss_scale();
-    scale.set_dynamic(given.kind != "fixed");
-    scale.set_init_scale(given.initScale);
-    scale.set_growth_factor(given.growthFactor);
-    scale.set_backoff_factor(given.backoffFactor);
-    scale.set_growth_interval(uint64_t(given.growthInterval));
-  }
-  if (const ParallelSettings &given = recipe.parallel; given.distributed()) {
-    plan::Parallel &parallel = *training.mutable_parallel();
-    parallel.set_mode(given.mode), parallel.set_average(given.average), parallel.set_reduce_dtype(given.reduceDtype);
-    parallel.set_bucket_bytes(uint64_t(given.bucketBytes));
-    parallel.set_batch_norm(given.batchNorm);
-    if (given.virtualRanks) {
-      parallel.set_virtual_ranks(uint64_t(given.virtualRanks));
-      parallel.set_least_ranks(uint64_t(given.fewestRanks()));
+}
+
+/// True if some entry's target has the shape of the scores without their class axis. (Entries may differ in
+/// dimensions.)
+bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int classAxis) {
+  std::vector<int64_t> dims(scores.dims().begin(), scores.dims().end());
+  dims.erase(dims.begin() + classAxis);
+  for (const plan::Entry &entry : plan.entries())
+    for (const plan::Port &port : entry.inputs()) {
+      const auto &target = entry.buffers(int(port.buffer())).type().dims();
+      if (port.name() == plan.training().target() && std::equal(dims.begin(), dims.end(), target.begin(), target.end()))
+        return true;
     }
-    parallel.set_ranks(given.sharded() ? uint32_t(given.shardRanks()) : 0);
+  return false;
+}
+
+/// The number of classes that an integer target may name: the size of the class axis of the graph output that the loss
+/// reads, if the plan's entry `predict` has this output; else 0.
+int64_t classesOf(const plan::Plan &plan, const LossSettings &loss) {
+  const std::string of = loss.of.empty() ? "" : loss.of.front();
+  const int64_t axis = loss.classAxis.value_or(1);
+  for (const plan::Entry &entry : plan.entries()) {
+    if (entry.name() != entries::kPredict)
+      continue;
+    const plan::TensorType *scores = nullptr;
+    int candidates = 0;
+    for (const plan::Port &port : entry.outputs()) {
+      const plan::TensorType &type = entry.buffers(int(port.buffer())).type();
+      if (of.empty() ? plan::isFloatingPoint(type.dtype()) : port.name() == of) {
+        scores = &type;
+        ++candidates;
+      }
+    }
+    if (candidates != 1)
+      return 0;
+    const int64_t position = axis < 0 ? axis + scores->dims_size() : axis;
+    if (position >= 0 && position < scores->dims_size() && isShapeOfTarget(plan, *scores, int(position)))
+      return scores->dims(int(position));
   }
-  plan::Evaluation &evaluation = *training.mutable_evaluation();
-  evaluation.mutable_metrics()->Assign(recipe.evaluate.metrics.begin(), recipe.evaluate.metrics.end());
-  evaluation.set_best(recipe.evaluate.best);
-  evaluation.set_stop_metric(recipe.evaluate.stopMetric);
-  evaluation.set_stop_patience(uint64_t(recipe.evaluate.stopPatience.value_or(0)));
-  evaluation.set_stop_min_change(recipe.evaluate.stopMinChange);
-  if (recipe.checkpoint.everyMinutes)
-    training.mutable_checkpoints()->set_every_minutes(*recipe.checkpoint.everyMinutes);
-  if (recipe.checkpoint.keep)
-    training.mutable_checkpoints()->set_keep(uint64_t(*recipe.checkpoint.keep));
-  if (recipe.checkpoint.keepBest)
-    training.mutable_checkpoints()->set_keep_best(*recipe.checkpoint.keepBest);
-  if (recipe.checkpoint.stagingBytes)
-    training.mutable_checkpoints()->set_staging_bytes(*recipe.checkpoint.stagingBytes);
-  for (const auto &[input, column] : recipe.dataMap)
-    (*plan.mutable_data()->mutable_map())[input] = column;
-  for (const auto &[key, value] : recipe.dataSettings)
-    (*plan.mutable_data()->mutable_settings())[key] = value;
+  return 0;
 }
 
 void emitAdapters(ModuleOp module, const AdapterSettings &settings, plan::Plan &plan) {
@@ -316,6 +328,8 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   }
   plan::setSpaceBytes(plan, plan::TRANSIENT, transient);
   emitVariants(module, plan);
+  if (plan.training().has_class_target())
+    plan.mutable_training()->mutable_class_target()->set_classes(classesOf(plan, options.recipe->loss));
   if (kernels.size() && !options.sizesOnly && !options.describeOnly) {
     Expected<std::string> code = kernels.compile();
     if (!code)

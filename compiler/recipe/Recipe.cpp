@@ -47,6 +47,22 @@ void notePlaces(Recipe &recipe, const toml::table &table, const std::string &pre
 
 } // namespace
 
+/// Stores a value that was checked in the plan's messages, or where only the compiler reads it.
+static Status store(Recipe &recipe, const recipe::Key &key, const toml::node &value) {
+  if (key.places.empty())
+    return recipe::allStores().at(key.name)(recipe, value);
+  const bool fromFile = recipe.at(key.name) != "--set: ";
+  return plan::storeSetting(key, value, recipe.training, recipe.data, [&](const toml::node &table) {
+    const toml::source_position begin = table.source().begin;
+    return fromFile ? fmt::format("table at {}:{}:{}: ", recipe.file, begin.line, begin.column) : std::string();
+  });
+}
+
+Recipe::Recipe() {
+  for (const char *section : {"optimizer", "schedule", "train", "evaluate"})
+    plan::storePresets(section, training);
+}
+
 Status recipe::applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix) {
   for (const auto &[entry, value] : table) {
     std::string name = join(prefix, entry.str());
@@ -58,7 +74,7 @@ Status recipe::applyTable(Recipe &recipe, const toml::table &table, const std::s
         return error("{}{} is not supported by this version yet; remove it", place, name);
       Status status = recipe::check(key->values, value);
       if (status.ok())
-        status = recipe::allStores().at(name)(recipe, value);
+        status = store(recipe, *key, value);
       if (!status.ok())
         return error("{}{}: {}", place, name, status.message());
     } else if (recipe::isSection(name)) {

@@ -1,12 +1,14 @@
 //===- Recipe.h - the recipe as a struct ------------------------*- C++ -*-===//
 //
 // A recipe is a TOML file plus `--set KEY=VALUE`. Every key is optional; an unknown one is an error that names the
-// nearest known one, with file, line and column. The table of keys is support/recipe/Keys.h.
+// nearest known one, with file, line and column. The table of keys is support/recipe/Keys.h. What the plan keeps for the
+// run, too, is in `training` and `data`, the plan's own messages; the structs hold what the compiler alone reads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_RECIPE_RECIPE_H
 #define TCC_COMPILER_RECIPE_RECIPE_H
 
+#include "runtime/plan/SettingFields.h"
 #include "support/Status.h"
 #include "support/recipe/Kinds.h"
 
@@ -23,7 +25,7 @@ namespace tcc {
 /// The settings of a built-in loss. An empty optional means the default of the loss kind (docs/guide/recipe.md).
 struct LossSettings {
   std::string output;            ///< a scalar graph output; or:
-  std::string kind;              ///< one of lossKinds(); empty: none given
+  std::string kind;              ///< one of lossKindNames(); empty: none given
   std::vector<std::string> of;   ///< graph outputs or values inside the graph; empty: the only floating-point output
   std::string target;            ///< new or existing graph input
   std::string sampleWeight;      ///< new or existing graph input with a weight for each sample; empty: weight 1
@@ -68,11 +70,8 @@ struct LayerDecaySettings {
   bool operator==(const LayerDecaySettings &) const = default;
 };
 
+/// What the update's kernels depend on besides plan.Optimizer.
 struct OptimizerSettings {
-  std::string kind = "adamw";
-  /// lr, beta1, beta2, eps, weight_decay, momentum …; the kind's defaults (optimizerKinds) for keys that are not given.
-  std::map<std::string, double> numbers;
-  bool nesterov = false;
   std::set<std::string> flags;       ///< of centered, amsgrad, maximize: those that are on
   std::string adjustLr = "original"; ///< optimizer.adjust_lr_fn
   std::string moments = "f32";       ///< storage type of optimizer state: f32 or bf16
@@ -80,14 +79,6 @@ struct OptimizerSettings {
   std::vector<OptimizerGroupSettings> groups;
   std::optional<LayerDecaySettings> layerDecay;
   bool operator==(const OptimizerSettings &) const = default;
-};
-
-struct ScheduleSettings {
-  std::string kind = "constant";
-  std::map<std::string, double> numbers; ///< warmup_steps, total_steps, min_lr_scale, gamma, power, step_size …
-  std::vector<int64_t> milestones;
-  std::string per = "step", warmupFrom = "first", floor = "rescale";
-  bool operator==(const ScheduleSettings &) const = default;
 };
 
 /// [[stage]]: a part of a run that trains some of the parameters.
@@ -128,32 +119,13 @@ struct ModelSettings {
   bool operator==(const ModelSettings &) const = default;
 };
 
-/// train.ema: an exponential moving average of the parameters.
-struct EmaSettings {
-  std::optional<double> decay; ///< none: no average
-  int64_t every = 1, warmup = 0;
-  std::string on = "host";
-  bool operator==(const EmaSettings &) const = default;
-};
-
-/// train.loss_scale: torch.amp.GradScaler's numbers and defaults.
-struct LossScaleSettings {
-  std::string kind = "auto"; ///< auto (dynamic with f16, else none), dynamic, fixed, none
-  double initScale = 65536, growthFactor = 2, backoffFactor = 0.5;
-  int64_t growthInterval = 2000;
-  bool operator==(const LossScaleSettings &) const = default;
-};
-
 struct TrainSettings {
-  int64_t accumulate = 1;
-  std::optional<double> clipNorm, clipValue;
-  EmaSettings ema;
-  uint64_t seed = 0;
+  std::optional<double> clipValue;
   std::string precision = "f32";
-  LossScaleSettings lossScale;
+  std::string lossScaleKind = "auto"; ///< train.loss_scale.kind: auto (dynamic with f16, else none), dynamic, fixed, none
   /// True if the backward pass is scaled.
   bool scalesLoss() const {
-    return lossScale.kind == "dynamic" || lossScale.kind == "fixed" || (lossScale.kind == "auto" && precision == "f16");
+    return lossScaleKind == "dynamic" || lossScaleKind == "fixed" || (lossScaleKind == "auto" && precision == "f16");
   }
   bool operator==(const TrainSettings &) const = default;
 };
@@ -203,40 +175,20 @@ struct ParallelSettings {
   bool operator==(const ParallelSettings &) const = default;
 };
 
-/// The metrics of evaluations, and the decisions that follow from them.
-struct EvaluateSettings {
-  std::vector<std::string> metrics; ///< besides those that the loss gives
-  std::string best;                 ///< the metric of the best checkpoint; empty: eval_loss
-  std::string stopMetric;           ///< evaluate.stop.metric
-  std::optional<int64_t> stopPatience;
-  double stopMinChange = 0;
-  bool operator==(const EvaluateSettings &) const = default;
-};
-
-/// The recipe's settings of checkpoints; the runtime has defaults for the others.
-struct CheckpointSettings {
-  std::optional<double> everyMinutes;
-  std::optional<int64_t> keep;
-  std::optional<bool> keepBest;
-  std::optional<uint64_t> stagingBytes;
-  bool operator==(const CheckpointSettings &) const = default;
-};
-
 struct Recipe {
   std::string file;  ///< as given, for messages; empty: none
   std::string text;  ///< effective recipe as TOML, --set applied
   ModelSettings model;
   LossSettings loss;
   OptimizerSettings optimizer;
-  ScheduleSettings schedule;
   TrainSettings train;
   AdapterSettings adapter;
   ParallelSettings parallel;
-  EvaluateSettings evaluate;
-  CheckpointSettings checkpoint;
-  std::map<std::string, std::string> dataMap;      ///< data.map.INPUT
-  std::map<std::string, int64_t> dataBatchAxis;    ///< data.batch_axis.INPUT
-  std::map<std::string, std::string> dataSettings; ///< other data.* keys as text
+  /// Optimizer, schedule, accumulation, clipping, seed, evaluation, checkpoints; averages, which are kept if there is a
+  /// decay; the loss scale, which counts if train.scalesLoss().
+  plan::Training training;
+  plan::DataSettings data; ///< data.*, except:
+  std::map<std::string, int64_t> dataBatchAxis; ///< data.batch_axis.INPUT
   bool fuse = true;                                ///< compiler.fuse
   int64_t chunkBytes = 64 << 20; ///< compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none
   std::string attention = "auto";                  ///< compiler.attention
@@ -264,7 +216,11 @@ struct Recipe {
   /// The place of each given key ("recipe.toml:3:1" or "--set"), by dotted key.
   std::map<std::string, std::string> where;
 
+  /// Every key has its default.
+  Recipe();
   bool operator==(const Recipe &) const = default;
+
+  bool averagesOnDevice() const { return training.ema().has_decay() && training.ema().on_device(); }
 
   /// "recipe.toml:3:1: " for a key that was given, else "".
   std::string at(const std::string &key) const;

@@ -75,7 +75,7 @@ Status finishLosses(Recipe &recipe, const toml::table &merged) {
     if (!term)
       return term.status();
     if (!recipe.losses.empty())
-      term->evaluate.metrics.clear(); // evaluate.metrics belong to the first loss
+      term->training.mutable_evaluation()->clear_metrics(); // evaluate.metrics belong to the first loss
     for (const Recipe &other : recipe.losses)
       if (other.lossName == term->lossName)
         return error("{}: two losses are called \"{}\"; give each a `name` of its own", place, term->lossName);

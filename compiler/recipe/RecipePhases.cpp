@@ -125,7 +125,7 @@ Expected<Recipe> readPhase(const Recipe &recipe, const toml::table &whole, const
       if (loss->contains(key))
         return error("loss.{} belongs to one of several losses ([[loss]]), and a phase has one; remove it", key);
   if (number > 0)
-    phase.evaluate.metrics.clear(); // evaluations compute the first phase's loss
+    phase.training.mutable_evaluation()->clear_metrics(); // evaluations compute the first phase's loss
   for (auto finish : {finishOptimizer, finishLossAndSchedule})
     if (Status status = finish(phase); !status.ok())
       return status;
@@ -146,7 +146,7 @@ Status finishPhases(Recipe &recipe, const toml::table &merged) {
     return error("{}phase: {} phases, at most {} are supported", recipe.at("phase"), array->size(), kMostPhases);
   if (merged.contains("loss"))
     return error("{}[loss] and [[phase]] exclude each other: each phase names its loss", recipe.at("loss"));
-  if (recipe.train.ema.decay && recipe.train.ema.on == "device")
+  if (recipe.averagesOnDevice())
     return error("{}train.ema.on = \"device\" does not go with [[phase]]; use \"host\"", recipe.at("train.ema.on"));
   bool always = false;
   for (const toml::node &element : *array) {
@@ -157,7 +157,7 @@ Status finishPhases(Recipe &recipe, const toml::table &merged) {
     auto phase = readPhase(recipe, merged, *element.as_table(), recipe.phases.size(), place);
     if (!phase)
       return phase.status().withContext(fmt::format("{}: phase {}", place, recipe.phases.size() + 1));
-    if (phase->schedule.kind == "plateau")
+    if (phase->training.schedule().kind() == "plateau")
       return error("{}phase {}: schedule.kind \"plateau\" does not go with [[phase]]: one metric says nothing of each "
                    "phase's rate; use another schedule.kind, such as \"exponential\"",
                    phase->at("schedule.kind").empty() ? place + ": " : phase->at("schedule.kind"),
@@ -173,14 +173,14 @@ Status finishPhases(Recipe &recipe, const toml::table &merged) {
     return error("{}phase: no phase runs at every step; let the most frequent one have every = 1", recipe.at("phase"));
   // Evaluations compute the first phase's loss, and the losses of other phases that are graph outputs.
   Recipe &first = recipe.phases.front();
-  std::vector<std::string> &metrics = first.evaluate.metrics;
+  auto &metrics = *first.training.mutable_evaluation()->mutable_metrics();
   for (const Recipe &other : recipe.phases)
     if (const std::string &output = other.loss.output;
         !output.empty() && output != first.loss.output &&
         std::find(metrics.begin(), metrics.end(), output) == metrics.end())
-      metrics.push_back(output);
+      *metrics.Add() = output;
   recipe.loss = first.loss;
-  recipe.evaluate.metrics = metrics;
+  *recipe.training.mutable_evaluation()->mutable_metrics() = metrics;
   return Status();
 }
 

@@ -17,78 +17,83 @@ static bool isOverridden(const Recipe &recipe, const std::string &key, const cha
   return place(kindKey) == "--set" && place(key) != "--set";
 }
 
-/// "betas" for beta1: the key that sets a number.
-static std::string keyOf(const std::string &number) {
-  if (number == "beta1" || number == "beta2")
-    return "optimizer.betas";
-  if (number == "ns_a" || number == "ns_b" || number == "ns_c")
-    return "optimizer.ns_coefficients";
+/// The key that sets a number of the optimizer: optimizer.betas for beta1.
+static std::string keyOfNumber(const std::string &number) {
+  for (const Key &key : allKeys())
+    if (std::find(key.places.begin(), key.places.end(), "optimizer.numbers." + number) != key.places.end())
+      return key.name;
   return "optimizer." + number;
 }
 
 Status finishOptimizer(Recipe &recipe) {
-  OptimizerSettings &optimizer = recipe.optimizer;
-  const OptimizerKind *kind = findOptimizerKind(optimizer.kind);
+  OptimizerSettings &settings = recipe.optimizer;
+  plan::Optimizer &optimizer = *recipe.training.mutable_optimizer();
+  const OptimizerKind *kind = findOptimizerKind(optimizer.kind());
   if (!kind)
-    return error("{}unknown optimizer \"{}\"", recipe.at("optimizer.kind"), optimizer.kind);
+    return error("{}unknown optimizer \"{}\"", recipe.at("optimizer.kind"), optimizer.kind());
   auto refuse = [&](const std::string &key) {
     return error("{}{} does not apply to {}: remove it or choose another optimizer.kind", recipe.at(key), key,
-                       optimizer.kind);
+                       optimizer.kind());
   };
   auto overridden = [&](const std::string &key) { return isOverridden(recipe, key, "optimizer.kind"); };
-  for (auto number = optimizer.numbers.begin(); number != optimizer.numbers.end();) {
-    if (kind->numbers.count(number->first))
-      ++number;
-    else if (overridden(keyOf(number->first)))
-      number = optimizer.numbers.erase(number);
-    else
-      return refuse(keyOf(number->first));
-  }
-  for (auto flag = optimizer.flags.begin(); flag != optimizer.flags.end();) {
+  std::map<std::string, double> numbers(optimizer.numbers().begin(), optimizer.numbers().end());
+  optimizer.clear_numbers();
+  for (const auto &[name, value] : numbers)
+    if (kind->numbers.count(name))
+      (*optimizer.mutable_numbers())[name] = value;
+    else if (const std::string key = keyOfNumber(name); !overridden(key))
+      return refuse(key);
+  for (auto flag = settings.flags.begin(); flag != settings.flags.end();) {
     if (kind->flags.count(*flag))
       ++flag;
     else if (overridden("optimizer." + *flag))
-      flag = optimizer.flags.erase(flag);
+      flag = settings.flags.erase(flag);
     else
       return refuse("optimizer." + *flag);
   }
-  if (optimizer.kind != "muon" && recipe.where.count("optimizer.adjust_lr_fn") && !overridden("optimizer.adjust_lr_fn"))
-    return refuse("optimizer.adjust_lr_fn");
-  if (!kind->flags.count("nesterov") && overridden("optimizer.nesterov"))
-    optimizer.nesterov = false;
-  if (optimizer.kind == "muon" && !recipe.where.count("optimizer.nesterov"))
-    optimizer.nesterov = true;
-  if (optimizer.nesterov && !kind->flags.count("nesterov"))
+  for (const OptimizerKind &other : optimizerKinds())
+    for (const std::string &name : other.keys)
+      if (const std::string key = "optimizer." + name; !kind->keys.count(name) && recipe.where.count(key) && !overridden(key))
+        return refuse(key);
+  const auto nesterov = kind->flags.find("nesterov");
+  if (nesterov == kind->flags.end() && overridden("optimizer.nesterov"))
+    optimizer.set_nesterov(false);
+  if (nesterov != kind->flags.end() && !recipe.where.count("optimizer.nesterov"))
+    optimizer.set_nesterov(optimizer.nesterov() || nesterov->second);
+  if (optimizer.nesterov() && nesterov == kind->flags.end())
     return refuse("optimizer.nesterov");
   // PyTorch's one_cycle also sets the momentum of an optimizer that was created without momentum.
-  auto cycles = recipe.schedule.numbers.find("cycle_momentum");
-  if (recipe.schedule.kind == "one_cycle" && (cycles == recipe.schedule.numbers.end() || cycles->second != 0)) {
+  const auto &schedule = recipe.training.schedule();
+  auto &chosen = *optimizer.mutable_numbers();
+  if (schedule.kind() == "one_cycle" && plan::numberOr(schedule.numbers(), "schedule", "cycle_momentum") != 0) {
     if (!kind->numbers.count("momentum") && !kind->numbers.count("beta1"))
       return error("{}schedule.kind \"one_cycle\" cycles momentum, which {} does not have: set schedule.cycle_momentum "
                          "= false",
-                         recipe.at("schedule.kind"), optimizer.kind);
-    if (kind->numbers.count("momentum") && optimizer.numbers["momentum"] == 0) {
-      auto most = recipe.schedule.numbers.find("max_momentum");
-      optimizer.numbers["momentum"] = most == recipe.schedule.numbers.end() ? 0.95 : most->second;
-    }
+                         recipe.at("schedule.kind"), optimizer.kind());
+    const auto given = chosen.find("momentum");
+    if (kind->numbers.count("momentum") && (given == chosen.end() ? kind->numbers.at("momentum") : given->second) == 0)
+      chosen["momentum"] = plan::numberOr(schedule.numbers(), "schedule", "max_momentum");
   }
-  optimizer.numbers.insert(kind->numbers.begin(), kind->numbers.end());
-  if (optimizer.kind == "sgd" && optimizer.nesterov &&
-      (optimizer.numbers["momentum"] <= 0 || optimizer.numbers["dampening"] != 0))
+  for (const auto &[name, preset] : kind->numbers)
+    chosen.insert({name, preset});
+  if (optimizer.kind() == "sgd" && optimizer.nesterov() && (chosen["momentum"] <= 0 || chosen["dampening"] != 0))
     return error("{}optimizer.nesterov needs a momentum above 0 and no dampening",
                        recipe.at("optimizer.nesterov"));
   return Status::success();
 }
 
-static std::vector<std::string> without(std::vector<std::string> names, const std::string &name) {
-  std::erase(names, name);
+/// The given keys of a section, by the name after the dot, in the order of the table of keys.
+static std::vector<std::string> givenKeys(const Recipe &recipe, std::string_view section) {
+  std::vector<std::string> names;
+  for (const Key &key : allKeys())
+    if (key.name.starts_with(section) && recipe.where.count(key.name))
+      names.push_back(key.name.substr(section.size()));
   return names;
 }
 
-struct Needs {
-  const char *key;
-  std::vector<std::string> kinds;
-};
+static bool contains(const std::vector<std::string> &names, const std::string &name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
 
 Status finishLoss(Recipe &recipe) {
   LossSettings &loss = recipe.loss;
@@ -100,49 +105,18 @@ Status finishLoss(Recipe &recipe) {
   if (!loss.output.empty() && !loss.kind.empty())
     return error("{}loss.output and loss.kind exclude each other: the loss is a graph output, or made from one",
                  recipe.at("loss.output"));
-  const Needs table[] = {
-      {"loss.of", lossKinds()},
-      {"loss.target", without(lossKinds(), "triplet")},
-      {"loss.sample_weight", lossKinds()},
-      {"loss.class_axis", {"cross_entropy", "nll", "ctc", "dice"}},
-      {"loss.shift", {"cross_entropy", "nll"}},
-      {"loss.ignore_index", {"cross_entropy", "nll", "ctc"}},
-      {"loss.label_smoothing", {"cross_entropy"}},
-      {"loss.weight", {"cross_entropy", "nll", "bce", "bce_with_logits"}},
-      {"loss.pos_weight", {"bce_with_logits"}},
-      {"loss.reduction", lossKinds()},
-      {"loss.delta", {"huber"}},
-      {"loss.beta", {"smooth_l1"}},
-      {"loss.log_target", {"kl_div"}},
-      {"loss.margin", {"cosine_embedding", "triplet", "margin_ranking", "hinge", "hinge_embedding"}},
-      {"loss.eps", {"triplet", "poisson_nll", "gaussian_nll"}},
-      {"loss.p", {"triplet"}},
-      {"loss.swap", {"triplet"}},
-      {"loss.full", {"poisson_nll", "gaussian_nll"}},
-      {"loss.log_input", {"poisson_nll"}},
-      {"loss.alpha", {"focal"}},
-      {"loss.gamma", {"focal"}},
-      {"loss.smooth", {"dice"}},
-      {"loss.input", {"ctc", "dice"}},
-      {"loss.time_axis", {"ctc"}},
-      {"loss.blank", {"ctc"}},
-      {"loss.zero_infinity", {"ctc"}},
-      {"loss.input_lengths", {"ctc"}},
-      {"loss.target_lengths", {"ctc"}},
-      {"loss.max_target_length", {"ctc"}},
-  };
-  for (const Needs &needs : table) {
-    if (!recipe.where.count(needs.key) || isOverridden(recipe, needs.key, "loss.output"))
+  for (const std::string &name : givenKeys(recipe, "loss.")) {
+    const std::string key = "loss." + name;
+    if (contains({"kind", "output", "name", "scale"}, name) || isOverridden(recipe, key, "loss.output"))
       continue;
+    const std::vector<std::string> kinds = lossesWithKey(name);
     if (loss.kind.empty())
-      return error("{}{} needs loss.kind ({})", recipe.at(needs.key), needs.key,
-                         fmt::join(needs.kinds, ", "));
-    if (std::find(needs.kinds.begin(), needs.kinds.end(), loss.kind) == needs.kinds.end() &&
-        !isOverridden(recipe, needs.key, "loss.kind"))
-      return error("{}{} does not apply to {}; it belongs to {}", recipe.at(needs.key), needs.key, loss.kind,
-                         fmt::join(needs.kinds, ", "));
+      return error("{}{} needs loss.kind ({})", recipe.at(key), key, fmt::join(kinds, ", "));
+    if (!contains(kinds, loss.kind) && !isOverridden(recipe, key, "loss.kind"))
+      return error("{}{} does not apply to {}; it belongs to {}", recipe.at(key), key, loss.kind,
+                   fmt::join(kinds, ", "));
   }
-  if (!loss.kind.empty() && loss.kind != "triplet" && loss.target.empty())
+  if (!loss.kind.empty() && loss.target.empty() && contains(lossesWithKey("target"), loss.kind))
     return error("{}loss.kind needs loss.target: the graph input, or data column, that it compares with",
                        recipe.at("loss.kind"));
   if (loss.kind == "dice" && loss.input == "log_probs")
@@ -153,55 +127,29 @@ Status finishLoss(Recipe &recipe) {
   return Status::success();
 }
 
+static Status finishSchedule(const Recipe &recipe) {
+  const ScheduleKind &kind = *findScheduleKind(recipe.training.schedule().kind()); // its key takes these names alone
+  if (const std::string needed = "schedule." + kind.needs;
+      !kind.needs.empty() && !plan::hasSetting(keyOf(needed), recipe.training, recipe.data))
+    return error("{}schedule.kind \"{}\" needs {}", recipe.at("schedule.kind"), kind.name, needed);
+  for (const std::string &name : givenKeys(recipe, "schedule.")) {
+    const std::string key = "schedule." + name;
+    if (isOverridden(recipe, key, "schedule.kind"))
+      continue;
+    if (contains(kind.refuses, name))
+      return error("{}schedule.kind \"{}\" takes no {}: remove it", recipe.at(key), kind.name, key);
+    if (const std::vector<std::string> kinds = schedulesWithKey(name); !contains(kinds, kind.name))
+      return error("{}{} does not apply to {}; it belongs to {}", recipe.at(key), key, kind.name,
+                   fmt::join(kinds, ", "));
+  }
+  return Status::success();
+}
+
 Status finishLossAndSchedule(Recipe &recipe) {
   if (recipe.losses.empty()) // else finishLosses checked each of them
     if (Status status = finishLoss(recipe); !status.ok())
       return status;
-  const ScheduleSettings &schedule = recipe.schedule;
-  auto given = [&](const char *name) { return schedule.numbers.count(name) != 0; };
-  const std::string kindPlace = recipe.at("schedule.kind");
-  if (schedule.kind == "step" && !given("step_size"))
-    return error("{}schedule.kind \"step\" needs schedule.step_size", kindPlace);
-  if (schedule.kind == "multi_step" && schedule.milestones.empty())
-    return error("{}schedule.kind \"multi_step\" needs schedule.milestones", kindPlace);
-  if (schedule.kind == "exponential" && !given("gamma"))
-    return error("{}schedule.kind \"exponential\" needs schedule.gamma", kindPlace);
-  if (schedule.kind == "cosine_warm_restarts" && !given("t_0"))
-    return error("{}schedule.kind \"cosine_warm_restarts\" needs schedule.t_0, the length of the first cycle", kindPlace);
-  if (schedule.kind == "one_cycle" && given("warmup_steps"))
-    return error("{}schedule.kind \"one_cycle\" warms up by itself: remove schedule.warmup_steps",
-                       recipe.at("schedule.warmup_steps"));
-  const Needs scheduleTable[] = {
-      {"schedule.min_lr_scale", {"linear", "cosine", "polynomial"}},
-      {"schedule.floor", {"polynomial"}},
-      {"schedule.power", {"polynomial"}},
-      {"schedule.step_size", {"step"}},
-      {"schedule.milestones", {"multi_step"}},
-      {"schedule.gamma", {"step", "multi_step", "exponential"}},
-      {"schedule.pct_start", {"one_cycle"}},
-      {"schedule.div_factor", {"one_cycle"}},
-      {"schedule.final_div_factor", {"one_cycle"}},
-      {"schedule.base_momentum", {"one_cycle"}},
-      {"schedule.max_momentum", {"one_cycle"}},
-      {"schedule.cycle_momentum", {"one_cycle"}},
-      {"schedule.t_0", {"cosine_warm_restarts"}},
-      {"schedule.t_mult", {"cosine_warm_restarts"}},
-      {"schedule.eta_min", {"cosine_warm_restarts"}},
-      {"schedule.mode", {"plateau"}},
-      {"schedule.factor", {"plateau"}},
-      {"schedule.patience", {"plateau"}},
-      {"schedule.threshold", {"plateau"}},
-      {"schedule.threshold_mode", {"plateau"}},
-      {"schedule.cooldown", {"plateau"}},
-      {"schedule.min_lr", {"plateau"}},
-      {"schedule.eps", {"plateau"}},
-  };
-  for (const Needs &needs : scheduleTable)
-    if (recipe.where.count(needs.key) && !isOverridden(recipe, needs.key, "schedule.kind") &&
-        std::find(needs.kinds.begin(), needs.kinds.end(), schedule.kind) == needs.kinds.end())
-      return error("{}{} does not apply to {}; it belongs to {}", recipe.at(needs.key), needs.key, schedule.kind,
-                         fmt::join(needs.kinds, ", "));
-  return Status::success();
+  return finishSchedule(recipe);
 }
 
 static Status finishAdapter(const Recipe &recipe) {
@@ -233,9 +181,9 @@ static Status finishVirtualShards(const Recipe &recipe) {
         "{}; use one of these numbers for {}",
         at, parallel.virtualRanks, parallel.virtualRanks, ranks,
         parallel.replicates() ? "parallel.shard_within_node" : "parallel.ranks");
-  const char *norm = recipe.train.clipNorm             ? "train.clip_norm"
-                     : recipe.optimizer.kind == "lamb" ? "optimizer.kind \"lamb\""
-                                                       : nullptr;
+  const char *norm = recipe.training.has_clip_norm()                ? "train.clip_norm"
+                     : recipe.training.optimizer().kind() == "lamb" ? "optimizer.kind \"lamb\""
+                                                                    : nullptr;
   if (norm)
     return error("{}train.virtual_ranks: {} needs a norm, and that of shards is summed in an order that depends on the "
                  "number of ranks; use parallel.mode = \"ddp\"",
@@ -344,29 +292,26 @@ Status finishTraining(const Recipe &recipe) {
     return status;
   if (Status status = finishParallel(recipe); !status.ok())
     return status;
-  for (const char *key : {"train.ema.every", "train.ema.warmup", "train.ema.on"})
-    if (recipe.where.count(key) && !recipe.train.ema.decay)
-      return error("{}{} needs train.ema.decay, such as 0.999", recipe.at(key), key);
+  for (const Key &key : allKeys())
+    if (!key.with.empty() && recipe.where.count(key.name) &&
+        !plan::hasSetting(keyOf(key.neededKey()), recipe.training, recipe.data))
+      return error("{}{} needs {}", recipe.at(key.name), key.name, key.with);
   const TrainSettings &train = recipe.train;
   for (const char *key : {"train.loss_scale.init_scale", "train.loss_scale.growth_factor",
                           "train.loss_scale.backoff_factor", "train.loss_scale.growth_interval"}) {
     const bool first = std::string_view(key).ends_with("init_scale");
-    if (!recipe.where.count(key) || train.lossScale.kind == "dynamic" || train.lossScale.kind == "auto" ||
-        (first && train.lossScale.kind == "fixed"))
+    if (!recipe.where.count(key) || train.lossScaleKind == "dynamic" || train.lossScaleKind == "auto" ||
+        (first && train.lossScaleKind == "fixed"))
       continue;
     return error("{}{} has no meaning with train.loss_scale.kind = \"{}\": remove it, or set kind = \"dynamic\"",
-                 recipe.at(key), key, train.lossScale.kind);
+                 recipe.at(key), key, train.lossScaleKind);
   }
-  for (const char *key : {"evaluate.stop.metric", "evaluate.stop.min_change"})
-    if (recipe.where.count(key) && !recipe.evaluate.stopPatience)
-      return error("{}{} needs evaluate.stop.patience, a number of evaluations", recipe.at(key), key);
-  for (const std::string &name : recipe.evaluate.metrics) {
-    const MetricKind *metric = findMetricKind(name);
-    if (!metric || metric->losses.empty() ||
-        std::find(metric->losses.begin(), metric->losses.end(), recipe.loss.kind) != metric->losses.end())
-      continue; // an unknown name is a graph output
+  for (const std::string &name : recipe.training.evaluation().metrics()) {
+    const std::vector<std::string> losses = lossesWithMetric(name);
+    if (losses.empty() || contains(losses, recipe.loss.kind))
+      continue; // every loss has it, or it is a graph output
     return error("{}evaluate.metrics: {} belongs to the losses {}, and {}", recipe.at("evaluate.metrics"), name,
-                 fmt::join(metric->losses, ", "),
+                 fmt::join(losses, ", "),
                  recipe.loss.kind.empty() ? "the loss is a graph output" : "loss.kind is " + recipe.loss.kind);
   }
   return Status::success();

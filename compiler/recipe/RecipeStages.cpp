@@ -49,7 +49,7 @@ Status checkOthers(const Recipe &recipe) {
   if (recipe.train.scalesLoss())
     return refuse(recipe.train.precision == "f16" ? "train.precision" : "train.loss_scale.kind",
                   "skipped updates would count differently for each parameter: use bf16 or f32");
-  if (recipe.train.ema.decay && recipe.train.ema.on == "device")
+  if (recipe.averagesOnDevice())
     return refuse("train.ema.on", "use \"host\"");
   if (recipe.parallel.sharded())
     return refuse("parallel.mode", "use \"ddp\", where each rank has all state");

@@ -1,8 +1,6 @@
 //===- RecipeStores.cpp - where a recipe's values go ----------------------===//
 #include "compiler/recipe/RecipeStores.h"
 #include "compiler/recipe/RecipeReaders.h"
-#include "support/recipe/ColumnRules.h"
-#include "support/recipe/Transforms.h"
 
 namespace tcc::recipe {
 namespace {
@@ -14,10 +12,6 @@ namespace {
 /// Assigns the value, whose type was checked, to a member of type T.
 template <typename T> Status assign(T &member, const toml::node &node) {
   member = T(*node.value<T>());
-  return Status();
-}
-Status assign(uint64_t &member, const toml::node &node) {
-  member = uint64_t(*node.value<int64_t>());
   return Status();
 }
 template <typename T> Status assign(std::vector<T> &member, const toml::node &node) {
@@ -45,16 +39,6 @@ template <typename Owner, typename T> Store to(Owner Recipe::*part, T Owner::*fi
   return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.*part.*field, node); };
 }
 
-Store optimizerNumber(std::string name) {
-  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.optimizer.numbers[name], node); };
-}
-Store optimizerNumbers(std::vector<std::string> names) {
-  return [=](Recipe &recipe, const toml::node &node) {
-    for (size_t i = 0; i < names.size(); ++i)
-      recipe.optimizer.numbers[names[i]] = *(*node.as_array())[i].value<double>();
-    return Status();
-  };
-}
 Store optimizerFlag(std::string name) {
   return [=](Recipe &recipe, const toml::node &node) {
     if (*node.value<bool>())
@@ -64,44 +48,10 @@ Store optimizerFlag(std::string name) {
     return Status();
   };
 }
-/// An entry of train.ema.
-template <typename T> Store ema(T EmaSettings::*field) {
-  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.train.ema.*field, node); };
-}
-/// An entry of train.loss_scale.
-template <typename T> Store lossScale(T LossScaleSettings::*field) {
-  return [=](Recipe &recipe, const toml::node &node) { return assign(recipe.train.lossScale.*field, node); };
-}
-Store scheduleNumber(std::string name) {
-  return [=](Recipe &recipe, const toml::node &node) {
-    recipe.schedule.numbers[name] = node.is_boolean() ? double(*node.value<bool>()) : *node.value<double>();
-    return Status();
-  };
-}
-/// Stores 1 if the value is this word, else 0.
-Store scheduleWord(std::string name, std::string word) {
-  return [=](Recipe &recipe, const toml::node &node) {
-    recipe.schedule.numbers[name] = *node.value<std::string>() == word;
-    return Status();
-  };
-}
-/// Stores the value as text, which the runtime reads.
-Store dataText(std::string name) {
-  return [=](Recipe &recipe, const toml::node &node) {
-    recipe.dataSettings[name] = plainText(node);
-    return Status();
-  };
-}
 
 Status setDropout(Recipe &recipe, const toml::node &node) {
   recipe.model.dropout.reset();
   return node.is_string() ? Status() : assign(recipe.model.dropout, node);
-}
-
-/// Stores "all" as the largest number of bytes.
-Status setStagingBytes(Recipe &recipe, const toml::node &node) {
-  recipe.checkpoint.stagingBytes = node.is_string() ? ~uint64_t(0) : uint64_t(*node.value<double>());
-  return Status();
 }
 
 //===----------------------------------------------------------------------===//
@@ -172,34 +122,6 @@ Status setGroups(Recipe &recipe, const toml::node &node) {
   return Status::success();
 }
 
-Status setTransforms(Recipe &recipe, const toml::node &node) {
-  const bool fromFile = recipe.at("data.transform") != "--set: ";
-  auto at = [&](const toml::node &table) {
-    const toml::source_position begin = table.source().begin;
-    return fromFile ? fmt::format("table at {}:{}:{}: ", recipe.file, begin.line, begin.column) : std::string();
-  };
-  if (auto transforms = readTransforms(node, at); !transforms)
-    return transforms.status();
-  recipe.dataSettings["transform"] = transformsText(node);
-  return Status::success();
-}
-
-/// data.categories, data.missing or data.columns: each column's rule is a setting.
-Store columnRules(std::string table) {
-  return [=](Recipe &recipe, const toml::node &node) -> Status {
-    const toml::table *columns = node.as_table();
-    if (!columns)
-      return expected("a table of columns", node);
-    for (const auto &[column, rule] : *columns) {
-      Expected<std::string> text = columnRuleText(table, rule);
-      if (!text)
-        return text.status().withContext(std::string(column.str()));
-      recipe.dataSettings[fmt::format("{}.{}", table, column.str())] = text.take();
-    }
-    return Status::success();
-  };
-}
-
 Status setShapes(Recipe &recipe, const toml::node &node) {
   const toml::table *table = node.as_table();
   if (!table)
@@ -227,21 +149,15 @@ std::map<std::string, Store, std::less<>> makeStores() {
   using M = ModelSettings;
   using L = LossSettings;
   using O = OptimizerSettings;
-  using S = ScheduleSettings;
   using T = TrainSettings;
-  using C = CheckpointSettings;
   using A = AdapterSettings;
   using P = ParallelSettings;
-  using E = EvaluateSettings;
   const auto model = &Recipe::model;
   const auto loss = &Recipe::loss;
   const auto optimizer = &Recipe::optimizer;
-  const auto schedule = &Recipe::schedule;
   const auto train = &Recipe::train;
   const auto adapter = &Recipe::adapter;
   const auto parallel = &Recipe::parallel;
-  const auto evaluate = &Recipe::evaluate;
-  const auto checkpoint = &Recipe::checkpoint;
   std::map<std::string, Store, std::less<>> stores = {
       {"model.dims", to(model, &M::dims)},
       {"model.shapes", setShapes},
@@ -289,39 +205,16 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"loss.target_lengths", to(loss, &L::targetLengths)},
       {"loss.max_target_length", to(loss, &L::maxTargetLength)},
 
-      {"optimizer.kind", to(optimizer, &O::kind)},
-      {"optimizer.betas", optimizerNumbers({"beta1", "beta2"})},
-      {"optimizer.ns_coefficients", optimizerNumbers({"ns_a", "ns_b", "ns_c"})},
-      {"optimizer.nesterov", to(optimizer, &O::nesterov)},
       {"optimizer.moments", to(optimizer, &O::moments)},
       {"optimizer.adjust_lr_fn", to(optimizer, &O::adjustLr)},
       {"optimizer.decay_exempt", to(optimizer, &O::decayExempt)},
       {"optimizer.group", setGroups},
       {"optimizer.layer_decay", setLayerDecay},
 
-      {"schedule.kind", to(schedule, &S::kind)},
-      {"schedule.per", to(schedule, &S::per)},
-      {"schedule.warmup_from", to(schedule, &S::warmupFrom)},
-      {"schedule.floor", to(schedule, &S::floor)},
-      {"schedule.milestones", to(schedule, &S::milestones)},
-      {"schedule.mode", scheduleWord("mode_max", "max")},
-      {"schedule.threshold_mode", scheduleWord("threshold_abs", "abs")},
-
-      {"train.accumulate", to(train, &T::accumulate)},
       {"train.virtual_ranks", to(parallel, &P::virtualRanks)},
-      {"train.clip_norm", to(train, &T::clipNorm)},
       {"train.clip_value", to(train, &T::clipValue)},
-      {"train.seed", to(train, &T::seed)},
       {"train.precision", to(train, &T::precision)},
-      {"train.loss_scale.kind", lossScale(&LossScaleSettings::kind)},
-      {"train.loss_scale.init_scale", lossScale(&LossScaleSettings::initScale)},
-      {"train.loss_scale.growth_factor", lossScale(&LossScaleSettings::growthFactor)},
-      {"train.loss_scale.backoff_factor", lossScale(&LossScaleSettings::backoffFactor)},
-      {"train.loss_scale.growth_interval", lossScale(&LossScaleSettings::growthInterval)},
-      {"train.ema.decay", ema(&EmaSettings::decay)},
-      {"train.ema.every", ema(&EmaSettings::every)},
-      {"train.ema.warmup", ema(&EmaSettings::warmup)},
-      {"train.ema.on", ema(&EmaSettings::on)},
+      {"train.loss_scale.kind", to(train, &T::lossScaleKind)},
 
       {"adapter.targets", to(adapter, &A::targets)},
       {"adapter.match", to(adapter, &A::targets)},
@@ -342,25 +235,9 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"parallel.batch_norm", to(parallel, &P::batchNorm)},
       {"parallel.least_ranks", to(parallel, &P::leastRanks)},
 
-      {"evaluate.metrics", to(evaluate, &E::metrics)},
-      {"evaluate.best", to(evaluate, &E::best)},
-      {"evaluate.stop.metric", to(evaluate, &E::stopMetric)},
-      {"evaluate.stop.patience", to(evaluate, &E::stopPatience)},
-      {"evaluate.stop.min_change", to(evaluate, &E::stopMinChange)},
-
-      {"checkpoint.every_minutes", to(checkpoint, &C::everyMinutes)},
-      {"checkpoint.keep", to(checkpoint, &C::keep)},
-      {"checkpoint.keep_best", to(checkpoint, &C::keepBest)},
-      {"checkpoint.staging_bytes", setStagingBytes},
-
       {"phase", [](Recipe &, const toml::node &) { return Status(); }}, // finishPhases reads them all together
       {"stage", [](Recipe &, const toml::node &) { return Status(); }}, // finishStages
-      {"data.map", to(&Recipe::dataMap)},
       {"data.batch_axis", to(&Recipe::dataBatchAxis)},
-      {"data.transform", setTransforms},
-      {"data.categories", columnRules("categories")},
-      {"data.missing", columnRules("missing")},
-      {"data.columns", columnRules("columns")},
 
       {"compiler.fuse", to(&Recipe::fuse)},
       {"compiler.chunk_bytes", to(&Recipe::chunkBytes)},
@@ -376,18 +253,8 @@ std::map<std::string, Store, std::less<>> makeStores() {
       {"compiler.winograd", to(&Recipe::winograd)},
       {"compiler.pointwise_convolutions", to(&Recipe::pointwiseConvolutions)},
   };
-  for (const char *name : {"lr", "eps", "weight_decay", "momentum", "dampening", "alpha", "lr_decay",
-                           "initial_accumulator_value", "ns_steps"})
-    stores.emplace(fmt::format("optimizer.{}", name), optimizerNumber(name));
   for (const char *name : {"centered", "amsgrad", "maximize"})
     stores.emplace(fmt::format("optimizer.{}", name), optimizerFlag(name));
-  for (const char *name : {"warmup_steps", "total_steps", "min_lr_scale", "step_size", "gamma", "power", "pct_start",
-                           "div_factor", "final_div_factor", "base_momentum", "max_momentum", "cycle_momentum", "t_0",
-                           "t_mult", "eta_min", "factor", "patience", "threshold", "cooldown", "min_lr", "eps"})
-    stores.emplace(fmt::format("schedule.{}", name), scheduleNumber(name));
-  for (const Key &key : allKeys())
-    if (constexpr std::string_view kData = "data."; key.name.starts_with(kData))
-      stores.emplace(key.name, dataText(key.name.substr(kData.size()))); // keeps the stores above
   return stores;
 }
 

@@ -77,11 +77,11 @@ LossResult buildFocal(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kBce{
+const Loss kBce{
     "bce", LossTarget::Like, checkBinary, buildBce, false, 1, llvm::StringLiteral(""), LossInput::Probabilities};
-const LossKind kBceWithLogits{"bce_with_logits",       LossTarget::Like, checkBinary, buildBceWithLogits, false, 1,
+const Loss kBceWithLogits{"bce_with_logits",       LossTarget::Like, checkBinary, buildBceWithLogits, false, 1,
                               llvm::StringLiteral(""), LossInput::Logits};
-const LossKind kFocal{"focal", LossTarget::Like,        nullptr,          buildFocal, false,
+const Loss kFocal{"focal", LossTarget::Like,        nullptr,          buildFocal, false,
                       1,       llvm::StringLiteral(""), LossInput::Logits};
 
 } // namespace tcc::train

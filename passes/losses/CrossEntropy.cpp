@@ -142,7 +142,7 @@ LossResult buildNll(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kCrossEntropy{"cross_entropy",
+const Loss kCrossEntropy{"cross_entropy",
                              LossTarget::Classes,
                              checkWeights,
                              buildCrossEntropy,
@@ -150,7 +150,7 @@ const LossKind kCrossEntropy{"cross_entropy",
                              1,
                              llvm::StringLiteral(""),
                              LossInput::Logits};
-const LossKind kNll{
+const Loss kNll{
     "nll", LossTarget::Classes, checkWeights, buildNll, false, 1, llvm::StringLiteral(""), LossInput::LogProbabilities};
 
 } // namespace tcc::train

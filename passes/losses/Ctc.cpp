@@ -90,7 +90,7 @@ std::optional<LossProblem> checkCtc(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kCtc{
+const Loss kCtc{
     "ctc", LossTarget::Sequences, checkCtc, buildCtc, false, 1, llvm::StringLiteral(""), LossInput::LogProbabilities};
 
 } // namespace tcc::train

@@ -34,7 +34,7 @@ std::optional<LossProblem> checkDice(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kDice{
+const Loss kDice{
     "dice", LossTarget::Like, checkDice, buildDice, false, 1, llvm::StringLiteral(""), LossInput::Probabilities};
 
 } // namespace tcc::train

@@ -39,9 +39,9 @@ LossResult buildSmoothL1(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kMse{"mse", LossTarget::Like, nullptr, buildMse};
-const LossKind kL1{"l1", LossTarget::Like, nullptr, buildL1};
-const LossKind kHuber{"huber", LossTarget::Like, nullptr, buildHuber};
-const LossKind kSmoothL1{"smooth_l1", LossTarget::Like, nullptr, buildSmoothL1};
+const Loss kMse{"mse", LossTarget::Like, nullptr, buildMse};
+const Loss kL1{"l1", LossTarget::Like, nullptr, buildL1};
+const Loss kHuber{"huber", LossTarget::Like, nullptr, buildHuber};
+const Loss kSmoothL1{"smooth_l1", LossTarget::Like, nullptr, buildSmoothL1};
 
 } // namespace tcc::train

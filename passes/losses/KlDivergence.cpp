@@ -35,7 +35,7 @@ LossResult buildKlDiv(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kKlDiv{
+const Loss kKlDiv{
     "kl_div", LossTarget::Like, nullptr, buildKlDiv, false, 1, llvm::StringLiteral(""), LossInput::LogProbabilities};
 
 } // namespace tcc::train

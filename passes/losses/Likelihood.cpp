@@ -67,8 +67,8 @@ LossResult buildGaussianNll(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kPoissonNll{"poisson_nll", LossTarget::Like, nullptr, buildPoissonNll};
-const LossKind kGaussianNll{"gaussian_nll", LossTarget::Like,  checkGaussianNll,          buildGaussianNll,
+const Loss kPoissonNll{"poisson_nll", LossTarget::Like, nullptr, buildPoissonNll};
+const Loss kGaussianNll{"gaussian_nll", LossTarget::Like,  checkGaussianNll,          buildGaussianNll,
                             false,          /*predictions=*/2, "[\"mean\", \"variance\"]"};
 
 } // namespace tcc::train

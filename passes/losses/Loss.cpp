@@ -7,14 +7,14 @@ using namespace mlir;
 
 namespace tcc::train {
 
-static const LossKind *const kLossKinds[] = {&kCrossEntropy,    &kNll,        &kMse,           &kL1,
+static const Loss *const kLossKinds[] = {&kCrossEntropy,    &kNll,        &kMse,           &kL1,
                                              &kHuber,           &kSmoothL1,   &kBce,           &kBceWithLogits,
                                              &kKlDiv,           &kCtc,        &kFocal,         &kDice,
                                              &kCosineEmbedding, &kTriplet,    &kMarginRanking, &kHinge,
                                              &kHingeEmbedding,  &kPoissonNll, &kGaussianNll};
 
-const LossKind *findLoss(llvm::StringRef name) {
-  for (const LossKind *kind : kLossKinds)
+const Loss *findLoss(llvm::StringRef name) {
+  for (const Loss *kind : kLossKinds)
     if (kind->name == name)
       return kind;
   return nullptr;
@@ -22,7 +22,7 @@ const LossKind *findLoss(llvm::StringRef name) {
 
 std::string lossNames() {
   std::string text;
-  for (const LossKind *kind : kLossKinds)
+  for (const Loss *kind : kLossKinds)
     text += (text.empty() ? "" : ", ") + kind->name.str();
   return text;
 }

@@ -56,7 +56,7 @@ struct LossProblem {
 /// The kind of numbers that a loss expects as its prediction.
 enum class LossInput { Any, Logits, LogProbabilities, Probabilities };
 
-struct LossKind {
+struct Loss {
   llvm::StringLiteral name;
   LossTarget target;
   std::optional<LossProblem> (*check)(const LossInputs &); ///< null: no check but that of shapes, which runs before
@@ -70,7 +70,7 @@ struct LossKind {
 };
 
 /// The kind of this name, or null.
-const LossKind *findLoss(llvm::StringRef name);
+const Loss *findLoss(llvm::StringRef name);
 /// All names, for messages: "bce, bce_with_logits, …".
 std::string lossNames();
 
@@ -90,7 +90,7 @@ std::optional<LossProblem> checkSameShapes(const LossInputs &inputs);
 /// ln σ(x) = min(x, 0) − ln(1 + e^−|x|), whose derivative at 0 is 1/2: a last layer that starts at zero gives such logits.
 Expr logSigmoid(const Expr &x);
 
-extern const LossKind kCrossEntropy, kNll, kMse, kL1, kHuber, kSmoothL1, kBce, kBceWithLogits, kKlDiv, kCtc, kFocal,
+extern const Loss kCrossEntropy, kNll, kMse, kL1, kHuber, kSmoothL1, kBce, kBceWithLogits, kKlDiv, kCtc, kFocal,
     kDice, kCosineEmbedding, kTriplet, kMarginRanking, kHinge, kHingeEmbedding, kPoissonNll, kGaussianNll;
 
 } // namespace tcc::train

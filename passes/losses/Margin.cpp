@@ -80,18 +80,18 @@ LossResult buildHingeEmbedding(const LossInputs &inputs) {
 
 } // namespace
 
-const LossKind kCosineEmbedding{"cosine_embedding", LossTarget::Rows,         checkRows, buildCosineEmbedding, false,
+const Loss kCosineEmbedding{"cosine_embedding", LossTarget::Rows,         checkRows, buildCosineEmbedding, false,
                                 /*predictions=*/2,  "[\"first\", \"second\"]"};
-const LossKind kTriplet{"triplet",
+const Loss kTriplet{"triplet",
                         LossTarget::None,
                         checkRows,
                         buildTriplet,
                         false,
                         /*predictions=*/3,
                         "[\"anchor\", \"positive\", \"negative\"]"};
-const LossKind kMarginRanking{"margin_ranking",  LossTarget::Like,         checkSameShapes, buildMarginRanking, false,
+const Loss kMarginRanking{"margin_ranking",  LossTarget::Like,         checkSameShapes, buildMarginRanking, false,
                               /*predictions=*/2, "[\"first\", \"second\"]"};
-const LossKind kHinge{"hinge", LossTarget::Like, nullptr, buildHinge};
-const LossKind kHingeEmbedding{"hinge_embedding", LossTarget::Like, nullptr, buildHingeEmbedding};
+const Loss kHinge{"hinge", LossTarget::Like, nullptr, buildHinge};
+const Loss kHingeEmbedding{"hinge_embedding", LossTarget::Like, nullptr, buildHingeEmbedding};
 
 } // namespace tcc::train

@@ -23,11 +23,17 @@ std::string optimizerKinds() {
   return text;
 }
 
-OptimizerSettings completeSettings(const OptimizerSettings &settings) {
-  OptimizerSettings complete = settings;
-  if (const OptimizerKind *kind = findOptimizerKind(settings.kind))
-    complete.numbers.insert(kind->numbers.begin(), kind->numbers.end());
-  return complete;
+OptimizerRule ruleOf(const Recipe &recipe) {
+  const plan::Optimizer &given = recipe.training.optimizer();
+  OptimizerRule rule{given.kind(),
+                     {given.numbers().begin(), given.numbers().end()},
+                     given.nesterov(),
+                     recipe.optimizer.flags,
+                     recipe.optimizer.adjustLr,
+                     recipe.optimizer.moments};
+  if (const OptimizerKind *kind = findOptimizerKind(rule.kind))
+    rule.numbers.insert(kind->numbers.begin(), kind->numbers.end());
+  return rule;
 }
 
 Expr decayedGradient(const UpdateStep &step) {

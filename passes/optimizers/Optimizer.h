@@ -24,6 +24,15 @@ struct OptimizerState {
   double fill = 0;
 };
 
+/// What an optimizer's formula depends on at compile time. `numbers` holds every number of the kind.
+struct OptimizerRule {
+  std::string kind;
+  std::map<std::string, double> numbers;
+  bool nesterov = false;
+  std::set<std::string> flags;       ///< those that are on: centered, amsgrad, maximize
+  std::string adjustLr, moments;     ///< as in OptimizerSettings
+};
+
 /// One parameter's update while it is being built. Values are f32 (f64 for a model of f64).
 struct UpdateStep {
   Expr weight;
@@ -31,7 +40,7 @@ struct UpdateStep {
   std::vector<Expr> states;                         ///< current values; the rule assigns the next ones
   llvm::ArrayRef<int64_t> storedShape;              ///< of the weight
   const frontend::TorchShape &torch;                ///< the weight's shape in torch; values have the stored shape
-  const OptimizerSettings &settings;                ///< complete: defaults filled in
+  const OptimizerRule &settings;
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
   std::function<Expr(llvm::StringRef)> groupScalar; ///< run-time scalar of the parameter's group, e.g. "lr"
@@ -54,11 +63,11 @@ struct Optimizer {
   /// Scalars that the rule may read ("g." stands for "g<group>."); it reads no others.
   std::vector<std::string> scalars;
   /// The state of a parameter that has this shape in torch.
-  std::function<std::vector<OptimizerState>(const OptimizerSettings &, const frontend::TorchShape &)> states;
+  std::function<std::vector<OptimizerState>(const OptimizerRule &, const frontend::TorchShape &)> states;
   /// The parameter's next value.
   std::function<Expr(UpdateStep &)> update;
   /// Says what is wrong with the settings and what to do; empty if nothing is. Null if anything is valid.
-  std::function<std::string(const OptimizerSettings &)> check = nullptr;
+  std::function<std::string(const OptimizerRule &)> check = nullptr;
   /// The formula depends on a parameter's shape in torch, not on its elements alone.
   bool readsShape = false;
 };
@@ -67,8 +76,8 @@ struct Optimizer {
 const Optimizer *findOptimizer(llvm::StringRef kind);
 /// "sgd, adam, adamw", for messages.
 std::string optimizerKinds();
-/// The recipe's settings, with the kind's defaults for numbers that it does not give.
-OptimizerSettings completeSettings(const OptimizerSettings &settings);
+/// The recipe's optimizer, with the kind's defaults for numbers that the recipe does not give.
+OptimizerRule ruleOf(const Recipe &recipe);
 
 /// The gradient plus the group's weight decay times the weight, if there is a decay.
 Expr decayedGradient(const UpdateStep &step);

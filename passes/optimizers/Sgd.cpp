@@ -7,7 +7,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> sgdStates(const OptimizerSettings &settings, const frontend::TorchShape &) {
+static std::vector<OptimizerState> sgdStates(const OptimizerRule &settings, const frontend::TorchShape &) {
   if (settings.numbers.at("momentum") == 0)
     return {};
   return {{"momentum_buffer"}};
@@ -29,7 +29,7 @@ static Expr updateSgd(UpdateStep &step) {
   return step.weight - step.groupScalar("lr") * gradient;
 }
 
-static std::string checkSgd(const OptimizerSettings &settings) {
+static std::string checkSgd(const OptimizerRule &settings) {
   if (settings.nesterov && (settings.numbers.at("momentum") <= 0 || settings.numbers.at("dampening") != 0))
     return "optimizer.nesterov needs momentum and no dampening: set optimizer.momentum above 0 and optimizer.dampening "
            "to 0";

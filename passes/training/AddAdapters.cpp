@@ -156,7 +156,7 @@ private:
   /// Fills a tensor by make(u, v, first): uniform numbers in [0, 1) come in pairs, of which u is the element's own and
   /// v the other; `first` tells whether u is the pair's first. Depends on the seed, the name and the position alone.
   template <typename Make> DenseElementsAttr initialValues(llvm::StringRef name, RankedTensorType type, Make make) {
-    const auto id = uint64_t(randomId(name, 0)), key = recipe.train.seed ^ id;
+    const auto id = uint64_t(randomId(name, 0)), key = recipe.training.seed() ^ id;
     HostTensor values(type);
     for (int64_t i = 0; i < values.size(); i += 4) {
       const auto block = uint64_t(i / 4);

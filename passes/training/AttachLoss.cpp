@@ -64,7 +64,7 @@ private:
     const Recipe &recipe;
     const LossSettings &settings;
     LossOutputs graph;
-    const LossKind *kind = nullptr; ///< null: a graph output
+    const Loss *kind = nullptr; ///< null: a graph output
     LossOutputs::Numbers outputs = {};
   };
 
@@ -126,7 +126,7 @@ private:
 
   LogicalResult checkOneMicroBatch(const Term &term) {
     const bool virtualRanks = recipe.parallel.virtualRanks > 0;
-    if (recipe.train.accumulate == 1 && !virtualRanks)
+    if (recipe.training.accumulate() == 1 && !virtualRanks)
       return success();
     return term.graph.fail("loss") << "loss `" << term.recipe.lossName << "` divides by a number that the data decides "
                                    << "(targets that may not count, sample weights), and beside other losses each "
@@ -171,7 +171,7 @@ private:
   }
 
   std::optional<LossResult> buildLoss(OpBuilder &builder, const Term &term) {
-    const LossKind &kind = *term.kind;
+    const Loss &kind = *term.kind;
     const LossSettings &settings = term.settings;
     const LossOutputs &graph = term.graph;
     const llvm::ArrayRef<unsigned> outputs = term.outputs;
@@ -198,11 +198,11 @@ private:
   /// Returns the prediction, its classes last, and the target for metrics that the host computes. The target is that of
   /// the loss: shifted, with positions that do not count marked as ignored. Samples come first in both.
   LogicalResult addPrediction(const Term &term, const LossInputs &inputs) {
-    const LossKind &kind = *term.kind;
+    const Loss &kind = *term.kind;
     const LossSettings &settings = term.settings;
     const LossOutputs &graph = term.graph;
     const llvm::ArrayRef<unsigned> outputs = term.outputs;
-    for (const std::string &name : term.recipe.evaluate.metrics) {
+    for (const std::string &name : term.recipe.training.evaluation().metrics()) {
       const MetricKind *metric = findMetricKind(name);
       if (!metric || isGivenByLoss(*metric, settings.kind) || (!metric->fromPrediction && name != "accuracy"))
         continue;
@@ -234,7 +234,7 @@ private:
   /// Metrics that are graph outputs.
   LogicalResult addAveragedOutputs(OpBuilder &builder) {
     const LossOutputs &graph = terms.front().graph;
-    for (const std::string &name : recipe.evaluate.metrics) {
+    for (const std::string &name : recipe.training.evaluation().metrics()) {
       if (findMetricKind(name))
         continue;
       std::vector<std::string> known = metricKindNames();

@@ -154,7 +154,7 @@ private:
   void makeAccumulation() {
     func::FuncOp update = makeUpdate();
     for (bool first : {true, false}) {
-      if (!first && recipe.train.accumulate == 1)
+      if (!first && recipe.training.accumulate() == 1)
         break; // virtual ranks with one micro-batch each
       EntryBuilder entry(module, first ? entries::kAccumulateFirst : entries::kAccumulateNext);
       entry.setScalarNames(scalarNames);
@@ -216,7 +216,7 @@ private:
 
   /// Notes the memory that an update needs because it waits for the norm of all gradients.
   void noteWaiting() {
-    const bool clips = recipe.train.clipNorm.has_value();
+    const bool clips = recipe.training.has_clip_norm();
     uint64_t bytes = 0;
     for (const TrainedParameter &parameter : state.parameters)
       bytes += uint64_t(parameter.held.getNumElements()) * (parameter.type.getElementType().isF64() ? 8 : 4);
@@ -254,7 +254,7 @@ private:
       norm = norm * factor;
       scale = scale * factor;
     }
-    if (recipe.train.clipNorm) {
+    if (recipe.training.has_clip_norm()) {
       Expr factor = norm.with(entry.scalar(scalars::kClipNorm)).cast(elementTypeOf(norm)) / (norm + 1e-6);
       scale = scale * norm.with(MinOp::create(entry.builder, norm.loc, factor, factor.like(1)));
     }
@@ -263,7 +263,7 @@ private:
     // needs the norm, if scaled gradients may overflow, or if the gradients are state anyway. Otherwise a gradient dies
     // as soon as its update has run, and a norm that is not finite ends the run without a checkpoint.
     Expr sound = finite;
-    if (recipe.train.clipNorm || gradientScale || inputs.gradientsAreState)
+    if (recipe.training.has_clip_norm() || gradientScale || inputs.gradientsAreState)
       sound = finite.with(AndOp::create(entry.builder, finite.loc, finite, isFinite(norm)));
     scalarOutput(entry, kLossSum, sum);
     scalarOutput(entry, kLossWeight, weight);
@@ -434,7 +434,7 @@ private:
 
   void makeGradients() {
     EntryBuilder entry(module, entries::kGradients);
-    entry.fixScalar(scalars::kLossScale, recipe.train.lossScale.initScale);
+    entry.fixScalar(scalars::kLossScale, recipe.training.loss_scale().init_scale());
     llvm::SmallVector<Value> values = entry.inlineBody(backward, /*keepInputs=*/false);
     dropRankSums(*entry.builder.getInsertionBlock(), values);
     auto lossName = backward->getAttrOfType<StringAttr>(names::kLossName);
@@ -485,11 +485,12 @@ struct BuildUpdatePass : impl::BuildUpdatePassBase<BuildUpdatePass> {
 
 private:
   LogicalResult readOptions(Recipe &recipe) {
-    recipe.optimizer.kind = kind;
-    recipe.optimizer.nesterov = nesterov;
+    plan::Optimizer &optimizer = *recipe.training.mutable_optimizer();
+    optimizer.set_kind(kind);
+    optimizer.set_nesterov(nesterov);
     recipe.optimizer.decayExempt.assign(decayExempt.begin(), decayExempt.end());
     recipe.optimizer.moments = moments;
-    recipe.train.accumulate = accumulate;
+    recipe.training.set_accumulate(accumulate);
     recipe.parallel.mode = mode;
     (mode == "hybrid" ? recipe.parallel.shardWithinNode : recipe.parallel.ranks) = ranks;
     recipe.parallel.average = average;
@@ -497,13 +498,13 @@ private:
     recipe.parallel.virtualRanks = virtualRanks;
     recipe.parallel.leastRanks = leastRanks;
     if (clipNorm > 0)
-      recipe.train.clipNorm = clipNorm;
+      recipe.training.set_clip_norm(clipNorm);
     for (const std::string &number : numbers) {
       auto [name, text] = llvm::StringRef(number).split('=');
       double value = 0;
       if (text.getAsDouble(value))
         return getOperation().emitError("build-update: `") << number << "` is not name=number";
-      recipe.optimizer.numbers[name.str()] = value;
+      (*optimizer.mutable_numbers())[name.str()] = value;
     }
     return success();
   }

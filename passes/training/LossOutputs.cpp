@@ -85,7 +85,7 @@ FailureOr<LossOutputs::Numbers> LossOutputs::findGraphLoss() const {
   return failure();
 }
 
-FailureOr<LossOutputs::Numbers> LossOutputs::findPredictions(const LossKind &kind) const {
+FailureOr<LossOutputs::Numbers> LossOutputs::findPredictions(const Loss &kind) const {
   if (kind.predictions > 1 && recipe.loss.of.size() != kind.predictions) {
     fail(recipe.loss.of.empty() ? "loss.kind" : "loss.of")
         << "loss.of: " << kind.name << " compares " << kind.predictions << " values, and "

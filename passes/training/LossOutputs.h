@@ -22,7 +22,7 @@ public:
   /// The scalar that loss.output names, or the only scalar output.
   mlir::FailureOr<Numbers> findGraphLoss() const;
   /// The values that loss.of names, or the only floating-point output.
-  mlir::FailureOr<Numbers> findPredictions(const LossKind &kind) const;
+  mlir::FailureOr<Numbers> findPredictions(const Loss &kind) const;
 
   unsigned count() const { return forward.getNumResults(); }
   std::string nameOf(unsigned i) const;

@@ -63,7 +63,7 @@ std::string textOf(LossInput numbers) {
 }
 
 /// The numbers that the kind expects, or the recipe's loss.input if it is set.
-LossInput takenBy(const LossKind &kind, const LossSettings &settings) {
+LossInput takenBy(const Loss &kind, const LossSettings &settings) {
   return settings.input == "logits"      ? LossInput::Logits
          : settings.input == "log_probs" ? LossInput::LogProbabilities
          : settings.input == "probs"     ? LossInput::Probabilities
@@ -85,7 +85,7 @@ std::string otherKind(llvm::StringRef kind, LossInput numbers) {
 
 } // namespace
 
-std::string doubtfulPrediction(const LossKind &kind, const LossSettings &settings, Value prediction,
+std::string doubtfulPrediction(const Loss &kind, const LossSettings &settings, Value prediction,
                                const std::string &name) {
   const LossInput taken = takenBy(kind, settings);
   const Produced produced = producerOf(prediction);

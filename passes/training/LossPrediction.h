@@ -11,7 +11,7 @@ namespace tcc::train {
 /// A warning if the op that computes the prediction gives other numbers than the kind expects, such as a softmax before
 /// cross_entropy: training would run with a meaningless loss. Empty if there is no such op; predictions computed by
 /// other ops are not recognised. `name`: of the prediction, for the message.
-std::string doubtfulPrediction(const LossKind &kind, const LossSettings &settings, mlir::Value prediction,
+std::string doubtfulPrediction(const Loss &kind, const LossSettings &settings, mlir::Value prediction,
                                const std::string &name);
 
 } // namespace tcc::train

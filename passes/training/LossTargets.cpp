@@ -38,13 +38,13 @@ static bool isAmbiguous(RankedTensorType type) {
   return first == last;
 }
 
-LogicalResult LossTargets::find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
+LogicalResult LossTargets::find(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
   LogicalResult found =
       kind.target == LossTarget::Sequences ? findSequences(outputs, inputs) : findTargetOf(kind, outputs, inputs);
   return failed(found) || settings.sampleWeight.empty() ? found : findSampleWeights(kind, outputs, inputs);
 }
 
-LogicalResult LossTargets::findSampleWeights(const LossKind &kind, llvm::ArrayRef<unsigned> outputs,
+LogicalResult LossTargets::findSampleWeights(const Loss &kind, llvm::ArrayRef<unsigned> outputs,
                                              LossInputs &inputs) {
   auto fail = [&] { return graph.fail("loss.sample_weight") << "loss.sample_weight: "; };
   const llvm::ArrayRef<int64_t> shape = shapeOf(inputs.prediction);
@@ -119,7 +119,7 @@ void LossTargets::limit(unsigned argument, int64_t high, bool orIgnored, const s
   loss.setArgAttr(argument, names::kIndexRanges, builder.getArrayAttr(ranges));
 }
 
-FailureOr<Value> LossTargets::findTarget(const LossKind &kind, const std::string &name, RankedTensorType type,
+FailureOr<Value> LossTargets::findTarget(const Loss &kind, const std::string &name, RankedTensorType type,
                                          RankedTensorType predictionType) {
   std::optional<unsigned> argument = findArgument(name);
   if (!argument)
@@ -235,7 +235,7 @@ LogicalResult LossTargets::findSequences(llvm::ArrayRef<unsigned> outputs, LossI
                  inputs.targetLengths);
 }
 
-LogicalResult LossTargets::findTargetOf(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
+LogicalResult LossTargets::findTargetOf(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
   const auto type = cast<RankedTensorType>(graph.typeOf(outputs.front()));
   const Type lossType = elementTypeOf(inputs.prediction);
   int64_t rank = type.getRank();

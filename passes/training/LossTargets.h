@@ -18,17 +18,17 @@ public:
       : loss(loss), graph(graph), settings(settings), oneOfSeveral(oneOfSeveral) {}
 
   /// Completes `inputs`, whose predictions (the graph's `outputs`) are set: axes, target, lengths and sample weights.
-  mlir::LogicalResult find(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+  mlir::LogicalResult find(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
 
 private:
   /// Finds loss.sample_weight, or adds it to @loss.
-  mlir::LogicalResult findSampleWeights(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+  mlir::LogicalResult findSampleWeights(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
   /// Finds the class axis, and adds the target of kinds whose target's shape follows from the prediction's.
-  mlir::LogicalResult findTargetOf(const LossKind &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+  mlir::LogicalResult findTargetOf(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
   /// Finds the axes of a prediction of sequences, and adds its target and lengths.
   mlir::LogicalResult findSequences(llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
   /// The graph input of this name, or a new one of type `type`.
-  mlir::FailureOr<mlir::Value> findTarget(const LossKind &kind, const std::string &name, mlir::RankedTensorType type,
+  mlir::FailureOr<mlir::Value> findTarget(const Loss &kind, const std::string &name, mlir::RankedTensorType type,
                                           mlir::RankedTensorType predictionType);
   /// The graph input of integers that `key` names, or a new one of i64 [samples, extent], or [samples] where extent is
   /// 0.

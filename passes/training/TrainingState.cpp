@@ -27,7 +27,7 @@ unsigned endOfGradients(func::FuncOp backward) {
 std::string termState(llvm::StringRef output) { return ("loss/" + output).str(); }
 
 bool accumulatesInState(const Recipe &recipe) {
-  return recipe.train.accumulate > 1 || recipe.parallel.virtualRanks > 0;
+  return recipe.training.accumulate() > 1 || recipe.parallel.virtualRanks > 0;
 }
 
 Type updateType(Type element) { return element.isF64() ? element : Type(Float32Type::get(element.getContext())); }
@@ -40,11 +40,11 @@ public:
       : module(module), backward(backward), recipe(recipe), options(options), builder(module.getContext()) {}
 
   FailureOr<TrainingState> run() {
-    made.optimizer = findOptimizer(recipe.optimizer.kind);
+    made.optimizer = findOptimizer(recipe.training.optimizer().kind());
     if (!made.optimizer)
-      return fail("optimizer.kind") << "unknown optimizer `" << recipe.optimizer.kind
+      return fail("optimizer.kind") << "unknown optimizer `" << recipe.training.optimizer().kind()
                                     << "`; known: " << optimizerKinds();
-    made.settings = completeSettings(recipe.optimizer);
+    made.settings = ruleOf(recipe);
     if (made.optimizer->check)
       if (std::string problem = made.optimizer->check(made.settings); !problem.empty())
         return fail("optimizer.nesterov") << problem;
@@ -178,7 +178,7 @@ private:
         moment->setAttr(names::kWhole, TypeAttr::get(momentType(type)));
     }
     // The runtime copies the weights into it when a run starts: --init may have replaced them.
-    if (recipe.train.ema.decay && recipe.train.ema.on == "device") {
+    if (recipe.averagesOnDevice()) {
       entry.average = name + std::string(states::kEmaSuffix);
       VariableOp average = declare(entry.average, stateType(type), roles::kEma, 0, entry.group);
       if (recipe.parallel.shardsParameters())

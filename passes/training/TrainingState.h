@@ -26,7 +26,7 @@ struct TrainedParameter {
 /// The parameters of an update and the variables that it keeps beside them.
 struct TrainingState {
   const Optimizer *optimizer = nullptr;
-  OptimizerSettings settings; ///< complete
+  OptimizerRule settings;
   std::vector<ParameterGroup> groups;
   std::vector<TrainedParameter> parameters; ///< in the order of @backward's gradients
   std::vector<std::string> sums;            ///< variables of sums over a window

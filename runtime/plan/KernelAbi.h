@@ -22,7 +22,7 @@ namespace tcc::plan {
 inline constexpr uint32_t kKernelAbiVersion = 1;
 
 /// Version of the plan file's format. Defined here and nowhere else.
-inline constexpr uint32_t kPlanFormatVersion = 10;
+inline constexpr uint32_t kPlanFormatVersion = 11;
 
 /// Runs tiles [tileBegin, tileEnd) of a kernel. `pointers` follow the instruction's operands in order; `scratch` is
 /// this worker's slot, or null. Tiles may run in any order and on any thread: the result is the same, bit for bit.

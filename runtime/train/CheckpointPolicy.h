@@ -14,10 +14,10 @@
 namespace tcc::runtime {
 
 struct CheckpointRules {
-  double everyMinutes = 15; ///< 0: not by the clock
-  uint64_t everySteps = 0;  ///< 0: not by the number of updates
-  uint64_t keep = 3;        ///< number of the newest that are kept; 0: all
-  bool keepBest = true;     ///< also keep the best by evaluate.best
+  double everyMinutes = 0; ///< 0: not by the clock
+  uint64_t everySteps = 0; ///< 0: not by the number of updates
+  uint64_t keep = 0;       ///< number of the newest that are kept; 0: all
+  bool keepBest = false;   ///< also keep the best by evaluate.best
   uint64_t stagingBytes = 0; ///< memory for copies of the state that are written while training goes on
 };
 

@@ -356,7 +356,7 @@ EvaluateOptions tcc::runtime::evaluateOptionsOf(const Session &session) {
   EvaluateOptions options;
   options.metrics.assign(metrics.begin(), metrics.end());
   options.lossKind = session.training.loss_kind();
-  options.ignoreIndex = ignoreIndexOf(session.plan());
+  options.ignoreIndex = ignoreIndexOf(session.plan().training());
   for (const plan::LossTerm &term : session.training.losses())
     options.losses.emplace_back(term.name(), term.scale());
   return options;

@@ -1,5 +1,6 @@
 //===- Plateau.cpp - reduce the learning rate on a plateau ---------------===//
 #include "runtime/train/Plateau.h"
+#include "runtime/plan/SettingFields.h"
 
 #include <cmath>
 
@@ -8,15 +9,14 @@ using namespace tcc::runtime;
 
 Plateau::Plateau(const plan::Schedule &schedule, MetricGoal given) : metric(std::move(given)) {
   const auto &numbers = schedule.numbers();
-  auto number = [&](const char *name, double fallback) {
-    auto found = numbers.find(name);
-    return found == numbers.end() ? fallback : found->second;
-  };
-  metric.larger = number("mode_max", metric.larger ? 1 : 0) != 0;
-  patience = static_cast<uint64_t>(number("patience", 10));
-  cooldown = static_cast<uint64_t>(number("cooldown", 0));
-  threshold = number("threshold", 1e-4);
-  absolute = number("threshold_abs", 0) != 0;
+  auto number = [&](const char *name) { return plan::numberOr(numbers, "schedule", name); };
+  auto isSet = [&](const char *name) { return numbers.contains(name) && numbers.at(name) != 0; };
+  if (numbers.contains("mode_max"))
+    metric.larger = isSet("mode_max");
+  patience = static_cast<uint64_t>(number("patience"));
+  cooldown = static_cast<uint64_t>(number("cooldown"));
+  threshold = number("threshold");
+  absolute = isSet("threshold_abs");
 }
 
 PlateauState Plateau::begin(const std::optional<PlateauState> &before, uint64_t step) const {

@@ -30,8 +30,8 @@ private:
   bool isBetter(double value, double than) const;
 
   MetricGoal metric;
-  uint64_t patience = 10, cooldown = 0;
-  double threshold = 1e-4;
+  uint64_t patience = 0, cooldown = 0;
+  double threshold = 0;
   bool absolute = false; ///< threshold_mode = "abs"
 };
 

@@ -1,8 +1,8 @@
 //===- Resume.cpp - compare a resumed run with its checkpoint -------------===//
 #include "runtime/train/Resume.h"
+#include "runtime/plan/SettingFields.h"
 #include "support/Json.h"
 #include "support/ShortText.h"
-#include "support/Toml.h"
 #include "runtime/state/Weights.h"
 
 #include <algorithm>
@@ -42,30 +42,8 @@ void flatten(const toml::table &table, const std::string &prefix, Settings &out)
   }
 }
 
-/// The recipe's keys that are compiled into the plan and shape training, but have no number in plan.Training.
-void addCompiledKeys(const plan::Plan &plan, Settings &out) {
-  auto recipe = parseToml(plan.recipe());
-  if (!recipe)
-    return;
-  Settings all;
-  flatten(*recipe, "", all);
-  static const std::set<std::string> known = {"optimizer.lr",           "optimizer.betas",    "optimizer.eps",
-                                              "optimizer.weight_decay", "optimizer.momentum", "optimizer.dampening",
-                                              "optimizer.alpha",        "optimizer.lr_decay"};
-  for (const auto &[name, value] : all) {
-    bool shapes = (name.starts_with("model.") && !name.starts_with("model.dims")) || name.starts_with("loss.") ||
-                  name == "loss" || name.starts_with("optimizer.") || name.starts_with("train.") ||
-                  name.starts_with("phase") || name == "stage";
-    if (shapes && !known.count(name))
-      out.try_emplace(name, value);
-  }
-}
-
-void addOptimizer(const plan::Optimizer &optimizer, Settings &out) {
-  out["optimizer.kind"] = text(optimizer.kind());
-  out["optimizer.nesterov"] = text(optimizer.nesterov());
-  for (const auto &[name, value] : optimizer.numbers())
-    out["optimizer." + name] = text(value);
+/// The groups that differ from the optimizer's own settings.
+void addGroups(const plan::Optimizer &optimizer, Settings &out) {
   auto decay = optimizer.numbers().find("weight_decay");
   double usual = decay == optimizer.numbers().end() ? 0 : decay->second;
   for (int g = 0; g < optimizer.groups_size(); ++g) {
@@ -78,54 +56,48 @@ void addOptimizer(const plan::Optimizer &optimizer, Settings &out) {
   }
 }
 
+/// The key of a setting, or of the table that it is an entry of; null for what no recipe sets.
+const recipe::Key *keyOfSetting(const std::string &name) {
+  const recipe::Key *key = recipe::findKey(name);
+  return key ? key : recipe::findTableOf(name);
+}
+
+/// What the run was trained with: the values that the plan keeps, those of the recipe that only the compiler reads, and
+/// what the compiler decided where the recipe leaves it open.
 Settings settingsOf(const Session &session) {
-  const plan::Training &training = session.training;
+  plan::Training training = session.training;
+  plan::storePresets("schedule", training);
   Settings out;
-  addOptimizer(training.optimizer(), out);
-  const plan::Schedule &schedule = training.schedule();
-  out["schedule.kind"] = text(schedule.kind().empty() ? "constant" : schedule.kind());
-  out["schedule.per"] = text(schedule.per().empty() ? "step" : schedule.per());
-  out["schedule.warmup_from"] = text(schedule.warmup_from().empty() ? "first" : schedule.warmup_from());
-  for (const auto &[name, value] : schedule.numbers())
-    out["schedule." + name] = text(value);
-  out["train.accumulate"] = text(std::max<int64_t>(training.accumulate(), 1));
-  out["train.clip_norm"] = training.has_clip_norm() ? text(training.clip_norm()) : text(nullptr);
-  out["train.seed"] = text(training.seed());
-  out["train.precision"] = text(session.plan().precision());
-  if (training.has_ema()) {
-    out["train.ema.decay"] = text(training.ema().decay());
-    out["train.ema.every"] = text(std::max<uint64_t>(training.ema().every(), 1));
-    out["train.ema.warmup"] = text(training.ema().warmup());
-    out["train.ema.on"] = text(training.ema().on_device() ? "device" : "host");
-  }
+  for (const recipe::Key &key : recipe::allKeys())
+    if (key.resumed != recipe::Resumed::Ignored)
+      out.merge(plan::settingTexts(key, training, session.data));
+  addGroups(training.optimizer(), out);
   if (training.has_loss_scale()) {
-    const plan::LossScale &scale = training.loss_scale();
-    out["train.loss_scale.kind"] = text(scale.dynamic() ? "dynamic" : "fixed");
-    out["train.loss_scale.init_scale"] = text(scale.init_scale());
-    if (scale.dynamic()) {
-      out["train.loss_scale.growth_factor"] = text(scale.growth_factor());
-      out["train.loss_scale.backoff_factor"] = text(scale.backoff_factor());
-      out["train.loss_scale.growth_interval"] = text(scale.growth_interval());
-    }
+    out["train.loss_scale.kind"] = text(training.loss_scale().dynamic() ? "dynamic" : "fixed");
+    if (!training.loss_scale().dynamic())
+      for (const char *unread : {"growth_factor", "backoff_factor", "growth_interval"})
+        out.erase(fmt::format("train.loss_scale.{}", unread));
   }
+  out["train.precision"] = text(session.plan().precision());
   out["loss.kind"] = text(training.loss_kind());
   out["loss.output"] = text(training.loss_output());
   out["loss.target"] = text(training.target());
   out["loss.shift"] = text(training.shift());
-  for (const auto &[name, value] : session.data.settings())
-    if (name != "cache") // does not affect results
-      out["data." + name] = text(value);
-  for (const auto &[name, value] : session.data.map())
-    out["data.map." + name] = text(value);
-  addCompiledKeys(session.plan(), out);
+  if (auto recipe = parseToml(session.plan().recipe())) {
+    Settings given;
+    flatten(*recipe, "", given);
+    for (const auto &[name, value] : given)
+      if (const recipe::Key *key = keyOfSetting(name);
+          name == "loss" || (key && key->places.empty() && key->resumed != recipe::Resumed::Ignored))
+        out.try_emplace(name, value);
+  }
   return out;
 }
 
-/// True for settings whose change would alter the meaning of the optimizer's state, the goal of training or the
-/// position.
-bool isRefused(const std::string &name) {
-  return name == "optimizer.kind" || name == "loss.kind" || name == "loss.output" ||
-         name == "data.shuffle_window"; // it changes the order in which the position counts
+/// What a resumed run does about a change of this setting.
+recipe::Resumed policyOf(const std::string &name) {
+  const recipe::Key *key = keyOfSetting(name);
+  return key ? key->resumed : recipe::Resumed::Noted;
 }
 
 std::string wayOut(const RunReference &run) {
@@ -151,19 +123,20 @@ Status compareSettings(const RunReference &run, const Manifest &stored, const Ru
   constexpr size_t kShown = 12;
   size_t count = 0;
   for (const std::string &name : names) {
+    if (policyOf(name) == recipe::Resumed::Ignored)
+      continue; // of a checkpoint that an earlier version wrote
     auto before = stored.run.training.find(name), after = now.training.find(name);
-    if (before != stored.run.training.end() && after != now.training.end() && before->second == after->second)
+    const std::string none = text(nullptr);
+    if ((before == stored.run.training.end() ? none : before->second) ==
+        (after == now.training.end() ? none : after->second))
       continue;
     std::string change = fmt::format("{} {} → {}", name, shown(stored.run.training, name), shown(now.training, name));
-    if (isRefused(name))
+    if (policyOf(name) == recipe::Resumed::Refused)
       return error("the run was trained with another setting: {}; its state cannot go on so; {}", change,
                          wayOut(run));
-    if (name == "train.seed")
-      return error(
-          "train.seed {} → {}: the run that is resumed goes on with seed {}; leave it out, or give --set "
-          "train.seed={}",
-          shown(stored.run.training, name), shown(now.training, name), stored.position.seed,
-          shown(stored.run.training, name));
+    if (policyOf(name) == recipe::Resumed::Kept)
+      return error("{0} {1} → {2}: the run that is resumed goes on with {1}; leave it out, or give --set {0}={1}", name,
+                   shown(stored.run.training, name), shown(now.training, name));
     if (++count <= kShown)
       differences += (differences.empty() ? "" : ", ") + change;
   }

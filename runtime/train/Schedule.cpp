@@ -1,5 +1,6 @@
 //===- Schedule.cpp - the learning rate as a function of the update ------===//
 #include "runtime/train/Schedule.h"
+#include "runtime/plan/SettingFields.h"
 #include "support/recipe/Kinds.h"
 
 #include <algorithm>
@@ -12,47 +13,47 @@ using namespace tcc::runtime;
 
 Expected<LearningSchedule> LearningSchedule::create(const plan::Schedule &schedule, double runTotal) {
   LearningSchedule result;
-  std::string kindName = schedule.kind().empty() ? "constant" : schedule.kind();
-  const std::vector<std::string> &kinds = scheduleKinds();
-  auto found = std::find(kinds.begin(), kinds.end(), kindName);
-  if (found == kinds.end())
-    return error("schedule.kind = \"{}\" is unknown; known are {}", kindName, fmt::join(kinds, ", "));
-  result.kind = static_cast<Kind>(found - kinds.begin());
+  // A plan that trains nothing names no kind.
+  const ScheduleKind *kind = schedule.kind().empty() ? &scheduleKinds().front() : findScheduleKind(schedule.kind());
+  if (!kind)
+    return error("schedule.kind = \"{}\" is unknown; known are {}", schedule.kind(),
+                 fmt::join(scheduleKindNames(), ", "));
+  result.kind = static_cast<Kind>(kind - scheduleKinds().data());
   const auto &numbers = schedule.numbers();
-  auto number = [&](const char *name, double fallback) {
+  auto number = [&](const char *name) { return plan::numberOr(numbers, "schedule", name); };
+  auto numberIfGiven = [&](const char *name, double fallback) {
     auto entry = numbers.find(name);
     return entry == numbers.end() ? fallback : entry->second;
   };
   result.epochs = schedule.per() == "epoch";
   result.warmupFromZero = schedule.warmup_from() == "zero";
-  result.clamp = number("floor_clamp", 0) != 0;
-  result.total = number("total_steps", runTotal);
-  result.warmup = number("warmup_steps", 0);
-  result.least = number("min_lr_scale", 0);
-  result.power = number("power", 1);
-  result.gamma = number("gamma", result.kind == Kind::Exponential ? NAN : 0.1);
-  result.stepSize = number("step_size", NAN);
-  result.percentStart = number("pct_start", 0.3);
-  result.divide = number("div_factor", 25);
-  result.divideFinal = number("final_div_factor", 1e4);
-  result.baseMomentum = number("base_momentum", 0.85);
-  result.mostMomentum = number("max_momentum", 0.95);
-  result.cycleMomentum = number("cycle_momentum", 1) != 0;
-  result.firstCycle = number("t_0", NAN);
-  result.cycleGrowth = number("t_mult", 1);
-  result.leastRate = number(result.kind == Kind::Plateau ? "min_lr" : "eta_min", 0);
-  result.reduction = number("factor", 0.1);
-  result.leastChange = number("eps", 1e-8);
+  result.clamp = numberIfGiven("floor_clamp", 0) != 0;
+  result.total = numberIfGiven("total_steps", runTotal);
+  result.warmup = number("warmup_steps");
+  result.least = number("min_lr_scale");
+  result.power = number("power");
+  result.gamma = number("gamma");
+  result.stepSize = numberIfGiven("step_size", NAN);
+  result.percentStart = number("pct_start");
+  result.divide = number("div_factor");
+  result.divideFinal = number("final_div_factor");
+  result.baseMomentum = number("base_momentum");
+  result.mostMomentum = number("max_momentum");
+  result.cycleMomentum = number("cycle_momentum") != 0;
+  result.firstCycle = numberIfGiven("t_0", NAN);
+  result.cycleGrowth = number("t_mult");
+  result.leastRate = number(result.kind == Kind::Plateau ? "min_lr" : "eta_min");
+  result.reduction = number("factor");
+  result.leastChange = number("eps");
   for (int i = 0; numbers.contains(fmt::format("milestone.{}", i)); ++i)
     result.milestones.push_back(numbers.at(fmt::format("milestone.{}", i)));
-  if (result.kind == Kind::Exponential && !std::isfinite(result.gamma))
-    return error("schedule.kind = \"exponential\" needs schedule.gamma");
+  if (const std::string &needed = kind->needs;
+      !needed.empty() && !numbers.contains(needed) && (needed != "milestones" || result.milestones.empty()))
+    return error("schedule.kind = \"{}\" needs schedule.{}", kind->name, needed);
   if (result.kind == Kind::Step && !(result.stepSize >= 1))
-    return error("schedule.kind = \"step\" needs schedule.step_size of at least 1");
-  if (result.kind == Kind::MultiStep && result.milestones.empty())
-    return error("schedule.kind = \"multi_step\" needs schedule.milestones");
+    return error("schedule.step_size is {}, which is less than an update; use 1 or more", result.stepSize);
   if (result.kind == Kind::WarmRestarts && !(result.firstCycle >= 1))
-    return error("schedule.kind = \"cosine_warm_restarts\" needs schedule.t_0 of at least 1");
+    return error("schedule.t_0 is {}, which is less than an update; use 1 or more", result.firstCycle);
   if (result.kind == Kind::WarmRestarts && !(result.cycleGrowth >= 1))
     return error("schedule.t_mult is {}: cycles do not become shorter; use 1 or more", result.cycleGrowth);
   if (result.kind == Kind::Plateau && !(result.reduction < 1))

@@ -72,9 +72,9 @@ private:
 
   Kind kind = Kind::Constant;
   bool epochs = false, warmupFromZero = false, clamp = false, cycleMomentum = true;
-  double total = 0, warmup = 0, least = 0, power = 1, gamma = 0.1, stepSize = 1;
-  double percentStart = 0.3, divide = 25, divideFinal = 1e4, baseMomentum = 0.85, mostMomentum = 0.95;
-  double firstCycle = 1, cycleGrowth = 1, leastRate = 0, reduction = 0.1, leastChange = 1e-8;
+  double total = 0, warmup = 0, least = 0, power = 0, gamma = 0, stepSize = 0;
+  double percentStart = 0, divide = 0, divideFinal = 0, baseMomentum = 0, mostMomentum = 0;
+  double firstCycle = 0, cycleGrowth = 0, leastRate = 0, reduction = 0, leastChange = 0;
   std::vector<double> milestones;
 };
 

@@ -346,18 +346,18 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   bind.target = session.training.target();
   bind.sampleWeights = sampleWeightsOf(session.training);
   if (isMaskedByOne(session.training, options.training)) {
-    bind.ignoreIndex = ignoreIndexOf(session.plan());
+    bind.ignoreIndex = ignoreIndexOf(session.training);
+    if (const int64_t classes = session.training.class_target().classes())
+      bind.classes = classes;
     // The accuracy also ignores the class that the loss ignores, but it knows no weights.
     if (!isClassification(session.training.loss_kind()))
       bind.maskingWeight = session.training.sample_weight();
   }
-  bind.classes = classesOf(session.plan());
   bind.maxBad = maxBadOf(session);
   bind.negativeIndices = settingText(dataOptions.settings, "negative_indices") == "true";
   if (Status status = readConstants(session, settingText(dataOptions.settings, "constant"), bind.constants); !status.ok())
     return status;
-  if (auto recipe = parseToml(session.plan().recipe());
-      recipe && isClassification(session.training.loss_kind()) && !recipe->at_path("loss.class_axis"))
+  if (session.training.has_class_target() && !session.training.class_target().has_axis())
     bind.targetHint = "; if the classes are the last axis of the prediction, as in [batch, sequence, vocabulary], compile "
                       "with tcc --set loss.class_axis=-1";
   auto reader = BatchReader::bind(entry, *result.dataset, bind);

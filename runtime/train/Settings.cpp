@@ -1,13 +1,8 @@
 //===- Settings.cpp - settings that need no compilation -------------------===//
 #include "runtime/train/Settings.h"
-#include "runtime/plan/DType.h"
+#include "runtime/plan/SettingFields.h"
 #include "support/Json.h"
-#include "support/PlanNames.h"
 #include "support/ShortText.h"
-#include "support/recipe/ColumnRules.h"
-#include "support/recipe/Keys.h"
-#include "support/recipe/Kinds.h"
-#include "support/recipe/Transforms.h"
 
 #include <algorithm>
 #include <fmt/format.h>
@@ -23,93 +18,86 @@ Status recompile(const std::string &setting, const std::string &why) {
   return usage(fmt::format("--set {}: {}; recompile with tcc --set {}", setting, why, setting));
 }
 
+/// The key of KEY=VALUE.
+std::string nameOf(const std::string &setting) {
+  const std::string name = setting.substr(0, setting.find('='));
+  return name.substr(0, name.find_last_not_of(' ') + 1);
+}
+
 bool listed(const plan::Training &training, const std::string &suffix) {
   return std::any_of(training.scalars().begin(), training.scalars().end(), [&](const std::string &name) {
     return name == suffix || (name.starts_with('g') && name.ends_with("." + suffix));
   });
 }
 
-Status setOptimizer(const std::string &setting, const std::string &name, const toml::node &node,
-                    plan::Training &training) {
-  auto &numbers = *training.mutable_optimizer()->mutable_numbers();
-  if (name == "betas") {
-    if (!listed(training, "beta1"))
-      return recompile(setting, "the plan's optimizer has no betas");
-    numbers["beta1"] = *(*node.as_array())[0].value<double>();
-    numbers["beta2"] = *(*node.as_array())[1].value<double>();
+/// A key's setting, of which `trun` has checked the value.
+struct Setting {
+  const std::string &text; ///< as given
+  const recipe::Key &key;
+  const toml::node &value;
+};
+
+/// Refuses a value that no kernel of the plan would read: the plan lists none of the key's scalars.
+Status checkIsRead(const Setting &setting, const plan::Training &before, const plan::Training &after,
+                   const plan::DataSettings &data) {
+  const recipe::Key &key = setting.key;
+  auto isListed = [&](const std::string &scalar) { return listed(before, scalar); };
+  if (key.scalars.empty() || std::any_of(key.scalars.begin(), key.scalars.end(), isListed) ||
+      plan::settingTexts(key, before, data) == plan::settingTexts(key, after, data))
     return Status();
-  }
-  const double value = *node.value<double>();
-  if (name == "weight_decay") {
-    double old = numbers.contains(name) ? numbers[name] : 0;
-    bool any = listed(training, "weight_decay") || listed(training, "decay");
-    if (!any && value != 0)
-      return recompile(setting, "the plan was compiled without weight decay");
-    // Groups with a decay of their own (0 if exempt) keep it.
-    for (int g = 0; g < training.optimizer().groups_size(); ++g) {
-      plan::OptimizerGroup &group = *training.mutable_optimizer()->mutable_groups(g);
-      if (group.weight_decay() != old || (old == 0 && group.name() != "default"))
-        continue;
-      std::string prefix = fmt::format("g{}.", g);
-      if (!listed(training, prefix + "weight_decay") && !listed(training, prefix + "decay") && value != 0)
-        return recompile(setting, fmt::format("group '{}' was compiled without weight decay", group.name()));
-      group.set_weight_decay(value);
-    }
-  } else if (name == "momentum" && !listed(training, "momentum") && value != numbers["momentum"]) {
-    return recompile(setting, "the plan was compiled without momentum");
-  } else if (name == "dampening" && !listed(training, "one_minus_dampening") && value != numbers["dampening"]) {
-    return recompile(setting, "the plan was compiled without dampening");
-  } else if (name == "eps" && !listed(training, "eps")) {
-    return recompile(setting, "the plan's optimizer has no eps, or has it compiled in");
-  } else if (name == "alpha" && !listed(training, "alpha")) {
-    return recompile(setting, "the plan's optimizer has no alpha");
-  } else if (name == "lr_decay" && !listed(training, "decayed_lr")) {
-    return recompile(setting, "the plan's optimizer has no lr_decay");
-  }
-  numbers[name] = value;
-  return Status();
+  return recompile(setting.text, fmt::format("the plan was compiled without {}", key.lacking));
 }
 
-Status setSchedule(const std::string &setting, const std::string &name, const toml::node &node,
-                   plan::Training &training) {
-  plan::Schedule &schedule = *training.mutable_schedule();
-  auto &numbers = *schedule.mutable_numbers();
-  const std::string word = node.value_or(std::string());
-  if (name == "kind") {
-    if (word == "one_cycle" && !listed(training, "momentum") && !listed(training, "beta1"))
-      return recompile(setting, "one_cycle cycles momentum, which the plan was compiled without");
-    schedule.set_kind(word);
-  } else if (name == "per") {
-    schedule.set_per(word);
-  } else if (name == "warmup_from") {
-    schedule.set_warmup_from(word);
-  } else if (name == "floor") {
-    numbers["floor_clamp"] = word == "clamp";
-  } else if (name == "mode") {
-    numbers["mode_max"] = word == "max";
-  } else if (name == "threshold_mode") {
-    numbers["threshold_abs"] = word == "abs";
-  } else if (name == "milestones") {
-    for (int i = 0; numbers.erase(fmt::format("milestone.{}", i)); ++i)
-      ;
-    for (size_t i = 0; i < node.as_array()->size(); ++i)
-      numbers[fmt::format("milestone.{}", i)] = *(*node.as_array())[i].value<double>();
-  } else {
-    numbers[name] = *node.value<double>();
+/// Changes the decay of the groups that have the optimizer's. Groups with a decay of their own (0 if exempt) keep it.
+Status followWeightDecay(const Setting &setting, const plan::Training &before, plan::Training &after) {
+  auto decayOf = [](const plan::Training &training) {
+    const auto found = training.optimizer().numbers().find("weight_decay");
+    return found == training.optimizer().numbers().end() ? 0.0 : found->second;
+  };
+  const double old = decayOf(before), value = decayOf(after);
+  for (int g = 0; g < after.optimizer().groups_size(); ++g) {
+    plan::OptimizerGroup &group = *after.mutable_optimizer()->mutable_groups(g);
+    if (group.weight_decay() != old || (old == 0 && group.name() != "default"))
+      continue;
+    const std::string prefix = fmt::format("g{}.", g);
+    if (!listed(before, prefix + "weight_decay") && !listed(before, prefix + "decay") && value != 0)
+      return recompile(setting.text, fmt::format("group '{}' was compiled without weight decay", group.name()));
+    group.set_weight_decay(value);
   }
   return Status();
 }
 
-void setCheckpoints(const std::string &name, const toml::node &node, plan::Checkpoints &checkpoints) {
-  if (name == "keep_best")
-    checkpoints.set_keep_best(*node.value<bool>());
-  else if (name == "staging_bytes")
-    checkpoints.set_staging_bytes(node.is_string() ? ~uint64_t(0) : static_cast<uint64_t>(*node.value<double>()));
-  else if (name == "every_minutes")
-    checkpoints.set_every_minutes(*node.value<double>());
-  else
-    checkpoints.set_keep(static_cast<uint64_t>(*node.value<int64_t>()));
+Status checkSchedule(const Setting &setting, const plan::Training &before, plan::Training &after) {
+  if (after.schedule().kind() == "one_cycle" && !listed(before, "momentum") && !listed(before, "beta1"))
+    return recompile(setting.text, "one_cycle cycles momentum, which the plan was compiled without");
+  return Status();
 }
+
+Status checkAverages(const Setting &setting, const plan::Training &before, plan::Training &after) {
+  if (before.ema().on_device() == after.ema().on_device())
+    return Status();
+  return recompile(setting.text, before.ema().on_device() ? "the plan's kernels average, on the device"
+                                                          : "the plan was compiled without averages on the device");
+}
+
+Status checkLossScale(const Setting &setting, const plan::Training &before, plan::Training &) {
+  if (!before.has_loss_scale())
+    return recompile(setting.text, "the plan was compiled without loss scaling");
+  if (!before.loss_scale().dynamic() && setting.key.name != "train.loss_scale.init_scale")
+    return usage(fmt::format("--set {}: the plan's loss scale is fixed; recompile with tcc --set "
+                             "train.loss_scale.kind=dynamic", setting.text));
+  return Status();
+}
+
+/// What else a change of these keys must keep to, or brings with it.
+struct Rule {
+  std::string_view keys; ///< a key, or a section and its dot
+  Status (*apply)(const Setting &, const plan::Training &before, plan::Training &after);
+};
+constexpr Rule kRules[] = {{"optimizer.weight_decay", followWeightDecay},
+                           {"schedule.kind", checkSchedule},
+                           {"train.ema.", checkAverages},
+                           {"train.loss_scale.", checkLossScale}};
 
 /// Converts JSON to TOML, which has the same values except null.
 void appendJson(toml::array &array, const nlohmann::json &value);
@@ -142,84 +130,50 @@ void insertJson(toml::table &table, const std::string &key, const nlohmann::json
   addJson(value, [&](auto &&element) { table.insert_or_assign(key, std::forward<decltype(element)>(element)); });
 }
 
-/// A list of tables, in TOML or in JSON.
-Status setTransforms(const std::string &setting, const std::string &text, plan::DataSettings &data) {
-  toml::table table;
-  if (auto parsed = parseToml("v = " + text)) {
-    table = parsed.take();
-  } else {
-    auto json = parseJson(text, "JSON");
-    if (!json || !json->is_array())
-      return usage(fmt::format("--set {}: neither TOML ({}) nor JSON ({}); such as data.transform='[{{ kind = "
-                               "\"horizontal_flip\" }}]'",
-                               shortened(setting), parsed.message(), json ? "it is no list" : json.message()));
-    insertJson(table, "v", *json);
-  }
-  const toml::node &tables = *table.get("v");
-  if (auto transforms = recipe::readTransforms(tables); !transforms)
-    return usage(fmt::format("--set {}: {}", setting, transforms.message()));
-  (*data.mutable_settings())["transform"] = recipe::transformsText(tables);
-  return Status();
-}
-
-/// Sets data.categories.COLUMN, data.missing.COLUMN or data.columns.COLUMN. A single word is a text.
-Status setColumnRule(const std::string &setting, const std::string &table, const std::string &column,
-                     const std::string &text, plan::DataSettings &data) {
+/// The transforms of a setting, a list of tables in TOML or in JSON, as `v` of a table.
+Expected<toml::table> parseTransforms(const std::string &setting, const std::string &text) {
   auto parsed = parseToml("v = " + text);
-  const toml::value<std::string> word(text);
-  const toml::node &rule = parsed && parsed->get("v") ? *parsed->get("v") : static_cast<const toml::node &>(word);
-  auto kept = recipe::columnRuleText(table, rule);
-  if (!kept)
-    return usage(fmt::format("--set {}: {}", setting, kept.message()));
-  (*data.mutable_settings())[fmt::format("{}.{}", table, column)] = kept.take();
-  return Status();
+  if (parsed)
+    return parsed;
+  auto json = parseJson(text, "JSON");
+  if (!json || !json->is_array())
+    return usage(fmt::format("--set {}: neither TOML ({}) nor JSON ({}); such as data.transform='[{{ kind = "
+                             "\"horizontal_flip\" }}]'",
+                             shortened(setting), parsed.message(), json ? "it is no list" : json.message()));
+  toml::table table;
+  insertJson(table, "v", *json);
+  return table;
 }
 
-Status setEma(const std::string &setting, const std::string &name, const toml::node &node, plan::Training &training) {
-  plan::Ema &ema = *training.mutable_ema();
-  if (name == "decay")
-    ema.set_decay(*node.value<double>());
-  else if (name == "every")
-    ema.set_every(static_cast<uint64_t>(*node.value<int64_t>()));
-  else if (name == "warmup")
-    ema.set_warmup(static_cast<uint64_t>(*node.value<int64_t>()));
-  else if (ema.on_device() != (*node.value<std::string>() == "device"))
-    return recompile(setting, ema.on_device() ? "the plan's kernels average, on the device"
-                                              : "the plan was compiled without averages on the device");
-  return Status();
-}
-
-Status setLossScale(const std::string &setting, const std::string &name, const toml::node &node,
-                    plan::Training &training) {
-  if (!training.has_loss_scale())
-    return recompile(setting, "the plan was compiled without loss scaling");
-  plan::LossScale &scale = *training.mutable_loss_scale();
-  if (name == "init_scale")
-    scale.set_init_scale(*node.value<double>());
-  else if (!scale.dynamic())
-    return usage(fmt::format("--set {}: the plan's loss scale is fixed; recompile with tcc --set "
-                             "train.loss_scale.kind=dynamic", setting));
-  else if (name == "growth_factor")
-    scale.set_growth_factor(*node.value<double>());
-  else if (name == "backoff_factor")
-    scale.set_backoff_factor(*node.value<double>());
+/// The value of an entry of a table, such as data.map.x or data.missing.age, as a table of that entry alone. Names of
+/// inputs and columns may contain dots and other characters that TOML requires in quotes. A single word is a text.
+toml::table entryTable(const recipe::Key &key, const std::string &entry, const std::string &text) {
+  auto parsed = parseToml("v = " + text);
+  const toml::node *value = parsed ? parsed->get("v") : nullptr;
+  toml::table table;
+  if (value && (value->is_string() || key.values.type == recipe::Values::Type::ColumnRules))
+    table.insert(entry, *value);
   else
-    scale.set_growth_interval(static_cast<uint64_t>(*node.value<int64_t>()));
-  return Status();
-}
-
-void setEvaluation(const std::string &name, const toml::node &node, plan::Evaluation &evaluation) {
-  if (name == "best")
-    evaluation.set_best(*node.value<std::string>());
-  else if (name == "stop.metric")
-    evaluation.set_stop_metric(*node.value<std::string>());
-  else if (name == "stop.patience")
-    evaluation.set_stop_patience(static_cast<uint64_t>(*node.value<int64_t>()));
-  else
-    evaluation.set_stop_min_change(*node.value<double>());
+    table.insert(entry, text);
+  return table;
 }
 
 Status applyOne(const std::string &setting, plan::Training &training, plan::DataSettings &data);
+
+/// Stores a value, if the plan can follow it.
+Status store(const Setting &setting, plan::Training &training, plan::DataSettings &data) {
+  plan::Training after = training;
+  if (Status status = plan::storeSetting(setting.key, setting.value, after, data); !status.ok())
+    return usage(fmt::format("--set {}: {}", setting.text, status.message()));
+  if (Status status = checkIsRead(setting, training, after, data); !status.ok())
+    return status;
+  for (const Rule &rule : kRules)
+    if (rule.keys.ends_with('.') ? setting.key.name.starts_with(rule.keys) : setting.key.name == rule.keys)
+      if (Status status = rule.apply(setting, training, after); !status.ok())
+        return status;
+  training = std::move(after);
+  return Status();
+}
 
 /// `TABLE={key=value}` is a setting for each of the table's keys.
 Status applyTable(const std::string &name, const toml::table &table, plan::Training &training,
@@ -237,22 +191,14 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
   size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0)
     return usage(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting));
-  std::string name = setting.substr(0, equals);
-  name.erase(name.find_last_not_of(' ') + 1);
+  const std::string name = nameOf(setting);
   std::string text = setting.substr(std::min(setting.find_first_not_of(' ', equals + 1), setting.size()));
-  // Names of inputs may contain dots and other characters that TOML requires in quotes.
-  if (constexpr std::string_view kMap = "data.map."; name.starts_with(kMap)) {
-    auto quoted = parseToml("v = " + text);
-    (*data.mutable_map())[name.substr(kMap.size())] = quoted ? (*quoted)["v"].value_or(text) : text;
-    return Status();
-  }
-  for (std::string_view table : {"categories", "missing", "columns"})
-    if (std::string start = fmt::format("data.{}.", table); name.starts_with(start))
-      return setColumnRule(setting, std::string(table), name.substr(start.size()), text, data);
   const recipe::Key *key = recipe::findKey(name);
-  if (!key)
-    if (const recipe::Key *table = recipe::findTableOf(name))
+  if (const recipe::Key *table = key ? nullptr : recipe::findTableOf(name)) {
+    if (table->change == recipe::Change::Recompile)
       return recompile(setting, fmt::format("{} is compiled into the plan", table->name));
+    return store({setting, *table, entryTable(*table, name.substr(table->name.size() + 1), text)}, training, data);
+  }
   if (!key && recipe::isSection(name)) {
     auto parsed = recipe::parseSetting(setting);
     if (!parsed)
@@ -266,54 +212,22 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
     return usage(fmt::format("--set {}: unknown key {}; {}", setting, name, recipe::hintFor(name)));
   if (key->change == recipe::Change::Later)
     return usage(fmt::format("--set {}: {} is not supported by this version yet", setting, name));
-  std::string part = name.substr(name.find('.') + 1);
-  if (name == "data.transform")
-    return setTransforms(setting, text, data);
-  auto parsed = recipe::parseSetting(setting);
+  auto parsed = key->values.type == recipe::Values::Type::Transforms ? parseTransforms(setting, text)
+                                                                     : recipe::parseSetting(setting);
   if (!parsed)
     return usage(parsed.message());
-  const toml::node *node = parsed->at_path(name).node();
+  const toml::node *node =
+      key->values.type == recipe::Values::Type::Transforms ? parsed->get("v") : parsed->at_path(name).node();
   if (!node)
     return usage(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting));
   if (Status status = recipe::check(key->values, *node); !status.ok())
     return usage(fmt::format("--set {}: {}", setting, status.message()));
-  if (name == "train.ema.on")
-    return setEma(setting, "on", *node, training);
   if (key->change == recipe::Change::Recompile)
     return recompile(setting, fmt::format("{} is compiled into the plan", name));
   if (!training.phases().empty() &&
       (name.starts_with("optimizer.") || name.starts_with("schedule.") || name == "train.clip_norm"))
     return recompile(setting, "the plan has several optimizers ([[phase]])");
-  if (name.starts_with("optimizer."))
-    return setOptimizer(setting, part, *node, training);
-  if (name.starts_with("schedule."))
-    return setSchedule(setting, part, *node, training);
-  if (constexpr std::string_view kEma = "train.ema."; name.starts_with(kEma))
-    return setEma(setting, name.substr(kEma.size()), *node, training);
-  if (constexpr std::string_view kScale = "train.loss_scale."; name.starts_with(kScale))
-    return setLossScale(setting, name.substr(kScale.size()), *node, training);
-  if (constexpr std::string_view kEvaluate = "evaluate."; name.starts_with(kEvaluate)) {
-    setEvaluation(name.substr(kEvaluate.size()), *node, *training.mutable_evaluation());
-    return Status();
-  }
-  if (name.starts_with("checkpoint.")) {
-    setCheckpoints(part, *node, *training.mutable_checkpoints());
-  } else if (name == "train.seed") {
-    training.set_seed(static_cast<uint64_t>(*node->value<int64_t>()));
-  } else if (name == "train.clip_norm") {
-    if (!listed(training, "clip_norm"))
-      return recompile(setting, "the plan was compiled without clipping");
-    training.set_clip_norm(*node->value<double>());
-  } else if (recipe::isColumnTable(part)) {
-    return node->is_table() ? applyTable(name, *node->as_table(), training, data)
-                            : usage(fmt::format("--set {}: {} is a table of columns: --set {}.COLUMN=…", setting, name, name));
-  } else if (const toml::table *columns = node->as_table()) {
-    for (const auto &[input, column] : *columns)
-      (*data.mutable_map())[std::string(input.str())] = column.value_or(std::string());
-  } else {
-    (*data.mutable_settings())[part] = recipe::plainText(*node);
-  }
-  return Status();
+  return store({setting, *key, *node}, training, data);
 }
 } // namespace
 
@@ -332,79 +246,23 @@ Status tcc::runtime::applySettings(const std::vector<std::string> &settings, pla
     if (!status.ok())
       return status;
   }
-  if (training.has_ema() && !training.ema().has_decay())
-    return usage("--set train.ema: it has no decay; give train.ema.decay, such as 0.999");
+  for (const std::string &setting : settings)
+    if (const recipe::Key *key = recipe::findKey(nameOf(setting));
+        key && !key->with.empty() && !plan::hasSetting(recipe::keyOf(key->neededKey()), training, data))
+      return usage(fmt::format("--set {}: {} needs {}", setting, key->name, key->with));
+  if (training.has_ema())
+    plan::storePresets("train.ema", training);
   return Status();
 }
 
 std::vector<std::string> tcc::runtime::mergeSettings(const std::vector<std::string> &run,
                                                      const std::vector<std::string> &given, const std::string &prefix) {
-  auto keyOf = [](const std::string &setting) {
-    std::string key = setting.substr(0, setting.find('='));
-    return key.substr(0, key.find_last_not_of(' ') + 1);
-  };
   std::vector<std::string> merged;
   for (const std::string &setting : run)
     if (setting.starts_with(prefix) && std::none_of(given.begin(), given.end(), [&](const std::string &other) {
-          return keyOf(other) == keyOf(setting);
+          return nameOf(other) == nameOf(setting);
         }))
       merged.push_back(setting);
   merged.insert(merged.end(), given.begin(), given.end());
   return merged;
-}
-
-namespace {
-/// True if some entry's target has the shape of the scores without their class axis. (Entries may differ in
-/// dimensions.)
-bool isShapeOfTarget(const plan::Plan &plan, const plan::TensorType &scores, int classAxis) {
-  std::vector<int64_t> dims(scores.dims().begin(), scores.dims().end());
-  dims.erase(dims.begin() + classAxis);
-  for (const plan::Entry &entry : plan.entries())
-    for (const plan::Port &port : entry.inputs()) {
-      const auto &target = entry.buffers(static_cast<int>(port.buffer())).type().dims();
-      if (port.name() == plan.training().target() && std::equal(dims.begin(), dims.end(), target.begin(), target.end()))
-        return true;
-    }
-  return false;
-}
-} // namespace
-
-std::optional<int64_t> tcc::runtime::classesOf(const plan::Plan &plan) {
-  auto recipe = parseToml(plan.recipe());
-  // With several losses there is no single number: each loss has its own range in the plan.
-  if (!isClassification(plan.training().loss_kind()) || !recipe || plan.training().losses_size() != 0)
-    return std::nullopt;
-  auto given = recipe->at_path("loss.of");
-  std::string of = (given.is_array() ? given[0] : given).value_or(std::string());
-  int64_t axis = recipe->at_path("loss.class_axis").value_or(int64_t(1));
-  for (const plan::Entry &entry : plan.entries()) {
-    if (entry.name() != entries::kPredict)
-      continue;
-    const plan::TensorType *scores = nullptr;
-    int candidates = 0;
-    for (const plan::Port &port : entry.outputs()) {
-      const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
-      if (of.empty() ? plan::isFloatingPoint(type.dtype()) : port.name() == of) {
-        scores = &type;
-        ++candidates;
-      }
-    }
-    if (candidates != 1)
-      return std::nullopt;
-    int64_t position = axis < 0 ? axis + scores->dims_size() : axis;
-    if (position >= 0 && position < scores->dims_size() && isShapeOfTarget(plan, *scores, static_cast<int>(position)))
-      return scores->dims(static_cast<int>(position));
-  }
-  return std::nullopt;
-}
-
-std::optional<int64_t> tcc::runtime::ignoreIndexOf(const plan::Plan &plan) {
-  if (!isClassification(plan.training().loss_kind()))
-    return std::nullopt;
-  auto recipe = parseToml(plan.recipe());
-  if (recipe)
-    for (const char *key : {"loss.ignore_index", "loss[0].ignore_index"})
-      if (auto value = recipe->at_path(key).value<int64_t>())
-        return *value;
-  return -100;
 }

@@ -21,13 +21,10 @@ Status applySettings(const std::vector<std::string> &settings, plan::Training &t
 std::vector<std::string> mergeSettings(const std::vector<std::string> &run, const std::vector<std::string> &given,
                                        const std::string &prefix = "");
 
-/// The target value that the plan's loss ignores: `loss.ignore_index` of its recipe (PyTorch's -100 if absent) if the
-/// loss is a classification; else nothing.
-std::optional<int64_t> ignoreIndexOf(const plan::Plan &plan);
-
-/// The number of classes that an integer target of a classification may name: the size of the class axis of the graph
-/// output that the loss reads, if the plan's entry `predict` has this output; else nothing.
-std::optional<int64_t> classesOf(const plan::Plan &plan);
+/// The target value that the loss ignores, if its target names classes.
+inline std::optional<int64_t> ignoreIndexOf(const plan::Training &training) {
+  return training.has_class_target() ? std::optional(training.class_target().ignore_index()) : std::nullopt;
+}
 
 } // namespace tcc::runtime
 

@@ -8,6 +8,7 @@
 #include "runtime/train/Ranks.h"
 #include "runtime/train/Trainer.h"
 #include "support/AtomicFile.h"
+#include "support/recipe/Keys.h"
 
 #include <cmath>
 #include <new>
@@ -18,13 +19,11 @@ using namespace tcc::runtime;
 
 static CheckpointRules rulesOf(const plan::Checkpoints &given, std::optional<uint64_t> everySteps,
                                uint64_t stagingBytes) {
+  auto presetOf = [](const char *key) { return recipe::keyOf(key).presetNumber(); };
   CheckpointRules rules;
-  if (given.has_every_minutes())
-    rules.everyMinutes = given.every_minutes();
-  if (given.has_keep())
-    rules.keep = given.keep();
-  if (given.has_keep_best())
-    rules.keepBest = given.keep_best();
+  rules.everyMinutes = given.has_every_minutes() ? given.every_minutes() : presetOf("checkpoint.every_minutes");
+  rules.keep = given.has_keep() ? given.keep() : static_cast<uint64_t>(presetOf("checkpoint.keep"));
+  rules.keepBest = given.has_keep_best() ? given.keep_best() : presetOf("checkpoint.keep_best") != 0;
   if (everySteps)
     rules.everySteps = *everySteps;
   if (everySteps == 0u)

@@ -1,6 +1,8 @@
 //===- KeyTexts.cpp - messages, settings and documentation of recipe keys -===//
+#include "support/Json.h"
 #include "support/NearestName.h"
 #include "support/recipe/Keys.h"
+#include "support/recipe/Kinds.h"
 
 #include <algorithm>
 #include <fmt/ranges.h>
@@ -87,6 +89,140 @@ std::string keysTable() {
                         key.meaning);
   }
   return text;
+}
+
+std::vector<std::string> kindsOf(const Key &key) {
+  const std::string section = key.name.substr(0, key.name.find('.')), last(key.lastName());
+  std::vector<std::string> names, all;
+  if (section == "loss" && last != "kind" && last != "output") {
+    names = lossesWithKey(last), all = lossKindNames();
+  } else if (section == "schedule" && last != "kind") {
+    names = schedulesWithKey(last), all = scheduleKindNames();
+    std::erase_if(names, [&](const std::string &name) {
+      const auto &refused = findScheduleKind(name)->refuses;
+      return std::find(refused.begin(), refused.end(), last) != refused.end();
+    });
+  } else if (section == "optimizer") {
+    all = optimizerKindNames();
+    for (const OptimizerKind &kind : optimizerKinds()) {
+      constexpr std::string_view kNumbers = "optimizer.numbers.";
+      const bool numbers = !key.places.empty() && key.places.front().starts_with(kNumbers);
+      const bool owned = std::any_of(optimizerKinds().begin(), optimizerKinds().end(), [&](const OptimizerKind &other) {
+        return other.flags.contains(last) || other.keys.contains(last);
+      });
+      if ((!numbers && !owned) || (numbers && kind.numbers.contains(key.places.front().substr(kNumbers.size()))) ||
+          kind.flags.contains(last) || kind.keys.contains(last))
+        names.push_back(kind.name);
+    }
+  }
+  return names == all ? std::vector<std::string>() : names;
+}
+
+namespace {
+using json = nlohmann::ordered_json;
+
+json numberSchema(const Range &range) {
+  json schema = {{"type", "number"}};
+  if (range.low != -kInfinity)
+    schema[range.openLow ? "exclusiveMinimum" : "minimum"] = range.low;
+  if (range.high != kInfinity)
+    schema[range.openHigh ? "exclusiveMaximum" : "maximum"] = range.high;
+  return schema;
+}
+
+json integerSchema(const Values &values) {
+  json schema = {{"type", "integer"}};
+  if (values.least != std::numeric_limits<int64_t>::min())
+    schema["minimum"] = values.least;
+  if (values.most != kMostInteger)
+    schema["maximum"] = values.most;
+  return schema;
+}
+
+json listOf(json items, size_t count = 0) {
+  json schema = {{"type", "array"}, {"items", std::move(items)}};
+  if (count)
+    schema["minItems"] = count, schema["maxItems"] = count;
+  return schema;
+}
+
+json tableOf(json values) { return {{"type", "object"}, {"additionalProperties", std::move(values)}}; }
+json eitherOf(std::vector<json> schemas) { return {{"anyOf", std::move(schemas)}}; }
+
+/// The values in the words of JSON Schema; for values with a format of their own, an empty schema, which any value fits.
+json schemaOf(const Values &values) {
+  using Type = Values::Type;
+  const json text = {{"type", "string"}};
+  switch (values.type) {
+  case Type::Flag:
+    return {{"type", "boolean"}};
+  case Type::Integer:
+    return integerSchema(values);
+  case Type::Number: {
+    std::vector<json> schemas = {numberSchema(values.range)};
+    if (values.also)
+      schemas.push_back({{"const", *values.also}});
+    if (!values.words.empty())
+      schemas.push_back({{"enum", values.words}});
+    return schemas.size() == 1 ? schemas.front() : eitherOf(schemas);
+  }
+  case Type::Text:
+    return text;
+  case Type::Choice:
+    return {{"enum", values.words}};
+  case Type::Texts:
+    return eitherOf({text, listOf(text)});
+  case Type::Numbers:
+    return values.count ? listOf(numberSchema(values.range), values.count)
+                        : eitherOf({numberSchema(values.range), listOf(numberSchema(values.range))});
+  case Type::Integers:
+    return listOf(integerSchema(values));
+  case Type::IntegerTable:
+    return tableOf(integerSchema(values));
+  case Type::TextTable:
+    return tableOf(text);
+  default:
+    return json::object();
+  }
+}
+
+/// A TOML value of a preset as JSON; nothing for words.
+std::optional<json> presetJson(const Key &key) {
+  const auto parsed = key.preset.empty() ? Expected<toml::table>(Status("none")) : parseToml("v = " + key.preset);
+  if (!parsed)
+    return std::nullopt;
+  const toml::node &node = *parsed->get("v");
+  if (node.is_string())
+    return json(*node.value<std::string>());
+  if (node.is_boolean())
+    return json(*node.value<bool>());
+  if (node.is_integer())
+    return json(*node.value<int64_t>());
+  if (node.is_array())
+    return json::array(); // lists are empty where they are a default
+  return json(*node.value<double>());
+}
+} // namespace
+
+std::string keysJson(std::span<const Key *const> keys) {
+  json list = json::array();
+  for (const Key *key : keys) {
+    json entry = {{"key", key->name}, {"schema", schemaOf(key->values)}, {"values", describe(key->values)}};
+    if (const auto preset = presetJson(*key))
+      entry["default"] = *preset;
+    else if (!key->preset.empty())
+      entry["default_text"] = key->preset;
+    entry["trun"] = key->change == Change::RunTime;
+    entry["meaning"] = key->meaning;
+    if (const auto kinds = kindsOf(*key); !kinds.empty())
+      entry["kinds"] = kinds;
+    if (!key->with.empty())
+      entry["needs"] = key->neededKey();
+    if (!key->elsewhere.empty())
+      entry["elsewhere"] = key->elsewhere;
+    list.push_back(std::move(entry));
+  }
+  return jsonText(list, 1);
 }
 
 } // namespace tcc::recipe

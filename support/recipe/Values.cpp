@@ -103,11 +103,14 @@ Values integerTable(int64_t least) {
   return values;
 }
 
-Values other(std::string description) {
-  Values values = make(Type::Other);
+static Values described(Type type, std::string description) {
+  Values values = make(type);
   values.description = std::move(description);
   return values;
 }
+Values columnRules(std::string description) { return described(Type::ColumnRules, std::move(description)); }
+Values transforms() { return described(Type::Transforms, "tables `[[data.transform]]`"); }
+Values other(std::string description) { return described(Type::Other, std::move(description)); }
 
 std::string_view typeName(const toml::node &node) {
   switch (node.type()) {
@@ -269,6 +272,9 @@ Status check(const Values &values, const toml::node &node) {
   case Type::TextTable:
     return checkTable(node, "a table of strings",
                       [&](const toml::node &one) { return one.is_string() ? Status() : expected("a string", one); });
+  case Type::ColumnRules:
+    return node.is_table() ? Status() : expected("a table of columns", node);
+  case Type::Transforms:
   case Type::Other:
     return Status();
   }
@@ -314,6 +320,8 @@ std::string describe(const Values &values) {
     return ranged("table of integers", integers);
   case Type::TextTable:
     return "table of strings";
+  case Type::ColumnRules:
+  case Type::Transforms:
   case Type::Other:
     return values.description;
   }

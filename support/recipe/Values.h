@@ -49,6 +49,8 @@ struct Values {
     Integers,     ///< a list; if `counts` is not empty, one integer or a list of one of these lengths
     IntegerTable, ///< names with integers
     TextTable,    ///< names with strings
+    ColumnRules,  ///< columns with rules (ColumnRules.h); `description` says what it is
+    Transforms,   ///< a list of tables (Transforms.h)
     Other         ///< checked where it is read; `description` says what it is
   };
   Type type = Type::Other;
@@ -81,9 +83,12 @@ Values interval(Range range);
 Values intervalOrNumber(Range range, size_t pairs = 1);
 Values integerTable(int64_t least);
 Values textTable();
+Values columnRules(std::string description);
+Values transforms();
 Values other(std::string description);
 
-/// Error: the value is of another type or out of range; the message says what was expected, but not where.
+/// Error: the value is of another type or out of range; the message says what was expected, but not where. What is inside
+/// column rules, transforms and `Other` is checked where it is stored.
 Status check(const Values &values, const toml::node &node);
 
 /// For the documentation, in Markdown: "number, at least 0", "`\"auto\"`, `\"fused\"`".

@@ -25,7 +25,7 @@ SECONDS = 240                            # no command of these tests takes a ten
 def compile_words(words):
     """Arguments of tcc with the suite's settings behind them; as they are where tcc is not asked to compile."""
     words = [str(word) for word in words]
-    if not words or words[0] in ("report", "inspect", "ops"):
+    if not words or words[0] in ("report", "inspect", "ops", "keys"):
         return words
     own = {word.removeprefix("--set=").split("=")[0].strip() for word in words}
     return words + [word for setting in SETTINGS if setting.split("=")[0] not in own for word in ("--set", setting)]

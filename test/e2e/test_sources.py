@@ -14,7 +14,7 @@ import unittest
 from common import ROOT
 
 LIMIT = 38
-LONGEST = 600
+LONGEST = 1500
 BUILD = sys.argv.pop(1)
 
 

@@ -24,6 +24,7 @@ int inspectCommand(int argc, char **argv);
 int reportCommand(int argc, char **argv);
 int gradcheckCommand(int argc, char **argv);
 int opsCommand(int argc, char **argv);
+int keysCommand(int argc, char **argv);
 int frontierCommand(int argc, char **argv);
 int predictScaleCommand(int argc, char **argv);
 

@@ -21,6 +21,7 @@ constexpr std::pair<const char *, int (*)(int, char **)> kCommands[] = {{"report
                                                                         {"gradcheck", tools::gradcheckCommand},
                                                                         {"inspect", tools::inspectCommand},
                                                                         {"ops", tools::opsCommand},
+                                                                        {"keys", tools::keysCommand},
                                                                         {"frontier", tools::frontierCommand},
                                                                         {"predict-scale", tools::predictScaleCommand}};
 

@@ -90,7 +90,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Loss, testing::ValuesIn(kLossCases),
 /// The recipe and the passes know the same kinds.
 TEST(LossKinds, AreThoseOfTheRecipe) {
   std::string names;
-  for (const std::string &kind : lossKinds()) {
+  for (const std::string &kind : lossKindNames()) {
     EXPECT_TRUE(train::findLoss(kind)) << kind;
     names += (names.empty() ? "" : ", ") + kind;
   }

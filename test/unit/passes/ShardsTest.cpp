@@ -214,13 +214,16 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
     recipe.loss.kind = "mse";
     recipe.loss.target = "t";
     const char *kinds[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "lamb", "muon"};
-    recipe.optimizer.kind = kinds[random() % std::size(kinds)];
-    if (recipe.optimizer.kind == "sgd")
-      recipe.optimizer.numbers["momentum"] = 0.9;
-    if (random() % 2)
-      recipe.train.clipNorm = 0.05;
-    SCOPED_TRACE(recipe.optimizer.kind + (recipe.train.clipNorm ? " with clipping, " : ", ") + std::to_string(ranks) +
-                 " ranks, buckets of " + std::to_string(bucketBytes));
+    plan::Optimizer &optimizer = *recipe.training.mutable_optimizer();
+    const std::string kind = kinds[random() % std::size(kinds)];
+    optimizer.set_kind(kind);
+    if (kind == "sgd")
+      (*optimizer.mutable_numbers())["momentum"] = 0.9;
+    const bool clips = random() % 2;
+    if (clips)
+      recipe.training.set_clip_norm(0.05);
+    SCOPED_TRACE(kind + (clips ? " with clipping, " : ", ") + std::to_string(ranks) + " ranks, buckets of " +
+                 std::to_string(bucketBytes));
     const int64_t nodes = ranks % 3 == 0 && random() % 2 ? 3 : 2;
     auto run = [&](const std::string &mode, std::vector<double> *norms) {
       Recipe own = recipe;
@@ -242,17 +245,17 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
     const State one = run("none", &norms), ddp = run("ddp", nullptr);
     ASSERT_GT(norms.at(0), 0);
     // Muon's iteration rounds to 16 bits, where sums in another order are other numbers.
-    if (recipe.optimizer.kind != "muon")
+    if (kind != "muon")
       expectSame(ddp, one, /*bits=*/false, "ddp beside one rank");
     // A norm of shards is summed in another order.
-    const bool bits = !recipe.train.clipNorm && recipe.optimizer.kind != "lamb";
+    const bool bits = !clips && kind != "lamb";
     for (const char *mode : {"grad_op", "full"})
-      if (bits || recipe.optimizer.kind != "muon")
+      if (bits || kind != "muon")
         expectSame(run(mode, nullptr), ddp, bits, std::string(mode) + " beside ddp");
     // The tree over nodes of 2 or 4 ranks is that over all ranks.
     if (const size_t node = ranks / size_t(nodes); node > 1 && ranks % size_t(nodes) == 0) {
       const bool same = bits && node % 3 != 0;
-      if (same || recipe.optimizer.kind != "muon")
+      if (same || kind != "muon")
         expectSame(run("hybrid", nullptr), ddp, same, "hybrid beside ddp");
       ++hybrids;
     }

@@ -30,9 +30,10 @@ Recipe recipeOf(const UpdateCase &test) {
   Recipe recipe;
   recipe.loss.kind = "mse";
   recipe.loss.target = "t";
-  recipe.optimizer.kind = test.kind;
-  recipe.optimizer.numbers = test.numbers;
-  recipe.optimizer.nesterov = test.nesterov;
+  plan::Optimizer &optimizer = *recipe.training.mutable_optimizer();
+  optimizer.set_kind(test.kind);
+  optimizer.mutable_numbers()->insert(test.numbers.begin(), test.numbers.end());
+  optimizer.set_nesterov(test.nesterov);
   recipe.optimizer.flags = test.flags;
   recipe.optimizer.adjustLr = test.adjustLr;
   if (test.clipValue > 0)
@@ -40,8 +41,8 @@ Recipe recipeOf(const UpdateCase &test) {
   if (test.exemptBias)
     recipe.optimizer.decayExempt = {"@1d"};
   if (test.clipNorm > 0)
-    recipe.train.clipNorm = test.clipNorm;
-  recipe.train.accumulate = test.accumulate;
+    recipe.training.set_clip_norm(test.clipNorm);
+  recipe.training.set_accumulate(test.accumulate);
   return recipe;
 }
 

@@ -40,6 +40,11 @@ protected:
   std::string folder;
 };
 
+static std::map<std::string, double> numbersOf(const Expected<Recipe> &recipe) {
+  const auto &numbers = recipe->training.optimizer().numbers();
+  return {numbers.begin(), numbers.end()};
+}
+
 TEST_F(RecipeFile, ReadsEverySection) {
   auto recipe = read(R"([model]
 dims = { batch = 8 }
@@ -75,20 +80,20 @@ keep_best = false
   EXPECT_EQ(recipe->model.frozen, std::vector<std::string>{"embed.*"});
   EXPECT_EQ(recipe->loss.kind, "cross_entropy");
   EXPECT_EQ(recipe->loss.classAxis, -1);
-  EXPECT_EQ(recipe->optimizer.kind, "adamw");
-  EXPECT_EQ(recipe->optimizer.numbers.at("lr"), 3e-4);
-  EXPECT_EQ(recipe->optimizer.numbers.at("beta2"), 0.95);
+  EXPECT_EQ(recipe->training.optimizer().kind(), "adamw");
+  EXPECT_EQ(numbersOf(recipe).at("lr"), 3e-4);
+  EXPECT_EQ(numbersOf(recipe).at("beta2"), 0.95);
   ASSERT_EQ(recipe->optimizer.groups.size(), 1u);
   EXPECT_EQ(recipe->optimizer.groups[0].lrScale, 0.1);
   EXPECT_EQ(recipe->optimizer.groups[0].weightDecay, 0);
   EXPECT_EQ(recipe->optimizer.groups[0].where, path() + ":13:1");
-  EXPECT_EQ(recipe->schedule.numbers.at("warmup_steps"), 100);
-  EXPECT_EQ(recipe->train.accumulate, 4);
-  EXPECT_EQ(recipe->train.clipNorm, 1.0);
-  EXPECT_EQ(recipe->dataMap.at("ids"), "tokens");
-  EXPECT_EQ(recipe->checkpoint.everyMinutes, 0.5);
-  EXPECT_EQ(recipe->checkpoint.keep, 2);
-  EXPECT_EQ(recipe->checkpoint.keepBest, false);
+  EXPECT_EQ(recipe->training.schedule().numbers().at("warmup_steps"), 100);
+  EXPECT_EQ(recipe->training.accumulate(), 4);
+  EXPECT_EQ(recipe->training.clip_norm(), 1.0);
+  EXPECT_EQ(recipe->data.map().at("ids"), "tokens");
+  EXPECT_EQ(recipe->training.checkpoints().every_minutes(), 0.5);
+  EXPECT_EQ(recipe->training.checkpoints().keep(), 2u);
+  EXPECT_EQ(recipe->training.checkpoints().keep_best(), false);
   EXPECT_EQ(recipe->at("train.accumulate"), path() + ":21:1: ");
   EXPECT_EQ(recipe->at("train.seed"), "");
 }
@@ -97,29 +102,29 @@ TEST(Recipe, DefaultsArePyTorchs) {
   auto adamw = readRecipe("", {});
   ASSERT_TRUE(adamw) << adamw.message();
   using Numbers = std::map<std::string, double>;
-  EXPECT_EQ(adamw->optimizer.numbers,
+  EXPECT_EQ(numbersOf(adamw),
             (Numbers{{"lr", 1e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}, {"weight_decay", 1e-2}}));
   auto adam = readRecipe("", {"optimizer.kind=adam"});
-  EXPECT_EQ(adam->optimizer.numbers.at("weight_decay"), 0);
+  EXPECT_EQ(numbersOf(adam).at("weight_decay"), 0);
   auto sgd = readRecipe("", {"optimizer.kind=sgd"});
-  EXPECT_EQ(sgd->optimizer.numbers, (Numbers{{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", 0}}));
+  EXPECT_EQ(numbersOf(sgd), (Numbers{{"lr", 1e-3}, {"momentum", 0}, {"dampening", 0}, {"weight_decay", 0}}));
 }
 
 TEST_F(RecipeFile, EveryOptimizerHasItsNumbers) {
   auto muon = readRecipe("", {"optimizer.kind=muon"});
   ASSERT_TRUE(muon) << muon.message();
-  EXPECT_TRUE(muon->optimizer.nesterov);
-  EXPECT_EQ(muon->optimizer.numbers.at("momentum"), 0.95);
-  EXPECT_EQ(muon->optimizer.numbers.at("weight_decay"), 0.1);
-  EXPECT_EQ(readRecipe("", {"optimizer.kind=rmsprop"})->optimizer.numbers.at("lr"), 1e-2);
-  EXPECT_EQ(readRecipe("", {"optimizer.kind=adagrad"})->optimizer.numbers.at("eps"), 1e-10);
-  EXPECT_EQ(readRecipe("", {"optimizer.kind=lion"})->optimizer.numbers.at("beta2"), 0.99);
-  EXPECT_EQ(readRecipe("", {"optimizer.kind=lamb"})->optimizer.numbers.at("eps"), 1e-6);
+  EXPECT_TRUE(muon->training.optimizer().nesterov());
+  EXPECT_EQ(numbersOf(muon).at("momentum"), 0.95);
+  EXPECT_EQ(numbersOf(muon).at("weight_decay"), 0.1);
+  EXPECT_EQ(numbersOf(readRecipe("", {"optimizer.kind=rmsprop"})).at("lr"), 1e-2);
+  EXPECT_EQ(numbersOf(readRecipe("", {"optimizer.kind=adagrad"})).at("eps"), 1e-10);
+  EXPECT_EQ(numbersOf(readRecipe("", {"optimizer.kind=lion"})).at("beta2"), 0.99);
+  EXPECT_EQ(numbersOf(readRecipe("", {"optimizer.kind=lamb"})).at("eps"), 1e-6);
   auto given = read("[optimizer]\nkind = \"muon\"\nns_coefficients = [2, -1.5, 0.5]\nns_steps = 3\nnesterov = false\n"
                     "adjust_lr_fn = \"match_rms_adamw\"\n");
   ASSERT_TRUE(given) << given.message();
-  EXPECT_EQ(given->optimizer.numbers.at("ns_b"), -1.5);
-  EXPECT_FALSE(given->optimizer.nesterov);
+  EXPECT_EQ(numbersOf(given).at("ns_b"), -1.5);
+  EXPECT_FALSE(given->training.optimizer().nesterov());
   EXPECT_EQ(given->optimizer.adjustLr, "match_rms_adamw");
   auto centered = read("[optimizer]\nkind = \"rmsprop\"\ncentered = true\nalpha = 0.9\n");
   ASSERT_TRUE(centered) << centered.message();
@@ -128,7 +133,7 @@ TEST_F(RecipeFile, EveryOptimizerHasItsNumbers) {
             "recipe.toml:3:1: optimizer.centered does not apply to sgd: remove it or choose another optimizer.kind");
   EXPECT_THAT(problem("[optimizer]\nkind = \"adagrad\"\n[schedule]\nkind = \"one_cycle\"\n"),
               HasSubstr("cycle_momentum = false"));
-  EXPECT_EQ(read("[optimizer]\nkind = \"sgd\"\n[schedule]\nkind = \"one_cycle\"\n")->optimizer.numbers.at("momentum"), 0.95)
+  EXPECT_EQ(numbersOf(read("[optimizer]\nkind = \"sgd\"\n[schedule]\nkind = \"one_cycle\"\n")).at("momentum"), 0.95)
       << "PyTorch's one_cycle turns momentum on";
 }
 
@@ -151,8 +156,8 @@ TEST_F(RecipeFile, SettingsWinAndAreTomlOrBareWords) {
   auto recipe = read("[optimizer]\nlr = 1\n", {"optimizer.lr=0.5", "optimizer.kind=sgd", "model.frozen=[\"a\", \"b.*\"]",
                                                 "data.map.x = col", "optimizer.decay_exempt=*.bias"});
   ASSERT_TRUE(recipe) << recipe.message();
-  EXPECT_EQ(recipe->optimizer.numbers.at("lr"), 0.5);
-  EXPECT_EQ(recipe->optimizer.kind, "sgd");
+  EXPECT_EQ(numbersOf(recipe).at("lr"), 0.5);
+  EXPECT_EQ(recipe->training.optimizer().kind(), "sgd");
   EXPECT_EQ(recipe->model.frozen, (std::vector<std::string>{"a", "b.*"}));
   EXPECT_EQ(recipe->optimizer.decayExempt, std::vector<std::string>{"*.bias"});
   EXPECT_EQ(recipe->at("optimizer.lr"), "--set: ");
@@ -160,14 +165,14 @@ TEST_F(RecipeFile, SettingsWinAndAreTomlOrBareWords) {
   // The text reads back as the same recipe.
   auto again = read(recipe->text);
   ASSERT_TRUE(again) << again.message();
-  EXPECT_EQ(again->optimizer.numbers, recipe->optimizer.numbers);
-  EXPECT_EQ(again->dataMap.at("x"), "col");
+  EXPECT_EQ(numbersOf(again), numbersOf(recipe));
+  EXPECT_EQ(again->data.map().at("x"), "col");
 }
 
 TEST_F(RecipeFile, AnotherKindBySettingDropsTheFilesNumbersOfTheOldOne) {
   auto recipe = read("[optimizer]\nkind = \"adamw\"\nbetas = [0.9, 0.95]\n", {"optimizer.kind=sgd"});
   ASSERT_TRUE(recipe) << recipe.message();
-  EXPECT_EQ(recipe->optimizer.numbers.count("beta1"), 0u);
+  EXPECT_EQ(numbersOf(recipe).count("beta1"), 0u);
 }
 
 TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
@@ -302,7 +307,7 @@ TEST_F(RecipeFile, StagesAreRecipesOfTheirOwn) {
   EXPECT_EQ(stages[1].phase, "stage2");
   EXPECT_EQ(stages[1].phaseParameters, std::vector<std::string>{"*"});
   EXPECT_EQ(stages[1].at("parameters"), path() + ":6:1: ");
-  EXPECT_EQ(stages[1].optimizer.numbers.at("lr"), 0.1);
+  EXPECT_EQ(stages[1].training.optimizer().numbers().at("lr"), 0.1);
   EXPECT_EQ(problem("[[stage]]\nuntil = 0\ntrainable = \"*\"\n"),
             "recipe.toml:1:1: stage 1: until: 0 is out of range: an integer from 1 to 9007199254740992");
 }
@@ -329,7 +334,7 @@ TEST_F(RecipeFile, EachLossTakesItsKeysAlone) {
       {"class_axis = -1", {"cross_entropy", "nll", "ctc", "dice"}},
   };
   for (const auto &[setting, kinds] : table)
-    for (const std::string &kind : lossKinds()) {
+    for (const std::string &kind : lossKindNames()) {
       const std::string target = kind == "triplet" ? "" : "target = \"y\"\n";
       auto recipe = read("[loss]\nkind = \"" + kind + "\"\n" + setting + "\n" + target);
       if (std::find(kinds.begin(), kinds.end(), kind) != kinds.end())
@@ -347,15 +352,76 @@ TEST_F(RecipeFile, EachLossTakesItsKeysAlone) {
   EXPECT_EQ(lists->loss.of, (std::vector<std::string>{"a", "b", "c"}));
 }
 
-/// Every key of the table that compiling reads is stored somewhere, and nothing else is.
-TEST(RecipeKeys, EveryKeyIsStored) {
-  std::vector<std::string> keys, stored;
+/// A value has one home: fields of the plan, or a member of Recipe.
+TEST(RecipeKeys, EveryKeyIsStoredOnce) {
+  std::vector<std::string> compiled, stored;
   for (const recipe::Key &key : recipe::allKeys())
-    if (key.change == recipe::Change::Recompile || key.change == recipe::Change::RunTime)
-      keys.push_back(key.name);
+    if (key.change != recipe::Change::Later && key.places.empty())
+      compiled.push_back(key.name);
   for (const auto &[name, store] : recipe::allStores())
     stored.push_back(name);
-  EXPECT_THAT(stored, testing::UnorderedElementsAreArray(keys));
+  EXPECT_THAT(stored, testing::UnorderedElementsAreArray(compiled));
+}
+
+/// A TOML value that the key takes: other than its default, if `other`.
+static std::string valueOf(const recipe::Key &key) {
+  using Type = recipe::Values::Type;
+  const recipe::Values &values = key.values;
+  switch (values.type) {
+  case Type::Flag:
+    return key.preset == "true" ? "false" : "true";
+  case Type::Integer:
+    return std::to_string(std::clamp<int64_t>(7, values.least, values.most));
+  case Type::Number:
+    return values.range.holds(0.625) ? "0.625" : "1.5";
+  case Type::Text:
+    return "\"text\"";
+  case Type::Choice:
+    return "\"" + values.words.back() + "\"";
+  case Type::Texts:
+    return "[\"a\", \"b\"]";
+  case Type::Numbers:
+    return values.count == 3 ? "[0.25, 0.5, 0.75]" : "[0.25, 0.5]";
+  case Type::Integers:
+    return "[2, 5]";
+  case Type::TextTable:
+    return "{ x = \"column\" }";
+  case Type::ColumnRules:
+    return key.name == "data.missing" ? "{ x = 0.5 }" : "{ x = [\"a\", \"b\"] }";
+  case Type::Transforms:
+    return "[{ kind = \"horizontal_flip\" }]";
+  default:
+    return "";
+  }
+}
+
+/// What a recipe sets in a plan is there, in the recipe's words, and stands in no other key's place.
+TEST(RecipeKeys, EveryPlaceHoldsItsKeyAlone) {
+  std::map<std::string, std::string> all;
+  Recipe recipe;
+  size_t tried = 0;
+  for (const recipe::Key &key : recipe::allKeys()) {
+    if (key.places.empty())
+      continue;
+    const std::string value = valueOf(key);
+    ASSERT_NE(value, "") << key.name << ": give this test a value of its type";
+    Status status = applySettings(recipe, {key.name + "=" + value});
+    ASSERT_TRUE(status.ok()) << key.name << " = " << value << ": " << status.message();
+    EXPECT_TRUE(plan::hasSetting(key, recipe.training, recipe.data)) << key.name;
+    const auto texts = plan::settingTexts(key, recipe.training, recipe.data);
+    EXPECT_FALSE(texts.empty()) << key.name;
+    if (key.values.type == recipe::Values::Type::Choice) {
+      EXPECT_EQ(texts.at(key.name), value);
+    }
+    for (const auto &[name, text] : texts)
+      EXPECT_TRUE(all.emplace(name, text).second) << key.name << " is stored where another key is: " << name;
+    ++tried;
+  }
+  EXPECT_GT(tried, 80u);
+  // Nothing that was stored later has changed an earlier value.
+  for (const recipe::Key &key : recipe::allKeys())
+    for (const auto &[name, text] : plan::settingTexts(key, recipe.training, recipe.data))
+      EXPECT_EQ(all.at(name), text) << name;
 }
 
 /// The defaults that the table tells are those of Recipe. What the runtime defaults is in ScalarsTest.cpp.

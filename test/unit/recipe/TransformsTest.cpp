@@ -27,7 +27,7 @@ protected:
   /// What a plan keeps of the recipe, read again.
   std::vector<recipe::TransformSpec> kept(const Expected<Recipe> &recipe) {
     EXPECT_TRUE(recipe) << recipe.message();
-    auto specs = recipe::parseTransforms(recipe->dataSettings.at("transform"));
+    auto specs = recipe::parseTransforms(recipe->data.settings().at("transform"));
     EXPECT_TRUE(specs) << specs.message();
     return specs.take();
   }

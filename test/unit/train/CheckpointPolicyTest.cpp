@@ -8,8 +8,11 @@ using namespace tcc::runtime;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
+/// The rules of a run without settings.
+static const CheckpointRules kUsual = {.everyMinutes = 15, .keep = 3, .keepBest = true};
+
 TEST(CheckpointPolicy, IsDueByTheClockAloneByDefault) {
-  CheckpointPolicy policy({}, 100);
+  CheckpointPolicy policy(kUsual, 100);
   EXPECT_FALSE(policy.isDue(1, 100));
   EXPECT_FALSE(policy.isDue(5000, 100 + 15 * 60 - 1));
   EXPECT_TRUE(policy.isDue(5000, 100 + 15 * 60));
@@ -42,20 +45,20 @@ TEST(CheckpointPolicy, TriesAgainAMinuteAfterAFailure) {
 }
 
 TEST(CheckpointPolicy, KeepsTheNewestAndTheBest) {
-  CheckpointPolicy policy({}, 0);
+  CheckpointPolicy policy(kUsual, 0);
   EXPECT_THAT(policy.expired({10, 20, 30}, 30, std::nullopt), IsEmpty());
   EXPECT_THAT(policy.expired({40, 10, 30, 20, 50}, 50, std::nullopt), ElementsAre(10, 20));
   EXPECT_THAT(policy.expired({10, 20, 30, 40, 50}, 50, 10), ElementsAre(20));
   EXPECT_THAT(policy.expired({10, 20, 30, 40, 50}, 50, 40), ElementsAre(10, 20)) << "the best is among the newest";
-  EXPECT_THAT(CheckpointPolicy({.keepBest = false}, 0).expired({10, 20, 30, 40}, 40, 10), ElementsAre(10));
-  EXPECT_THAT(CheckpointPolicy({.keep = 0}, 0).expired({1, 2, 3, 4, 5, 6}, 6, std::nullopt), IsEmpty());
-  EXPECT_THAT(CheckpointPolicy({.keep = 1}, 0).expired({1, 2}, 2, 1), IsEmpty());
-  EXPECT_THAT(CheckpointPolicy({.keep = 1}, 0).expired({1, 2}, 2, std::nullopt), ElementsAre(1));
+  EXPECT_THAT(CheckpointPolicy({.keep = 3}, 0).expired({10, 20, 30, 40}, 40, 10), ElementsAre(10));
+  EXPECT_THAT(CheckpointPolicy({.keep = 0, .keepBest = true}, 0).expired({1, 2, 3, 4, 5, 6}, 6, std::nullopt), IsEmpty());
+  EXPECT_THAT(CheckpointPolicy({.keep = 1, .keepBest = true}, 0).expired({1, 2}, 2, 1), IsEmpty());
+  EXPECT_THAT(CheckpointPolicy({.keep = 1, .keepBest = true}, 0).expired({1, 2}, 2, std::nullopt), ElementsAre(1));
 }
 
 /// A run resumed from step 20 while 30 and 40 exist: its own new checkpoint must not be the one that goes.
 TEST(CheckpointPolicy, LeavesLaterCheckpointsOfAnotherBranchAlone) {
-  CheckpointPolicy policy({.keep = 2}, 0);
+  CheckpointPolicy policy({.keep = 2, .keepBest = true}, 0);
   EXPECT_THAT(policy.expired({10, 20, 21, 30, 40}, 21, std::nullopt), ElementsAre(10));
   EXPECT_THAT(policy.expired({10, 20, 21, 30, 40}, 21, 40), ElementsAre(10));
 }

@@ -2,6 +2,7 @@
 #include "runtime/train/Scalars.h"
 #include "runtime/train/CheckpointPolicy.h"
 #include "runtime/train/LossScale.h"
+#include "runtime/plan/SettingFields.h"
 #include "runtime/train/Settings.h"
 #include "support/recipe/Keys.h"
 #include "support/recipe/Kinds.h"
@@ -125,7 +126,7 @@ TEST(Settings, WhatIsCompiledInIsRefused) {
   expectUsage(apply({"train.clip_norm=1"}, settings), {"without clipping", "recompile"});
   expectUsage(apply({"optimizer.weight_decay=0.5"}, settings), {"without weight decay", "recompile"});
   expectUsage(apply({"optimizer.momentum=0.5"}, settings), {"without momentum", "recompile"});
-  expectUsage(apply({"optimizer.betas=[0.9,0.9]"}, settings), {"no betas", "recompile"});
+  expectUsage(apply({"optimizer.betas=[0.9,0.9]"}, settings), {"without betas", "recompile"});
   expectUsage(apply({"schedule.kind=one_cycle"}, settings), {"momentum", "recompile"});
 }
 
@@ -146,12 +147,12 @@ TEST(Settings, EveryCompiledKeySaysHowToRecompile) {
   expectUsage(apply({"data.batch_axis.input.1=0"}, settings), {"recompile with tcc --set data.batch_axis.input.1=0"});
 }
 
-/// The table's defaults are those of the schedule and of the checkpoints.
+/// A default that is set is the same as one that is left out.
 TEST(Settings, PresetsAreTheDefaults) {
-  for (const std::string &kind : scheduleKinds()) {
+  for (const std::string &kind : scheduleKindNames()) {
     plan::Schedule plain;
     plain.set_kind(kind);
-    for (auto [name, value] : {std::pair("gamma", 0.5), std::pair("step_size", 3.0), std::pair("milestone.0", 4.0),
+    for (auto [name, value] : {std::pair("gamma", 0.1), std::pair("step_size", 3.0), std::pair("milestone.0", 4.0),
                                std::pair("t_0", 5.0)})
       (*plain.mutable_numbers())[name] = value;
     plan::Training given;
@@ -168,10 +169,6 @@ TEST(Settings, PresetsAreTheDefaults) {
       EXPECT_EQ(without->momentum(t), with->momentum(t)) << kind << " at " << t;
     }
   }
-  const CheckpointRules rules;
-  EXPECT_EQ(fmt::format("{}", rules.everyMinutes), recipe::findKey("checkpoint.every_minutes")->preset);
-  EXPECT_EQ(fmt::format("{}", rules.keep), recipe::findKey("checkpoint.keep")->preset);
-  EXPECT_EQ(fmt::format("{}", rules.keepBest), recipe::findKey("checkpoint.keep_best")->preset);
 }
 
 TEST(Settings, WrongWords) {
@@ -317,7 +314,7 @@ TEST(Settings, AreThoseOfEveryStage) {
     EXPECT_EQ(stage.training().optimizer().groups(0).weight_decay(), 0.2);
   }
   EXPECT_EQ(settings.scalars_size(), 0);
-  expectUsage(apply({"optimizer.eps=1e-3"}, settings), {"compiled in", "recompile with tcc"});
+  expectUsage(apply({"optimizer.eps=1e-3"}, settings), {"without an eps that can change", "recompile with tcc"});
 }
 
 TEST(Settings, ScheduleAndData) {
@@ -338,24 +335,12 @@ TEST(Settings, ScheduleAndData) {
   EXPECT_EQ(data.settings().at("eval_split"), "0.25");
 }
 
-TEST(Settings, ClassificationsKnowWhatIsNotCounted) {
-  plan::Plan plan;
-  EXPECT_FALSE(ignoreIndexOf(plan).has_value());
-  plan.mutable_training()->set_loss_kind("cross_entropy");
-  EXPECT_EQ(ignoreIndexOf(plan), -100);
-  plan.set_recipe("[loss]\nignore_index = 0\nof = \"logits\"\nclass_axis = -1\n");
-  EXPECT_EQ(ignoreIndexOf(plan), 0);
-  EXPECT_FALSE(classesOf(plan).has_value());
-  plan::Entry &entry = *plan.add_entries();
-  entry.set_name("predict");
-  entry.add_outputs()->set_name("logits");
-  for (int64_t dim : {4, 32, 65})
-    (entry.buffers_size() ? entry.mutable_buffers(0) : entry.add_buffers())->mutable_type()->add_dims(dim);
-  EXPECT_FALSE(classesOf(plan).has_value()) << "there is no target of that shape";
-  plan.mutable_training()->set_target("labels");
-  plan::Entry &step = *plan.add_entries();
-  step.add_inputs()->set_name("labels");
-  step.add_buffers()->mutable_type()->add_dims(4);
-  step.mutable_buffers(0)->mutable_type()->add_dims(32);
-  EXPECT_EQ(classesOf(plan), 65);
+/// A key that no field of the plan keeps is there by its name, and its reader finds it, or its default.
+TEST(Settings, AKeyWithoutAFieldIsKeptByName) {
+  plan::Training settings = training({"g0.lr"});
+  EXPECT_EQ(plan::numberSetting(settings, "checkpoint.keep"), 3);
+  (*settings.mutable_settings())["checkpoint.keep"] = "5";
+  (*settings.mutable_settings())["checkpoint.keep_best"] = "false";
+  EXPECT_EQ(plan::numberSetting(settings, "checkpoint.keep"), 5);
+  EXPECT_EQ(plan::numberSetting(settings, "checkpoint.keep_best"), 0);
 }
