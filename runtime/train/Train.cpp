@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
+#include "runtime/plan/SettingFields.h"
 #include "runtime/train/LossScale.h"
 #include "runtime/train/Ranks.h"
 #include "runtime/train/Trainer.h"
@@ -303,6 +304,12 @@ Status Trainer::steps() {
     return status;
   if (Status status = shareReductions(); !status.ok())
     return status;
+  if (run.position.step == 0 && plan::numberSetting(session.training, "evaluate.at_start") != 0) {
+    if (!run.evaluation)
+      progress().note("note: evaluate.at_start: there is no evaluation data; give --eval-data PATH");
+    if (Status status = evaluateNow(); !status.ok())
+      return status;
+  }
   // Repeat an evaluation that a signal or a crash interrupted.
   if (run.resumed && run.position.step != 0 && run.position.step < run.totalSteps && isEvaluated(run.position.step))
     if (Status status = evaluateNow(); !status.ok())

@@ -47,6 +47,7 @@ std::vector<Key> makeKeys() {
        RunTime,
        "the metric of the best checkpoint; `\"min:NAME\"`, `\"max:NAME\"` for a graph output",
        {"metric_for_best_model", "monitor"}}.at({"evaluation.best"}),
+      {"evaluate.at_start", flag(), "false", RunTime, "evaluate before the first update as well", {"eval_on_start"}},
       Key{"evaluate.stop.metric", text(), "that of `evaluate.best`", RunTime, "the metric that ends training early"}
           .at({"evaluation.stop_metric"}).needs("evaluate.stop.patience, a number of evaluations"),
       Key{"evaluate.stop.patience",

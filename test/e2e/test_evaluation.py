@@ -147,6 +147,22 @@ class Evaluation(EndToEnd):
                 noted = json.loads((run / "checkpoints" / "best.json").read_text())
                 self.assertEqual((noted["step"], noted[key]), (first, best))
 
+    def test_before_the_first_update(self):
+        """As `trun eval` of the initial weights; from the recipe or from --set, once in a run that is resumed."""
+        for given in ("recipe", "set"):
+            with self.subTest(given=given):
+                recipe = CLASSES + "[evaluate]\nat_start = true\n" * (given == "recipe")
+                words = ["--eval-every", 4] + ["--set", "evaluate.at_start=true"] * (given == "set")
+                plan, _, words = self.training(*words, recipe=recipe)
+                run = self.folder / given
+                self.succeed("trun", *words, "--steps", 4, "--out", run)
+                self.succeed("trun", "--resume", run, "--steps", 8)
+                lines = metrics(run)[1]
+                self.assertEqual([line["step"] for line in lines], [0, 4, 8])
+                initial = json.loads(self.succeed("trun", "eval", plan, "--data", "e.safetensors").out)
+                self.assertEqual(lines[0]["eval_loss"], initial["eval_loss"])
+        self.assertIn("no evaluation data", self.succeed("trun", *words[:3], "--steps", 1, "--set", "evaluate.at_start=true").err)
+
     def test_early_stop(self):
         """Keras's rule: it ends after `patience` evaluations in a row without a better value; a resume does not forget them."""
         stop = ["--set", "evaluate.stop={metric=\"accuracy\", patience=3, min_change=0.01}", "--set", "optimizer.lr=0"]
