@@ -1,6 +1,6 @@
 //===- LeastTime.h - the least time of a call -------------------*- C++ -*-===//
 //
-// What benches of single calls share. Includes nothing of this project: products.cpp compiles without it, too.
+// Shared by the benches of single calls. Includes nothing of this project, since products.cpp also compiles without it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_BENCH_LEASTTIME_H
@@ -12,7 +12,7 @@
 
 namespace tcc::bench {
 
-/// The least of at least five turns, and of at least 0.4 s of them, in milliseconds.
+/// The least time of a call, in milliseconds. Calls at least five times, and for at least 0.4 s in total.
 template <typename Run> double leastMilliseconds(Run run) {
   double least = std::numeric_limits<double>::max(), total = 0;
   for (int i = 0; i < 5 || total < 400; ++i) {

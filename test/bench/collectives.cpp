@@ -1,8 +1,8 @@
 //===- collectives.cpp - the time of an all-reduce between processes ------===//
 //
-// `collectives-bench RANKS`: ranks on this machine sum f32, a line for each size; `mpirun -n RANKS collectives-bench`
-// does it over MPI, `collectives-bench RANKS tcp` over the loopback address. Beside it: test/bench/collectives.py, the
-// same by torch's gloo. docs/measurements/ranks.md has numbers.
+// `collectives-bench RANKS`: ranks on this machine all-reduce f32 arrays and print a line for each size;
+// `mpirun -n RANKS collectives-bench` does so over MPI, `collectives-bench RANKS tcp` over the loopback address.
+// test/bench/collectives.py times the same with torch's gloo. docs/measurements/ranks.md has numbers.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/parallel/Collectives.h"
@@ -18,7 +18,7 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
-/// This process as a rank; null, with the exit status, if it is none.
+/// Joins this process to the job as a rank. Null, with `status` set, if it only started the ranks or could not join.
 static std::unique_ptr<Links> linksOf(int argc, char **argv, int &status) {
   status = kExitFault;
   Expected<std::unique_ptr<Links>> links = Status("no rank");

@@ -2,11 +2,11 @@
 //
 //   convolutions-bench [f32|bf16] [NAME] [first]
 //
-// Times layers of well-known networks, one thread, channels last (or first): forward, the input's gradient, the weights' gradient. The
-// library's primitive chooses the weights' layout; copying weights there, and their gradient back, is not counted. Prints a
-// row of a table for each layer: milliseconds of ours (in the form chosen, and in each) and of the library, scratch of
-// both in MiB, and the library's implementation.
-// TCC_TEST_LEVEL names the level; the library takes what the machine has unless ONEDNN_MAX_CPU_ISA says otherwise.
+// Times layers of well-known networks, one thread, channels last (or first): forward, the input's gradient, the
+// weights' gradient. The library's primitive chooses the weights' layout; copying weights into it, and their gradient
+// back, is not counted. Prints a row of a table for each layer: milliseconds of ours (in the form chosen, and in each)
+// and of the library, scratch of both in MiB, and the library's implementation. TCC_TEST_LEVEL names the level; the
+// library uses all of the machine's instructions unless ONEDNN_MAX_CPU_ISA limits it.
 //
 //===----------------------------------------------------------------------===//
 #include "test/bench/LeastTime.h"
@@ -73,7 +73,7 @@ struct Result {
   std::string form = "";
 };
 
-/// In a form, or the one that the compiler chooses (-1).
+/// Times our call in form `form`; -1: in the form that the compiler chooses.
 Result ours(Kind call, const Floats &first, const Floats &second, const Floats &result, int form) {
   if (auto needs = test::query(call); !needs)
     return {0, 0, needs.message(), ""};
@@ -98,7 +98,6 @@ Result ours(Kind call, const Floats &first, const Floats &second, const Floats &
   return {took, static_cast<double>(needs->scratchBytes(1) + needs->partialBytes) / (1 << 20), "", Kind::Form_Name(call.form())};
 }
 
-/// A library call by pointers, which have to outlive it.
 void check(dnnl_status_t status) {
   if (status != dnnl_success) {
     std::fprintf(stderr, "oneDNN: status %d\n", static_cast<int>(status));

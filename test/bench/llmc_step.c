@@ -47,7 +47,7 @@ int main(int count, char **words) {
   printf("{\"first_step_s\": %.6f, \"losses\": [%.6f]}\n", first, warmup ? model.mean_loss : 0.0f);
   fflush(stdout);
   while (scanf("%d", &wanted) == 1) {
-    /* Measured before anything is printed: the first step has lines of its own. */
+    /* Take all times before printing: the first step prints a line of its own. */
     double *times = (double *)malloc(sizeof(double) * (size_t)wanted);
     for (int i = 0; i < wanted; ++i)
       times[i] = oneStep(&model, tokens, tokens + B * T, B, T, ++step);

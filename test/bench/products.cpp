@@ -4,8 +4,8 @@
 //
 // Times the products of layers of well-known networks on one thread: forward, the input's gradient, the weights' gradient.
 // Prints a row of a table for each: milliseconds on our panels, of oneDNN cut into tiles as plans call it, and of one call
-// of oneDNN for the whole product; and what `tcc` chooses. TCC_TEST_LEVEL names the level; the library takes what the
-// machine has unless ONEDNN_MAX_CPU_ISA says otherwise.
+// of oneDNN for the whole product; and what `tcc` chooses. TCC_TEST_LEVEL names the level; the library uses all of the
+// machine's instructions unless ONEDNN_MAX_CPU_ISA limits it.
 //
 // With -DONEDNN_ALONE only the whole product is timed. That compiles against any oneDNN since 2.0, without this project:
 //
@@ -31,7 +31,7 @@
 using tcc::bench::leastMilliseconds;
 
 namespace {
-/// rows × inputs, by inputs × outputs.
+/// A product of rows × inputs by inputs × outputs.
 struct Layer {
   const char *name;
   int64_t rows, outputs, inputs;
@@ -70,7 +70,7 @@ private:
   float *words;
 };
 
-/// One call of the library, which may use its own layout inside but reads and writes ours.
+/// One call of the library for the whole product. It may use its own layout inside, but reads and writes ours.
 double whole(const Product &p, bool narrow, float *a, float *b, float *c) {
   omp_set_num_threads(1);
   using dnnl::memory;
@@ -97,7 +97,7 @@ double whole(const Product &p, bool narrow, float *a, float *b, float *c) {
 using namespace tcc;
 using Call = plan::MatmulCall;
 
-/// The call with its choice of tiles made by hand.
+/// Times the call with these tiles and this implementation instead of the compiler's choice.
 double tiled(Call call, const runtime::MatmulTiling &t, Call::Implementation implementation, float *a, float *b, float *c) {
   target::cpu::setTiling(call, implementation, t);
   auto shape = runtime::shapeOf(call);

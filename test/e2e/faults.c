@@ -24,7 +24,7 @@ enum { MOST_DESCRIPTORS = 4096 };
 static atomic_int calls;
 static atomic_char tracked[MOST_DESCRIPTORS];
 static char root[PATH_MAX], action[64];
-static char making[PATH_MAX + 8]; // what the name begins with that the folder has before its own
+static char making[PATH_MAX + 8]; // prefix of the temporary name under which the folder is made
 static int target, number;
 
 #define NEXT(name, result, ...)                                                                                        \
@@ -81,7 +81,7 @@ static void squeeze(void) {
 
 static int is(const char *name) { return strncmp(action, name, strlen(name)) == 0; }
 
-/// Counts a call. 1: it is to fail, errno is set; 2: a write is to take half (and the process to die after it, with kill).
+/// Counts a call. 1: the call must fail, errno is set; 2: the write must write half (with kill, the process then dies).
 static int fault(int isWrite) {
   int call = ++calls;
   if (target == 0 || call < target || (call > target && !is("errors:")))

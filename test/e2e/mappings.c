@@ -1,6 +1,6 @@
-// Preloaded into trun: appends every anonymous mapping ("+ address bytes") and every unmapping ("- address bytes") that the
-// program's own code asks for to the file named by TCC_MAPPINGS. What a library maps for itself (oneDNN: pages for the code
-// that it generates) is the library's: the caller's object decides.
+// Preloaded into trun: appends every anonymous mapping ("+ address bytes") and every unmapping ("- address bytes") that
+// the program's own code asks for to the file named by TCC_MAPPINGS. Mappings that a library makes for itself (oneDNN:
+// pages for the code that it generates) are not listed: the object that the calling code belongs to decides.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>

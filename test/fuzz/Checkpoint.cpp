@@ -1,7 +1,7 @@
 //===- Checkpoint.cpp - fuzz target: manifests and checkpoints -----------===//
 //
-// An input is a manifest, a zero byte, and the bytes of a shard. A manifest that is accepted gets the right checksums,
-// each of its shards those bytes, and the checkpoint is opened and read.
+// An input is a manifest, a zero byte, and the bytes of a shard. If the manifest is accepted, its checksums are
+// corrected, each of its shards is written with those bytes, and the checkpoint is opened and read.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Checkpoint.h"
@@ -39,7 +39,7 @@ std::span<const uint8_t> bytesOf(std::string_view text) {
   return {reinterpret_cast<const uint8_t *>(text.data()), text.size()};
 }
 
-/// The text of the manifest with the shard's true size and checksum, in the version that it has.
+/// The text of the manifest, in its own version, with the shard's true size and checksum.
 std::string withTrueChecksums(Manifest manifest, std::string_view text, std::string_view shard) {
   const uint64_t hash = plan::hashBytes(shard.data(), shard.size());
   if (manifest.version == 1) {
@@ -67,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   auto manifest = parseManifestBody(text, "manifest.json");
   if (!manifest || manifest->shards.size() > 8)
     return 0;
-  // What was accepted can be written, and reads the same.
+  // An accepted manifest can be written, and reads back as the same manifest.
   if (manifest->version > 1) {
     const std::string written = manifestText(*manifest);
     auto again = parseManifest(written, "manifest.json");
@@ -88,7 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   for (const ManifestTensor &tensor : checkpoint->manifest().tensors) {
     std::vector<std::byte> copy(plan::tensorBytes(tensor.type).value());
     if (copy.size() > shard.size() * manifest->shards.size())
-      std::abort(); // more than the shards hold: a tensor of zeros that nobody wrote
+      std::abort(); // the tensor is larger than the shards: part of it would be zeros that no shard holds
     checkpoint->copyTo(tensor, copy.data());
     for (std::byte byte : checkpoint->bytes(tensor))
       sum += unsigned(byte);

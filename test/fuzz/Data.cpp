@@ -14,7 +14,7 @@ struct Kind {
   const char *opened; ///< what is opened: the file, or a folder above it
   std::pair<const char *, const char *> setting;
 };
-/// The order is part of the corpus: new kinds go to the end.
+/// Inputs of the corpus name kinds by their index, so that new kinds go to the end.
 constexpr Kind kKinds[] = {
     {"d.safetensors", "d.safetensors", {}},
     {"d.npz", "d.npz", {}},
@@ -40,7 +40,7 @@ constexpr Kind kKinds[] = {
     {"d.parquet", "d.parquet", {}},
     {"d.arrow", "d.arrow", {"categories.c", "\"sorted\""}},
 };
-/// Samples that are read of each column, and the most bytes that one may have for that.
+/// The first kSamples samples of each column and its last one are read, unless a sample is larger than kSampleBytes.
 constexpr uint64_t kSamples = 16, kSampleBytes = 1 << 24;
 } // namespace
 
@@ -54,7 +54,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   tcc::runtime::DatasetOptions options;
   options.windowLength = 8;
   options.learnsFacts = true;
-  options.memoryBytes = uint64_t(1) << 30; // a header's claim is refused, not tried
+  options.memoryBytes = uint64_t(1) << 30; // larger sizes in a header are refused, not allocated
   if (kind.setting.first)
     options.settings[kind.setting.first] = kind.setting.second;
   auto dataset = tcc::runtime::openDataset(folder.path + "/" + kind.opened, options);

@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const tcc::fuzz::InputFolder folder;
   const std::string path = folder.write("model.onnx", {data, size});
   tcc::frontend::ImportOptions options;
-  // Without a value for each symbol an import ends early.
+  // Give each symbolic dimension a value: without values an import ends early.
   onnx::ModelProto model;
   if (model.ParseFromArray(data, int(size)))
     for (const onnx::ValueInfoProto &input : model.graph().input())

@@ -60,7 +60,7 @@ inline nlohmann::json scalarNear(const nlohmann::json &old, std::mt19937_64 &ran
   return kValues[random() % std::size(kValues)];
 }
 
-/// Changes one place: a value, a member or element that goes, comes twice, or takes the place of another.
+/// Changes one place: changes a value, or removes, duplicates or replaces a member or element.
 inline void mutateJson(nlohmann::json &root, std::mt19937_64 &random) {
   std::vector<nlohmann::json *> nodes;
   collect(root, nodes);

@@ -1,7 +1,7 @@
 //===- MutateWith.h - libFuzzer's mutator for protobuf inputs ------------===//
 //
 // Most inputs are changed as messages, by reflection, so that nearly all of them parse; every eighth is changed byte by
-// byte, so that the parser's own checks are met, too.
+// byte, so that the parser's own checks are reached as well.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_FUZZ_MUTATEWITH_H

@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   auto file = tcc::runtime::SafetensorsFile::open(folder.write("tensors.safetensors", {data, size}));
   if (!file)
     return 0;
-  // What was accepted must be readable to its last byte.
+  // Every byte of an accepted file must be readable.
   unsigned sum = 0;
   for (const tcc::runtime::Tensor &tensor : file->tensors()) {
     if (file->find(tensor.name) != &tensor)

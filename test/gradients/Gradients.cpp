@@ -24,8 +24,8 @@ namespace {
 
 bool isFloat(Type type) { return isa<FloatType>(cast<RankedTensorType>(type).getElementType()); }
 
-/// Adds to @f the chain rule over its ops: arguments for the weights of its float results, results for the gradients of its
-/// float arguments.
+/// Turns @f into its gradient by the chain rule over its ops: adds arguments for the weights of its float results, and
+/// returns the gradients of its float arguments.
 func::FuncOp differentiate(func::FuncOp function) {
   Block &body = function.getBody().front();
   auto done = cast<func::ReturnOp>(body.getTerminator());
@@ -61,7 +61,7 @@ func::FuncOp differentiate(func::FuncOp function) {
   llvm::SmallVector<Value> results;
   for (BlockArgument argument : body.getArguments().take_front(arguments))
     if (isFloat(argument.getType())) {
-      // No gradient says that it is 0, which the differences must confirm.
+      // A missing gradient means 0, which the differences must confirm.
       Value gradient = gradients.lookup(argument);
       results.push_back(gradient ? gradient : train::splat(builder, loc, argument.getType(), 0));
     }
@@ -78,7 +78,7 @@ double weighted(func::FuncOp function, llvm::ArrayRef<HostTensor> arguments, llv
     if (!result.isFloat())
       continue;
     for (int64_t i = 0; i < result.size(); ++i)
-      if (!std::isinf(result.getDouble(i))) // the maximum of a window that holds no input, whatever the arguments are
+      if (!std::isinf(result.getDouble(i))) // skips the maximum of a window without inputs, which is always −∞
         sum += result.getDouble(i) * weights[next].getDouble(i);
     ++next;
   }
@@ -134,7 +134,7 @@ std::vector<test::Case> differentiableCases() {
     if (!c.gradient || !inDouble)
       continue;
     OwningOpRef<ModuleOp> module = test::parseCase(c, "f64");
-    if (!module) { // its own test reports it
+    if (!module) { // kept, so that its own test reports the failure
       chosen.push_back(c);
       continue;
     }

@@ -1,9 +1,9 @@
 //===- AttentionMovements.cpp - attention between random movements --------===//
 //
-// Attention and its gradient behind and before random chains of what only moves elements: broadcasts along every
-// dimension, slices forwards and backwards, transposes, reshapes, pads, concatenations, values that others read as
-// well. fold-strides absorbs those that its loops can follow, and no others: the results agree with the naive
-// evaluators, and have the bits of kernels that move everything first.
+// Attention and its gradient between random chains of ops that only move elements: broadcasts along every dimension,
+// slices forwards and backwards, transposes, reshapes, pads, concatenations, some with other readers. fold-strides
+// absorbs those that its loops can follow, and no others: the results agree with the naive evaluators, and have the
+// bits of kernels that move everything first.
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/FoldedStrides.h"
@@ -31,7 +31,7 @@ public:
     const test::Extents output = {batch, heads, queries, width}, rows = {batch, heads, queries, 1};
     std::vector<Tensor> parts;
     for (const test::Extents &shape : shapes) {
-      // Values that are keys as well.
+      // Sometimes one tensor serves as keys and values.
       if (!parts.empty() && parts.back().shape == shape && oneOf(2))
         parts.push_back(parts.back());
       else
@@ -76,7 +76,7 @@ private:
     return order;
   }
 
-  /// Other extents for as many elements: two neighbours as one dimension, or one as two.
+  /// Other extents with the same number of elements: two adjacent dimensions merged, or one split in two.
   test::Extents regrouped(const test::Extents &shape) {
     test::Extents other = shape;
     size_t dim = pickDim(shape);
@@ -90,7 +90,7 @@ private:
     return other;
   }
 
-  /// A tensor of that shape, made of arguments by up to `steps` movements.
+  /// A tensor of that shape, made from new arguments by up to `steps` movements.
   Tensor moved(const test::Extents &shape, int64_t steps) {
     if (steps == 0 || shape.empty())
       return {argument("%a" + std::to_string(count++), shape, element), shape, element};
@@ -98,7 +98,7 @@ private:
     test::Extents from = shape;
     switch (pick(8)) {
     case 0:
-    case 1: // along any dimensions, the last one often
+    case 1: // a broadcast along any dimensions, often along the last one
       for (size_t d = 0; d < shape.size(); ++d)
         if (oneOf(d + 1 == shape.size() ? 2 : 3))
           from[d] = 1;
@@ -137,7 +137,7 @@ private:
     }
   }
 
-  /// Returns the tensor behind up to three movements, and sometimes as it is.
+  /// Makes the function return the tensor after up to three movements, and sometimes also the tensor itself.
   void place(Tensor x) {
     if (oneOf(4))
       give(x);
@@ -182,7 +182,7 @@ private:
   int count = 0;
 };
 
-/// Movements that are left outside of the kernels.
+/// The number of movements that remain outside the kernels.
 int64_t movementsIn(ModuleOp module) {
   int64_t count = 0;
   for (Operation &op : (*module.getOps<func::FuncOp>().begin()).getBody().front())

@@ -1,7 +1,7 @@
 //===- AttentionPairs.cpp - attention by products of bf16 pairs -*- C++ -*-===//
 //
-// Where the machine level multiplies pairs of bf16, attention's products of bf16 do, and round weights and the scores'
-// gradients to bf16 for it. Everything else about them is as at other levels: the same cases, within the same bounds.
+// On a machine level that multiplies pairs of bf16, attention's bf16 products do so too, and round weights and score
+// gradients to bf16 for it. Otherwise they are as at other levels: the same cases must hold within the same bounds.
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/Compare.h"
@@ -24,7 +24,7 @@ test::Case attentionCase(const std::string &name) {
   return {};
 }
 
-/// A case, its arguments, and what its kernels make of them at a machine level.
+/// A case and its arguments; at() gives the results of its kernels at a machine level.
 struct AttentionExample {
   explicit AttentionExample(const test::Case &c)
       : whole(test::parseCase(c, "")), changed(test::parseCase(c, "")), c(c) {
@@ -49,7 +49,8 @@ class AttentionPairs : public testing::Test {
   }
 };
 
-/// Odd sizes have no words; the others have tails of keys, queries and features, diagonals, masks, groups, dropout.
+/// Cases of odd sizes do not use pairs; the others have tails of keys, queries and features, diagonals, masks, groups
+/// and dropout.
 TEST_F(AttentionPairs, AgreeWithReference) {
   for (const test::Case &c : test::allCases()) {
     if (c.name.rfind("attention_grad_", 0) != 0 || c.name.find("_bf16") == std::string::npos)
@@ -63,7 +64,8 @@ TEST_F(AttentionPairs, AgreeWithReference) {
   }
 }
 
-/// A weight p becomes p·(1 + ε), |ε| ≤ 2⁻⁸: the output is off by 2⁻⁸·Σ p·|value| at most before it is rounded itself.
+/// Rounding turns a weight p into p·(1 + ε), |ε| ≤ 2⁻⁸: the error of the output, before it is rounded itself, is at
+/// most 2⁻⁸·Σ p·|value|.
 TEST_F(AttentionPairs, RoundWeightsAndNothingElse) {
   for (const char *name : {"attention_grad_full_block_bf16", "attention_grad_even_bf16"}) {
     SCOPED_TRACE(name);
@@ -78,7 +80,7 @@ TEST_F(AttentionPairs, RoundWeightsAndNothingElse) {
       double x = wanted.getDouble(i), bound = 0x1p-8 * 1.01 * (sums.getDouble(i) + 2 * std::fabs(x));
       ASSERT_NEAR(output.getDouble(i), x, bound) << "element " << i;
     }
-    // What shows that pairs are multiplied at all.
+    // Some result must differ from the other level's, or else pairs are not multiplied at all.
     HostTensor wide = run.at("cpu:v4")[0];
     for (int64_t i = 0; i < output.size(); ++i)
       rounded |= output.getDouble(i) != wide.getDouble(i);

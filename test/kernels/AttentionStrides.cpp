@@ -1,8 +1,8 @@
-//===- AttentionStrides.cpp - attention on heads where they lie -*- C++ -*-===//
+//===- AttentionStrides.cpp - attention on strided heads --------*- C++ -*-===//
 //
-// Attention and its gradient between the slices, transposes and concatenations that exporters put around it. What
-// fold-strides makes of them is one kernel for each pass that moves nothing: it agrees with the naive evaluators, and
-// has the bits of the kernels that move what attention reads and writes.
+// Attention and its gradient between the slices, transposes and concatenations that exporters put around it.
+// fold-strides turns each pass into one kernel that moves no elements. Its results agree with the naive evaluators, and
+// have the bits of kernels that move the operands and results of attention.
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/FoldedStrides.h"
@@ -22,8 +22,8 @@ enum class Heads {
 struct StridedAttention {
   std::string name;
   Heads form;
-  std::vector<int64_t> sizes; ///< samples, heads, heads of keys, queries, keys, features, those of values
-  std::string element = "f32", outside = ""; ///< what the tensors around it have, if it is another type
+  std::vector<int64_t> sizes; ///< samples, heads, heads of keys, queries, keys, features, features of values
+  std::string element = "f32", outside = ""; ///< outside: the type of the surrounding tensors, if it is another one
   std::string settings = "";
   bool mask = false;
 };
@@ -98,7 +98,7 @@ public:
     const char *grads[] = {"%gq", "%gk", "%gv"};
     if (a.form == Heads::Apart) {
       for (int64_t i = 0; i < 3; ++i) {
-        // The order's inverse: both orders here are their own.
+        // The transpose back uses the same order, since both orders are their own inverse.
         returned += ", " + transpose(outer(grads[i], shapes[i]), shapes[i], order(i), outside);
         returnedTypes += ", " + type(lyingApart(shapes[i], i), outside);
       }
@@ -106,7 +106,7 @@ public:
       std::string sum;
       const Extents stacked = {3, batch, heads, queries, depth};
       const Extents &padded = a.form == Heads::Stacked ? stacked : whole;
-      // Last part first, as differentiation has it.
+      // The last part first, in the order in which differentiation adds the parts.
       for (int64_t i = 2; i >= 0; --i) {
         int64_t features = i < 2 ? depth : width;
         std::string part = outer(grads[i], shapes[i]), placed;
@@ -126,12 +126,13 @@ public:
       returnedTypes += ", " + type(whole, outside);
     }
     test::Case c{a.name, "(" + arguments + ") -> (" + returnedTypes + ")", body, test::Types::None, ranges, returned};
-    c.slack = a.element != outside ? 0x1p17 : a.element == "bf16" ? 8 : 64; // 8 of bf16 in f32
+    c.slack = a.element != outside ? 0x1p17 : a.element == "bf16" ? 8 : 64; // 2¹⁷ of f32 are 8 of bf16
     return c;
   }
 
 private:
-  /// Queries and keys lie samples, positions, heads; values positions, heads, samples turned round once more.
+  /// The transpose of a tensor in memory: queries and keys are stored [samples, positions, heads, features], values
+  /// [positions, heads, samples, features].
   static Extents order(int64_t part) { return part < 2 ? Extents{0, 2, 1, 3} : Extents{2, 1, 0, 3}; }
   static Extents lyingApart(const Extents &shape, int64_t part) {
     Extents lying;
@@ -186,7 +187,7 @@ void checkStrides(const std::string &level, bool bf16Alone) {
     folded.push_back(test::parseCase(cases.back(), ""));
     ASSERT_TRUE(apart.back() && folded.back()) << cases.back().signature << "\n" << cases.back().body;
     ASSERT_TRUE(succeeded(test::foldStrides(*folded.back()))) << cases.back().body;
-    // Nothing but the two kernels, casts, and views.
+    // Only the two kernels, casts and views are left.
     int kernels = 0;
     for (Operation &op : (*folded.back()->getOps<func::FuncOp>().begin()).getBody().front().without_terminator()) {
       kernels += isa<train::FusedOp>(op);

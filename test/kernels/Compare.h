@@ -12,7 +12,8 @@
 
 namespace tcc::test {
 
-/// Four units in the last place of f32 and f64; 16-bit types are rounded once more than the reference: one unit.
+/// Four units in the last place for f32 and f64. For 16-bit types one unit, since results are rounded once more than
+/// the reference.
 inline double toleranceOf(mlir::Type element) {
   if (element.isF64())
     return 0x1p-50;
@@ -31,8 +32,8 @@ inline double smallestOf(mlir::Type element) {
   return element.isF64() ? 0x1p-1074 : element.isF32() ? 0x1p-149 : element.isF16() ? 0x1p-24 : 0x1p-133;
 }
 
-/// Integers agree exactly, floats to what rounding explains; infinities and NaN lie at the same places. `reach`: where it is
-/// not finite, the result may be neither.
+/// Expects equal integers, floats that differ by no more than rounding explains, and infinities and NaN in the same
+/// elements. An element may also be infinite or NaN if `reach` is so there.
 inline void expectEqual(const train::HostTensor &actual, const train::HostTensor &expected, const Case &c,
                         const train::HostTensor *reach = nullptr) {
   ASSERT_EQ(actual.type(), expected.type());
@@ -41,7 +42,7 @@ inline void expectEqual(const train::HostTensor &actual, const train::HostTensor
       ASSERT_EQ(actual.getInt(i), expected.getInt(i)) << "element " << i;
     return;
   }
-  // Sums cancel: what they lose is measured by their largest element.
+  // Sums cancel, so that their error is measured relative to the largest element.
   double scale = 1;
   if (c.slack > 1)
     for (int64_t i = 0; i < expected.size(); ++i)
@@ -59,7 +60,7 @@ inline void expectEqual(const train::HostTensor &actual, const train::HostTensor
   }
 }
 
-/// The same bits; NaNs are equal.
+/// Expects the same bits; all NaNs count as equal.
 inline void expectSameBits(const train::HostTensor &actual, const train::HostTensor &expected) {
   ASSERT_EQ(actual.type(), expected.type());
   if (std::memcmp(actual.data(), expected.data(), expected.sizeBytes()) == 0)

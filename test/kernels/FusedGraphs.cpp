@@ -1,8 +1,8 @@
 //===- FusedGraphs.cpp - fused kernels against one kernel an op -*- C++ -*-===//
 //
-// Random graphs of what fusion merges: chains, broadcasts, reductions that are read again at full size, casts, and what
-// moves elements. A value's bits are a property of its op: fused or not, in place or not, every result is the same, bit
-// by bit. (That kernels of one op are right is Kernels.cpp's part.)
+// Random graphs of the ops that fusion merges: chains, broadcasts, reductions that are broadcast back to full size,
+// casts, and movements of elements. A value's bits are a property of its op: every result has the same bits whether ops
+// are fused or not, in place or not. (Kernels.cpp tests that the kernel of one op is right.)
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/Compare.h"
@@ -24,7 +24,7 @@ namespace {
 /// Writes a function of random ops, value by value.
 class GraphWriter {
 public:
-  /// `extremesOnly`: reductions are maxima and minima, whose bits depend on no order.
+  /// `extremesOnly`: all reductions are maxima and minima, whose bits do not depend on an order.
   explicit GraphWriter(uint64_t seed, bool extremesOnly = false) : random(seed), extremesOnly(extremesOnly) {
     const int64_t extents[] = {1, 2, 3, 5, 7, 16, 31, 33, 64, 70, 129};
     for (int d = 0; d < 3; ++d)
@@ -34,7 +34,7 @@ public:
   test::Case write(int ops) {
     std::string arguments;
     for (int i = 0; i < 3; ++i) {
-      // The whole space, one number a row, one a column.
+      // Full shape, one number a row, or one number a column.
       std::vector<int64_t> shape = full;
       if (i == 1)
         shape[2] = 1;
@@ -69,20 +69,20 @@ private:
   };
 
   size_t pick(size_t count) { return size_t(random() % count); }
-  size_t pickValue() { // recent ones, so that chains form
+  size_t pickValue() { // prefers recent values, so that chains form
     for (;;) {
       size_t back = std::min(pick(values.size()), pick(values.size()));
       if (fits(values[values.size() - 1 - back].shape))
         return values.size() - 1 - back;
     }
   }
-  /// False for what a transpose turned.
+  /// Whether the shape broadcasts to the full shape; false for transposed values.
   bool fits(llvm::ArrayRef<int64_t> shape) const {
     return llvm::all_of(llvm::zip_equal(shape, full),
                         [](auto pair) { return std::get<0>(pair) == 1 || std::get<0>(pair) == std::get<1>(pair); });
   }
 
-  /// A new value `like` with that shape and type.
+  /// Defines a new value with that shape and type by `op`.
   size_t define(std::vector<int64_t> shape, std::string element, const std::string &op) {
     values.push_back({"%v" + std::to_string(values.size()), std::move(shape), std::move(element)});
     body += values.back().name + " = train." + op + "\n";
@@ -96,7 +96,7 @@ private:
     to.element = element;
     return define(to.shape, element, "cast " + values[from].name + " : " + values[from].type() + " -> " + to.type());
   }
-  /// `from` as a value of the whole space.
+  /// `from`, broadcast to the full shape.
   size_t widened(size_t from) {
     if (values[from].shape == full)
       return from;
@@ -119,7 +119,7 @@ private:
       return;
     }
     case 2:
-    case 3: { // two values of one shape
+    case 3: { // a binary op on two values of one shape
       size_t left = widened(first), right = casted(widened(pickValue()), x.element);
       values[left].isRead = values[right].isRead = true;
       const char *ops[] = {"add", "sub", "mul", "max", "min", "div"};
@@ -128,7 +128,7 @@ private:
                  values[left].type());
       return;
     }
-    case 4: { // a reduction of the whole space that keeps its dimensions
+    case 4: { // a reduction from the full shape that keeps the reduced dimensions with extent 1
       size_t whole = widened(first);
       values[whole].isRead = true;
       std::vector<int64_t> shape = full;
@@ -147,10 +147,10 @@ private:
                  "] : " + values[whole].type() + " -> " + to.type());
       return;
     }
-    case 5: // another type and back
+    case 5: // a cast to the other type
       casted(first, x.element == "f32" ? "bf16" : "f32");
       return;
-    case 6: { // a choice between two
+    case 6: { // a select between two values
       size_t left = widened(first), right = casted(widened(pickValue()), x.element);
       values[left].isRead = values[right].isRead = true;
       std::string mask = "%m" + std::to_string(values.size());
@@ -161,7 +161,7 @@ private:
                  ", " + values[left].type());
       return;
     }
-    default: { // there and back again through a transpose
+    default: { // an op between a transpose and its inverse
       Written turned = x;
       turned.shape = {x.shape[2], x.shape[0], x.shape[1]};
       size_t there =
@@ -182,7 +182,7 @@ private:
   std::string body;
 };
 
-/// `parts`: reductions are cut into parts as for a machine that has room for thousands of rows.
+/// `parts`: reductions are split into parts, as for a machine that needs thousands of rows to be busy.
 LogicalResult fuse(ModuleOp module, bool parts = false) {
   for (auto function : module.getOps<func::FuncOp>())
     function->setAttr(train::names::kEntry, StringAttr::get(module.getContext(), "predict"));
@@ -238,8 +238,8 @@ TEST(FusedGraphs, HaveTheBitsOfTheirOps) {
   }
 }
 
-/// Parts of a reduction give what the whole one does: maxima and minima bit by bit, in random graphs; sums within rounding,
-/// with all that a kernel may compute before, beside and after them.
+/// Split reductions give the results of whole ones: maxima and minima bit by bit, in random graphs; sums within
+/// rounding, with all ops that a kernel may compute before, beside and after them.
 TEST(SplitReductions, GiveTheResultsOfWholeOnes) {
   test::CompiledFunctions compiled("cpu:v3");
   std::vector<test::Case> cases;
@@ -307,8 +307,8 @@ TEST(SplitReductions, GiveTheResultsOfWholeOnes) {
   }
 }
 
-/// A level is what its results are: vectors of 32 lanes in AVX2's registers have the bits that they have in AVX-512's. On a
-/// machine without AVX-512 the other tests of cpu:v4 run so.
+/// A level fixes the bits of results: vectors of 32 lanes give the same bits in AVX2 registers as in AVX-512 registers.
+/// On a machine without AVX-512 the other tests of cpu:v4 use AVX2 registers.
 TEST(FusedGraphs, OfALevelHaveTheSameBitsOnALesserMachine) {
   if (!test::hasInstructionsOf("cpu:v4"))
     GTEST_SKIP() << "this machine lacks the instructions of cpu:v4";

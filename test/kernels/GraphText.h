@@ -68,7 +68,7 @@ protected:
                       type(part, x.element),
                   part, x.element);
   }
-  /// Zeros around along `dim`, which then has `extent` elements.
+  /// Pads with zeros along `dim`, which then has `extent` elements; `low` zeros come first.
   Tensor pad(const Tensor &x, size_t dim, int64_t low, int64_t extent) {
     Extents lows(x.shape.size(), 0), steps(x.shape.size(), 1), padded = x.shape;
     lows[dim] = low;

@@ -1,8 +1,8 @@
-//===- InterfaceCoverage.cpp - no op without what it needs ------*- C++ -*-===//
+//===- InterfaceCoverage.cpp - interfaces that every op needs ---*- C++ -*-===//
 //
 // Walks all registered ops of the dialect: a new op fails here until it says how it is evaluated, costed,
-// differentiated and computed, and until the table of cases tests it. Also: what a composite is decomposed into is what
-// it is worth.
+// differentiated and computed, and until the table of cases tests it. Also tests that decomposing a composite does not
+// change its value.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/Cases.h"
@@ -21,8 +21,8 @@ using namespace tcc;
 
 namespace {
 
-/// Ops that hold, move or group values and compute nothing themselves; and calls that replace kernels of other ops,
-/// which say what is computed.
+/// Ops that hold, move or group values and compute nothing themselves, and calls that replace kernels of other ops,
+/// whose interfaces describe the computation.
 bool isStructural(llvm::StringRef name) {
   static const llvm::StringSet<> names = {"train.variable",
                                           "train.read",
@@ -73,7 +73,8 @@ TEST(Interfaces, EveryOpCanBeComputed) {
         << op.getStringRef().str() << " needs Fusible, LoopKernel, Decomposable or the trait View";
 }
 
-/// A context that was never told of the loops in compiler/kernels would otherwise fuse such an op as if it had none.
+/// A context in which the loops of compiler/kernels are not registered must abort: it would otherwise fuse such an op
+/// as if it had no loops of its own.
 TEST(InterfacesDeathTest, LoopsThatAreNotRegisteredAreMissed) {
   MLIRContext bare(MLIRContext::Threading::DISABLED);
   bare.loadDialect<train::TrainDialect, func::FuncDialect>();
@@ -208,7 +209,7 @@ TEST(Collectives, AShardIsARangeOfElementsAndZeros) {
       auto gather = cast<train::AllGatherOp>(*op->getResult(0).user_begin());
       for (const auto &rank : evaluate(cast<train::Collective>(gather.getOperation()), sums))
         EXPECT_EQ(numbers(rank[0]), (List{111, 222, 333, 444, 555}));
-      // Each one's derivative is the other.
+      // The gradient of a reduce-scatter is an all-gather, and vice versa.
       OpBuilder builder(op->getBlock()->getTerminator());
       llvm::SmallVector<Value> gradients(1);
       op.buildGradient(builder, {op->getBlock()->getArgument(1)}, gradients);
@@ -225,8 +226,8 @@ TEST(Collectives, AShardIsARangeOfElementsAndZeros) {
   EXPECT_TRUE(succeeded(verify(*module)));
 }
 
-/// Cuts dimension `dim` of the op's result into groups of `count`. True if each group is a group of the first operand,
-/// which starts at a multiple of `count`, or holds one value throughout, as in a broadcast or in padding.
+/// Divides dimension `dim` of the op's result into groups of `count`. True if each group either equals a group of the
+/// first operand that starts at a multiple of `count`, or repeats one value, as in a broadcast or in padding.
 bool keepsGroups(Operation *op, unsigned dim, int64_t count) {
   std::vector<train::HostTensor> operands, results;
   for (Value operand : op->getOperands()) {
@@ -345,7 +346,7 @@ TEST(Composites, AreWorthTheirParts) {
     ASSERT_TRUE(succeeded(verify(*module))) << c.name;
     std::vector<train::HostTensor> parts = test::evaluate(function, arguments);
     for (auto [expected, actual] : llvm::zip_equal(whole, parts)) {
-      // The parts of 16-bit and 32-bit composites are rounded to f32 one by one.
+      // In 16-bit and 32-bit composites every part is rounded, so that they differ from the whole.
       double tolerance = expected.elementType().isF64() ? 1e-12 : expected.elementType().isF32() ? 1e-5 : 1e-2;
       for (int64_t i = 0; i < expected.size(); ++i)
         EXPECT_NEAR(actual.getDouble(i), expected.getDouble(i),

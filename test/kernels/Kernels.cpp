@@ -1,8 +1,8 @@
 //===- Kernels.cpp - every generated kernel against the reference -*- C++ -*-===//
 //
-// All cases in all element types: integers must agree exactly, floats to what rounding explains. Each is run where a
-// plan would put its operands, at the ends of pages, in place, and with special numbers in each operand in turn. An op
-// that has a case has all of this (and interface-tests names those that have none).
+// All cases in all element types: integers must agree exactly, floats up to rounding. Each case runs with operands
+// aligned as in a plan, at the ends of pages, in place, and with special numbers in each operand in turn. Every op with
+// a case is tested in all these ways (interface-tests names ops without a case).
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/Compare.h"
@@ -17,10 +17,11 @@ namespace {
 
 func::FuncOp functionOf(ModuleOp module) { return *module.getOps<func::FuncOp>().begin(); }
 
-/// Numbers on which kernels go wrong. Each goes to one element of one operand, some where tails are, or to all of it.
+/// Numbers on which kernels go wrong. Each is put into one element of an operand, some in its tail, or into all
+/// elements.
 struct Special {
   const char *name;
-  double at; ///< of all elements; everywhere if below 0
+  double at; ///< position as a fraction of the elements; below 0: all elements
   double (*value)(Type element, double ordinary);
 
   bool isFinite() const { return at < 0 || std::isfinite(value(Type(), 0)); }
@@ -38,7 +39,7 @@ const Special kSpecials[] = {
 /// The ends of integer types; indices are clamped, sums and products wrap.
 constexpr int64_t kIntegers[] = {INT64_MIN, INT64_MAX, -1, 0, 1, INT32_MIN, INT32_MAX, -128, 127, 255, 32768, -32768};
 
-/// Evaluators take long for larger cases: there, each special number goes to one operand in four, not the same for every
+/// Evaluators are slow for larger cases: these try each special number in one operand of four, a different one for each
 /// case and type.
 constexpr int64_t kMostElements = 3000, kTurns = 4;
 
@@ -46,7 +47,7 @@ class Kernels : public testing::TestWithParam<test::Case> {
 protected:
   /// Runs the case in one type, on one set of arguments after another.
   struct Typed {
-    OwningOpRef<ModuleOp> module, whole; ///< composites are decomposed in the first
+    OwningOpRef<ModuleOp> module, whole; ///< for kernels, with composites decomposed; for the evaluators
     OwningOpRef<ModuleOp> reach;         ///< null: the same as `whole`
   };
 

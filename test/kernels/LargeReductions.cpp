@@ -1,9 +1,9 @@
 //===- LargeReductions.cpp - a million elements and more --------*- C++ -*-===//
 //
-// Sums along lanes, across them and over several dimensions, and what is made of sums, against long double. The bound
+// Sums along lanes, across them and over several dimensions, and ops that contain sums, against long double. The bound
 // is that of the tree (docs/design/codegen.md): a sum that is d additions deep errs by at most d·u·Σ|x|, u = 2⁻²⁴ in f32
-// (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). For ten million elements d is below 400; one after
-// another it would be 10⁷, and the bound 0.6·Σ|x| would say nothing.
+// (Higham, Accuracy and Stability of Numerical Algorithms, 4.2). For ten million elements d is below 400; a sequential
+// sum would have d = 10⁷, and the bound 0.6·Σ|x| would be useless.
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/Compare.h"
@@ -15,16 +15,16 @@ using tcc::train::HostTensor;
 
 namespace {
 
-/// Additions between an element and the sum of `extent` of them: runs of 128, whose sums are added in runs of 128, …
+/// The depth of the tree that sums `extent` elements: runs of 128, whose sums are added in runs of 128, …
 double depthOf(double extent) {
-  double depth = 8; // the tail, and up to 32 lanes halved
+  double depth = 8; // the tail, and the halving of up to 32 lanes
   for (; extent > 1; extent = std::ceil(extent / 128))
     depth += std::min(extent, 128.0);
   return depth;
 }
 
 double unitOf(Type element) { return element.isF64() ? 0x1p-53 : 0x1p-24; } // 16-bit types are added up in f32
-/// What rounding the result to the type itself may add, relative to it.
+/// The relative error of rounding the result to its type.
 double lastRounding(Type element) { return element.isF16() ? 0x1p-11 : element.isBF16() ? 0x1p-8 : unitOf(element); }
 
 enum class Data { Positive, Cancelling, Shifted };
@@ -36,7 +36,7 @@ std::vector<HostTensor> runOn(const test::Case &c, const std::string &type, Data
   x = HostTensor(cast<RankedTensorType>((*module->getOps<func::FuncOp>().begin()).getArgumentTypes()[0]));
   uint64_t state = 23;
   for (int64_t i = 0; i < x.size(); ++i) {
-    state = state * 6364136223846793005 + 1442695040888963407; // Knuth's, of which the high bits are good
+    state = state * 6364136223846793005 + 1442695040888963407; // Knuth's generator; its high bits are good
     double unit = double(state >> 11) * 0x1p-53;
     x.setDouble(i, data == Data::Positive ? unit : 4 * unit - 2 + (data == Data::Shifted ? 1000 : 0));
   }
@@ -61,7 +61,7 @@ TEST(LargeReductions, SumsAreWithinTheirTreesBound) {
       for (Data data : {Data::Positive, Data::Cancelling}) {
         if ((std::string(type) != "f32" && std::string(s.name) == "one row") ||
             (data == Data::Positive && std::string(type) == "f16"))
-          continue; // 65504 is soon reached
+          continue; // a sum of positive numbers soon exceeds 65504, the largest f16
         SCOPED_TRACE(std::string(s.name) + " " + type + (data == Data::Positive ? " positive" : " cancelling"));
         std::string from = std::string("tensor<") + s.from + "$T>", to = std::string("tensor<") + s.to + "$T>";
         HostTensor x;
@@ -116,8 +116,8 @@ TEST(LargeReductions, ExtremesAreExact) {
   }
 }
 
-/// Exponentials of x − max err by (|x − max| + 4)·u each: the subtraction's rounding, and two units of our own
-/// function.
+/// Each exponential of x − max has a relative error of (|x − max| + 4)·u: the rounding of the subtraction, and two ulp
+/// of our exp.
 TEST(LargeReductions, Softmax) {
   for (const char *type : {"f32", "f64"})
     for (const char *dim : {"0", "1"}) {
@@ -178,7 +178,7 @@ TEST(LargeReductions, MeansVariancesAndNorms) {
     double relative = (depthOf(double(x.size())) + 8) * unitOf(x.elementType());
     double mean = double(sum / count), deviation = double(sqrtl(variance)), off = relative * mean;
     EXPECT_LE(std::fabs(results[0].getDouble(0) - mean), off);
-    // A mean that is off by δ adds δ² to the variance; 1/√v errs by half of what v does.
+    // A mean that is off by δ adds δ² to the variance; the relative error of 1/√v is half that of v.
     EXPECT_LE(std::fabs(results[1].getDouble(0) * deviation - 1), relative + off * off / double(variance));
     EXPECT_LE(std::fabs(results[2].getDouble(0) / double(sqrtl(squares)) - 1), relative);
   }

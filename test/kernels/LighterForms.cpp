@@ -1,7 +1,7 @@
 //===- LighterForms.cpp - kernels with less scratch -------------*- C++ -*-===//
 //
-// A kernel that takes less scratch (LoopKernel::shrinkScratch) has the tiles and the bits of the usual one, in every
-// type. Memory planning relies on it: how many workers a plan is made for never changes a result.
+// A kernel with less scratch (LoopKernel::shrinkScratch) has the same tiles and the same bits as the usual one, in
+// every type. Memory planning relies on this: the number of workers that a plan is made for never changes a result.
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/Compare.h"

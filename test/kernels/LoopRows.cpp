@@ -1,6 +1,7 @@
 //===- LoopRows.cpp - along which dimensions loops are cut ----------------===//
 //
-// Kernels.cpp shows that a loop's tiles compute what the whole loop does. Here: that there are as many as its body allows.
+// Tests that a loop is cut into as many tiles as its body allows. (Kernels.cpp tests that the tiles compute the whole
+// loop.)
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/Cases.h"
@@ -26,12 +27,12 @@ int64_t tilesOf(const std::string &name) {
 
 TEST(LoopRows, SamplesAndHeadsAreCut) { EXPECT_EQ(tilesOf("loop_heads_of_16"), 2 * 3); }
 
-/// Sixteen channels of sixteen numbers are a tile.
+/// A tile has sixteen channels.
 TEST(LoopRows, ChannelsAreCutIntoTilesOfSomeVectors) { EXPECT_EQ(tilesOf("loop_channels_of_16"), 2 * 64 / 16); }
 
 TEST(LoopRows, WhatProductsMixIsNotCut) { EXPECT_EQ(tilesOf("loop_mixed"), 1); }
 
-/// Both dimensions of an outer product of a vector with itself run along the same numbers.
+/// In the outer product of a vector with itself both dimensions run along the same state, so that neither can be cut.
 TEST(LoopRows, WhatRunsAlongTwoDimensionsIsNotCut) { EXPECT_EQ(tilesOf("loop_outer"), 1); }
 
 TEST(LoopRows, LittleIsNotCut) { EXPECT_EQ(tilesOf("loop_cell"), 1); }

@@ -1,9 +1,9 @@
 //===- Pointwise.cpp - pointwise kernels at every size and number -*- C++ -*-===//
 //
-// Every op with the trait Pointwise, by the cases that can be of any shape: rows one below and one above what vectors
-// and blocks hold, at each machine level that this machine has; every pair of special numbers; all 65536 numbers of the
-// 16-bit types; and our own functions bit for bit as on the host, where ScalarFunctions.cpp bounds their errors over
-// every binade.
+// Every op with the trait Pointwise, by the cases that can have any shape: rows one element shorter and longer than
+// vectors and blocks, at each level that this machine has; every pair of special numbers; all 65536 numbers of the
+// 16-bit types; and our own functions, whose bits must be those on the host, where ScalarFunctions.cpp bounds their
+// errors over every binade.
 //
 //===----------------------------------------------------------------------===//
 #include "test/kernels/Compare.h"
@@ -48,7 +48,7 @@ TEST(Pointwise, EveryOpHasACaseOfAnyShape) {
     }
 }
 
-/// A case in one type and shape: what its kernels give, and what its evaluator gives.
+/// A case in one type and shape, with modules for its kernels and for its evaluator.
 struct Example {
   test::Case c;
   std::string type;
@@ -68,7 +68,7 @@ test::Case withShape(test::Case c, int64_t extent) {
   return c;
 }
 
-/// 16 and 32 lanes, and blocks of 8192 elements of which the last may be one element long.
+/// Vectors have 16 or 32 lanes, and blocks 8192 elements; the last block may have a single one.
 TEST(Pointwise, RowsOfEveryLength) {
   for (const std::string &level : test::testedLevels()) {
     SCOPED_TRACE(level);
@@ -79,7 +79,7 @@ TEST(Pointwise, RowsOfEveryLength) {
     size_t turn = 0;
     for (const test::Case &c : pointwiseCases())
       for (int64_t extent : extents) {
-        // One type a length: each meets each type somewhere, and no kernel is compiled that another one stands for.
+        // One type for each length, in turn: every type is tested at some length, and fewer kernels are compiled.
         std::vector<std::string> types = c.elementTypes();
         examples.push_back(std::make_unique<Example>(withShape(c, extent), types[turn++ % types.size()]));
         compiled.add(*examples.back()->module);
@@ -99,7 +99,7 @@ TEST(Pointwise, RowsOfEveryLength) {
 
 std::string number(double x) { return (std::ostringstream() << std::setprecision(17) << x).str(); }
 
-/// What arithmetic trips over, for each type.
+/// The numbers on which arithmetic goes wrong, for each type.
 std::vector<double> specialsOf(Type element) {
   double largest = test::largestOf(element), smallest = test::smallestOf(element);
   double epsilon = element.isF64() ? 0x1p-52 : element.isF32() ? 0x1p-23 : element.isF16() ? 0x1p-10 : 0x1p-7;
@@ -118,23 +118,23 @@ std::vector<double> specialsOf(Type element) {
   return values;
 }
 
-/// |x| from which on an op is not computed to the last place, since the reduction of its argument ends; 0: everywhere.
+/// The largest |x| for which an op is accurate: beyond it the argument reduction of trigonometric functions is not.
 double reducedUpTo(llvm::StringRef name, Type element) {
   bool trigonometric = name.starts_with("sin_") || name.starts_with("cos_") || name.starts_with("tan_");
   return trigonometric ? (element.isF64() ? 0x1p30 : 0x1p50) : HUGE_VAL;
 }
 
-/// What rounding inside an op may take from a result that it hardly changes: 1 + erf or 1 + tanh at arguments far below
-/// 0, and the last subnormal of σ(x), times x.
+/// The absolute error that rounding inside an op may add: in gelu, 1 + erf or 1 + tanh cancels at arguments far below
+/// 0; in silu, σ(x) may lose its last subnormal before it is multiplied by x.
 double lossOf(llvm::StringRef name, double x, double tolerance, Type element) {
   if (name.starts_with("gelu"))
     return tolerance * std::fabs(x);
   return name.starts_with("silu") ? test::smallestOf(element) * std::fabs(x) : 0;
 }
 
-/// Within the case's tolerance of the exact value, measured in the value's own last place down to subnormal numbers.
-/// Beside the largest number, ∞ is near, unless it was an operand. A zero has the sign of the exact one, unless a loss
-/// may move it to the other side.
+/// Whether the value is within the tolerance of the exact one, relative to it down to subnormal numbers. For an exact
+/// value near the largest number ∞ counts as close if all operands were finite. A zero must have the exact sign unless
+/// `loss` is above 0.
 testing::AssertionResult isClose(double actual, double exact, Type element, double tolerance, double loss,
                                  bool finiteOperands) {
   double edge = test::largestOf(element) * (1 - tolerance);
@@ -208,8 +208,7 @@ TEST(Pointwise, SpecialNumbersInEveryOperand) {
   }
 }
 
-/// The result is the exact one rounded: half a unit in the last place, and what the error of the f32 inside adds to
-/// that.
+/// The result is the exact one rounded: its error is half a unit in the last place, plus that of the f32 inside.
 TEST(Pointwise, AllNumbersOfSixteenBits) {
   test::CompiledFunctions compiled;
   std::vector<std::unique_ptr<Example>> examples;
@@ -260,7 +259,7 @@ TEST(Pointwise, AllNumbersOfSixteenBits) {
   }
 }
 
-/// Kernels run the same lines as the host, which rounds as the machine does: in vectors and in the tail, at each level.
+/// Kernels and the host run the same scalar programs and round alike, in vectors and in the tail, at each level.
 TEST(ScalarPrograms, AreTheHostsBits) {
   for (const std::string &level : test::testedLevels()) {
     SCOPED_TRACE(level);

@@ -31,7 +31,7 @@ TEST(Philox, BitsAreSet) {
 }
 
 TEST(RandomId, IsStable) {
-  // Results of a run depend on it.
+  // Frozen, since the results of runs depend on it.
   EXPECT_EQ(uint64_t(randomId("", 0)), 0x88201fb960ff6465u);
   EXPECT_EQ(uint64_t(randomId("/block.0/Dropout", 0)), uint64_t(randomId("/block.0/Dropout", 0)));
 }

@@ -70,7 +70,7 @@ Status runOnDevice(const plan::PlanReader &reader, const CaseOptions &options, s
   return Status();
 }
 
-/// The bytes that the plan's buffers ask for, each counted whole; saturates.
+/// The sum of the sizes of the plan's buffers, in bytes; saturates.
 uint64_t allBytes(const plan::Plan &plan) {
   uint64_t bytes = plan::spaceBytes(plan, plan::TRANSIENT);
   auto add = [&](uint64_t more) { bytes = bytes + more < bytes ? UINT64_MAX : bytes + more; };
@@ -112,7 +112,7 @@ CaseResult tryPlanHere(const std::string &bytes, const CaseOptions &options) {
   return {Outcome::Ran, ""};
 }
 
-/// The whole life of a child. Its message goes to standard error, which the parent reads.
+/// Runs a case in a child process and ends it. The message goes to standard error, which the parent reads.
 [[noreturn]] static void runCase(const std::string &bytes, const CaseOptions &options) {
   limitTo(RLIMIT_AS, options.memoryBytes);
   limitTo(RLIMIT_CPU, options.cpuSeconds);

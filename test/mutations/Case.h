@@ -18,18 +18,18 @@ struct CaseResult {
 struct CaseOptions {
   uint64_t seed = 0; ///< of the inputs
   unsigned threads = 2;
-  uint64_t memoryBytes = 0; ///< of address space; 0: no limit (sanitizers take terabytes)
+  uint64_t memoryBytes = 0; ///< limit of the address space; 0: none (sanitizers take terabytes)
   unsigned cpuSeconds = 20;
   uint64_t mostPlanBytes = 0; ///< plans that ask for more are not run; 0: no limit
   std::string folder;         ///< for exports
 };
 
-/// Opens a plan, verifies it, and where it is accepted runs every entry: each instruction alone between guard pages,
-/// then all as the CPU device does, then exports it. A finding is returned only where two values share memory; what a
-/// plan does wrong otherwise ends the process.
+/// Opens and verifies a plan. If it is accepted, runs every entry, each instruction alone between guard pages; then
+/// runs it on the CPU device, and exports it. Returns a finding only if two values share memory; any other violation
+/// ends the process.
 CaseResult tryPlanHere(const std::string &bytes, const CaseOptions &options);
 
-/// The same in a child process: a signal, a time limit, or an exit of another kind is a finding, too.
+/// The same in a child process: a signal, a time-out or an unexpected exit status is a finding as well.
 CaseResult tryPlan(const std::string &bytes, const CaseOptions &options);
 
 } // namespace tcc::test

@@ -38,9 +38,9 @@ std::string test::PlanSource::file() const {
 }
 
 namespace {
-/// Numbers versions anew in the order of the instructions, and where `lives`, has buffers live from their first use to
-/// their last, and arenas hold them. What another change broke of the book-keeping alone fits again, so that the
-/// verifier must look at what matters.
+/// Renumbers versions in the order of the instructions; with `lives`, also sets each buffer's live range from its first
+/// use to its last, and makes the arenas large enough. This repairs the book-keeping that other changes broke, so that
+/// the verifier must find the changes themselves.
 void keepBooks(plan::Plan &plan, bool lives) {
   uint64_t largest = 0;
   for (plan::Entry &entry : *plan.mutable_entries()) {
@@ -97,7 +97,7 @@ test::ChangedPlan test::changePlan(const PlanSource &source, std::mt19937_64 &ra
   plan::Plan plan = source.plan;
   std::vector<std::string> payloads = source.payloads;
   uint64_t count = random() % 4 ? 1 : 1 + random() % 4;
-  bool inEntry = random() % 2 && plan.entries_size() > 0; // else anywhere: names, settings, payloads, …
+  bool inEntry = random() % 2 && plan.entries_size() > 0; // otherwise anywhere: names, settings, payloads, …
   for (uint64_t i = 0; i < count; ++i) {
     if (!inEntry || plan.entries().empty()) {
       result.changes.push_back(mutateMessage(plan, random));

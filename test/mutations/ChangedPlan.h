@@ -17,7 +17,7 @@ struct PlanSource {
   plan::Plan plan;
   std::vector<std::string> payloads;
 
-  /// Opens the file; nothing, and a message on standard error, where that fails.
+  /// Opens the file. Nothing, with a message on standard error, if that fails.
   static std::optional<PlanSource> read(const std::string &path);
   static PlanSource of(const plan::PlanReader &reader, std::string name);
 
@@ -31,9 +31,9 @@ struct ChangedPlan {
   std::vector<std::string> changes; ///< in words
 };
 
-/// Changes a plan by reflection in one to four places, often in one entry. Sometimes versions, lives and arena sizes
-/// are made to fit again, so that the verifier meets what is wrong beside the book-keeping; rarely one bit of a payload
-/// changes.
+/// Changes a plan by reflection in one to four places, often in one entry. Sometimes repairs versions, live ranges and
+/// arena sizes, so that the verifier must find mistakes other than those of book-keeping; rarely flips one bit of a
+/// payload.
 ChangedPlan changePlan(const PlanSource &source, std::mt19937_64 &random);
 
 } // namespace tcc::test

@@ -69,7 +69,7 @@ std::optional<Options> parse(int argc, char **argv) {
   return options.plans.empty() ? std::nullopt : std::optional(options);
 }
 
-/// "entries[3].buffers[7].offset: is 64" → "entries.buffers.offset: is": what kind of change it was.
+/// The kind of a change: "entries[3].buffers[7].offset: is 64" → "entries.buffers.offset: is".
 std::string kindOf(const std::string &change) {
   std::string kind;
   bool inside = false;
@@ -118,7 +118,7 @@ public:
     return result.outcome != test::Outcome::Finding;
   }
 
-  /// The plan as it is must run; then its changed copies.
+  /// Runs the unchanged plan, which must succeed, and then changed copies.
   bool run(const std::string &path) {
     auto source = test::PlanSource::read(path);
     if (!source)

@@ -32,7 +32,7 @@ struct Table {
       add({op + "_" + label(shape), "(%x: tensor<$S$T>, %y: tensor<$S$T>) -> tensor<$S$T>",
            "%r = train." + op + " %x, %y : tensor<$S$T>", types, ranges, "%r", true, slack, shape});
   }
-  /// One operand, other result.
+  /// Adds a case of an op with one operand and a result of another shape.
   void movement(const std::string &name, const std::string &op, const std::string &from, const std::string &arguments,
                 const std::string &to, Types types = Types::All) {
     add({name, "(%x: " + tensor(from) + ") -> " + tensor(to),
@@ -142,11 +142,11 @@ void addReductions(Table &t) {
       t.add({std::string("reduce_") + kind + "_" + label(s.from) + "_to_" + label(s.to), "(%x: " + tensor(s.from) + ") -> " + tensor(s.to),
              std::string("%r = train.reduce ") + kind + " %x " + s.dims + " : " + tensor(s.from) + " -> " + tensor(s.to), Types::All,
              {{-3, 3}}, "%r", true, 4});
-  // Rows that a block of warps of a card shares; their length has no divisor.
+  // Rows so long that a block of warps shares each on a card; their length is prime.
   for (const char *kind : {"sum", "max"})
     t.add({std::string("reduce_") + kind + "_of_long_rows", "(%x: tensor<3x1031x$T>) -> tensor<3x1x$T>",
            std::string("%r = train.reduce ") + kind + " %x [1] : tensor<3x1031x$T> -> tensor<3x1x$T>", Types::All, {{-3, 3}}, "%r", false, 64});
-  // Columns whose rows a block of warps shares.
+  // Columns so long that the warps of a block share their rows.
   for (const char *kind : {"sum", "max"})
     for (Shape s : {Shape{"320x64x", "[0]", "1x64x"}, {"2x48x32x", "[1]", "2x1x32x"}})
       t.add({std::string("reduce_") + kind + "_of_long_columns_" + label(s.from), "(%x: " + tensor(s.from) + ") -> " + tensor(s.to),

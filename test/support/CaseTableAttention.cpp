@@ -1,7 +1,7 @@
 //===- CaseTableAttention.cpp - attention and its gradient ------*- C++ -*-===//
 //
-// Blocks have 64 queries and 64 or 128 keys: shapes lie below, at and above them. A case of each layer is attention
-// with the gradient behind it; a second one, in f64 and of small layers, is attention alone, for finite differences.
+// Blocks have 64 queries and 64 or 128 keys: shapes are smaller, equal and larger. Each layer has a case of attention
+// followed by its gradient; small layers have a second one in f64, attention alone, for finite differences.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/Cases.h"
@@ -16,10 +16,10 @@ struct AttentionCase {
   std::string settings = "";
   std::vector<int> bias = {}, mask = {};
   bool allTypes = false;
-  bool emptyRows = false;    ///< logsumexp may be −∞: no differences of it
+  bool emptyRows = false;    ///< logsumexp may be −∞, so that finite differences leave it out
   std::string biasBody = ""; ///< makes %b of the argument %b0
-  bool differences = true;   ///< small enough, and finite
-  bool delta = false;        ///< the gradient reads the rows' sums in place of the output
+  bool differences = true;   ///< small enough for finite differences, and finite
+  bool delta = false;        ///< the gradient reads the rows' sums instead of the output
   bool rest = true;          ///< the gradient reads logsumexp's rounding error; else it is 0
   std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}}; ///< of queries, keys and values
   Range gradients = {-1, 1};                               ///< of the output's
@@ -47,7 +47,7 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   struct Text {
     std::string names = "%q, %k, %v", types, segments = "1, 1, 1", settings, body;
   };
-  // In `wide`, nothing is excluded: what a NaN or ∞ may reach as a product with 0.
+  // `wide` excludes no keys: it gives the results that a NaN or ∞ may reach through products with 0.
   Text text, wide;
   text.settings = ", scale = 0.4" + c.settings;
   wide.settings = text.settings;
@@ -110,7 +110,7 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
                ") -> (" + gradients + ")";
   ranges.push_back(c.gradients);
   bool narrow = element == "bf16" || element == "f16", tf32 = c.settings.find(kTf32) != std::string::npos;
-  // Weights and scores' gradients have as many bits as factors: those of TF32 as many as f16.
+  // Weights and score gradients are rounded to the factors' type; TF32 has as many mantissa bits as f16.
   const double slack = narrow ? 4.0 : tf32 ? 4.0 * 0x1p-10 / 0x1p-21 : 64.0;
   cases.push_back({"attention_grad_" + c.name + "_" + (tf32 ? "tf32" : element),
                    "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")",
@@ -126,7 +126,7 @@ void addAttentionCases(std::vector<Case> &cases) {
   auto offset = [&](int by) { return causal + ", causalOffset = " + std::to_string(by); };
   const std::string constants = "%zero = train.constant dense<0.0> : $B\n%sign = train.constant dense<$S> : $B\n"
                                 "%inf = train.div %sign, %zero : $B\n";
-  // %b0 where it is above a bound, else sign/0.
+  // Makes %b: %b0 where it is not below a bound, elsewhere sign/0, which is ±∞ or NaN.
   auto special = [&](const std::string &sign, const std::string &bound, const std::string &bools) {
     std::string text = constants + "%bound = train.constant dense<" + bound +
                        "> : $B\n%c = train.compare lt %b0, %bound : $B -> " + bools +
@@ -153,7 +153,7 @@ void addAttentionCases(std::vector<Case> &cases) {
       {"causal_none", {1, 4, 4, 9, 9, 4, 4}, offset(-200), {}, {}, false, true},
       {"causal_all", {1, 1, 1, 9, 9, 4, 4}, offset(100)},
       {"causal_late_blocks", {1, 4, 4, 150, 140, 4, 4}, offset(-75), {}, {}, false, true, "", false},
-      // Whole blocks of keys that no query sees.
+      // Whole blocks of keys are visible to no query.
       {"causal_keys_beyond", {2, 2, 2, 70, 205, 4, 5}, offset(10), {}, {}, true, false, "", false},
       {"grouped", {1, 6, 2, 7, 9, 4, 3}},
       {"grouped_blocks", {2, 4, 1, 70, 70, 4, 5}, causal, {}, {}, false, false, "", false},
@@ -208,23 +208,24 @@ void addAttentionCases(std::vector<Case> &cases) {
   };
   for (const AttentionCase &c : table)
     for (const std::string element : {"f64", "f32", "bf16", "f16"})
-      // Kernels of f16 differ from those of bf16 in how elements are widened, which small shapes show.
+      // Kernels of f16 differ from those of bf16 only in how elements are widened, for which small shapes suffice.
       if (element == "f32" || (element == "f64" && c.differences) ||
           (c.allTypes && (element != "f16" || c.sizes[3] < 64)))
         add(cases, c, element);
-  // What warps multiply (suitsTiles): 16 or 32 queries, 16 to 64 keys at a time, features in steps of 16, or 8 in f32.
+  // Kernels on tiles (suitsTiles): warps take 16 or 32 queries and 16 to 64 keys at a time, and 16 features a step, in
+  // f32 8.
   const std::vector<AttentionCase> tiles = {
       {"tiles", {1, 2, 2, 40, 70, 16, 16}, "", {}, {}, true},
       {"tiles_whole", {1, 1, 1, 64, 96, 64, 64}},
       {"tiles_few", {2, 1, 1, 3, 5, 32, 16}},
       {"tiles_of_widest_heads", {1, 1, 1, 20, 50, 128, 96}, "", {}, {}, true},
       {"tiles_of_parts", {1, 1, 1, 33, 18, 112, 80}},
-      // Zeros behind a head's features.
+      // Heads whose features are padded with zeros.
       {"tiles_padded", {1, 2, 2, 19, 21, 20, 12}, causal, {}, {}, true},
       {"tiles_padded_by_half", {1, 2, 1, 20, 35, 24, 40}, "", {}, {}, true},
       {"tiles_padded_wide", {1, 1, 1, 18, 40, 72, 90}, causal, {}, {}, true},
       {"tiles_padded_most", {1, 2, 2, 17, 33, 4, 2}, softcap, {1, 2, 17, 33}, {}, true},
-      // Several stages of 64 or 32 rows, and blocks whose last warps have none.
+      // Several stages of 64 or 32 rows, and blocks whose last warps have no rows.
       {"tiles_stages", {1, 1, 1, 150, 200, 16, 16}},
       {"tiles_stages_causal", {1, 2, 1, 200, 168, 16, 32}, offset(-16), {}, {}, true},
       {"tiles_stages_of_widest_heads", {1, 1, 1, 80, 72, 128, 128}, causal},
@@ -251,24 +252,24 @@ void addAttentionCases(std::vector<Case> &cases) {
       c.settings += kTf32;
     add(cases, c, element == "tf32" ? "f32" : element);
   };
-  // Types differ in tiles and stages, forms in what is common to all; so each form is there in two types, and all of
-  // them together in each.
+  // Types differ in tiles and stages; the forms of attention are handled by code that all types share. So each form is
+  // tested in two types, and the case with all forms in each type.
   for (const AttentionCase &c : tiles)
     for (const std::string element : {"bf16", "f16", "tf32", "f32"})
       if (c.allTypes || element == "bf16" || element == "f32")
         addTiles(c, element);
-  // Heads whose gradients of keys and of values have blocks of their own, also in parts; numbers of a row that is no
-  // multiple of words.
+  // Heads so wide that the gradients of keys and of values are computed by blocks of their own, also in parts; and rows
+  // with an odd number of elements.
   for (const char *element : {"bf16", "f16"}) {
     addTiles({"tiles_of_256", {1, 1, 1, 20, 50, 256, 256}, causal}, element);
     addTiles({"tiles_of_256_padded", {1, 2, 1, 17, 19, 140, 200}, "", {1, 2, 17, 19}}, element);
   }
   for (const char *element : {"tf32", "f32"})
     addTiles({"tiles_odd", {1, 2, 2, 18, 35, 5, 7}, causal + dropout}, element);
-  // Beyond the range of f16: scores in the thousands; gradients of scores up to 10^8, and below 10^-7.
+  // Scores in the thousands, and score gradients beyond the range of f16: up to 10^8, and below 10^-7.
   AttentionCase steep{"tiles_steep", {1, 2, 2, 40, 70, 16, 16}};
   steep.ranges = {{-40, 40}, {-40, 40}, {-1, 1}};
-  steep.gradients = {-0.1, 0.1}; // what rounds the output is multiplied by keys
+  steep.gradients = {-0.1, 0.1}; // small, since the rounding error of the output is multiplied by the large keys
   AttentionCase large{"tiles_large_gradients", {1, 2, 2, 40, 70, 16, 16}};
   large.ranges = {{-1e-4, 1e-4}, {-1e-4, 1e-4}, {-100, 100}};
   large.gradients = {-60000, 60000};
@@ -277,7 +278,7 @@ void addAttentionCases(std::vector<Case> &cases) {
   little.gradients = {-1e-6, 1e-6};
   for (const AttentionCase &c : {steep, large, little})
     addTiles(c, "f16");
-  // What is not finite: the rows that see it, and no others.
+  // Infinities and NaN reach the rows that see them, and no others.
   for (const auto &[name, sign] : {std::pair<const char *, const char *>{"infinity", "1.0"}, {"nan", "0.0"}}) {
     std::string bias = typeOf({1, 1, 70, 9}, "f32"), body = special(sign, "-1.9", typeOf({1, 1, 70, 9}, "i1"));
     for (size_t at; (at = body.find("$B")) != std::string::npos;)

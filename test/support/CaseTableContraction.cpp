@@ -17,7 +17,7 @@ void addIndexingCases(std::vector<Case> &cases) {
   for (const char *index : {"i64", "i32", "ui8"})
     for (const Shape &s : shapes) {
       std::string in = tensor(s.input), at = tensor(s.indices, index), out = tensor(s.result), suffix = std::string(s.name) + "_" + index;
-      // Negative indices count from the end; those beyond either end are clamped.
+      // Negative indices count from the end; indices beyond either end are clamped.
       cases.push_back({"gather_" + suffix, "(%x: " + in + ", %i: " + at + ") -> " + out,
                        "%r = train.gather %x, %i axis = " + std::string(s.axis) + " : (" + in + ", " + at + ") -> " + out, Types::All,
                        {{-9, 9}, {-4, 8}}});
@@ -36,7 +36,7 @@ void addIndexingCases(std::vector<Case> &cases) {
 }
 
 static void addMatmuls(std::vector<Case> &cases) {
-  // The right operand is rounded as it is read. Numbers of f32 are halfway between two of bf16 now and then.
+  // The right operand, f32, is rounded to bf16 as it is read. Some of its numbers are ties.
   for (const char *flags : {"", "{transB = true}"}) {
     std::string a = tensor("1x5x7", "bf16"), b = tensor(*flags ? "1x9x7" : "1x7x9", "f32"), c = tensor("1x5x9", "f32");
     cases.push_back({std::string("matmul_rounded") + (*flags ? "_transB" : ""), "(%a: " + a + ", %b: " + b + ") -> " + c,
@@ -69,7 +69,7 @@ static void addMatmuls(std::vector<Case> &cases) {
   }
 }
 
-/// "2x3x9" (N, C, spatial) as it lies channels-last: "2x9x3".
+/// The channels-last form of a shape N, C, spatial: "2x3x9" becomes "2x9x3".
 static std::string channelsLast(const std::string &shape) {
   size_t first = shape.find('x'), second = shape.find('x', first + 1);
   return shape.substr(0, first) + shape.substr(second) + shape.substr(first, second - first);
@@ -118,7 +118,7 @@ static void addPools(std::vector<Case> &cases) {
       {"2d_dilated", "2x1x7x17", "2x1x5x13", "kernel = array<i64: 2, 3>, strides = array<i64: 1, 1>, dilations = array<i64: 2, 2>, padsBegin = array<i64: 0, 0>"},
       {"3d", "1x1x3x4x5", "1x1x2x2x5",
        "kernel = array<i64: 2, 2, 1>, strides = array<i64: 1, 2, 1>, dilations = array<i64: 1, 1, 1>, padsBegin = array<i64: 0, 0, 0>"},
-      // Wide enough for vectors, windows that touch and windows that overlap, some with few inputs.
+      // Wide enough for vectors; adjacent and overlapping windows, some with few inputs.
       {"2d_wide", "1x33x6x7", "1x33x3x3", "kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>"},
       {"2d_long_overlapping", "1x2x5x40", "1x2x3x21",
        "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 2>"},
@@ -126,7 +126,7 @@ static void addPools(std::vector<Case> &cases) {
        "kernel = array<i64: 3, 3>, strides = array<i64: 2, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 1, 2>"},
       {"2d_beyond", "1x3x5x6", "1x3x4x3",
        "kernel = array<i64: 2, 3>, strides = array<i64: 3, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 3, 1>"},
-      // Offsets of 254 and more are no bytes.
+      // Offsets of 254 and more, which do not fit a byte.
       {"2d_large", "1x2x16x18", "1x2x1x2", "kernel = array<i64: 16, 16>, strides = array<i64: 1, 2>, dilations = array<i64: 1, 1>, padsBegin = array<i64: 0, 0>",
        "i32"},
   };
@@ -148,7 +148,8 @@ static void addPools(std::vector<Case> &cases) {
     }
 }
 
-/// Tiles are 4×4 outputs, taken 16 (24) at a time; channels come in registers, features in parts of 32 or 64.
+/// Tiles have 4×4 outputs and are processed 16 (24) at a time; channels fill registers, features come in parts of 32
+/// or 64.
 static void addWinograds(std::vector<Case> &cases) {
   struct Shape {
     int batch, height, width, channels, features, padTop, padLeft, rows, columns, down = 1, across = 1; ///< dilations
@@ -162,11 +163,11 @@ static void addWinograds(std::vector<Case> &cases) {
       {3, 4, 4, 70, 40, 1, 1, 4, 4},    // two blocks of channels in the gradient
       {2, 14, 14, 3, 96, 1, 1, 14, 14}, // three parts
       {5, 31, 30, 2, 5, 1, 1, 31, 30},  // several chunks of tiles, the last not full
-      {17, 2, 2, 256, 5, 1, 1, 2, 2},  // few tiles, whose sums wait for the second block of channels
+      {17, 2, 2, 256, 5, 1, 1, 2, 2},  // few tiles, whose sums are stored until the second block of channels
       {2, 16, 8, 17, 33, 2, 2, 16, 8, 2, 2},   // four grids of full tiles
       {1, 13, 11, 3, 70, 3, 4, 14, 9, 3, 2},   // grids that differ in rows and columns; other pads
       {2, 5, 4, 16, 32, 6, 1, 5, 4, 6, 1},     // more grids than rows, none along the columns
-      {3, 9, 10, 256, 5, 4, 4, 9, 10, 4, 4},   // sums that wait, over grids
+      {3, 9, 10, 256, 5, 4, 4, 9, 10, 4, 4},   // several grids, and sums stored between blocks of channels
   };
   auto dims = [](std::initializer_list<int> extents) {
     std::string text;
@@ -174,7 +175,8 @@ static void addWinograds(std::vector<Case> &cases) {
       text += (text.empty() ? "" : "x") + std::to_string(extent);
     return text;
   };
-  // A NaN or ∞ may reach whatever is computed from its tile, 6×6 inputs, and a tap's all outputs of its feature.
+  // A NaN or ∞ of an input may reach all results computed from its tile of 6×6 inputs; one of a tap all outputs of its
+  // feature.
   auto pair = [](int a, int b) { return "array<i64: " + std::to_string(a) + ", " + std::to_string(b) + ">"; };
   auto spread = [&](const std::string &name, const std::string &type, const Shape &s) {
     return "%wide_" + name + " = train.sum_pool %" + name + " {kernel = array<i64: 11, 11>, strides = array<i64: 1, 1>, dilations = " +
@@ -204,7 +206,7 @@ static void addWinograds(std::vector<Case> &cases) {
                            (transposed ? "true" : "false") + "} : (" + x + ", " + w + ") -> " + y});
     }
     for (std::string element : {"f64", "f32", "bf16", "f16"}) {
-      // What the sums are in; how many parts there are follows from the number of tiles and blocks.
+      // The type of the sums. The number of parts follows from the number of tiles and blocks.
       std::string sums = element == "f64" ? "f64" : "f32";
       auto along = [](int outputs, int dilation) { return dilation * (((outputs + dilation - 1) / dilation + 3) / 4); };
       int tiles = s.batch * along(s.rows, s.down) * along(s.columns, s.across), parts = tiles > 128 ? (tiles > 256 ? 5 : 3) : tiles > 64 ? 2 : 1;

@@ -1,7 +1,7 @@
 //===- CaseTableCtc.cpp - connectionist temporal classification -*- C++ -*-===//
 //
-// Lengths are drawn so that there are empty targets, samples of no steps, and targets without an alignment; few classes,
-// so that labels repeat.
+// Lengths are drawn so that there are empty targets, samples without steps, and targets without an alignment. There are
+// few classes, so that labels repeat.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/Cases.h"
@@ -50,7 +50,7 @@ void addCtcCases(std::vector<Case> &cases) {
     add(cases, "one", element, 1, 1, 1, 1, 0, 1, 0, true);
     add(cases, "impossible", element, 5, 4, 3, 4, 2, 0, 4, true);
     add(cases, "lanes", element, 4, 9, 5, 17, 1, 0, 5, true);
-    add(cases, "wide", element, 3, 24, 4, 40, 3, 20, 40, false); // differences over many elements take long
+    add(cases, "wide", element, 3, 24, 4, 40, 3, 20, 40, false); // no finite differences: too many elements
   }
 }
 

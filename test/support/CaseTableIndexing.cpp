@@ -49,10 +49,10 @@ void addScatters(std::vector<Case> &cases) {
                        true,
                        8});
   }
-  // So many rows that a card's warp owns several, and searches more indices than it has threads.
+  // So many rows that a warp of a card owns several, and more indices to search than a warp has threads.
   for (const std::string op : {"scatter_add", "scatter add", "scatter set", "scatter max"})
     for (const std::string columns : {"3", "40"}) {
-      const bool flat = op == "scatter_add"; // whose indices are a list
+      const bool flat = op == "scatter_add"; // the indices of scatter_add are a one-dimensional list
       const std::string element = columns == "3" ? "bf16" : "f32";
       std::string whole = scatterTensor("9001x" + columns, element), part = scatterTensor("203x" + columns, element);
       std::string at = scatterTensor(flat ? "203" : "203x1", "i64"), name = op + "_many_rows_" + columns;
@@ -74,7 +74,7 @@ void addScatters(std::vector<Case> &cases) {
        Types::None,
        {{0, 1}, {-4, 8}, {0, 1}},
        "%r, %s"});
-  // One, two and three factors of 0 at one place, and one that is the initial element; equal ones of max.
+  // mul: one and two factors of 0 at one place, and an initial element of 0. max: equal elements.
   const std::string given = "%i = train.constant dense<[0, 0, 1, 1, 1, 2, 2, 3]> : tensor<8xi64>\n"
                             "%z = train.constant dense<[0.0, 1.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]> : tensor<8xf64>\n"
                             "%w = train.constant dense<[1.0, 1.0, 1.0, 0.0]> : tensor<4xf64>\n";
@@ -104,7 +104,7 @@ void addScans(std::vector<Case> &cases) {
     for (Shape s : {Shape{"17", "0"}, {"3x5", "1"}, {"2x5x70", "1"}, {"2x3x4", "1"}, {"1x3", "0"}, {"1500x4", "1"}}) {
       std::string type = scatterTensor(s.shape),
                   arguments = std::string(" dim = ") + s.dim + " " + o.text + " : " + type;
-      bool small = std::string(s.shape).size() < 6; // finite differences take an evaluation for each element
+      bool small = std::string(s.shape).size() < 6; // finite differences need evaluations for each element
       for (const char *op : {"cumsum", "cumprod"})
         cases.push_back({std::string(op) + "_" + s.shape + o.name,
                          "(%x: " + type + ") -> " + type,
@@ -149,7 +149,7 @@ void addSorts(std::vector<Case> &cases) {
                     {"1500x3", "1", "1500x2"},
                     {"4x1", "1", "4x1"}}) {
       std::string from = scatterTensor(s.from), to = scatterTensor(s.to), places = scatterTensor(s.to, "i64");
-      // Integers are few, so that many are equal.
+      // Integers come from a small range, so that many are equal.
       cases.push_back({std::string("sort_") + s.from + "_to_" + s.to + (descending ? "_descending" : ""),
                        "(%x: " + from + ") -> (" + to + ", " + places + ")",
                        std::string("%r, %i = train.sort %x dim = ") + s.dim +
@@ -161,7 +161,7 @@ void addSorts(std::vector<Case> &cases) {
     }
 }
 
-/// NaN is beyond every number, and the zeros are equal.
+/// NaN sorts after every number, and −0 equals 0.
 void addSortOfSpecials(std::vector<Case> &cases) {
   for (bool descending : {false, true})
     cases.push_back(

@@ -1,7 +1,7 @@
 //===- CaseTableLoop.cpp - recurrences ------------------------------------===//
 //
-// Loops that are cut into rows and such as mix them; several states, which change at the same time; steps backwards;
-// what a step hands on as it is.
+// Loops that can be cut into rows, and loops that mix rows; several states, which are updated simultaneously; steps in
+// reverse order; states that a step passes on unchanged.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/Cases.h"
@@ -20,7 +20,7 @@ struct LoopText {
   std::vector<std::string> parts;
 };
 
-/// Finite differences of every element: for small cases.
+/// `gradient`: also test finite differences of every element, for small cases.
 void add(std::vector<Case> &cases, const std::string &name, const LoopText &text, bool gradient, double slack = 16) {
   for (bool reverse : {false, true}) {
     std::string operands, types_, arguments, signature, results, names;
@@ -72,7 +72,7 @@ void addLoopCases(std::vector<Case> &cases) {
        {"tensor<3x5x$T>"}},
       true);
   for (int width : {16, 2}) {
-    // Cut along samples and heads, which a product has as one dimension.
+    // Cut along samples and heads, which the product merges into one dimension.
     const std::string w = std::to_string(width) + "x", of = "_of_" + std::to_string(width);
     auto tensor = [](const std::string &shape) { return "tensor<" + shape + "$T>"; };
     const std::string state = tensor("2x3x" + w + w), row = tensor("2x3x1x" + w), column = tensor("2x3x" + w + "1x"),
@@ -110,7 +110,7 @@ void addLoopCases(std::vector<Case> &cases) {
          {input, factor}},
         width == 2);
   }
-  // Products mix what the state's last dimension has, and its rows.
+  // Products mix the state's last dimension, and its rows.
   for (bool small : {false, true}) {
     const std::string r = small ? "3x" : "20x", c = small ? "2x" : "16x";
     const std::string state = "tensor<1x" + r + c + "$T>", all = "tensor<3x1x" + r + c + "$T>",
@@ -127,7 +127,7 @@ void addLoopCases(std::vector<Case> &cases) {
          {state}},
         small, 256);
   }
-  // A matrix times its own transpose: one dimension runs along both sides.
+  // The outer product of a vector with itself: one dimension runs along both sides.
   add(cases, "outer",
       {{{"%h", "tensor<20x20x$T>"}},
        {{"%x", "tensor<3x20x$T>"}},
@@ -142,7 +142,8 @@ void addLoopCases(std::vector<Case> &cases) {
        "train.next (%n : tensor<20x20x$T>)\n",
        {"tensor<20x$T>"}},
       false);
-  // States change at the same time; one counts steps, one is a part of the operand; a part is a constant.
+  // Several states are updated simultaneously: one counts steps, one is a part of the operand; one result is a
+  // constant.
   add(cases, "states",
       {{{"%a", "tensor<6x$T>"}, {"%b", "tensor<6x$T>"}, {"%n", "tensor<i64>"}, {"%p", "tensor<6x$T>"}},
        {{"%x", "tensor<5x6x$T>"}},

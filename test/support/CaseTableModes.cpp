@@ -8,7 +8,7 @@ void addModeCases(std::vector<Case> &cases) {
     return "tensor<" + shape + element + ">";
   };
   const std::string key = type("4x", "ui32");
-  // Arguments that are keys: any words.
+  // Keys of the generator may be any words.
   const Range words{0, 4e9}, values{-2, 2};
   struct Shape {
     const char *name, *shape;
@@ -31,7 +31,7 @@ void addModeCases(std::vector<Case> &cases) {
                      Types::None,
                      {words}});
   }
-  // Drawn where a transpose reads it: an element's number stays its own.
+  // Fused into a transpose, each element must keep its own random number.
   cases.push_back({"random_transposed",
                    "(%k: " + key + ") -> " + type("17x5x", "ui32"),
                    "%b = train.random bits %k id = 3 : " + key + " -> " + type("5x17x", "ui32") +

@@ -9,7 +9,7 @@ void addQuantizationCases(std::vector<Case> &cases) {
     const char *name, *scale, *zeroPoint, *bounds;
     Range range;
   };
-  // Scales are powers of two: quotients are exact in every type, and many of those of 16 bits are ties.
+  // Scales are powers of two, so that quotients are exact in every type; in 16-bit types many are ties.
   for (const Quantizer &q : {Quantizer{"signed", "0.25", "0.0", "-128 to 127", {-40, 40}},
                              {"unsigned", "0.0625", "93.0", "0 to 255", {-8, 13}},
                              {"narrow", "0.5", "3.0", "-7 to 7", {-9, 9}}})
@@ -26,7 +26,7 @@ void addQuantizationCases(std::vector<Case> &cases) {
                        /*gradient=*/false,
                        1,
                        shape});
-  // A scale for each row; f32 quotients of such numbers are no ties.
+  // A scale for each row; f32 quotients of random numbers are not ties.
   cases.push_back({"fake_quantize_rows",
                    "(%x: tensor<5x13xf32>, %s: tensor<5x1xf32>, %z: tensor<5x1xf32>) -> tensor<5x13xf32>",
                    "%a = train.broadcast %s : tensor<5x1xf32> -> tensor<5x13xf32>\n"
@@ -36,7 +36,7 @@ void addQuantizationCases(std::vector<Case> &cases) {
                    {{-9, 9}, {0.2, 0.9}, {-3, 3}},
                    "%r",
                    /*gradient=*/false});
-  // Steps far below those of finite differences: the slope is 1 within ±1 and 0 beyond.
+  // Quantisation steps far below those of finite differences: the slope is 1 within ±1 and 0 beyond.
   cases.push_back({"fake_quantize_fine",
                    "(%x: tensor<31xf64>) -> tensor<31xf64>",
                    "%s = train.constant dense<1.1368683772161603e-13> : tensor<31xf64>\n"

@@ -7,10 +7,10 @@ namespace tcc::test {
 
 namespace {
 
-/// One layer: its text is put together from sizes and settings.
+/// One layer, whose IR text is composed from sizes and settings.
 struct Layer {
   std::string name;
-  int cell, gates, kept; ///< number of the cell, gates, and what it keeps for each element of the state
+  int cell, gates, kept; ///< number of the cell, gates, values kept for each element of the state
   int steps, batch, hidden;
   std::string activations, alphas, betas, settings; ///< the lists' elements; further attributes
   bool extra = false, lengths = false;
@@ -24,7 +24,7 @@ std::string shaped(std::initializer_list<int> shape, const std::string &element)
   return text + element + ">";
 }
 
-/// The forward op, and by its side the sweep backwards on values of its own.
+/// Adds a case of the forward op, and one of the backward op on arguments of its own.
 void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
   const int t = l.steps, n = l.batch, h = l.hidden;
   const bool lstm = l.cell == 3, resetAfter = l.cell == 2;
@@ -55,7 +55,8 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
       list += (list.empty() ? "" : ", ") + type;
     return list;
   };
-  // What is beyond a sequence's end may reach what it would reach if there were no lengths (segments of `unbounded`).
+  // A NaN or ∞ beyond a sequence's end may reach all results that it would reach without lengths (segments
+  // `unbounded`).
   auto write = [&](const std::string &name, const std::string &op, const std::string &operandSegments, const std::string &unbounded,
                    const std::vector<std::pair<std::string, std::string>> &operands, const std::vector<std::string> &results,
                    size_t shown, bool gradient) {
@@ -88,7 +89,7 @@ void add(std::vector<Case> &cases, const Layer &l, const std::string &element) {
                      l.lengths ? body(boundlessNames, boundlessTypes, unbounded) : ""});
   };
   write("recurrent_" + l.name, "recurrent", segments + both, segments + optional + ", 0", in, out, lstm ? 3 : 2,
-        h < 10); // differences over wide weights take long
+        h < 10); // finite differences over wide weights take long
   if (l.kept)
     write("recurrent_kept_" + l.name, "recurrent", segments + both, segments + optional + ", 0", in, out, out.size(), false);
 

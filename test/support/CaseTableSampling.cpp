@@ -3,7 +3,7 @@
 
 namespace tcc::test {
 
-/// Weights are f64 beside f64 and f32 beside all others, so that each element type has its own text.
+/// Weights are f64 for elements of f64 and f32 for all others, so that each element type has a text of its own.
 static void addSampling(std::vector<Case> &cases, const std::string &type) {
   struct Shape {
     const char *name, *x, *table, *y;
@@ -48,7 +48,7 @@ static void addSampling(std::vector<Case> &cases, const std::string &type) {
                        true,
                        64});
     }
-  // A table that is known has a sample for its gradient, an uneven one a spread.
+  // With a constant table the gradient is a sample as well; with an uneven one it stays a spread.
   for (auto [name, table] : {std::pair{"known", "[[0, 1, 2, -1, 3, 3, 1]]"}, {"uneven", "[[0, 0, 0, 0, 0, 0, 0]]"}}) {
     std::string x = "tensor<1x2x40x3x" + type + ">", y = "tensor<1x2x7x3x" + type + ">";
     cases.push_back({std::string("sample_") + name + "_" + type,

@@ -27,15 +27,16 @@ struct Range {
 struct Case {
   std::string name;      ///< letters, digits and underscores
   std::string signature; ///< "(%x: tensor<2x$T>) -> tensor<2x$T>"
-  std::string body;      ///< ops; the results are named %r, or as in `results`
+  std::string body;      ///< ops that define the values named in `results`
   Types types = Types::Floats;
-  std::vector<Range> ranges = {}; ///< values of each argument, the last one also of all further ones
+  std::vector<Range> ranges = {}; ///< values of each argument; the last range holds for all further arguments
   std::string results = "%r";
-  bool gradient = true; ///< false where finite differences say nothing (ties, steps)
+  bool gradient = true; ///< false if finite differences are meaningless (ties, steps)
   double slack = 1;     ///< factor on the tolerance of kernels: long sums, steep functions
   std::string shape = ""; ///< what $S stands for: "17x", "" for a scalar
-  /// Where a NaN or ∞ may reach more results than the op's definition has it, a body that gives all of these: 0·NaN of a
-  /// masked key, or a whole tile of what is transformed. Such a result is NaN, or what it would be; never another number.
+  /// If a NaN or ∞ may reach more results than the op's definition says (as 0·NaN of a masked key, or through a whole
+  /// transformed tile), a body whose results are not finite wherever it may. There the actual result is NaN, ∞ or the
+  /// exact value, never another number.
   std::string reach = "";
 
   /// True if the case can be of any shape.
@@ -52,7 +53,7 @@ const std::vector<Case> &allCases();
 /// A context with the dialects that cases use.
 mlir::MLIRContext &testContext();
 
-/// The module of a case for one element type; null, with diagnostics, where it does not parse or verify.
+/// The module of a case for one element type; null, with diagnostics, if it does not parse or verify.
 mlir::OwningOpRef<mlir::ModuleOp> parseCase(const Case &c, const std::string &elementType);
 
 /// Deterministic arguments for @f: floats uniform in their range, integers from it, unsigned ones never negative.

@@ -10,7 +10,7 @@
 
 namespace tcc::test {
 
-/// What `function` returns for `arguments`: its ops in order, each by its Reference. Every op must have one.
+/// The results of `function` for `arguments`. Runs its ops in order, each by its Reference, which every op must have.
 std::vector<train::HostTensor> evaluate(mlir::func::FuncOp function, llvm::ArrayRef<train::HostTensor> arguments);
 
 } // namespace tcc::test

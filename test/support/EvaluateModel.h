@@ -11,8 +11,8 @@ namespace tcc::test {
 
 using Tensors = std::map<std::string, train::HostTensor>;
 
-/// Runs @forward op by op with the ops' Reference evaluators, the variables at their initial values. `inputs` by graph input,
-/// the result by graph output.
+/// Runs @forward op by op with the ops' Reference evaluators and the initial values of variables. `inputs` are by graph
+/// input, the results by graph output.
 Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tensors &inputs);
 
 } // namespace tcc::test

@@ -37,7 +37,7 @@ void decomposeAll(func::FuncOp function) {
   }
 }
 
-/// A region of `op` alone, before it. Splat constants go inside, as fuse-kernels has it.
+/// Inserts before `op` a region that contains a copy of it alone. Splat constants go inside, as in fuse-kernels.
 train::FusedOp wrap(Operation *op) {
   OpBuilder builder(op);
   llvm::SmallVector<Value> inputs;
@@ -60,7 +60,7 @@ train::FusedOp wrap(Operation *op) {
   return fused;
 }
 
-/// Makes a region of each op of a loop's body, as fuse-kernels does of several.
+/// Makes a region of each op in a loop's body; fuse-kernels would put several into one region.
 void wrapBody(train::LoopOp loop) {
   for (Operation &op : llvm::make_early_inc_range(loop.getBlock().without_terminator())) {
     if (op.hasTrait<train::View>() || isa<train::FusedOp>(op) || (isa<train::ConstantOp>(op) && op.use_empty()))

@@ -15,12 +15,12 @@
 
 namespace tcc::test {
 
-/// Where the operands of kernels lie. Nothing beside them may be touched.
+/// The placement of the kernels' operands in memory. Kernels must not access anything around them.
 enum class Placement {
   Aligned,     ///< at a multiple of 64 bytes, as in a plan
-  BeforeFence, ///< the last byte is the last that may be read: aligned to elements alone
-  AfterFence,  ///< the first byte is the first that may be read
-  InPlace      ///< aligned, and results lie where operands lay wherever the kernel allows it
+  BeforeFence, ///< ends at an inaccessible page, and is therefore aligned to elements only
+  AfterFence,  ///< begins after an inaccessible page
+  InPlace      ///< aligned, and results overwrite operands in place wherever the kernel allows it
 };
 
 /// Functions whose ops become generated kernels, compiled together; a subclass runs them.
@@ -33,10 +33,10 @@ public:
   /// Composites are decomposed first. The module is changed, and must live as long as this.
   void add(mlir::ModuleOp module);
 
-  /// Compiles what was added; false with a failed expectation where that is not possible.
+  /// Compiles all added kernels; false, with a failed expectation, if that fails.
   bool compile();
 
-  /// What @f of `module` returns; nothing, with failed expectations, where its kernels cannot be run.
+  /// Runs @f of `module` and returns its results; empty, with failed expectations, if its kernels cannot be run.
   std::vector<train::HostTensor> run(mlir::ModuleOp module, llvm::ArrayRef<train::HostTensor> arguments,
                                      Placement placement = Placement::Aligned);
 
@@ -49,11 +49,11 @@ protected:
     train::FusedOp fused() const { return llvm::dyn_cast<train::FusedOp>(region); }
   };
   virtual bool load(std::string code) = 0;
-  /// Fills `results`, which have their types; false with a failed expectation where that is not possible.
+  /// Fills `results`, whose types are set; false, with a failed expectation, if that fails.
   virtual bool runKernel(Kernel &kernel, llvm::ArrayRef<const train::HostTensor *> inputs,
                          std::vector<train::HostTensor> &results, Placement placement) = 0;
 
-  /// The inputs in whose memory results lie, by result.
+  /// For each result that overwrites an input in place, the index of the input.
   static llvm::SmallDenseMap<unsigned, unsigned> sharedPlaces(Kernel &kernel, Placement placement);
 
 private:

@@ -11,13 +11,13 @@
 
 namespace tcc::test {
 
-/// Binds the signatures of a code object to its bytes.
+/// Stores the hash that binds a code object's signatures to its bytes.
 inline void bindCode(plan::CodeObject &object, std::string_view code) {
   object.set_signatures_xxh3(plan::hashSignatures(object, {code.size(), plan::hashBytes(code.data(), code.size())}));
 }
 
-/// Gives each kernel of code object 0 the signature that its calls in the plan follow: f32 operands as long as the
-/// shortest they are given, and the pairs that any call declares.
+/// Gives each kernel of code object 0 the signature that fits its calls in the plan: each operand is as long as the
+/// shortest buffer that a call passes for it, and all in-place pairs that some call declares are allowed.
 inline void describeKernels(plan::Plan &plan) {
   plan::CodeObject &object = *plan.mutable_code_objects(0);
   object.clear_kernels();

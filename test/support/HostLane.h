@@ -55,7 +55,8 @@ struct HostLane {
   }
 };
 
-// Sums, products and quotients of two f32 are exact enough in f64 for one more rounding to be harmless (53 ≥ 2·24 + 2).
+// Rounding a sum, product or quotient of two f32 first to f64 and then to f32 gives the same bits as rounding once to
+// f32, since 53 ≥ 2·24 + 2.
 inline HostLane operator+(HostLane x, HostLane y) {
   return x.isFloat() ? x.rounded(x.f + y.f) : x.likeInt(int64_t(uint64_t(x.i) + uint64_t(y.i)));
 }

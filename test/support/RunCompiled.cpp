@@ -1,7 +1,7 @@
 //===- RunCompiled.cpp - functions through generated kernels ----*- C++ -*-===//
 //
-// Ops become kernels; all are compiled into one shared object, loaded, and run over as many tiles as they have. Buffers
-// lie between pages that cannot be touched, so that what a kernel reads or writes outside them is a fault.
+// Ops become kernels, which are compiled into one shared object, loaded, and run tile by tile. Buffers lie between
+// inaccessible pages, so that a read or write outside of them is a fault.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/RunCompiled.h"
@@ -26,7 +26,7 @@ namespace tcc::test {
 
 namespace {
 
-/// A shared object loaded from memory; null with a failed expectation where the loader refuses it.
+/// Loads a shared object from memory; null, with a failed expectation, if the loader refuses it.
 void *loadObject(const std::string &object) {
   static int number = 0;
   int file = memfd_create(("kernels-" + std::to_string(number++)).c_str(), 0);
@@ -36,7 +36,7 @@ void *loadObject(const std::string &object) {
   return library; // the descriptor stays open: a reused number would name the first library again
 }
 
-/// Memory of one operand between two pages that cannot be touched.
+/// Memory of one operand between two inaccessible pages.
 class Buffer {
 public:
   Buffer(size_t bytes, Placement placement) : bytes(bytes) {
@@ -56,7 +56,7 @@ public:
   Buffer &operator=(const Buffer &) = delete;
   ~Buffer() { munmap(base, mapped); }
 
-  /// True if the bytes around the operand are as they were.
+  /// True if the bytes around the operand are unchanged.
   bool isIntact() const {
     auto untouched = [](char byte) { return byte == kCanary; };
     return std::all_of(std::max(first, data - kMargin), data, untouched) &&
@@ -67,7 +67,7 @@ public:
 
 private:
   static constexpr size_t kPage = 4096, kMargin = 256;
-  static constexpr char kCanary = char(0xff); // a NaN in every type: read by mistake, it shows
+  static constexpr char kCanary = char(0xff); // a NaN in every type, so that an invalid read changes the result
 
   size_t bytes, mapped = 0;
   char *base = nullptr, *first = nullptr, *last = nullptr;
@@ -125,12 +125,12 @@ bool CompiledFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
       pointers.push_back(pointers[operand->second]);
     else
       add(results[index].sizeBytes());
-  // Scratch as a plan has it: aligned, and full of what other kernels left there.
+  // Scratch as in a plan: aligned, and not zero, since other kernels have written it.
   train::LoopKernel loops = kernel.fused() ? kernel.fused().getLoopKernel() : train::LoopKernel();
   size_t scratchBytes = loops ? size_t(loops.getScratchBytes()) : 0;
   Buffer scratch(scratchBytes, Placement::Aligned);
   std::memset(scratch.data, 0xff, scratchBytes);
-  // Tiles from the last to the first: their order must not matter.
+  // Runs tiles from the last to the first, since their order must not matter.
   for (int64_t tile = kernel.work.tiles; tile-- > 0;)
     run(pointers.data(), tile, tile + 1, scratchBytes ? scratch.data : nullptr);
   EXPECT_TRUE(scratch.isIntact()) << "written outside the scratch";

@@ -6,18 +6,19 @@
 
 namespace tcc::test {
 
-/// Machine levels whose kernels differ. The higher ones differ in calls, and in attention on bf16 where
-/// machineMultipliesPairs().
+/// Machine levels whose kernels differ. Higher levels only have other library calls and, if machineMultipliesPairs(),
+/// other attention in bf16.
 std::vector<std::string> testedLevels();
-/// True where this machine runs a level's kernels as tcc makes them.
+/// True if this machine can run a level's kernels as tcc makes them.
 bool hasInstructionsOf(const std::string &level);
-/// True where kernels for cpu:v4-bf16 run.
+/// True if this machine can run kernels for cpu:v4-bf16.
 bool machineMultipliesPairs();
 
-/// What kernels of a level are made of. A machine without a level's instructions gets AVX2's always.
+/// The instructions that a level's kernels are compiled to. On a machine without the level's own they are always
+/// AVX2's.
 enum class Instructions {
   OfLevel,
-  Avx2, ///< a level's vectors in more registers, in the same bits: not for levels that multiply pairs of bf16
+  Avx2, ///< the level's vectors over more registers, with the same bits; not for levels that multiply pairs of bf16
 };
 
 /// Functions whose ops become generated kernels, compiled together for one machine level, and run here.

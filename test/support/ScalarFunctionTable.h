@@ -1,7 +1,7 @@
 //===- ScalarFunctionTable.h - our own functions and their exact values -*- C++ -*-===//
 //
-// One line for each function that kernels compute by a program of their own: the program, over lanes of the host, and
-// the value in long double that it is held against.
+// One line for each function that kernels compute by our own scalar program: the program, over lanes of the host, and
+// its reference in long double.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_SUPPORT_SCALARFUNCTIONTABLE_H

@@ -52,7 +52,7 @@ uint16_t narrowed(float value, plan::DType type) {
   return static_cast<uint16_t>((word + 0x7fff + (word >> 16 & 1)) >> 16);
 }
 
-/// The card's memory that a check uses.
+/// Device memory of a check.
 class Buffers {
 public:
   Buffers(const DriverLibrary &driver, api::CUstream stream) : driver(driver), stream(stream) {}
@@ -155,7 +155,7 @@ plan::AttentionCall callOf(const Shape &s, bool gradient) {
 /// Attention of a batch and head in f64, with the sums that bound errors.
 struct Exact {
   std::vector<double> output, outputBound, queryGrad, queryBound, keyGrad, keyBound, valueGrad, valueBound, logsumexp,
-      scoreGrad, scoreBound; ///< the last two of every score, before the scale
+      scoreGrad, scoreBound; ///< scoreGrad and scoreBound: of every score, before it is scaled
 
   Exact(const Shape &s, const std::vector<uint16_t> &qkv, const std::vector<uint16_t> &grads,
         const std::vector<uint16_t> &bias, int64_t n, int64_t h) {
@@ -239,8 +239,8 @@ double worstOf(const Shape &s, const std::vector<double> &exact, const std::vect
   return worst;
 }
 
-/// The bias's gradient that belongs to the heads and samples which share a part of the bias with one: the sums of the
-/// gradients of scores, and of their bounds.
+/// The part of the bias's gradient that head `head` of sample `sample` reads: the gradients of scores, and their
+/// bounds, summed over all samples and heads that share this part of the bias.
 struct ExactBias {
   std::vector<double> value, bound;
   ExactBias(const Shape &s, const std::vector<uint16_t> &qkv, const std::vector<uint16_t> &grads,
@@ -330,7 +330,7 @@ public:
                     isGradient ? "true" : "false", engines.status().message().substr(0, 300).c_str());
         return false;
       }
-      // The first one last: the gradient reads what it left.
+      // The first engine runs last, since the gradient reads the output that it leaves.
       for (size_t e = engines->size(); e-- > 0;) {
         const DnnEngine &engine = (*engines)[e];
         double seconds = 0;
@@ -405,7 +405,7 @@ private:
                        s.causal ? " causal" : "", bias);
   }
 
-  /// The least time of some runs.
+  /// The least time of several runs, in seconds.
   Status time(const DnnAttention &attention, double &seconds) {
     std::array<api::CUevent, 2> events{};
     for (api::CUevent &event : events)

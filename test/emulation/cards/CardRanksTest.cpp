@@ -104,7 +104,8 @@ protected:
   std::vector<api::CUgraphExec> graphs;
 };
 
-/// 0 → 1 by the collective, 4 → 5 beside it, and 1 → 2 behind it.
+/// The collective copies buffer 0 to 1; another instruction copies 4 to 5 beside it, and a third copies 1 to 2 after
+/// it.
 TEST_F(CardRanksTest, EachKindRunsInAGraphBesideOtherInstructions) {
   for (auto kind :
        {plan::CollectiveCall::ALL_REDUCE, plan::CollectiveCall::BROADCAST, plan::CollectiveCall::REDUCE_SCATTER,
@@ -127,7 +128,7 @@ TEST_F(CardRanksTest, EachKindRunsInAGraphBesideOtherInstructions) {
       ASSERT_EQ(driver->graphLaunch(graph, stream), api::CUDA_SUCCESS);
       EXPECT_EQ(last(2), first + kElements - 1) << plan::CollectiveCall::Kind_Name(kind);
       EXPECT_EQ(last(5), -first + kElements - 1);
-      // One by one, as profiles run them.
+      // Each instruction by itself, as profiles run them.
       fill(1, 0.5f);
       ASSERT_TRUE(submit(steps.front(), driver, stream, ranks.get()).ok());
       EXPECT_EQ(last(1), first + kElements - 1);
@@ -154,7 +155,7 @@ TEST_F(CardRanksTest, AFailureOfTheJobIsKnownSoonAndTheEndWaitsForNobody) {
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1));
 }
 
-/// As after a fault of a kernel, when a driver destroys nothing any more.
+/// After a kernel's fault a driver destroys nothing, so that a graph with captured collectives may outlive the ranks.
 TEST_F(CardRanksTest, TheEndDoesNotWaitLongForAGraphThatIsLeft) {
   plan::Instruction &collective = instruction(0, 1);
   collective.mutable_collective()->set_kind(plan::CollectiveCall::ALL_REDUCE);
@@ -163,13 +164,13 @@ TEST_F(CardRanksTest, TheEndDoesNotWaitLongForAGraphThatIsLeft) {
   const auto begun = std::chrono::steady_clock::now();
   ranks.reset();
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(6));
-  (void)driver->graphExecDestroy(graphs.back()); // so that NCCL comes to its end, too
+  (void)driver->graphExecDestroy(graphs.back()); // so that NCCL can destroy the communicator
   graphs.clear();
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
 }
 
 TEST_F(CardRanksTest, RanksOnOneCardAreNamed) {
-  // A group of two that answers for both with the own text.
+  // A group of two ranks that returns the text of rank 0 for both.
   auto pair = runtime::makeNullGroup(2);
   auto joined = CardRanks::join(*card, *pair.front(), "plan");
   ASSERT_FALSE(joined);

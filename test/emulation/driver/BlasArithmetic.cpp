@@ -25,7 +25,8 @@ float rounded16(uint16_t bits, cudaDataType type) {
 
 constexpr double kSqrtTwoOverPi = 0.79788456080286535588, kCubic = 0.044715;
 
-/// By tanh: the library's documentation names no form, its results on a device are those (probe BlasGeluIsTanh).
+/// The tanh form: the library's documentation names none, and its results on a device are those of tanh (probe
+/// BlasGeluIsTanh).
 double gelu(double x) { return 0.5 * x * (1 + std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x))); }
 double geluDerivative(double x) {
   const double t = std::tanh(kSqrtTwoOverPi * (x + kCubic * x * x * x));
@@ -173,10 +174,10 @@ uint64_t auxiliarySpan(const BlasObject &desc, const BlasObject &d) {
   return ((d.columns - 1) * static_cast<uint64_t>(desc.auxiliaryLd) + d.rows) * bytesOf(d.type);
 }
 
-/// What the documentation says of an epilogue's attributes (cublasLtMatmulDescAttributes_t). Bias, its gradient and
-/// gelu's input have D's type: BIAS_DATA_TYPE and EPILOGUE_AUX_DATA_TYPE are for 8-bit products, and are not known
-/// here. A batch has BIAS_BATCH_STRIDE, and 0 for one bias of all; batches with other epilogues are refused, which is
-/// stricter.
+/// Checks an epilogue's attributes by the documentation (cublasLtMatmulDescAttributes_t). Bias, its gradient and gelu's
+/// input have D's type: BIAS_DATA_TYPE and EPILOGUE_AUX_DATA_TYPE are for 8-bit products, and are not known here. The
+/// biases of a batch are BIAS_BATCH_STRIDE apart; 0 means one bias for the whole batch. Stricter than the library:
+/// batches with other epilogues are refused.
 static std::string problemOf(const BlasObject &desc, const BlasObject &d) {
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
   if (desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT)
@@ -241,7 +242,7 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
   const void *from = place(pointers[0], a), *with = place(pointers[1], b), *added = place(pointers[2], c);
   void *to = const_cast<std::byte *>(place(result, d));
   const bool tf32 = desc.computeType == CUBLAS_COMPUTE_32F_FAST_TF32, isDouble = desc.computeType == CUBLAS_COMPUTE_64F;
-  // Rows of op(A) and columns of op(B), as the compute type takes them.
+  // Rows of op(A) and columns of op(B), rounded to the compute type.
   std::vector<double> left(shape.m * shape.k), right(shape.k * shape.n);
   for (uint64_t i = 0; i < shape.m; ++i)
     for (uint64_t p = 0; p < shape.k; ++p) {
@@ -270,7 +271,7 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
             one = std::fma(x[p], y[p], one);
           sum += one;
         } else {
-          float one = 0; // a product of two f32 is exact in f64: each step rounds once, as an fma does
+          float one = 0; // the product of two f32 is exact in f64, so that each step rounds once, as an fma does
           for (uint64_t p = begin; p < end; ++p)
             one = float(x[p] * y[p] + double(one));
           sum = float(float(sum) + one);
@@ -285,7 +286,7 @@ void Product::multiply(uint64_t batch, uint32_t work) const {
   storeSums(left, right, sums);
 }
 
-/// Step by step in f32, as it is stored by none of the steps.
+/// Applies the epilogue in f32. No step rounds to D's type, since only the last result is stored.
 double Product::finish(double value, uint64_t batch, uint64_t row, uint64_t column, std::vector<float> &sums) const {
   const Epilogue epilogue = *epilogueOf(desc.epilogue);
   const uint64_t at = row + column * uint64_t(desc.auxiliaryLd);

@@ -1,7 +1,7 @@
 //===- BlasArithmetic.h - what a product of cuBLASLt computes ------------===//
 //
 // Shapes that the documentation allows (cuBLAS, "cublasLtMatmul"), and the arithmetic of the stand-in: sums in the
-// compute type, in parts of K where the algorithm has some.
+// compute type, split along K if the algorithm has several parts.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_DRIVER_BLASARITHMETIC_H
@@ -16,7 +16,7 @@ namespace tcc::emulation {
 /// The product that a description and four layouts make.
 struct Shape {
   uint64_t m = 0, n = 0, k = 0;
-  std::string wrong; ///< empty: it is one that the documentation allows
+  std::string wrong; ///< why the documentation does not allow it; empty: it does
 };
 
 Shape shapeOf(const BlasObject &desc, const BlasObject &a, const BlasObject &b, const BlasObject &c,
@@ -25,29 +25,29 @@ Shape shapeOf(const BlasObject &desc, const BlasObject &a, const BlasObject &b, 
 /// What an epilogue reads and writes beside D.
 struct Epilogue {
   bool adds = false, gelu = false, derivative = false; ///< a bias; gelu; the product times gelu's derivative
-  bool keeps = false;                                  ///< gelu's input
+  bool keeps = false;                                  ///< stores gelu's input
   enum Sums { None, RowsOfD, RowsOfA, ColumnsOfB } sums = None;
 
   bool hasVector() const { return adds || sums != None; }
   bool hasAuxiliary() const { return keeps || derivative; }
 };
-/// Nothing for one that the stand-in does not know.
+/// Nothing for an epilogue that the stand-in does not know.
 std::optional<Epilogue> epilogueOf(uint32_t number);
 /// Elements of the bias, or of the sums.
 uint64_t vectorLength(const Epilogue &epilogue, const Shape &shape);
-/// Bytes of the bias of all products of a batch, or of the sums.
+/// Bytes of the biases of a whole batch, or of the sums.
 uint64_t vectorSpan(const BlasObject &desc, const Shape &shape, const BlasObject &d);
 /// Bytes of gelu's input.
 uint64_t auxiliarySpan(const BlasObject &desc, const BlasObject &d);
 
-/// Equal for products that the library is told the same of.
+/// Equal for products whose description and layouts are equal.
 uint64_t digestOf(const BlasObject &desc, std::initializer_list<const BlasObject *> layouts);
 
 size_t bytesOf(cuda::api::cudaDataType type);
-/// An element in memory as a number, and a number rounded once to an element.
+/// Reads an element as a number; writes a number, rounded once, as an element.
 double loadElement(const void *from, uint64_t index, cuda::api::cudaDataType type);
 void storeElement(void *to, uint64_t index, double value, cuda::api::cudaDataType type);
-/// To 10 bits of mantissa, to the nearest even.
+/// Rounds to 10 bits of mantissa, ties to even.
 float toTf32(float value);
 /// Bytes from the first element of a matrix, or batch of matrices, to its last.
 uint64_t spanOf(const BlasObject &layout);

@@ -1,7 +1,7 @@
 //===- BlasReplay.h - recorded answers of cuBLASLt's heuristics ----------===//
 //
-// `probes --products` asks a card's library for algorithms of usual products; tools/gpu-check keeps the answers. The
-// stand-in gives them again for the same products, in place of a rule of ours.
+// `probes --products` asks a card's library for the algorithms of common products; tools/gpu-check keeps the answers.
+// For these products the stand-in returns the recorded answers instead of its own list.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_DRIVER_BLASREPLAY_H
@@ -27,10 +27,10 @@ struct RecordedAnswer {
 
 class BlasReplay {
 public:
-  /// Lines of JSON as `probes --products` prints them, or a gpu-check.json. `problem`: why the file cannot be used.
+  /// Reads the lines of JSON that `probes --products` prints, or a gpu-check.json. `problem`: why the file is unusable.
   static BlasReplay read(const std::string &file, std::string &problem);
 
-  /// Null: the record has no such product.
+  /// Null if the record does not have the product.
   const RecordedAnswer *find(const BlasObject &desc, const Shape &shape, const BlasObject &a,
                              const BlasObject &d) const;
 

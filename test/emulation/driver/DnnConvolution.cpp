@@ -1,8 +1,8 @@
 //===- DnnConvolution.cpp - engines of the stand-in, and what they compute ===//
 //
-// Sums are made in f32, one rounding a step, in parts of the terms where the engine has some, and rounded once to the
-// type of the result. The lists of engines are rules of ours: each list begins with engines that a caller who wants the
-// same bits again, or f32's precision, must not take, and the first one that it may take is never the fastest.
+// Sums are made in f32, one rounding a step, split into parts if the engine has several, and rounded once to the
+// result's type. The lists of engines are our own: each begins with engines that are unusable for a caller who needs
+// reproducible bits or f32's precision, and the first usable one is never the fastest.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/DnnConvolution.h"
@@ -115,13 +115,13 @@ std::vector<DnnConfiguration> dnnHeuristics(const DnnProblem &problem, cudnnBack
     return {};
   if (!standIn().options.engines)
     return {{kAnyOrder, 0}, {kWinograd, 0}};
-  // cuDNN 9.26 lists none for a bias of another type, nor for 16 bits between the operations.
+  // cuDNN 9.26 lists no engine for a bias of another type, nor for 16-bit tensors between the operations.
   if (problem.finish != DnnProblem::Sums &&
       (!standIn().options.epilogues || problem.bias.type != problem.y.type || problem.between != CUDNN_DATA_FLOAT))
     return {};
   if (mode == CUDNN_HEUR_MODE_FALLBACK)
     return {{kStrict, 0}};
-  if (mode == CUDNN_HEUR_MODE_B) // it knows fewer graphs
+  if (mode == CUDNN_HEUR_MODE_B) // heuristics B know fewer graphs
     return problem.strides.size() == 3 ? std::vector<DnnConfiguration>() : std::vector<DnnConfiguration>{{kPlain, 3}};
   std::vector<DnnConfiguration> list = {{kAnyOrder, 0}, {kGreedy, 0},   {kNarrows, 0}, {kWinograd, 0}, {kFourier, 0},
                                         {kSumsIn16, 0}, {kCompiles, 0}, {kNever, 0},   {kTensor, 1},   {kTensor, 2}};
@@ -130,11 +130,11 @@ std::vector<DnnConfiguration> dnnHeuristics(const DnnProblem &problem, cudnnBack
   return list;
 }
 
-/// Copies of tensors whose channels do not lie last, as engines of tensor cores make them; partial sums in f32.
+/// Tensor-core engines copy tensors that are not channels-last; engines with several parts keep partial sums in f32.
 uint64_t dnnWorkspace(const DnnProblem &problem, const DnnConfiguration &configuration) {
   if (configuration.engine == kGreedy)
     return uint64_t(1) << 40;
-  uint64_t bytes = problem.w.bytes() + 131; // no multiple of anything
+  uint64_t bytes = problem.w.bytes() + 131; // deliberately not a round number
   if (configuration.engine == kTensor && !problem.channelsLast())
     bytes += problem.x.bytes() + problem.y.bytes();
   if (problem.direction == DnnProblem::Filter && configuration.tile > 1)
@@ -144,7 +144,7 @@ uint64_t dnnWorkspace(const DnnProblem &problem, const DnnConfiguration &configu
 
 namespace {
 
-/// A tensor's elements N, C, spatial, as the engine takes them.
+/// A tensor's elements in the order N, C, spatial, rounded as the engine rounds its operands.
 std::vector<float> elementsOf(const DnnProblem::Tensor &tensor, const void *from, const DnnEngineRule &engine) {
   const bool tf32 = tensor.type == CUDNN_DATA_FLOAT && hasNote(engine, CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   const bool narrows = hasNote(engine, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
@@ -177,7 +177,7 @@ void storeElements(const DnnProblem::Tensor &tensor, void *to, const std::vector
   }
 }
 
-/// An element's sum: terms come in order, and are added in equal parts of them.
+/// The sum of one element: terms arrive in order, and equal parts of them are summed separately.
 class Sum {
 public:
   Sum(int64_t terms, int64_t parts, bool backwards) : part((terms + parts - 1) / parts), backwards(backwards) {
@@ -205,7 +205,7 @@ private:
   std::vector<float> partial;
 };
 
-/// Three spatial dimensions always: the first has one element where there are two.
+/// Always three spatial dimensions: with two, the first has extent 1.
 struct Extents {
   int64_t x[3] = {1, 1, 1}, w[3] = {1, 1, 1}, y[3] = {1, 1, 1}, stride[3] = {1, 1, 1}, dilation[3] = {1, 1, 1},
           before[3] = {0, 0, 0};
@@ -299,7 +299,7 @@ std::optional<Fault> DnnWork::run(uint32_t work) const {
           at(result, (k * groupChannels + c) * taps + t) = sum.take();
         }
   } else {
-    // The outputs and taps that read a pixel.
+    // For each pixel, the outputs and taps that read it.
     std::vector<std::vector<std::pair<int64_t, int64_t>>> readers(static_cast<size_t>(pixelsX));
     for (int64_t q = 0; q < pixelsY; ++q)
       for (int64_t t = 0; t < taps; ++t)
@@ -316,14 +316,14 @@ std::optional<Fault> DnnWork::run(uint32_t work) const {
           at(result, (n * channels + c) * pixelsX + i) = sum.take();
         }
   }
-  // A transform rounds more than sums do.
+  // A transform adds more rounding error than direct sums.
   if (hasNote(engine, CUDNN_NUMERICAL_NOTE_WINOGRAD) || hasNote(engine, CUDNN_NUMERICAL_NOTE_FFT))
     for (float &element : result)
       element *= 1 + 0x1p-18F;
   if (hasNote(engine, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
     for (float &element : result)
       element = static_cast<float>(static_cast<_Float16>(element));
-  // In f32, as the tensor between the operations is.
+  // The bias is added in f32, the type of the tensor between the operations.
   for (int64_t i = 0; p.finish != DnnProblem::Sums && i < int64_t(result.size()); ++i) {
     float &element = at(result, i);
     element +=

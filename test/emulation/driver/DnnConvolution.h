@@ -17,7 +17,7 @@ struct DnnProblem {
     int64_t elements() const;
     uint64_t bytes() const { return static_cast<uint64_t>(elements()) * (type == cuda::api::CUDNN_DATA_FLOAT ? 4 : 2); }
   } x, w, y, bias;
-  /// What follows the sums before they are rounded to y's type.
+  /// The operation on the sums before they are rounded to y's type.
   enum Finish { Sums, Bias } finish = Sums;
   cuda::api::cudnnDataType_t between = cuda::api::CUDNN_DATA_FLOAT; ///< of the virtual tensors
   std::vector<int64_t> strides, dilations, before, after;
@@ -27,18 +27,18 @@ struct DnnProblem {
   bool channelsLast() const { return x.strides[1] == 1 && x.dims[1] > 1; }
   /// Products that make an element of the result.
   int64_t terms() const;
-  /// Why no engine computes it; "" for nothing.
+  /// Why no engine computes it; "" if some engine does.
   std::string wrong() const;
 };
 
-/// An engine of ours; NVIDIA's are others.
+/// An engine of the stand-in; NVIDIA's engines differ.
 struct DnnEngineRule {
   int64_t index;
   std::vector<cuda::api::cudnnBackendNumericalNote_t> notes;
   std::vector<cuda::api::cudnnBackendBehaviorNote_t> behavior;
-  int64_t tiles;  ///< values of the one knob, 0 for none: parts of the sum
-  uint64_t ticks; ///< for tile 1; tile 2 takes half of it
-  bool runs;      ///< false: heuristics list it, and no plan of it is made
+  int64_t tiles;  ///< values of its one knob, the parts of the sum; 0: it has no knob
+  uint64_t ticks; ///< time with tile 1; tile 2 takes half of it
+  bool runs;      ///< false: heuristics list it, but no plan can be made of it
 };
 /// Engines for graphs of several operations (DnnGraph.h); all others are for convolutions.
 enum DnnGraphEngine : int64_t { kDnnGraphGreedy = 20, kDnnGraphNever, kDnnGraphFused, kDnnGraphSlow };
@@ -50,7 +50,7 @@ bool hasNote(const DnnEngineRule &engine, cuda::api::cudnnBackendNumericalNote_t
 struct DnnConfiguration {
   int64_t engine = 0, tile = 0;
 };
-/// What heuristics of a mode list.
+/// The engines that heuristics of a mode list.
 std::vector<DnnConfiguration> dnnHeuristics(const DnnProblem &problem, cuda::api::cudnnBackendHeurMode_t mode);
 uint64_t dnnWorkspace(const DnnProblem &problem, const DnnConfiguration &configuration);
 

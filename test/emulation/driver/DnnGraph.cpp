@@ -1,8 +1,8 @@
 //===- DnnGraph.cpp - graphs of several operations of cuDNN --------------===//
 //
-// Sums are in f32, one rounding a step, in parts where the engine's setting says so. Engines are rules of ours: the
-// list begins with one that takes more workspace than anybody has and one that no plan is made of; all need run-time
-// compilation, as NVIDIA's do.
+// Sums are in f32, one rounding a step, split into parts if the engine's setting says so. The list of engines is our
+// own: it begins with one that takes more workspace than any card has and one of which no plan can be made; all need
+// run-time compilation, as NVIDIA's do.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/DnnGraph.h"
@@ -26,7 +26,7 @@ cudaDataType asElement(cudnnDataType_t type) {
 }
 bool isNarrow(cudnnDataType_t type) { return type == CUDNN_DATA_HALF || type == CUDNN_DATA_BFLOAT16; }
 
-/// Rounded as a tensor of the type holds it.
+/// `value` rounded to the type.
 float rounded(float value, cudnnDataType_t type) {
   if (!isNarrow(type))
     return value;
@@ -35,7 +35,8 @@ float rounded(float value, cudnnDataType_t type) {
   return static_cast<float>(loadElement(place, 0, asElement(type)));
 }
 
-/// Of a coordinate in an operand whose dimensions of extent 1 are repeated, and whose heads several share.
+/// The coordinate in an operand's dimension of `extent` for a coordinate in one of `of`: extent 1 is broadcast, and a
+/// smaller number of heads is shared by groups.
 int64_t within(int64_t coordinate, int64_t extent, int64_t of) {
   return extent == of ? coordinate : extent == 1 ? 0 : coordinate / (of / extent);
 }
@@ -127,9 +128,9 @@ bool DnnGraph::isGradient() const {
                        [](const Operation &one) { return one.kind == Operation::Product; }) == 5;
 }
 
-/// Additive biases: in 16 bits, [1 or B, 1 or H, Sq, Skv] ("Attention" of the frontend's documentation, table of input
-/// tensors), keys side by side; a gradient "should have the same properties" as its bias (there, backward operation),
-/// and the library refuses other strides than those without gaps.
+/// Additive biases have 16 bits, the shape [1 or B, 1 or H, Sq, Skv] and adjacent keys (frontend's documentation,
+/// "Attention", table of input tensors). A gradient "should have the same properties" as its bias (same page, backward
+/// operation), and the library refuses a gradient with gaps between its elements.
 std::string DnnGraph::unknownBias(const Tensor &tensor) const {
   const Operation &product = *std::find_if(operations.begin(), operations.end(),
                                            [](const Operation &one) { return one.kind == Operation::Product; });
@@ -158,8 +159,8 @@ std::string DnnGraph::unknownBias(const Tensor &tensor) const {
   return same ? "" : "a bias's gradient of other sizes than the bias";
 }
 
-/// Scaled dot product attention, forward and backward: products of 16 bits, features in steps of 8, which lie side by
-/// side, and rows whose addresses are multiples of 16 bytes (the library does not check these two; the stand-in does).
+/// Scaled dot product attention, forward and backward: 16-bit products, a multiple of 8 features, adjacent features,
+/// and rows at multiples of 16 bytes (the library does not check the last two; the stand-in does).
 std::string DnnGraph::unknown() const {
   const auto products = std::count_if(operations.begin(), operations.end(),
                                       [](const Operation &one) { return one.kind == Operation::Product; });
@@ -212,11 +213,11 @@ uint64_t dnnGraphWorkspace(const DnnGraph &graph, const DnnConfiguration &config
   for (const DnnGraph::Operation &operation : graph.operations)
     if (const auto &y = graph.tensors[operation.y]; operation.kind == DnnGraph::Operation::Product) {
       const auto &x = graph.tensors[operation.x];
-      if (x.isVirtual && x.type == CUDNN_DATA_FLOAT) // the gradients of scores, for the product that makes the queries'
+      if (x.isVirtual && x.type == CUDNN_DATA_FLOAT) // score gradients, for the product that makes the query gradient
         bytes += static_cast<uint64_t>(x.dims[0] * x.dims[1] * blocks(x.dims[2], kBlockRows) *
                                        blocks(x.dims[3], kBlockColumns)) *
                  2;
-      else if (y.isVirtual && isNarrow(y.type)) // of each head, to be added
+      else if (y.isVirtual && isNarrow(y.type)) // the gradients of single heads, which are summed later
         bytes += static_cast<uint64_t>(y.elements()) * 2;
     }
   return bytes;
@@ -290,7 +291,7 @@ private:
       place += c[d] * tensor.strides[d];
     return static_cast<uint64_t>(place);
   }
-  /// The element of a tensor for a result's coordinates.
+  /// The element of a tensor at a result's coordinates; dimensions of extent 1 are broadcast.
   float read(size_t tensor, const int64_t (&c)[kRank]) const {
     const std::vector<int64_t> &dims = graph.tensors[tensor].dims;
     int64_t at = 0;
@@ -337,7 +338,7 @@ private:
           return values[tensor].data() + index * of.dims[2] * of.dims[3];
         };
         const float *left = matrix(operation.x, a), *right = matrix(operation.b, b);
-        // What multiplies 16 bits is rounded to them.
+        // The left factor is rounded to the right one's 16-bit type.
         for (int64_t i = 0; i < rows; ++i) {
           float *row = result.data() + ((n * y.dims[1] + h) * rows + i) * columns;
           for (int64_t first = 0; first < depth; first += part) {
@@ -369,7 +370,7 @@ private:
     });
   }
 
-  /// The same elements, found by the strides of both: those of the result, in the memory that the operand's make.
+  /// Reshapes: the k-th element of the operand in memory order becomes the k-th of the result in memory order.
   void view(const DnnGraph::Operation &operation, std::vector<float> &result) const {
     const DnnGraph::Tensor &x = graph.tensors[operation.x], &y = graph.tensors[operation.y];
     std::vector<std::pair<uint64_t, size_t>> from, to;
@@ -391,7 +392,7 @@ private:
 std::optional<Fault> DnnGraphWork::run(uint32_t work) const {
   Memory &memory = standIn().machine.memory();
   const char *what = "cudnnBackendExecute";
-  // Row by row, since others' elements may lie between.
+  // Row by row, since elements of other tensors may lie between the rows.
   auto touch = [&](const DnnGraph::Tensor &tensor, void *address, AccessKind kind) -> std::optional<Fault> {
     const size_t along = tensor.strides[3] == 1 ? 3 : 2;
     const size_t across = 5 - along;

@@ -18,12 +18,12 @@ struct DnnGraph {
     cuda::api::cudnnDataType_t type = cuda::api::CUDNN_DATA_FLOAT;
     std::vector<int64_t> dims, strides;
     bool isVirtual = false, isByValue = false;
-    bool isRead = false, isWritten = false; ///< in memory, before and by the graph
-    bool isBias = false;                    ///< in memory, and added to scores, or the sum of their gradients
+    bool isRead = false, isWritten = false; ///< the graph reads it from memory; writes it to memory
+    bool isBias = false;                    ///< in memory: a bias that is added to scores, or such a bias's gradient
 
     int64_t elements() const;
     uint64_t elementBytes() const;
-    /// From its first element to its last.
+    /// Elements from its first to its last in memory, gaps included.
     uint64_t span() const;
   };
   struct Operation {
@@ -37,9 +37,9 @@ struct DnnGraph {
   std::vector<Tensor> tensors;
   std::vector<Operation> operations;
 
-  /// Why the descriptors are no graph, "" for nothing; says which tensors are read and written.
+  /// Finds out which tensors are read and written. Returns why the descriptors are no graph; "" if they are.
   std::string connect();
-  /// Why no engine computes it, "" for nothing.
+  /// Why no engine computes it; "" if some engine does.
   std::string unknown() const;
   bool isGradient() const;
 
@@ -47,7 +47,7 @@ private:
   std::string unknownBias(const Tensor &tensor) const;
 };
 
-/// What heuristics of a mode list for a graph.
+/// The engines that heuristics of a mode list for a graph.
 std::vector<DnnConfiguration> dnnGraphHeuristics(cuda::api::cudnnBackendHeurMode_t mode);
 uint64_t dnnGraphWorkspace(const DnnGraph &graph, const DnnConfiguration &configuration);
 
@@ -56,7 +56,7 @@ struct DnnGraphWork {
   DnnGraph graph;
   DnnConfiguration configuration;
   std::vector<void *> addresses; ///< by tensor
-  std::vector<float> numbers;    ///< of those by value, read at submission
+  std::vector<float> numbers;    ///< values of the tensors passed by value, read at submission
   void *workspace = nullptr;
 
   /// Touches the operands, fills the workspace with NaN, computes.

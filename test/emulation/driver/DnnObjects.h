@@ -1,7 +1,7 @@
 //===- DnnObjects.h - what handles of cuDNN stand for --------------------===//
 //
-// A descriptor is a set of attributes until it is finalized, and what follows from them afterwards. Which attributes a
-// descriptor has, of which type, how many elements and whether they must be there is a table.
+// A descriptor is a set of attributes; finalizing it derives the rest from them. A table lists each descriptor type's
+// attributes with their types, numbers of elements, and whether they are required.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_DRIVER_DNNOBJECTS_H
@@ -27,7 +27,7 @@ struct DnnObject {
   cuda::api::CUstream stream = nullptr; ///< of a handle
   cuda::api::cudnnBackendDescriptorType_t type = cuda::api::CUDNN_BACKEND_TENSOR_DESCRIPTOR;
   bool finalized = false;
-  /// Of a finalized engine or configuration: what it computes, and how.
+  /// Of a finalized engine or configuration: the graph that it computes, and the engine.
   cuda::api::cudnnBackendDescriptor_t graph = nullptr;
   int64_t engine = 0, tile = 0;
   std::map<cuda::api::cudnnBackendAttributeName_t, DnnValue> values;
@@ -65,7 +65,7 @@ struct DnnRule {
 const DnnRule *findRule(cuda::api::cudnnBackendDescriptorType_t of, cuda::api::cudnnBackendAttributeName_t name);
 /// The first required attribute that a descriptor lacks; null for none.
 const DnnRule *missingRule(const DnnObject &descriptor);
-/// Whether there are descriptors of such a type here.
+/// Whether the stand-in knows descriptors of this type.
 bool knowsDnnType(cuda::api::cudnnBackendDescriptorType_t type);
 size_t bytesOf(cuda::api::cudnnBackendAttributeType_t type);
 

@@ -108,7 +108,7 @@ TEST(StandIn, DrawsTheOrderFromItsSeed) {
   std::set<unsigned> results;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     StandInOptions options;
-    options.machine.checked = false; // which would name the mistake
+    options.machine.checked = false; // checked mode would report the race instead
     options.machine.seed = seed;
     Scene s(seed);
     cuMemsetD32Async(s.a, 1, 1, s.one);

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-// Declares all of them, so that a definition of other types does not compile.
+// Declares all entry points, so that a definition with other types does not compile.
 namespace tcc::cuda::api {
 #define TCC_DECLARE(member, symbol, parameters) extern "C" CUresult symbol parameters;
 TCC_CUDA_ENTRY_POINTS(TCC_DECLARE)
@@ -24,7 +24,7 @@ TCC_NCCL_ENTRY_POINTS(TCC_DECLARE)
 
 #define TCC_ENTRY extern "C" __attribute__((visibility("default"))) CUresult
 
-/// The driver as `d`, locked; ends the call where the driver's state does.
+/// Locks the driver and names it `d`; returns from the entry point if the driver's state forbids the call.
 #define TCC_BEGIN_WITH(context)                                                                                        \
   StandIn &d = standIn();                                                                                              \
   std::lock_guard lock(d.mutex);                                                                                       \
@@ -35,7 +35,7 @@ TCC_NCCL_ENTRY_POINTS(TCC_DECLARE)
 
 namespace tcc::emulation {
 
-/// Codes that only the stand-in gives; the runtime handles them as any other.
+/// Error codes that the runtime has no names for and handles like any other error.
 inline constexpr auto kIllegalState = static_cast<cuda::api::CUresult>(401);
 inline constexpr auto kCaptureMerge = static_cast<cuda::api::CUresult>(902);
 inline constexpr auto kCaptureUnmatched = static_cast<cuda::api::CUresult>(903);

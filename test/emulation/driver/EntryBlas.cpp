@@ -1,10 +1,11 @@
 //===- EntryBlas.cpp - entry points of cuBLASLt --------------------------===//
 //
-// cuBLAS, "Using the cuBLASLt API": matrices are column-major, D = alpha · op(A) · op(B) + beta · C, each product is work of
-// its stream. A product adds up in the compute type, in parts of K where the algorithm has some, and fills its workspace
-// with partial sums or with NaN: who shares the workspace with something else is found. An algorithm is bound to the
-// description that the heuristic was asked for, to the alignments and the workspace that the preference promised, to the
-// version of the library, and to the device. A list of algorithms begins with a slow one: who times them finds a faster one.
+// cuBLAS, "Using the cuBLASLt API": matrices are column-major, D = alpha · op(A) · op(B) + beta · C, each product is
+// work of its stream. A product sums in the compute type, split along K if the algorithm has several parts, and fills
+// its workspace with partial sums or NaN, so that a workspace shared with something else is noticed. An algorithm is
+// bound to the description that the heuristic was asked about, to the alignments and the workspace that the preference
+// promised, to the version of the library, and to the device. A list of algorithms begins with a slow one, so that
+// timing finds a faster one.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/BlasReplay.h"
@@ -26,21 +27,21 @@ using namespace tcc::emulation;
 
 namespace {
 
-constexpr uint64_t kAlgorithmMark = 0x7463632d616c676f; ///< of data[0]: the heuristic's, and nobody else's
-/// kMaker: the version of the library in the upper half, the architecture in the lower one. kTicks: with the alignments
-/// that the pointers of the epilogue had, 16 bits each. kScheme: of a recorded algorithm also its tile and number, 16
-/// and 32 bits.
+constexpr uint64_t kAlgorithmMark = 0x7463632d616c676f; ///< in data[0] of every algorithm that the heuristic made
+/// kMaker: the version of the library in the upper half, the architecture in the lower one. kTicks: also the alignments
+/// of the epilogue's pointers, 16 bits each. kScheme: for a recorded algorithm also its tile and number, 16 and 32
+/// bits.
 enum AlgoWord { kMark, kDigest, kWorkspace, kAlgoParts, kAlignments, kScheme, kMaker, kTicks };
 
 uint64_t makerOf(const StandIn &d) { return uint64_t(d.options.blasVersion) << 32 | d.options.architecture; }
 
-/// Of an epilogue's pointer: the heuristic takes its alignment for granted.
+/// The alignment of an epilogue's pointer, in bytes; the heuristic assumes that it stays the same.
 uint64_t alignmentOf(const void *pointer) {
   const auto address = reinterpret_cast<uint64_t>(pointer);
   return std::min<uint64_t>(256, address & (~address + 1));
 }
 
-/// An algorithm of the list, before it is bound to a product. Times are a rule of ours.
+/// An algorithm of the list, before it is bound to a product. Its time is invented.
 struct Offer {
   uint64_t parts, scheme, ticks;
 };
@@ -54,7 +55,7 @@ constexpr Offer kOffers[] = {
 
 uint64_t schemeOf(const cublasLtMatmulAlgo_t &algo) { return algo.data[kScheme] & 0xffff; }
 
-/// The record that the environment names, once for the process; null: there is none.
+/// The record that the environment names, read once for the process; null if it names none.
 const BlasReplay *replayOf(StandIn &d) {
   static std::string problem;
   static const BlasReplay replay =
@@ -65,7 +66,7 @@ const BlasReplay *replayOf(StandIn &d) {
   return d.options.productsFile.empty() ? nullptr : &replay;
 }
 
-/// The bytes that an offer takes for a product; nothing: it does not compute it within the preference.
+/// The workspace in bytes that an offer takes for a product; nothing if the preference rules the offer out.
 std::optional<uint64_t> workspaceOf(const Offer &offer, const Shape &s, uint64_t batch, const BlasObject &wanted) {
   if (offer.parts == 1)
     return std::min<uint64_t>(wanted.workspace, 1024); // counters
@@ -300,7 +301,7 @@ TCC_BLAS_ENTRY cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
   }
   if (product->epilogue != CUBLASLT_EPILOGUE_DEFAULT && !d.options.epilogues)
     return CUBLAS_STATUS_NOT_SUPPORTED;
-  // As on some cards, of f32: an H200 had neither, an H100 had DGELU (probe BlasHasNoSumsOfB).
+  // As on some cards for f32: an H200 had neither epilogue, an H100 had DGELU (probe BlasHasNoSumsOfB).
   if (la->type == CUDA_R_32F && (product->epilogue == CUBLASLT_EPILOGUE_DGELU || product->epilogue == CUBLASLT_EPILOGUE_BGRADB))
     return CUBLAS_STATUS_NOT_SUPPORTED;
   for (const Offer &offer : kOffers) {
@@ -425,7 +426,7 @@ TCC_BLAS_ENTRY cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
       if (overlaps(pointer, spanOf(*layout), workspace, made.workspaceBytes))
         return refuse(d, FaultKind::Misuse, fmt::format("{}: the workspace overlaps {}", call, name));
   }
-  // The memory of the epilogue: none of it is the product's.
+  // The epilogue's memory must not overlap the product's.
   const Epilogue epilogue = *epilogueOf(product->epilogue);
   std::vector<std::tuple<const void *, uint64_t, const char *>> beside;
   if (epilogue.hasVector())

@@ -1,7 +1,7 @@
 //===- EntryCopies.cpp - entry points: copies and fills ------------------===//
 //
-// CUDA Driver API, "Memory Management" and "API synchronization behavior": a copy from pageable memory takes what is
-// there at the call, one to pageable memory is done when the call returns, and only pinned memory is copied later.
+// CUDA Driver API, "Memory Management" and "API synchronization behavior": a copy from pageable memory reads it during
+// the call, a copy to pageable memory is done when the call returns, and only copies of pinned memory happen later.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/Entry.h"
@@ -13,7 +13,7 @@ using namespace tcc::cuda::api;
 using namespace tcc::emulation;
 
 namespace {
-/// Whether the bytes are one allocation's on the device; if not, the caller's mistake is reported.
+/// Whether the bytes belong to one allocation of the device; if not, the caller's mistake is reported.
 bool onDevice(StandIn &d, CUdeviceptr address, size_t bytes, const char *call) {
   auto *at = reinterpret_cast<const void *>(address);
   Allocation *found = d.machine.memory().find(at, bytes);

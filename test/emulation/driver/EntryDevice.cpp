@@ -234,7 +234,7 @@ CUresult release(StandIn &d, const void *address, Home home, const char *call) {
   if (d.queue.isPending([&](const Task &task) { return uses(task.pinnedFrom) || uses(task.pinnedTo); }))
     d.report({FaultKind::UseAfterFree, fmt::format("{}: a queued copy still uses {}", call, found->name)},
              CUDA_SUCCESS);
-  // The driver waits for all work before it frees device memory; who relies on it has no other fault.
+  // The driver waits for all work before it frees device memory, so that relying on this wait is not a fault.
   if (CUresult failed = d.fail(d.queue.finishAll()))
     return failed;
   if (home == Home::Device)

@@ -3,8 +3,8 @@
 // cuDNN 9, "Backend API": descriptors are given attributes, finalized, and read or executed from then on. A descriptor
 // refers to others, which must be there whenever it is used (the documentation does not say what it copies). A
 // convolution is work of the handle's stream: it reads two tensors, writes the third, and fills its workspace with NaN,
-// so who shares the workspace with something else is found. The library is not told how large a workspace is: the
-// allocation must hold what the plan takes.
+// so that a workspace shared with something else is noticed. The library is not told how large a workspace is: the
+// allocation must hold as much as the plan takes.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/EntryDnn.h"
@@ -23,7 +23,7 @@ using namespace tcc::emulation;
 
 namespace {
 
-/// What a finalized configuration computes, and how; nothing after a message.
+/// The problem and the engine of a finalized configuration.
 struct Chosen {
   DnnProblem problem;
   DnnConfiguration configuration;
@@ -54,7 +54,7 @@ void becomeEngine(DnnObject &object, cudnnBackendDescriptor_t graph, int64_t ind
   object.finalized = true;
 }
 
-/// What finalizing a descriptor refuses, by type.
+/// Checks a descriptor that is being finalized, and derives its read-only attributes.
 cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
   auto bad = [&](std::string text) {
     return refuseDnn(d, FaultKind::Misuse, CUDNN_STATUS_BAD_PARAM, fmt::format("{}: {}", call, text));
@@ -108,7 +108,7 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
       return CUDNN_STATUS_SUCCESS;
     const auto index = object.one<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX);
     if (!findDnnEngine(index) || isDnnGraph(d, *graph) != (index >= kDnnGraphGreedy))
-      return CUDNN_STATUS_NOT_SUPPORTED; // of a record, perhaps: no mistake
+      return CUDNN_STATUS_NOT_SUPPORTED; // not reported as a mistake: the index may come from an old record
     becomeEngine(object, object.one<cudnnBackendDescriptor_t>(CUDNN_ATTR_ENGINE_OPERATION_GRAPH), index);
     return CUDNN_STATUS_SUCCESS;
   }
@@ -140,7 +140,7 @@ cudnnStatus_t finish(StandIn &d, DnnObject &object, const char *call) {
     std::optional<Chosen> chosen = chosenBy(d, *configuration, call);
     if (!chosen)
       return CUDNN_STATUS_BAD_PARAM;
-    // Such engines are made for an architecture.
+    // Tensor-core engines need an architecture that has tensor cores.
     const bool isTensor = hasNote(*findDnnEngine(chosen->configuration.engine), CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
     if ((!chosen->graph && !chosen->problem.wrong().empty()) || !findDnnEngine(chosen->configuration.engine)->runs ||
         (isTensor && d.options.architecture < 80))

@@ -24,7 +24,7 @@ inline DnnObject *findDnn(StandIn &d, const void *handle, bool isHandle, const c
   return nullptr;
 }
 
-/// A descriptor that another one refers to: there, finalized, of a type.
+/// The descriptor that another one refers to, if it exists, is finalized and has one of the types; else null, reported.
 inline DnnObject *referred(StandIn &d, const DnnObject &from, cuda::api::cudnnBackendAttributeName_t name,
                            std::initializer_list<cuda::api::cudnnBackendDescriptorType_t> types, const char *call) {
   DnnObject *found = findDnn(d, from.one<cuda::api::cudnnBackendDescriptor_t>(name), false, call);
@@ -43,15 +43,15 @@ inline DnnObject *referred(StandIn &d, const DnnObject &from, cuda::api::cudnnBa
   return found;
 }
 
-/// What the operation of a convolution computes, and what a graph that begins with one does; nothing after a message.
+/// The problem of a convolution operation, and of a graph that begins with one; nothing after a message.
 std::optional<DnnProblem> problemOfOperation(StandIn &d, const DnnObject &operation, const char *call);
 std::optional<DnnProblem> problemOfGraph(StandIn &d, const DnnObject &graph, const char *call);
 
-/// Operations of which the first is no convolution.
+/// Whether the graph's first operation is not a convolution.
 bool isDnnGraph(StandIn &d, const DnnObject &graph);
 /// The operations and tensors of a graph; nothing after a message.
 std::optional<DnnGraph> readDnnGraph(StandIn &d, const DnnObject &graph, const char *call);
-/// What finalizing a part of a graph refuses.
+/// Checks a part of a graph that is being finalized.
 cuda::api::cudnnStatus_t finishDnnPart(StandIn &d, const DnnObject &object, const char *call);
 /// Checks the addresses of a variant pack, and enqueues the graph.
 cuda::api::cudnnStatus_t submitDnnGraph(StandIn &d, const DnnObject &library, DnnGraph graph,

@@ -1,6 +1,6 @@
 //===- EntryDnnConvolution.cpp - convolutions in graphs of cuDNN ---------===//
 //
-// A graph that begins with a convolution: alone, or with a bias and perhaps ReLU behind it.
+// Graphs that begin with a convolution: the convolution alone, or followed by a bias.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/EntryDnn.h"
@@ -33,7 +33,8 @@ const OperationNames *namesOf(const DnnObject &operation) {
   return nullptr;
 }
 
-/// Not dense in any order: dense is what our runtime describes, and what memory is checked as.
+/// Whether the tensor is not dense in any order of its dimensions. Our runtime describes dense tensors only, and
+/// accesses are checked on that assumption.
 bool hasGaps(const DnnProblem::Tensor &tensor) {
   std::vector<std::pair<int64_t, int64_t>> order;
   for (size_t i = 0; i < tensor.dims.size(); ++i)
@@ -86,7 +87,7 @@ std::optional<DnnProblem> problemOfOperation(StandIn &d, const DnnObject &operat
     *tensor = std::move(*read);
     if (tensor == &problem.y && found->one<unsigned char>(CUDNN_ATTR_TENSOR_IS_VIRTUAL)) {
       problem.between = tensor->type;
-      tensor->type = problem.x.type; // that of the graph's result, until it is read
+      tensor->type = problem.x.type; // the type of the graph's result, until that is read
     }
   }
   DnnObject *window = referred(d, operation, names->window, {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR}, call);
@@ -101,9 +102,9 @@ std::optional<DnnProblem> problemOfOperation(StandIn &d, const DnnObject &operat
 
 namespace {
 
-/// Adds what follows a convolution: + bias, then perhaps ReLU, in f32. False after a message. The tensors between the
+/// Adds the operation that follows a convolution: + bias, in f32. False after a message. The tensors between the
 /// operations are virtual; cuDNN lists this graph among its specialised engines that are compiled beforehand
-/// ("ConvBiasAct"). Stricter: no other operations, in no other order.
+/// ("ConvBiasAct"). Stricter than the library: no other operations, in no other order.
 bool readFinish(StandIn &d, DnnProblem &problem, const std::vector<DnnObject *> &operations, const DnnObject *made,
                 const char *call) {
   auto bad = [&](std::string text) {

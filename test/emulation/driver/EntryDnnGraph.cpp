@@ -1,7 +1,7 @@
 //===- EntryDnnGraph.cpp - graphs of several operations ------------------===//
 //
-// Operations name tensors by descriptors, so a tensor that two of them name is one tensor. Those by value are read from
-// the host as the plan is executed.
+// Operations refer to tensors by descriptors, so operations with the same descriptor share one tensor. Tensors passed
+// by value are read from the host when the plan is executed.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/EntryDnn.h"
@@ -19,7 +19,7 @@ constexpr cudnnPointwiseMode_t kModes[] = {
     CUDNN_POINTWISE_EXP,           CUDNN_POINTWISE_LOG,     CUDNN_POINTWISE_CMP_GE, CUDNN_POINTWISE_GEN_INDEX,
     CUDNN_POINTWISE_BINARY_SELECT};
 
-/// Tensors that a mode takes beside the result.
+/// Number of tensors that a mode reads.
 int operandsOf(cudnnPointwiseMode_t mode) {
   switch (mode) {
   case CUDNN_POINTWISE_EXP:
@@ -187,7 +187,7 @@ cudnnStatus_t finishDnnPart(StandIn &d, const DnnObject &object, const char *cal
       return bad(fmt::format("a reduction by {}, which the stand-in does not know", int(by)));
     return CUDNN_STATUS_SUCCESS;
   }
-  default: { // an operation; which tensors its mode takes
+  default: { // an operation: the reader checks the tensors that its mode takes
     GraphReader reader(d, call);
     return reader.add(object) ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_BAD_PARAM;
   }
@@ -265,7 +265,7 @@ cudnnStatus_t submitDnnGraph(StandIn &d, const DnnObject &library, DnnGraph grap
 
 } // namespace tcc::emulation
 
-/// NVRTC's version: cuDNN compiles engines by it.
+/// NVRTC's version: cuDNN compiles engines with NVRTC.
 extern "C" __attribute__((visibility("default"))) int nvrtcVersion(int *major, int *minor) {
   const int version = tcc::emulation::standIn().options.nvrtcVersion;
   *major = version / 1000;

@@ -1,7 +1,7 @@
 //===- EntryModules.cpp - entry points: modules and kernels --------------===//
 //
-// CUDA Driver API, "Module Management" and "Execution Control". An image is PTX text. No machine code is for this
-// device: a driver answers so where an image has no code for its card, and the caller takes PTX.
+// CUDA Driver API, "Module Management" and "Execution Control". An image is PTX text. Machine code is answered as a
+// driver answers an image that has no code for its card, so that the caller falls back to PTX.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/Entry.h"
@@ -15,7 +15,7 @@ using namespace tcc::cuda::api;
 using namespace tcc::emulation;
 
 namespace {
-/// Where the driver writes what its compiler says.
+/// The buffer for the messages of the driver's compiler.
 struct Log {
   char *buffer = nullptr;
   size_t bytes = 0;
@@ -32,7 +32,7 @@ struct Log {
   }
 };
 
-/// The version of PTX that a driver's compiler knows (PTX ISA, "Release Notes").
+/// The newest version of PTX that a driver's compiler knows (PTX ISA, "Release Notes").
 unsigned ptxVersionOf(int driverVersion) {
   return driverVersion >= 13000   ? 90
          : driverVersion >= 12090 ? 88
@@ -158,7 +158,7 @@ TCC_ENTRY cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunct
     return CUDA_SUCCESS;
   case CU_FUNC_ATTRIBUTE_NUM_REGS:
     *value = 64;
-    return CUDA_SUCCESS; // ptxas would know; 64 let 1024 threads run
+    return CUDA_SUCCESS; // a guess, since only ptxas knows: with 64 registers 1024 threads can run
   }
   return d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE,
                   fmt::format("cuFuncGetAttribute: attribute {} is not known to the stand-in", int(attribute)));
@@ -182,7 +182,7 @@ TCC_ENTRY cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, un
         fmt::format(
             "cuLaunchKernel: kernel '{}' gets {} bytes of shared memory; above 48 KiB it has to be allowed to first",
             one->name, code.sharedBytes + uint64_t{sharedBytes}));
-  // Values are taken at the call.
+  // Parameter values are copied at the call.
   auto block = std::make_shared<std::vector<std::byte>>(code.parameterBytes);
   for (size_t i = 0; i < code.parameters.size(); ++i) {
     if (!parameters[i])
@@ -215,7 +215,7 @@ TCC_ENTRY cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, un
   return d.enqueue(stream, std::move(task), "cuLaunchKernel");
 }
 
-// cuDNN's own libraries link these: with them, its heuristics can be asked on a machine without a driver. Nobody calls them.
+// Never called. cuDNN's own libraries link them, so that its heuristics can be asked on a machine without a driver.
 #define TCC_NEVER_CALLED(symbol)                                                                                       \
   extern "C" __attribute__((visibility("default"))) CUresult symbol() { return CUDA_ERROR_NOT_SUPPORTED; }
 TCC_NEVER_CALLED(cuModuleLoadData)

@@ -2,9 +2,9 @@
 //
 // NCCL, "NCCL API", "Using NCCL": "Creating a Communicator", "Error handling and communicator abort", "CUDA Stream
 // Semantics", "Group Calls", "Data Pointers", "In-place Operations", "Using NCCL with CUDA Graphs". An operation is
-// work of its stream, or of the graph that the stream captures; the operations of a group are one piece of work. It
-// waits for all ranks when it runs, as a kernel would. What a rank does is compared with what the others do: the same
-// operations of as many elements, in the same order, captured on all ranks or on none.
+// work of its stream, or of the graph that the stream captures; the operations of a group are one piece of work. An
+// operation waits for all ranks when it runs, as a kernel would. Ranks are compared: all must run the same operations
+// on as many elements, in the same order, captured on all ranks or on none.
 //
 // ncclCommAbort and ncclCommGetAsyncError take no lock that a waiting operation holds.
 //
@@ -26,7 +26,7 @@ using namespace tcc::emulation;
   return ncclUnhandledCudaError
 
 namespace {
-/// What NCCL takes of a device for itself.
+/// Bytes of device memory that NCCL takes for itself.
 constexpr uint64_t kOwnBytes = 16 << 20;
 constexpr size_t kMostInGroup = 2048;
 
@@ -70,7 +70,7 @@ NcclCommunicator *findCommunicator(StandIn &d, ncclComm_t handle, const char *ca
   return d.lookup(d.communicators, handle, call, "communicator");
 }
 
-/// An operation's addresses are on the device and aligned, and only in place where the documentation says so.
+/// Checks that an operation's addresses are on the device and aligned, and in place only as the documentation allows.
 ncclResult_t checkMemory(StandIn &d, const NcclOperation &operation, const NcclMeeting &ranks) {
   const uint64_t read = operation.readBytes(ranks), written = operation.writtenBytes(ranks);
   for (auto [address, bytes, name] : {std::tuple(operation.from, read, "reads"),
@@ -95,7 +95,7 @@ ncclResult_t checkMemory(StandIn &d, const NcclOperation &operation, const NcclM
   return ncclSuccess;
 }
 
-/// Operations of a group run at once: none may touch what another one writes.
+/// Whether an operation of a group touches memory that another one writes. The operations of a group run concurrently.
 bool disturbEachOther(const std::vector<Pending> &operations, const NcclMeeting &ranks) {
   struct Range {
     uint64_t begin, end;
@@ -123,7 +123,7 @@ std::optional<Fault> runOperations(const std::vector<NcclOperation> &operations,
                                    std::byte *buffers, uint32_t work) {
   StandIn &d = standIn();
   Memory &memory = d.machine.memory();
-  // Two operations of a communicator that nothing orders would both use its buffers.
+  // Two unordered operations of a communicator would both use its buffers.
   if (auto fault = memory.touchByWork(buffers, 1, kWrite, work, operations.front().call()))
     return fault;
   for (const NcclOperation &one : operations) {
@@ -211,7 +211,7 @@ ncclResult_t add(ncclComm_t handle, CUstream stream, NcclOperation operation, bo
   return enqueueOperations(d, {{handle, stream, std::move(operation)}});
 }
 
-/// Waits until no graph has captured operations of the communicator; a fault, where that does not come about.
+/// Waits until no graph holds captured operations of the communicator; reports a fault if that takes too long.
 void awaitGraphs(StandIn &d, const NcclState &state, const char *call, double seconds) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   while (state.graphs.use_count() > 1)
@@ -219,7 +219,7 @@ void awaitGraphs(StandIn &d, const NcclState &state, const char *call, double se
       ::usleep(1000);
     } else {
       std::lock_guard lock(d.mutex);
-      if (d.sticky) // after a fault nothing is destroyed any more
+      if (d.sticky) // after a fault the driver destroys nothing, so that graphs remain
         return;
       d.misuse(FaultKind::Deadlock, CUDA_ERROR_INVALID_VALUE,
                fmt::format("{} waits for {} operations in graphs that are not destroyed", call,

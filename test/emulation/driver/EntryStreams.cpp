@@ -21,7 +21,7 @@ TCC_ENTRY cuStreamCreate(CUstream *stream, unsigned flags) {
   return CUDA_SUCCESS;
 }
 
-// Work that is still queued runs all the same.
+// Destroying a stream does not cancel its queued work.
 TCC_ENTRY cuStreamDestroy_v2(CUstream stream) {
   TCC_BEGIN;
   Stream *gone = d.lookup(d.streams, stream, "cuStreamDestroy", "stream");
@@ -61,7 +61,7 @@ TCC_ENTRY cuStreamQuery(CUstream stream) {
   for (WorkId id : one->tail)
     if (!d.queue.isDone(id))
       return CUDA_ERROR_NOT_READY;
-  return d.fail(d.queue.finish(one->tail)); // nothing is left to run, and the host knows it now
+  return d.fail(d.queue.finish(one->tail)); // nothing is left to run; records that the host knows this
 }
 
 TCC_ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
@@ -102,7 +102,7 @@ TCC_ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
         one->captureTail.push_back(node);
     return CUDA_SUCCESS;
   }
-  if (one == &d.legacy || one->blocking) // what was in order with the legacy stream stays so
+  if (one == &d.legacy || one->blocking) // keep the stream's order with the legacy stream
     one->tail = d.predecessors(*one);
   one->tail.insert(one->tail.end(), until->at.begin(), until->at.end());
   std::sort(one->tail.begin(), one->tail.end());
@@ -112,7 +112,7 @@ TCC_ENTRY cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags) {
 
 TCC_ENTRY cuEventCreate(CUevent *event, unsigned flags) {
   TCC_BEGIN;
-  if (flags & ~3u) // 1: blocking synchronisation, of no matter here
+  if (flags & ~3u) // 1: blocking synchronisation, which has no effect here
     return d.misuse(FaultKind::Misuse, CUDA_ERROR_INVALID_VALUE, fmt::format("cuEventCreate: flags {}", flags));
   auto made = std::make_unique<Event>();
   made->timing = !(flags & CU_EVENT_DISABLE_TIMING);
@@ -230,7 +230,7 @@ TCC_ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
                         "cuStreamEndCapture of a stream that another one drew into its capture");
   if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id())
     return d.invalidate(*capture, kCaptureWrongThread, "cuStreamEndCapture by another thread than began it");
-  // Each forked stream must have come back: all nodes are before what the origin ends with.
+  // Every forked stream must have been joined: the last nodes of the origin stream must be after all nodes.
   std::vector<bool> reached(capture->graph.nodes.size());
   std::vector<size_t> open = one->captureTail;
   while (!open.empty()) {
@@ -247,9 +247,9 @@ TCC_ENTRY cuStreamEndCapture(CUstream stream, CUgraph *graph) {
     member->captureTail.clear();
   }
   auto place = std::find_if(d.captures.begin(), d.captures.end(), [&](auto &c) { return c.get() == capture; });
-  d.ended.push_back(std::move(*place)); // events still name it
+  d.ended.push_back(std::move(*place)); // kept, since events still point to it
   d.captures.erase(place);
-  auto made = std::make_unique<Graph>(std::move(capture->graph)); // its nodes end with it
+  auto made = std::make_unique<Graph>(std::move(capture->graph)); // destroying the graph must free its nodes
   capture->graph.nodes.clear();
   if (capture->invalid)
     return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
@@ -293,7 +293,7 @@ TCC_ENTRY cuGraphLaunch(CUgraphExec executable, CUstream stream) {
                       fmt::format("cuGraphLaunch: the module of {} is unloaded", node.task.what));
   if (!d.options.queuedFile.empty())
     d.recordQueued(one);
-  // A second launch begins when the first is done.
+  // A launch begins when the previous launch of the same graph is done.
   std::vector<WorkId> begin = d.predecessors(*in);
   begin.insert(begin.end(), one->last.begin(), one->last.end());
   std::vector<WorkId> made;
@@ -321,7 +321,7 @@ TCC_ENTRY cuGraphExecDestroy(CUgraphExec executable) {
   GraphExec *one = d.lookup(d.executables, executable, "cuGraphExecDestroy", "executable graph");
   if (!one)
     return CUDA_ERROR_INVALID_VALUE;
-  one->graph.nodes.clear(); // handles that are gone are kept, but not what they hold
+  one->graph.nodes.clear(); // removed handles are kept, so that their contents are freed here
   d.executables.remove(executable);
   return CUDA_SUCCESS;
 }

@@ -14,7 +14,7 @@ namespace tcc::emulation {
 /// In memory that is zero at first.
 struct NcclMeeting::Shared {
   uint64_t mark;
-  std::atomic<uint32_t> ranks; ///< as the first one that came says
+  std::atomic<uint32_t> ranks; ///< number of ranks, as the first one to arrive says
   struct Slot {
     std::atomic<uint32_t> present;
     int device;
@@ -25,7 +25,7 @@ struct NcclMeeting::Shared {
 };
 
 namespace {
-/// What an id holds.
+/// The content of a ncclUniqueId.
 struct Id {
   char name[24];
   int process, file;

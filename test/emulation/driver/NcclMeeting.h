@@ -1,8 +1,9 @@
 //===- NcclMeeting.h - where the ranks of a communicator meet ------------===//
 //
-// Ranks of NCCL's stand-in are processes of one machine. The first one makes memory without a name, and its id says
-// where: the others open it through /proc. A meeting is a counter for each rank: a rank goes on once all others have
-// come as far. Between two meetings each rank may write its own part of the memory, or read those of others.
+// Ranks of NCCL's stand-in are processes of one machine. The first one makes memory without a name, and the id says
+// which descriptor of which process it is, so that the others open it through /proc. A meeting is a barrier with one
+// counter per rank: a rank goes on once all others have counted as far. Between two meetings each rank may write its
+// own part of the memory, or read those of others.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_DRIVER_NCCLMEETING_H
@@ -24,9 +25,9 @@ public:
   static constexpr uint32_t kMostRanks = 16;
   static constexpr uint64_t kPieceBytes = 64 << 10;
 
-  /// Makes the memory; it is there as long as the process.
+  /// Makes the memory; it lives as long as the process.
   static cuda::api::ncclUniqueId makeId();
-  /// Error: no id of makeId, another number of ranks than others say, a rank that is there already.
+  /// Errors: the id is not from makeId, another rank gave another number of ranks, or the rank has already joined.
   static Expected<std::shared_ptr<NcclMeeting>> open(const cuda::api::ncclUniqueId &id, uint32_t ranks, uint32_t rank,
                                                      int device);
   ~NcclMeeting();
@@ -37,14 +38,14 @@ public:
   int deviceOf(uint32_t rank) const;
 
   enum class Outcome { Met, Stopped, Late };
-  /// Waits for all ranks. Stopped: `stop` said so. Late: not all came within so many seconds.
+  /// Waits for all ranks. Stopped: `stop` returned true. Late: some rank did not arrive within `seconds`.
   Outcome meet(const std::function<bool()> &stop, double seconds);
   /// Whether another rank waits for this one.
   bool isAwaited() const;
-  /// The first rank that has not come to the latest meeting.
+  /// The first rank that has not arrived at the latest meeting.
   uint32_t missing() const;
 
-  /// What a rank does next, for comparison: at most 255 characters.
+  /// Publishes what this rank does next, so that others can compare: at most 255 characters.
   void say(const std::string &text);
   std::string saidBy(uint32_t rank) const;
   /// A rank's part of the memory.

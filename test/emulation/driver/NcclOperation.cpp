@@ -1,8 +1,8 @@
 //===- NcclOperation.cpp - collectives of NCCL's stand-in ----------------===//
 //
-// NCCL, "Collective Operations", "In-place Operations". Sums begin at a rank that hangs on the element, and are rounded
-// to the type after each addition: NCCL's own order is not documented, and nothing may depend on it but that all ranks
-// get the same bits.
+// NCCL, "Collective Operations", "In-place Operations". Sums begin at a rank that depends on the element, and are
+// rounded to the type after each addition: NCCL's own order is not documented, and callers may only rely on all ranks
+// getting the same bits.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/driver/NcclOperation.h"
@@ -67,7 +67,7 @@ bool NcclOperation::inPlace(const NcclMeeting &ranks) const {
                                : source == target;
 }
 
-/// Elements [begin, begin + elements) of all ranks are in their pieces.
+/// Adds elements [begin, begin + elements), which all ranks have copied to their pieces of the shared memory.
 void NcclOperation::add(NcclMeeting &ranks, uint64_t begin, uint64_t elements, uint32_t start, std::byte *to) const {
   const cudaDataType as = type == ncclFloat64   ? CUDA_R_64F
                           : type == ncclFloat32 ? CUDA_R_32F
@@ -107,7 +107,7 @@ std::optional<Fault> NcclOperation::run(NcclMeeting &ranks, const NcclState &sta
       std::memset(target, 0xff, writtenBytes(ranks));
     return fault;
   };
-  // Nobody reads any more what this rank said of the operation before: all have met since.
+  // All ranks have met since the previous operation, so that its text is read by none of them any more.
   ranks.say(text());
   if (!meet())
     return end();
@@ -118,7 +118,7 @@ std::optional<Fault> NcclOperation::run(NcclMeeting &ranks, const NcclState &sta
                                 text(), rank, other)};
   if (!meet() || fault)
     return end();
-  // All parts that a rank sends, a piece at a time.
+  // A rank sends all its parts, one piece at a time.
   const uint64_t width = elementBytes(), step = NcclMeeting::kPieceBytes / width;
   const uint32_t own = ranks.rank();
   const uint64_t parts = kind == ReduceScatter ? ranks.size() : 1;

@@ -9,11 +9,11 @@
 
 namespace tcc::emulation {
 
-/// What any thread may touch of a communicator: a rank that waits for others holds the lock of all the rest.
+/// The state of a communicator that any thread may access without the stand-in's lock, which a waiting rank holds.
 struct NcclState {
   std::atomic<bool> aborted{false};
   std::atomic<int> asyncError{cuda::api::ncclSuccess};
-  std::shared_ptr<int> graphs = std::make_shared<int>(0); ///< each captured operation holds it, too
+  std::shared_ptr<int> graphs = std::make_shared<int>(0); ///< each captured operation holds a reference
 };
 
 struct NcclCommunicator {
@@ -21,15 +21,15 @@ struct NcclCommunicator {
   std::shared_ptr<NcclState> state = std::make_shared<NcclState>();
   std::byte *buffers = nullptr;        ///< NCCL's own memory on the device: each operation writes it
   uint64_t submitted = 0;              ///< operations outside of captures
-  const void *capture = nullptr;       ///< the latest that it took part in
-  uint64_t captures = 0, captured = 0; ///< how many there were, and operations of the latest
+  const void *capture = nullptr;       ///< the latest capture with operations of this communicator
+  uint64_t captures = 0, captured = 0; ///< number of captures; operations in the latest one
 };
 
 struct NcclOperation {
   enum Kind { AllReduce, Reduce, Broadcast, ReduceScatter, AllGather } kind;
   const void *from = nullptr;
   void *to = nullptr;
-  uint64_t count = 0; ///< as the caller said
+  uint64_t count = 0; ///< elements, as the caller gave them
   cuda::api::ncclDataType_t type = cuda::api::ncclFloat32;
   int root = 0;
   std::string place; ///< "operation 7", "operation 2 of graph 1"
@@ -39,11 +39,11 @@ struct NcclOperation {
   /// Bytes that this rank reads, and writes.
   uint64_t readBytes(const NcclMeeting &ranks) const;
   uint64_t writtenBytes(const NcclMeeting &ranks) const;
-  /// Where the documentation calls it in place.
+  /// Whether source and result are in place by the documentation's definition.
   bool inPlace(const NcclMeeting &ranks) const;
 
-  /// Compares with what the other ranks do, and carries it out with them. With an aborted communicator the result is
-  /// NaN.
+  /// Compares this operation with those of the other ranks, and carries it out with them. If the communicator is
+  /// aborted, the result is NaN.
   std::optional<Fault> run(NcclMeeting &ranks, const NcclState &state, double seconds) const;
 
 private:
@@ -51,7 +51,7 @@ private:
   void add(NcclMeeting &ranks, uint64_t begin, uint64_t elements, uint32_t start, std::byte *to) const;
 };
 
-/// 0: no type that NCCL has.
+/// Bytes of an element; 0 if NCCL does not have the type.
 uint64_t bytesOf(cuda::api::ncclDataType_t type);
 
 } // namespace tcc::emulation

@@ -51,7 +51,7 @@ void Queue::include(Entry &entry, WorkId id) const {
     entry.bits[at / 64] |= uint64_t{1} << (at % 64);
   };
   setBit(id);
-  uint64_t shift = (entry.bitsFirst - other.bitsFirst) / 64; // older entries begin with older work
+  uint64_t shift = (entry.bitsFirst - other.bitsFirst) / 64; // the bits of an older entry begin at older work
   if (other.bits.size() > shift && entry.bits.size() < other.bits.size() - shift)
     entry.bits.resize(other.bits.size() - shift);
   for (uint64_t i = shift; i < other.bits.size(); ++i)
@@ -66,8 +66,8 @@ bool Queue::isBefore(uint32_t earlier, uint32_t later) const {
 WorkId Queue::add(const Task &task, std::vector<WorkId> after) {
   WorkId id = first + entries.size();
   if (id - stampBase > kMostStamps) {
-    // Shadow memory has no more numbers: all that is queued runs, and who accessed what is forgotten. A fault comes
-    // again at the caller's next wait, since its work is not done.
+    // Shadow memory has run out of numbers: all queued work runs, and past accesses are forgotten. A fault is reported
+    // at the caller's next wait, since its work is then not done.
     (void)finishAll();
     memory.forgetAccesses();
     id = first + entries.size();
@@ -128,7 +128,7 @@ std::optional<Fault> Queue::run(Entry &entry, WorkId id) {
 }
 
 std::optional<Fault> Queue::progress() {
-  // Half of the time nothing: work may also run as late as it can.
+  // Half of the time nothing runs, since work may also run as late as possible.
   if (random() & 1)
     return std::nullopt;
   for (uint64_t steps = random() % 4; steps; --steps) {
@@ -148,7 +148,7 @@ std::optional<Fault> Queue::progress() {
   return std::nullopt;
 }
 
-/// Ready work is kept as a list: each piece enters it once its last predecessor is done.
+/// Keeps a list of ready work: each piece enters it once its last predecessor is done.
 std::optional<Fault> Queue::runUntilDone(const std::vector<WorkId> &wanted) {
   auto finished = [&] { return std::all_of(wanted.begin(), wanted.end(), [&](WorkId id) { return isDone(id); }); };
   if (!finished()) {
@@ -156,7 +156,7 @@ std::optional<Fault> Queue::runUntilDone(const std::vector<WorkId> &wanted) {
     std::vector<WorkId> ready;
     std::vector<std::vector<WorkId>> readers(end - begin);
     std::vector<uint32_t> missing(end - begin);
-    // The host of another rank may do something else before it comes to a meeting that this host does not wait for.
+    // Collective work runs only if `wanted` needs it: the host of another rank may submit its part much later.
     auto offer = [&](WorkId id) {
       auto needs = [&](WorkId one) { return one == id || (one >= first && has(entries[one - first], id)); };
       if (!entries[id - first].task.isAwaited || std::any_of(wanted.begin(), wanted.end(), needs))
@@ -195,7 +195,7 @@ std::optional<Fault> Queue::meetOthers() {
   std::vector<WorkId> awaited;
   for (WorkId id = std::max(first, unfinished); id < first + entries.size(); ++id)
     if (!isDone(id) && entries[id - first].task.isAwaited && entries[id - first].task.isAwaited()) {
-      awaited.push_back(id); // what comes later may meet others, too, but they wait in one only
+      awaited.push_back(id); // later work may be a collective as well, but other ranks wait in one at a time
       break;
     }
   return awaited.empty() ? std::nullopt : runUntilDone(awaited);
@@ -205,7 +205,7 @@ std::optional<Fault> Queue::finish(const std::vector<WorkId> &wanted) {
   if (auto fault = runUntilDone(wanted))
     return fault;
   std::vector<WorkId> latestFirst = wanted;
-  std::sort(latestFirst.rbegin(), latestFirst.rend()); // who is known through a later one costs nothing
+  std::sort(latestFirst.rbegin(), latestFirst.rend()); // knowing later work includes its predecessors at no cost
   for (WorkId id : latestFirst)
     know(id);
   retire();

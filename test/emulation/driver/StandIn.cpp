@@ -98,7 +98,7 @@ namespace {
 std::unique_ptr<StandIn> theStandIn;
 std::once_flag made;
 
-/// Memory that the host may not touch is a page without access; who touches it learns why.
+/// Device memory lies on pages without access rights; says which allocation the host touched.
 void onSegmentationFault(int, siginfo_t *info, void *) {
   if (theStandIn) {
     char text[512];
@@ -116,7 +116,7 @@ void onSegmentationFault(int, siginfo_t *info, void *) {
   std::signal(SIGSEGV, SIG_DFL);
 }
 
-/// A process whose faults nobody looked at does not end well.
+/// Ends the process with an error if faults were reported that no test looked at.
 struct AtExit {
   ~AtExit() {
     if (!theStandIn || theStandIn->faults.empty())
@@ -203,7 +203,7 @@ Stream *StandIn::stream(CUstream handle) {
 
 std::vector<WorkId> StandIn::predecessors(const Stream &stream) const {
   std::vector<WorkId> after = stream.tail;
-  if (&stream == &legacy) { // it waits for every stream that does not say otherwise, and they for it
+  if (&stream == &legacy) { // the legacy stream and all blocking streams wait for each other
     for (auto &[handle, other] : streams.all())
       if (other->blocking && !other->capture)
         after.insert(after.end(), other->tail.begin(), other->tail.end());
@@ -254,7 +254,7 @@ CUresult StandIn::forbiddenInCapture(const char *call) {
 
 StandIn::~StandIn() {
   for (auto &[handle, communicator] : communicators.all())
-    communicator->state->aborted = true; // the thread may wait for ranks that do not come any more
+    communicator->state->aborted = true; // the thread may wait for ranks that never arrive
 }
 
 void StandIn::meetOthers() {

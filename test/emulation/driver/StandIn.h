@@ -1,8 +1,8 @@
 //===- StandIn.h - the state behind the stand-in of libcuda.so.1 ----------===//
 //
-// One device of the machine's, one primary context. Every handle is looked up before it is used. A mistake of the
-// caller is reported by name on standard error, and answered with the error code that the documentation gives; a fault
-// of queued work is answered by every later call, as a device answers.
+// One device of the machine, one primary context. Every handle is looked up before it is used. A mistake of the caller
+// is reported by name on standard error, and the call returns the error code that the documentation gives; after a
+// fault of queued work every later call returns an error, as with a device.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_DRIVER_STANDIN_H
@@ -40,20 +40,20 @@ struct StandInOptions {
   uint64_t ncclLeaves = 0;  ///< the rank of this number ends when it joins the others; 0: none
   double ncclSeconds = 300; ///< that ranks wait for each other
   double graphSeconds = 20; ///< that the end of a communicator waits for graphs
-  int engines = 1;          ///< 0: cuDNN has none that adds in a fixed order, in f32
+  int engines = 1;          ///< 0: cuDNN has no engine that sums in a fixed order and in f32
   int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone, cuDNN engines for plain convolutions
-  std::string productsFile; ///< recorded answers of cuBLASLt's heuristics (BlasReplay.h); empty: a rule of ours
+  std::string productsFile; ///< recorded answers of cuBLASLt's heuristics (BlasReplay.h); empty: our own list
   std::string modulesFile;  ///< gets a line for each image that is to be loaded; empty: none
-  std::string trafficFile;  ///< empty: none
-  std::string queuedFile;   ///< gets a line for each launch of a graph: what was queued then; empty: none
-  /// A fill of a whole allocation gives a value to its first bytes alone: who reads others before they are written is
-  /// found, though the runtime cleared its arena. A plan's state may begin as zeros, its buffers may not.
+  std::string trafficFile;  ///< gets a line for each launch of a kernel with its accesses; empty: none
+  std::string queuedFile;   ///< gets a line for each launch of a graph with the work queued at that time; empty: none
+  /// A fill of a whole allocation initialises only so many bytes of it, so that reads of uninitialised buffers are
+  /// found although the runtime clears its arena. A plan's state may begin as zeros, its buffers may not.
   uint64_t clearedBytes = UINT64_MAX;
-  /// An error names the variable and what it may say.
+  /// An error names the variable and its allowed values.
   static Expected<StandInOptions> fromEnvironment();
 };
 
-/// The part of a graph that a capture or an executable graph holds.
+/// A node of a graph, in a capture or an executable graph.
 struct GraphNode {
   Task task;
   std::vector<size_t> after; ///< indices of earlier nodes
@@ -152,7 +152,7 @@ public:
   CUresult misuse(FaultKind kind, CUresult code, std::string text) {
     return report(Fault{kind, std::move(text)}, code);
   }
-  /// What a call finds before it does anything: no cuInit, no context, an earlier fault.
+  /// The error of a call that is not allowed to do anything: no cuInit, no context, or an earlier fault.
   CUresult enter(bool needsContext = true);
   /// Keeps a fault of queued work for all later calls.
   CUresult fail(const std::optional<Fault> &fault);
@@ -170,20 +170,20 @@ public:
   }
   /// Queues work in a stream, or adds it to the graph that the stream captures.
   CUresult enqueue(cuda::api::CUstream handle, Task task, const char *call);
-  /// All that new work of a stream comes after.
+  /// The work that new work of a stream must wait for.
   std::vector<WorkId> predecessors(const Stream &stream) const;
-  /// A call that a capture forbids: it invalidates every capture that it concerns.
+  /// To be called by entry points that a capture forbids: invalidates every capture that is concerned.
   CUresult forbiddenInCapture(const char *call);
   CUresult invalidate(Capture &capture, CUresult code, std::string text);
-  /// All of the context's objects, reported as leaks, and gone.
+  /// Reports all remaining objects of the context as leaks, and frees them.
   void releaseContext();
-  /// From now on a thread runs what other ranks wait for while the host does not call.
+  /// Starts a thread that runs the collectives that other ranks wait in while the host makes no calls.
   void meetOthers();
 
   StandInOptions options;
-  /// Appends what a launch that has run accessed to the file that the options name, as a line of JSON.
+  /// Appends the accesses of the last launch to options.trafficFile, as a line of JSON.
   void recordTraffic(std::string_view kernel);
-  /// To options.queuedFile: work of the card, and copies to pinned memory, that are not done.
+  /// Appends to options.queuedFile the card's work, and its copies to pinned memory, that are not done.
   void recordQueued(const void *graph);
   std::vector<const void *> launched; ///< graphs, in the order of their first launch
   std::recursive_mutex mutex;
@@ -213,7 +213,7 @@ private:
   std::jthread meeting; ///< last, so that it ends first
 };
 
-/// The process's driver. `fresh` replaces it: the handles of the old one are void.
+/// The process's driver. `fresh` replaces it and invalidates the handles of the old one.
 StandIn &standIn();
 StandIn &freshStandIn(StandInOptions options);
 

@@ -183,7 +183,7 @@ INSTANTIATE_TEST_SUITE_P(Emulation, BlasFaults, testing::ValuesIn(kPlanted), [](
 //===----------------------------------------------------------------------===//
 // Values
 //===----------------------------------------------------------------------===//
-/// Multiplies numbers with so few bits that each sum is exact, and looks at every element.
+/// Multiplies numbers with so few bits that every sum is exact, and compares every element.
 void expectExact(Product p, bool accumulate) {
   SCOPED_TRACE(testing::Message() << p.m << "x" << p.n << "x" << p.k << " types " << p.type << " " << p.result << " trans "
                                   << p.transA << p.transB << " batch " << p.batch << " compute " << p.compute << " add "
@@ -252,13 +252,13 @@ TEST(Blas, MultipliesEveryType) {
       p.m = 3, p.n = 5, p.k = 7; // a result in bf16 holds sums of seven such products
       expectExact(p, form & 1);
       if (result != CUDA_R_16BF) {
-        p.m = 4, p.n = 2, p.k = 130; // in parts
+        p.m = 4, p.n = 2, p.k = 130; // long enough to be split along K
         expectExact(p, form & 2);
       }
     }
 }
 
-// Only the preference's mask leaves out sums whose order changes from call to call.
+// In-place reductions change their order from call to call; only the preference's mask excludes them.
 TEST(Blas, SumsInPlaceHaveNoFixedOrder) {
   for (uint32_t schemes : {uint32_t(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE), 7u}) {
     Scene scene(1);

@@ -10,7 +10,7 @@ namespace tcc::emulation {
 
 using namespace tcc::cuda::api;
 
-/// C = op(A) · op(B) of column-major matrices, with all that the library wants to know of it.
+/// C = op(A) · op(B) of column-major matrices, with the descriptors that the library needs.
 struct Product {
   uint64_t m = 8, n = 8, k = 8;
   bool transA = false, transB = false;
@@ -96,7 +96,7 @@ struct Extra {
   }
 };
 
-/// To all of the scene's buffers.
+/// Initialises all of the scene's buffers.
 inline void giveValues(Scene &s) {
   cuMemsetD8Async(s.a, 0, Scene::kBytes, s.one);
   cuMemsetD8Async(s.b, 0, Scene::kBytes, s.one);

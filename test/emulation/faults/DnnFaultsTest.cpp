@@ -1,6 +1,6 @@
 //===- DnnFaultsTest.cpp - planted mistakes with convolutions ------------===//
 //
-// Each program uses cuDNN's stand-in with one mistake, and without. What engines compute is the probes' to see.
+// Each program uses cuDNN's stand-in with one mistake, and without. The probes test the values that engines compute.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/faults/DnnScene.h"
@@ -15,13 +15,13 @@ namespace {
 
 constexpr size_t kWorkspace = 512; ///< more than the scene's engine takes
 
-/// A convolution of the scene's buffers into a third one.
+/// Convolves the scene's buffers a and b into `y`.
 void convolve(Scene &s, DnnScene &c, CUdeviceptr y, CUdeviceptr workspace) {
   c.execute(s.a, s.b, y, workspace, s.one);
   cuCtxSynchronize();
 }
 
-/// Opened and executed, with what `change` plants before.
+/// Applies `change`, which plants the mistake, then opens and executes the convolution.
 template <typename Change> void program(Scene &s, Change change) {
   giveValues(s);
   Extra y(256), workspace(kWorkspace);
@@ -202,7 +202,7 @@ class DnnFaults : public testing::TestWithParam<Planted> {};
 TEST_P(DnnFaults, AreFoundByName) { expectFound(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Emulation, DnnFaults, testing::ValuesIn(kPlanted), [](auto &info) { return info.param.name; });
 
-/// The bits of a convolution of uneven numbers, in eight runs.
+/// The different results of a convolution of inexact numbers in eight runs.
 std::set<std::vector<float>> bitsOf(int64_t engine, int64_t tile) {
   std::set<std::vector<float>> results;
   Scene scene(1);
@@ -230,7 +230,7 @@ std::set<std::vector<float>> bitsOf(int64_t engine, int64_t tile) {
   return results;
 }
 
-// What the runtime leaves out by notes, and why a record needs an engine's settings, shows in bits.
+// Engines whose notes the runtime rejects give other bits; so does another setting, which is why a record stores it.
 TEST(Dnn, EnginesDifferAsTheirNotesSay) {
   EXPECT_EQ(bitsOf(0, 0).size(), 2u) << "an engine without a fixed order";
   const auto whole = bitsOf(9, 1), parts = bitsOf(9, 2), strict = bitsOf(10, 0), tensor = bitsOf(8, 1);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kWorkspace = 512;
 
-/// Opened with what `change` plants, and executed with a bias at `bias(memory)`, whose first 64 bytes have values.
+/// Applies `change`, then opens the convolution and executes it with a bias at `bias(memory, y)`.
 template <typename Change, typename Place> void finished(Scene &s, Change change, Place bias) {
   giveValues(s);
   Extra y(256), workspace(kWorkspace), memory(256);
@@ -101,7 +101,7 @@ TEST_P(DnnFinishFaults, AreFoundByName) { expectFound(GetParam()); }
 INSTANTIATE_TEST_SUITE_P(Emulation, DnnFinishFaults, testing::ValuesIn(kPlanted),
                          [](auto &info) { return info.param.name; });
 
-/// The result of uneven numbers with a finish.
+/// The convolution of inexact numbers with a finish.
 std::vector<float> resultOf(DnnProblem::Finish finish, const std::vector<float> &bias) {
   std::vector<float> got(16);
   Scene scene(1);

@@ -1,7 +1,7 @@
 //===- DnnGraphFaultsTest.cpp - planted mistakes with attention ----------===//
 //
-// Each program describes attention to cuDNN's stand-in with one mistake, and without. What graphs compute is for
-// attention-check and the models' tests to see: the gradient here is a graph with as many products, of no meaning.
+// Each program describes attention to cuDNN's stand-in with one mistake, and without. attention-check and the tests of
+// models check values: the gradient here is a graph with the right number of products, but without a meaning.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/faults/DnnScene.h"
@@ -17,13 +17,13 @@ namespace {
 struct AttentionScene {
   int64_t features = 8, rowElements = 48, alignment = 16, uid = 0;
   bool sumsBeforeProduct = false, keepsNumber = true;
-  CUdeviceptr bias = 0, biasGrad = 0; ///< in memory, where the graph has them
+  CUdeviceptr bias = 0, biasGrad = 0; ///< 0: the graph has none
   cudnnDataType_t biasType = CUDNN_DATA_HALF;
   std::vector<int64_t> biasDims{1, 2, 4, 4}, biasGradDims{1, 2, 4, 4};
   int64_t biasGradRow = 4;  ///< elements from row to row
-  void *numberAt = nullptr; ///< in place of the host's number
+  void *numberAt = nullptr; ///< used instead of the address of the host's number
   float one = 1;
-  DnnScene base; ///< creates, sets and gives back
+  DnnScene base; ///< creates, sets and destroys descriptors
   std::vector<cudnnBackendDescriptor_t> operations;
   std::vector<int64_t> uids;
   std::vector<void *> data;
@@ -99,7 +99,7 @@ struct AttentionScene {
                                                              {CUDNN_ATTR_OPERATION_REDUCTION_DESC, how}});
   }
 
-  /// Runs it on `s`'s first stream. `qkv` has 192 elements, `output` 64, each where the program wants them.
+  /// Runs attention on the first stream of `s`. `qkv` has 192 elements, `output` 64.
   void run(Scene &s, CUdeviceptr qkv, CUdeviceptr output, CUdeviceptr workspace) {
     cudnnCreate(&base.handle);
     auto at = [&](int64_t elements) { return reinterpret_cast<void *>(qkv + uint64_t(elements) * 2); };
@@ -174,7 +174,7 @@ constexpr size_t kHeads = 512, kOutput = 256, kEnough = 512;
 
 void giveHeads(Scene &s, CUdeviceptr to, size_t bytes) { cuMemsetD16Async(to, 0x3c00, bytes / 2, s.one); }
 
-/// With what `change` plants before.
+/// Applies `change`, which plants the mistake, and runs attention.
 template <typename Change> void attend(Scene &s, Change change, size_t workspaceBytes = kEnough) {
   Extra qkv(kHeads), output(kOutput), workspace(workspaceBytes);
   giveHeads(s, qkv.address, kHeads);
@@ -183,7 +183,8 @@ template <typename Change> void attend(Scene &s, Change change, size_t workspace
   scene.run(s, qkv.address, output.address, workspace.address);
 }
 
-/// With a bias of 64 bytes, and where asked its gradient, which takes workspace for gradients of scores.
+/// Runs attention with a bias of 64 bytes; with `gradient` also its gradient, which needs workspace for score
+/// gradients.
 constexpr size_t kBias = 128, kGradientWorkspace = 1 << 18;
 template <typename Change> void attendBiased(Scene &s, bool gradient, Change change) {
   Extra bias(kBias), biasGrad(kBias);

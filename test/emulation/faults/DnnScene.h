@@ -7,17 +7,17 @@
 
 namespace tcc::emulation {
 
-/// y = x ∗ w with one sample, two channels of 3 × 3 pixels, four features and 2 × 2 taps, or one of its gradients; in
-/// f32. Steps can be left out or done wrongly before open(), and descriptors are given back by close().
+/// y = x ∗ w with one sample, two channels of 3 × 3 pixels, four features and 2 × 2 taps, or one of its gradients, in
+/// f32. Tests set the members before open() to omit or falsify a step; close() destroys the descriptors.
 struct DnnScene {
   DnnProblem::Direction direction = DnnProblem::Forward;
   int64_t alignment = 16, engine = 9, tile = 2; ///< engine 9: sums in f32, in `tile` parts
   bool finalizeTensor = true, finalizePlan = true, setAlignment = true;
   int64_t outputs = 2;                                      ///< rows and columns of y
-  cudnnBackendAttributeType_t sizes = CUDNN_TYPE_INT64;     ///< the type that dimensions are said to have
-  DnnProblem::Finish finish = DnnProblem::Sums;             ///< forward alone: a bias, tensor 3, and ReLU
+  cudnnBackendAttributeType_t sizes = CUDNN_TYPE_INT64;     ///< the type that is given for dimensions
+  DnnProblem::Finish finish = DnnProblem::Sums;             ///< forward only: a bias, which is tensor 3
   int64_t biases = 4;                                       ///< elements of the bias
-  bool keepsSums = true, addsSums = true, adds = true; ///< sums are virtual, and the bias is added, to them
+  bool keepsSums = true, addsSums = true, adds = true; ///< the sums are virtual; the bias's op reads them; it adds
   std::vector<cudnnBackendDescriptor_t> made;
 
   cudnnHandle_t handle = nullptr;
@@ -38,7 +38,7 @@ struct DnnScene {
     set(to, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, std::vector{one});
   }
 
-  /// Up to the plan. False: a call refused something.
+  /// Makes all descriptors up to the plan. False: a call refused something.
   bool open() {
     cudnnCreate(&handle);
     const std::vector<int64_t> y = {1, 4, outputs, outputs};
@@ -71,7 +71,7 @@ struct DnnScene {
     struct Names {
       cudnnBackendDescriptorType_t type;
       cudnnBackendAttributeName_t first; ///< alpha; then beta, window, and the tensors
-      int tensors[3];                    ///< behind the window, in order
+      int tensors[3];                    ///< operands whose attributes follow the window, in order
     };
     const Names names[] = {{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,

@@ -1,7 +1,7 @@
 //===- DriverFaultsTest.cpp - planted mistakes of the host ---------------===//
 //
-// Each case is a program with one mistake, which the stand-in must name, whatever order its seed draws; beside it the
-// smallest change that mends it, which must run clean.
+// Each case is a program with one mistake, which the stand-in must name in every order that a seed draws; with the
+// smallest change that mends it, the program must run clean.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/faults/Scene.h"
@@ -18,7 +18,7 @@ void readBack(Scene &s, CUdeviceptr from, CUstream stream) {
   cuMemcpyDtoHAsync_v2(s.pinned, from, Scene::kBytes, stream);
   cuStreamSynchronize(stream);
 }
-/// So that who reads a too early has no other fault.
+/// Initialises a, so that an early read is not reported as a read of uninitialised memory.
 void giveValues(Scene &s) {
   cuMemsetD8Async(s.a, 0, Scene::kBytes, s.one);
   cuStreamSynchronize(s.one);
@@ -94,7 +94,7 @@ const Planted kPlanted[] = {
        cuCtxSynchronize();
        cuGraphExecDestroy(x);
      }},
-    // What copies of the state beside training, and of numbers while a run goes on, rely on.
+    // Checkpoints copied beside training, and metrics copied during a run, rely on this order.
     {"UpdateBeforeItsStateIsCopied", "unordered-work",
      [](Scene &s, bool wrong) {
        giveValues(s);
@@ -279,7 +279,7 @@ const Planted kPlanted[] = {
      [](Scene &s, bool wrong) {
        void *host = nullptr;
        cuMemHostAlloc(&host, Scene::kBytes, 0);
-       // More work than runs by chance, so that the copy is still queued.
+       // So much work that some stays queued: the copy must not have run by chance.
        for (int i = 0; i < 64; ++i)
          s.launch(s.fill, s.one, s.a);
        cuMemcpyHtoDAsync_v2(s.a, host, Scene::kBytes, s.one);
@@ -517,7 +517,7 @@ TEST(DriverFaultReports, AFaultOfAKernelIsAnsweredFromThenOn) {
   EXPECT_EQ(cuMemAlloc_v2(&more, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
-// Without a wait the host reads a pattern, never a result that happens to be there.
+// Without a wait the host reads a pattern, never a result that happens to be ready.
 TEST(DriverFaultReports, AnEarlyReadSeesNoResult) {
   int early = 0;
   for (uint64_t seed = 1; seed <= 10; ++seed) {

@@ -14,7 +14,7 @@ using namespace tcc::emulation;
 
 namespace {
 
-/// Submits 8 x 8 x 8 with an epilogue, a bias and an auxiliary matrix that have values.
+/// Submits an 8 × 8 × 8 product with an epilogue; bias and auxiliary matrix have memory of their own.
 struct Finished {
   Extra c{256}, vector{256}, auxiliary{1024};
   Product p;
@@ -30,7 +30,7 @@ struct Finished {
     cuCtxSynchronize();
     p.close();
   }
-  /// `pointer` names memory that nobody has written, if `wrong`.
+  /// If `wrong`, makes `pointer` point to uninitialised memory; then runs.
   void runWithFresh(Scene &s, CUdeviceptr &pointer, bool wrong) {
     CUdeviceptr fresh = 0;
     cuMemAlloc_v2(&fresh, 256);
@@ -60,7 +60,7 @@ const Planted kMistakes[] = {
        Extra factors(512), result(512), vector(64);
        Finished f(s, CUBLASLT_EPILOGUE_BIAS);
        f.p.batch = 2;
-       f.p.vector = vector.address + (wrong ? 4 : 0); // two of 8 values fill it
+       f.p.vector = vector.address + (wrong ? 4 : 0); // two biases of 8 values fill it
        f.p.vectorStride = 8;
        f.p.open();
        f.p.submit(factors.address, factors.address, result.address, s.one);
@@ -163,7 +163,7 @@ const Planted kMistakes[] = {
      }},
     {"EpilogueOfABatch", "misuse",
      [](Scene &s, bool wrong) {
-       Finished f(s, CUBLASLT_EPILOGUE_GELU_BIAS); // a bias alone may be a batch's
+       Finished f(s, CUBLASLT_EPILOGUE_GELU_BIAS); // only plain biases may be batched
        f.p.batch = wrong ? 2 : 1;
        f.p.m = f.p.n = f.p.k = 4;
        f.run(s);
@@ -281,7 +281,7 @@ TEST(BatchedEpilogue, AddsTheBiasOfAll) {
       std::vector<float> got(128);
       cuMemcpyDtoHAsync_v2(got.data(), result.address, 512, scene.one);
       cuStreamSynchronize(scene.one);
-      for (size_t i = 0; i < got.size(); ++i) // the product of zeros
+      for (size_t i = 0; i < got.size(); ++i) // the product is 0, so that only the bias is left
         EXPECT_EQ(got[i], biases[i % 8 + (ofEach && i >= 64 ? 8 : 0)]) << i;
       p.close();
     }

@@ -1,8 +1,8 @@
 //===- KernelFaultsTest.cpp - planted mistakes in kernels ----------------===//
 //
-// Each kernel has one mistake, which the machine must name, in every order of threads; beside it the smallest change
-// that mends it, which must run clean. Buffer a has 64 numbers of 4 bytes for each block, with values, b has 64
-// without; a block has 64 threads, two warps.
+// Each kernel has one mistake, which the machine must name in every order of threads; with the smallest change that
+// mends it, the kernel must run clean. Buffer a holds 64 initialised numbers of 4 bytes for each block, b 64
+// uninitialised ones; a block has 64 threads, two warps.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/tests/Evaluate.h"
@@ -18,8 +18,8 @@ struct Planted {
   Extent grid = {1}, block = {64};
 };
 
-// Addresses: %d10 the thread's number in a, %d11 in b, %d12 in shared memory of 64 numbers, %d13 of the next thread
-// there.
+// Addresses: %d10 of the thread's number in a, %d11 in b, %d12 in shared memory of 64 numbers, %d13 of the next
+// thread's number in shared memory.
 const char *kPrologue = R"(
   mul.wide.u32 %d9, %r4, 4;
   add.s64 %d10, %d1, %d9;
@@ -187,7 +187,7 @@ const Planted kPlanted[] = {
 
 class KernelFaults : public testing::TestWithParam<Planted> {};
 
-/// What the machine says of a kernel in each order of threads.
+/// The machine's messages about a kernel, one for each order of threads.
 std::vector<std::string> run(const char *body, const Planted &planted) {
   Bench bench({true, ThreadOrder::Ascending, 3});
   if (std::string problem = bench.load(kernelText(std::string(kPrologue) + body, kShared)); !problem.empty())
@@ -228,7 +228,7 @@ TEST(KernelFaultReports, SayWhereAndWho) {
   EXPECT_EQ(bench.launch("k", {1}, {32}, {Bench::at(a), 0, 0}, 0, 2), "");
 }
 
-// Two launches that nothing orders are told apart from two that are.
+// Two unordered launches race; two ordered ones do not.
 TEST(KernelFaultReports, LaunchesWithoutOrder) {
   struct Order final : WorkOrder {
     bool isBefore(uint32_t earlier, uint32_t later) const override { return earlier == 1 && later == 3; }

@@ -256,12 +256,12 @@ TEST(Nccl, SumsAreNearAndEveryRankHasTheSameBits) {
                          cuStreamSynchronize(r.scene.one);
                          cuMemcpyDtoHAsync_v2(bytes, r.scene.b, Scene::kBytes, r.scene.one);
                          cuStreamSynchronize(r.scene.one);
-                         // Sums are integers below 2048: exact, but for a rounding of each number and sum to bf16.
+                         // Sums are integers below 2048: exact except in bf16, where each number and sum is rounded.
                          const double most = type == ncclBfloat16 ? 3 * 0x1p-8 : 0;
                          for (size_t i = 0; i < count; ++i)
                            r.expect(std::abs(get(bytes + i * width, as) / double(6 * (i + 1)) - 1) <= most,
                                     "the sum of three ranks");
-                         // Everybody has what rank 0 has: the difference is gathered as bytes.
+                         // All ranks must have the bits of rank 0, which are broadcast as bytes.
                          ncclBroadcast(at(r.scene.b), at(r.scene.a), Scene::kBytes, ncclInt8, 0, r.communicator,
                                        r.scene.one);
                          std::vector<std::byte> own(bytes, bytes + Scene::kBytes), first(Scene::kBytes);
@@ -295,7 +295,8 @@ TEST(Nccl, ADeviceGoesOnWhileItsHostWaitsElsewhere) {
   }
 }
 
-/// Rank 0 has queued a sum that rank 1 will queue only once rank 0 has told what it had before.
+/// Rank 0 queues a sum and waits for other work. Rank 1 queues its part only after rank 0 has written to the pipe, so
+/// that the wait of rank 0 must not run the sum.
 TEST(Nccl, AHostWaitsForNoMeetingThatItDoesNotWant) {
   for (uint64_t seed = 1; seed <= 32; ++seed) {
     int ends[2];
@@ -356,7 +357,7 @@ TEST(Nccl, PartsOfRanks) {
       "");
 }
 
-/// The stand-in hands tensors over in pieces; the last one of these is not whole.
+/// The stand-in exchanges tensors in pieces; here the last piece is not full.
 TEST(Nccl, TensorsOfSeveralPieces) {
   EXPECT_EQ(
       runRanks(3, 1, false,

@@ -16,13 +16,13 @@
 
 namespace tcc::emulation {
 
-/// What a rank's program gets.
+/// The argument of a rank's program.
 struct Rank {
   Scene &scene;
   uint32_t number, size;
   ncclComm_t communicator = nullptr;
   bool wrong = false;
-  std::string problems; ///< what it did not expect, in lines
+  std::string problems; ///< failed expectations, one a line
 
   void expect(bool holds, const char *what) {
     if (!holds)
@@ -36,7 +36,7 @@ struct Rank {
 };
 using RankProgram = std::function<void(Rank &)>;
 
-/// The names of all ranks' faults, each once, and what they did not expect.
+/// Runs a program on every rank. Returns the names of all faults, each once, and the failed expectations.
 inline std::string runRanks(uint32_t size, uint64_t seed, bool wrong, const RankProgram &program, int devices = 16) {
   const ncclUniqueId id = NcclMeeting::makeId();
   std::vector<std::pair<pid_t, int>> children;

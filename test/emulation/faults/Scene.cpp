@@ -65,7 +65,7 @@ Scene::Scene(uint64_t seed, int number) {
 
 Scene::~Scene() {
   close();
-  standIn().faults.clear(); // looked at
+  standIn().faults.clear(); // so that they do not fail the process at its end
 }
 
 void Scene::close() {

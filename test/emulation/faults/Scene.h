@@ -10,11 +10,11 @@
 namespace tcc::emulation {
 
 /// A fresh driver with a context, two streams, two device buffers of 64 numbers and a pinned one, an event, and a
-/// module with kernels `fill` (a[i] = i), `twice` (a[i] += a[i]) and `outside` (writes a[64]). The scene gives all of
-/// it back.
+/// module with kernels `fill` (a[i] = i), `twice` (a[i] += a[i]) and `outside` (writes a[64]). The scene frees all of
+/// it.
 class Scene {
 public:
-  /// `device`: of a machine with 16, of which the process uses this one.
+  /// `device`: the one of the machine's 16 devices that the process uses.
   explicit Scene(uint64_t seed, int device = 0);
   ~Scene();
 
@@ -34,7 +34,7 @@ public:
   cuda::api::CUfunction fill = nullptr, twice = nullptr, outside = nullptr;
   unsigned *pinned = nullptr;
   bool closed = false;
-  std::string leaves; ///< what the test leaves on purpose
+  std::string leaves; ///< objects that the test leaks on purpose
 };
 
 /// A program with one mistake, and the name that the stand-in must give it.

@@ -26,7 +26,7 @@ using json = nlohmann::json;
 
 namespace {
 constexpr uint64_t kGuardBytes = 256;
-constexpr std::byte kGuard{0xff}; ///< a NaN in every type
+constexpr std::byte kGuard{0xff}; ///< a NaN in every floating-point type
 constexpr double kOpenTolerance = 1e-2;
 
 /// An element as a number; integers are compared as bits alone.
@@ -56,7 +56,7 @@ std::string differenceOf(Pair result, std::optional<Pair> whole, uint64_t bytes,
     if (std::memcmp(got + i * width, wanted + i * width, width) == 0)
       continue;
     std::optional<double> a = numberAt(got, type, i), b = numberAt(wanted, type, i);
-    if (a && b && std::isnan(*a) && std::isnan(*b)) // sign and payload of a NaN are laid down nowhere
+    if (a && b && std::isnan(*a) && std::isnan(*b)) // no specification fixes the sign and payload of a NaN
       continue;
     double distance = a && b ? std::abs(*a - *b) : HUGE_VAL;
     if (a && b && whole)
@@ -98,7 +98,7 @@ public:
 
   Status open() { return driver.check(driver->streamCreate(&stream, api::CU_STREAM_NON_BLOCKING), "making a stream"); }
 
-  /// What is wrong with a launch. Error: the card is of no more use.
+  /// Repeats a launch. Returns what is wrong with its results, if anything. Error: the card is unusable from now on.
   Expected<std::string> repeat(const json &launch) {
     if (std::string problem = load(launch); !problem.empty())
       return problem;
@@ -176,7 +176,7 @@ public:
   }
 
 private:
-  /// The module of a launch stays until a launch has another one.
+  /// Loads the module of a launch; it stays loaded until a launch needs another one.
   std::string load(const json &launch) {
     const uint64_t at = launch.at("code").at(0), bytes = launch.at("code").at(1);
     if (module && at == loaded)

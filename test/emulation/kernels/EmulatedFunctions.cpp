@@ -79,7 +79,7 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
   const uint64_t slot = loops && work.tileThreads == 1 ? uint64_t(loops.getScratchBytes()) : 0;
   std::vector<uint64_t> parameters = pointers;
   if (auto joined = dyn_cast<train::JoinedOp>(kernel.region)) {
-    // One kernel after the other, what it reads and what it writes (JoinedKernels.h).
+    // For each kernel in turn its operands, then its results (JoinedKernels.h).
     parameters.clear();
     auto read = pointers.begin(), write = pointers.begin() + long(inputs.size());
     for (train::FusedOp member : joined.getMembers()) {
@@ -92,7 +92,7 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
   if (tamper)
     tamper(parameters);
   parameters.push_back(uint64_t(work.tiles));
-  // A plan reuses scratch, so a kernel finds the values of earlier ones there. Here it finds NaN.
+  // A plan reuses scratch, so that a kernel finds values of earlier kernels in it. Here it finds NaN.
   parameters.push_back(
       slot ? reinterpret_cast<uint64_t>(add(slot * work.gridBlocks * work.gridThreads, "scratch", true)) : 0);
   emulation::Launch launch;
@@ -102,7 +102,7 @@ bool EmulatedFunctions::runKernel(Kernel &kernel, llvm::ArrayRef<const HostTenso
   std::optional<emulation::Fault> fault = machine.refuse(**compiled, launch);
   if (!fault)
     fault = machine.launch(**compiled, launch);
-  // A byte of a result that nothing wrote has no value.
+  // Reading the results reports bytes that the kernel did not write.
   constexpr uint32_t kReader = 2;
   for (unsigned index = 0; !fault && index < results.size(); ++index) {
     auto *base = reinterpret_cast<std::byte *>(pointers[inputs.size() + index]);

@@ -8,17 +8,17 @@
 namespace tcc::test {
 
 /// Functions whose ops become PTX for one architecture, run by the emulation. Each operand is an allocation of its own,
-/// to the byte.
+/// of exactly its size.
 class EmulatedFunctions final : public FunctionKernels {
 public:
   explicit EmulatedFunctions(emulation::MachineOptions options, const std::string &architecture = "sm_90");
 
   emulation::MachineOptions &options() { return machine.options; }
 
-  /// Changes the pointers of each kernel before it runs; a fault is expected then, and is in `found`.
+  /// If set, changes the pointers of each kernel before it runs. A fault is then expected, and is stored in `found`.
   std::function<void(std::vector<uint64_t> &pointers)> tamper;
   std::optional<emulation::Fault> found;
-  /// Launches from now on are added to the record under this name; empty: none is.
+  /// Adds the following launches to the record under this name; empty: stops recording.
   void recordAs(std::string name) { recorded = std::move(name); }
 
 private:

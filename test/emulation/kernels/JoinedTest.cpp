@@ -1,8 +1,8 @@
 //===- JoinedTest.cpp - kernels that share a launch, on the machine -------===//
 //
 // Kernels that compute elements, rows of a warp, rows of a block and columns, alone and in one launch: the bits are the
-// same in every order of threads, and where results lie in their operands' places. Each operand is an allocation of its
-// own, so an entry of the table that belongs to another kernel is found.
+// same in every order of threads, and if results overwrite operands in place. Each operand is an allocation of its own,
+// so that a table entry of the wrong kernel is found.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/kernels/EmulatedFunctions.h"
@@ -17,7 +17,7 @@ using tcc::train::HostTensor;
 
 namespace {
 
-/// Two programs of elements, one of them twice; sums of rows that a warp has; sums of rows that a block shares.
+/// Two elementwise kernels, one of them twice; a row sum with one warp a row; a row sum with one block a row.
 constexpr const char *kRows = R"(
 func.func @f(%a: tensor<1003xf32>, %b: tensor<1003xf32>, %c: tensor<17x64xbf16>, %d: tensor<40x300xf32>, %e: tensor<3x20000xf32>)
     -> (tensor<1003xf32>, tensor<1003xf32>, tensor<17x64xbf16>, tensor<40x1xf32>, tensor<3x1xf32>) {
@@ -50,7 +50,7 @@ func.func @f(%a: tensor<1003xf32>, %b: tensor<1003xf32>, %c: tensor<17x64xbf16>,
 }
 )";
 
-/// Sums of columns that a block shares, with a number, and an update of two results.
+/// Column sums of a block, with a scalar operand, and an update with two results.
 constexpr const char *kColumns = R"(
 func.func @f(%a: tensor<4096x8xf32>, %b: tensor<f32>, %c: tensor<70xf32>, %d: tensor<70xf32>)
     -> (tensor<1x8xf32>, tensor<f32>, tensor<70xf32>, tensor<70xf32>) {
@@ -143,7 +143,7 @@ TEST_P(JoinedKernels, HaveTheirOwnBits) {
 }
 
 TEST_P(JoinedKernels, APointerOfAnotherKernelIsFound) {
-  // The third kernel's operand, which is shorter, in the place of the first one's.
+  // The first kernel gets the third one's operand, which is shorter.
   emulated.tamper = [&](std::vector<uint64_t> &pointers) { pointers[0] = pointers[4]; };
   (void)emulated.run(*together, argumentsOf(*together));
   ASSERT_TRUE(emulated.found);

@@ -17,7 +17,7 @@ std::string_view bodyOf(std::string_view ptx, const std::string &symbol) {
   return ptx.substr(begin, end == std::string_view::npos ? end : end - begin);
 }
 
-/// Instructions whose result PTX leaves open: the order of sums in products of tiles, and the last bits of ex2.
+/// Whether PTX leaves the last bits of a result open: the order of sums in mma, and the last bits of ex2.
 bool isOpen(std::string_view body) {
   return body.find("mma.sync") != std::string_view::npos || body.find(".approx") != std::string_view::npos;
 }

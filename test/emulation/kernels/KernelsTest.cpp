@@ -1,8 +1,8 @@
 //===- KernelsTest.cpp - every generated kernel as PTX, on the machine ----===//
 //
 // The cases of test/kernels, compiled for a card. In checked mode each runs with its threads in three orders, which must
-// give one result to the last bit, near the reference's; results lie in memory of their own, and where operands lay. A
-// kernel that reduces nothing has the bits of the CPU's kernel.
+// give the same bits, near the reference's values, both with results in memory of their own and with results that
+// overwrite operands in place. A kernel without reductions has the bits of the CPU's kernel.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/kernels/EmulatedFunctions.h"
@@ -30,7 +30,7 @@ bool hasOneOrder(ModuleOp module) {
   return one;
 }
 
-/// Cases of ops that a plan for a card may hold: Winograd's method is the CPU's own.
+/// Cases of ops that plans for cards may contain: Winograd convolutions exist on CPUs only.
 std::vector<test::Case> casesOfCards() {
   std::vector<test::Case> cases = test::allCases();
   std::erase_if(cases, [](const test::Case &c) { return c.body.find("train.winograd") != std::string::npos; });

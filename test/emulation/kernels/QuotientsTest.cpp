@@ -1,8 +1,8 @@
 //===- QuotientsTest.cpp - divisions and roots without branches -----------===//
 //
-// Kernels compute them by steps that are exact for usual numbers, and otherwise again
-// (compiler/codegen/ExactQuotients.h). Either way a result has the processor's bits: of special numbers, and where a
-// thread's elements are mixed.
+// Kernels compute them by a fast path that is exact for usual numbers, and recompute the rest
+// (compiler/codegen/ExactQuotients.h). Results must have the CPU's bits: for special numbers, and if the elements of
+// one thread take both paths.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/kernels/EmulatedFunctions.h"
@@ -19,7 +19,7 @@ namespace {
 
 float number(uint32_t bits) { return std::bit_cast<float>(bits); }
 
-/// Zeros, subnormal numbers, the ends of the usual ranges, and what has no finite value; of both signs.
+/// Zeros, subnormal numbers, the ends of the usual ranges, infinities and NaN, of both signs.
 std::vector<float> specialNumbers() {
   std::vector<float> all;
   for (float x : {0.0f,

@@ -1,7 +1,7 @@
-//===- ShortRowsTest.cpp - rows that a warp takes together ----------------===//
+//===- ShortRowsTest.cpp - short rows that a warp reduces together --------===//
 //
-// With more rows than a card holds warps, a warp takes several. Short ones go through a reduction's steps together;
-// what is left of a tile's rows comes one by one. The results are those of the reference, in every order of threads.
+// With more rows than a card holds warps, a warp owns several. It reduces short rows several at a time, and the
+// remaining rows of its tile one by one. The results are those of the reference, in every order of threads.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/kernels/EmulatedFunctions.h"
@@ -17,13 +17,14 @@ using tcc::train::HostTensor;
 
 namespace {
 
-/// Five for each of the largest grid's 8192 warps, and some: the last tile has fewer than the others. And one for each.
+/// kMany: a bit more than five rows for each of the largest grid's 8192 warps, so that the last tile has fewer rows
+/// than the others. kFew: one row a warp.
 constexpr int64_t kMany = 41003, kFew = 1000;
 
 struct Rows {
   std::string name;
   int64_t length;
-  std::string body; ///< of %x; $F stands for its type, $R for that of a number a row
+  std::string body; ///< reads %x; $F stands for its type, $R for the type with one number a row
 
   test::Case of(int64_t count) const {
     auto typeOf = [&](int64_t columns) {
@@ -61,7 +62,7 @@ TEST_P(ShortRows, HaveTheBitsOfRowsAlone) {
   ASSERT_EQ(again.size(), 2u);
   for (auto [got, wanted] : llvm::zip_equal(again, results))
     test::expectSameBits(got, wanted);
-  // The first rows by themselves, and the last ones.
+  // The first kFew rows alone, and the last ones, give the same bits.
   for (int64_t first : {int64_t(0), kMany - kFew}) {
     const size_t rowBytes = arguments[0].sizeBytes() / kMany;
     std::memcpy(ofFew[0].data(), arguments[0].data() + size_t(first) * rowBytes, ofFew[0].sizeBytes());

@@ -7,9 +7,9 @@
 
 namespace tcc::emulation {
 
-/// Each kind of mistake has one name, which its message begins with and its planted fault is found by.
+/// Each kind of mistake has one name. Messages begin with it, and the tests of planted mistakes expect it.
 enum class FaultKind {
-  // of kernels
+  // mistakes of kernels
   OutOfBounds,
   UninitialisedRead,
   Misaligned,
@@ -23,7 +23,7 @@ enum class FaultKind {
   DivisionByZero,
   Trap,
   LaunchLimits,
-  // of what the host asks for
+  // mistakes of the host
   UnorderedWork,
   HostTouchesDevice,
   PinnedOverwritten,

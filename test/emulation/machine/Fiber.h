@@ -1,7 +1,7 @@
 //===- Fiber.h - stacks to switch between --------------------------------===//
 //
-// A thread of a block that shuffles or meets at barriers is a fiber. A switch saves the registers that the System V ABI
-// for x86-64 keeps across calls, 5 ns; ucontext would make a system call each time.
+// Each thread of a block is a fiber if the kernel has shuffles or barriers. A switch saves the callee-saved registers
+// of the System V ABI for x86-64 and takes 5 ns; ucontext would make a system call each time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_MACHINE_FIBER_H
@@ -18,7 +18,7 @@ public:
   ~FiberStacks();
   /// At least `count` stacks of at least `bytes` each.
   void reserve(uint64_t count, uint64_t bytes);
-  /// A suspended fiber on a stack; it begins in `begin` when it is first switched to.
+  /// Makes a suspended fiber on a stack; the first switch to it calls `begin`.
   void *start(uint64_t index, void (*begin)());
 
 private:
@@ -26,7 +26,7 @@ private:
   uint64_t count = 0, bytes = 0;
 };
 
-/// Stores the running fiber's place in `*from` and goes on at `to`.
+/// Suspends the running fiber, stores its stack pointer in `*from`, and resumes the fiber `to`.
 extern "C" void tccEmulationSwitch(void **from, void *to);
 
 } // namespace tcc::emulation

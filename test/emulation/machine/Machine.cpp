@@ -173,7 +173,7 @@ void Machine::fiberMain() {
   __builtin_unreachable();
 }
 
-/// Goes on with a thread that can; from one that waits or has left.
+/// Switches from a thread that waits or has left to one that is ready.
 void Machine::next() {
   if (ready.empty()) {
     if (left < threads.size()) {
@@ -234,7 +234,7 @@ void Machine::advanceTick(const Thread &thread) {
         fmt::format("more than {} barriers in a block, which checked mode cannot count", (1u << Stamp::kTickBits) - 1));
 }
 
-/// A thread goes where its warp's meeting cannot end: other lanes wait for it.
+/// Fails if lanes of the warp wait for this thread, which leaves or goes to a barrier instead.
 void Machine::checkMeeting(const Thread &thread, FaultKind kind, const char *what) {
   const Meeting &meeting = meetings[thread.index / 32];
   if (meeting.arrived && meeting.mask >> (thread.index & 31) & 1)
@@ -242,7 +242,7 @@ void Machine::checkMeeting(const Thread &thread, FaultKind kind, const char *wha
          fmt::format("lane {} {} while lanes of the mask {:#010x} wait for it", thread.index & 31, what, meeting.mask));
 }
 
-/// Waits for all lanes of `mask`; the last one does the operation for all.
+/// Waits for all lanes of `mask`; the last one to arrive carries out the operation for all.
 void Machine::meetWarp(Thread &thread, Thread::WarpOp op, uint32_t mask, uint32_t site) {
   uint32_t lane = thread.index & 31, base = thread.index & ~31u;
   thread.op = op;
@@ -254,7 +254,8 @@ void Machine::meetWarp(Thread &thread, Thread::WarpOp op, uint32_t mask, uint32_
   Meeting &meeting = meetings[base / 32];
   bool agrees = meeting.arrived && meeting.mask == mask && meeting.site == site && meeting.op == op;
   uint32_t arrived = (agrees ? meeting.arrived : 0) | 1u << lane;
-  // Whoever comes first looks at the others; those who agree with it need not, and whoever leaves looks at the meeting.
+  // The first lane to arrive checks the others. Lanes that agree with it need no check; leaving lanes call
+  // checkMeeting.
   for (uint32_t l = 0; l < 32 && !agrees; ++l) {
     if (!(mask >> l & 1) || l == lane)
       continue;
@@ -285,7 +286,7 @@ void Machine::meetWarp(Thread &thread, Thread::WarpOp op, uint32_t mask, uint32_
   } else if (op == Thread::WarpOp::MultiplyTile) {
     multiplyTile(warp);
   } else {
-    // Lanes outside the mask stay unordered with those inside; only a whole warp's meeting is remembered.
+    // Lanes outside the mask stay unordered with those inside, so that only a whole warp's meeting is recorded.
     auto lanes = std::min<size_t>(32, threads.size() - base);
     uint32_t whole = lanes == 32 ? ~0u : (1u << lanes) - 1;
     if (options.checked && mask == whole) {
@@ -293,7 +294,7 @@ void Machine::meetWarp(Thread &thread, Thread::WarpOp op, uint32_t mask, uint32_
       clock.warp[base / 32] = clock.tick;
     }
   }
-  // The others go on before any thread of another warp begins: their stacks are warm.
+  // The warp's other threads run before those of other warps, since their stacks are in the cache.
   for (size_t i = std::min<size_t>(base + 32, byWarp.size()); i-- > base;) {
     uint32_t index = byWarp[i];
     if (mask >> (index & 31) & 1 && index != thread.index) {
@@ -438,15 +439,15 @@ void Machine::touch(Thread &thread, std::byte *address, uint32_t bytes, AccessKi
     fail(fault->kind, nullptr, site, std::move(fault->text));
 }
 
-/// What translated code calls. The names are those that ptx/ declares.
+/// Functions that translated code calls, under the names that ptx/ declares.
 struct Callbacks {
   static void access(Thread *t, std::byte *address, uint32_t word, uint32_t site) {
     current->touch(*t, address, word & 0xff, static_cast<AccessKind>(word >> 8 & 15),
                    static_cast<Space>(word >> 12 & 15), site);
   }
 
-  /// PTX ISA, cp.async: until the thread has waited for it, the copy may read and write at any time. Here it reads and
-  /// writes at that last moment, and the bytes have no value before.
+  /// PTX ISA, cp.async: until the thread has waited for it, the copy may read and write at any time. Here it does so as
+  /// late as possible, in the wait, and the destination counts as uninitialised until then.
   static void copy(Thread *t, std::byte *to, std::byte *from, uint32_t bytes, uint32_t taken, uint32_t site) {
     Machine &m = *current;
     if (taken > bytes)
@@ -455,7 +456,7 @@ struct Callbacks {
       m.touch(*t, to, bytes, kWrite, Space::Shared, site);
       if (taken && reinterpret_cast<uintptr_t>(from) & (bytes - 1))
         m.fail(FaultKind::Misaligned, t, site, fmt::format("a copy of {} bytes from {}", bytes, fmt::ptr(from)));
-      // Of a part of the bytes, in accesses that such a part's size is a multiple of.
+      // A partial copy is checked in accesses of the largest power of two that divides its size.
       for (uint32_t i = 0, step = taken & -taken; i < taken; i += step)
         m.touch(*t, from + i, step, kRead, Space::Global, site);
       Cell *cell = m.shared.cells + (to - m.shared.base);
@@ -503,8 +504,8 @@ struct Callbacks {
     current->meetWarp(*t, Thread::WarpOp::Sync, mask, site);
   }
 
-  /// PTX ISA, "barrier": bar.sync is for all threads of the block. That other warps wait at another instruction would
-  /// be allowed; no kernel of ours means it, so it is a fault here.
+  /// PTX ISA, "barrier": bar.sync is for all threads of the block. Warps may wait at different bar.sync instructions;
+  /// none of our kernels does so on purpose, so that it is a fault here.
   static void barrier(Thread *t, uint32_t site) {
     Machine &m = *current;
     t->site = site;
@@ -534,7 +535,7 @@ struct Callbacks {
   static void divisionByZero(Thread *t, uint32_t site) {
     current->fail(FaultKind::DivisionByZero, t, site, "the divisor is 0; a device's result is unspecified");
   }
-  /// A place in the block of parameters that the kernel computes: `offset` is that of `bytes` in `all`.
+  /// Checks a read of kernel parameters at a computed address: `bytes` bytes at `offset` of `all`.
   static void parameter(Thread *t, uint64_t offset, uint32_t bytes, uint32_t all, uint32_t site) {
     if (offset > all || all - offset < bytes)
       current->fail(FaultKind::OutOfBounds, t, site,

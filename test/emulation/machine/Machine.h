@@ -1,9 +1,9 @@
 //===- Machine.h - grids, blocks, warps and threads ----------------------===//
 //
-// Runs translated kernels, one block after the other, on the calling thread. A kernel that never meets other threads
-// runs as a loop over threads; the threads of any other are fibers, which wait where a device's threads would. The
-// order of blocks and threads is ascending, descending or drawn from a seed: a result that depends on it is a fault of
-// the kernel.
+// Runs translated kernels, one block after the other, on the calling thread. A kernel without barriers, shuffles and
+// votes runs as a loop over threads; otherwise threads are fibers, which wait where a device's threads would. The order
+// of blocks and threads is ascending, descending or drawn from a seed: a result that depends on it is a fault of the
+// kernel.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_MACHINE_MACHINE_H
@@ -31,14 +31,14 @@ public:
   std::string name;
   KernelEntry entry = nullptr;
   uint32_t sharedBytes = 0; ///< static; dynamic shared memory follows, aligned to 16 bytes
-  uint32_t localBytes = 0;  ///< of a thread
+  uint32_t localBytes = 0;  ///< local memory of a thread
   uint32_t parameterBytes = 0;
   struct Parameter {
     uint32_t offset, bytes;
   };
   std::vector<Parameter> parameters; ///< their places in the block of parameters
   uint32_t maxThreads = 0, requiredThreads[3] = {0, 0, 0}; ///< .maxntid, .reqntid; 0: none
-  bool meets = false;                                      ///< shuffles, votes or barriers
+  bool meets = false;                                      ///< has shuffles, votes or barriers
   /// "PTX line 12: 'ld.global.b32 %r1, [%rd2]'".
   virtual std::string site(uint32_t number) const = 0;
 };
@@ -69,12 +69,12 @@ public:
   /// The first fault, after which the launch is abandoned.
   std::optional<Fault> launch(const Code &code, const Launch &launch);
 
-  /// Why a launch cannot be, or nothing.
+  /// Why a launch is not allowed, or nothing.
   std::optional<Fault> refuse(const Code &code, const Launch &launch) const;
 
   uint64_t threadsRun = 0, switches = 0; ///< since the machine was made
-  /// Bytes of global memory that threads of the latest launch accessed, each access by itself, and instructions that did;
-  /// in checked mode alone.
+  /// Global memory traffic of the latest launch: bytes, where repeated accesses count each time, and instructions.
+  /// Counted in checked mode only.
   struct Traffic {
     uint64_t readBytes = 0, writtenBytes = 0, reads = 0, writes = 0;
   } traffic;
@@ -105,15 +105,15 @@ private:
   FiberStacks stacks;
   Allocation shared; ///< one block's, with cells of its own
   std::vector<Thread> threads;
-  std::vector<uint32_t> sequence, byWarp; ///< threads in the order they run; the same, warp after warp
-  /// What lanes of a warp wait for.
+  std::vector<uint32_t> sequence, byWarp; ///< threads in the order in which they run; the same, grouped by warp
+  /// The operation that lanes of a warp wait in.
   struct Meeting {
     uint32_t mask = 0, site = 0, arrived = 0;
     Thread::WarpOp op = Thread::WarpOp::Sync;
   };
   Meeting meetings[32];
   std::deque<Thread *> ready;
-  /// A copy to the block's memory that its thread has not waited for, and what it takes from where; the rest is zeros.
+  /// A copy to shared memory that its thread has not waited for: `taken` bytes come from `from`, the rest are zeros.
   struct Copy {
     std::byte *to;
     const std::byte *from;

@@ -59,7 +59,7 @@ void Memory::release(const std::byte *base) {
     return;
   Allocation &gone = **found;
   released.push_back({gone.base, gone.bytes, gone.name});
-  // The addresses stay taken for a while: a use after the release finds pages that cannot be touched.
+  // The addresses stay reserved for a while, so that a use after the release hits inaccessible pages.
   ::madvise(gone.base, gone.mappedBytes - 2 * kPage, MADV_DONTNEED);
   ::mprotect(gone.base, gone.mappedBytes - 2 * kPage, PROT_NONE);
   if (gone.cells)
@@ -101,7 +101,7 @@ std::string Memory::describe(const void *address) const {
   return nearest;
 }
 
-/// Whether nothing orders the earlier access `old` before the one of `stamp`.
+/// Whether the earlier access `old` and the one of `stamp` are unordered.
 bool Memory::conflicts(uint64_t old, uint64_t spread, uint64_t stamp, const BlockClock &clock) const {
   if (Stamp::work(old) != Stamp::work(stamp))
     return order && Stamp::work(old) != 0 && !order->isBefore(Stamp::work(old), Stamp::work(stamp));
@@ -122,7 +122,7 @@ std::string who(uint64_t stamp, const BlockClock &clock) {
   return fmt::format("block {}, thread {}", Stamp::thread(stamp) / clock.threadsOfBlock,
                      Stamp::thread(stamp) % clock.threadsOfBlock);
 }
-/// How far apart two threads of a launch are.
+/// The smallest unit that two threads of a launch share: thread, warp, block or grid.
 uint64_t spreadOf(uint64_t a, uint64_t b, const BlockClock &clock) {
   uint32_t x = Stamp::thread(a), y = Stamp::thread(b), block = clock.threadsOfBlock;
   return x == y                             ? Cell::kOneThread
@@ -180,7 +180,7 @@ std::optional<Fault> Memory::touch(Allocation &in, std::byte *address, uint32_t 
     return std::nullopt;
   }
   uint64_t flags = kind == kReadNonCoherent ? Cell::kNonCoherent : 0;
-  // Neighbours mostly have the same readers.
+  // Adjacent bytes mostly have the same readers, so that the last answer is kept.
   const uint32_t work = Stamp::work(stamp);
   uint32_t asked = 0;
   bool unordered = false;

@@ -1,10 +1,11 @@
 //===- Memory.h - allocations and their shadow ---------------------------===//
 //
-// Every byte that kernels may touch belongs to an allocation, and has a cell of shadow that says who wrote and who read
-// it last. Two accesses of a byte, one of them a write, by threads that nothing orders are a race. Ordered are: the
-// same thread; threads of a block with a barrier in between; threads of a warp with a bar.warp.sync in between;
-// launches that streams, events or graph edges order. (The idea is FastTrack's, Flanagan and Freund 2009, with one
-// epoch for reads: readers of one byte are kept as their last one and how far apart they are.)
+// Every byte that kernels may access belongs to an allocation, and has a cell of shadow memory that records its last
+// writer and its last reader. Two unordered accesses of a byte, one of them a write, are a race. Accesses are ordered
+// if they are by the same thread, by threads of a block with a barrier in between, by threads of a warp with a
+// bar.warp.sync in between, or by launches that streams, events or graph edges order. (The idea is FastTrack's,
+// Flanagan and Freund 2009, with one epoch for reads: of a byte's readers only the last one and their spread over the
+// grid are kept.)
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_MACHINE_MEMORY_H
@@ -20,7 +21,7 @@
 
 namespace tcc::emulation {
 
-/// Says of two pieces of queued work whether the earlier one is done before the later one begins.
+/// Tells whether a piece of queued work is done before a later one begins.
 class WorkOrder {
 public:
   virtual ~WorkOrder() = default;
@@ -42,10 +43,10 @@ struct Stamp {
 struct Cell {
   static constexpr uint64_t kWritten = 1; ///< of `writer`: the byte has a value
   enum Spread : uint64_t { kOneThread = 0, kOneWarp = 1, kOneBlock = 2, kManyBlocks = 3 }; ///< of `reader`, bits 0–1
-  static constexpr uint64_t kNonCoherent = 4; ///< of `reader`: somebody read through the cache of constants
+  static constexpr uint64_t kNonCoherent = 4; ///< of `reader`: there was a read through the non-coherent cache
   uint64_t writer = 0, reader = 0;
-  /// Work that read before `reader` did, and that nothing orders before it: work that reads and then writes the byte
-  /// would hide it. Not all of more than two such readers are kept. 0: none.
+  /// Work that read the byte before `reader` and is not ordered before it. Without it, work that reads and then writes
+  /// the byte would hide this earlier reader. Only one such reader is kept. 0: none.
   uint32_t otherReader = 0;
 };
 
@@ -63,7 +64,8 @@ struct Allocation {
   }
 };
 
-/// When the running block last met, which orders its threads; written by the scheduler.
+/// The ticks of the running block's last barrier and warp synchronisations, which order its threads; set by the
+/// scheduler.
 struct BlockClock {
   uint32_t tick = 1, barrier = 0, threadsOfBlock = 1;
   uint32_t warp[32] = {};
@@ -76,7 +78,7 @@ public:
   Memory(const Memory &) = delete;
 
   /// Bytes on pages of their own between guard pages, filled with 0xff (NaN in every floating-point type). Device
-  /// memory has no value yet; `written` says otherwise.
+  /// memory counts as uninitialised unless `written`.
   Allocation &allocate(uint64_t bytes, Home home, std::string name, bool written = false);
   void release(const std::byte *base);
   /// The allocation that holds all these bytes, or null.
@@ -90,12 +92,12 @@ public:
                              const BlockClock &clock, const char *what);
   /// The same for a copy or fill by queued work, of any size.
   std::optional<Fault> touchByWork(void *address, uint64_t bytes, AccessKind kind, uint32_t work, const char *what);
-  /// Bytes that the host wrote: they have a value, and nothing races with it.
+  /// Marks bytes that the host wrote as initialised; nothing races with such a write.
   void markWritten(void *address, uint64_t bytes);
-  /// Forgets who accessed what and keeps which bytes have a value.
+  /// Forgets all accesses, but not which bytes are initialised.
   void forgetAccesses();
 
-  /// Lets the host reach device memory, or not; translated kernels need it.
+  /// Makes device memory accessible to this process, or not; translated kernels need access.
   void open(bool reachable);
 
   const WorkOrder *order = nullptr;
@@ -117,7 +119,7 @@ private:
   std::vector<Released> released;
 };
 
-/// Cells for `bytes` bytes, all without a value; release with freeCells.
+/// Cells for `bytes` uninitialised bytes; release with freeCells.
 Cell *makeCells(uint64_t bytes);
 void freeCells(Cell *cells, uint64_t bytes);
 

@@ -1,6 +1,6 @@
 //===- Thread.h - one thread of a kernel ---------------------------------===//
 //
-// The head of this struct is what translated code reads (ptx/Emit.cpp takes the offsets); the rest is the scheduler's.
+// Translated code accesses the first members of Thread (ptx/Emit.cpp takes their offsets); the rest is the scheduler's.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_MACHINE_THREAD_H
@@ -11,7 +11,7 @@
 
 namespace tcc::emulation {
 
-/// Places of the special registers in Thread::special.
+/// Indices of the special registers in Thread::special.
 enum Special : unsigned {
   kTid = 0,
   kBlockExtent = 3,
@@ -37,7 +37,7 @@ struct Thread {
   State state = State::Ready;
   WarpOp op = WarpOp::Sync;
   uint32_t index = 0; ///< in its block
-  uint64_t stamp = 0; ///< node and thread, as shadow memory keeps them
+  uint64_t stamp = 0; ///< work and thread, in the form that shadow memory stores
   void *stack = nullptr;
   uint32_t site = 0, mask = 0;                         ///< of the operation that it waits in
   uint32_t mode = 0, given = 0, select = 0, clamp = 0; ///< its operands
@@ -46,7 +46,7 @@ struct Thread {
   float *sums = nullptr;             ///< its four results
 };
 
-/// What a product of tiles multiplies.
+/// The type that a product of tiles multiplies.
 enum class TileKind : uint32_t { BF16, F16, TF32 };
 
 /// The entry of a translated kernel: runs one thread. `parameters` is the block of the kernel's parameters.

@@ -13,7 +13,7 @@ constexpr std::pair<cudaDataType, cudaDataType> kTypes[] = {
 ProductShape shapeOf(cublasLtEpilogue_t epilogue, cudaDataType type, cudaDataType result) {
   return {.n = 16, .type = type, .result = result, .epilogue = epilogue};
 }
-/// Within two roundings to a type.
+/// Whether the difference is at most two roundings to the type.
 bool isNear(double got, double wanted, cudaDataType type) {
   const double step = type == CUDA_R_32F ? 1e-3 : type == CUDA_R_16F ? 2e-3 : 1.6e-2;
   return std::abs(got - wanted) <= step * std::max(1.0, std::abs(wanted));
@@ -94,7 +94,7 @@ PROBE(BlasBiasOfEachProduct, "cublasLtMatmulDescAttributes_t: BIAS_BATCH_STRIDE"
     biases(p, type, type, 3, true);
 }
 PROBE(BlasNarrowBiasIsRoundedOnce, "cublasLtEpilogue_t: BIAS; when the sum is rounded is not documented") {
-  // 256 + 1 becomes 256 in bf16, 2048 + 1 becomes 2048 in f16; with a bias of 1 behind the unrounded sum 258 and 2050.
+  // 256 + 1 rounds to 256 in bf16, 2048 + 1 to 2048 in f16; a bias of 1 added to the unrounded sum gives 258 and 2050.
   for (auto [type, large] : {std::pair(CUDA_R_16BF, 256.f), std::pair(CUDA_R_16F, 2048.f)}) {
     Product x(p, shapeOf(CUBLASLT_EPILOGUE_BIAS, type, type));
     std::vector<float> left(x.m * x.k), right(x.k * x.n);

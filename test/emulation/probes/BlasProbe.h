@@ -27,13 +27,13 @@ public:
   Product &operator=(const Product &) = delete;
   ~Product();
 
-  /// 0: A, 1: B, 2: D, 3: the vector, 4: gelu's input.
+  /// `operand`: 0 A, 1 B, 2 D, 3 the vector, 4 gelu's input.
   void fill(size_t operand, const std::vector<float> &values);
   std::vector<float> read(size_t operand) const;
 
   /// The library's algorithms, perhaps none.
   std::vector<cublasLtMatmulHeuristicResult_t> offers(uint32_t schemes) const;
-  /// The same, of which one is expected.
+  /// The same; the probe expects at least one.
   std::vector<cublasLtMatmulHeuristicResult_t> algorithms(uint32_t schemes) const;
   cublasStatus_t submit(const cublasLtMatmulAlgo_t &algo) const;
   /// Runs the first algorithm, and waits. False: there is none.
@@ -48,7 +48,7 @@ public:
   cublasLtMatrixLayout_t layouts[3] = {};
   CUdeviceptr memory[5] = {}, workspace = 0;
   uint64_t workspaceBytes = 8 << 20;
-  std::vector<float> host[5]; ///< what was filled in
+  std::vector<float> host[5]; ///< the values of fill(), by operand
 
 private:
   cudaDataType typeOf(size_t operand) const { return operand < 2 ? shape.type : shape.result; }
@@ -56,7 +56,7 @@ private:
   Program &p;
 };
 
-/// A number as a type has it.
+/// The number rounded to the type.
 float rounded(float value, cudaDataType type);
 double geluByTanh(double x);
 

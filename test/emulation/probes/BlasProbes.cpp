@@ -30,7 +30,7 @@ PROBE(BlasMatricesAreColumnMajor, "cuBLAS: Data layout; cublasLtMatmul") {
     EXPECT(x.read(2)[3 + 5 * x.m] == x.sum(3, 5));
 }
 PROBE(BlasSumsOfF16AreF32, "cublasLtMatmul: CUBLAS_COMPUTE_32F with CUDA_R_16F") {
-  // 2048 + 1 + … + 1 stays 2048 where each sum is rounded to f16, and is 2079 in f32; as f16, 2080, rounded once.
+  // 2048 + 1 + … + 1 stays 2048 if each sum is rounded to f16; summed in f32 it is 2079, which rounds to 2080 in f16.
   for (cudaDataType to : {CUDA_R_32F, CUDA_R_16F}) {
     Product x(p, {.type = CUDA_R_16F, .result = to});
     std::vector<float> left(x.m * x.k, 1);
@@ -129,7 +129,7 @@ PROBE(BlasBiasIsOfARow, "cublasLtEpilogue_t: BIAS") {
   }
 }
 PROBE(BlasBiasIsAddedToTheSum, "cublasLtEpilogue_t: BIAS; when it is added is not documented") {
-  // 2^24 - 2^24 is 0, and 1 afterwards; 1 + 2^24 would be rounded to 2^24.
+  // 2^24 - 2^24 = 0, plus a bias of 1 is 1; a bias added first would be lost, since 1 + 2^24 rounds to 2^24.
   Product x(p, shapeOf(CUBLASLT_EPILOGUE_BIAS));
   std::vector<float> left(x.m * x.k), right(x.k * x.n), one(x.m, 1);
   left[0] = 0x1p24f;

@@ -1,6 +1,6 @@
 //===- BlasProducts.cpp - what cuBLASLt's heuristics answer --------------===//
 //
-// For products of usual networks, forward and backward, in all types and with the epilogues that plans use. A product
+// For products of common networks, forward and backward, in all types and with the epilogues that plans use. A product
 // is described as the library sees it: column-major, D[m, n] = op(A)[m, k] · op(B)[k, n].
 //
 //===----------------------------------------------------------------------===//
@@ -23,7 +23,7 @@ struct Described {
   cublasLtEpilogue_t epilogue;
 };
 
-/// As a plan gives it: one f32 result for each 512 of K, at most 16 results and 32 MiB.
+/// The workspace that a plan gives the product: one f32 result for each 512 of K, at most 16 results and 32 MiB.
 uint64_t workspaceOf(const Described &p) {
   const uint64_t one = p.m * p.n * uint64_t(p.batch) * 4;
   return std::min<uint64_t>(uint64_t(32) << 20, one * std::min<uint64_t>(16, p.k / 512));
@@ -54,14 +54,14 @@ std::vector<Described> described() {
       for (cublasLtEpilogue_t epilogue :
            {CUBLASLT_EPILOGUE_BIAS, CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU_BGRAD})
         all.push_back({l.out, l.tokens, l.in, 1, true, false, type, result, compute, epilogue});
-      // The weight gradient with sums of y's gradient, which is one factor or the other.
+      // The weight gradient with the sums of y's gradient, as the left or as the right factor.
       all.push_back({l.in, l.out, l.tokens, 1, false, true, type, result, compute, CUBLASLT_EPILOGUE_BGRADB});
       all.push_back({l.out, l.in, l.tokens, 1, false, true, type, result, compute, CUBLASLT_EPILOGUE_BGRADA});
     }
   return all;
 }
 
-/// The line of one product.
+/// Prints the line of one product.
 void print(cublasLtHandle_t handle, const Described &p, CUdeviceptr memory, int &answered) {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t layouts[3] = {};

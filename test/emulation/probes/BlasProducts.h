@@ -4,8 +4,8 @@
 
 namespace tcc::probes {
 
-/// Prints a line of JSON for each of many usual products: the algorithms that the library lists, as the runtime asks
-/// for them. False: the library answered none of the questions.
+/// Prints a line of JSON for each of many common products: the algorithms that the library lists when asked as the
+/// runtime asks. False: it listed none for any product.
 bool printProducts();
 
 } // namespace tcc::probes

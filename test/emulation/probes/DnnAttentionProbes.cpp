@@ -26,7 +26,7 @@ float widen(uint16_t bits, plan::DType type) {
   return type == plan::F16 ? float(std::bit_cast<_Float16>(bits)) : std::bit_cast<float>(uint32_t(bits) << 16);
 }
 
-/// A call on tensors without gaps, each in memory of its own.
+/// A call of attention on dense tensors, each in memory of its own.
 class Call {
 public:
   static constexpr int64_t kBatch = 2, kHeads = 2, kFeatures = 8;
@@ -62,7 +62,7 @@ public:
   }
   Call(const Call &) = delete;
 
-  /// Gives a tensor values by their coordinates.
+  /// The value of a tensor's element, by its coordinates.
   using Values = std::function<float(int64_t n, int64_t h, int64_t i, int64_t j)>;
   void put(const char *name, const Values &values) {
     const size_t at = find(name);
@@ -229,7 +229,7 @@ PROBE(DnnAttentionSumsABiasGradient, "cuDNN frontend: Attention, SDPA backward, 
   for (int64_t positions : {16, 128})
     sums(p, positions, 0);
 }
-// e^120 is no f32: what an engine makes of keys behind the last must not reach the others.
+// e^120 overflows f32: values that an engine computes for padding behind the last key must not reach the other keys.
 PROBE(DnnAttentionTakesLowBiases, "cuDNN frontend: Attention, SDPA backward, dBias") {
   for (int64_t positions : {16, 128})
     sums(p, positions, -120);

@@ -1,8 +1,8 @@
 //===- DnnEngines.cpp - what cuDNN answers, as lines of JSON --------------===//
 //
-// For shapes of usual networks, in both layouts and all types: which engines heuristics A list, in their order with
+// For shapes of common networks, in both layouts and all types: which engines heuristics A list, in their order with
 // their numerical notes; of the first one and of the first that our runtime takes, workspace, time and error. Forward
-// also with a bias, and with ReLU behind it: which cards have engines for that is a question, not an assumption.
+// also with a bias: a card without an engine for that is reported, not a failure.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/probes/DnnProbe.h"
@@ -46,7 +46,7 @@ double millisecondsOf(Convolution &convolution, cudnnBackendDescriptor_t plan, C
   return double(least);
 }
 
-/// "{...}" of an engine: what it is, and what it did.
+/// An engine and its measurements as a JSON object.
 std::string describe(Program &p, Convolution &convolution, const Engine &engine, int runs, bool &good) {
   std::string text = "{\"engine\":" + std::to_string(engine.index) + ",\"notes\":" + listOf(engine.notes) +
                      ",\"behavior\":" + listOf(engine.behavior) + ",\"knobs\":\"";
@@ -72,7 +72,7 @@ std::string describe(Program &p, Convolution &convolution, const Engine &engine,
   convolution.execute(plan, p.stream);
   const std::vector<float> other = convolution.get(convolution.result());
   const bool repeats = std::memcmp(one.data(), other.data(), one.size() * sizeof(float)) == 0;
-  // In units of half a last place of f32, of the sum of absolute products.
+  // The error in units of half an ulp of f32, relative to the sum of absolute products.
   double worst = 0;
   for (int i = 0; i < kSamples; ++i) {
     const auto at = static_cast<int64_t>(size_t(i) * 2654435761u % one.size());

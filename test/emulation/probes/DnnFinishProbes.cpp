@@ -1,7 +1,7 @@
 //===- DnnFinishProbes.cpp - convolutions with a bias ---------------------===//
 //
-// Graphs convolution -> add. Engines of the list that need no run-time compilation are asked for, as our
-// runtime asks: where a card has none, its plans need compiler.epilogues = "none".
+// Graphs convolution -> add. The probes ask for engines that need no run-time compilation, as our runtime does: plans
+// for a card that has none need compiler.epilogues = "none".
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/probes/DnnProbe.h"
@@ -47,7 +47,7 @@ PROBE(DnnBiasInF16, "cuDNN: specialised pre-compiled engines, ConvBiasAct") {
   addsABias(p, CUDNN_DATA_HALF);
 }
 PROBE(DnnFinishIsRoundedOnce, "cuDNN: virtual tensors have the type that their descriptor says") {
-  // 256 + 1 is no bf16 number, and becomes 256; with a bias of 1 it is 258, where the sum is not rounded before.
+  // 256 + 1 is not a bf16 number and rounds to 256; with a bias of 1 the result is 258 if the sum is not rounded first.
   ConvolutionShape shape;
   shape.type = CUDNN_DATA_BFLOAT16;
   shape.finish = Finish::Bias;

@@ -405,7 +405,7 @@ double Convolution::reference(int64_t index, double *magnitude) const {
   const auto x = dims(0), w = dims(1), y = dims(2);
   const int64_t groupFeatures = shape.features / shape.groups;
   double sum = 0, size = 0;
-  // Of y's pixel along an axis the pixel of x that a tap reads, and of x's the one of y; -1 for none.
+  // source: along an axis, the pixel of x that an output pixel reads through a tap. reader: the inverse. -1: none.
   auto source = [&](int axis, int64_t output, int64_t tap) {
     const int64_t at = output * shape.strides[axis] - shape.before[axis] + tap * shape.dilations[axis];
     return at < x[size_t(axis + 2)] ? at : -1;

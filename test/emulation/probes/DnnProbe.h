@@ -10,10 +10,10 @@
 namespace tcc::probes {
 
 enum class Direction { Forward, Data, Filter };
-/// What follows a forward convolution in its graph.
+/// The operation that follows a forward convolution in its graph.
 enum class Finish { None, Bias };
 
-/// Two spatial dimensions; w is outputs, inputs of a group, rows, columns.
+/// Two spatial dimensions; w is [features, channels of a group, rows, columns].
 struct ConvolutionShape {
   const char *name = "";
   Direction direction = Direction::Forward;
@@ -29,7 +29,7 @@ struct ConvolutionShape {
   int64_t bytes(const std::array<int64_t, 4> &dims) const;
 };
 
-/// An engine with its settings, and what the library says of it.
+/// An engine with its settings, and the notes that the library gives.
 struct Engine {
   int64_t index = -1;
   std::vector<std::pair<int64_t, int64_t>> knobs;
@@ -37,7 +37,7 @@ struct Engine {
   cudnnBackendDescriptor_t configuration = nullptr;
 
   bool hasNote(int64_t note) const;
-  bool allowed(cudnnDataType_t type, bool tf32) const; ///< by what our runtime takes
+  bool allowed(cudnnDataType_t type, bool tf32) const; ///< whether our runtime would take it
 };
 
 /// A convolution with operands in device memory. Descriptors, and the one handle of all, live as long as the process.
@@ -50,15 +50,15 @@ public:
   ~Convolution();
 
   std::vector<Engine> engines(cudnnBackendHeurMode_t mode);
-  /// The first of heuristics A, then of the fallback, that our runtime would take and that a plan is made of.
+  /// The first engine of heuristics A, then of the fallback, that our runtime would take and that gives a plan.
   std::optional<Engine> first(bool tf32 = false);
   /// The same; the probe expects that there is one.
   std::optional<Engine> expectFirst(bool tf32 = false);
   /// The same engine made from its number and settings. Null: the library refuses.
   cudnnBackendDescriptor_t configurationOf(const Engine &engine);
-  /// A plan, or null; and its workspace.
+  /// A plan and its workspace in bytes; null if none can be made.
   cudnnBackendDescriptor_t plan(cudnnBackendDescriptor_t configuration, int64_t *workspace = nullptr);
-  /// Memory for a plan's workspace: before a capture, which forbids to allocate.
+  /// Allocates a plan's workspace; call it before a capture, which forbids allocations.
   void reserve(int64_t workspace);
   cudnnStatus_t execute(cudnnBackendDescriptor_t plan, CUstream stream);
   /// Plans, reserves and executes a configuration on the program's stream, and waits.
@@ -87,7 +87,7 @@ public:
   int64_t scratchBytes = 0;
 
 private:
-  /// The operations behind the convolution, which makes `sums`.
+  /// The operations that follow the convolution, which writes `sums`.
   std::vector<cudnnBackendDescriptor_t> finishing(cudnnBackendDescriptor_t sums, cudnnBackendDescriptor_t bias,
                                                   cudnnBackendDescriptor_t y) const;
   cudnnBackendDescriptor_t tensorOf(int tensor, int64_t uid, bool isVirtual) const;
@@ -98,13 +98,13 @@ private:
   std::vector<float> host[4];
 };
 
-/// Prints, as lines of JSON, what the library's heuristics answer for some shapes, and what the engines that our
-/// runtime would take do: workspace, time, error against f64. With an architecture ("sm_90") the same of a card that is
-/// not there, without time and error. False: something failed.
+/// Prints, as lines of JSON, the answers of the library's heuristics for some shapes, and workspace, time and error
+/// against f64 of the engines that our runtime would take. With an architecture ("sm_90") the same for a card that need
+/// not be present, without time and error. False: something failed.
 bool printEngines(Program &program, const std::string &architecture = "");
 
-/// Device properties of a usual card of an architecture, as the library's JSON has them. Null: an unknown one, or a
-/// library older than 9.8.
+/// Device properties of a common card of an architecture, in the library's JSON form. Null: the architecture is
+/// unknown, or the library is older than 9.8.
 cudnnBackendDescriptor_t describeCard(const std::string &architecture);
 
 } // namespace tcc::probes

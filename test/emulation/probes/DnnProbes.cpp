@@ -56,8 +56,7 @@ PROBE(DnnTakesRowsOfOne, "cuDNN: two spatial dimensions at least: one dimension 
   expectExact(p, shape);
 }
 PROBE(DnnSumsOf16BitsAreF32, "cuDNN: CUDNN_ATTR_CONVOLUTION_COMP_TYPE") {
-  // 2048 + 1 + ... + 1 (127 of them) stays 2048 where sums are rounded to f16, and is 2175, as f16 2176, where they are
-  // not.
+  // 2048 + 1 + ... + 1 (127 of them) stays 2048 if sums are rounded to f16; otherwise it is 2175, which is 2176 in f16.
   ConvolutionShape shape;
   shape.type = CUDNN_DATA_HALF;
   shape.channels = 128, shape.features = 8, shape.taps[0] = shape.taps[1] = 1;
@@ -78,7 +77,7 @@ PROBE(DnnSumsOf16BitsAreF32, "cuDNN: CUDNN_ATTR_CONVOLUTION_COMP_TYPE") {
   EXPECT(c.get(2)[0] == 2176);
 }
 PROBE(DnnTensorCoresRoundF32ToTf32, "cuDNN: CUDNN_NUMERICAL_NOTE_TENSOR_CORE") {
-  // 1 + 2⁻¹² is no TF32 number.
+  // 1 + 2⁻¹² is not representable in TF32.
   ConvolutionShape shape;
   shape.channels = 64, shape.features = 64, shape.channelsLast = true;
   Convolution c(p, shape);
@@ -141,7 +140,7 @@ PROBE(DnnAllowedEnginesRepeatTheirBits, "cuDNN: Reproducibility; CUDNN_NUMERICAL
   });
 }
 PROBE(DnnRunsInACapture, "CUDA C++ Programming Guide: Stream capture; cuDNN: cudnnBackendExecute") {
-  // Without a run before: an engine's code is loaded when its plan is finalized, or a capture allows to load it.
+  // Captures the first run: an engine's code is loaded when its plan is finalized, or a capture allows loading it.
   ConvolutionShape shape;
   shape.channels = 16, shape.features = 16;
   everyWay(p, shape, [&](Convolution &c) {

@@ -30,7 +30,7 @@ PROBE(NoAllocationOfZeroBytes, "Driver API: cuMemAlloc") {
 PROBE(TooLargeAnAllocationIsAnswered, "Driver API: cuMemAlloc") {
   CUdeviceptr made = 0;
   EXPECT(cu.memAlloc(&made, size_t{1} << 42) == CUDA_ERROR_OUT_OF_MEMORY);
-  EXPECT(cu.memAlloc(&made, 256) == CUDA_SUCCESS); // and nothing is lost
+  EXPECT(cu.memAlloc(&made, 256) == CUDA_SUCCESS); // the failed allocation has left the context usable
 }
 PROBE(AllocationsAreAligned, "Programming Guide: Device Memory Accesses") { EXPECT(p.a % 256 == 0 && p.b % 256 == 0); }
 PROBE(AStreamKeepsItsOrder, "Programming Guide: Streams") {
@@ -186,7 +186,7 @@ PROBE(ACapturedEventHasNoState, "Programming Guide: Prohibited and Unhandled Ope
   cu.streamBeginCapture(p.stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
   cu.eventRecord(p.event, p.stream);
   EXPECT(cu.eventQuery(p.event) == CUDA_ERROR_CAPTURED_EVENT);
-  CUgraph graph = nullptr; // whether the question spoils the capture is not documented
+  CUgraph graph = nullptr; // the documentation does not say whether the query invalidates the capture
   if (cu.streamEndCapture(p.stream, &graph) == CUDA_SUCCESS)
     cu.graphDestroy(graph);
 }

@@ -1,8 +1,8 @@
 //===- Main.cpp - probes [NAME...] | --list | --engines [ARCH] -----------===//
 //
 // Runs each probe in a process of its own, since a fault ends a context for good. Exit status 1 if any failed.
-// --engines prints what cuDNN's heuristics list for some convolutions, and what the engines that our runtime takes do; with an
-// architecture ("sm_90") what they list for a card of it, which need not be there.
+// --engines prints the engines that cuDNN's heuristics list for some convolutions, and measures those that our runtime
+// takes; with an architecture ("sm_90") it prints what they list for a card of it, which need not be present.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/probes/BlasProducts.h"
@@ -66,7 +66,7 @@ void openDnn() {
   dnn.getErrorString = reinterpret_cast<decltype(dnn.getErrorString)>(::dlsym(library, "cudnnGetErrorString"));
 }
 
-/// A machine with one card may have no NCCL.
+/// Exit status of a probe if NCCL is not installed, which is no failure.
 constexpr int kNoNccl = 3;
 void openNccl() {
   void *library = ::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL);
@@ -86,7 +86,7 @@ std::string module(const std::string &body, const std::string &declared) {
          body + "\nret; }\n";
 }
 
-/// 0: passed.
+/// Runs one probe in this process. Returns the exit status; 0: passed.
 int runOne(const Probe &probe) {
   openDriver();
   if (std::strncmp(probe.name, "Blas", 4) == 0)
@@ -95,9 +95,9 @@ int runOne(const Probe &probe) {
     openDnn();
   if (std::strncmp(probe.name, "Nccl", 4) == 0) {
     openNccl();
-    ::alarm(120); // ranks that wait do so for good
+    ::alarm(120); // NCCL would wait for a missing rank for ever
   }
-  Program program(std::strncmp(probe.name, "Bare", 4) != 0); // those run before anything is initialised
+  Program program(std::strncmp(probe.name, "Bare", 4) != 0); // "Bare" probes run before anything is initialised
   probe.run(program);
   return failures ? 1 : 0;
 }
@@ -220,7 +220,7 @@ int main(int count, char **arguments) {
     std::fflush(nullptr);
     pid_t child = ::fork();
     if (child == 0)
-      ::_exit(runOne(probe)); // without the stand-in's own verdict: many probes make mistakes on purpose
+      ::_exit(runOne(probe)); // skips the stand-in's check at exit: many probes make mistakes on purpose
     int status = 0;
     ::waitpid(child, &status, 0);
     if (WIFEXITED(status) && WEXITSTATUS(status) == kNoNccl) {

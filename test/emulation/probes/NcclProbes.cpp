@@ -1,7 +1,7 @@
 //===- NcclProbes.cpp - beliefs about NCCL -------------------------------===//
 //
-// Of one rank, so that a machine with a single card can run them: what an operation is to streams, captures and groups,
-// and what the library refuses. What ranks do to each other is in faults/NcclFaultsTest.cpp.
+// Probes of one rank, so that a machine with a single card can run them: how operations behave in streams, captures and
+// groups, and what the library refuses. faults/NcclFaultsTest.cpp tests several ranks.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/probes/Probe.h"
@@ -118,7 +118,8 @@ PROBE(NcclSumsEachType, "NCCL API: ncclDataType_t") {
     EXPECT(nccl.allReduce(x.at(p.a), x.at(p.b), 8, type, ncclSum, x.communicator, p.stream) == ncclSuccess);
   EXPECT(p.word(p.b) == 7);
 }
-// Whether a call in a group submits its operation is left open: of one rank it does, of several the group's end does.
+// It is left open whether a call in a group submits its operation: with one rank it does, with several the group's end
+// does.
 PROBE(NcclGroupsAreDoneBehindTheirEnd, "Using NCCL: Group Calls, Aggregated Operations") {
   Alone x(p);
   p.launch(p.store7, p.a);

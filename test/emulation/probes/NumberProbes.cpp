@@ -132,15 +132,15 @@ PROBE(ACarryTravels, "PTX ISA: add.cc, addc") {
 }
 
 namespace {
-/// What lane `lane` gets from a shuffle of the lanes' numbers, and whether it was inside its segment (bit 8).
+/// The lane number that `lane` receives in a shuffle; bit 8 is set if it came from inside the segment.
 unsigned shuffled(Program &p, const std::string &form, unsigned lane) {
   CUfunction kernel = p.kernel("mul.wide.u32 %d3, %r1, 4; add.s64 %d3, %d1, %d3;\nshfl.sync." + form +
                                ", -1;\nselp.b32 %r5, 256, 0, %p1; or.b32 %r4, %r4, %r5; st.global.b32 [%d3], %r4;");
   p.launch(kernel, p.a, 0, nullptr, 32);
   return p.word(p.a + 4 * lane);
 }
-/// The right tile has 8·row + column. In the left one, one half of one of a lane's words is 1. Which sum of which lane
-/// of that product plus 0.5 is asked for.
+/// A product of tiles plus 0.5. The right tile holds 8·row + column; in the left one only half `half` of word `word` of
+/// lane `lane` is 1. sumOf() returns one of the four sums of a lane.
 struct TileProduct {
   unsigned lane, word, half;
 };
@@ -162,7 +162,7 @@ float sumOf(Program &p, const TileProduct &one, unsigned lane, unsigned sum, con
   p.launch(p.kernel(body), p.a, 0, nullptr, 32);
   return std::bit_cast<float>(p.word(p.a + 4 * lane));
 }
-/// The same of m16n8k8 in TF32, whose words are one number each: `half` does not matter.
+/// The same for m16n8k8 in TF32, where a word holds one number: `half` has no effect.
 float sumOfTf32(Program &p, const TileProduct &one, unsigned lane, unsigned sum) {
   std::string body = "shr.u32 %r5, %r1, 2; and.b32 %r6, %r1, 3; mad.lo.u32 %r7, %r6, 8, %r5;\n"
                      "cvt.rn.f32.u32 %r13, %r7; add.u32 %r8, %r7, 32; cvt.rn.f32.u32 %r14, %r8;\n"
@@ -206,7 +206,7 @@ PROBE(ATileOfTf32IsSpreadOverItsWarp, "PTX ISA: mma.m16n8k8, fragments for .tf32
   EXPECT(sumOfTf32(p, {31, 3, 0}, 28, 2) == 56.5f); // row 15, column 0: row 7
 }
 PROBE(ANumberOfTf32IsTheNearest, "PTX ISA: cvt.rna.tf32.f32") {
-  EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0x3f801000) == 0x3f802000); // of two the one away from 0
+  EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0x3f801000) == 0x3f802000); // ties go away from 0
   EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0xbf801000) == 0xbf802000);
   EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0x3f800fff) == 0x3f800000);
   EXPECT(p.compute("cvt.rna.tf32.f32 %r0, %r1;", 0x7f800000) == 0x7f800000);

@@ -1,9 +1,9 @@
 //===- Probe.h - beliefs about CUDA as programs --------------------------===//
 //
-// What the stand-in encodes about CUDA is only as true as its reading of the documentation. Each belief is a program of
-// a few lines that runs on the stand-in and on a device alike: `probes` opens the libcuda.so.1 and, for probes whose
-// names begin with Blas, Dnn or Nccl, the libcublasLt.so.13 or .12, libcudnn.so.9 or libnccl.so.2 that the loader
-// finds. A probe that fails on a device is a mistake of the stand-in.
+// The stand-in is only as right as its reading of CUDA's documentation. Each belief about CUDA is a program of a few
+// lines that runs on the stand-in and on a device: `probes` opens the libcuda.so.1 and, for probes whose names begin
+// with Blas, Dnn or Nccl, the libcublasLt.so.13 or .12, libcudnn.so.9 or libnccl.so.2 that the loader finds. A probe
+// that fails on a device shows a mistake of the stand-in.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_PROBES_PROBE_H
@@ -25,16 +25,16 @@ using namespace cuda::api;
 /// The driver's entry points; a symbol that the library lacks is null.
 extern Driver cu;
 
-/// cuBLASLt's, of probes whose names begin with "Blas".
+/// cuBLASLt's entry points, for probes whose names begin with "Blas".
 extern BlasLt lt;
 
-/// cuDNN's, of probes whose names begin with "Dnn".
+/// cuDNN's entry points, for probes whose names begin with "Dnn".
 extern Cudnn dnn;
 
-/// NCCL's, of probes whose names begin with "Nccl".
+/// NCCL's entry points, for probes whose names begin with "Nccl".
 extern Nccl nccl;
 
-/// Fails the probe, and goes on.
+/// Marks the probe as failed if the condition does not hold; the probe goes on.
 void expect(bool holds, const char *condition, int line);
 #define EXPECT(condition) ::tcc::probes::expect((condition), #condition, __LINE__)
 
@@ -43,11 +43,11 @@ void expect(bool holds, const char *condition, int line);
 struct Program {
   explicit Program(bool started);
 
-  /// A kernel: %d1, %d2 its two pointers, %r1 the thread; registers %r, %d, %h, %p <32>; `declared` in front of it.
+  /// A kernel: %d1 and %d2 are its two pointers, %r1 the thread; registers %r, %d, %h, %p <32>. `declared` precedes it.
   CUfunction kernel(const std::string &body, const std::string &declared = "");
   CUresult launch(CUfunction kernel, CUdeviceptr first, CUdeviceptr second = 0, CUstream in = nullptr,
                   unsigned threads = 1);
-  /// What `body` computes from %r1, %r2 or %d1, %d2 into %r0 or %d0.
+  /// The result of `body`, which computes %r0 or %d0 from %r1, %r2 or %d1, %d2.
   uint64_t compute(const std::string &body, uint64_t a, uint64_t b = 0);
   /// The first word of a buffer, after all work.
   unsigned word(CUdeviceptr from);

@@ -213,7 +213,7 @@ Value *Emitter::getPredicate(const Operand &operand) {
   return get(operand, 1);
 }
 
-/// A register wider than the value takes it extended, as results of ld and cvt are.
+/// Extends the value if the register is wider, as ld and cvt do.
 void Emitter::set(const Operand &operand, Value *value, bool signExtend) {
   if (operand.kind == Operand::Kind::Sink)
     return;
@@ -227,7 +227,7 @@ void Emitter::set(const Operand &operand, Value *value, bool signExtend) {
   latest[operand.index] = {builder.GetInsertBlock(), wide};
 }
 
-/// What the block itself has written or read is known without another load.
+/// Reuses the value if the block has already written or read the register; otherwise loads it.
 Value *Emitter::read(size_t index) {
   auto &[block, value] = latest[index];
   if (block != builder.GetInsertBlock()) {
@@ -237,8 +237,8 @@ Value *Emitter::read(size_t index) {
   return value;
 }
 
-/// A register needs no place unless a block reads what another one wrote. LLVM would find out as well, but in a time that
-/// grows with the number of places times that of blocks.
+/// Removes the allocas of registers that no block reads from another one. LLVM would do so as well, but in a time that
+/// grows with the number of allocas times that of blocks.
 void Emitter::dropPlacesWithoutLoads() {
   for (AllocaInst *place : registers) {
     if (llvm::any_of(place->users(), [](User *user) { return isa<LoadInst>(user); }))
@@ -249,7 +249,7 @@ void Emitter::dropPlacesWithoutLoads() {
   }
 }
 
-/// Results in f32, f16 and bf16 that are NaN have one bit pattern, all ones but the sign; f64 keeps payloads (CUDA C++
+/// A NaN result in f32, f16 or bf16 has one bit pattern, all ones except the sign; f64 keeps payloads (CUDA C++
 /// Programming Guide, "Floating-Point Standard").
 void Emitter::setFloat(const Operand &operand, Value *value, const ScalarType &type) {
   Value *bits = builder.CreateBitCast(value, intType(type.bits));
@@ -295,7 +295,7 @@ void Emitter::prologue() {
   builder.SetInsertPoint(BasicBlock::Create(context, "", function));
   for (const RegisterType &type : entry.registers)
     registers.push_back(builder.CreateAlloca(intType(type.bits)));
-  // A register that is read before it is written has some value on a device; here it is this one, always.
+  // A register that is read before it is written has an unknown value on a device; here it always has this one.
   for (size_t i = 0; i < registers.size(); ++i)
     builder.CreateStore(ConstantInt::get(intType(entry.registers[i].bits),
                                          APInt::getSplat(entry.registers[i].bits,
@@ -351,7 +351,7 @@ void Emitter::dispatch() {
 
 void Emitter::instruction(const Instruction &instruction) {
   now = &instruction;
-  bool jumps = instruction.opcode == "bra"; // its guard chooses between two blocks itself
+  bool jumps = instruction.opcode == "bra"; // bra handles its guard itself: a conditional branch
   if (instruction.guard < 0 || jumps)
     return dispatch();
   Value *guard = read(static_cast<size_t>(instruction.guard));

@@ -5,7 +5,7 @@ using namespace llvm;
 
 namespace tcc::emulation::ptx {
 
-/// A number of 16 bits as f32; f32 and f64 as they are.
+/// Widens a 16-bit number to f32; leaves f32 and f64 unchanged.
 Value *Emitter::widen(Value *bits, const ScalarType &from) {
   if (from.kind == 'h')
     return builder.CreateBitCast(builder.CreateShl(builder.CreateZExt(bits, builder.getInt32Ty()), 16),
@@ -14,7 +14,7 @@ Value *Emitter::widen(Value *bits, const ScalarType &from) {
   return from.bits == 16 ? builder.CreateFPExt(value, builder.getFloatTy()) : value;
 }
 
-/// An f32 or f64 as the bits of a narrower type, rounded once.
+/// Rounds an f32 or f64 once to a narrower type, and returns its bits.
 Value *Emitter::narrow(Value *value, const ScalarType &to, bool towardZero) {
   if (to.bits == 16) {
     bool single = value->getType()->isFloatTy();
@@ -41,7 +41,7 @@ Value *Emitter::narrow(Value *value, const ScalarType &to, bool towardZero) {
   return builder.CreateBitCast(result, builder.getInt32Ty());
 }
 
-/// Rounds, then clamps to the integer's range. NaN gives 0, but the least integer from f64 or to 64 bits (9.7.9,
+/// Rounds, then clamps to the integer's range. NaN gives 0; from f64 or to 64 bits it gives the least integer (9.7.9,
 /// "cvt").
 void Emitter::floatToInteger(const ScalarType &to, const ScalarType &from) {
   Value *value = widen(in(1, from.bits), from);
@@ -72,8 +72,8 @@ void Emitter::convertPair(const ScalarType &to) {
   out(builder.CreateOr(builder.CreateShl(half(1), 16), half(2)));
 }
 
-/// cvt.rna.tf32.f32: the nearest number with 10 bits of mantissa, of two the one away from 0. The other 13 bits of the
-/// word are 0.
+/// cvt.rna.tf32.f32: the nearest number with 10 bits of mantissa, ties away from 0. The other 13 bits of the word are
+/// 0.
 void Emitter::convertToTf32() {
   expectOperands(2);
   const ScalarType from = type();
@@ -111,7 +111,7 @@ void Emitter::convert() {
       refuse("integers of 64 bits are not converted to bf16: they would be rounded twice");
     auto *result = to.bits == 16 ? builder.getDoubleTy() : floatType(to);
     Value *value = in(1, from.bits);
-    if (to.bits == 16 && from.bits > 32) { // what exceeds f16 exceeds it still as ±2¹⁷, which f64 holds exactly
+    if (to.bits == 16 && from.bits > 32) { // clamp to ±2¹⁷, which overflows f16 as well and is exact in f64
       Value *most = ConstantInt::get(value->getType(), 1 << 17);
       value = builder.CreateBinaryIntrinsic(from.isSigned() ? Intrinsic::smin : Intrinsic::umin, value, most);
       if (from.isSigned())
@@ -121,7 +121,7 @@ void Emitter::convert() {
     return to.bits == 16 ? out(narrow(number, to, false)) : setFloat(now->operands[0], number, to);
   }
   Value *value = widen(in(1, from.bits), from);
-  if (to.bits == from.bits && to.kind == from.kind) { // to an integral number
+  if (to.bits == from.bits && to.kind == from.kind) { // rounds to an integral number
     Intrinsic::ID rounding = has("rni")   ? Intrinsic::roundeven
                              : has("rmi") ? Intrinsic::floor
                              : has("rpi") ? Intrinsic::ceil

@@ -1,7 +1,7 @@
 //===- EmitFloat.cpp - floating-point arithmetic (9.7.3 to 9.7.5) --------===//
 //
-// Only what has one result is emulated: .rn, no .ftz, nothing approximate. `add.f32` without a rounding is refused,
-// too, since ptxas may contract it with a product.
+// Only instructions with one defined result are emulated: .rn, no .ftz, nothing approximate. `add.f32` without a
+// rounding modifier is refused as well, since ptxas may contract it with a product.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/ptx/Emitter.h"
@@ -20,8 +20,8 @@ void Emitter::takeRounding(const ScalarType &type) {
     refuse("without a rounding it may be contracted to an fma; write .rn");
 }
 
-/// One operation per lane on numbers of 16 bits, computed in f32 and rounded: exact, since f32 has more than twice the
-/// bits and two more.
+/// One operation per lane on 16-bit numbers, computed in f32 and rounded again. The second rounding is harmless, since
+/// f32 has at least two bits more than twice the mantissa.
 Value *Emitter::narrowBinary(const ScalarType &t, function_ref<Value *(unsigned)> make) {
   Value *result = nullptr;
   for (unsigned lane = 0; lane < t.lanes; ++lane) {
@@ -91,7 +91,7 @@ void Emitter::roundedFunction() {
   setFloat(now->operands[0], result, t);
 }
 
-/// −0 is less than 0. Of a number and a NaN the result is the number; with .NaN it is NaN.
+/// −0 is less than 0. The minimum of a number and a NaN is the number; with .NaN it is NaN.
 void Emitter::floatMinimumMaximum(const ScalarType &t) {
   bool nan = has("NaN"), least = now->opcode == "min";
   if (has("ftz"))
@@ -99,7 +99,7 @@ void Emitter::floatMinimumMaximum(const ScalarType &t) {
   Intrinsic::ID id =
       nan ? (least ? Intrinsic::minimum : Intrinsic::maximum) : (least ? Intrinsic::minimumnum : Intrinsic::maximumnum);
   if (t.bits == 64) {
-    // Of two NaNs, and with .NaN of one, the result is the canonical one.
+    // If both operands are NaN, or one with .NaN, the result is the canonical NaN.
     Value *result = builder.CreateBinaryIntrinsic(id, inFloat(1, t), inFloat(2, t));
     Value *bits = builder.CreateBitCast(result, builder.getInt64Ty());
     return out(builder.CreateSelect(builder.CreateFCmpUNO(result, result), builder.getInt64(INT64_MAX), bits));
@@ -138,8 +138,8 @@ void Emitter::testProperty() {
   refuse("this property is not emulated");
 }
 
-/// Of approximate functions the one that flushes subnormal numbers, which attention on tiles takes: PTX bounds its
-/// error, 2 ulp (PTX ISA, ex2). Here the nearest result stands for all of them.
+/// ex2.approx.ftz, which attention on tiles uses. PTX bounds its error by 2 ulp (PTX ISA, ex2); here the result is the
+/// nearest number.
 void Emitter::powerOfTwo() {
   expectOperands(2);
   ScalarType t = type();
@@ -149,7 +149,8 @@ void Emitter::powerOfTwo() {
 }
 
 /// 1/x or 1/√x, the approximations from which exact quotients and roots are made (compiler/codegen/ExactQuotients.cpp).
-/// The nearest result stands for all within 1 or 2 ulp (PTX ISA, rcp and rsqrt); subnormal operands and results are 0.
+/// PTX bounds their error by 1 or 2 ulp (PTX ISA, rcp and rsqrt); here the result is the nearest number. Subnormal
+/// operands and results are 0.
 void Emitter::nearReciprocal(Intrinsic::ID function) {
   ScalarType t = type();
   if (!has("ftz") || t.kind != 'f' || t.bits != 32)

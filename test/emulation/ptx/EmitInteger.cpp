@@ -5,7 +5,7 @@ using namespace llvm;
 
 namespace tcc::emulation::ptx {
 
-/// add, sub and their forms with a carry, by which LLVM writes integers of 128 bits.
+/// add, sub and their forms with a carry, which LLVM uses for 128-bit integers.
 void Emitter::carryOp(bool subtraction) {
   bool takes = now->opcode.ends_with("c"), gives = has("cc");
   ScalarType t = type();
@@ -26,7 +26,7 @@ void Emitter::carryOp(bool subtraction) {
   out(result);
 }
 
-/// An operand of integers as a scalar, or as a vector of two.
+/// An integer operand as a scalar, or as a vector of two lanes.
 Value *Emitter::inLanes(size_t operand, const ScalarType &t) {
   Value *bits = in(operand, t.wholeBits());
   return t.lanes == 1 ? bits : builder.CreateBitCast(bits, FixedVectorType::get(intType(t.bits), t.lanes));
@@ -97,7 +97,7 @@ void Emitter::multiplyAdd() {
   out(builder.CreateAdd(product, in(3, t.bits)));
 }
 
-/// A divisor of 0 is a fault in checked mode; in fast mode, as here, the result is some value.
+/// A divisor of 0 is a fault in checked mode; in fast mode the result is an arbitrary value.
 Value *Emitter::checkDivisor(Value *divisor) {
   Value *zero = builder.CreateIsNull(divisor);
   if (outside.checked) {
@@ -185,7 +185,7 @@ void Emitter::invert() {
   out(builder.CreateNot(in(1, type().bits)));
 }
 
-/// Amounts beyond the width count as the width.
+/// Shift amounts beyond the width are clamped to the width.
 void Emitter::shift() {
   expectOperands(3);
   ScalarType t = type();
@@ -219,7 +219,7 @@ void Emitter::funnelShift() {
   out(builder.CreateTrunc(shifted, builder.getInt32Ty()));
 }
 
-/// bfe: `length` bits from `position`; beyond the width the sign bit, or 0.
+/// bfe: `length` bits from `position`; bits beyond the width are the sign bit, or 0 if unsigned.
 void Emitter::extractField() {
   expectOperands(4);
   ScalarType t = type();

@@ -53,7 +53,7 @@ void Emitter::load() {
   Value *pointer;
   if (const Operand &at = now->operands[1];
       parameter && at.kind == Operand::Kind::Address && at.parts[0].kind == Operand::Kind::Register) {
-    // A place inside of a parameter that is an array: mov took its address.
+    // An element of an array parameter, at a computed address: mov took the parameter's address.
     pointer = address(at);
     call("tccEmulationParameter", builder.getVoidTy(),
          {thread, builder.CreateSub(builder.CreatePtrToInt(pointer, builder.getInt64Ty()), parameterAddress()),
@@ -252,8 +252,8 @@ void Emitter::multiplyTile() {
     set(to.parts[i], builder.CreateLoad(builder.getInt32Ty(), at(kTileFactors + i)));
 }
 
-/// cp.async of global memory to a block's ("Data Movement and Conversion Instructions: cp.async"); the copy is over
-/// when the thread has waited for it.
+/// cp.async from global to shared memory ("Data Movement and Conversion Instructions: cp.async"); the copy ends when
+/// the thread has waited for it.
 void Emitter::copyAsynchronously() {
   if (!has("async"))
     refuse("of copies only cp.async is emulated");

@@ -1,8 +1,8 @@
 //===- Emitter.h - one PTX kernel → one LLVM function --------------------===//
 //
-// Registers are integers in allocas, which SROA turns into values; floating-point instructions view their bits. Each
-// opcode has one handler, which takes the suffixes that it knows from the instruction; a suffix that is left over is an
-// error, so no modifier is ignored. Sections in comments are the PTX ISA's.
+// Registers are integers in allocas, which SROA turns into values; floating-point instructions bitcast them. Each
+// opcode has one handler, which removes the suffixes that it knows from the instruction; a remaining suffix is an
+// error, so that no modifier is ignored. Section numbers in comments are those of the PTX ISA.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_PTX_EMITTER_H
@@ -28,7 +28,8 @@ struct ScalarType {
   unsigned wholeBits() const { return bits * lanes; }
 };
 
-/// What the kernel's text leaves open: addresses of the module's variables, and where each shared one begins.
+/// The input of the translation that is not in the kernel's text: addresses of the module's variables, offsets of the
+/// shared ones.
 struct EmitterContext {
   bool checked = true;
   std::map<std::string_view, uint64_t> addresses;     ///< global and const
@@ -62,7 +63,7 @@ private:
   llvm::Value *getFloat(const Operand &operand, const ScalarType &type);
   llvm::Value *getPredicate(const Operand &operand);
   llvm::Value *symbol(const Operand &operand);
-  llvm::Value *parameterAddress(); ///< of the block of parameters, as an integer
+  llvm::Value *parameterAddress(); ///< the address of the block of parameters, as an integer
   void set(const Operand &operand, llvm::Value *value, bool signExtend = false);
   void setFloat(const Operand &operand, llvm::Value *value, const ScalarType &type);
   llvm::Value *in(size_t i, unsigned bits) { return get(now->operands[i], bits); }
@@ -163,8 +164,8 @@ private:
   llvm::Function *function = nullptr;
   llvm::Value *thread = nullptr, *parameters = nullptr;
   std::vector<llvm::AllocaInst *> registers;
-  std::vector<std::pair<llvm::BasicBlock *, llvm::Value *>> latest; ///< of each register, valid in that block
-  llvm::AllocaInst *carry = nullptr, *factors = nullptr; ///< the latter: operands and results of a product of tiles
+  std::vector<std::pair<llvm::BasicBlock *, llvm::Value *>> latest; ///< each register's latest value, and its block
+  llvm::AllocaInst *carry = nullptr, *factors = nullptr; ///< factors: operands and results of a product of tiles
   std::map<std::string_view, llvm::Value *> localVariables;
   std::map<size_t, llvm::BasicBlock *> blocks; ///< by the index of their first instruction
   const Instruction *now = nullptr;

@@ -64,7 +64,7 @@ void Lexer::number() {
   }
   if (at < text.size() && text[at] == 'U' && next.kind == Token::Kind::Integer)
     ++at;
-  // "8.0", the version, is the one number with a point: its parts are two tokens, ".0" a word.
+  // "8.0", the version, is the only number with a point: it becomes two tokens, the number 8 and the word ".0".
   if (at < text.size() && continuesWord(text[at]) && text[at] != '.')
     next.kind = Token::Kind::Bad;
 }

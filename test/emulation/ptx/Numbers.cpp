@@ -21,7 +21,7 @@ uint16_t roundTo16(double value, unsigned fraction, bool towardZero) {
   int exponent = std::ilogb(magnitude);
   if (exponent < least)
     exponent = least; // subnormal: the quantum stays
-  // In units of the last place the number is exact in a double; what is behind its point decides.
+  // In units of the last place the number is exact in a double; its fractional part decides the rounding.
   double units = std::ldexp(magnitude, static_cast<int>(fraction) - exponent);
   double whole = std::floor(units), rest = units - whole;
   if (!towardZero && (rest > 0.5 || (rest == 0.5 && std::fmod(whole, 2) == 1)))

@@ -17,7 +17,7 @@ struct Failure {
   Status status;
 };
 
-/// Bytes of one element of a type such as .b8, u64 or .f16x2; 0 for no type.
+/// Bytes of one element of a type such as .b8, u64 or .f16x2; 0 if the text is not a type.
 unsigned bytesOf(std::string_view type) {
   if (type.starts_with("."))
     type.remove_prefix(1);
@@ -102,8 +102,8 @@ private:
   };
   Module &module;
   Lexer lexer;
-  std::vector<Range> ranges;                          ///< of the entry: %r<12>
-  std::map<std::string_view, unsigned> registerNames; ///< of the entry: %SP
+  std::vector<Range> ranges;                          ///< the entry's numbered registers: %r<12>
+  std::map<std::string_view, unsigned> registerNames; ///< the entry's named registers: %SP
 };
 
 void Parser::topLevel() {
@@ -218,7 +218,7 @@ void Parser::parameters(Entry &entry) {
       if (token.text == ".ptr") {
         parameter.pointer = true;
       } else if (token.text == ".align") {
-        // Before a name of a byte array it aligns the parameter; after .ptr it is a promise about what it points to.
+        // Without .ptr, .align aligns the parameter itself; after .ptr it promises the alignment of the pointee.
         unsigned given = small();
         if (!parameter.pointer)
           alignment = given;

@@ -9,7 +9,8 @@
 
 namespace tcc::emulation::ptx {
 
-/// Parses a module. What is outside the subset is an error with line and text: a device function, a call, a texture.
+/// Parses a module. Text outside the subset (a device function, a call, a texture) is an error that names line and
+/// text.
 Expected<std::unique_ptr<Module>> parse(std::string_view text);
 
 } // namespace tcc::emulation::ptx

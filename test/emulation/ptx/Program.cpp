@@ -45,7 +45,7 @@ uint16_t roundTo16(double value, uint32_t fraction, bool towardZero) {
 }
 uint16_t fusedTo16(double a, double b, double c, uint32_t fraction) { return ptx::fusedTo16(a, b, c, fraction); }
 
-/// Subnormal numbers count as zeros, on both sides.
+/// 2^x; subnormal operands and results are flushed to zero.
 float powerOfTwo(float x) {
   double result = std::exp2(std::fpclassify(x) == FP_SUBNORMAL ? 0.0 : double(x));
   return result < double(FLT_MIN) ? 0.0f : float(result);
@@ -53,7 +53,7 @@ float powerOfTwo(float x) {
 
 uint64_t roundUp(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
-/// Enough that PTX registers become machine registers; more would cost more time than it saves.
+/// Runs enough passes to turn PTX registers into machine registers; more would cost more time than they save.
 void optimise(llvm::Module &module) {
   PassBuilder passes;
   LoopAnalysisManager loops;
@@ -201,7 +201,7 @@ Status JitProgram::translate(const ptx::Entry &entry, bool checked) {
     around.sharedOffsets[variable.name] = at;
     at += variable.bytes;
   };
-  // A module's shared variables count for the kernels that name them; that they count for all is on the safe side.
+  // A kernel needs only the module's shared variables that it names; counting all of them is conservative.
   std::for_each(module->variables.begin(), module->variables.end(), place);
   std::for_each(entry.variables.begin(), entry.variables.end(), place);
   kernel->sharedBytes = static_cast<uint32_t>(at);

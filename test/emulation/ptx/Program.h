@@ -1,8 +1,8 @@
 //===- Program.h - PTX text → machine code of this computer --------------===//
 //
 // Parses a module, translates its kernels to LLVM IR (Emit*.cpp), and compiles each when it is first asked for. Global
-// and constant variables get memory of their own. In checked mode the code announces each memory access and each
-// division to the machine; in fast mode it does not. Both modes compute the same bits.
+// and constant variables get memory of their own. In checked mode the code reports each memory access and each division
+// by zero to the machine; in fast mode it does not. Both modes compute the same bits.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_EMULATION_PTX_PROGRAM_H
@@ -28,11 +28,11 @@ public:
   virtual std::vector<std::string_view> kernels() const = 0;
   /// "sm_90".
   virtual std::string_view target() const = 0;
-  /// The architecture-independent version of PTX, 10 · major + minor.
+  /// The version of the PTX language, 10 · major + minor.
   virtual unsigned version() const = 0;
   /// The kernel's description without compiling it, or null.
   virtual const Code *describe(std::string_view name) const = 0;
-  /// The kernel, compiled; null where the module has none of that name.
+  /// The compiled kernel; null if the module has none of that name.
   virtual Expected<const Code *> compile(std::string_view name) = 0;
 };
 

@@ -1,4 +1,4 @@
-//===- Ptx.h - a PTX module as its text says it --------------------------===//
+//===- Ptx.h - the syntax tree of a PTX module ---------------------------===//
 //
 // The syntax tree of the subset of PTX that LLVM's NVPTX back end writes (PTX ISA, sections 4 to 6). Instructions keep
 // their opcode's parts as text: Emit*.cpp gives them meaning, and refuses what it does not know.
@@ -27,7 +27,7 @@ struct Operand {
     Float,    ///< `bits` of an f32 or f64, as `floatBits` says
     Symbol,   ///< `name`: a label, a variable, a parameter; `offset` bytes after it
     Special,  ///< `name`: %tid.x and its kind
-    Sink,     ///< `_`, a result that nobody reads
+    Sink,     ///< `_`, a discarded result
     Vector,   ///< `parts`
     Address,  ///< [base + offset]: `parts[0]` is a register, a symbol or an integer
     Pair,     ///< d|p: `parts` are a register and a predicate

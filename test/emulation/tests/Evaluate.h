@@ -16,9 +16,9 @@ namespace tcc::emulation {
 /// Four operands of a thread, in the low bits of each.
 using Inputs = std::array<uint64_t, 4>;
 
-/// What `body` computes: it reads %x1 … %x4 and writes %x0, where x is h (16 bits), r (32), d (64) or p (a predicate),
-/// and `result` names the one that it writes. One thread for each element of `inputs`. A problem is a text of one
-/// element.
+/// Runs `body`, which reads %x1 … %x4 and writes %x0, where x is h (16 bits), r (32), d (64) or p (a predicate);
+/// `result` is the letter of the register that it writes. One thread runs for each element of `inputs`. `problem` is
+/// the message of an error or fault, or empty.
 struct Evaluated {
   std::vector<uint64_t> results;
   std::string problem;
@@ -29,7 +29,7 @@ Evaluated evaluate(const std::string &body, char result, const std::vector<Input
 /// %r4 the thread in its grid, and registers %p, %h, %r, %d <32>. `declared` stands in front of the kernel.
 std::string kernelText(const std::string &body, const std::string &declared = "");
 
-/// A kernel with 64-bit parameters, launched in a process of its own memory.
+/// Loads a module and launches its kernels, whose parameters are 64-bit numbers.
 class Bench {
 public:
   explicit Bench(MachineOptions options = {}) : machine(options) {}

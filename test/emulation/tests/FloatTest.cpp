@@ -1,7 +1,7 @@
 //===- FloatTest.cpp - floating point and conversions against C++ --------===//
 //
-// x86 computes f32 and f64 as IEEE 754 says; what it does not offer (numbers of 16 bits, one NaN) is compared with a
-// search through all numbers of the format, in 113 bits.
+// x86 computes f32 and f64 as IEEE 754 says. Results in 16-bit formats are compared with the nearest number of the
+// format, found by a search with 113-bit arithmetic.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/tests/Evaluate.h"
@@ -18,7 +18,7 @@ using u64 = uint64_t;
 using u32 = uint32_t;
 float f32(u64 bits) { return std::bit_cast<float>(u32(bits)); }
 double f64(u64 bits) { return std::bit_cast<double>(bits); }
-/// Bits of a result: f32 has one NaN.
+/// The bits of a result; every NaN in f32 has the same bits.
 u64 out(float v) { return std::isnan(v) ? 0x7fffffff : bits(v); }
 u64 out(double v) { return bits(v); }
 
@@ -68,7 +68,7 @@ void expectEach(const std::string &body, char result, const std::vector<Inputs> 
   }
 }
 
-/// A format of 16 bits, and the number of it that is nearest to any other.
+/// A 16-bit format; nearest() finds the number of the format that is nearest to a value.
 struct Narrow {
   unsigned fraction;
   double value(unsigned bits) const {
@@ -92,7 +92,7 @@ struct Narrow {
       unsigned middle = (low + high) / 2;
       (__float128(value(middle)) <= magnitude ? low : high) = middle;
     }
-    // Beyond the largest number, infinity stands for the next power of two.
+    // When rounding beyond the largest number, infinity counts as the next power of two.
     __float128 below = __float128(value(low)),
                above = high == infinity() ? below + (below - __float128(value(low - 1))) : __float128(value(high));
     __float128 down = magnitude - below, up = above - magnitude;
@@ -129,7 +129,7 @@ TEST(Floats, Arithmetic32) {
 TEST(Floats, Arithmetic64) {
   auto inputs = triples(specialDoubles(), true);
   auto skip = [](u64 got) { return std::isnan(f64(got)) ? u64{1} : got; };
-  auto wrap = [&](const std::string &body, auto reference) { // NaN's payload is either operand's
+  auto wrap = [&](const std::string &body, auto reference) { // skips NaN, whose payload may be either operand's
     expectEach(body + " testp.notanumber.f64 %p5, %d0; selp.b64 %d0, 1, %d0, %p5;", 'd', inputs,
                [&](u64 a, u64 b, u64 c) { return skip(out(reference(f64(a), f64(b), f64(c)))); });
   };

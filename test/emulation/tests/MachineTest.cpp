@@ -77,7 +77,7 @@ TEST_P(Machines, SumABlock) {
 }
 
 TEST_P(Machines, ShuffleEveryWay) {
-  // Per mode, select and clamp: the value and whether it came from inside the segment.
+  // Each mode, select and clamp is tested for the value, and for whether it came from inside the segment.
   struct Form {
     const char *mode;
     unsigned select, clamp;
@@ -105,7 +105,7 @@ TEST_P(Machines, ShuffleEveryWay) {
     auto *to = bench.buffer<uint32_t>(2 * 64, "results", false);
     ASSERT_EQ(bench.launch("k", {1}, {64}, {Bench::at(to), 0, 0}), "");
     for (int t = 0; t < 64; ++t) {
-      // In segments of w lanes: what a reader of the CUDA C++ Programming Guide expects of __shfl_*_sync(…, width).
+      // __shfl_*_sync(…, width) as the CUDA C++ Programming Guide describes it: segments of `width` lanes.
       int lane = t % 32, width = 32 - int(form.clamp >> 8), first = lane / width * width;
       std::string mode = form.mode;
       int source = mode == "up"     ? lane - int(form.select)
@@ -164,7 +164,7 @@ TEST_P(Machines, IndexAGridOfThreeDimensions) {
   Extent grid{3, 4, 5}, block{5, 3, 4};
   auto *to = bench.buffer<uint32_t>(60 * 60, "results", false);
   ASSERT_EQ(bench.launch("k", grid, block, {Bench::at(to), 0, 0}), "");
-  for (uint32_t i = 0; i < 60 * 60; ++i) // each thread wrote its own place, its number in the block
+  for (uint32_t i = 0; i < 60 * 60; ++i) // each thread wrote its number in the block to its own element
     ASSERT_EQ(to[i], i % 60);
   EXPECT_EQ(bench.machine.threadsRun, 3600u);
 }
@@ -214,7 +214,7 @@ TEST_P(Machines, KeepLocalMemoryAndVariables) {
     EXPECT_EQ(to[t], ((t ^ 1) % 4 + 1) * 1000 + numbers[(t ^ 1) % 4]) << t;
 }
 
-// A kernel that is correct in one order only: what the orders are for.
+// A kernel that is correct in one order of threads only gives other results in the others.
 TEST(Orders, ShowWhatDependsOnThem) {
   const std::string last = kernelText("st.global.b32 [%d1], %r1;");
   auto result = [&](MachineOptions options) {

@@ -1,6 +1,7 @@
 //===- RefusalTest.cpp - PTX outside the subset --------------------------===//
 //
-// Each is refused with its line and text, and a reason. Nothing is skipped silently: not a modifier, not an operand.
+// Each case is refused with its line, its text and a reason. Nothing is skipped silently: not a modifier, not an
+// operand.
 //
 //===----------------------------------------------------------------------===//
 #include "test/emulation/tests/Evaluate.h"
@@ -56,7 +57,7 @@ TEST_P(Refusals, NamesLineAndText) {
   text.pop_back();
   EXPECT_NE(got.problem.find(refused.reason), std::string::npos) << got.problem;
   EXPECT_TRUE(got.problem.starts_with("PTX line 3")) << got.problem; // the body begins at line 35
-  // The whole instruction, or the word of it that no register or label has.
+  // The message quotes the whole instruction, or the word of it that names no register or label.
   size_t open = got.problem.find('\''), close = got.problem.find('\'', open + 1);
   EXPECT_NE(text.find(got.problem.substr(open + 1, close - open - 1)), std::string::npos) << got.problem;
 }

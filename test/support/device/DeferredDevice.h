@@ -1,7 +1,7 @@
 //===- DeferredDevice.h - a device that is late, with memory of its own --===//
 //
-// Does on the CPU what an accelerator does: submitted work waits in a queue until somebody waits for it, and the host
-// reaches its memory by copies alone. A caller that reads too early, or reuses memory that a copy still reads, gets
+// Behaves like an accelerator, on the CPU: submitted work stays in a queue until the host waits for it, and the host
+// accesses its memory only by copies. A caller that reads too early, or reuses memory that a copy still reads, gets
 // wrong numbers. Staging is overwritten with garbage when its copy is done.
 //
 //===----------------------------------------------------------------------===//

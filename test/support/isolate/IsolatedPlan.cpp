@@ -27,8 +27,8 @@ char runningText[256] = "no instruction";
 
 uint64_t pageBytes() { return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE)); }
 
-/// Memory between two pages that cannot be touched. It begins behind the first (`atStart`), or ends at the second, or
-/// as little before it as its alignment asks for; the bytes around it on its own pages are looked at by isIntact.
+/// Memory between two inaccessible pages. It begins right after the first (`atStart`), or ends as close to the second
+/// as its alignment allows; isIntact() checks the bytes around it on its own pages.
 class Guarded {
 public:
   Guarded(uint64_t bytes, uint64_t alignment, bool atStart = false) : bytes(bytes) {
@@ -58,7 +58,7 @@ public:
     return std::all_of(mapping + pageBytes(), data, outside) && std::all_of(data + bytes, end(), outside);
   }
 
-  char *data = nullptr; ///< null where there is no memory
+  char *data = nullptr; ///< null if the allocation failed
   uint64_t bytes;
 
 private:
@@ -118,7 +118,7 @@ struct IsolatedPlan::State {
     return Status::success();
   }
 
-  /// Bits of any kind, small integers, or zeros: indices in and out of range, numbers and NaN.
+  /// Fills a buffer with random bits, small integers or zeros: numbers and NaN, indices in and out of range.
   void draw(const plan::Buffer &buffer, std::mt19937_64 &random) {
     char *data = arenaOf(buffer).data() + buffer.offset();
     uint64_t kind = random() % 3, size = std::max<uint64_t>(plan::dtypeBytes(buffer.type().dtype()), 1);
@@ -128,7 +128,8 @@ struct IsolatedPlan::State {
     }
   }
 
-  /// Numbers in [-1, 1], those of an optimizer's step in (0, 1]; indices that the entry's ports allow, else 0 and 1.
+  /// Fills a buffer with numbers in [-1, 1], or in (0, 1] for scalars of an optimizer's step; or with indices that the
+  /// entry's ports allow, without ranges 0 and 1.
   void drawLegal(const plan::Entry &entry, const plan::Buffer &buffer, std::mt19937_64 &random) {
     char *data = arenaOf(buffer).data() + buffer.offset();
     int64_t low = 0, high = 1;
@@ -158,12 +159,12 @@ struct IsolatedPlan::State {
     const plan::Instruction &instruction = entry.instructions(index);
     fmt::format_to_n(runningText, sizeof(runningText) - 1, "entry '{}', instruction {} (node '{}'){}", entry.name(),
                      index, instruction.node(), '\0');
-    // Buffers at one address are one mapping: in-place pairs.
+    // Buffers at the same address, which are in-place pairs, share one mapping.
     struct Place {
       std::unique_ptr<Guarded> memory;
       const plan::Buffer *buffer;
       bool written;
-      bool fresh; ///< nothing has written it before
+      bool fresh; ///< no earlier instruction has written it
     };
     std::map<std::pair<int, uint64_t>, Place> places;
     auto keyOf = [](const plan::Buffer &buffer) { return std::pair(int(buffer.arena()), buffer.offset()); };
@@ -177,7 +178,8 @@ struct IsolatedPlan::State {
         place.buffer = &buffer;
     }
     for (auto &[key, place] : places) {
-      // Generated kernels ask for elements alone, so that what they touch may end at the guard itself.
+      // Generated kernels need no more than element alignment, so that their operands can end exactly at the guard
+      // page.
       uint64_t aligned =
           alignment == 1 ? std::max<uint64_t>(plan::dtypeBytes(place.buffer->type().dtype()), 1) : alignment;
       if (place.buffer->bytes() % aligned != 0)
@@ -223,12 +225,12 @@ struct IsolatedPlan::State {
       plan::fillElements(pointers[0], dtype, remaining(0) / plan::dtypeBytes(dtype), instruction.fill().value());
       return Status::success();
     }
-    if (instruction.has_collective()) { // of a job of one rank
+    if (instruction.has_collective()) { // runs as in a job of one rank
       CollectiveStep(entry, instruction, pointers, plan.training().parallel()).begin(0);
       return Status::success();
     }
     if (instruction.has_kernel()) {
-      // A slot of its own for each tile: what it touches beyond would be another worker's.
+      // The slot is guarded on both sides, since the memory around it would belong to another worker.
       WorkerScope scope;
       bool hasScratch = plan::hasScratch(instruction);
       Guarded slot(instruction.scratch_slot_bytes(), plan::kAlignmentBytes);

@@ -13,7 +13,7 @@ std::string kernels() {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// Runs the test plan after a change that its signatures were made to allow.
+/// Runs the test plan after a change that the verifier accepts.
 void run(const std::function<void(plan::Plan &)> &change) {
   plan::PlanWriter writer;
   writer.addPayload(kernels());
@@ -38,7 +38,7 @@ TEST(IsolatedPlan, AGoodPlanRuns) {
   run([](plan::Plan &) {});
 }
 
-/// Signatures that say less than the kernels do: what the verifier trusts, and this finds.
+/// Kernels that access more than their signatures say: the verifier trusts signatures, and only this run finds it.
 TEST(IsolatedPlanDeathTest, ReadsBeyondAnOperand) {
   EXPECT_DEATH(run([](plan::Plan &plan) {
                  plan.mutable_code_objects(0)->mutable_kernels(0)->mutable_operands(0)->set_bytes(128);
@@ -50,7 +50,7 @@ TEST(IsolatedPlanDeathTest, ReadsBeyondAnOperand) {
 TEST(IsolatedPlanDeathTest, WritesWhatItMayOnlyRead) {
   EXPECT_DEATH(run([](plan::Plan &plan) {
                  plan::Instruction &call = *step(plan).mutable_instructions(1);
-                 // As if the sum were kernel 'add's second operand, and b its result.
+                 // Declares the sum as the second operand of kernel 'add', and b as its result.
                  auto &signature = *plan.mutable_code_objects(0)->mutable_kernels(0);
                  for (int i : {1, 2}) {
                    signature.mutable_operands(i)->set_read(i == 2);

@@ -1,9 +1,10 @@
 //===- IsolatedPlans.cpp - run plans between guard pages ------------------===//
 //
 // Runs every entry of every program of plans for CPUs, each instruction alone with its operands (IsolatedPlan.h), twice
-// from the same state and inputs: operands end at a guard page and unwritten memory is NaN, then they begin behind one
-// and unwritten memory is 0. An access outside an operand ends the process with the instruction's name; results that
-// differ come from memory that nothing wrote. Programs that this machine cannot run are left out.
+// from the same state and inputs: first operands end at a guard page and uninitialised memory is NaN, then operands
+// begin after a guard page and uninitialised memory is 0. An access outside an operand ends the process with the
+// instruction's name; different results mean a read of uninitialised memory. Programs that this machine cannot run are
+// skipped.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/Library.h"
@@ -20,7 +21,7 @@ namespace {
 constexpr uint64_t kMostBytes = uint64_t(6) << 30, kSeed = 1;
 constexpr unsigned kThreads = 2;
 
-/// What an entry leaves behind: outputs and state.
+/// The bytes of an entry's outputs and of the state after a run.
 std::vector<std::pair<std::string, std::string>> resultsOf(const IsolatedPlan &isolated, const plan::Entry &entry) {
   std::vector<std::pair<std::string, std::string>> results;
   for (const plan::Buffer &buffer : entry.buffers())
@@ -32,7 +33,7 @@ std::vector<std::pair<std::string, std::string>> resultsOf(const IsolatedPlan &i
   return results;
 }
 
-/// Empty if all is well.
+/// Returns what is wrong; empty if nothing is.
 std::string tryProgram(const plan::PlanReader &reader) {
   std::vector<std::vector<std::pair<std::string, std::string>>> first;
   for (bool again : {false, true}) {

@@ -1,8 +1,8 @@
 //===- MutateMessage.cpp --------------------------------------------------===//
 //
-// One walk lists the sites: every field that is set, and those that could be. A site is drawn by the name of its field
-// first and then by its place, so that the thousandth buffer's offset is not a thousand times as likely as the only
-// version number.
+// One walk lists the sites: every field that is set, and every field that could be. The name of a field is drawn first,
+// and then one of its sites: otherwise some offset among a thousand buffers would be a thousand times as likely to
+// change as the only version number.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/mutate/MutateMessage.h"
@@ -42,7 +42,7 @@ public:
   std::string run() {
     if (byField.empty())
       return "nothing: the message has no fields";
-    // A field that is set is worth ten that are not.
+    // A field that is set is ten times as likely as one that is not.
     std::vector<const std::vector<Site> *> groups;
     for (const auto &[name, sites] : byField)
       groups.insert(groups.end(), name.first ? 10 : 1, &sites);
@@ -86,13 +86,14 @@ private:
     }
   }
 
-  /// Another message of a type, or null.
+  /// A random message of this type from the tree, or null.
   const Message *sample(const Descriptor *type) {
     auto it = messages.find(type);
     return it == messages.end() ? nullptr : it->second[draw(it->second.size())];
   }
 
-  /// The integer of some field of the tree: most are offsets, sizes and indexes, so one fits where another stood.
+  /// The value of a random integer field of the tree. Most are offsets, sizes and indices, so that one often fits in
+  /// place of another.
   uint64_t anyNumber() {
     for (int attempt = 0; attempt < 8; ++attempt) {
       auto group = byField.begin();
@@ -255,7 +256,7 @@ private:
     case FieldDescriptor::CPPTYPE_MESSAGE: {
       Message *target = nullptr;
       if (const Message *other = sample(field->message_type()); other && !chance(4)) {
-        // A copy first: the other may contain the target, or lie in what setting it frees.
+        // Copy first: the other message may contain the target, or may be freed when the target is set.
         std::unique_ptr<Message> copy(other->New());
         copy->CopyFrom(*other);
         target = reflection->MutableMessage(&message, field);

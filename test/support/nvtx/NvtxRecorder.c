@@ -1,5 +1,5 @@
-/* A profiler for tests: writes each range that begins or ends, with the number of its thread, to NVTX_RECORD. Its tables
- * are declared here again, from the documentation alone, so that a mistake in support/Nvtx.cpp is seen. */
+/* A profiler for tests: writes the begin and end of each range, with the number of its thread, to the file NVTX_RECORD.
+ * The tables are declared here again, from the documentation alone, so that a mistake in support/Nvtx.cpp shows. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>
@@ -30,7 +30,7 @@ static int pop(void) {
 }
 
 int InitializeInjectionNvtx2(const void *(*table)(uint32_t id)) {
-  static const unsigned sizes[] = {0, 16, 9, 15, 7, 16, 7}; /* functions of each module, and one more */
+  static const unsigned sizes[] = {0, 16, 9, 15, 7, 16, 7}; /* number of functions of each module, plus one */
   const Callbacks *callbacks = table(1);
   const VersionInfo *info = table(3);
   if (!callbacks || callbacks->bytes < sizeof(Callbacks) || !info || info->bytes < sizeof(VersionInfo) ||

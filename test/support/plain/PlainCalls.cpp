@@ -52,7 +52,7 @@ public:
   int64_t tiles(int) const override { return call.batch() * call.m(); }
 
   bool run(int, const CallContext &context, int64_t begin, int64_t end) const override {
-    // What is added comes before C, in the same memory.
+    // With accumulation, operand 2 is the addend and operand 3 is C, in the same memory.
     Elements c(context.pointers[call.accumulate() ? 3 : 2], resultType(call.result_dtype(), call.dtype()));
     for (int64_t row = begin; row < end; ++row)
       for (int64_t j = 0; j < call.n(); ++j) {
@@ -78,7 +78,7 @@ protected:
   plan::MatmulCall call;
 };
 
-/// A tile is some rows of C, in the worker's slot, and then the kernel's.
+/// A tile computes some rows of C in the worker's slot, and runs the kernel on them.
 class PlainRowsToKernel final : public PlainMatmul {
 public:
   PlainRowsToKernel(const plan::MatmulCall &call, const runtime::RowwiseDesign &design, plan::KernelFunction kernel)
@@ -95,7 +95,7 @@ public:
       for (int64_t i = first; i < last; ++i)
         for (int64_t j = 0; j < call.n(); ++j)
           c[(i - first) * call.n() + j] = static_cast<float>(element(context.pointers, 0, i, j));
-      // The kernel sees C where it would lie if all of its rows were there.
+      // The kernel gets the address that C would have if all of its rows were stored.
       std::array<void *, runtime::kMostRowOperands + 1> operands;
       operands[0] = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(c) - static_cast<uintptr_t>(first * call.n()) * 4);
       std::copy_n(context.pointers + 2, call.row_operands(), operands.begin() + 1);
@@ -109,8 +109,8 @@ private:
   plan::KernelFunction kernel;
 };
 
-/// Spatial axes are three; a convolution of fewer has axes of size 1 before its own. A tile is the results of one channel of
-/// a sample, or of one channel pair of the weights.
+/// There are always three spatial axes; a convolution with fewer has leading axes of extent 1. A tile computes one
+/// channel of one sample, or the weight gradient of one pair of channels.
 class PlainConvolution final : public LibraryCall {
   using Axes = std::array<int64_t, 3>;
 
@@ -174,7 +174,7 @@ private:
   }
   int64_t ofW(int64_t output, int64_t channel, int64_t tap) const { return (output * inner + channel) * count(w) + tap; }
 
-  /// The place in x that a result reads through a tap, or -1: in the padding.
+  /// The index in x that a result reads through a tap; -1 if it is in the padding.
   int64_t read(int64_t placeOfY, int64_t tap) const {
     Axes atY = axesOf(y, placeOfY), atW = axesOf(w, tap), at;
     for (size_t i = 0; i < 3; ++i) {
@@ -185,7 +185,7 @@ private:
     return placeOf(x, at);
   }
 
-  /// The result that reads a place in x through a tap, or -1.
+  /// The result that reads an element of x through a tap; -1 if there is none.
   int64_t reader(int64_t placeOfX, int64_t tap) const {
     Axes atX = axesOf(x, placeOfX), atW = axesOf(w, tap), at;
     for (size_t i = 0; i < 3; ++i) {

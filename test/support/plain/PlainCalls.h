@@ -1,8 +1,8 @@
 //===- PlainCalls.h - calls of a plan by plain loops ------------*- C++ -*-===//
 //
-// An executor for every call that a CPU plan's descriptor can name, at every machine level: loops that are obviously right,
-// whose sums are made in f64 and rounded once. No tiles, panels, instruction set or library decide anything here, so what
-// agrees with it is right on a level that this machine lacks, too.
+// An executor for every call that a CPU plan's descriptor can name, at every machine level: loops that are obviously
+// right, whose sums are made in f64 and rounded once. Nothing here depends on tiles, panels, an instruction set or a
+// library, so that results of levels which this machine lacks can be checked as well.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_SUPPORT_PLAIN_PLAINCALLS_H

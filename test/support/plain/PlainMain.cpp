@@ -1,7 +1,7 @@
 //===- PlainMain.cpp - trun, its calls by plain loops ---------------------===//
 //
-// As trun, on a processor that says it has every machine level, with PlainCalls for products and convolutions: so a plan for
-// cpu:amx trains where no tiles are. Generated kernels run as they are, and need their own level's instructions.
+// trun with PlainCalls for products and convolutions, pretending that the processor has every machine level: plans for
+// cpu:amx train on machines without AMX. Generated kernels run unchanged, and need their own level's instructions.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/plain/PlainCalls.h"

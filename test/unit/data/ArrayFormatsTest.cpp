@@ -58,7 +58,7 @@ TEST_F(ArrayFormats, SafetensorsFaults) {
               {"tensor 'x'", "dimension"});
   expectError(openDataset(withHeader(R"({"x":{"shape":[1]}})", "1234"), {}), {"tensor 'x'", "lacks"});
   expectError(openDataset(withHeader("{oops}", ""), {}), {"JSON"});
-  // As many bytes as the file holds, but two tensors share some, and others belong to none.
+  // The tensors' sizes add up to the file's size, but two tensors share bytes, and other bytes belong to none.
   expectError(openDataset(withHeader(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                                      R"("y":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", "12345678"), {}),
               {"share", "offset 0"});

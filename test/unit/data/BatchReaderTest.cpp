@@ -93,7 +93,7 @@ TEST_F(Batches, OneBatchIsSampledAlongEachAxisAlike) {
     auto reader = BatchReader::bind(entry, data, {});
     ASSERT_TRUE(reader.ok()) << reader.message();
     EXPECT_EQ(fill<float>(*reader, {0, 1, 2}, values.size()), wanted);
-    // Only of a square batch can the user have meant the input's own layout.
+    // A note appears only if the batch is square, when the user may have meant the input's own layout.
     EXPECT_EQ(reader->notes().size(), steps == 3 ? 1u : 0u);
   }
   data.columns.clear();
@@ -131,7 +131,7 @@ TEST_F(Batches, NegativeIndicesOfAWeightAreRefusedUnlessMeant) {
   expectError(BatchReader::bind(entry, data, options), {"sample 1, position 1", "value -1", "from 0 to 3", "negative"});
   options.negativeIndices = true;
   EXPECT_TRUE(BatchReader::bind(entry, data, options).ok());
-  // The graph adds 2 to each index: -1 is row 1 of the table, -3 is none.
+  // The graph adds 2 to each index: -1 addresses row 1 of the table, -3 is out of range.
   options.negativeIndices = false;
   range->set_low(-6);
   range->set_high(1);
@@ -141,7 +141,7 @@ TEST_F(Batches, NegativeIndicesOfAWeightAreRefusedUnlessMeant) {
   data.columns.clear();
   add<int64_t>("ids", plan::I64, {2, 2}, {0, 1, -2, -3});
   expectError(BatchReader::bind(entry, data, options), {"value -3", "from -2 to 1"});
-  // What is no weight's rows has ONNX's rule.
+  // Indices of a tensor that is not a weight follow ONNX's rule, which allows negative ones.
   range->clear_table();
   EXPECT_TRUE(BatchReader::bind(entry, data, options).ok());
 }

@@ -40,7 +40,7 @@ inline plan::TensorType typeOf(plan::DType dtype, std::vector<int64_t> dims) {
   return type;
 }
 
-/// A tensor over values that outlive it.
+/// A tensor that refers to `values`, which must outlive it.
 template <typename T>
 runtime::Tensor tensorOf(const std::string &name, plan::DType dtype, std::vector<int64_t> dims,
                          const std::vector<T> &values) {
@@ -54,7 +54,7 @@ template <typename T> std::vector<T> readSample(const runtime::Column &column, u
   return values;
 }
 
-/// Fails unless it is an error whose message contains every text.
+/// Fails unless `result` is an error whose message contains all the texts.
 template <typename Result> void expectError(const Result &result, std::initializer_list<std::string> texts) {
   ASSERT_FALSE(result.ok()) << "no error";
   for (const std::string &text : texts)

@@ -1,6 +1,7 @@
-//===- HostileDataTest.cpp - headers that lie, bombs, places that block --===//
+//===- HostileDataTest.cpp - headers that lie, bombs, paths that block ---===//
 //
-// Every case runs within kMemory more address space than the process has: what a header claims is not allocated.
+// Every case runs with only kMemory more address space than the process already has, so that sizes which a header
+// claims must not be allocated.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/data/DataFixture.h"
@@ -22,7 +23,7 @@ using namespace tcc::test;
 namespace {
 constexpr uint64_t kMemory = uint64_t(256) << 20;
 
-/// Opens data from memory with little address space left; the sanitizers' own reservations make that impossible there.
+/// Opens data from memory with little address space left. Not limited under sanitizers, which reserve too much of it.
 Expected<Dataset> openInLittleMemory(const std::string &name, const std::string &bytes) {
 #if defined(__SANITIZE_ADDRESS__)
   return openDatasetBytes(name, bytes, {});
@@ -154,7 +155,7 @@ TEST_F(Hostile, NpzBombs) {
     return archiveBytes(ArchiveKind::Zip, {{"x.npy", npy("<f4", header, data)}});
   };
   expectError(openInLittleMemory("d.npz", zip("(1000000000000,)", "1234")), {"d.npz: member x.npy", "claims"});
-  // 64 MiB of zeros inflate from 64 KiB, which is honest: the caller's memory is the limit.
+  // 64 MiB of zeros inflate from 64 KiB: the header is right, but the caller's memory is too small.
   DatasetOptions little;
   little.memoryBytes = 1 << 20;
   expectError(openDatasetBytes("d.npz", zip("(16777216,)", std::string(64 << 20, 0)), little),
@@ -162,7 +163,7 @@ TEST_F(Hostile, NpzBombs) {
   expectError(openInLittleMemory("d.npz", archiveBytes(ArchiveKind::Zip, {{"x.npy", npy("<f4", "(1,)", "1234")},
                                                                           {"x.npy", npy("<f4", "(1,)", "1234")}})),
               {"x.npy", "twice"});
-  // A member whose size in the directory is larger than its data.
+  // A member that the directory gives a larger size than its data.
   std::string lie = zip("(2,)", "12345678");
   size_t directory = lie.rfind("PK\1\2");
   for (size_t at : {directory + 20, directory + 24})

@@ -73,7 +73,7 @@ TEST_F(ImageCache, WrittenOnceAndTheSameBits) {
   ASSERT_EQ(files().size(), 1u);
   EXPECT_EQ(opened(options()), plain) << "found again";
   EXPECT_TRUE(notes.empty());
-  // It is found by content, wherever the images are.
+  // The cache file is found by the images' content, not by their path.
   std::filesystem::rename(at("d"), at("elsewhere"));
   auto moved = openDataset(at("elsewhere"), options());
   ASSERT_TRUE(moved.ok()) << moved.message();
@@ -82,7 +82,7 @@ TEST_F(ImageCache, WrittenOnceAndTheSameBits) {
 }
 
 TEST_F(ImageCache, HoldsWhatIsBeforeTheFirstRandomTransform) {
-  // Samples come from the file: a source that changes afterwards is not read any more.
+  // Samples come from the cache file: images that change later are not read again.
   opened(options());
   auto data = openDataset(at("d"), options());
   ASSERT_TRUE(data.ok());
@@ -115,7 +115,7 @@ TEST_F(ImageCache, ABrokenFileIsWrittenAnewWithOneLine) {
     EXPECT_NE(notes[0].find("written anew"), std::string::npos) << notes[0];
     EXPECT_EQ(*readFile(path), whole) << "the same bytes again";
   }
-  // Each byte is checked: those of a sample when it is read. Without its mark a file is not ours, and stays.
+  // Every byte is checked, those of a sample when it is read. A file without our mark is not replaced.
   for (size_t place = 0; place < whole.size(); place += 97) {
     std::string broken = whole;
     broken[place] = char(broken[place] ^ 1);
@@ -158,7 +158,8 @@ TEST_F(ImageCache, AFullDiskGoesOnWithoutIt) {
   EXPECT_TRUE(files().empty()) << "nothing is left behind";
 }
 
-/// Without a hash of its content a column has no name for a file: another one of as many samples would be found there.
+/// A column without a hash of its content has no unique file name: it could find the file of another column with as
+/// many samples.
 TEST_F(ImageCache, AColumnWithoutAHashIsNeverCached) {
   class Unhashed : public Column {
   public:

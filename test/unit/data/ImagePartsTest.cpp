@@ -13,10 +13,10 @@ using namespace tcc::test;
 
 namespace {
 struct Coding {
-  int across = 1, down = 1; ///< pixels of a chroma sample
+  int across = 1, down = 1; ///< pixels that share a chroma sample
   bool progressive = false;
   int components = 3;
-  unsigned restart = 0; ///< blocks between markers
+  unsigned restart = 0; ///< blocks between restart markers; 0: none
   unsigned seed = 0;
 };
 

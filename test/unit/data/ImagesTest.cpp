@@ -68,7 +68,7 @@ TEST_F(Images, Faults) {
   write("d/a/2.png", png(2, 2).substr(0, 40));
   expectError(data->find("image")->read(1, space.data()), {"2.png", "damaged PNG"});
   std::string grey = jpeg(64, 64, 9);
-  // Opening reads headers alone: what is cut short is an error of its sample.
+  // Opening reads headers only: a truncated image is an error when its sample is read.
   write("e/a/1.jpg", grey.substr(0, grey.size() - 8));
   auto cut = openDataset(at("e"), {});
   ASSERT_TRUE(cut.ok()) << cut.message();

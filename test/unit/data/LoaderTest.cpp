@@ -1,4 +1,4 @@
-//===- LoaderTest.cpp - reading ahead gives the batches that reading gives -===//
+//===- LoaderTest.cpp - reading ahead does not change batches ------------===//
 #include "runtime/data/Loader.h"
 #include "runtime/data/SampleWeights.h"
 #include "runtime/data/Sheet.h"
@@ -40,7 +40,7 @@ protected:
     }
     bool operator==(const Given &) const = default;
   };
-  /// `count` batches read one after the other, from (epoch, number) on.
+  /// Reads `count` batches one after the other without a loader, from (epoch, number) on.
   std::vector<Given> plain(const Dataset &data, const Sampler &sampler, uint64_t count, uint64_t epoch, uint64_t number,
                            uint64_t maxBad = 0, Status *last = nullptr) {
     BindOptions options;

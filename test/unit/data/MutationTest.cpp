@@ -1,8 +1,8 @@
 //===- MutationTest.cpp - thousands of damaged files of each format ------===//
 //
 // A small file of each format is changed at random: bytes and numbers overwritten, pieces cut out, repeated or moved.
-// Whatever comes out is read to the end, or refused with a message that starts with its name. The seed is fixed; what
-// the sanitizers find under this test would be found by no assertion.
+// Each result is read to the end, or refused with a message that starts with its name. The seed is fixed. Run it under
+// sanitizers, which find what no assertion would.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/data/DataFixture.h"
@@ -17,7 +17,7 @@ using namespace tcc::runtime;
 using namespace tcc::test;
 
 namespace {
-constexpr int kCases = 1500; // of each file
+constexpr int kCases = 1500; // mutations of each file
 
 class Mutator {
 public:
@@ -78,7 +78,7 @@ private:
 
 class Mutations : public FolderTest {
 protected:
-  /// Opens and reads all of it; the number of inputs that were good enough.
+  /// Opens and reads all mutations of `good`; returns the number of those that could be opened.
   int sweep(const std::string &name, const std::string &good, DatasetOptions options = {}) {
     options.memoryBytes = uint64_t(64) << 20;
     options.windowLength = 3;

@@ -65,7 +65,7 @@ TEST_F(SampleChecks, IndexOutsideItsTable) {
 }
 
 TEST_F(SampleChecks, OnlyElementsThatIndexAreChecked) {
-  // The last position is a target alone: the graph embeds ids[:, :3].
+  // The last position is only a target: the graph embeds ids[:, :3].
   ids<int64_t>("d", "<i8", {0, 1, 2, 99, 4, 5, 6, -100});
   EXPECT_TRUE(bindAll(entryOfIds({0, 0}, {2, 3}), "d").ok());
   expectError(bindAll(entryOfIds({0, 1}, {2, 4}), "d"), {"sample 0, position 3", "99"});
@@ -132,7 +132,7 @@ TEST_F(SampleChecks, DamagedSamplesGiveWayToTheNext) {
   auto one = bindAll(entry, "d", 1);
   ASSERT_TRUE(one.ok());
   const uint64_t known[] = {1};
-  one->knowDamaged(known); // a run that is resumed goes on counting
+  one->knowDamaged(known); // a resumed run continues the count of damaged samples
   indices = {3, 0};
   expectError(one->fillSound(indices, BatchReader::Damaged::Replace, false, buffers),
               {"3.png", "1 damaged sample was", "data.max_bad"});

@@ -30,7 +30,7 @@ TEST(Sampler, ShuffleReadsEverySampleOnce) {
   EXPECT_NE(order, epochOf(Sampler(64, 64, 8, SampleOrder::Shuffled, 2, false), 0)) << "another seed, another order";
 }
 
-/// Released models were trained with this order: a change of it changes results that users compare.
+/// Users have trained with this order: changing it would change results that users compare.
 TEST(Sampler, TheAlgorithmIsFrozen) {
   EXPECT_EQ(mixBits(0x9e3779b97f4a7c15ull), 0xe220a8397b1dcdafull); // SplitMix64's first output from state 0
   Sampler sampler(10, 10, 10, SampleOrder::Shuffled, 7, false);
@@ -115,7 +115,7 @@ TEST(Sampler, OneRankReadsTheWindowsOfSeveralInTurn) {
   Sampler share = ofRank(2);
   share.setShare(2, kWindow);
   EXPECT_EQ(share.readsPerEpoch(), 14u);
-  for (uint64_t origin : {0, 1}) { // a run that goes on within a window of another length
+  for (uint64_t origin : {0, 1}) { // 1: a resumed run may begin in the middle of an earlier run's window
     share.beginAt(5, origin);
     uint64_t read = origin * 2;
     for (uint64_t begin = origin; begin < 7; begin += kWindow)
@@ -148,6 +148,6 @@ TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
   EXPECT_EQ(lastOf(12 + 7, 0), (std::vector<uint64_t>{12, 13}));
   EXPECT_EQ(lastOf(12 + 7, 1), (std::vector<uint64_t>{14, 15}));
   EXPECT_EQ(lastOf(12 + 7, 2), (std::vector<uint64_t>{16, 17, 18}));
-  // Two samples are too few for three ranks.
+  // Two samples are too few for three ranks, so that they are dropped.
   EXPECT_EQ(lastOf(12 + 2, 2), (std::vector<uint64_t>{8, 9, 10, 11}));
 }

@@ -61,7 +61,7 @@ TEST_F(Shards, WebDatasetsLayoutIsReadInItsOrder) {
   auto range = openDataset(at("train-{000..001}.tar"), {});
   ASSERT_TRUE(range.ok()) << range.message();
   EXPECT_EQ(labels(*range).size(), 5u);
-  // A folder of tars is the same.
+  // A folder of tars is read like a list of tars.
   web("folder/a.tar", 0, 2);
   web("folder/b.tar", 2, 4);
   auto folder = openDataset(at("folder"), {});
@@ -136,7 +136,7 @@ Sampler windowedSampler(uint64_t window, uint64_t seed = 3) {
   sampler.setWindow({30, 0, 20, 50}, window);
   return sampler;
 }
-/// The file of a sample of windowedSampler.
+/// The index of the file that holds a sample of windowedSampler().
 int fileOf(uint64_t sample) { return sample < 30 ? 0 : sample < 50 ? 2 : 3; }
 } // namespace
 
@@ -146,7 +146,7 @@ TEST(WindowedOrder, ReadsEachSampleOnceAndAnotherOrderEachEpoch) {
     EXPECT_EQ(std::set<uint64_t>(order.begin(), order.end()).size(), 100u) << window;
     EXPECT_EQ(order, epochOf(windowedSampler(window), 0)) << "the same every time";
     EXPECT_NE(order, epochOf(windowedSampler(window, 4), 0));
-    // One sampler may be asked for epochs in any order.
+    // A sampler can be asked for epochs in any order.
     Sampler sampler = windowedSampler(window);
     EXPECT_NE(epochOf(sampler, 1), order);
     EXPECT_EQ(epochOf(sampler, 0), order);
@@ -154,7 +154,7 @@ TEST(WindowedOrder, ReadsEachSampleOnceAndAnotherOrderEachEpoch) {
 }
 
 TEST(WindowedOrder, StaysWithinAWindowOfShuffledFiles) {
-  // With a window of one sample, files come one after the other, in an order of the epoch's own.
+  // With a window of one sample, files are read one after the other, in an order that differs between epochs.
   std::set<std::vector<int>> orders;
   for (uint64_t epoch = 0; epoch < 40; ++epoch) {
     std::vector<int> files;

@@ -103,7 +103,7 @@ TEST_F(Tables, GapsAreNamedAndFilled) {
   EXPECT_TRUE(bind(data, plan::F32, {2}, 2).ok());
 
   data = csv(text, {{"missing.x", "mean"}, {"missing.n", "0"}, {"missing.y", "-1"}});
-  expectError(data, {"not a rule"}); // a plan keeps TOML
+  expectError(data, {"not a rule"}); // values are TOML, so that a string needs quotes
   data = csv(text, {{"missing.x", "\"mean\""}, {"missing.n", "0"}, {"missing.*", "-1"}});
   ASSERT_TRUE(data.ok()) << data.message();
   EXPECT_EQ(valuesOf<double>(*data, "x"), (std::vector<double>{1.5, 3, 3, 4.5}));
@@ -112,7 +112,7 @@ TEST_F(Tables, GapsAreNamedAndFilled) {
   EXPECT_EQ(data->facts.fills.at("x"), std::vector<double>{3});
   EXPECT_TRUE(bind(data, plan::F32, {2}).ok());
 
-  // The mean is that of the training data, wherever the gap is.
+  // Gaps in other data are filled with the mean of the training data.
   DatasetOptions later = with({{"missing.x", "\"mean\""}});
   later.learnsFacts = later.training = false;
   expectError(openDataset(write("e.csv", "x\n100\n\n \"\"\n"), later), {"data.missing.x", "--from"});
@@ -120,7 +120,7 @@ TEST_F(Tables, GapsAreNamedAndFilled) {
   auto held = openDataset(at("e.csv"), later);
   ASSERT_TRUE(held.ok()) << held.message();
   EXPECT_EQ(valuesOf<double>(*held, "x"), (std::vector<double>{100, 3}));
-  // Whole numbers become others where the mean asks for it, and stay what they are where it does not.
+  // An integer column becomes floating-point, since the mean is not an integer.
   auto mean = csv("n\n1\nNA\n2\n", {{"missing.n", "\"mean\""}});
   ASSERT_TRUE(mean.ok());
   EXPECT_EQ(valuesOf<double>(*mean, "n"), (std::vector<double>{1, 1.5, 2}));
@@ -169,7 +169,7 @@ TEST_F(Tables, StandardiseBetweenOtherTransforms) {
   EXPECT_EQ(readSample<float>(*data->find("x"), 1), (std::vector<float>{11, 11}));
 }
 
-/// A random transform before it draws anew in each epoch, also where others follow.
+/// A random transform before `standardise` draws anew in each epoch, even if other transforms follow.
 TEST_F(Tables, StandardiseKeepsWhatIsDrawn) {
   std::vector<float> pixels(2 * 1 * 8 * 8);
   for (size_t i = 0; i < pixels.size(); ++i)
@@ -197,7 +197,7 @@ TEST_F(Tables, StandardiseKeepsWhatIsDrawn) {
   EXPECT_GT(different, 0);
 }
 
-/// Columns that contain columns of their kind read each its own memory.
+/// Combined columns may contain combined columns; each reads into memory of its own.
 TEST_F(Tables, ColumnsOfColumns) {
   auto data =
       csv("a,b,c\n1,2.5,NA\n3,4.5,7\n", {{"columns.x", "[\"a\", \"b\"]"},
@@ -230,7 +230,7 @@ TEST_F(Tables, Categories) {
   ASSERT_TRUE(listed.ok()) << listed.message();
   EXPECT_EQ(valuesOf<int64_t>(*listed, "species"), (std::vector<int64_t>{0, 1, 2, 1}));
 
-  // Other data has the numbers of the training data, also where it lacks some categories.
+  // Other data uses the training data's numbering, even if it lacks some categories.
   DatasetOptions later = with({{"categories.species", "\"sorted\""}});
   later.learnsFacts = later.training = false;
   expectError(openDataset(write("e.csv", "species\nvirginica\n"), later), {"data.categories.species", "--from"});
@@ -244,7 +244,7 @@ TEST_F(Tables, Categories) {
   later.settings["categories.species"] = "[\"virginica\", \"setosa\", \"versicolor\"]";
   expectError(openDataset(write("e.csv", "species\nsetosa\n"), later), {"data.categories.species", "differs"});
 
-  // Texts that look like numbers are texts where the recipe says so.
+  // Texts that look like numbers are read as texts if the recipe declares the column as categories.
   auto grades = csv("grade\n10\n9\nA\n", {{"categories.grade", "\"sorted\""}});
   ASSERT_TRUE(grades.ok());
   EXPECT_EQ(valuesOf<int64_t>(*grades, "grade"), (std::vector<int64_t>{0, 1, 2}));
@@ -265,7 +265,7 @@ TEST_F(Tables, CategoriesWithGaps) {
   ASSERT_TRUE(filled.ok()) << filled.message();
   EXPECT_EQ(valuesOf<int64_t>(*filled, "c"), (std::vector<int64_t>{0, 1, 1}));
   EXPECT_EQ(filled->facts.categories.at("c"), (std::vector<std::string>{"red", "unknown"}));
-  // Namibia's code is a text where the list has it.
+  // NA, Namibia's code, is a category and not a missing value if the list contains it.
   auto listed = csv("c\nNA\nDE\n", {{"categories.c", "[\"DE\", \"NA\"]"}});
   ASSERT_TRUE(listed.ok()) << listed.message();
   EXPECT_EQ(valuesOf<int64_t>(*listed, "c"), (std::vector<int64_t>{1, 0}));
@@ -311,7 +311,7 @@ TEST_F(Tables, JsonLines) {
   EXPECT_EQ(readSample<int64_t>(*data->find("deep"), 1), (std::vector<int64_t>{5, 6, 7, 8}));
   EXPECT_EQ(textsOf(*data, "c"), "red/a \u00e9");
   EXPECT_EQ(data->find("x")->place(1), "line 3");
-  // One list of objects is the same.
+  // A file with one list of objects is read like lines of objects.
   auto list = openDataset(write("d.json", " [{\"x\": 1},\n {\"x\": 2.5, \"y\": 3}]"), {});
   ASSERT_TRUE(list.ok()) << list.message();
   EXPECT_EQ(list->format, "JSON");
@@ -339,7 +339,7 @@ TEST_F(Tables, JsonFaults) {
   expectError(lines("\n \n"), {"d.jsonl", "empty"});
   expectError(lines("{}\n"), {"d.jsonl", "no keys"});
   expectError(lines("{\"x\": " + std::string(100000, '[')), {"d.jsonl:1", "nested"});
-  // What a column cannot hold is refused once it is read.
+  // A value that its column cannot hold is refused when it is read, not when the file is opened.
   for (auto [text, word] :
        {std::pair("{\"x\": 1}\n{\"x\": \"a\"}\n", "text"), std::pair("{\"x\": [1]}\n{\"x\": [1, 2]}\n", "one length"),
         std::pair("{\"x\": 1}\n{\"x\": {\"y\": [2, {}]}}\n", "object"),

@@ -13,7 +13,7 @@ using namespace tcc::runtime;
 using namespace tcc::test;
 
 namespace {
-/// Fails where `count` successes of `trials` are more than five deviations from what `share` expects.
+/// Fails if `count` successes of `trials` are more than five standard deviations from the share that is expected.
 void expectShare(double count, double trials, double share, const char *what) {
   EXPECT_NEAR(count / trials, share, 5 * std::sqrt(share * (1 - share) / trials)) << what;
 }
@@ -77,7 +77,7 @@ TEST(MaskTokens, FollowsBertsDistribution) {
     }
   }
   expectShare(chosen, ordinary, 0.15, "chosen");
-  // A random token is the mask or the token itself once in a thousand.
+  // One random token in a thousand is the mask, and one is the original token.
   expectShare(masked, chosen, 0.8 + 0.1 / 1000, "masked");
   expectShare(kept, chosen, 0.1 + 0.1 / 1000, "kept");
   expectShare(other, chosen, 0.1 * (1 - 2.0 / 1000), "random");
@@ -114,7 +114,7 @@ TEST(SpanCorruption, InputsAndTargetsTogetherAreTheWindow) {
     ASSERT_EQ(result.targets.size(), counts.targets);
     ASSERT_EQ(result.tokens.back(), 1);
     ASSERT_EQ(result.targets.back(), 1);
-    // Each sentinel of the inputs stands for what follows it in the targets.
+    // Each sentinel of the inputs stands for the tokens that follow the same sentinel in the targets.
     std::map<int64_t, std::vector<int64_t>> spans;
     int64_t sentinel = 0;
     for (size_t i = 0; i + 1 < result.targets.size(); ++i)
@@ -181,7 +181,7 @@ TEST_F(TokenTransforms, ColumnsOfOneSampleAgree) {
     differs |= masked != drawn<uint16_t>(*data, "tokens", sample, {3, 2, 0});
   }
   EXPECT_TRUE(differs) << "another epoch";
-  // Inputs of the model's length come from longer windows.
+  // Span corruption shortens a window, so that inputs of the model's length come from longer windows.
   auto spans = open(tokens("u.bin", std::vector<uint16_t>(400, 5)), 16, "kind = 'span_corruption', sentinel = 99");
   ASSERT_TRUE(spans.ok()) << spans.message();
   const SpanCorruption t5{0.15, 3, 99, 1};
@@ -229,7 +229,7 @@ TEST_F(TokenTransforms, DocumentsOfPackedWindows) {
   for (size_t query = 0; query < 6; ++query)
     for (size_t key = 0; key < 6; ++key)
       EXPECT_EQ(mask[query * 6 + key], documents[query] == documents[key]) << query << ", " << key;
-  // The masked tokens have the documents of the text.
+  // Masking does not change document numbers.
   auto both = open(at("t.bin"), 6, "kind = 'mask_tokens', mask = 3, vocabulary = 10, p = 1, special = [0]", "0");
   ASSERT_TRUE(both.ok()) << both.message();
   EXPECT_EQ(readSample<int64_t>(*both->find("document"), 0), (std::vector<int64_t>{0, 0, 0, 1, 1, 2}));

@@ -103,7 +103,7 @@ TEST_F(Tokens, TheRunsVocabularyHoldsForOtherText) {
 
 TEST_F(Tokens, BytesAreTheirOwnTokens) {
   DatasetOptions options = windows(2);
-  options.settings["tokens"] = "\"bytes\""; // quotes of a recipe's value do not matter
+  options.settings["tokens"] = "\"bytes\""; // with or without the quotes of a recipe's value
   auto data = openDataset(write("d.txt", "\xff"
                                          "AB"),
                           options);

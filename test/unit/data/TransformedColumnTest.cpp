@@ -13,7 +13,7 @@ using namespace tcc::test;
 namespace {
 class TransformedColumns : public FolderTest {
 protected:
-  /// The data set with these tables.
+  /// Opens the data set with these tables of transforms.
   Expected<Dataset> open(const std::string &path, const std::string &tables, bool training = true) {
     DatasetOptions options;
     options.settings["transform"] = "tables = [" + tables + "]";
@@ -56,7 +56,7 @@ TEST_F(TransformedColumns, ImagesOfAllSizesBecomeOne) {
 }
 
 TEST_F(TransformedColumns, MasksMoveWithTheirImages) {
-  // Two images of 6 × 6 whose pixels are their masks' numbers.
+  // Two images of 6 × 6 pixels, each equal to its mask.
   std::string pixels(72, '\0');
   std::iota(pixels.begin(), pixels.end(), '\1');
   write("d/image.npy", npy("|u1", "(2, 1, 6, 6)", pixels));
@@ -133,7 +133,7 @@ TEST_F(TransformedColumns, ValuesFollowFromSeedEpochAndSampleAlone) {
     others += (drawn(*data, 1, {7, 4 + i}) != one) + (drawn(*data, 1, {8 + i, 3}) != one) +
               (drawn(*data, 1, {7, 3, 1 + i}) != one);
   EXPECT_GT(others, 18) << "of 24 other epochs, seeds and repeats";
-  // Any thread, in any order.
+  // Draws are the same on any thread and in any order.
   std::vector<std::vector<float>> alone, together(64);
   for (uint64_t i = 0; i < 64; ++i)
     alone.push_back(drawn(*data, i % 4, {7, i / 4}));
@@ -221,7 +221,7 @@ TEST_F(TransformedColumns, MixedBatchesHaveMixedTargets) {
   EXPECT_FLOAT_EQ(plainTargets[0], 0.8f);
   EXPECT_FLOAT_EQ(plainTargets[1], 0.1f);
   const auto [mixedImages, mixedTargets] = batchOf(labels + "{ kind = 'mixup' }", 0);
-  // Sample 1 has pixels 16 higher than sample 0 and another label, so both tell the share.
+  // Sample 1 has pixels 16 higher than sample 0 and another label, so that the share of the mix shows in both.
   const float share = 1 - (plainImages[16] - mixedImages[16]) * 255 / 16;
   EXPECT_GT(share, 0);
   EXPECT_LT(share, 1);

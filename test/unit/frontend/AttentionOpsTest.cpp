@@ -48,7 +48,7 @@ TEST_F(AttentionOps, PaddedKeysMoveTheDiagonal) {
   OnnxModel m = attention({"", "", "", "lengths"});
   m.input("lengths", {"1"}, onnx::TensorProto::INT64);
   set(node(m), "is_causal", int64_t(1));
-  values.push_back({2}); // 2 keys for 3 queries: the first query is before all of them
+  values.push_back({2}); // 2 keys for 3 queries: the first query precedes all keys
   EXPECT_THAT(evaluate(m, values), ElementsAre(0, 3, 4));
 }
 
@@ -58,7 +58,7 @@ TEST_F(AttentionOps, GroupsOfQueriesShareKeysWithoutCopies) {
   m.node("Attention", {"q", "k", "v"}, {"y"});
   auto imported = import(m);
   ASSERT_TRUE(imported) << imported.message();
-  // 2 heads of queries × 2 tokens are rows of one product for each of 2 heads of keys.
+  // For each of the 2 heads of keys, 2 heads of queries × 2 tokens are the rows of one product.
   EXPECT_THAT(text(*imported), HasSubstr("(tensor<2x4x2xf32>, tensor<2x3x2xf32>) -> tensor<2x4x3xf32>"));
 }
 

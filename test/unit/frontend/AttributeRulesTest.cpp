@@ -23,24 +23,25 @@ onnx::NodeProto nodeWith(const std::string &op, const onnx::AttributeProto &attr
   return node;
 }
 
-/// Attributes whose good values depend on shapes or on other attributes, or that take any value: their importers check them.
+/// Attributes without a rule: valid values depend on shapes or other attributes, or all values are valid. Importers
+/// check them.
 const std::set<std::string> kFree = {
-    // along which axes, in which order, how many elements of the operands
+    // axes, orders and element counts of the operands
     "axes", "axis", "end", "perm", "scan_input_axes", "scan_output_axes", "split", "start", "starts", "ends", "paddings",
     // data types, which importedElementType knows
     "dtype", "output_datatype", "output_dtype", "precision", "softmax_precision", "stash_type", "to",
     // values of the model's own
     "ignore_index", "k", "pool_int64s", "seed", "shape", "value_int", "value_ints", "value_string", "equation", "pool_strings",
     "activations", "value_strings",
-    // of ops on strings and pictures, which have no importer, and a word that its importer checks
+    // attributes of ops on strings and pictures, which have no importer, and a word that its importer checks
     "activation", "case_change_action", "delimiter", "is_case_sensitive", "locale", "maxsplit", "pattern", "pixel_format",
-    // without a meaning for the result: hints, marks of old versions, "if nonzero"
+    // attributes that do not change the result: hints, marks of old versions, "if nonzero"
     "chunk_size", "consumed_inputs", "is_test", "classes_count"};
 
 int checked = 0;
 } // namespace
 
-/// Every attribute of every op of ONNX has a rule, or is named above; and each rule is held.
+/// Every attribute of every ONNX op has a rule or is named above, and each rule is enforced.
 TEST(AttributeRules, EveryOpAndAttribute) {
   std::set<std::string> unruled;
   for (const onnx::OpSchema &schema : onnx::OpSchemaRegistry::get_all_schemas_with_history()) {
@@ -93,7 +94,7 @@ TEST(AttributeRules, EveryOpAndAttribute) {
         made.set_s(std::string(word));
         EXPECT_EQ(attributeProblem(nodeWith(op, made)), "");
       }
-      // ONNX's own default is good, but for a word that version 1 of GRU misspells.
+      // ONNX's own default is valid, except a word that version 1 of GRU misspells.
       if (attribute.default_value.has_type() && attribute.default_value.s() != "foward")
         EXPECT_EQ(attributeProblem(nodeWith(op, [&] {
                     onnx::AttributeProto made = attribute.default_value;

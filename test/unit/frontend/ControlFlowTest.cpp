@@ -14,7 +14,7 @@ namespace {
 using ControlFlow = Importing;
 
 TEST_F(ControlFlow, TheBranchThatIsTaken) {
-  // The condition is computed from a shape; the other branch holds what nobody could import.
+  // The condition is computed from a shape; the branch that is not taken cannot be imported.
   OnnxModel m = fromText(R"(g (float[2, 3] x) => (float[2, 3] y) <int64 three = {3}> {
     shape = Shape (x)
     one = Constant <value_int = 1> ()
@@ -60,7 +60,7 @@ TEST_F(ControlFlow, ALoopWithABoundRunsToItAndKeepsItsState) {
   EXPECT_THAT(evaluate(m, {{1, 3}, {20}}), ElementsAre(8, 24));
   EXPECT_THAT(evaluate(m, {{1, 3}, {1}}), ElementsAre(2, 6));
   EXPECT_THAT(evaluate(m, {{1, 3}, {1e6}}), ElementsAre(32, 96));
-  // Without a largest trip count nobody knows how long the plan would be.
+  // Without a maximum trip count the length of the plan would be unknown.
   m.graph().mutable_node(0)->set_input(0, "");
   EXPECT_THAT(problem(m), AllOf(HasSubstr("its condition must be known at compile time"), HasSubstr("--fix limit=VALUE")));
 }
@@ -105,7 +105,7 @@ TEST_F(ControlFlow, IterationsHaveNamesOfTheirOwn) {
 }
 
 TEST_F(ControlFlow, AConditionComputedFromTheIterationEndsTheLoop) {
-  // The carried value grows by itself in each iteration: its shape is another every time.
+  // The carried value doubles in each iteration, so that its shape changes every time.
   OnnxModel m = fromText(R"(g (float[1] x) => (float[N] y) <int64 two = {2}, bool go = {1}> {
     y = Loop (, go, x) <body = b (int64 i, bool c, float[K] v) => (bool d, float[L] w) {
       d = Less (i, two)

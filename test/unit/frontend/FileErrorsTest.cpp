@@ -1,4 +1,4 @@
-//===- FileErrorsTest.cpp - models that cannot be read, and what is said -===//
+//===- FileErrorsTest.cpp - messages about models that cannot be read ----===//
 #include "frontend/OnnxFile.h"
 #include "frontend/OnnxLibrary.h"
 #include "test/unit/frontend/OnnxModel.h"
@@ -172,7 +172,7 @@ TEST_F(ModelFile, OlderVersionsAreReadWhereNoOpChanged) {
     m.save(path);
     EXPECT_THAT(prepareProblem(), HasSubstr(std::string("since then negated (") + op + ") changed"));
   }
-  // A function of the model has versions of its own.
+  // A function of the model imports opset versions of its own.
   OnnxModel caller = small();
   onnx::FunctionProto &function = *caller.model.add_functions();
   function.set_name("Twice");
@@ -244,9 +244,9 @@ TEST_F(ModelFile, StrippedModelKeepsWhatIsNoVariable) {
   ASSERT_TRUE(stripped.ParseFromString(*bytes));
   EXPECT_EQ(stripped.graph().node_size(), 1);
   EXPECT_EQ(stripped.graph().initializer(0).raw_data().size(), 16u);  // small
-  EXPECT_EQ(stripped.graph().initializer(1).raw_data().size(), 0u);   // a variable's
+  EXPECT_EQ(stripped.graph().initializer(1).raw_data().size(), 0u);   // a variable, whose bytes are removed
   EXPECT_EQ(stripped.graph().initializer(1).dims(0), 512);
-  EXPECT_EQ(stripped.graph().initializer(2).raw_data().size(), 8u);   // no variable
+  EXPECT_EQ(stripped.graph().initializer(2).raw_data().size(), 8u);   // not a variable
 }
 
 } // namespace

@@ -120,7 +120,7 @@ TEST_F(FixedInputs, DeclaredShapesAreHints) {
   ASSERT_TRUE(imported) << imported.message();
   EXPECT_THAT(imported->warnings, ElementsAre(AllOf(HasSubstr("y is declared [1, 6] and computed [4, 6]"),
                                                     HasSubstr("the computed ones hold"))));
-  // Values inside, too; that of another rank as well.
+  // Declared shapes of inner values are compared as well, even if their rank differs.
   onnx::ValueInfoProto &inner = *m.graph().add_value_info();
   inner = m.graph().output(0);
   inner.set_name("u");

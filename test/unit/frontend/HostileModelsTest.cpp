@@ -1,7 +1,7 @@
 //===- HostileModelsTest.cpp - models that ask for too much, or make no sense -===//
 //
-// Each of these crashed, hung or took gigabytes in some version. What is asserted is one message that names the node or
-// the tensor; that nothing crashes is what running the test shows.
+// Each of these models crashed, hung or took gigabytes in some version. The tests expect one message that names the
+// node or the tensor, and no crash.
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/Limits.h"
@@ -32,7 +32,7 @@ protected:
   }
 };
 
-/// An empty name stands for an input that is left out, which only optional ones may be.
+/// An empty name stands for an omitted input, which is allowed for optional inputs only.
 TEST_F(HostileModels, EveryOpAnswersForEachInputThatIsMissing) {
   int ops = 0;
   for (std::span<const frontend::OpEntry> family : frontend::opFamilies())
@@ -41,7 +41,7 @@ TEST_F(HostileModels, EveryOpAnswersForEachInputThatIsMissing) {
       for (unsigned count = 1; count <= 4; ++count)
         for (unsigned blanks = 1; blanks < (1u << count); ++blanks) {
           if (blanks != (1u << count) - 1 && (blanks & (blanks - 1)) != 0)
-            continue; // one of them, or all
+            continue; // omit exactly one input, or all
           OnnxModel m(std::min<int64_t>(entry.domain.empty() ? entry.until : 20, 23));
           m.input("x", {"2", "4"}).output("y");
           Names inputs(count, "x");
@@ -111,7 +111,7 @@ TEST_F(HostileModels, ABillionEqualElementsAreNotWrittenOut) {
   m.node("ConstantOfShape", {"s"}, {"k"});
   m.node("ReduceSum", {"k"}, {"r"});
   m.node("Add", {"x", "r"}, {"y"});
-  // It is legitimate, and computed when the plan runs.
+  // The model is valid; the plan computes the sum when it runs.
   EXPECT_EQ(problem(m), "accepted");
 }
 
@@ -135,7 +135,7 @@ TEST_F(HostileModels, LoopsStopAtTheLimitOfNodes) {
   EXPECT_THAT(problem(m), AllOf(HasSubstr("more than 100000 nodes"), HasSubstr("g["), HasSubstr("shorten its loops")));
 }
 
-/// Functions that call the next one twice each: 2^40 nodes.
+/// Each function calls the next one twice, which gives 2^41 nodes.
 TEST_F(HostileModels, DoublingFunctionsAreCountedNotInlined) {
   OnnxModel m(17);
   m.input("x", {"2"}).output("y");
@@ -159,14 +159,14 @@ TEST_F(HostileModels, DoublingFunctionsAreCountedNotInlined) {
     }
   }
   EXPECT_THAT(problem(m), HasSubstr("inlining its functions gives more than 100000 nodes"));
-  // The last one calls the first.
+  // The last function calls the first.
   onnx::NodeProto &last = *m.model.mutable_functions(40)->mutable_node(0);
   last.set_op_type("F0");
   last.set_domain("loc");
   EXPECT_THAT(problem(m), HasSubstr("calls itself"));
 }
 
-/// The ONNX library's shape inference crashes on one and never ends on the other.
+/// The ONNX library's shape inference crashes on the first model and never ends on the second.
 TEST_F(HostileModels, ACrashOfTheOnnxLibraryIsNoCrash) {
   OnnxModel crash(20);
   crash.input("x", {"2", "4"}).output("y");

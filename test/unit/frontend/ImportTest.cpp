@@ -71,7 +71,7 @@ TEST_F(Import, TheRecipeChoosesWhatIsTrained) {
   options.model.trainable = std::vector<std::string>{"fc.*"};
   options.model.frozen = {"@bias"};
   EXPECT_THAT(variables(*import(linear(), options)), ElementsAre("fc.bias:frozen", "fc.weight:parameter"));
-  options.model.trainable = std::vector<std::string>{"scale"}; // an exact name adds what the default set leaves out
+  options.model.trainable = std::vector<std::string>{"scale"}; // an exact name also matches outside the default set
   options.model.frozen = {};
   EXPECT_THAT(variables(*import(linear(), options)),
               ElementsAre("fc.bias:frozen", "fc.weight:frozen", "scale:parameter"));
@@ -141,7 +141,7 @@ TEST_F(Import, WhatAnImporterReadsIsNoWeight) {
   EXPECT_EQ(model->initializers.at("depth").sign, "input 1 of classes, which is read at compile time");
   EXPECT_EQ(model->initializers.at("times").sign, "input 2 of larger, which is read at compile time");
   EXPECT_FALSE(model->initializers.at("levels").constant) << "another input of the same op";
-  // A product's weight stays one, and the error says why it is none that could be read.
+  // An initializer that a product also reads stays a weight, and the error says why it cannot be read at compile time.
   m.floats("both", {1, 1}, {3}).output("z");
   m.node("OneHot", {"x", "both", "levels"}, {"i"}, "more");
   m.node("MatMul", {"y", "both"}, {"z"}, "product");
@@ -229,7 +229,7 @@ class Zoo : public Importing, public testing::WithParamInterface<const char *> {
 TEST_P(Zoo, Imports) {
   auto model = frontend::importModel(context, std::string(TCC_ZOO) + "/" + GetParam() + "/model.onnx", {});
   ASSERT_TRUE(model) << model.message();
-  // Frozen shape arithmetic and masks are constants: every variable is a parameter.
+  // Numbers of shape arithmetic and masks become constants, so that every variable is a parameter.
   for (auto variable : model->module->getOps<train::VariableOp>())
     EXPECT_EQ(variable.getRole(), "parameter") << variable.getSymName().str();
 }

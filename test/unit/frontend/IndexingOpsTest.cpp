@@ -14,7 +14,7 @@ namespace {
 class IndexingOps : public Importing {
 protected:
   using Type = onnx::TensorProto;
-  /// ScatterElements into four numbers at places that come as data.
+  /// ScatterElements into four numbers, at indices that are a graph input.
   std::vector<double> scatter(const std::string &reduction, const std::vector<double> &x,
                               const std::vector<double> &places, const std::vector<double> &updates) {
     OnnxModel m;
@@ -23,7 +23,7 @@ protected:
     set(m.node("ScatterElements", {"x", "i", "u"}, {"y"}), "reduction", reduction);
     return evaluate(m, {x, places, updates});
   }
-  /// The values or places of TopK over five numbers.
+  /// The values or indices of TopK over five numbers.
   std::vector<double> top(const std::string &output, int64_t k, bool largest, const std::vector<double> &x) {
     OnnxModel m;
     m.input("x", {"5"}).output(output, {"?"}, output == "places" ? Type::INT64 : Type::FLOAT).ints("k", {1}, {k});
@@ -116,7 +116,7 @@ TEST_F(IndexingOps, TheDiagonalMayBeData) {
   EXPECT_THAT(evaluate(m, {{1, 2, 3, 4, 5, 6}, {-1}}), ElementsAre(0, 0, 0, 4, 0, 0));
 }
 
-// Results as long as data says: from constants they are known.
+// The length of NonZero's result depends on data; for constants it is known.
 TEST_F(IndexingOps, PlacesThatAreNotZeroAreFoundInConstants) {
   OnnxModel m;
   m.input("x", {"2", "2"}).output("y").ints("mask", {2, 2}, {0, 1, 1, 0});

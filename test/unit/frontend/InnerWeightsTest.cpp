@@ -102,7 +102,7 @@ TEST_F(InnerWeights, OtherConstantsAreNot) {
 }
 
 TEST_F(InnerWeights, AFourierBasisIsNoWeight) {
-  // cos and −sin of 2πkn/N under a window, as an STFT by convolution has them.
+  // Windowed cos and −sin of 2πkn/N, the filters of an STFT by convolution.
   const int n = 32, bins = 17;
   std::vector<float> basis;
   for (int part = 0; part < 2; ++part)
@@ -120,7 +120,7 @@ TEST_F(InnerWeights, AFourierBasisIsNoWeight) {
   EXPECT_THAT(variables(m), ElementsAre("w"));
   EXPECT_THAT(variables(m, "frozen"), IsEmpty());
 
-  // The same as an initializer is frozen.
+  // The same basis as an initializer is not trained either.
   OnnxModel other;
   other.input("x", {"1", "1", "64"}).output("y").floats("kernel", {2 * bins, 1, n}, basis);
   other.node("Conv", {"x", "kernel"}, {"y"});
@@ -195,7 +195,7 @@ TEST_F(InnerWeights, BehindOpsThatMoveElements) {
   auto imported = import(m);
   ASSERT_TRUE(imported) << imported.message();
   EXPECT_EQ(imported->initializers.at("w").sign, "floating-point, with a name of its own");
-  // An invented name tells nothing; the product behind the chain does.
+  // A generated name says nothing about the role; the product at the end of the chain does.
   m.graph().mutable_initializer(0)->set_name("val_3");
   m.graph().mutable_node(0)->set_input(0, "val_3");
   imported = import(m);
@@ -268,7 +268,7 @@ TEST_F(InnerWeights, TheExportKnowsWhereTheyStand) {
   EXPECT_EQ(weight.metadata_props(0).key(), plan::kWeightNote);
   EXPECT_EQ(weight.metadata_props(0).value(), "w");
   EXPECT_FALSE(weight.has_raw_data());
-  // What is no weight is as it was.
+  // A constant that is not a weight is unchanged.
   EXPECT_EQ(number.metadata_props_size(), 0);
   EXPECT_EQ(number.raw_data().size(), 8u);
 }

@@ -91,7 +91,7 @@ TEST_F(Modes, BiasDropoutAddsBiasAndResidual) {
   EXPECT_THAT(evaluate(m, {{1, 2, 3, 4}, {10, 20}, {100, 200, 300, 400}}), ElementsAre(111, 222, 313, 424));
 }
 
-/// Version 7 has statistics for every position where spatial is 0.
+/// In version 7, spatial = 0 means statistics for every position.
 TEST_F(Modes, BatchNormOfEveryPosition) {
   OnnxModel m;
   m.model.mutable_opset_import(0)->set_version(7);
@@ -153,14 +153,14 @@ TEST_F(Modes, AMaskThatIsDividedByItsProbabilityIsADropout) {
   model = import(drawn(0.75), options);
   ASSERT_TRUE(model) << model.message();
   EXPECT_THAT(text(*model), AllOf(Not(HasSubstr("train.dropout")), Not(HasSubstr("train.random uniform"))));
-  // Divided by something else it is none: it draws in every mode, which a warning says.
+  // Divided by another number it is not a dropout: it draws in every mode, and a warning says so.
   model = import(drawn(0.5));
   ASSERT_TRUE(model) << model.message();
   EXPECT_THAT(text(*model), AllOf(Not(HasSubstr("train.dropout")), HasSubstr("train.random uniform")));
   EXPECT_THAT(model->warnings, Contains(AllOf(HasSubstr("node draw draws 0 or 1"), HasSubstr("eval() mode"))));
 }
 
-/// An output whose samples neither a symbol nor ONNX's shape inference tells.
+/// Neither a symbol nor ONNX's shape inference tells which axis of the output holds the samples.
 TEST_F(Modes, AnotherBatchTellsTheSamplesOfAStaticExport) {
   OnnxModel m;
   m.input("x", {"4", "3", "2"}).output("y").output("m");
@@ -183,7 +183,7 @@ TEST_F(Modes, AnotherBatchTellsTheSamplesOfAStaticExport) {
                                   HasSubstr("{train.name = \"m\"}")));
 }
 
-/// Statistics under another layer's weights would be trained and overwritten at once.
+/// Running statistics merged with a weight would be trained and overwritten at the same time.
 TEST_F(Modes, MergedStatisticsAreRefused) {
   OnnxModel m = norm("");
   m.graph().mutable_node(0)->set_input(3, "bias");

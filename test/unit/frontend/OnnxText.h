@@ -12,7 +12,7 @@
 namespace tcc::test {
 
 /// A model from text: `<ir_version: 10, opset_import: ["" : 20]> g (float[4] x) => (float[4] y) { [name] y = Neg (x) }`.
-/// Without a header it is opset 20.
+/// Without a header, opset 20.
 inline OnnxModel fromText(const std::string &text) {
   OnnxModel m;
   m.model.Clear();

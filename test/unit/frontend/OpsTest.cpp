@@ -1,7 +1,7 @@
 //===- OpsTest.cpp - ONNX ops by what they compute ------------------------===//
 //
-// One or two cases where a family's importer has a choice to make: versions, defaults, broadcasting, folding. Expected
-// values are worked out beside them.
+// One or two cases for each choice that a family's importer makes: versions, defaults, broadcasting, folding. Comments
+// show how the expected values are computed.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/frontend/Importing.h"
@@ -78,7 +78,7 @@ TEST_F(Ops, ClipByAttributesAndByInputs) {
 }
 
 TEST_F(Ops, SoftmaxBeforeOpset13TakesAllFromTheAxisOn) {
-  // Axis 1 of [1, 2, 2]: four elements together up to opset 12, columns of two from 13 on (axis given).
+  // Axis 1 of [1, 2, 2]: up to opset 12 all four elements are normalised together, from 13 on columns of two.
   OnnxModel old = unary("Softmax", {"1", "2", "2"}, 12);
   EXPECT_THAT(evaluate(old, {{0, 0, 0, 0}}), ElementsAre(.25, .25, .25, .25));
   OnnxModel now = unary("Softmax", {"1", "2", "2"}, 13);
@@ -110,9 +110,9 @@ TEST_F(Ops, MatMulOfEveryRank) {
       {{"2", "2"}, {"2"}, {1, 2, 3, 4}, {1, 10}, {21, 43}, {2}},
       {{"2"}, {"2", "2"}, {1, 10}, {1, 2, 3, 4}, {31, 42}, {2}},
       {{"2", "1", "2"}, {"2", "1"}, {1, 2, 3, 4}, {1, 10}, {21, 43}, {2, 1, 1}},
-      // A batch of 2 on the left meets a batch of 2 on the right; [1, 2] · [2, 1] each.
+      // Batches of 2 on both sides; each product is [1, 2] · [2, 1].
       {{"2", "1", "2"}, {"2", "2", "1"}, {1, 2, 3, 4}, {1, 1, 10, 10}, {3, 70}, {2, 1, 1}},
-      // The left batch of 1 repeats.
+      // The left batch of 1 is broadcast.
       {{"1", "1", "2"}, {"2", "2", "1"}, {1, 2}, {1, 1, 10, 10}, {3, 30}, {2, 1, 1}},
   };
   for (const Case &c : cases) {
@@ -125,7 +125,7 @@ TEST_F(Ops, MatMulOfEveryRank) {
 }
 
 TEST_F(Ops, TranspositionsBecomeFlagsOfMatMul) {
-  // y = x · (c·reshape(transpose(z)))ᵀ-free: [1, 2] · [[1, 3], [2, 4]]·2 = [10, 22].
+  // y = x · (c·reshape(transpose(z))) without a transpose op: [1, 2] · [[1, 3], [2, 4]]·2 = [10, 22].
   OnnxModel m;
   m.input("x", {"1", "1", "2"}).input("z", {"1", "2", "2"}).output("y").floats("c", {}, {2}).ints("s", {4}, {1, 1, 2, 2});
   m.node("Unsqueeze", {"x", "zero"}, {"x4"});

@@ -63,7 +63,7 @@ TEST_F(Quantization, OpsThatMoveElementsStandInBetween) {
 }
 
 TEST_F(Quantization, IntegersThatAreReadOtherwiseStay) {
-  // The pair is one rounding all the same; other steps than those of the quantiser are no pair.
+  // The pair still becomes one rounding. A DequantizeLinear with another scale than its quantiser's is no pair.
   std::string both = imported(fromText(std::string("g (float[4] x) => (float[4] y, uint8[4] q) <") + kScales +
                                        "> { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"));
   EXPECT_THAT(both, AllOf(HasSubstr("train.fake_quantize"), HasSubstr("tensor<4xui8>")));
@@ -112,7 +112,7 @@ TEST_F(Quantization, ObservedScales) {
                                observing());
   EXPECT_THAT(range, AllOf(HasSubstr("train.variable @\"s/low\" : tensor<f32> {role = \"frozen\"}"),
                            HasSubstr("train.observed_range"), HasSubstr("train.write @\"s/high\"")));
-  // A range that starts at 0 has one end that moves.
+  // Only the upper end moves if a range starts at 0.
   std::string relu = imported(fromText("g (float[4] x) => (float[4] y) <float s = {0.5}, uint8 z = {0}> {"
                                        " q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"),
                               observing());
@@ -122,7 +122,7 @@ TEST_F(Quantization, ObservedScales) {
 }
 
 TEST_F(Quantization, ScalesThatANodeMakesStayFixed) {
-  // An export can write new scales into initializers alone.
+  // An export can write new scales only into initializers.
   EXPECT_THAT(imported(fromText("g (float[4] x) => (float[4] y) <uint8[1] z = {10}> { s = Constant<value = float[1] {0.5}>()"
                                 " q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"),
                        observing()),
@@ -198,7 +198,7 @@ TEST_F(Quantization, DequantizedProductsKeepTheirZeroPoints) {
         problem(fromText(head + " q = QuantizeLinear(x, s, z) p = MatMulInteger(q, w, " + point + ", z)" + tail),
                 options),
         HasSubstr("it reads \"q\" with another zero point than it was quantised by"));
-  // What is floating-point is no quantised tensor, and what is quantised none that could be.
+  // A floating-point tensor cannot be dequantised, and a quantised one cannot be quantised again.
   EXPECT_THAT(problem(fromText(head + " q = QuantizeLinear(x, s, z) r = QuantizeLinear(q, s, z)"
                                       " y = DequantizeLinear(r, s, z) }"),
                       options),

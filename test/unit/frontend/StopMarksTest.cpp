@@ -19,7 +19,7 @@ void note(onnx::NodeProto &node, const std::string &key, const std::string &text
   entry.set_value(text);
 }
 
-/// The note of torch's newer exporter at the node that a call became.
+/// Adds the note by which torch's newer exporter names the call that became the node.
 void fxNote(onnx::NodeProto &node, const std::string &target, const std::string &arguments = "(%mul,)") {
   note(node, "pkg.torch.onnx.fx_node",
        "%x : [num_users=2] = call_function[target=torch.ops." + target + "](args = " + arguments + ", kwargs = {})");
@@ -43,7 +43,7 @@ protected:
     return found;
   }
 
-  /// y = f(w · x), f = Identity, with another product beside it.
+  /// y = f(h) + h with h = w · x and f = Identity.
   static OnnxModel marked() {
     return fromText(R"(g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> {
       [node_mul] h = Mul(w, x)
@@ -59,7 +59,7 @@ TEST_F(StopMarks, ADetachIsItsNodesOwnTarget) {
     fxNote(*m.graph().mutable_node(1), target);
     EXPECT_THAT(stops(m), ElementsAre("node_detach: mul (aten.detach)")) << target;
   }
-  // Arguments, names and scopes that speak of another node's detach are no mark.
+  // Arguments, names and scopes that mention the detach of another node are no mark.
   for (const char *target :
        {"aten.lift_fresh_copy.default", "aten.clone.default", "aten.alias.default", "my.detach.default"}) {
     OnnxModel m = marked();
@@ -68,7 +68,7 @@ TEST_F(StopMarks, ADetachIsItsNodesOwnTarget) {
     note(*m.graph().mutable_node(1), "pkg.torch.onnx.class_hierarchy", "['M', 'aten.detach.default']");
     EXPECT_THAT(stops(m), IsEmpty()) << target;
   }
-  OnnxModel other = marked(); // a note of detach at what is no Identity
+  OnnxModel other = marked(); // a note that mentions detach, at a node that is not an Identity
   fxNote(*other.graph().mutable_node(2), "aten.add.Tensor", "(%detach, %mul)");
   EXPECT_THAT(stops(other), IsEmpty());
 }
@@ -80,7 +80,7 @@ TEST_F(StopMarks, OlderNotesTellTheTargetToo) {
   OnnxModel spaces = marked();
   note(*spaces.graph().mutable_node(1), "namespace", ": __main__.M/detach: aten.detach.default");
   EXPECT_THAT(stops(spaces), ElementsAre("node_detach: mul (aten.detach)"));
-  OnnxModel inner = marked(); // a module that is called so, whose clone this is
+  OnnxModel inner = marked(); // the clone of a module whose name looks like detach
   note(*inner.graph().mutable_node(1), "pkg.torch.onnx.class_hierarchy",
        "['aten.detach.default', 'aten.clone.default']");
   note(*inner.graph().mutable_node(1), "namespace", ": M/detach: aten.detach.default/clone: aten.clone.default");
@@ -125,7 +125,7 @@ TEST_F(StopMarks, TheRecipeNamesNodesValuesAndInitializers) {
   EXPECT_THAT(stops(m, {"node_d*", "h"}), ElementsAre("node_mul: mul (model.stop_gradient: h)",
                                                       "node_detach: stop_gradient (model.stop_gradient: node_d*)"));
   EXPECT_THAT(stops(m, {"w"}), ElementsAre("node_mul: read (model.stop_gradient: w)"));
-  EXPECT_THAT(stops(m, {"x"}), IsEmpty()); // has no gradient anyway
+  EXPECT_THAT(stops(m, {"x"}), IsEmpty()); // an input has no gradient to stop
   frontend::ImportOptions options;
   options.model.stopGradient = {"node_*", "encoder.*"};
   options.where = {{"model.stop_gradient", "r.toml:2:1"}};
@@ -204,7 +204,7 @@ TEST_F(StopMarks, BodiesOfLoopsAreStoppedInEachIteration) {
 }
 
 TEST_F(StopMarks, DetachOfAWeightIsNoSecondWeight) {
-  // Two norms of ones that an exporter merged are two weights again; a detached one is a reader of the first.
+  // Merged weights are separated at an Identity, but the Identity of a detach stays a reader of the one weight.
   OnnxModel m = fromText(R"(g (float[3] x) => (float[3] y) <float[3] w = {1, 1, 1}> {
       [node_detach] detach = Identity(w)
       h = Mul(x, w)
@@ -218,7 +218,7 @@ TEST_F(StopMarks, DetachOfAWeightIsNoSecondWeight) {
 }
 
 TEST_F(StopMarks, ConstantsStayConstants) {
-  // Frozen and constant values are read at compile time, stopped or not.
+  // A stop does not keep frozen and constant values from being read at compile time.
   OnnxModel m = fromText(R"(g (float[2, 3] x) => (float[2, 3] y) <float[1] k = {2}> {
       [node_detach] d = Identity(k)
       [c] two = Constant<value_float = 2.0>()

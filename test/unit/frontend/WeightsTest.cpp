@@ -61,7 +61,7 @@ void note(onnx::ValueInfoProto &value, const std::string &key, const std::string
   entry.set_value(text);
 }
 
-/// Two norms whose scales an exporter stored as one, with the second one's name in an Identity.
+/// Two norms whose scales an exporter merged; an Identity gives the second one its name.
 OnnxModel mergedNorms(const std::vector<float> &scale) {
   OnnxModel model;
   model.input("x", {"2", "3"}).output("y").floats("layers.0.norm.weight", {3}, scale);
@@ -152,8 +152,8 @@ TEST_F(Weights, CopiedLayersThatWereMergedAreSplit) {
   scoped("MatMul", {"b", "val_1"}, "c", "layers.1.lin");
   scoped("Add", {"c", "layers.0.lin.bias"}, "d", "layers.1.lin");
   scoped("MatMul", {"d", "head.weight"}, "e", "head");
-  scoped("MatMul", {"e", "head.weight"}, "y", "embedding"); // another module, other values: tied
-  // Attention reads what a layer inside it owns.
+  scoped("MatMul", {"e", "head.weight"}, "y", "embedding"); // read by a module of another name: tied, not merged
+  // An attention module reads a weight that its inner layer owns.
   scoped("MatMul", {"x", "layers.0.att.out.weight"}, "f", "layers.0.att");
   scoped("MatMul", {"f", "layers.0.att.out.weight"}, "g", "layers.1.att");
   frontend::OnnxFile file = read(model);
@@ -287,7 +287,8 @@ std::string mulOf(const std::string &arguments) {
 
 TEST_F(Weights, WhatWasDoneToAWeightDecides) {
   using frontend::List;
-  // Movements keep the weight, whatever it is called; the list of the module's state knows "norm" from torch's operation.
+  // Ops that only move elements keep the weight, whatever its name. "norm" is also an operation of torch; the list of
+  // the module's state says that it is a parameter.
   EXPECT_EQ(roleOf(folded("view", "['val_0', 'w']", mulOf("%x, %view")), "view").list, List::Trained);
   EXPECT_EQ(roleOf(folded("select_1", "['norm', 'val_0']", mulOf("%x, %select_1")), "select_1").display, "norm");
   EXPECT_EQ(roleOf(folded("val_1", "['val_0', 'w']", mulOf("%x, %p_w")), "val_1").list, List::Trained);
@@ -300,7 +301,7 @@ TEST_F(Weights, WhatWasDoneToAWeightDecides) {
     EXPECT_EQ(role.list, List::Frozen) << name;
     EXPECT_THAT(role.function, HasSubstr(function)) << name;
   }
-  // The translation of this call scales a weight before it adds it.
+  // The exporter's translation of this call multiplies the weight by alpha before the addition.
   EXPECT_THAT(roleOf(folded("val_1", "['val_0', 'w']",
                             "%add : [num_users=1] = call_function[target=torch.ops.aten.add.Tensor](args = (%x, %p_w), "
                             "kwargs = {alpha: 2})"),

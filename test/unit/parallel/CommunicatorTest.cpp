@@ -26,8 +26,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Runs `body` as every rank of a job at once; `localSizes`: by rank, how many of them it believes are on its machine.
-/// One that is alone offers no shared memory.
+/// Runs `body` concurrently as every rank of a job. `localSizes`: for each rank, the number of ranks that it believes
+/// are on its machine. A rank that believes to be alone offers no shared memory.
 void asRanksOf(const std::vector<uint32_t> &localSizes, const std::function<void(std::unique_ptr<Links>)> &body) {
   const auto size = static_cast<uint32_t>(localSizes.size());
   auto listener = listenOn("127.0.0.1", 0);
@@ -61,7 +61,8 @@ void asRanksOf(uint32_t size, uint32_t localSize, const std::function<void(std::
 
 void asRanks(const std::vector<uint32_t> &localSizes, const std::function<void(Communicator &)> &body,
              uint64_t blockBytes) {
-  // A rank whose first call fails would end the job while others still make their communicator.
+  // All ranks wait until every communicator is made: a rank whose first call fails would otherwise end the job too
+  // early.
   std::latch made(static_cast<std::ptrdiff_t>(localSizes.size()));
   asRanksOf(localSizes, [&](std::unique_ptr<Links> links) {
     auto ranks = makeCommunicator(std::move(links), blockBytes);
@@ -80,7 +81,7 @@ template <typename T> Piece pieceOf(std::vector<T> &values, size_t begin, size_t
   return {reinterpret_cast<std::byte *>(values.data() + begin), count * sizeof(T)};
 }
 
-/// What rank `rank` brings: numbers of all sizes, so that another order of additions gives other bits.
+/// The operand of rank `rank`: numbers of very different sizes, so that another order of additions gives other bits.
 template <typename T> std::vector<T> contribution(uint32_t rank, size_t count) {
   std::mt19937 random(rank * 7919 + 1);
   std::uniform_real_distribution<double> size(-6, 6);
@@ -139,7 +140,7 @@ TEST(Communicator, GroupsComputeAlone) {
     EXPECT_EQ(others.describe(2), ranks.describe(rank % 2 + 4));
     std::vector<float> values = all[rank];
     const Piece piece = pieceOf(values, 0, kCount);
-    // In a node, then across nodes: the tree of all ranks.
+    // A sum within each node, then one across nodes, is the tree over all ranks.
     ASSERT_TRUE(own.allReduce({&piece, 1}, plan::F32).ok());
     for (size_t i = 0; i < kCount; ++i)
       ASSERT_EQ(values[i], all[rank - rank % 2][i] + all[rank - rank % 2 + 1][i]);
@@ -150,12 +151,13 @@ TEST(Communicator, GroupsComputeAlone) {
     ASSERT_TRUE(bits.ok());
     EXPECT_EQ(*bits, rank % 2 ? 0b101010u : 0b010101u);
     EXPECT_EQ(ranks.counts().calls, 3u);
-    // The ranks meet as one job afterwards.
+    // After calls of groups, all ranks can still meet.
     ASSERT_TRUE(ranks.barrier().ok());
   });
 }
 
-/// Ranks by node, as every launcher numbers them: {2, 1} has ranks 0 and 1 on one node, rank 2 on another.
+/// For each rank the size of its node; launchers number ranks by node: {2, 1} has ranks 0 and 1 on one node, 2 on
+/// another.
 std::vector<uint32_t> localSizesOf(const std::vector<uint32_t> &nodes) {
   std::vector<uint32_t> sizes;
   for (uint32_t node : nodes)
@@ -163,8 +165,8 @@ std::vector<uint32_t> localSizesOf(const std::vector<uint32_t> &nodes) {
   return sizes;
 }
 
-/// Sums of ranks whose wires lend different numbers of bytes, with the blocks of a real job: of all ranks, of nodes and
-/// across nodes, whole and in shards.
+/// Checks sums of ranks whose links lend different numbers of bytes, with the block size of a real job: sums over all
+/// ranks, within nodes and across nodes, whole and in shards.
 void checkSums(const std::vector<uint32_t> &localSizes, const std::vector<std::vector<float>> &all,
                const std::vector<float> &expected, const std::string &what) {
   const auto size = static_cast<uint32_t>(localSizes.size());
@@ -185,7 +187,7 @@ void checkSums(const std::vector<uint32_t> &localSizes, const std::vector<std::v
         ASSERT_TRUE(status.ok()) << what << ": " << status.message();
         EXPECT_TRUE(std::memcmp(gathered.data(), expected.data(), count * sizeof(float)) == 0)
             << what << ": reduce-scatter and all-gather on rank " << rank;
-        if (size % 2 == 0) { // nodes of two, then across nodes: the tree of all ranks
+        if (size % 2 == 0) { // a sum within nodes of two, then across nodes, is the tree over all ranks
           status = ranks.group({rank - rank % 2, 1, 2}).allReduce({&whole, 1}, plan::F32);
           ASSERT_TRUE(status.ok()) << what << ": " << status.message();
           status = ranks.group({rank % 2, 2, size / 2}).allReduce({&whole, 1}, plan::F32);
@@ -202,7 +204,7 @@ void checkSums(const std::vector<uint32_t> &localSizes, const std::vector<std::v
       0);
 }
 
-/// What the ranks of a job bring, and its sum: more than a block of any number of ranks.
+/// The operands of all ranks, and their sum. They are larger than a block for any number of ranks.
 std::pair<std::vector<std::vector<float>>, std::vector<float>> bigContributions(uint32_t size) {
   constexpr size_t kCount = 450'001; // 1.8 MB: a block of ranks with shared memory has at most 1.5 MiB
   std::vector<std::vector<float>> all;
@@ -218,7 +220,7 @@ std::pair<std::vector<std::vector<float>>, std::vector<float>> bigContributions(
   return {std::move(all), std::move(sum)};
 }
 
-/// Calls `body` with every division of so many ranks into nodes, in order: 2^(ranks − 1).
+/// Calls `body` for each of the 2^(ranks − 1) divisions of so many ranks into nodes.
 void forSplits(uint32_t ranks, std::vector<uint32_t> &nodes, const std::function<void()> &body) {
   if (ranks == 0)
     return body();
@@ -282,7 +284,7 @@ TEST(Communicator, RanksOfAMachineReadEachOthersMemory) {
     asRanksOf(3, localSize, [&](std::unique_ptr<Links> links) {
       const uint32_t next = (links->rank() + 1) % 3;
       EXPECT_EQ(links->mostLent(next) > 0, localSize > 1);
-      // More than any ring holds, in parts that are cut differently on the two sides.
+      // More bytes than a ring buffer holds, divided differently on the two sides.
       std::vector<uint64_t> sent(3 << 20), received(3 << 20);
       std::iota(sent.begin(), sent.end(), links->rank());
       auto out = pieceOf(sent, 0, sent.size()), head = pieceOf(received, 0, 5),
@@ -336,8 +338,8 @@ TEST(Sums, HalvesRoundToNearestEven) {
     sumParts(into, parts, plan::F16, 1);
     return left[0];
   };
-  EXPECT_EQ(sum(2048, 1), 0x6800); // 2049 lies between 2048 and 2050: to the even one
-  EXPECT_EQ(sum(2048, 3), 0x6802); // 2051 between 2050 and 2052
+  EXPECT_EQ(sum(2048, 1), 0x6800); // 2049 is a tie between 2048 and 2050: rounds to even
+  EXPECT_EQ(sum(2048, 3), 0x6802); // 2051 is a tie between 2050 and 2052
   std::vector<uint16_t> most{0x7bff}, more{0x7bff};
   std::byte *into = reinterpret_cast<std::byte *>(most.data());
   const std::byte *parts[] = {into, reinterpret_cast<std::byte *>(more.data())};
@@ -346,7 +348,8 @@ TEST(Sums, HalvesRoundToNearestEven) {
 }
 
 TEST(Communicator, ShardsOfReduceScatterAndAllGatherMakeAnAllReduce) {
-  // Of several blocks, of no multiple of the ranks, and fewer than ranks: the last ones own nothing of that.
+  // Several blocks; counts that are no multiple of the ranks; fewer elements than ranks, so that the last ranks own
+  // none.
   const std::vector<size_t> counts{5003, 12000, 2, 1, 64};
   for (uint32_t size : {1u, 2u, 3u, 4u})
     asRanks(size, [&](Communicator &ranks) {
@@ -422,7 +425,7 @@ TEST(Communicator, AnAbortReachesRanksThatWait) {
     ASSERT_FALSE(status.ok());
     EXPECT_NE(status.message().find("rank 1 (host"), std::string::npos) << status.message();
     EXPECT_NE(status.message().find("step 7: the data is damaged"), std::string::npos) << status.message();
-    // And what comes later fails at once, for the same reason.
+    // Later calls fail at once, for the same reason.
     EXPECT_EQ(ranks.barrier().message(), status.message());
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));

@@ -45,7 +45,7 @@ TEST(Launch, TorchrunsVariablesGiveAPlace) {
   EXPECT_EQ((*place)->localSize, 2u);
   EXPECT_EQ((*place)->address, "node0");
   EXPECT_EQ((*place)->port, 29500);
-  // torchrun's own store listens at that port.
+  // torchrun's own store listens at MASTER_PORT.
   place = placeOf({{"RANK", "0"},
                    {"WORLD_SIZE", "2"},
                    {"MASTER_ADDR", "a"},

@@ -20,7 +20,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// A job whose rank 0 listens already.
+/// A job whose rank 0 is already listening.
 struct Job {
   explicit Job(uint32_t size, const std::string &address = "127.0.0.1") : size(size), address(address) {
     auto made = listenOn("", 0);
@@ -40,19 +40,19 @@ struct Job {
     return place;
   }
 
-  /// Starts rank `rank` with this place; what came of it is in `messages`, empty if it joined.
+  /// Starts a rank with this place. When it has joined or failed, adds its message to `messages`, empty if it joined.
   void start(RankPlace place, double seconds = 30) {
     threads.emplace_back([this, place = std::move(place), seconds] {
       auto links = connectRanks(place, seconds);
       std::unique_lock lock(mutex);
       messages.emplace_back(links.ok() ? "" : links.message());
-      if (links.ok()) // stays until the others have joined, too
+      if (links.ok()) // kept open until the others have joined
         joined.push_back(links.take());
     });
   }
   void start(uint32_t rank) { start(place(rank)); }
 
-  /// Waits for all; how many joined.
+  /// Waits for all ranks; returns how many joined.
   size_t wait() {
     for (std::thread &thread : threads)
       thread.join();
@@ -100,7 +100,7 @@ TEST(Meeting, StrangersHoldUpNobody) {
     strangers.push_back(link.take());
   };
   for (int i = 0; i < 100; ++i)
-    connect(); // says nothing
+    connect(); // a stranger that sends nothing
   job.start(0);
   job.start(1);
   const std::string request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n" + std::string(60, 'x');
@@ -183,7 +183,7 @@ TEST(Meeting, ARankWithoutARankZeroSaysThatNothingListensThere) {
 }
 
 TEST(Meeting, RanksThatHaveComeWaitAsLongAsRankZeroForTheOthers) {
-  // Rank 1 has come long before rank 0, whose time for the others begins when it starts.
+  // Rank 1 starts long before rank 0, whose time limit for the others begins when it starts.
   Job job(3);
   job.start(job.place(1), 4);
   std::this_thread::sleep_for(std::chrono::seconds(3));
@@ -218,7 +218,7 @@ TEST(Meeting, OfTwoRanksOfOneNumberTheFirstStays) {
   job.start(0);
   job.start(1);
   job.start(1);
-  while (true) { // one of the two is told at once
+  while (true) { // wait until one of the two is refused, which happens at once
     std::unique_lock lock(job.mutex);
     if (!job.messages.empty())
       break;
@@ -236,7 +236,7 @@ TEST(Meeting, ARankThatEndsDuringTheStartEndsTheOthersAndTheMissingAreNamed) {
   bool toldByFirst = false, toldBySecond = false;
   std::thread zero([&] { first = connectRanks(job.place(0), 60, &toldByFirst).message(); });
   std::thread one([&] { second = connectRanks(job.place(1), 60, &toldBySecond).message(); });
-  EXPECT_FALSE(connectRanks(job.place(2), 0.5).ok()); // gives up, and its connection closes
+  EXPECT_FALSE(connectRanks(job.place(2), 0.5).ok()); // gives up and closes its connection
   zero.join();
   one.join();
   EXPECT_TRUE(contains(first, "rank 2 (host ")) << first;
@@ -268,7 +268,7 @@ TEST(SharedMemory, MemoryThatItsOwnerCouldTakeAwayIsNotMapped) {
   const auto process = static_cast<uint32_t>(::getpid());
   const SharedOffer sealed = theirs->offer();
   EXPECT_NE(::ftruncate(sealed.descriptor, 0), 0) << "its size is sealed";
-  // The same bytes in memory that is not sealed.
+  // The same bytes in unsealed memory are refused.
   Descriptor file(::memfd_create("trun-rank", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const off_t bytes = ::lseek(sealed.descriptor, 0, SEEK_END);
   std::vector<std::byte> head(4096);

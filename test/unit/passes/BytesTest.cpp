@@ -9,7 +9,7 @@
 namespace tcc::test {
 namespace {
 
-/// Bytes that the only instruction of the function reads of each operand.
+/// The bytes that the function's only instruction reads from each operand.
 std::vector<double> bytesReadIn(const std::string &text) {
   Program program(text);
   mlir::Operation *found = nullptr;

@@ -109,7 +109,7 @@ TEST(Differentiate, AttentionBlockAgreesWithFiniteDifferences) {
   }
 }
 
-/// The passes that make it fast change the values by no more than a change of summation order does.
+/// Later passes change the gradients by no more than another order of summation does.
 TEST(Differentiate, LaterPassesKeepTheGradients) {
   Program program(kAttention);
   differentiate(program);
@@ -129,7 +129,7 @@ TEST(Differentiate, LaterPassesKeepTheGradients) {
     SCOPED_TRACE(name);
     expectNear(after[name], values(value), 1e-12);
   }
-  // The table's gradient is the projection's with the lookup's scattered into it.
+  // The table's gradient is that of the projection, into which the lookup's gradient is scattered.
   auto elided = (*program.module)->getAttrOfType<mlir::ArrayAttr>("train.zero_fill_elided");
   auto kept = (*program.module)->getAttrOfType<mlir::ArrayAttr>("train.zero_fill_kept");
   ASSERT_TRUE(elided && kept);

@@ -1,7 +1,8 @@
 //===- DistributeTest.cpp - buckets change no bit ---------------------------===//
 //
-// Random entries with sums over ranks, before and after distribute: every rank's results, by the naive evaluators of all
-// ops, have the same bits for any size of buckets and any number of ranks, and no rank waits for what is not complete.
+// Random entries with sums over ranks, before and after distribute: every rank's results, by the naive evaluators of
+// all ops, have the same bits for any bucket size and any number of ranks, and no sum runs before its operands are
+// complete.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/passes/Program.h"
@@ -75,7 +76,7 @@ std::string randomEntry(std::mt19937 &random, size_t ranks) {
       shards(random() % 3 ? "reduce_scatter" : "own_shard", typeOf(made.size, element));
       break;
     }
-    case 8: // of the sizes whose shards have this one
+    case 8: // an all-gather to one of the sizes whose shards have the size of `from`
       made.size = (from.size - 1) * int(ranks) + 1 + int(random() % ranks);
       if (made.size > 24)
         made.size = from.size, body += "  " + name + " = train.abs " + from.name + " : " + from.type + "\n";

@@ -1,4 +1,4 @@
-//===- HostTensorTest.cpp - elements as LLVM's numbers have them ----------===//
+//===- HostTensorTest.cpp - elements against LLVM's APFloat and APInt -----===//
 #include "compiler/dialect/HostTensor.h"
 
 #include "mlir/IR/MLIRContext.h"

@@ -15,8 +15,8 @@ namespace {
 
 class Loss : public testing::TestWithParam<LossCase> {};
 
-/// The module of a case: the target is an input of the graph where the case says so; several predictions are slices of the
-/// parameter, called y0, y1, ….
+/// The module of a case. The target is a graph input if the case has a targetShape; several predictions are slices of
+/// the parameter, called y0, y1, ….
 std::string moduleOf(const LossCase &test) {
   std::string text = parameterModule(test.shape), target = test.targetShape, shape = test.shape;
   if (!target.empty())

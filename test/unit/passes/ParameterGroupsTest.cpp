@@ -46,7 +46,7 @@ TEST_F(Groups, DefaultHoldsEverything) {
 }
 
 TEST_F(Groups, SelectorsAskWhatReadsTheParameter) {
-  recipe.optimizer.decayExempt = {"@bias", "@norm", "@embedding"}; // no embedding here: an intention, not a slip
+  recipe.optimizer.decayExempt = {"@bias", "@norm", "@embedding"}; // a selector may match nothing, as @embedding here
   auto groups = make();
   ASSERT_TRUE(groups) << groups.message();
   ASSERT_EQ(groups->size(), 2u);
@@ -65,7 +65,7 @@ TEST_F(Groups, FirstMatchDecidesAndExporterNamesCount) {
   EXPECT_EQ((*groups)[1].parameters, (Names{"layers.0.weight"}));
   EXPECT_EQ((*groups)[1].lrScale, 0.5);
   EXPECT_EQ((*groups)[1].weightDecay, 0.1);
-  EXPECT_EQ((*groups)[2].parameters, (Names{"layers.0.bias"})); // its group says nothing of decay: exempt
+  EXPECT_EQ((*groups)[2].parameters, (Names{"layers.0.bias"})); // exempt, since its group sets no decay
   EXPECT_EQ((*groups)[2].weightDecay, 0);
   EXPECT_EQ((*groups)[3].name, "layers.*, head.*");
   EXPECT_EQ((*groups)[3].parameters, (Names{"layers.1.weight", "onnx_MatMul_7"}));
@@ -73,7 +73,7 @@ TEST_F(Groups, FirstMatchDecidesAndExporterNamesCount) {
 }
 
 TEST_F(Groups, LayerDecayScalesFromTheLastLayerDown) {
-  initializers["onnx_MatMul_7"].display = "layers.2.weight"; // the exporter's name for it counts
+  initializers["onnx_MatMul_7"].display = "layers.2.weight"; // layers are found by the displayed name
   recipe.optimizer.groups = {{{"layers.0.bias"}, 0.5, {}, "recipe.toml:9:1"}};
   recipe.optimizer.layerDecay = LayerDecaySettings{"layers.{}.", 0.5, true};
   std::vector<train::VariableOp> parameters;
@@ -106,7 +106,7 @@ TEST_F(Groups, AGlobThatMatchesNothingIsAnError) {
             "recipe.toml:9:1: optimizer.group.match: `layer.0.weight` matches no parameter; the nearest are "
             "layers.0.weight, layers.1.weight");
   recipe.optimizer.groups = {};
-  recipe.optimizer.decayExempt = {"mask"}; // a frozen one is there, though nothing updates it
+  recipe.optimizer.decayExempt = {"mask"}; // matches a frozen parameter, which is no mistake
   EXPECT_TRUE(make());
 }
 

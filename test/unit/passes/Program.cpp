@@ -1,4 +1,4 @@
-//===- Program.cpp - run passes on textual IR, and the result by evaluators ===//
+//===- Program.cpp - run passes on textual IR and evaluate the result -----===//
 #include "test/unit/passes/Program.h"
 
 #include "compiler/dialect/Builders.h"

@@ -1,7 +1,7 @@
 //===- ShardsTest.cpp - sharded updates against one rank ------------------===//
 //
-// Random models, optimizers, clipping, numbers of ranks and sizes of buckets: three updates in each mode, by the naive
-// evaluators of all ops, beside those of one rank with the global batch, and beside mode ddp.
+// Random models, optimizers, clipping, numbers of ranks and bucket sizes: three updates in each mode, by the naive
+// evaluators of all ops, are compared with those of one rank with the global batch, and with mode ddp.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/passes/Program.h"
@@ -51,7 +51,7 @@ std::string shardedModel(unsigned seed, int64_t batch) {
          type + " {train.name = \"y\"}) {\n" + reads + body + "  return " + last + " : " + type + "\n}\n";
 }
 
-/// State by variable: whole where all ranks have it, else the ranks' shards one behind the other.
+/// State by variable: the whole value if all ranks have it, else the concatenated shards of the ranks.
 using State = std::map<std::string, Numbers>;
 
 double randomNumber(const std::string &name, size_t index) {
@@ -102,7 +102,7 @@ public:
           for (size_t i = 0; i < names.size(); ++i)
             value.setDouble(int64_t(i), scalarOf(names[i]));
         } else if (auto name = function.getArgAttrOfType<StringAttr>(number, "train.name")) {
-          for (int64_t i = 0; i < value.size(); ++i) // of the global batch, in its order
+          for (int64_t i = 0; i < value.size(); ++i) // the rank's part of the global batch, in its order
             value.setDouble(i,
                             randomNumber(name.str() + std::to_string(step), rank * size_t(value.size()) + size_t(i)));
         }
@@ -118,7 +118,7 @@ public:
       }
   }
 
-  /// All state as one rank has it. Fails where ranks differ in what they all have, or a shard is larger than its part.
+  /// The whole state. Fails if ranks differ in values that they all hold, or if a shard has another size than its part.
   State collect() {
     State all;
     for (auto variable : program.module->getOps<train::VariableOp>()) {
@@ -129,7 +129,7 @@ public:
           size_t(cast<RankedTensorType>(whole ? whole.getValue() : variable.getType()).getNumElements());
       for (size_t rank = 0; rank < own; ++rank) {
         const Numbers held = values(state[rank].at(name));
-        if (whole && rank >= holders) // another node has the same
+        if (whole && rank >= holders) // the rank's node holds copies of the first node's shards
           EXPECT_EQ(held, values(state[rank % holders].at(name))) << name << " on rank " << rank;
         else if (whole)
           numbers.insert(numbers.end(), held.begin(), held.end());
@@ -183,7 +183,7 @@ private:
   const size_t ranks;
   Program program;
   const size_t own; ///< ranks of this job
-  const size_t holders; ///< that have all shards together
+  const size_t holders; ///< number of ranks that together hold all shards
   std::map<size_t, std::map<std::string, HostTensor>> state;
 };
 
@@ -244,7 +244,7 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
     std::vector<double> norms;
     const State one = run("none", &norms), ddp = run("ddp", nullptr);
     ASSERT_GT(norms.at(0), 0);
-    // Muon's iteration rounds to 16 bits, where sums in another order are other numbers.
+    // Muon's iteration rounds to 16 bits, so that another order of sums gives quite different numbers.
     if (kind != "muon")
       expectSame(ddp, one, /*bits=*/false, "ddp beside one rank");
     // A norm of shards is summed in another order.
@@ -252,7 +252,7 @@ TEST(Shards, EveryModeMakesTheUpdatesOfOneRank) {
     for (const char *mode : {"grad_op", "full"})
       if (bits || kind != "muon")
         expectSame(run(mode, nullptr), ddp, bits, std::string(mode) + " beside ddp");
-    // The tree over nodes of 2 or 4 ranks is that over all ranks.
+    // With nodes of 2 or 4 ranks, sums within and then across nodes are the tree over all ranks.
     if (const size_t node = ranks / size_t(nodes); node > 1 && ranks % size_t(nodes) == 0) {
       const bool same = bits && node % 3 != 0;
       if (same || kind != "muon")

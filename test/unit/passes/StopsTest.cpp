@@ -1,7 +1,7 @@
 //===- StopsTest.cpp - gradients that stop, and differences that hold ------===//
 //
-// A layer whose weight is quantised straight through, and a target that is detached. Differences of a loss whose
-// stopped values are held fixed agree with the derived gradients; they would not if a stop were ignored.
+// A layer whose weight is quantised with a straight-through gradient, and a target that is detached. Finite differences
+// of the loss with stopped values held fixed agree with the derived gradients; they would not if a stop were ignored.
 //
 //===----------------------------------------------------------------------===//
 #include "test/unit/passes/Program.h"
@@ -11,7 +11,8 @@
 namespace tcc::test {
 namespace {
 
-/// Σ (w + stop(round(4w)/4 − w))³ + Σ stop(v)·w + Σ v·x: straight through w, stopped through one of v's two readers.
+/// Σ (w + stop(round(4w)/4 − w))³ + Σ stop(v)·w + Σ v·x: w is quantised straight through, and the gradient of v is
+/// stopped at one of its two readers.
 const char *kStops = R"(
 train.variable @w : tensor<4xf64> {role = "parameter"}
 train.variable @v : tensor<4xf64> {role = "parameter"}
@@ -50,7 +51,7 @@ Tensors argumentsOf(Program &program) {
           {"tcc.stopped/1", program.tensor("tcc.stopped/1", {0, 0, 0, 0})}};
 }
 
-/// Makes @gradients; `ignore` leaves the stops out before gradients are derived, as a broken compiler would.
+/// Makes @gradients; `ignore` removes the stops before gradients are derived, as a broken compiler would.
 void makeGradients(Program &program, bool ignore) {
   Recipe recipe;
   train::BuildUpdateOptions update;
@@ -66,7 +67,7 @@ void makeGradients(Program &program, bool ignore) {
   })) << program.messages;
 }
 
-/// Central differences of a parameter, element by element, with the values held that `base` left.
+/// Central differences of a parameter, element by element, with stopped values held as in `base`.
 Numbers differences(Program &program, const Tensors &arguments, Tensors &base, const std::string &name) {
   Tensors moved = arguments;
   moved[kHold] = program.tensor(kHold, {1});
@@ -91,7 +92,8 @@ TEST(Stops, GradientsAgreeWithDifferencesThatHoldStoppedValues) {
   Program program(kStops);
   makeGradients(program, /*ignore=*/false);
   Tensors arguments = argumentsOf(program), base = program.call("gradients", arguments);
-  // 3·q² + v with q the quantised weight, and x: neither round nor the detached reader of v adds anything.
+  // The gradients are 3·q² + v, where q is the quantised weight, and x: neither the rounding nor the detached reader of
+  // v adds anything.
   Numbers quantised = {0.25, -0.75, 1.25, 0}, expected;
   for (size_t i = 0; i < quantised.size(); ++i)
     expected.push_back(3 * quantised[i] * quantised[i] + arguments["v"].getDouble(int64_t(i)));
@@ -109,8 +111,8 @@ TEST(Stops, DifferencesTellAnIgnoredStop) {
   Tensors arguments = argumentsOf(program), base = program.call("gradients", arguments);
   Numbers w = differences(program, arguments, base, "w"), v = differences(program, arguments, base, "v");
   for (int64_t i = 0; i < 4; ++i)
-    EXPECT_GT(std::abs(base["gradient:v"].getDouble(i) - v[size_t(i)]), 0.04) << i; // w too much
-  EXPECT_GT(std::abs(base["gradient:w"].getDouble(2) - w[2]), 1);                   // straight through is gone
+    EXPECT_GT(std::abs(base["gradient:v"].getDouble(i) - v[size_t(i)]), 0.04) << i; // too large by w
+  EXPECT_GT(std::abs(base["gradient:w"].getDouble(2) - w[2]), 1);                   // no straight-through gradient
 }
 
 TEST(Stops, AHeldValueStaysAndAFreshOneIsKept) {
@@ -154,7 +156,7 @@ func.func @loss() -> (tensor<f64> {train.name = "loss_sum"}, tensor<f64> {train.
        (*program.module)->getAttrOfType<mlir::ArrayAttr>("train.unused_parameters").getAsRange<mlir::DictionaryAttr>())
     found.push_back(entry.getAs<mlir::StringAttr>("name").str() + ", " + entry.getAs<mlir::StringAttr>("node").str() +
                     ": " + entry.getAs<mlir::StringAttr>("reason").str());
-  // The comparisons on the way are not what the reader looks for.
+  // The reason names the stop, not the comparisons that also block the gradient.
   EXPECT_EQ(found, (std::vector<std::string>{"target, detach: detached: no gradient passes through stop_gradient",
                                              "rounded, floor: detached: no gradient passes through floor"}));
 }

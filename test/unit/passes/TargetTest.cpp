@@ -1,7 +1,7 @@
 //===- TargetTest.cpp - a second target, and constants that change -------===//
 //
-// What a target answers reaches the plan without a change to any pass, and a plan carries decisions: one that was made
-// with other constants runs.
+// A new target's answers reach the plan without a change to any pass. A plan carries decisions, so that a plan made
+// with other constants runs as well.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/CompileModel.h"
@@ -18,8 +18,8 @@
 using namespace tcc;
 
 namespace {
-/// A machine of one level: it calls something for f32 products whose sizes are multiples of 8, and generates kernels of
-/// four lanes for all else.
+/// A machine with one level: it has a library call for f32 products whose sizes are multiples of 8, and generates
+/// kernels with four lanes for everything else.
 class TinyTarget final : public target::Target {
 public:
   TinyTarget() : Target("tiny:one") {
@@ -61,7 +61,7 @@ private:
   target::CodeModel generated;
 };
 
-/// Behind those of the compiler, of which the first is the default.
+/// Registers a target after those of the compiler, the first of which is the default.
 void registerBehind(const target::TargetKind &kind) {
   mlir::DialectRegistry registry;
   registerDialects(registry);
@@ -71,7 +71,7 @@ void registerBehind(const target::TargetKind &kind) {
 Expected<CompiledModel> compile(const std::string &targetName) {
   mlir::DialectRegistry registry;
   registerDialects(registry);
-  static std::vector<std::unique_ptr<mlir::MLIRContext>> contexts; // a compiled model refers to its own
+  static std::vector<std::unique_ptr<mlir::MLIRContext>> contexts; // kept, since a compiled model refers to its context
   contexts.push_back(std::make_unique<mlir::MLIRContext>(registry));
   CompileOptions options;
   options.modelPath = ZOO "/mlp/model.onnx";
@@ -80,7 +80,7 @@ Expected<CompiledModel> compile(const std::string &targetName) {
   return compileModel(*contexts.back(), options);
 }
 
-/// Runs the entry `predict` on inputs from a fixed sequence: its outputs.
+/// Runs the entry `predict` on inputs from a fixed sequence, and returns its outputs.
 std::vector<float> predict(const CompiledModel &model) {
   auto bytes = model.writer.toBuffer(model.plan);
   EXPECT_TRUE(bytes.ok()) << bytes.message();
@@ -140,7 +140,7 @@ TEST(Target, ASecondOneCompilesAModelWithoutAChangeToAPass) {
     EXPECT_EQ(instruction.matmul().numerics(), 5u);
     EXPECT_FALSE(instruction.matmul().has_row_kernel()) << "it cannot hand rows to kernels";
     EXPECT_EQ(instruction.scratch_slot_bytes(), 640u);
-    // Its own rates: 3 operations a nanosecond behind 7 ns.
+    // The cost follows the target's own rates: 7 ns, plus 1 ns for 3 operations.
     EXPECT_GE(static_cast<double>(instruction.cost()), 7 + instruction.flops() / 3 - 1);
   });
   EXPECT_GT(products, 0);
@@ -160,7 +160,7 @@ TEST(Target, APlanOfOtherConstantsRuns) {
   retuned.levels = {"retuned:v3"};
   retuned.create = [](const std::string &) {
     target::cpu::CpuModel model;
-    model.split.tileFlops = 1; // small products are cut, too
+    model.split.tileFlops = 1; // split even small products
     model.library.callNs = 1e-3;
     return target::cpu::createCpuTarget("cpu:v3", model);
   };

@@ -98,7 +98,7 @@ Numbers scalarValues(const std::vector<std::string> &names, const UpdateCase &te
   return numbers;
 }
 
-/// The state at the start: parameters, and zeros for what the passes declared.
+/// The initial state: parameters, and the fill values of variables that the passes declared.
 Tensors initialState(Program &program) {
   Tensors state{{"w", program.tensor("w", kInitialW)}, {"b", program.tensor("b", kInitialB)}};
   for (auto variable : program.module->getOps<train::VariableOp>())
@@ -111,7 +111,7 @@ Tensors initialState(Program &program) {
   return state;
 }
 
-/// Calls an entry, and keeps its next state values.
+/// Calls an entry, and updates `state` with its results.
 Tensors step(Program &program, const std::string &entry, Tensors &state, Tensors inputs) {
   inputs.insert(state.begin(), state.end());
   Tensors results = program.call(entry, inputs);

@@ -14,8 +14,8 @@ namespace tcc::planning::frontiertest {
 
 inline int below(std::mt19937 &random, int count) { return int(random() % uint32_t(count)); }
 
-/// Work and reads, each needed by some of an instruction's results (or by its effect on state, which comes last); what
-/// is needed by what an execution makes is done.
+/// An instruction with random parts of work and random reads, each needed by some of its results (or by its effect on
+/// state, which comes last). An execution does the work and the reads that its wanted results need.
 class RandomPartial : public PartialExecutions {
 public:
   RandomPartial(std::mt19937 &random, const ProgramInstruction &whole) : whole(whole) {
@@ -46,7 +46,7 @@ public:
     for (size_t w = 0; w < whole.writes.size(); ++w)
       if (wanted[w])
         execution.writes.push_back(whole.writes[w]);
-    // An execution for less can write over more.
+    // An execution for fewer results reads fewer operands, but keeps the in-place pairs of those that it reads.
     for (auto [read, written] : whole.inPlace)
       if (std::count(execution.reads.begin(), execution.reads.end(), read))
         execution.inPlace.push_back({read, written});
@@ -119,7 +119,7 @@ inline Program randomProgram(std::mt19937 &random, int count) {
         if (program.values[size_t(read)].producer >= 0 &&
             program.values[size_t(read)].bytes == program.values[size_t(written)].bytes)
           instruction.inPlace.push_back({read, written});
-    if (i > 2 && below(random, 6) == 0) { // an update: it overwrites what an earlier instruction reads
+    if (i > 2 && below(random, 6) == 0) { // an update: it overwrites state that an earlier instruction reads
       instruction.after.push_back(below(random, i));
       instruction.repeatable = instruction.repeatable && instruction.omits && below(random, 2);
       instruction.writesState = true;
@@ -142,10 +142,10 @@ inline Sequence once(const Program &program) {
   return sequence;
 }
 
-/// The peak, told by walking: at each step, every copy that somebody still reads.
+/// The peak, computed by walking through the sequence: at each step, the bytes of every copy that is still read.
 inline Bytes naivePeak(const Program &program, const Sequence &sequence) {
   std::function<std::tuple<size_t, bool>(int, size_t, size_t)> lastUse;
-  // What an execution does depends on what is read later.
+  // An execution makes only results that are read later.
   std::map<size_t, Execution> known;
   auto executionAt = [&](size_t at) -> const Execution & {
     if (auto found = known.find(at); found != known.end())
@@ -182,7 +182,7 @@ inline Bytes naivePeak(const Program &program, const Sequence &sequence) {
     return std::tuple(leaves ? sequence.size() : last, read || leaves);
   };
   Bytes most = 0;
-  // Copies of each step; index 0 stands for the entry, the last one for the exit.
+  // Bytes of copies at each step; index 0 stands for the entry, the last one for the exit.
   std::map<int, std::pair<size_t, bool>> current; // value → last step, taken
   std::vector<Bytes> bytesAt(sequence.size() + 2, 0);
   auto occupy = [&](Bytes bytes, size_t from, size_t to) {
@@ -224,7 +224,7 @@ inline Bytes naivePeak(const Program &program, const Sequence &sequence) {
   return most;
 }
 
-/// A random valid sequence: the program's order with repetitions thrown in.
+/// A random valid sequence: the program's order with random repetitions.
 inline Sequence randomSequence(std::mt19937 &random, const Program &program) {
   Sequence sequence = once(program);
   for (int attempt = 0; attempt < 6; ++attempt) {

@@ -63,7 +63,7 @@ TEST(Frontier, NeedlessRepeatsLeave) {
 }
 
 TEST(Frontier, ResultsOfOneRepeatAreMadeTogether) {
-  // A product and its activation are read far behind the peak, one after the other: one repeat makes both.
+  // Both results of an instruction are read long after the peak, one after the other: one repetition makes both.
   Program program;
   auto add = [&](std::vector<int> reads, std::vector<Bytes> bytes, bool repeatable = true) {
     const int id = int(program.instructions.size());
@@ -134,7 +134,8 @@ TEST(Frontier, PointsAreValidAndNoneDominatesAnother) {
   EXPECT_GT(bounded, 10) << "some bounds say more than that everything is executed once";
 }
 
-/// With a limit on time the ladder ends early, and nearly always with as little memory as the whole ladder has there.
+/// With a limit on time the ladder ends early, nearly always with as little memory as the whole ladder needs at that
+/// cost.
 TEST(Frontier, WhatCostsTooMuchIsNotLookedFor) {
   std::mt19937 random(6);
   int shorter = 0, more = 0;
@@ -191,7 +192,8 @@ TEST(Frontier, WhatIsWrongWithPointsIsSaid) {
 }
 
 TEST(Frontier, ABoundProblemNeedsNoMoreThanTheProgram) {
-  // Sequences with their results made one by one, those left out that nobody reads before they are made again.
+  // Random sequences, translated to schedules in which each result is a node; results that are not read before they are
+  // made again are left out.
   std::mt19937 random(6);
   for (int round = 0; round < 2000; ++round) {
     Program program = randomProgram(random, 3 + below(random, 12));
@@ -217,8 +219,8 @@ TEST(Frontier, ABoundProblemNeedsNoMoreThanTheProgram) {
 }
 
 TEST(Frontier, AnExecutionForSomeResultsTakesWhatTheyNeed) {
-  // x → a and p, where a needs i0's result u and p needs v; both are read at once, a again at the end: made again for
-  // that alone, it reads u, costs what a costs, and v is free after the first execution.
+  // One instruction makes a from u and p from v. Both are read at once, and a once more at the end. Repeating the
+  // instruction for a alone reads only u and costs only a's share, so that v is free after the first execution.
   struct Half : PartialExecutions {
     Execution make(const std::vector<bool> &wanted) const override {
       if (wanted[0] && !wanted[1])
@@ -285,7 +287,7 @@ TEST(Frontier, AChainOfSavedValuesIsCutToOne) {
   }
   std::vector<FrontierPoint> points = frontier(program).points;
   EXPECT_EQ(points.front().bytes, Bytes(8 * 640 + 64));
-  // Two forward values and one of the backward's are live whenever one is made from another.
+  // At each recomputation at most two forward values, one saved value and one backward value are live.
   EXPECT_LE(points.back().bytes, Bytes(3 * 640 + 64));
   EXPECT_GT(points.size(), 3u);
 }
@@ -304,7 +306,7 @@ TEST(Scheduling, EndsCloseToTheBoundWhereThatIsEnough) {
     const SchedulingSolution close = schedule(program, options);
     ASSERT_EQ(validate(program, close.order), "");
     ASSERT_LE(close.lowerBound, all.peak);
-    // What remains to be gained is a twentieth, or as much as without that end.
+    // The search may only end early if the peak is within a twentieth of the bound.
     ASSERT_TRUE(close.peak - close.peak / 20 <= close.lowerBound || close.peak == all.peak);
     further += all.peak < close.peak;
   }

@@ -24,7 +24,7 @@ FlowNetwork networkOf(int nodes, const std::vector<TestEdge> &edges) {
   return network;
 }
 
-/// What the edges from outside a sink side into it cost.
+/// The total capacity of the edges that lead into the sink side from outside.
 FlowNetwork::Capacity priceOf(const std::vector<bool> &sinkSide, const std::vector<TestEdge> &edges) {
   FlowNetwork::Capacity price = 0;
   for (const TestEdge &edge : edges)

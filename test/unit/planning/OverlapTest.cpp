@@ -1,4 +1,4 @@
-// What runs beside what, and how the order and the packing give way to it.
+// Which instructions run concurrently; the order and packing this needs.
 #include "compiler/planning/Overlap.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@ using namespace tcc::planning;
 
 namespace {
 
-/// A program from its instructions alone: lives by what they touch, packed greedily, into an arena of `more` bytes
-/// above that.
+/// A problem made from instructions: live ranges follow from their reads and writes; buffers are packed greedily, and
+/// the arena is larger than that by `more` bytes.
 OverlapProblem problemOf(std::vector<Bytes> buffers, std::vector<OverlapInstruction> instructions, Bytes more = 0) {
   OverlapProblem problem;
   for (size_t id = 0; id < buffers.size(); ++id) {
@@ -46,8 +46,7 @@ TEST(Overlap, AnUpdateRunsBesideTheNextProduct) {
   OverlapProblem problem = problemOf({1024, 1024, 1024, 64, 64, 64}, twoUpdates(), 1024);
   OverlapSolution solution = overlap(problem);
   EXPECT_EQ(validate(problem, solution), "");
-  // What waits for the first update went behind the product that hides it. The second goes before that product, too:
-  // nothing follows it.
+  // The reader of the first update's sum moved behind the product that hides the update.
   EXPECT_GE(solution.hiddenNs, 400u);
   auto product = std::find(solution.order.begin(), solution.order.end(), 3) - solution.order.begin();
   auto waits = std::find(solution.order.begin(), solution.order.end(), 2) - solution.order.begin();
@@ -70,7 +69,7 @@ TEST(Overlap, NotBesideWhatItDisturbs) {
 }
 
 TEST(Overlap, ALongUpdateGoesBeforeProducts) {
-  // Nothing follows the update of the gradient 0; two products can.
+  // No product follows the update of gradient 0, but two products can be moved behind it.
   OverlapProblem problem =
       problemOf({1024, 64, 64}, {{500, 0, {}, {1}}, {500, 0, {}, {2}}, {500, 0, {}, {0}}, {0, 900, {0, 6}, {6}}}, 4096);
   OverlapSolution solution = overlap(problem);
@@ -91,7 +90,7 @@ TEST(Overlap, TheValidatorObjects) {
   solution.beside[1] = 0;
   solution.order = {1, 0, 2, 3, 4};
   EXPECT_NE(validate(problem, solution).find("change places"), std::string::npos);
-  // The gradient of the first product lives while the second is made, in the same place.
+  // In this order the first gradient is still live while the second one is made at the same offset.
   solution.order = {0, 1, 3, 2, 4};
   solution.beside = {0, 1, 0, 0, 0};
   EXPECT_NE(validate(problem, solution).find("overlap"), std::string::npos);

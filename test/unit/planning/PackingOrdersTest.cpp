@@ -1,4 +1,4 @@
-// Orders of best-fit that learn, and what the ladder of budgets gains from them.
+// Learned orders of best-fit packing, and their use to the budgets' ladder.
 #include "compiler/planning/PackingOrders.h"
 
 #include "compiler/planning/Frontier.h"
@@ -11,7 +11,7 @@ using namespace tcc::planning;
 
 namespace {
 
-/// What a long schedule looks like: many short lives, one in four long, sizes of a few powers of two.
+/// A problem like that of a long schedule: mostly short live ranges, every fourth long; sizes are a few powers of two.
 PackingProblem scheduleLike(std::mt19937 &random) {
   PackingProblem problem;
   for (int at = 0; at < 400; ++at) {
@@ -39,7 +39,7 @@ TEST(PackingOrders, LearnWhatSticksOut) {
     better += solution.bytes < first;
     greedy += double(first) / double(solution.lowerBound) - 1;
     learned += double(solution.bytes) / double(solution.lowerBound) - 1;
-    // The same again.
+    // A second run gives the same packing.
     PackingSolution again = packGreedily(problem);
     uint64_t sameWork = 6'000'000;
     improveOrder(problem, again, sameWork, nullptr);
@@ -47,7 +47,7 @@ TEST(PackingOrders, LearnWhatSticksOut) {
     EXPECT_EQ(sameWork, work);
   }
   EXPECT_GE(better, 7);
-  EXPECT_LT(learned, 0.6 * greedy); // of what best-fit wastes
+  EXPECT_LT(learned, 0.6 * greedy); // both are the share of wasted bytes
 }
 
 TEST(PackingOrders, WorkLimitsThem) {
@@ -88,7 +88,8 @@ Program updatedEarly() {
 }
 
 TEST(PackingOrders, UpdatesBySmallValuesWait) {
-  // In the program's order f cannot run again for r, since what it reads is overwritten by then: f and p live together.
+  // In the program's order f cannot be repeated for r, since the update has overwritten its operand: f and p live
+  // together.
   Program program = updatedEarly();
   FrontierOptions options;
   options.work = 2'000'000;

@@ -1,4 +1,4 @@
-// A packing after small changes of lives.
+// Repairing a packing after small changes of live ranges.
 #include "compiler/planning/PackingRepair.h"
 
 #include <gtest/gtest.h>
@@ -7,7 +7,8 @@
 using namespace tcc::planning;
 
 TEST(PackingRepair, WhatClashesMovesIntoTheGapThatFitsItBest) {
-  // b is born where a died. Now a lives on; there are gaps of 256 and of 128 bytes.
+  // b reuses the memory of a, which now lives longer. There are gaps of 256 and of 128 bytes; b must take the smaller
+  // one.
   PackingProblem before{{{"a", 128, 0, 1}, {"low", 64, 0, 9}, {"b", 128, 2, 3}, {"mid", 64, 0, 9}, {"top", 64, 0, 9}}};
   std::vector<Bytes> offsets{0, 128, 0, 448, 640};
   PackingProblem now = before;
@@ -20,7 +21,7 @@ TEST(PackingRepair, WhatClashesMovesIntoTheGapThatFitsItBest) {
 }
 
 TEST(PackingRepair, OthersLeaveForALargerOne) {
-  // l is born while m still lives in its place: 64 bytes are free on either side of a, so that a has to move for them.
+  // l now begins while m still occupies its place. There are 64 free bytes on either side of a, so that a must move.
   PackingProblem before{{{"m", 128, 0, 2}, {"a", 64, 0, 4}, {"l", 128, 3, 4}}};
   std::vector<Bytes> offsets{192, 64, 192};
   ASSERT_EQ(validate(before, {offsets, 320, 0}), "");

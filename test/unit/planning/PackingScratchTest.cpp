@@ -1,4 +1,4 @@
-//===- PackingScratchTest.cpp - scratch above what lives ------------------===//
+//===- PackingScratchTest.cpp - scratch above live buffers ----------------===//
 #include "compiler/planning/Overlap.h"
 #include "compiler/planning/PackingOrders.h"
 #include "compiler/planning/PackingRepair.h"
@@ -14,7 +14,7 @@ namespace {
 
 Bytes aligned(Bytes bytes, Bytes alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
-/// What `workers` times the scratch would take with these offsets, computed pair by pair; 0 if buffers clash.
+/// The arena's bytes with these offsets and `workers` slots of scratch, computed pair by pair; 0 if buffers clash.
 Bytes naiveArena(const PackingProblem &problem, const std::vector<Bytes> &offsets, Bytes workers) {
   Bytes most = 0;
   auto endOf = [&](size_t i) { return offsets[i] + aligned(problem.buffers[i].bytes, problem.alignment); };
@@ -49,7 +49,7 @@ PackingProblem randomProblem(std::mt19937 &random, int count, int length) {
   return problem;
 }
 
-/// Tries every arrangement: each buffer on 0 or on another's end, in every order.
+/// Tries every arrangement: in every order, each buffer begins at 0 or at the end of another.
 Bytes leastByForce(const PackingProblem &problem, std::vector<Bytes> &offsets, std::vector<bool> &placed, Bytes best) {
   bool all = true;
   for (size_t i = 0; i < offsets.size(); ++i) {
@@ -124,7 +124,7 @@ TEST(PackingScratch, ManyBuffersArePackedClosely) {
 
 } // namespace
 
-//   b lives with the scratch, a does not: b below, or the scratch would lie on both.
+//   b is live with the scratch, a is not: b must be at the bottom, or the scratch would be above both.
 //
 //   64 ─ 192   a ── .
 //    0 ─ 64    b ── b
@@ -148,8 +148,8 @@ TEST(PackingScratch, AloneItIsTheArena) {
   EXPECT_EQ(scratchOffsets(problem, solution.offsets), std::vector<Bytes>{0});
 }
 
-/// Live at time 0: a, b and scratch of 64. But b lies below scratch of 256 later and a did before: whichever is on top
-/// has 256 above it.
+/// At time 0, a, b and scratch of 64 bytes are live. But a has scratch of 256 above it before, and b after: the upper
+/// one of them needs 256 bytes above it.
 TEST(PackingScratch, TheBoundKnowsThatTheHighestBufferHasScratchAboveIt) {
   PackingProblem problem{{{"a", 512, -1, 0}, {"b", 512, 0, 1}}, 64, {{-1, 256}, {0, 64}, {1, 256}}};
   EXPECT_EQ(mostLive(problem), 512u + 512 + 64);
@@ -167,7 +167,7 @@ TEST(PackingScratch, RandomProblemsAreValidAndAboveTheirBounds) {
     EXPECT_GE(solution.bytes, solution.lowerBound) << round;
     EXPECT_GE(solution.lowerBound, leastArena(problem)) << round;
     EXPECT_LE(solution.bytes, packGreedily(problem).bytes) << round;
-    // The same offsets serve more workers: only the end of the arena moves.
+    // The same offsets hold for more workers: only the end of the arena moves.
     const std::vector<Bytes> starts = scratchOffsets(problem, solution.offsets);
     for (Bytes workers : {2, 3, 64}) {
       Bytes end = 0;
@@ -192,12 +192,12 @@ TEST(PackingScratch, SmallProblemsArePackedAsWellAsByForce) {
     ASSERT_EQ(fits.result, SearchResult::Found) << round;
     EXPECT_LE(naiveArena(problem, fits.offsets, 1), least) << round;
     EXPECT_EQ(packWithin(problem, least - 64, 10'000'000).result, SearchResult::Infeasible) << round;
-    // Packing stops a five-hundredth above the bound.
+    // Packing may stop when it is within a 512th of the bound.
     EXPECT_LE(pack(problem, 10'000'000).bytes, least + least / 512) << round;
   }
 }
 
-/// The scratch of time 1 moves to time 0, where a lies above b.
+/// The scratch moves from time 1 to time 0, when a is above b.
 TEST(PackingScratch, RepairMovesWhatIsBelowMoreScratch) {
   PackingProblem before{{{"a", 128, 0, 0}, {"b", 64, 0, 1}}, 64, {{1, 128}}}, after = before;
   after.scratch[0].at = 0;
@@ -207,7 +207,7 @@ TEST(PackingScratch, RepairMovesWhatIsBelowMoreScratch) {
   EXPECT_FALSE(repairPacking(after, before, {64, 0}, 256).homeless.empty());
 }
 
-/// An instruction bound by memory, then one that multiplies: beside each other, unless the first has scratch.
+/// A memory-bound instruction and the product after it run concurrently, unless the first has scratch.
 TEST(PackingScratch, WhatHasScratchRunsBesideNothing) {
   OverlapProblem problem;
   problem.packing.buffers = {{"a", 64, 0, 0}, {"b", 64, 1, 1}};

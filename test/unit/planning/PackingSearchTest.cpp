@@ -14,7 +14,8 @@ namespace {
 
 constexpr uint64_t kPlenty = 1'000'000'000;
 
-/// Buffers thrown in as long as no moment holds more than `capacity`: full enough that some do not pack into it.
+/// Random buffers, added as long as no more than `capacity` bytes are live at any time: so full that some problems do
+/// not pack into `capacity`.
 PackingProblem fullProblem(std::mt19937 &random, size_t count, Bytes capacity, Time duration) {
   PackingProblem problem;
   problem.alignment = 1;
@@ -33,8 +34,9 @@ PackingProblem fullProblem(std::mt19937 &random, size_t count, Bytes capacity, T
 
 bool overlap(const PackingBuffer &a, const PackingBuffer &b) { return a.first <= b.last && b.first <= a.last; }
 
-/// The least capacity: an optimal packing pushed down is what its buffers give when they are placed, in order of their
-/// offsets, as low as they go on top of those before. So all orders are tried, as far as they may still be better.
+/// The least capacity. In an optimal packing every buffer can be pushed down; the result is the same as placing the
+/// buffers in order of their offsets, each as low as possible above the earlier ones. So all orders are tried, as far
+/// as they can still be better.
 void tryOrders(const PackingProblem &problem, std::vector<Bytes> &ends, Bytes most, size_t placed, Bytes &least) {
   if (most >= least)
     return;
@@ -74,7 +76,7 @@ TEST(PackingSearch, FindsTheLeastCapacityAndProvesIt) {
   for (int round = 0; round < fuzzRounds(60000); ++round) {
     SCOPED_TRACE(fuzzTrace(round, seed));
     PackingProblem problem = fullProblem(random, 4 + random() % 6, 4 + random() % 6, 4 + random() % 6);
-    // Most are easy: of these every four-hundredth.
+    // Most problems are solved by the greedy packing: only every 400th of them is tested.
     PackingSolution greedy = packGreedily(problem);
     if (greedy.bytes == greedy.lowerBound && round % 400)
       continue;
@@ -88,7 +90,7 @@ TEST(PackingSearch, FindsTheLeastCapacityAndProvesIt) {
     ASSERT_EQ(packed.bytes, least);
     ASSERT_EQ(packed.lowerBound, least);
   }
-  // The proofs are not only those of the largest sum.
+  // Some problems need more than the largest live sum, which the search must prove.
   EXPECT_GT(aboveLive, 0);
 }
 
@@ -121,7 +123,7 @@ PackingProblem cutRectangle(std::mt19937 &random, Bytes capacity, Time duration,
 }
 
 TEST(PackingSearch, SeesThatTheLargestSumIsOutOfReach) {
-  // 4 bytes at most are live, and 4 do not suffice: brute force says so above for problems like this one.
+  // At most 4 bytes are live, and yet 4 bytes do not suffice.
   PackingProblem problem;
   problem.alignment = 1;
   for (auto [bytes, first, last] :
@@ -153,7 +155,7 @@ TEST(PackingSearch, WorkLimitsIt) {
   SearchAnswer little = packWithin(problem, 100000, 50'000);
   EXPECT_EQ(little.result, SearchResult::Exhausted);
   EXPECT_TRUE(little.offsets.empty());
-  EXPECT_EQ(little.work, 0u); // not enough for one way down: not begun
+  EXPECT_EQ(little.work, 0u); // not enough work for one descent, so that the search does not begin
   SearchAnswer some = packWithin(problem, 100000, 8'000'000);
   EXPECT_LT(some.work, 10'000'000u);
   int asked = 0;

@@ -22,7 +22,7 @@ PackingProblem problemOf(std::vector<PackingBuffer> buffers, Bytes alignment = 6
   return {std::move(buffers), alignment};
 }
 
-/// Bytes live at the busiest moment, by looking at every moment.
+/// The most bytes live at any time, by brute force.
 Bytes busiest(const PackingProblem &problem) {
   Bytes most = 0;
   for (const PackingBuffer &at : problem.buffers) {
@@ -77,7 +77,7 @@ TEST(Packing, BuffersThatNeverMeetShareAPlace) {
 }
 
 TEST(Packing, BothEndsOfALifeCount) {
-  // b is born during the instruction that reads a for the last time.
+  // b begins at the instruction that reads a for the last time.
   PackingProblem problem = problemOf({{"a", kUnit, 0, 1}, {"b", kUnit, 1, 2}});
   PackingSolution solution = pack(problem);
   EXPECT_EQ(solution.bytes, 2 * kUnit);
@@ -94,7 +94,7 @@ TEST(Packing, SavedForTheBackwardPass) {
 }
 
 TEST(Packing, ASmallOneUsesTheGapThatFitsItBest) {
-  // Long ones first, at 0 and above; s finds the hole of one unit that d leaves beside the hole of two of e.
+  // The long buffers K and L are packed first, e between them; s then fits into the two units that e leaves.
   //   LLLL
   //   eess
   //   ee..
@@ -191,7 +191,7 @@ TEST(PackingValidator, FindsEveryPlantedOverlap) {
     ASSERT_EQ(validate(random_problem, solution), "");
     size_t moved = random() % 20, onto = (moved + 1 + random() % 19) % 20;
     solution.offsets[moved] = solution.offsets[onto];
-    solution.bytes += 4096; // that it ends outside is not what is to be seen
+    solution.bytes += 4096; // so that the only violation is the overlap
     std::string clash = validate(random_problem, solution);
     EXPECT_NE(clash.find("overlap"), std::string::npos) << "b" << moved << " on b" << onto << ": " << clash;
   }

@@ -31,8 +31,8 @@ inline int addInstruction(Program &program, std::vector<int> reads) {
   return id;
 }
 
-/// Everything that a program may have: inputs, several results, results that nobody reads, workspace, values at exit,
-/// results in place (with a choice of operands), order against state, instructions that leave out what nobody reads.
+/// A program with every feature: inputs, several results, unread results, workspace, values at exit, in-place results
+/// (with a choice of operands), order constraints by state, instructions that omit unread results.
 inline Program randomProgram(std::mt19937 &random, int instructions) {
   Program program;
   auto below = [&](int limit) { return int(random() % uint32_t(limit)); };
@@ -65,7 +65,7 @@ inline Program randomProgram(std::mt19937 &random, int instructions) {
   return program;
 }
 
-/// A training step: a chain with skips, saved values that the way back reads, gradients that updates take away.
+/// A training step: a chain with skips, saved values that the backward pass reads, gradients that updates free.
 inline Program trainingStep(std::mt19937 &random, int layers) {
   Program program;
   auto below = [&](int limit) { return int(random() % uint32_t(limit)); };
@@ -92,7 +92,7 @@ inline Program trainingStep(std::mt19937 &random, int layers) {
       program.instructions.back().inPlace.push_back({previous, gradient});
     updates.push_back({weight, {readers[size_t(layer)], back}});
   }
-  // Each after all that read the old weight.
+  // Each update runs after all readers of the old weight.
   for (const auto &[weight, after] : updates) {
     addInstruction(program, {weight});
     program.instructions.back().after = after;

@@ -49,7 +49,7 @@ TEST(RematBoundSearch, IsTheOptimumOfSmallProblems) {
         continue;
       ASSERT_TRUE(bound.optimal);
       ASSERT_EQ(std::ceil(bound.extra), double(*least - sum));
-      // Stopped at any time it is a bound.
+      // The result is a valid bound whenever the search is stopped.
       for (uint64_t work : {0, 300, 1000, 3000}) {
         bound = boundBySearch(problem, budget, prefixes, 0, work, {});
         ASSERT_FALSE(bound.infeasible);
@@ -66,9 +66,9 @@ TEST(RematBoundSearch, IsTheOptimumOfSmallProblems) {
 }
 
 TEST(RematBoundSearch, SeesTheMemoryBetweenFirstExecutions) {
-  // `wide` leaves room for `held` alone. `last` is cheap, but to execute it again takes 23 bytes beside the 6 of
-  // `held`, and the budget has 26. So `held`, which costs much, is the one to repeat. The relaxation sees only what
-  // lives during first executions, where `last` seems the better choice.
+  // Beside `wide` only `held` fits. Repeating `last` is cheap, but takes 23 bytes beside the 6 of `held`, with a
+  // budget of 26. So the expensive `held` must be repeated. The relaxation only sees the memory of first executions,
+  // where repeating `last` seems the better choice.
   RematProblem problem;
   auto add = [&](Cost cost, Bytes bytes, std::vector<int> inputs) {
     problem.nodes.push_back({.name = "n" + std::to_string(problem.nodes.size()), .cost = cost, .bytes = bytes});

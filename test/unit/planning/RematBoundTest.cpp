@@ -14,7 +14,7 @@ using namespace tcc::planning;
 
 namespace {
 
-/// A random problem of few nodes; every third one with all that a node may have.
+/// A random problem of few nodes; every third one is plain, the others use every feature of nodes.
 RematProblem randomProblem(std::mt19937 &random, size_t n) {
   auto below = [&](size_t bound) { return static_cast<int>(random() % bound); };
   RematProblem problem;
@@ -100,7 +100,7 @@ TEST(RematBound, HoldsForSmallProblems) {
   std::printf("%zu cases, %zu with recomputation: bound met in %zu, below the optimum by %.2f %% on average\n", cases,
               extras, tight, 100.0 * slack / static_cast<double>(extras));
   EXPECT_GT(extras, size_t(fuzzShare(1000, 2000, rounds)));
-  EXPECT_LT(slack, 0.03 * static_cast<double>(extras)); // it says something
+  EXPECT_LT(slack, 0.03 * static_cast<double>(extras)); // the bound is tight on average
 }
 
 TEST(RematBound, BoundsThePeak) {
@@ -125,7 +125,7 @@ TEST(RematBound, BoundsThePeak) {
   EXPECT_GT(met, rounds * 8 / 10);
 }
 
-/// A chain of forward nodes, each of whose outputs the backward nodes read in opposite order.
+/// A chain of forward nodes, whose outputs the backward nodes read in reverse order.
 static RematProblem chain(size_t length, Bytes bytes) {
   RematProblem problem;
   for (size_t node = 0; node < length; ++node) {
@@ -155,7 +155,7 @@ TEST(RematBound, GrowsAsTheBudgetShrinks) {
     RematBound bound = boundCost(problem, budget, options);
     EXPECT_FALSE(bound.infeasible);
     EXPECT_GT(bound.givenOrder, before);
-    // Each of the `missing` outputs that can't be kept is made again: the cheapest ones cost 10.
+    // The `missing` outputs that cannot be kept are repeated; the cheapest ones cost 10.
     Cost missing = (4000 - budget) / 100;
     EXPECT_GE(bound.givenOrder, sum + 10 * std::min<Cost>(missing, 13)) << budget;
     // The nodes form one path, so that every order is the given one.

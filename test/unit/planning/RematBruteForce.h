@@ -60,7 +60,7 @@ inline std::optional<Cost> leastCostByBruteForce(const RematProblem &problem, By
     for (size_t node = 0; node < n; ++node) {
       Set self = Set{1} << node;
       if (live & self)
-        reach({executed, live & ~self, stored}, cost); // its life has ended
+        reach({executed, live & ~self, stored}, cost); // frees the output
       if (problem.linkBytesPerCost && (executed & self) && bytesOf[live | self] <= budget) {
         const Bytes link = problem.linkBytesPerCost, transfer = (nodes[node].bytes + link - 1) / link;
         reach({executed, live | self, stored | self}, cost + transfer + (stored & self ? 0 : transfer));

@@ -1,4 +1,4 @@
-//===- RematLinkTest.cpp - outputs that wait on the host ------------------===//
+//===- RematLinkTest.cpp - outputs offloaded to the host ------------------===//
 #include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RematBruteForce.h"
 #include "test/unit/planning/RematerializationProblems.h"
@@ -11,7 +11,7 @@ using namespace tcc::planning;
 
 namespace {
 
-/// a (expensive) → b → c → d, and a is read again at the end. While c is made, a, b and c are 4 + 1 + 6.
+/// a (expensive) → b → c → d, and a is read again at the end. While c is made, a, b and c take 4 + 1 + 6 bytes.
 RematProblem heldAcross() {
   RematProblem problem;
   for (auto [name, cost, bytes] :
@@ -31,18 +31,18 @@ TEST(RematLink, FetchesWhatIsDearToComputeAgain) {
   EXPECT_EQ(solution.cost, once + 8);
   EXPECT_EQ(solution.peak, 7u);
   EXPECT_EQ(rematerialize(problem, 11).cost, once) << "nothing is fetched without need";
-  problem.nodes[0].cost = 7; // less than 8
+  problem.nodes[0].cost = 7; // cheaper than the 8 of storing and fetching
   EXPECT_EQ(rematerialize(problem, 10).schedule, (RematSchedule{0, 1, 2, 3, 0, 4}));
   problem.nodes[0].repeatable = false;
   EXPECT_EQ(rematerialize(problem, 10).schedule, (RematSchedule{0, 1, 2, 3, fetchOf(0), 4}));
   problem.nodes[0].repeatable = true;
-  problem.nodes[0].repeatBefore = 2; // what a reads is destroyed by then, what it made lies on the host
+  problem.nodes[0].repeatBefore = 2; // the operands of a are overwritten by then, but its output is on the host
   EXPECT_EQ(rematerialize(problem, 10).schedule, (RematSchedule{0, 1, 2, 3, fetchOf(0), 4}));
 }
 
 TEST(RematLink, StoringIsPaidOnce) {
   RematProblem problem = heldAcross();
-  problem.linkBytesPerCost = 3; // 4 bytes take 2
+  problem.linkBytesPerCost = 3; // a transfer of 4 bytes costs 2
   EXPECT_EQ(measure(problem, {0, 1, fetchOf(0), 2, 3, fetchOf(0), 4}).cost, 34u + 2 + 2 + 2);
   EXPECT_EQ(measure(problem, {0, 1, 2, 3, fetchOf(0), 4}).peak, 7u);
   problem.nodes[0].workspace = 100;
@@ -138,7 +138,7 @@ TEST(RematLink, SmallProblemsAreSolvedAsExhaustiveSearchDoes) {
     fetching += std::any_of(solution.schedule.begin(), solution.schedule.end(), isFetch);
   }
   EXPECT_GE(solved, possible - possible / 200 - 1) << "of " << possible;
-  // A search of limited work: now and then another order would have been cheaper than a fetch.
+  // The search is limited: sometimes another order would have been cheaper than a fetch.
   EXPECT_GE(best, solved - solved / 25 - 1) << "of " << solved;
   EXPECT_GT(fetching, fuzzShare(30, 800, rounds));
   EXPECT_GT(cheaper, fuzzShare(30, 800, rounds));
@@ -146,7 +146,8 @@ TEST(RematLink, SmallProblemsAreSolvedAsExhaustiveSearchDoes) {
 }
 
 TEST(RematLink, LeastMemoryIsTheLargestStep) {
-  // Whatever is not read can wait on the host, so that nothing but a first execution and what lives at exit counts.
+  // Every unread output can be stored on the host, so that only first executions and outputs at exit determine the
+  // minimum.
   const int rounds = fuzzRounds(200);
   int met = 0;
   for (int round = 0; round < rounds; ++round) {

@@ -57,14 +57,15 @@ TEST(RematReverse, SmallProblemsAreSolvedAsExhaustiveSearchDoes) {
   }
   EXPECT_GT(possible, fuzzShare(250, 1500, rounds));
   EXPECT_GE(found, possible - possible / 50);
-  // Nodes that nobody reads keep their places, which costs some of the others' freedom.
+  // Unread nodes keep their positions, which restricts the order of the others.
   EXPECT_GE(best, found * 4 / 5);
   EXPECT_GT(foundKept, found / 4);
   EXPECT_EQ(bestKept, foundKept);
 }
 
 TEST(RematReverse, FindsTheWayThroughANarrowPlace) {
-  // A pyramid: each node reads two neighbours of the row below. r rows take r + 2 pebbles, however often some move.
+  // A pyramid: each node reads two neighbours of the row below. r rows need r + 1 pebbles, with any number of
+  // repetitions.
   constexpr int kRows = 7;
   RematProblem problem;
   for (int row = 0, below = 0; row < kRows; ++row) {

@@ -1,6 +1,6 @@
 //===- RematerializationProblems.h - random problems, exhaustive search ---===//
 //
-// The judges of the rematerialisation tests, which share no code with the solver.
+// References for the rematerialisation tests, which share no code with the solver.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_UNIT_PLANNING_REMATERIALIZATIONPROBLEMS_H
@@ -44,7 +44,8 @@ inline RematProblem randomProblem(std::mt19937 &random, int nodes, double densit
   return problem;
 }
 
-/// What training looks like: a chain of layers with skips, and a step back for each that reads what the layer read.
+/// A graph like that of training: a chain of layers with skips, and a backward node for each layer that reads its
+/// inputs.
 inline RematProblem trainingGraph(std::mt19937 &random, int layers, int skip) {
   RematProblem problem;
   for (int v = 0; v < 2 * layers; ++v) {
@@ -115,7 +116,7 @@ inline std::optional<Cost> leastCost(const RematProblem &problem, Bytes budget, 
       if ((inputs & live) != inputs || (again && !node.repeatable) ||
           (node.repeatBefore >= 0 && done >> node.repeatBefore & 1) || (!again && keepOrder && (self - 1) & ~done))
         continue;
-      bool destroys = false; // what nodes read that have not yet been executed
+      bool destroys = false; // overwrites operands of nodes that have not been executed yet
       for (int other = 0; other < nodes; ++other)
         destroys |= !again && problem.nodes[size_t(other)].repeatBefore == v && !(done >> other & 1);
       if (destroys)

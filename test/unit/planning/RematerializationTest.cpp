@@ -79,7 +79,7 @@ TEST(Rematerialization, RecomputesWhatIsCheapest) {
 }
 
 TEST(Rematerialization, FreeOrderHelps) {
-  // Two large sources, each with a small user: the order makes them live together or one by one.
+  // Two large sources, each with a small user: the order decides whether both sources are live at the same time.
   RematProblem problem;
   problem.nodes = {node("a", 5, 10), node("b", 5, 10), node("c", 1, 1), node("d", 1, 1)};
   problem.inputs = {{}, {}, {0}, {1}};
@@ -124,7 +124,7 @@ TEST(Rematerialization, SmallProblemsAreSolvedAsExhaustiveSearchDoes) {
     ++solved;
     best += solution.cost == *least;
   }
-  // A search of limited work: nearly always the best.
+  // The search is limited, but its result is nearly always optimal.
   EXPECT_GE(best, solved - solved / 200 - 1) << "of " << solved;
 }
 
@@ -158,7 +158,7 @@ TEST(Rematerialization, TakesBackNothingThatIsNeeded) {
   }
   EXPECT_GT(needed, fuzzShare(50, 400, fuzzRounds(400)));
   EXPECT_GT(recomputations, needed);
-  EXPECT_GT(plain, needed / 2); // else it saves nothing
+  EXPECT_GT(plain, needed / 2); // otherwise the cheap test would save nothing
 }
 
 TEST(Rematerialization, LeastMemoryIsThatOfExhaustiveSearch) {
@@ -248,7 +248,7 @@ TEST(Rematerialization, WhatPricesGiveIsValidAndTheLeastOfItIsFound) {
     RematOptions options;
     options.work = 1'000'000;
     EXPECT_EQ(leastMemory(problem, options, sweep).schedule, leastMemory(problem, options).schedule);
-    // Whatever prices are passed over: there is an answer, within the budget.
+    // Prices always lead to a schedule within the budget.
     const Bytes most = measure(problem, inOrder(problem)).peak;
     const RematSchedule byPrices = scheduleByPrices(problem, most - (most - least) / 8);
     ASSERT_FALSE(byPrices.empty());

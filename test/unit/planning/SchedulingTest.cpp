@@ -23,7 +23,7 @@ bool isReady(const Program &program, uint32_t done, size_t i) {
   return ready;
 }
 
-/// What lives while instruction `i` runs after the set `done`, by the words of Program.h.
+/// The bytes live while instruction `i` runs after the set `done`, by the definitions of Program.h.
 Bytes stepOf(const Program &program, uint32_t done, size_t i) {
   const ProgramInstruction &instruction = program.instructions[i];
   auto rounded = [](Bytes bytes) { return (std::max<Bytes>(bytes, 1) + 63) / 64 * 64; };
@@ -57,7 +57,7 @@ Bytes stepOf(const Program &program, uint32_t done, size_t i) {
   return bytes;
 }
 
-/// The least peak of all orders, over all sets of what has run.
+/// The least peak of all orders, by dynamic programming over the sets of executed instructions.
 Bytes leastPeak(const Program &program) {
   const size_t count = program.instructions.size();
   const Bytes none = ~Bytes(0), entry = peakOf(Program{program.values, {}}, {});
@@ -132,7 +132,7 @@ TEST(Scheduling, TheGraphCountsAsBlocksDo) {
       ASSERT_EQ(validate(program, order), "");
       ASSERT_EQ(Bytes(measured(graph, order).peak), peakOf(program, order));
     }
-    // What frees early takes no more than before.
+    // freeEarly() does not raise the peak.
     ASSERT_LE(measured(graph, freeEarly(graph, given, measured(graph, given).peak)).peak, measured(graph, given).peak);
   }
 }
@@ -149,7 +149,7 @@ TEST(Scheduling, ACutBoundsAStepInEveryOrder) {
     std::vector<int64_t> bounds = stepBounds(graph, Precedence(graph));
     LeastSteps cuts(graph);
     cuts.setOrder(given.order, given.live);
-    bool choice = false; // of operands to take over: cuts are too low then
+    bool choice = false; // several operands could be overwritten in place; cuts are then too low
     for (const ProgramInstruction &instruction : program.instructions)
       choice |= instruction.inPlace.size() > 1;
     for (size_t i = 0; i < count; ++i) {
@@ -162,7 +162,7 @@ TEST(Scheduling, ACutBoundsAStepInEveryOrder) {
         bool closed = !(done >> i & 1) && isReady(program, done, i);
         for (size_t j = 0; j < count && closed; ++j)
           closed = !(done >> j & 1) || isReady(program, done & ~(uint32_t(1) << j), j);
-        if (closed && done) // the first step holds unread inputs, too
+        if (closed && done) // unread inputs are also live during the first step
           least = std::min(least, int64_t(stepOf(program, done, i)));
         if (closed && done == 0)
           least = std::min(least, given.live[0] + int64_t(stepOf(program, 0, i)) - graph.entryBytes);
@@ -178,7 +178,7 @@ TEST(Scheduling, ACutBoundsAStepInEveryOrder) {
 }
 
 TEST(Scheduling, UpdatesTakeGradientsAway) {
-  // Two large gradients: each update runs before the next gradient is made, though the program has them last.
+  // Two large gradients: each update runs before the next gradient is made, although the program has both updates last.
   Program program;
   int x = addValue(program, 64, -1);
   int g = addValue(program, 6400, addInstruction(program, {x}));
@@ -188,12 +188,12 @@ TEST(Scheduling, UpdatesTakeGradientsAway) {
   SchedulingSolution solution = schedule(program);
   EXPECT_EQ(solution.peak, 64u + 6400u);
   EXPECT_EQ(solution.lowerBound, solution.peak);
-  // Not before what reads the old weight.
+  // An update must not run before a reader of the old weight.
   program.instructions[2].after = {1};
   solution = schedule(program);
   EXPECT_EQ(solution.peak, 64u + 6400u);
   EXPECT_EQ(solution.order, (Sequence{1, 3, 0, 2}));
-  // Nor where the program itself would.
+  // Nor before the other update, if it must follow it.
   program.instructions[2].after = {3};
   solution = schedule(program);
   EXPECT_EQ(validate(program, solution.order), "");
@@ -201,8 +201,9 @@ TEST(Scheduling, UpdatesTakeGradientsAway) {
 }
 
 TEST(Scheduling, AnUpdateTakesAlongWhatItWaitsFor) {
-  // The peak is that of the first instruction, in every order. Both updates read a rate that is cut out of a table
-  // after the backward pass: with the rate they free an activation each, as soon as that has its gradient.
+  // In every order the first instruction has the peak. Both updates read a learning rate, which is sliced from a table
+  // after the backward pass. Running the slice early lets each update free an activation as soon as its gradient is
+  // there.
   Program program;
   int table = addValue(program, 64, -1);
   int first = addValue(program, 6400, -1), second = addValue(program, 6400, -1);
@@ -231,7 +232,8 @@ TEST(Scheduling, ACircleHasNoOrder) {
 
 TEST(Scheduling, ALargeGradientIsMadeWhenTheRestIsGone) {
   // As in a language model whose embedding is its output layer: the gradient of the table (16 KiB) reads the first
-  // gradient (4 KiB), which everything else needs, too. It pays to hold that and to make the table's last.
+  // gradient (4 KiB), which everything else needs as well. Keeping the first gradient and making the table's last is
+  // best.
   Program program;
   auto make = [&](std::vector<int> reads, Bytes bytes) {
     return addValue(program, bytes, addInstruction(program, reads));
@@ -243,7 +245,8 @@ TEST(Scheduling, ALargeGradientIsMadeWhenTheRestIsGone) {
   for (int layer = 12; layer-- > 0;)
     gradient = make({gradient, saved[size_t(layer)]}, 1024);
   addInstruction(program, {table, gradient});
-  // Given: everything saved, both gradients. Best: the table's gradient, the two it needs, the last of the others.
+  // Given order: all saved values and both gradients. Best: the table's gradient, its two operands, and the last
+  // gradient.
   EXPECT_EQ(peakOf(program, givenOrder(program)), 13u * 1024 + 4096 + 16384);
   SchedulingSolution solution = schedule(program);
   EXPECT_EQ(solution.peak, 16384u + 4096 + 1024 + 1024);
@@ -261,7 +264,7 @@ TEST(Scheduling, BranchesInOrderOfWhatTheyLeave) {
   }
   addInstruction(program, residues);
   SchedulingSolution solution = schedule(program);
-  // p − r: 128, 1216, 5376, 64, 1280. So the third goes first, then the fifth, second, first, fourth.
+  // p − r: 128, 1216, 5376, 64, 1280. So the third branch comes first, then the fifth, second, first and fourth.
   EXPECT_EQ(solution.peak, 6400u);
   EXPECT_EQ(leastPeak(program), 6400u);
 }
@@ -315,7 +318,8 @@ TEST(Scheduling, WithoutWorkTheGivenOrderStands) {
   EXPECT_EQ(schedule(Program{}).peak, 0u);
 }
 
-/// The instruction that leaves least beside it, then takes least, of all that are ready; of equal ones the first.
+/// A greedy order: of all ready instructions, the one after which the fewest bytes are live; of equal ones the one that
+/// takes the fewest during its step, then the first.
 Sequence growByComparingAll(const SchedulingGraph &graph) {
   LiveBytes memory(graph);
   Sequence result;
@@ -332,7 +336,7 @@ Sequence growByComparingAll(const SchedulingGraph &graph) {
   return result;
 }
 
-/// The same from the end: what lived before it, then what it took; of equal ones the last.
+/// The same from the end: by the bytes live before the instruction, then by those during it; of equal ones the last.
 Sequence shrinkByComparingAll(const SchedulingGraph &graph) {
   LiveBytes memory(graph);
   for (int id : graph.given)
@@ -346,7 +350,7 @@ Sequence shrinkByComparingAll(const SchedulingGraph &graph) {
       if (!memory.done(id) || std::any_of(after.begin(), after.end(), [&](int later) { return memory.done(later); }))
         continue;
       memory.takeBack(id);
-      // Unread inputs live during the first step alone, which has no rival.
+      // Unread inputs are live during the first step only, for which there is no choice.
       const std::pair<int64_t, int64_t> bytes{memory.live(), memory.during(id)};
       memory.run(id);
       if (best < 0 || bytes < least) {
@@ -391,7 +395,7 @@ Program chainThatTrains(int length) {
   return program;
 }
 
-/// What looks at a whole chain for each of its instructions, or at all updates after each of them, does not end here.
+/// An algorithm that scans the whole chain, or all updates, for each instruction does not finish this test in time.
 TEST(Scheduling, OrdersLongChains) {
   const Program program = chainThatTrains(60'000);
   const SchedulingSolution solution = schedule(program);

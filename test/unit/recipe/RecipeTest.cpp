@@ -162,7 +162,7 @@ TEST_F(RecipeFile, SettingsWinAndAreTomlOrBareWords) {
   EXPECT_EQ(recipe->optimizer.decayExempt, std::vector<std::string>{"*.bias"});
   EXPECT_EQ(recipe->at("optimizer.lr"), "--set: ");
   EXPECT_THAT(recipe->text, HasSubstr("0.5"));
-  // The text reads back as the same recipe.
+  // Reading the text again gives the same recipe.
   auto again = read(recipe->text);
   ASSERT_TRUE(again) << again.message();
   EXPECT_EQ(numbersOf(again), numbersOf(recipe));
@@ -213,7 +213,7 @@ TEST_F(RecipeFile, UnknownKeysOfOtherTrainersNameOurs) {
 }
 
 TEST_F(RecipeFile, NothingBeginsInsideAValue) {
-  // The TOML library meets what it calls impossible, U+FDF7 here, where it looks for the end of such a value.
+  // When the TOML library looks for the end of such a value, it fails an assertion at characters like U+FDF7.
   EXPECT_THAT(problem("[optimizer]\nlr = 0.0zen=['as\xef\xb7\xb7']\n"), HasSubstr("recipe.toml:2:12: '=' inside a value"));
   EXPECT_THAT(problem("[optimizer]\nlr = 1 '\xef\xb7\xb7'\n"), HasSubstr("recipe.toml:2:8: a string begins inside a value"));
   EXPECT_THAT(problem("[optimizer]\nlr = 2000-01-01 '\xef\xb7\xb7'\n"), HasSubstr("a string begins inside a value"));
@@ -223,7 +223,7 @@ TEST_F(RecipeFile, NothingBeginsInsideAValue) {
 }
 
 TEST_F(RecipeFile, ValuesAreThereAndBracketsMatch) {
-  // The TOML library asserts both.
+  // The TOML library would fail an assertion in both cases.
   EXPECT_THAT(problem("[model]\ndims = { a=[} }\n"), HasSubstr("recipe.toml:2:13: '}' where a '[' is open"));
   EXPECT_THAT(problem("[model]\nfrozen = [,]\n"), HasSubstr("recipe.toml:2:11: a value is missing before ','"));
   EXPECT_THAT(problem("[model]\ndims = { a = }\n"), HasSubstr("a value is missing before '}'"));
@@ -424,7 +424,7 @@ TEST(RecipeKeys, EveryPlaceHoldsItsKeyAlone) {
       EXPECT_EQ(all.at(name), text) << name;
 }
 
-/// The defaults that the table tells are those of Recipe. What the runtime defaults is in ScalarsTest.cpp.
+/// The defaults in the table are those of Recipe. ScalarsTest.cpp tests the runtime's defaults.
 TEST(RecipeKeys, PresetsAreTheDefaults) {
   size_t tried = 0;
   for (const recipe::Key &key : recipe::allKeys()) {

@@ -1,4 +1,4 @@
-//===- TerminalTextTest.cpp - what a terminal must not get -----------------===//
+//===- TerminalTextTest.cpp - text that is safe for terminals --------------===//
 #include "support/TerminalText.h"
 #include "support/TerminalWidth.h"
 
@@ -33,9 +33,9 @@ TEST(TerminalText, TextStays) {
 TEST(TerminalWidth, LinesBreakAtSpaces) {
   EXPECT_EQ(wrapped("one two three\nfour\n", 9), "one two\n  three\nfour\n");
   EXPECT_EQ(wrapped("  one two three four", 10), "  one two\n    three\n    four");
-  // A list of options goes on below the text.
+  // Continuation lines of a list of options are indented to the text.
   EXPECT_EQ(wrapped("  --a N  the first of them all", 20), "  --a N  the first\n         of them all");
-  // Words stay whole, and characters count, not bytes.
+  // Words are not broken, and widths are counted in characters, not bytes.
   EXPECT_EQ(wrapped("averyveryverylongword next", 8), "averyveryverylongword\n  next");
   EXPECT_EQ(wrapped("äöü äöü äöü", 7), "äöü äöü\n  äöü");
   EXPECT_EQ(wrapped("", 5), "");

@@ -129,7 +129,7 @@ TEST_F(DataFile, ARowThatIsNotThereIsRefused) {
 TEST_F(DataFile, OnlyTheElementsOfARangesBoxAreChecked) {
   addGood();
   plan::IndexRange &ids = *checked.mutable_inputs(1)->mutable_index_ranges(0);
-  ids.set_low(1); // an index that the model shifts: x + 7 of a table of 14 rows, and so on
+  ids.set_low(1); // a range as for an index that the model shifts before the lookup
   ids.set_high(5);
   for (int64_t end : {4, 2}) {
     ids.add_begin(0);

@@ -10,7 +10,7 @@ using namespace tcc::gradcheck;
 
 namespace {
 
-/// What Parameter::set is where the loss reads `values`.
+/// A Parameter::set that assigns to `values`, which the loss reads.
 std::function<Status(std::span<const double>)> setterOf(std::vector<double> &values) {
   return [&values](std::span<const double> given) {
     values.assign(given.begin(), given.end());
@@ -55,7 +55,7 @@ TEST(GradientCheck, ARightGradientAgrees) {
 }
 
 TEST(GradientCheck, OneWrongElementIsFound) {
-  // Every element in turn, by one part in a thousand of the gradient's typical size.
+  // Changes every element of the gradient in turn, by a thousandth of its typical size.
   for (size_t i = 0; i < 40; ++i) {
     Waves waves;
     Parameter p = waves.parameter();
@@ -101,7 +101,7 @@ TEST(GradientCheck, AKinkNearbyIsSteppedOver) {
   auto result = checkParameter(p, value, *value(), {});
   ASSERT_TRUE(result.ok());
   EXPECT_TRUE(result->agrees) << result->worst.error << " along " << result->worst.where;
-  p.gradient[0] = -1; // the slope of the other side
+  p.gradient[0] = -1; // the slope on the other side of the kink
   EXPECT_FALSE(checkParameter(p, value, *value(), {})->agrees);
 }
 

@@ -88,7 +88,7 @@ TEST(Lives, InstructionsLieOnOneSideOfTheLoss) {
 
 TEST(Lives, TheOrderOfInstructionsDecidesNothing) {
   Step step;
-  // The loss's own sum at the very end: what it needs is forward all the same.
+  // The loss is summed at the very end; the instructions that it depends on still count as forward.
   step.add("partial", 2, 7);
   step.entry.mutable_instructions(2)->mutable_operands(1)->set_buffer(11);
   step.run("sum", {11}, {7});
@@ -126,7 +126,7 @@ TEST(Lives, TheReasonNamesTheLastReader) {
 
 TEST(Lives, WhatTheForwardPassReadsLastIsNotSavedForIt) {
   Step step;
-  // dy, made with the loss, is also read by a sum that the loss needs, at the very end: it waits for that.
+  // dy is made with the loss, and is also read at the very end by a sum that the loss depends on.
   step.add("partial", 2, 7);
   step.entry.mutable_instructions(2)->mutable_operands(1)->set_buffer(11);
   step.run("sum", {3, 11}, {7});

@@ -1,4 +1,4 @@
-//===- ReportCardTest.cpp - what a CUDA card would take at best -----------===//
+//===- ReportCardTest.cpp - the roofline of a CUDA card in reports --------===//
 #include "tools/tcc/ReportCard.h"
 #include "test/unit/report/HandMadePlan.h"
 #include "tools/common/CardRoofline.h"
@@ -13,7 +13,7 @@ using namespace tcc::report;
 using namespace tcc::test;
 
 namespace {
-/// For a card of 10¹² bytes a second or so: two launches are bound by memory, one by arithmetic.
+/// A plan for a card whose bandwidth is about 10¹² bytes a second: two launches are memory-bound, one is compute-bound.
 plan::Plan cudaPlan(const std::string &card) {
   plan::Plan plan = handMadePlan();
   plan.set_target("cuda:sm_90");
@@ -37,7 +37,7 @@ TEST(ReportCard, IsTheRooflineOfANamedCard) {
   EXPECT_EQ(card["name"], "h200");
   EXPECT_TRUE(card["named"]);
   EXPECT_EQ(card["launches"], 4);
-  // 1 ms and 2 ms of 4.8 TB/s, 1 ms of 66.9 Tflop/s, next to nothing for 64 bytes.
+  // 1 ms and 2 ms at 4.8 TB/s, 1 ms at 66.9 Tflop/s, and a negligible time for 64 bytes.
   EXPECT_NEAR(card["best_seconds"].get<double>(), 4e-3, 1e-9);
   EXPECT_NEAR(card["memory_bound_share"].get<double>(), 0.75, 1e-6);
   EXPECT_NEAR(card["best_seconds_on_tensor_cores"].get<double>(), 4e-3, 1e-9) << "f32 has none";

@@ -49,7 +49,7 @@ TEST(ReportDiff, BuffersAtThePeakAreMatchedWithoutTheirNumbers) {
   plan::Plan a = handMadePlan(), b = handMadePlan();
   for (plan::Plan *plan : {&a, &b})
     for (plan::Buffer &buffer : *plan->mutable_entries(0)->mutable_buffers())
-      buffer.set_name(buffer.name() + (plan == &a ? " #1" : " #27")); // a value more somewhere
+      buffer.set_name(buffer.name() + (plan == &a ? " #1" : " #27")); // as if one plan had more values
   EXPECT_TRUE(difference(a, b)["programs"].empty());
   b.mutable_entries(0)->mutable_buffers(1)->set_bytes(32);
   b.mutable_entries(0)->mutable_buffers(2)->set_name("another #3");

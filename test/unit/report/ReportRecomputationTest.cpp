@@ -1,4 +1,4 @@
-//===- ReportRecomputationTest.cpp - what is computed twice ---------------===//
+//===- ReportRecomputationTest.cpp - recomputation in the report ----------===//
 #include "test/unit/report/HandMadePlan.h"
 #include "tools/tcc/Report.h"
 
@@ -20,8 +20,8 @@ void connect(plan::Instruction &instruction, int reads, int writes) {
   }
 }
 
-/// The plan by hand, and at its end `first` once more (buffer 5), for a last reader. Costs are 100 ns, that of `first`
-/// 20 ns.
+/// The hand-made plan, with `first` repeated at its end (into buffer 5) for a last reader. Costs are 100 ns, and 20 ns
+/// for `first`.
 plan::Plan twice() {
   plan::Plan plan = handMadePlan();
   plan::Entry &step = *plan.mutable_entries(0);
@@ -48,7 +48,7 @@ TEST(ReportRecomputation, FractionsAreOfWhatRunsOnce) {
   Report report = analyzePlan(plan, 0);
   const Recomputation &all = report.recomputation;
   EXPECT_DOUBLE_EQ(all.extraFlopsFraction(), 10 / 1020.0);
-  EXPECT_DOUBLE_EQ(all.extraCostFraction(), 20 / 420.0); // 440 in all
+  EXPECT_DOUBLE_EQ(all.extraCostFraction(), 20 / 420.0); // total cost 440
   EXPECT_DOUBLE_EQ(all.boundFraction(), 10 / 420.0);
   EXPECT_DOUBLE_EQ(all.gap(), 440 / 430.0 - 1);
   EXPECT_EQ(all.bytes, 640u);
@@ -84,7 +84,7 @@ TEST(ReportRecomputation, WithoutItNothingIsSaidToBeSaved) {
 
 TEST(ReportRecomputation, ExtraCostIsMeasuredFromTheLaddersFirstRung) {
   plan::Plan plan = twice();
-  // A first execution that leaves a result to the second: the whole kernel once would have cost 30.
+  // The first execution omits a result that the second one makes: executing the whole kernel once would cost 30.
   plan.mutable_entries(0)->add_frontier()->set_cost(430);
   EXPECT_DOUBLE_EQ(analyzePlan(plan, 0).recomputation.extraCostFraction(), 10 / 430.0);
 }
@@ -116,7 +116,7 @@ TEST(ReportRecomputation, OneVariantIsReportedAndAllAreListed) {
   *plan.add_entries() = plan.entries(0);
   plan.mutable_entries(1)->set_variant(1);
   plan.mutable_entries(1)->set_transient_bytes(1000);
-  plan::Entry &predict = *plan.add_entries(); // of the first variant alone
+  plan::Entry &predict = *plan.add_entries(); // belongs to the first variant only
   predict.set_name("predict");
   for (uint64_t bytes : {1280, 1000})
     plan.add_variants()->set_transient_bytes(bytes);

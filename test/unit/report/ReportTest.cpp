@@ -17,7 +17,7 @@ std::vector<uint64_t> liveOf(const ProgramMemory &program) {
   return live;
 }
 
-/// A second program, of entry predict: one instruction, `bytes` live.
+/// Adds a second program, the entry predict, with one instruction and `bytes` live.
 void addPredict(plan::Plan &plan, uint64_t bytes) {
   plan::Entry &predict = *plan.add_entries();
   predict.set_name("predict");
@@ -93,7 +93,7 @@ TEST(Report, SaysWhatRunsBesideWhat) {
   written.set_write(true);
   Report report = analyzePlan(plan, 0);
   const KernelUse &same = report.kernels[1];
-  ASSERT_EQ(same.beside.size(), 1u); // its other instruction has no leave to
+  ASSERT_EQ(same.beside.size(), 1u); // the kernel's other instruction must not run beside others
   EXPECT_EQ(same.beside[0].step, 0);
   EXPECT_EQ(same.beside[0].until, 2);
   nlohmann::ordered_json call = reportJson(report)["kernels"][1]["beside"][0];
@@ -133,8 +133,9 @@ TEST(Report, WithoutTrainingTheKernelsAreAnotherEntrys) {
   EXPECT_EQ(report.kernels.at(0).name, "copy");
 }
 
-/// Arena: 256 bytes below scratch of 200, and 400 for each worker, four of which have a tile. Costs: 20 ns in kernels of
-/// one tile, 100 ns in the product's four, 10 ns in a fill of one.
+/// The arena has 256 bytes below the scratch, which takes 200 bytes and 400 for each worker, at most four since there
+/// are four tiles. Costs: 20 ns in each kernel of one tile, 100 ns in the four tiles of the product, 10 ns in a fill of
+/// one tile.
 TEST(Report, SaysWhatMoreWorkersCostAndGain) {
   plan::Plan plan = handMadePlan();
   plan::Entry &step = *plan.mutable_entries(0);
@@ -153,14 +154,14 @@ TEST(Report, SaysWhatMoreWorkersCostAndGain) {
     EXPECT_DOUBLE_EQ(counts[i]["efficiency"], 150.0 / (double(count) * (50 + 100.0 / double(std::min<uint64_t>(count, 4)))));
   }
   const auto &limiting = workers["programs"][0]["limiting"];
-  EXPECT_EQ(limiting[0]["node"], "product"); // 128 × 25 ns, of which 100 ns are work
+  EXPECT_EQ(limiting[0]["node"], "product"); // 128 workers for 25 ns, with 100 ns of work
   EXPECT_EQ(limiting[0]["tiles"], 4);
   EXPECT_DOUBLE_EQ(limiting[0]["idle_share"], 3100.0 / (3100 + 2 * 127 * 20 + 127 * 10));
   const std::string text = reportText(analyzePlan(plan, 0));
   EXPECT_NE(text.find("workers (step)"), std::string::npos) << text;
 }
 
-/// Batches that the loader reads ahead are the host's: where the settings alone say that there is a loader.
+/// Batches read ahead count as host memory if the settings alone tell that there is a loader.
 TEST(Report, BatchesReadAheadAreHostMemory) {
   plan::Plan plan = handMadePlan();
   plan::Entry &step = *plan.mutable_entries(0);
@@ -200,7 +201,7 @@ TEST(Report, MemoryKeys) {
                       R"("why_alive":"read by node_after_b","arena":"transient",)"
                       R"("purpose":"activation"})");
   EXPECT_EQ(memory["buffers"].at(4)["arena"], "resident");
-  // The scratch of the two workers that memory was planned for, behind the plan's own buffers.
+  // After the plan's own buffers comes the scratch of the two workers that memory was planned for.
   const auto &scratch = memory["buffers"].at(5);
   EXPECT_EQ(scratch["bytes"], 1000);
   EXPECT_EQ(scratch["offset"], 256);

@@ -1,7 +1,7 @@
 //===- AllocationTest.cpp - running a plan allocates nothing of ours -----===//
 //
-// The test's own malloc and the library's functions that run during a step stand in front of the real ones: each
-// allocation is counted as the library's, if it happens inside a call of it on that thread, or as ours.
+// The test wraps malloc and the library functions that run during a step. An allocation counts as the library's if it
+// happens during a library call on the same thread, otherwise as ours.
 //
 //===----------------------------------------------------------------------===//
 #include "LibraryFixture.h"
@@ -32,7 +32,7 @@ void count(size_t bytes) {
     ours += bytes;
 }
 
-/// From entering the library to leaving it, on one thread.
+/// Marks a library call on the current thread.
 struct LibraryCallScope {
   LibraryCallScope() {
     insideLibrary = true;
@@ -84,7 +84,7 @@ dnnl_status_t dnnl_primitive_execute(const_dnnl_primitive_t primitive, dnnl_stre
 dnnl_status_t dnnl_memory_set_data_handle_v2(dnnl_memory_t memory, void *handle, dnnl_stream_t stream) {
   static const auto real =
       reinterpret_cast<decltype(&dnnl_memory_set_data_handle_v2)>(::dlsym(RTLD_NEXT, "dnnl_memory_set_data_handle_v2"));
-  LibraryCallScope scope; // a new address makes the library zero the padding of a blocked layout
+  LibraryCallScope scope; // with a new address the library zeroes the padding of a blocked layout
   return real(memory, handle, stream);
 }
 } // extern "C"
@@ -95,7 +95,7 @@ using namespace tcc::test;
 namespace {
 constexpr size_t kMostOfACall = 1024; ///< bytes that the library may allocate in a call
 
-/// Runs a call several times, counting the last time.
+/// Runs a call several times, and counts allocations during the last one.
 template <typename Call>
 void check(const std::string &what, Call call, size_t first, size_t second, size_t result, unsigned threads) {
   ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());

@@ -50,7 +50,7 @@ void forEachProduct(const Kind &call, const std::function<void(size_t, size_t, s
           }
 }
 
-/// The same elements, N, C, spatial, as N, spatial, C; or back.
+/// Transposes from N, C, spatial to N, spatial, C; or back.
 Floats turn(const Floats &from, const google::protobuf::RepeatedField<int64_t> &dims, bool back) {
   size_t channels = static_cast<size_t>(dims[1]), samples = static_cast<size_t>(dims[0]),
          area = from.size() / samples / channels;
@@ -82,7 +82,7 @@ Floats widen(const Floats &from, size_t count) {
   return to;
 }
 
-/// The same call in another form; tiles stay. False where the form does not compute it.
+/// Changes the form of a call and keeps its tiles. False if the form cannot compute the call.
 bool setForm(Kind &call, Kind::Form form) {
   Kind other = call;
   other.set_form(form);
@@ -102,7 +102,7 @@ void checkCall(Kind call, unsigned threads, bool channelsLast, Kind::Form form, 
 void checkLayout(const ConvolutionShape &shape, unsigned threads, bool channelsLast, plan::DType type,
                  plan::DType resultType);
 
-/// All three directions in both forms; bounds as in the matmul test, from the sums of absolute products.
+/// Checks all three directions in both layouts; bounds as in the matmul test, from the sums of absolute products.
 void check(const ConvolutionShape &shape, unsigned threads = 2) {
   for (bool channelsLast : {false, true})
     checkLayout(shape, threads, channelsLast, plan::F32, plan::F32);
@@ -202,7 +202,7 @@ TEST(Convolution, OneAndThreeDimensions) {
   check({{2, 3, 5, 6, 7}, {4, 3, 2, 3, 3}, {1, 2, 1}, {1, 1, 2}, {0, 1, 2}, {1, 1, 2}, 1});
 }
 
-/// More samples than tiles, and a rest: the weight gradient adds chunks of unequal size.
+/// A batch that does not divide evenly: the weight gradient adds chunks of unequal size.
 TEST(Convolution, BatchesWithARest) {
   ConvolutionShape shape{{33, 16, 12, 12}, {16, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
   check(shape, 3);
@@ -215,7 +215,7 @@ TEST(Convolution, BatchesWithARest) {
   EXPECT_EQ(needs->partialBytes, static_cast<uint64_t>(chunks) * 16 * 16 * 9 * 4);
 }
 
-/// Products of bf16 are summed in f32, and rounded once: where the library computes in bf16 and where it is widened.
+/// Products of bf16 are summed in f32 and rounded once, whether the level multiplies bf16 or widens it.
 TEST(NarrowConvolution, AllDirections) {
   for (bool channelsLast : {false, true})
     for (plan::DType result : {plan::BF16, plan::F32}) {
@@ -228,14 +228,14 @@ TEST(NarrowConvolution, AllDirections) {
     }
 }
 
-/// Positions between two lines of a plane are summed, too, and must not count: an infinity there would make a NaN.
+/// In planes, positions between two lines are summed as well, with weight 0: an infinity there must not make a NaN.
 TEST(Convolution, AnInfinityReachesItsOwnWeightsAlone) {
   for (bool channelsLast : {false, true})
     for (Kind::Form form : {Kind::CHANNELS, Kind::PLANES, Kind::PIXELS}) {
       Kind call = convolutionCall({{2, 2, 6, 7}, {3, 2, 3, 3}, {1, 1}, {1, 1}, {0, 0}, {0, 0}, 1}, Kind::WEIGHT_GRADIENT);
       call.set_channels_last(channelsLast);
       Floats x = randomFloats(2 * 2 * 6 * 7, 1), y = randomFloats(2 * 3 * 4 * 5, 2), w(3 * 2 * 3 * 3);
-      x[7] = INFINITY; // of the first channel: the start of the second line, which the first tap of a line alone reads
+      x[7] = INFINITY; // the start of the second line of the first channel, which only the first tap of a line reads
       if (channelsLast) {
         x = turn(x, call.x_dims(), false);
         y = turn(y, call.y_dims(), false);
@@ -251,7 +251,8 @@ TEST(Convolution, AnInfinityReachesItsOwnWeightsAlone) {
     }
 }
 
-/// Few channels fill registers by pixels: in planes both ways, channels last where each weight has its own sum.
+/// With few channels, registers hold pixels: the form PLANES for both layouts, PIXELS for weight gradients
+/// channels-last.
 TEST(Convolution, FewChannelsLieSideBySideByPixels) {
   ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   auto formOf = [](int64_t in, int64_t out, Kind::Kind kind, bool channelsLast) {
@@ -269,7 +270,7 @@ TEST(Convolution, FewChannelsLieSideBySideByPixels) {
     EXPECT_EQ(formOf(64, 64, kind, true), Kind::CHANNELS);
 }
 
-/// What channels-last operands are for.
+/// The purpose of channels-last operands.
 TEST(Convolution, ChannelsLastActivationsAreNotReordered) {
   ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   for (plan::DType type : {plan::F32, plan::BF16})
@@ -345,7 +346,7 @@ private:
   uint64_t state = 7;
 };
 
-/// Bits of a call's result; "" and the error's text where it fails.
+/// The result of a call; `problem` gets the error's text if the call fails.
 std::vector<float> resultOf(const Kind &call, std::string &problem) {
   bool forward = call.kind() == Kind::FORWARD, toInput = call.kind() == Kind::INPUT_GRADIENT;
   size_t x = elements(call.x_dims()), w = elements(call.w_dims()), y = elements(call.y_dims());
@@ -379,7 +380,7 @@ std::vector<float> resultOf(const Kind &call, std::string &problem) {
   return {result.get(), result.get() + result.size()};
 }
 
-/// The calls of a shape in all directions, layouts, types and forms that the level of the test computes, completed.
+/// Visits the completed calls of a shape in all directions, layouts, types and forms that the test's level supports.
 template <typename Visit> void forEachCall(const ConvolutionShape &shape, Visit visit) {
   for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT})
     for (bool last : {false, true})
@@ -417,10 +418,11 @@ TEST(NarrowConvolution, ManyShapes) {
   }
 }
 
-/// A sum is made in the same order by every instruction set, so machines agree in every bit where words are the same.
+/// Every instruction set sums in the same order, so that machines agree in every bit unless bf16 is multiplied in
+/// pairs.
 TEST(Convolution, HasTheSameBitsWithAvx2) {
   if (!runtime::cpuFeatures().avx512)
-    return; // there is but one instruction set to compare
+    return; // only one instruction set is available
   ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   runtime::CpuFeatures avx2 = runtime::cpuFeatures();
   avx2.avx512 = avx2.bf16 = avx2.amx = false;
@@ -428,7 +430,7 @@ TEST(Convolution, HasTheSameBitsWithAvx2) {
   for (int i = 0; i < 40; ++i)
     forEachCall(shapes.next(), [&](Kind call, const std::string &what) {
       if (call.dtype() == plan::BF16 && !call.widened())
-        return; // dot products of pairs
+        return; // multiplied in pairs, which AVX2 does not have
       std::string problem;
       std::vector<float> more = resultOf(call, problem), less;
       {
@@ -440,7 +442,7 @@ TEST(Convolution, HasTheSameBitsWithAvx2) {
     });
 }
 
-/// Tiles decide where results are made, not what they are; so do chunks of the batch, but for the gradient of weights.
+/// Tiles and chunks of the batch do not change a result's bits; for the weight gradient, chunks do.
 TEST(Convolution, TilesChangeNoBit) {
   ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   Shapes shapes;
@@ -457,7 +459,7 @@ TEST(Convolution, TilesChangeNoBit) {
         if (!toWeights) {
           other.set_tile_batch(part(shape->samples));
           other.set_tile_lines(part(shape->lines));
-          // Nor does the form; the gradient of weights by planes alone is summed in another order.
+          // The form changes no bits either, except in the weight gradient by planes, whose sums have another order.
           setForm(other, parts % 2 == 1 ? Kind::PLANES : Kind::CHANNELS);
         } else if (call.form() != Kind::PLANES) {
           setForm(other, parts % 2 == 1 ? Kind::PIXELS : Kind::CHANNELS);
@@ -494,7 +496,7 @@ TEST(Convolution, DescriptorsThatFitNothingAreRefused) {
   wrong = call;
   wrong.set_partial_bytes(call.partial_bytes() + 64);
   refused(wrong, "partial sums");
-  // Forms that do not compute it: unknown ones, by pixels with channels first, by planes where each channel is a group.
+  // Forms that cannot compute the call: an unknown one, PIXELS with channels first, PLANES if each channel is a group.
   wrong = call;
   wrong.set_form(static_cast<Kind::Form>(7));
   refused(wrong, "form 7");
@@ -510,7 +512,7 @@ TEST(Convolution, DescriptorsThatFitNothingAreRefused) {
   wrong.set_tile_columns(1);
   wrong.set_block_words(16);
   refused(wrong, "too large");
-  // Each result of its own phase: a million of them.
+  // Each result has a phase of its own, which makes a million phases.
   wrong = convolutionCall({{1, 1, 1024, 1024}, {1, 1, 1, 1}, {1024, 1024}, {1, 1}, {0, 0}, {0, 0}, 1}, Kind::INPUT_GRADIENT);
   refused(wrong, "must be compiled");
 }

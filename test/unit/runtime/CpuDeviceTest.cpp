@@ -28,7 +28,7 @@ struct Folder {
   ~Folder() { std::filesystem::remove_all(path); }
 };
 
-/// Why a device cannot be made.
+/// The error of making a device for a changed plan.
 template <typename Change> std::string refusal(Change change, const std::string &name = "test.tplan") {
   auto device = runtime::createCpuDevice(makeReader(change, name), {"cpu", 2});
   return device ? "" : device.message();
@@ -67,7 +67,7 @@ TEST(CpuDevice, TouchesWhatAnEntryUses) {
     plan::setSpaceBytes(plan, plan::TRANSIENT, 10 * mebibyte);
     plan::Entry &entry = *plan.mutable_entries(0);
     entry.set_transient_bytes(7 * mebibyte);
-    // Values of another entry, which stay untouched.
+    // The memory of another entry, which must not be touched.
     plan::Entry &other = *plan.add_entries();
     other.set_name("other");
     other.set_scalars(-1);
@@ -178,7 +178,7 @@ TEST(CpuDevice, InitialValuesFromPayloadAndFile) {
   EXPECT_EQ(valuesAt<float>(**device, Place::variable(0))[511], 511.0f);
   EXPECT_EQ(valuesAt<float>(**device, Place::variable(1))[63], -63.0f);
 
-  // Other content, a file cut short, no file.
+  // Other content, a truncated file, a missing file.
   std::fstream file(folder.path / "weights.bin", std::ios::binary | std::ios::in | std::ios::out);
   file.seekp(100).put('!');
   file.close();

@@ -31,7 +31,7 @@ TEST(CpuLevel, TheDefaultOfEachMachine) {
   EXPECT_EQ(level(zen4, true), "cpu:v4-bf16");
   EXPECT_EQ(level(sapphireRapids, false), "cpu:v4");
   EXPECT_EQ(level(sapphireRapids, true), "cpu:amx");
-  EXPECT_EQ(level(hiddenTiles, true), "cpu:v4"); // its dot products are slower than f32's instructions
+  EXPECT_EQ(level(hiddenTiles, true), "cpu:v4"); // this processor's bf16 dot products are slower than f32 arithmetic
   EXPECT_NE(level(CpuFeatures(), false).find("below x86-64-v3"), std::string::npos);
 }
 

@@ -96,7 +96,7 @@ TEST(Entries, RunsOfAnUpdate) {
   EXPECT_EQ(runsPerUpdate(kAccumulateNext, 4), 3u);
   EXPECT_EQ(runsPerUpdate(kAccumulateNext, 0), 0u) << "a plan that says nothing accumulates one";
   EXPECT_EQ(runsPerUpdate(kUpdate, 4), 1u);
-  // Eight virtual ranks of two micro-batches each: four pairs, two pairs of these, and one of those.
+  // Eight virtual ranks of two micro-batches each are summed in four pairs, then two, then one.
   EXPECT_EQ(runsPerUpdate(kAccumulateFirst, 2, 8), 8u);
   EXPECT_EQ(runsPerUpdate("accumulate_next.critic", 2, 8), 8u);
   EXPECT_EQ(runsPerUpdate("hold_0", 2, 8), 4u);

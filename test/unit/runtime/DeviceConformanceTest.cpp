@@ -1,6 +1,6 @@
-//===- DeviceConformanceTest.cpp - what every device does alike ----------===//
+//===- DeviceConformanceTest.cpp - the contract of every device ----------===//
 //
-// The contract of Device.h, held against every registered device and one that is late on purpose (DeferredDevice.h).
+// Tests the contract of Device.h for every registered device, and for one that delays all work (DeferredDevice.h).
 //
 //===----------------------------------------------------------------------===//
 #include "TestReader.h"
@@ -25,7 +25,7 @@ constexpr uint32_t kStep = 0, kBias = 1, kUnused = 2;
 std::vector<std::string> testedDevices() {
   registerDevice("deferred", DeferredDevice::create);
   std::vector<std::string> names = deviceNames();
-  std::erase(names, "cuda"); // the plan's kernels are a processor's
+  std::erase(names, "cuda"); // the plan's kernels are CPU code
   return names;
 }
 
@@ -48,7 +48,7 @@ protected:
     std::iota(values.begin(), values.end(), first);
     return values;
   }
-  /// Rows of z after a run on x with the bias `b`: TestPlan.h.
+  /// The expected z after a run on x with the bias `b` (TestPlan.h).
   static std::vector<float> product(const std::vector<float> &x, float b) {
     std::vector<float> z;
     for (size_t row = 0; row < 4; ++row) {
@@ -85,7 +85,7 @@ TEST_P(DeviceConformance, ReadsWhatWasWritten) {
   std::vector<float> given = count(64, 0), part = {-1, -2};
   setValues(*device, bias, given);
   ASSERT_TRUE(device->write(bias, 8, std::as_bytes(std::span(part))).ok());
-  std::fill(part.begin(), part.end(), 99.0f); // the caller's again
+  std::fill(part.begin(), part.end(), 99.0f); // the caller may reuse its memory at once
   std::copy_n(std::vector<float>{-1, -2}.begin(), 2, given.begin() + 2);
   expectValues(bias, given);
   float one = 7;
@@ -128,7 +128,7 @@ TEST_P(DeviceConformance, StagesAPlace) {
       if (hasMemory)
         std::memcpy(staging->bytes.data(), values.data(), 256);
       ASSERT_TRUE(device->commit(*staging).ok());
-      if (first != 10) // stage again before anybody waited
+      if (first != 10) // otherwise stages again before waiting
         expectValues(place, values);
     }
 }

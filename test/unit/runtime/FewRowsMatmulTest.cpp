@@ -19,7 +19,7 @@ enum class Kind { F32, Bf16, Rounded };
 
 uint16_t narrowed(float value) { return static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16); }
 
-/// Values in the memory of `Floats`, as f32 or, where they are exact in it, bf16.
+/// Stores values in the memory of `Floats`, as f32 or as bf16, in which they must be exact.
 Floats stored(const std::vector<float> &values, bool narrow) {
   Floats memory(narrow ? (values.size() + 1) / 2 : values.size());
   for (size_t i = 0; i < values.size(); ++i)
@@ -49,7 +49,7 @@ plan::MatmulCall callOf(Kind kind, int64_t m, int64_t n, int64_t k, bool transB)
   return call;
 }
 
-/// What this level has kernels for.
+/// The kinds of products for which this level has few-row kernels.
 std::vector<Kind> kinds() {
   if (testLevel() == "cpu:v3")
     return {};
@@ -98,7 +98,7 @@ TEST(FewRowsMatmul, EveryElementIsTheRightOne) {
       }
 }
 
-/// In one block of K and in several: the product is summed first, then rounded or added, once.
+/// With one or several blocks of K: the product is summed completely, and then rounded or added once.
 TEST(FewRowsMatmul, ResultsAreRoundedOrAddedOnce) {
   for (Kind kind : kinds())
     for (auto [m, n, k] : {std::array<int64_t, 3>{6, 75, 301}, {13, 40, 2500}})
@@ -126,7 +126,7 @@ TEST(FewRowsMatmul, ResultsAreRoundedOrAddedOnce) {
       }
 }
 
-/// The order of a sum follows from K: other rows, and the number of threads, change no bit.
+/// The order of a sum depends on K only: neither other rows nor the number of threads change any bit.
 TEST(FewRowsMatmul, BitsDoNotDependOnOtherRowsOrThreads) {
   constexpr int64_t most = 17, n = 135, k = 1733;
   for (Kind kind : kinds())
@@ -147,7 +147,7 @@ TEST(FewRowsMatmul, BitsDoNotDependOnOtherRowsOrThreads) {
     }
 }
 
-/// NaNs behind the last row of either operand, and in another row of A, reach no sum: odd sizes read nothing of them.
+/// NaNs after the last row of either operand, and in another row of A, reach no sum, even with odd sizes.
 TEST(FewRowsMatmul, TailsMeetNothingBehindThem) {
   for (Kind kind : kinds())
     for (bool transB : {false, true})
@@ -165,7 +165,7 @@ TEST(FewRowsMatmul, TailsMeetNothingBehindThem) {
       }
 }
 
-/// A weight's columns are shared out among workers; what is soon done wakes none of them.
+/// The columns of a large weight are divided among workers; a small product has one tile, so that it wakes none.
 TEST(FewRowsMatmul, TilesAreWorthAWorker) {
   if (Status status = runtime::selectLevel(testLevel()); !status.ok())
     GTEST_SKIP() << status.message();

@@ -19,7 +19,7 @@ plan::TensorType typeOf(plan::DType dtype, std::initializer_list<int64_t> dims) 
 std::span<const std::byte> bytesOf(const std::vector<float> &values) { return std::as_bytes(std::span(values)); }
 } // namespace
 
-/// A row each of: ties, zeros, numbers beside which the scale would vanish, and w beside −w.
+/// Four rows: ties; zeros; numbers so small that the scale would underflow; w and −w.
 TEST(Int8, RoundsEachChannelToEven) {
   const float tiny = std::numeric_limits<float>::denorm_min();
   const std::vector<float> values = {127, 0.5F, 1.5F, -2.5F, 0, 0, 0, 0, tiny, -tiny, 0, 0, 3, -3, 1, -1};
@@ -36,7 +36,7 @@ TEST(Int8, RoundsEachChannelToEven) {
   EXPECT_EQ(plan::floatElement(wide.data(), plan::F32, 14), 42 * (3.0F / 127.0F));
 }
 
-/// Scales of any dimensions: of the last one, of the outer two, of all together.
+/// One scale for each index of the last dimension, of the outer two dimensions, or for the whole tensor.
 TEST(Int8, ScalesBroadcast) {
   std::vector<float> values;
   for (int i = 0; i < 24; ++i)

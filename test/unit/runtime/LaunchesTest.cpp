@@ -1,4 +1,4 @@
-// Launches: every tile once, in an order that the plan allows.
+// Launches run every tile once, in an order that the plan allows.
 #include "runtime/cpu/Launches.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ struct Program {
     tiles.push_back({std::move(stages), longest});
   }
 
-  /// Launch of each tile of each stage of each instruction; every tile is handed out once.
+  /// The launch of each tile of each stage of each instruction. check() expects every tile in exactly one launch.
   struct Found {
     std::map<std::pair<int, int>, std::vector<size_t>> launches;
     std::vector<size_t> &of(int instruction, int stage = 0) { return launches.at({instruction, stage}); }
@@ -74,13 +74,13 @@ TEST(Launches, ShareTheTimeOfTheCallsBesideThem) {
   program.kernel(5);
   std::vector<Launch> launches = launchesOf(program.entry, program.tiles, 2);
   auto found = program.check(launches);
-  // Three quarters beside the first product, the rest beside the long stage of the second.
+  // Three quarters of the kernel run beside the first product, the rest beside the long stage of the second.
   size_t first = found.of(1, 0)[0], second = found.of(3, 1)[0];
   EXPECT_EQ(std::count(found.of(0, 0).begin(), found.of(0, 0).end(), first), 75);
   EXPECT_EQ(std::count(found.of(0, 0).begin(), found.of(0, 0).end(), second), 25);
   EXPECT_LT(first, found.of(2, 0)[0]);
   EXPECT_LT(found.of(3, 0)[0], second);
-  // Neither stands all before the other.
+  // The tiles of kernel and product alternate within the launch.
   const std::vector<Share> &shares = launches[first].shares;
   int changes = 0;
   for (size_t i = 1; i < shares.size(); ++i)
@@ -89,7 +89,7 @@ TEST(Launches, ShareTheTimeOfTheCallsBesideThem) {
 }
 
 TEST(Launches, RunByThemselvesWhereNothingIsGained) {
-  // One worker; a product of few tiles; no product.
+  // Cases: one worker; a product of few tiles; no product.
   for (auto [workers, tiles, isProduct] :
        {std::tuple(1u, int64_t(64), true), {2u, int64_t(15), true}, {2u, int64_t(64), false}}) {
     Program program;

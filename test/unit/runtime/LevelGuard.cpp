@@ -1,7 +1,7 @@
-//===- LevelGuard.cpp - tests of a machine level that is not there --------===//
+//===- LevelGuard.cpp - skip tests of a level that the machine lacks ------===//
 //
-// A test program that runs at the level of TCC_TEST_LEVEL would end with an illegal instruction on a machine without it:
-// all its tests are skipped there, and the reason is what CTest looks for.
+// A test program that runs at the level of TCC_TEST_LEVEL would end with an illegal instruction on a machine without
+// that level. There all its tests are skipped, with a reason that CTest recognises.
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/Choose.h"

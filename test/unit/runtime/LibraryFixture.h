@@ -14,7 +14,7 @@
 
 namespace tcc::test {
 
-/// 64-byte aligned floats, as buffers of an arena are, with sentinels behind the end.
+/// Floats aligned to 64 bytes like the buffers of an arena, followed by sentinels.
 class Floats {
 public:
   explicit Floats(size_t count)
@@ -25,7 +25,7 @@ public:
   float *get() const { return data.get(); }
   size_t size() const { return count; }
   float &operator[](size_t i) const { return data.get()[i]; }
-  /// True while nothing was written behind the end.
+  /// True if nothing was written after the end.
   bool intact() const {
     const auto *bytes = reinterpret_cast<const unsigned char *>(data.get() + count);
     for (int i = 0; i < 64; ++i)
@@ -50,13 +50,13 @@ inline Floats randomFloats(size_t count, uint32_t seed) {
   return values;
 }
 
-/// What a plan for so many workers would have.
+/// The scratch in a plan for so many workers.
 inline runtime::Scratch scratchOf(const runtime::CallNeeds &needs, unsigned workers) {
   return {needs.scratchSlotBytes, std::min<uint64_t>(needs.scratchSlots, workers), needs.scratchSharedBytes};
 }
 
-/// Runs a complete call twice into `result`, scratch filled with NaNs before; the error's text if it fails. A call that
-/// accumulates adds to what `result` holds before the second run.
+/// Runs a completed call twice into `result`, with scratch filled with NaN each time. Returns the error's text if it
+/// fails. In each run, an accumulating call adds to the initial content of `result`.
 template <typename Call>
 std::string runCompleted(const Call &call, const Floats &first, const Floats &second, const Floats &result,
                          unsigned threads) {
@@ -78,7 +78,7 @@ std::string runCompleted(const Call &call, const Floats &first, const Floats &se
   if (accumulates)
     pointers.insert(pointers.begin() + 2, result.get());
   std::vector<float> before(result.get(), result.get() + result.size());
-  for (int run = 0; run < 2; ++run) { // the second finds the library's own state as the first left it
+  for (int run = 0; run < 2; ++run) { // the second run uses the library state that the first one left
     std::memset(scratch.get(), 0xff, scratch.size() * 4);
     std::memset(partials.get(), 0xff, partials.size() * 4);
     if (accumulates)

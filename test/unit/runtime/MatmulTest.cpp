@@ -8,7 +8,7 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-/// Each value may differ by the rounding of its k products and sums: k · 2^-24 · Σ|a b|, far above what is seen.
+/// Each value may differ by the rounding of its k products and sums: k · 2^-24 · Σ|a b|, far more than is observed.
 void checkProduct(int64_t batch, int64_t m, int64_t n, int64_t k, bool transA, bool transB, unsigned threads = 2,
                   plan::MatmulCall *filled = nullptr) {
   Floats a = randomFloats(static_cast<size_t>(batch * m * k), 1),
@@ -62,7 +62,7 @@ TEST(Matmul, LongKInBlocks) {
   checkAllTranspositions(1, 65, 2050, 1100);
 }
 
-/// Those that PackedMatmul.cpp multiplies: tails of panels on both axes, several blocks of K, partial sums.
+/// Products on the panels of PackedMatmul.cpp: tails on both axes, several blocks of K, partial sums.
 TEST(Matmul, PackedPanels) {
   plan::MatmulCall call;
   bool partial = false;
@@ -148,8 +148,8 @@ TEST(Matmul, SmallWeightGradientIsSplitAlongK) {
   checkProduct(2, 10, 20, 4500, true, false);
 }
 
-/// addend + product to the last bit, as if added afterwards, in each of the ways a tiling has: the library adds to C, a
-/// tile of C is added when it is copied out, partial sums are added together first.
+/// The result is addend + product to the last bit, as if added afterwards, for each way of adding: the library adds to
+/// C; a tile is added when it is copied to C; partial sums are added to each other first.
 TEST(Matmul, AddsToWhatIsThere) {
   struct Shape {
     int64_t batch, m, n, k;
@@ -210,7 +210,8 @@ TEST(Matmul, QueryIsDeterministic) {
   EXPECT_GE(first.tile_m(), 1);
 }
 
-/// Of tilings that cost few workers the same, and sum in the same order, panels take the one that more workers share.
+/// Among tilings with the same cost for few workers and the same order of sums, the one that serves more workers is
+/// chosen.
 TEST(Matmul, PanelsLeaveWorkForManyWorkers) {
   target::cpu::CpuModel model;
   for (auto [m, n, k] : {std::tuple(256, 3072, 768), std::tuple(256, 768, 50257)}) {
@@ -268,7 +269,7 @@ TEST(Matmul, UnsupportedIsAnError) {
   EXPECT_NE(test::query(call).message().find("n = 0"), std::string::npos);
 }
 
-/// A plan carries its tiles: those that this version would choose otherwise run, too.
+/// A plan carries its tiles, so that tiles which this version would not choose must run as well.
 TEST(Matmul, OtherTilesThanTheChosenOnesRun) {
   ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   plan::MatmulCall chosen = matmulCall(1, 96, 640, 300, false, true);
@@ -342,7 +343,7 @@ TEST(Matmul, UnsoundCallsAreRefused) {
   EXPECT_NE(runtime::prepare(wide, small, 1).message().find("scratch"), std::string::npos);
 }
 
-/// The compiler asks no library: what a primitive takes is bounded by a formula.
+/// The compiler does not ask the library: a formula bounds a primitive's scratch.
 TEST(Matmul, LibraryScratchIsBounded) {
   ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   auto level = *runtime::levelFromName(test::testLevel());

@@ -104,7 +104,7 @@ TEST_F(NarrowMatmul, SmallWeightGradientIsSplitAlongK) {
   }
 }
 
-/// An odd K ends in half a pair: what lies behind a row must not reach its sum, not even as a product with zero.
+/// An odd K ends in half a pair: memory after a row must not reach its sum, not even as a product with zero.
 TEST_F(NarrowMatmul, OddKMeetsNothingBehindIt) {
   constexpr int64_t m = 64, n = 520, k = 1601;
   for (bool transA : {false, true})
@@ -123,14 +123,14 @@ TEST_F(NarrowMatmul, OddKMeetsNothingBehindIt) {
     }
 }
 
-/// An f32 operand that is rounded as it is read gives the bits that its rounded copy gives; ties are among its numbers.
+/// An f32 operand that is rounded as it is read gives the same bits as a rounded copy. Some of its numbers are ties.
 TEST_F(NarrowMatmul, RoundsTheRightOperandAsItReadsIt) {
   for (Shape s : {Shape{1, 100, 531, 1601}, {1, 64, 520, 1030}, {1, 57, 515, 2050}, {1, 5, 131, 1601}})
     for (bool transA : {false, true})
       for (bool transB : {false, true}) {
         auto [batch, m, n, k] = s;
         if (transA && m < 48)
-          continue; // no kernel of ours
+          continue; // no kernel of ours computes it
         Narrows a(m * k, 1), copy(k * n, 2);
         Floats b = randomFloats(static_cast<size_t>(k * n), 3), wanted(static_cast<size_t>(m * n)),
                got(static_cast<size_t>(m * n));

@@ -1,9 +1,9 @@
 //===- NumericsTest.cpp - results that may only change with their version -===//
 //
-// A plan names the numerics version of each call's implementation, so that a later program gives its results in the same
-// bits or refuses. Here each implementation runs on frozen inputs, with a frozen descriptor: a hash that differs while
-// the version stayed means that old plans would silently get other results. Then raise the version in
-// runtime/cpu/calls and write the new hash down beside it.
+// A plan names the numerics version of each call's implementation, so that a later program either gives the same bits
+// or refuses the plan. Here each implementation runs on frozen inputs with a frozen descriptor. If a hash differs
+// although the version is the same, old plans would silently get other results: raise the version in runtime/cpu/calls,
+// and store the new hash with it here.
 //
 //===----------------------------------------------------------------------===//
 #include "LibraryFixture.h"
@@ -157,8 +157,8 @@ void check(const std::string &name, const plan::ConvolutionCall &call, uint64_t 
 runtime::CpuLevel level() { return *runtime::levelFromName(test::testLevel()); }
 } // namespace
 
-/// One test for all, so that a machine without the instructions of some checks the others and skips nothing: which levels
-/// run, the CMake file says.
+/// One test for all calls, so that a machine which lacks the instructions of some still checks the others. The CMake
+/// file lists the levels.
 TEST(Numerics, OwnProducts) {
   const Call panels = product(Call::PANELS, plan::BF16, 70, 130, 300, 32, 96, 128),
              fewRows = product(Call::FEW_ROWS, plan::BF16, 5, 130, 300, 5, 64, 300);
@@ -179,7 +179,7 @@ TEST(Numerics, OwnProducts) {
   }
 }
 
-/// The same at every level: words of f32, also where bf16 is widened.
+/// The same bits at every level: arithmetic is in f32, even if bf16 is widened.
 TEST(Numerics, Convolutions) {
   using Conv = plan::ConvolutionCall;
   check("forward", convolution(Conv::FORWARD, plan::F32, 1), 0x9f3a58ecc0f2ff17);
@@ -188,7 +188,7 @@ TEST(Numerics, Convolutions) {
   check("groups", convolution(Conv::FORWARD, plan::F32, 2), 0x848731a94bf9ac2c);
   check("depthwise", convolution(Conv::FORWARD, plan::F32, 24), 0x916d3a89ac1b0715);
   check("depthwise weight gradient", convolution(Conv::WEIGHT_GRADIENT, plan::F32, 24), 0xe59494fdcbcb8b5f);
-  // Forms have the same bits, but for the gradient of weights by planes.
+  // All forms have the same bits, except the weight gradient by planes.
   check("forward by planes", convolution(Conv::FORWARD, plan::F32, 1, Conv::PLANES), 0x9f3a58ecc0f2ff17);
   check("input gradient by planes", convolution(Conv::INPUT_GRADIENT, plan::F32, 1, Conv::PLANES), 0x64a689e7a3c928de);
   check("weight gradient by pixels", convolution(Conv::WEIGHT_GRADIENT, plan::F32, 1, Conv::PIXELS), 0x1357a2b25bd0be5e);
@@ -199,7 +199,7 @@ TEST(Numerics, Convolutions) {
 TEST(Numerics, ProductsOfTheLibrary) {
   const std::map<std::string, Frozen> frozen = {{"cpu:v3", {1, 0x933609284b4a5a94}}, {"cpu:v4", {1, 0x51b191c93f4a40a5}}, {"cpu:v4-bf16", {1, 0x51b191c93f4a40a5}}};
   auto known = frozen.find(test::testLevel());
-  if (known == frozen.end()) // the library's own products of a level whose results nobody has frozen yet
+  if (known == frozen.end()) // no results are frozen for the library's products at this level
     return;
   check("oneDNN at " + known->first, product(Call::LIBRARY, plan::F32, 64, 48, 96, 32, 48, 96), known->second);
 }

@@ -9,7 +9,8 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-/// Two kernels of 5 tiles and 1 tile. The first has scratch above the only buffer: 64 bytes, and 128 for each worker.
+/// Two kernels, of 5 tiles and of 1 tile. The first has scratch above the only buffer: 64 bytes, and 128 for each
+/// worker.
 plan::Entry makeEntry() {
   plan::Entry entry;
   addBuffer(entry, "x", {100}, plan::TRANSIENT, 0, -1, 0)->set_kind(plan::Buffer::INPUT);
@@ -53,7 +54,7 @@ TEST(Parallelism, AsManyAsFit) {
   EXPECT_EQ(plan::workersWithin(plan, 1000, 64), 0u);
 }
 
-/// A small variant that takes much scratch is the larger one for many workers.
+/// Variant 0 has fewer buffers but more scratch for each worker, so that it is the larger one for many workers.
 TEST(Parallelism, VariantsAreWeighedWithTheWorkersThatRunThem) {
   plan::Plan plan;
   *plan.add_entries() = makeEntry();
@@ -85,7 +86,7 @@ TEST(Parallelism, EfficiencyFollowsFromTheLargestShare) {
   EXPECT_TRUE(plan::idleTimes(entry, 1).empty());
 }
 
-/// Operands that name nothing are no reason to fail: a report may be asked for any file.
+/// Operands that name no buffer must not fail, since reports are made for any file.
 TEST(Parallelism, CopiesOfWhatDoesNotExistMoveNothing) {
   plan::Entry entry;
   plan::Instruction &copy = *entry.add_instructions();

@@ -12,7 +12,7 @@ using namespace tcc;
 using namespace tcc::plan;
 
 namespace {
-/// A folder of its own that goes away again.
+/// A temporary folder, removed at the end.
 struct Folder {
   std::filesystem::path path;
   Folder() {
@@ -154,7 +154,7 @@ TEST(PlanFile, FolderThatCannotBeWritten) {
             std::string::npos)
       << missing.message();
   EXPECT_EQ(missing.exitCode(), kExitFault);
-  // A folder of the kernel's own, in which nobody makes files, not even root.
+  // In /proc not even root can make files.
   EXPECT_NE(writer.write(Plan(), "/proc/m.tplan").message().find("/proc/m.tplan: cannot write"),
             std::string::npos);
 }
@@ -167,7 +167,7 @@ TEST(PlanFile, WriteThatIsCutOffLeavesNothingBehind) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit small = before;
-  small.rlim_cur = 64 << 10; // as a full disk: a part can be written, the rest cannot
+  small.rlim_cur = 64 << 10; // like a full disk: part of the file can be written, the rest cannot
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   Status status = writer.write(Plan(), folder.path / "m.tplan");
   ::setrlimit(RLIMIT_FSIZE, &before);

@@ -1,6 +1,6 @@
 //===- RowwiseMatmulTest.cpp - products whose rows go to a kernel --------===//
 //
-// The kernel sees each row once, with the bits of the product by itself, whichever of the two ways that is made.
+// The kernel sees each row once, with the bits of the plain product, whichever of two implementations computes that.
 //
 //===----------------------------------------------------------------------===//
 #include "LibraryFixture.h"
@@ -12,7 +12,7 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-/// What the kernel is compiled for: it copies its tile's rows, and counts them.
+/// The sizes that the kernel would be compiled for; the kernel copies its tile's rows and counts them.
 struct Compiled {
   int64_t rows, columns, tileRows;
   std::atomic<int64_t> seen;
@@ -27,7 +27,7 @@ void copyRows(void *const *pointers, int64_t begin, int64_t end, void *) {
   }
 }
 
-/// False where the library makes no rows of this product.
+/// Runs the product row by row. False if the library cannot do so for this product.
 bool runRowwise(plan::MatmulCall call, const Floats &a, const Floats &b, const Floats &out, unsigned threads) {
   call.mutable_row_kernel();
   call.set_row_operands(1);
@@ -50,7 +50,7 @@ bool runRowwise(plan::MatmulCall call, const Floats &a, const Floats &b, const F
   EXPECT_TRUE(runtime::runCall(**runner, pool, pointers, reinterpret_cast<char *>(scratch.get())));
   EXPECT_TRUE(scratch.intact() && out.intact());
   EXPECT_EQ(compiled.seen, call.m());
-  // What the workers share takes no more than the product would.
+  // The scratch that workers share is no larger than the product would be.
   EXPECT_LE(needs->scratchSharedBytes, out.size() * 4);
   return true;
 }
@@ -58,7 +58,7 @@ bool runRowwise(plan::MatmulCall call, const Floats &a, const Floats &b, const F
 struct Operands {
   Operands(const plan::MatmulCall &call)
       : a(randomFloats(size_t(call.m() * call.k()), 3)), b(randomFloats(size_t(call.k() * call.n()), 4)) {
-    // The high halves of f32 are bf16; as pairs in memory they are as random.
+    // narrow() stores the high halves of the f32 numbers, which are bf16.
     if (call.dtype() != plan::BF16)
       return;
     narrow(a);
@@ -73,7 +73,7 @@ struct Operands {
   Floats a, b;
 };
 
-/// How many of the shapes go row by row.
+/// Checks many shapes, and returns how many of them can be computed row by row.
 int check(plan::DType dtype, bool roundsB) {
   int made = 0;
   for (auto [m, n, k] :
@@ -90,7 +90,7 @@ int check(plan::DType dtype, bool roundsB) {
         Floats whole(size_t(m * n)), rows(size_t(m * n));
         std::string problem = runCall(call, operands.a, operands.b, whole, 2);
         if (roundsB && !problem.empty())
-          continue; // no product by itself rounds here
+          continue; // no plain product rounds B for this shape
         EXPECT_EQ(problem, "");
         for (unsigned threads : {1, 3}) {
           std::memset(rows.get(), 0xff, rows.size() * 4);
@@ -138,15 +138,15 @@ TEST(RowwiseMatmul, RefusesWhatWouldDiffer) {
   plan::MatmulCall added = call;
   added.set_accumulate(true);
   EXPECT_TRUE(refused(added));
-  // Sums of a long K meet in partial sums, whose order would be another.
+  // A long K is summed in partial sums, so that the order would differ.
   EXPECT_TRUE(refused(matmulCall(1, 128, 512, 8192, true, false)));
-  // A product of few rows adds in another order, where there is a kernel for it.
+  // A level's few-row kernels sum in another order.
   EXPECT_FALSE(refused(matmulCall(1, 64, 256, 8, true, true)));
   EXPECT_EQ(refused(matmulCall(1, 64, 256, 8, false, true)),
             runtime::hasFewRows(*runtime::levelFromName(testLevel()), plan::F32));
   // Panels of B would take more than the gradient.
   EXPECT_TRUE(refused(matmulCall(1, 64, 784, 512, true, false)));
   EXPECT_TRUE(refused(matmulCall(2, 512, 784, 8, true, false)));
-  // Not even eight rows fit the second cache.
+  // Not even eight rows fit into the second-level cache.
   EXPECT_TRUE(refused(matmulCall(1, 512, 1 << 15, 8, true, false)));
 }

@@ -4,7 +4,7 @@
 
 #include <type_traits>
 
-/// Two types that a call passes alike: handles are pointers to structs of the library's own.
+/// Whether a call passes two types in the same way. Handles are pointers to different, opaque structs.
 template <typename Ours, typename Real> constexpr bool alike() {
   if constexpr (std::is_pointer_v<Ours> && std::is_pointer_v<Real>) {
     using Target = std::remove_pointer_t<Ours>;

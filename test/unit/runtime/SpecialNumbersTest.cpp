@@ -1,7 +1,7 @@
 //===- SpecialNumbersTest.cpp - NaN, infinities and subnormals in the library's calls -===//
 //
-// Products and convolutions put NaN and ∞ where the sum in f64 has them, whatever tiles, panels and chunks there are: a
-// NaN reaches its row or column and no other, ∞·0 is NaN, tails and padding add nothing. Subnormals are numbers.
+// Products and convolutions have NaN and ∞ exactly where the sum in f64 has them, with any tiles, panels and chunks: a
+// NaN reaches its row or column and no other, ∞·0 is NaN, tails and padding add nothing. Subnormals are not flushed.
 //
 //===----------------------------------------------------------------------===//
 #include "LibraryFixture.h"
@@ -14,7 +14,8 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-/// NaN for NaN, ∞ for ∞ of the same sign; else `bound` relative to the sum of the products' sizes.
+/// Expects NaN for NaN, and ∞ for ∞ of the same sign; otherwise an error of at most `bound` relative to `size`, the sum
+/// of the products' magnitudes.
 void expectSum(double got, double sum, double size, double bound, const std::string &what) {
   if (std::isfinite(sum)) {
     ASSERT_NEAR(got, sum, bound * size + 0x1p-148) << what;
@@ -31,7 +32,7 @@ struct Product {
     return p * k * n + (transB ? column * k + q : q * n + column);
   }
 
-  /// `kernels`: gets the name of what multiplied.
+  /// `kernels`: receives the name of the implementation.
   void check(const Floats &a, const Floats &b, std::set<std::string> *kernels = nullptr) const {
     Floats c(static_cast<size_t>(batch * m * n));
     plan::MatmulCall filled;
@@ -55,8 +56,8 @@ struct Product {
   }
 };
 
-/// In tiles and shared tiles, in place, on packed panels of either operand, of few rows, in chunks along K; the last
-/// rows and columns.
+/// Products for every implementation: tiles and shared tiles, in place, packed panels of either operand, few rows,
+/// chunks along K; with tails of rows and columns.
 std::vector<Product> products() {
   std::vector<Product> all;
   for (bool transA : {false, true})
@@ -114,7 +115,7 @@ TEST(SpecialNumbers, SubnormalFactorsAreNumbers) {
   }
 }
 
-/// A NaN of x reaches the outputs whose window holds it, one of w its feature; ∞ of x beside it.
+/// A NaN of x reaches the outputs whose window contains it, a NaN of w its feature; x also has an ∞.
 TEST(SpecialNumbers, OfAConvolution) {
   for (auto [channels, features, extent] : {std::tuple(3, 5, 7), std::tuple(16, 32, 14), std::tuple(33, 17, 9)}) {
     ConvolutionShape shape{

@@ -46,7 +46,7 @@ std::string text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char *>(bytes.data()), bytes.size()};
 }
 
-/// As a plan of its own would have it: numbers of payloads aside.
+/// The text of a plan without its payload numbers, so that combined and single plans can be compared.
 std::string withoutPayloads(plan::Plan plan) {
   plan.clear_payloads();
   plan.clear_model_payload();
@@ -135,7 +135,7 @@ TEST(Targets, TheBestThatRunsIsChosen) {
   {
     runtime::ScopedFeatures machine(avx2());
     EXPECT_EQ(chosen(reader), "cpu:v3");
-    EXPECT_EQ(chosen(reader, "cpu:v4"), "cpu:v4"); // its device will refuse it
+    EXPECT_EQ(chosen(reader, "cpu:v4"), "cpu:v4"); // an explicit choice; the device will refuse it
     EXPECT_EQ(chosen(reader, "", "cpu"), "cpu:v3");
     EXPECT_EQ(chosen(reader, "", "null"), "cpu:v3");
   }

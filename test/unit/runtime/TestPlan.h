@@ -76,14 +76,14 @@ inline plan::Instruction *addKernel(plan::Entry &entry, const std::string &symbo
 
 enum TestBuffer : uint32_t { kX, kY, kS, kT, kZ, kW, kB };
 
-/// Tiles that the product states: it has fewer, but more do no harm.
+/// The number of tiles that the product states; stating more than it has is allowed.
 inline constexpr int64_t kTestTiles = 32;
 
-/// What stands for code where none runs.
+/// The bytes of the code object in plans that do not run.
 inline constexpr std::string_view kNoCode = "x";
 
-/// The plan above; payload 0 is its code object, which bindCode binds to other code than kNoCode. Its level is the
-/// machine's, so that one process can run it.
+/// The plan above. Payload 0 is its code object; for other code than kNoCode call bindCode. Its level is the machine's,
+/// so that this process can run it.
 inline plan::Plan makeTestPlan() {
   plan::Plan plan;
   plan.set_format_version(plan::kPlanFormatVersion);
@@ -117,7 +117,7 @@ inline plan::Plan makeTestPlan() {
   entry.set_batch(64);
   addBuffer(entry, "x", {64}, plan::TRANSIENT, 0, -1, 0)->set_kind(plan::Buffer::INPUT);
   addBuffer(entry, "y", {64}, plan::TRANSIENT, 256, 0, 1);
-  addBuffer(entry, "s", {64}, plan::TRANSIENT, 0, 1, 2);    // in x's place: it is dead
+  addBuffer(entry, "s", {64}, plan::TRANSIENT, 0, 1, 2);    // in the place of x, which is dead
   addBuffer(entry, "t", {4, 16}, plan::TRANSIENT, 0, 2, 3); // in s's place, by a declared pair
   addBuffer(entry, "z", {4, 32}, plan::TRANSIENT, 512, 3, 5)->set_kind(plan::Buffer::OUTPUT);
   addBuffer(entry, "w", {16, 32}, plan::RESIDENT, 0, -1, 5, 0);

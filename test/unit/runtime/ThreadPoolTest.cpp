@@ -30,7 +30,7 @@ TEST(ThreadPool, EveryTileOnceForAnyNumberOfThreads) {
   }
 }
 
-/// Launches follow each other so closely that late workers of one meet the next.
+/// Launches follow each other so closely that late workers of one launch meet the next.
 TEST(ThreadPool, ManyShortLaunches) {
   ThreadPool pool(8);
   int64_t expected = 0;
@@ -44,7 +44,7 @@ TEST(ThreadPool, ManyShortLaunches) {
   }
 }
 
-/// Whoever runs a tile then waits until all are running: nobody is free to take another's.
+/// Each worker waits in its tile until all tiles are running, so that none is free to take the tile of another.
 TEST(ThreadPool, RangesOfWorkersAreTheSameInEveryLaunch) {
   constexpr int64_t kWorkers = 4;
   ThreadPool pool(kWorkers);
@@ -62,7 +62,7 @@ TEST(ThreadPool, RangesOfWorkersAreTheSameInEveryLaunch) {
   }
 }
 
-/// Tile 0 does not end before all others have: the other worker must take what is left of its range, too.
+/// Tile 0 waits for all other tiles, so that the other worker must also run the rest of the first one's range.
 TEST(ThreadPool, WhoIsDoneTakesTilesOfOthers) {
   ThreadPool pool(2);
   constexpr int64_t kTiles = 8;
@@ -80,7 +80,7 @@ TEST(ThreadPool, WhoIsDoneTakesTilesOfOthers) {
 TEST(ThreadPool, WorkersShareOneFloatingPointAndOpenMpSetting) {
   unsigned before = _mm_getcsr();
   int ompBefore = omp_get_max_threads();
-  _mm_setcsr(before | 0x8040); // subnormals to zero: what the caller happens to have must not matter
+  _mm_setcsr(before | 0x8040); // flush subnormals to zero: the caller's setting must not matter
   {
     WorkerScope scope;
     ThreadPool pool(3);

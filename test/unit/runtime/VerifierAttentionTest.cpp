@@ -19,8 +19,8 @@ plan::AttentionCall &smallAttention(plan::Plan &plan, int64_t batch, int64_t hea
   return call;
 }
 
-/// What the verifier says of two results in one buffer: an output of 4 rows of 8 bf16, `rowStep` apart, and 4 f32 from
-/// `offset` on, `step` apart.
+/// The verifier's messages about two results in one buffer: an output of 4 rows of 8 bf16, `rowStep` apart, and
+/// logsumexp, 4 f32 from `offset` on, `step` apart.
 std::string problemsOf(int64_t rowStep, int64_t offset, int64_t step) {
   plan::Plan plan = makeTestPlan();
   plan::AttentionCall &call = smallAttention(plan, 1, 1);
@@ -42,11 +42,11 @@ std::string problemsOf(int64_t rowStep, int64_t offset, int64_t step) {
 
 TEST(VerifierAttention, ResultsInOneBufferShareNoByte) {
   constexpr const char *kShared = "output and logsumexp may share bytes of";
-  // Behind one another; 64 bytes are the output's.
+  // One after the other: the output takes 64 bytes.
   EXPECT_EQ(problemsOf(8, 16, 1).find(kShared), std::string::npos) << problemsOf(8, 16, 1);
   EXPECT_NE(problemsOf(8, 15, 1).find(kShared), std::string::npos);
   EXPECT_NE(problemsOf(8, 0, 1).find(kShared), std::string::npos);
-  // Between the rows, which are 16 of each 32 bytes.
+  // Interleaved: each row takes 16 of 32 bytes.
   EXPECT_EQ(problemsOf(16, 4, 8).find(kShared), std::string::npos) << problemsOf(16, 4, 8);
   EXPECT_EQ(problemsOf(16, 7, 8).find(kShared), std::string::npos);
   EXPECT_NE(problemsOf(16, 3, 8).find(kShared), std::string::npos);
@@ -54,8 +54,9 @@ TEST(VerifierAttention, ResultsInOneBufferShareNoByte) {
   EXPECT_NE(problemsOf(16, 4, 7).find(kShared), std::string::npos);
 }
 
-/// What the verifier says of a bias of so many samples and heads for attention of 2 samples and 2 heads with 4 queries
-/// and keys of 8 bf16, whose rows are `row` apart, `offset` elements behind the start of w, which has 1024 of them.
+/// The verifier's messages about a bias with `batch` samples and `heads` heads, for attention of 2 samples and 2 heads
+/// with 4 queries and keys of 8 bf16. Its rows are `row` elements apart, and it begins `offset` elements after the
+/// start of w, which has 1024.
 std::string problemsOfBias(int64_t batch, int64_t heads, int64_t row, int64_t offset = 0, bool gradient = false) {
   plan::Plan plan = makeTestPlan();
   plan::AttentionCall &call = smallAttention(plan, 2, 2);

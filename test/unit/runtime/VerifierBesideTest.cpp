@@ -7,10 +7,10 @@ using namespace tcc::test;
 namespace {
 plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 
-/// A kernel that reads y and writes nothing others touch, before the product: instructions 0 … 4 are copy, s = add(y,
-/// b), t = twice(s), z = t · w, b = twice(b).
+/// Moves the update b = twice(b), which the product does not touch, in front of the product. The instructions are then
+/// copy, s = add(y, b), t = twice(s), b = twice(b), z = t · w.
 plan::Instruction &besideProduct(plan::Plan &plan) {
-  // The last kernel, which updates b in place, goes before the product.
+  // The last kernel, which updates b in place, moves before the product.
   step(plan).mutable_instructions()->SwapElements(3, 4);
   step(plan).mutable_buffers(kZ)->set_first(4);
   plan::Instruction &update = *step(plan).mutable_instructions(3);
@@ -35,10 +35,10 @@ TEST(VerifierBeside, BeyondTheEnd) {
 
 TEST(VerifierBeside, WhatWritesWhatItTouches) {
   plan::Plan plan = makeTestPlan();
-  step(plan).mutable_instructions(2)->set_beside(1); // t, which the product reads
+  step(plan).mutable_instructions(2)->set_beside(1); // writes t, which the product reads
   expectProblem(plan, {"instruction 2", "it may run beside instruction 3, which reads", "'t'"});
   plan = makeTestPlan();
-  step(plan).mutable_instructions(1)->set_beside(3); // b, which the last one writes
+  step(plan).mutable_instructions(1)->set_beside(3); // reads b, which the last instruction writes
   expectProblem(plan, {"instruction 1", "it may run beside instruction 4, which writes", "'b'"});
 }
 
@@ -49,7 +49,7 @@ TEST(VerifierBeside, WhatDiesTooSoon) {
   expectProblem(plan, {"instruction 0", "'x'", "dies at instruction 0, but it may run until 1 does"});
 }
 
-/// It would lie where the scratch of the instructions beside it does.
+/// The scratch would overlap that of the instructions beside it.
 TEST(VerifierBeside, NoScratch) {
   plan::Plan plan = makeTestPlan();
   plan::Instruction &update = besideProduct(plan);

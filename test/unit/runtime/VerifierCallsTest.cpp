@@ -196,11 +196,11 @@ TEST(VerifierCalls, Ports) {
   expectProblem(plan, {"cannot hold the counters of random numbers"});
 }
 
-/// Counters are there when the entry starts, like inputs: four words that live from then on.
+/// Counters are four words that are live from the start of the entry, like inputs.
 TEST(VerifierCalls, Counters) {
   plan::Plan plan = makeTestPlan();
   step(plan).set_counters(step(plan).buffers_size());
-  plan::Buffer &counters = *addBuffer(step(plan), "counters", {4}, plan::TRANSIENT, 512, -1, 0); // z is not there yet
+  plan::Buffer &counters = *addBuffer(step(plan), "counters", {4}, plan::TRANSIENT, 512, -1, 0); // z is not live yet
   counters.set_kind(plan::Buffer::COUNTERS);
   counters.mutable_type()->set_dtype(plan::U32);
   std::vector<std::string> problems = plan::verifyPlan(plan);
@@ -224,7 +224,7 @@ TEST(VerifierCalls, MessagesAreLimited) {
   EXPECT_EQ(plan::verifyPlan(plan, 7).size(), 7u);
 }
 
-/// Five thousand buffers, each living for a while beside others at its own place; then one is moved onto a neighbour.
+/// Five thousand buffers with overlapping live ranges and distinct offsets; then one is moved onto a neighbour.
 TEST(VerifierCalls, ManyBuffers) {
   constexpr int count = 5000, ring = 64;
   plan::Plan plan;

@@ -148,7 +148,7 @@ TEST(VerifierGrid, AProductOfCublasLt) {
   EXPECT_EQ(withBias(plan::F32, 2, true, 64), "");
   for (auto [batch, ofEach, biases] : {std::tuple(1, false, 31), {2, true, 63}})
     EXPECT_NE(withBias(plan::F32, batch, ofEach, biases).find("the bias"), std::string::npos) << batch;
-  // On a CPU nobody computes it.
+  // No call on a CPU computes epilogues.
   plan::Plan cpu = makeTestPlan();
   for (plan::Instruction &instruction : *cpu.mutable_entries(0)->mutable_instructions())
     if (instruction.has_matmul())
@@ -225,7 +225,7 @@ TEST(VerifierGrid, AConvolutionOfCudnn) {
   finds([](auto &, plan::ConvolutionCall &call) {
     call.set_finish(plan::ConvolutionCall::BIAS), call.set_kind(plan::ConvolutionCall::INPUT_GRADIENT);
   }, "bias that no library has");
-  // On a CPU nobody computes it, or rounds to TF32.
+  // No call on a CPU adds a bias or rounds to TF32.
   plan::Plan cpu = makeTestPlan();
   makeConvolution(cpu).set_tf32(true);
   EXPECT_NE(problems(cpu).find("only cuDNN convolves f32 in TF32"), std::string::npos);

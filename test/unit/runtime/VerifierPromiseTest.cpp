@@ -1,4 +1,4 @@
-//===- VerifierPromiseTest.cpp - what else a runtime would trust ----------===//
+//===- VerifierPromiseTest.cpp - other promises that a runtime trusts -----===//
 #include "TestPlan.h"
 
 using namespace tcc;
@@ -7,7 +7,7 @@ using namespace tcc::test;
 namespace {
 plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 
-/// The test plan after a change, which some message must name.
+/// Changes the test plan, and expects a message with all the texts.
 void refused(const std::function<void(plan::Plan &)> &change, std::initializer_list<std::string> texts) {
   plan::Plan plan = makeTestPlan();
   ASSERT_EQ(plan::verifyPlan(plan), std::vector<std::string>());
@@ -17,7 +17,7 @@ void refused(const std::function<void(plan::Plan &)> &change, std::initializer_l
 } // namespace
 
 TEST(VerifierPromise, BuffersOfNoKnownKind) {
-  // An arena of another number would be the transient one to the device, and none to the search for overlaps.
+  // The device would treat an unknown arena as the transient one, but the search for overlaps would skip it.
   refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->set_arena(static_cast<plan::Arena>(7)); },
           {"'y'", "there is no memory space 7"});
   refused([](plan::Plan &plan) { step(plan).mutable_buffers(kY)->set_kind(static_cast<plan::Buffer::Kind>(70)); },
@@ -152,7 +152,7 @@ TEST(VerifierPromise, ScalesOfIntegers) {
   };
   plan::Plan good = makeTestPlan();
   scaled(good);
-  for (const std::string &problem : plan::verifyPlan(good)) // buffers of the old sizes
+  for (const std::string &problem : plan::verifyPlan(good)) // other problems remain, since buffers have the old sizes
     EXPECT_EQ(problem.find("scale"), problem.npos) << problem;
   refused([&](plan::Plan &plan) { scaled(plan).set_scale("none"); }, {"'w'", "its scale 'none' is no variable"});
   refused([&](plan::Plan &plan) { scaled(plan).set_role(plan::PARAMETER); }, {"'w'", "i8[16x32] of role 0 has no scale"});

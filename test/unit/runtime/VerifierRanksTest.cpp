@@ -7,7 +7,7 @@ using namespace tcc::test;
 namespace {
 plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 
-/// The kernel that makes t in place of s becomes an all-reduce.
+/// The test plan, with an all-reduce instead of the kernel that computes t in place of s.
 plan::Plan makeRankPlan() {
   plan::Plan plan = makeTestPlan();
   plan.mutable_training()->mutable_parallel()->set_mode("ddp");
@@ -22,7 +22,7 @@ TEST(VerifierRanks, AnAllReduceInPlaceOfItsSource) {
   EXPECT_EQ(plan::verifyPlan(makeRankPlan(), 5), std::vector<std::string>());
 }
 
-/// Ranks run those as often as their own data says, or alone.
+/// Ranks run these entries as often as their own data requires, or one rank alone runs them.
 TEST(VerifierRanks, NoCollectiveWhereRanksDoNotRunTogether) {
   for (const char *name : {"evaluate", "predict", "gradients", "accumulate_first", "accumulate_next.critic"}) {
     plan::Plan plan = makeRankPlan();
@@ -36,7 +36,7 @@ TEST(VerifierRanks, NoCollectiveWhereRanksDoNotRunTogether) {
   }
 }
 
-/// All ranks have as many micro-batches in a window.
+/// All ranks have the same number of micro-batches in a window.
 TEST(VerifierRanks, SynchronisedNormalisationsInMicroBatches) {
   for (const char *name : {"accumulate_first", "accumulate_next.critic", "evaluate", "hold_0"}) {
     plan::Plan plan = makeRankPlan();
@@ -104,7 +104,7 @@ TEST(VerifierRanks, SomeRanksOnlyInPlansForNodes) {
   expectProblem(plan, {"with reach 7"});
 }
 
-/// Where no rank has all parameters, all ranks evaluate at once.
+/// If no rank has all parameters, all ranks evaluate together.
 TEST(VerifierRanks, GathersInEvaluationsOfShardedParameters) {
   for (auto [mode, good] : {std::pair("full", true), {"hybrid", true}, {"grad_op", false}}) {
     plan::Plan plan = makeRankPlan();
@@ -149,7 +149,7 @@ TEST(VerifierRanks, ShardsHaveThePlansSize) {
     EXPECT_EQ(plan::verifyPlan(plan, 5), std::vector<std::string>());
     plan.mutable_training()->mutable_parallel()->set_ranks(2);
     expectProblem(plan, {"instruction 0", "f32[64] becomes"});
-    // Destinations of another size have no place in a source's.
+    // A destination of another size cannot overwrite its source in place.
     plan.mutable_training()->mutable_parallel()->set_ranks(1);
     plan::Instruction &inPlace = *step(plan).mutable_instructions(2);
     inPlace.mutable_collective()->set_kind(kind);
@@ -185,9 +185,9 @@ TEST(VerifierRanks, AShardIsTheRanksPartOfAVariable) {
 
 TEST(VerifierRanks, NothingThatTouchesItsResultsRunsBesideIt) {
   plan::Plan plan = makeRankPlan();
-  step(plan).mutable_instructions(2)->set_beside(1); // t, which the product reads
+  step(plan).mutable_instructions(2)->set_beside(1); // writes t, which the product reads
   expectProblem(plan, {"instruction 2", "it may run beside instruction 3, which reads", "'t'"});
-  // The update of b touches nothing of it, where it comes first.
+  // The update of b does not touch t, if it comes before the product.
   plan = makeRankPlan();
   step(plan).mutable_instructions()->SwapElements(3, 4);
   step(plan).mutable_buffers(kZ)->set_first(4);

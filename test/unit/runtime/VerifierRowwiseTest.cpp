@@ -10,7 +10,7 @@ using namespace tcc::test;
 namespace {
 plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 
-/// Instruction 3 is t · w, whose two rows of 32 a tile go to a kernel that writes z.
+/// Makes instruction 3, t · w, pass the two rows of 32 of each tile to a kernel that writes z.
 plan::MatmulCall &makeRowwise(plan::Plan &plan) {
   plan::Instruction &call = *step(plan).mutable_instructions(3);
   plan::MatmulCall &matmul = *call.mutable_matmul();
@@ -126,7 +126,7 @@ TEST(VerifierRowwise, ACodeObjectThatIsNotThere) {
 }
 
 namespace {
-/// The same for a card: two slices of two rows, each of two tiles of a warp, of a product of cuBLASLt.
+/// The same for a card: a product of cuBLASLt in two slices of two rows; a slice has two tiles, one for each warp.
 plan::Plan onCard(const std::function<void(plan::Instruction &, plan::KernelSignature &)> &change) {
   plan::Plan plan = makeTestPlan();
   plan::MatmulCall &matmul = makeRowwise(plan);
@@ -154,7 +154,7 @@ plan::Plan onCard(const std::function<void(plan::Instruction &, plan::KernelSign
   plan::Instruction &instruction = *step(plan).mutable_instructions(3);
   instruction.set_tiles(1);
   instruction.clear_scratch_shared_bytes();
-  // A slice of 256 bytes, the workspace, and what aligns both.
+  // A slice of 256 bytes, the workspace, and padding that aligns both.
   instruction.set_scratch_slot_bytes(256 + 512 + plan::kLibraryWorkspaceAlignment);
   change(instruction, rows);
   const uint64_t end = instruction.scratch_offset() + instruction.scratch_slot_bytes();
@@ -179,7 +179,7 @@ TEST(VerifierRowwise, SlicesOnACard) {
         "does not hold an aligned slice and workspace of 768");
   finds([](plan::Instruction &call, auto &) { call.mutable_matmul()->mutable_row_kernel()->clear_grid(); },
         "a grid of 0 blocks");
-  // A tile of three rows ends in the middle of a slice; four tiles of a row do not make rows of 64 elements.
+  // A tile of three rows ends in the middle of a slice; five tiles do not divide the rows evenly.
   const char *tiles = "slices of 2 rows are no whole tiles of kernel 'rows'";
   finds([](auto &, plan::KernelSignature &rows) { rows.mutable_operands(0)->set_tile_bytes(3 * 32 * 4); }, tiles);
   finds(
@@ -194,7 +194,7 @@ TEST(VerifierRowwise, SlicesOnACard) {
       },
       "slices of 2 rows of 33 f32 values do not begin at multiples of 64 bytes");
   finds([](plan::Instruction &call, auto &) { call.mutable_matmul()->set_tile_n(16); }, "it is cut along n");
-  // Alone, the kernel would take a parameter too few.
+  // Called alone, the kernel would get one parameter too few.
   plan::Plan plan = onCard([](auto &, auto &) {});
   for (plan::KernelSignature &kernel : *plan.mutable_code_objects(0)->mutable_kernels())
     kernel.mutable_operands(0)->set_tile_bytes(32 * 4);

@@ -79,7 +79,7 @@ TEST(Verifier, StateWrittenInPlaceNeedsAPair) {
   expectProblem(plan, {"instruction 4", "'b'", "read and written without an in-place pair"});
 }
 
-/// A second product, added to z where it lies.
+/// The test plan with a second product that is added to z in place.
 static plan::Plan accumulatingPlan() {
   plan::Plan plan = makeTestPlan();
   plan::Instruction again = plan.entries(0).instructions(3);
@@ -193,7 +193,8 @@ TEST(Verifier, TransientArenaIsTheLargestEntrys) {
   expectProblem(plan, {"the largest entry needs"});
 }
 
-/// Below the end of any buffer that lives with it, scratch of enough workers would reach into that one; above, of none.
+/// Scratch must begin above all buffers that are live with it: below one of them, the scratch of enough workers would
+/// reach into that buffer.
 TEST(Verifier, ScratchLiesAboveWhatLives) {
   plan::Plan plan = makeTestPlan();
   instruction(plan, 3).set_scratch_offset(1024 - 64);
@@ -219,7 +220,7 @@ TEST(Verifier, StatesTheArenaOfItsWorkers) {
 
 TEST(Verifier, TilesAreNoFewerThanTheCallHas) {
   plan::Plan plan = makeTestPlan();
-  // A slot for each tile is enough for any number of workers only where no tile is missing.
+  // One slot for each stated tile is only enough for any number of workers if no tile is missing.
   instruction(plan, 3).set_tiles(0);
   expectProblem(plan, {"instruction 3", "states 0 tiles"});
 }

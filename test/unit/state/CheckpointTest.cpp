@@ -36,7 +36,7 @@ protected:
 };
 } // namespace
 
-/// Everything that reads a checkpoint refuses one that was altered: resume, export, evaluation.
+/// Resume, export and evaluation all refuse an altered checkpoint.
 TEST_F(CheckpointFiles, AlteredFilesAreRefusedEverywhere) {
   for (const char *file : {"state.safetensors", "manifest.json"}) {
     std::string path = step + "/" + file, good = *readFile(at(path));
@@ -89,7 +89,7 @@ TEST_F(CheckpointFiles, AnotherModelsStateIsRefusedWithAllNames) {
   expectError(loadModelValues(*checkpoint, other.plan(), *other.device, unused), {"lacks", "'v'"});
 }
 
-/// What several writers would leave: two shards, a tensor cut in half along its only axis, the other one whole.
+/// A checkpoint as by several writers: two shards, one tensor cut in half along its only axis, the other one whole.
 TEST_F(CheckpointFiles, TensorsAreMadeOfSlices) {
   std::vector<float> w = weights(step), m = weights(step, "w/momentum_buffer");
   auto part = [&](std::vector<float> &values, const char *name, int64_t begin, int64_t count) {

@@ -1,7 +1,7 @@
-//===- ManifestTest.cpp - what a manifest may say ------------------------===//
+//===- ManifestTest.cpp - valid and invalid manifests --------------------===//
 //
-// The sweep changes each member of a manifest in every way that JSON knows. A change is refused, or is one of those
-// that a manifest may well have: then the list here says which.
+// The sweep replaces each member of a manifest by values of every JSON type. Each change is refused, unless the lists
+// below name it as valid.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Manifest.h"
@@ -22,7 +22,7 @@ plan::TensorType type(plan::DType dtype, std::vector<int64_t> dims) {
   return result;
 }
 
-/// Two shards, a tensor in two slices, every optional member there.
+/// A manifest with two shards, a tensor in two slices, and every optional member.
 Manifest example() {
   Manifest manifest;
   manifest.run.producer = "trun 0.1.0";
@@ -124,7 +124,7 @@ TEST(Manifest, EveryMemberHasItsType) {
         EXPECT_TRUE(read.message().starts_with("manifest.json: ")) << read.message();
         continue;
       }
-      // What is accepted has the member's type, and is in its range.
+      // An accepted value has the member's type and is in its range.
       bool text = good[at].is_string() && value.is_string() &&
                   isUnder(path, {"/producer", "/model", "/target", "/settings/", "/position/plateau/metric", "/data/columns/", "/tensors/0/slices/0/key",
                                  "/tensors/0/slices/1/key", "/tensors/1/slices/0/key", "/tensors/2/slices/0/key",
@@ -162,11 +162,12 @@ TEST(Manifest, EveryMemberIsNeeded) {
       parent.erase(std::stoul(at.back()));
     else
       parent.erase(at.back());
-    // Checkpoints of earlier versions name no target, and those of one rank no ranks; other schedules have no plateau.
+    // Optional members: earlier versions wrote no target, one rank writes no ranks, and only one schedule writes a
+    // plateau.
     bool open = at.to_string() == "/position/plateau" || at.to_string() == "/position/plateau/best" ||
                 isUnder(at.to_string(), {"/target", "/data/ranks", "/run_files/", "/training/", "/frozen/", "/data/columns/", "/settings/",
                                          "/xxh3"});
-    // A tensor that is missing, or empty in another way, is found when the checkpoint is loaded into the plan.
+    // A missing tensor, or another shape of an empty one, is only found when the checkpoint is loaded into the plan.
     bool tensor = at.parent_pointer().to_string() == "/tensors" || at.to_string() == "/tensors/3/shape/1";
     EXPECT_EQ(parse(changed).ok(), open || tensor) << at.to_string();
   });
@@ -241,7 +242,7 @@ TEST(Manifest, SlicesCoverATensorExactlyOnce) {
   EXPECT_FALSE(covers({5}, {{{2}, {3}}, {{0}, {3}}})) << "an overlap";
   EXPECT_FALSE(covers({5}, {{{2}, {3}}, {{0}, {1}}})) << "a hole";
   EXPECT_FALSE(covers({6}, {{{0}, {3}}, {{0}, {3}}})) << "the volume is right";
-  // Ranges of elements, as ranks share them.
+  // Ranges of elements, by which ranks divide a tensor.
   EXPECT_TRUE(covers({2, 3}, {{{4}, {2}}, {{0}, {4}}}));
   EXPECT_TRUE(covers({}, {{{0}, {1}}}));
   EXPECT_FALSE(covers({2, 3}, {{{0}, {4}}})) << "a hole at the end";
@@ -249,7 +250,7 @@ TEST(Manifest, SlicesCoverATensorExactlyOnce) {
   EXPECT_FALSE(covers({2, 3}, {{{0}, {4}}, {{4}, {3}}})) << "beyond the end";
   EXPECT_FALSE(covers({2, 3}, {{{0}, {3}}, {{1, 0}, {1, 3}}})) << "a range and a box";
   EXPECT_FALSE(covers({2, 3}, {{{0, 0}, {1, 3}}, {{3}, {3}}})) << "a box and a range";
-  // A pinwheel: no cut goes through.
+  // A pinwheel, which no straight cut divides.
   EXPECT_TRUE(
       covers({3, 3}, {{{0, 0}, {1, 2}}, {{0, 2}, {2, 1}}, {{2, 1}, {1, 2}}, {{1, 0}, {2, 1}}, {{1, 1}, {1, 1}}}));
   EXPECT_FALSE(

@@ -16,7 +16,7 @@ namespace {
 class OwnFiles : public TrainTest {
 protected:
   bool exists(const std::string &name) { return fs::exists(fs::symlink_status(at(name))); }
-  /// ".step-2.1.tmp" and the like.
+  /// The kinds of own files by name.
   static std::optional<OwnFile> kinds(const std::string &name) {
     if (name == "marked")
       return OwnFile::Phase;
@@ -53,26 +53,26 @@ TEST_F(OwnFiles, OnlyMarkedOrEmptyFilesAreReplaced) {
   EXPECT_FALSE(AtomicFile::check(at("r"), OwnFile::Recipe).ok()) << "somebody edited it";
 }
 
-/// Formats without a place for a mark: what we wrote last is ours as long as nobody has changed a byte.
+/// Formats without a place for a mark: a file counts as ours as long as its bytes are those that we wrote last.
 TEST_F(OwnFiles, ArraysAreReplacedWhileTheyAreAsWritten) {
   const std::string first = "a,b\n1,2\n", second = "a,b\n3,4\n";
   ASSERT_TRUE(writeFileAtomically(at("p.csv"), first, OwnFile::Arrays).ok());
   ASSERT_TRUE(writeFileAtomically(at("p.csv"), second, OwnFile::Arrays).ok());
   EXPECT_EQ(*readFile(at("p.csv")), second);
-  for (const char *text : {"a,b\n3,5\n", "a,b\n3,4\n5,6\n", "a,b\n"}) { // in place, so that attributes stay
+  for (const char *text : {"a,b\n3,5\n", "a,b\n3,4\n5,6\n", "a,b\n"}) { // written in place, which keeps attributes
     std::ofstream(at("p.csv"), std::ios::trunc) << text;
     expectError(writeFileAtomically(at("p.csv"), first, OwnFile::Arrays), {"p.csv: it exists and is not an unchanged"});
     EXPECT_EQ(*readFile(at("p.csv")), text);
   }
   std::ofstream(at("p.csv"), std::ios::trunc) << second;
   EXPECT_TRUE(writeFileAtomically(at("p.csv"), first, OwnFile::Arrays).ok()) << "it is as we left it";
-  // Another file of that name, by a program that knows no attributes.
+  // Another file of that name, without our attribute.
   fs::remove(at("p.csv"));
   write("p.csv", first);
   expectError(writeFileAtomically(at("p.csv"), second, OwnFile::Arrays), {"p.csv: it exists"});
 }
 
-/// Where the file system keeps no attributes, the note is beside the file.
+/// On a file system without attributes, the note is a file beside it.
 TEST_F(OwnFiles, ANoteBesideAFileServesAsItsAttribute) {
   const std::string text = "a,b\n1,2\n";
   write("p.csv", text);
@@ -102,7 +102,7 @@ TEST_F(OwnFiles, ALockThatIsCutShortIsOne) {
   }
 }
 
-/// A file that appears while the new one is written is no less somebody's.
+/// A foreign file that appears while the new one is written is not replaced.
 TEST_F(OwnFiles, WhatAppearsMeanwhileStays) {
   auto file = AtomicFile::create(at("f"), OwnFile::Phase);
   ASSERT_TRUE(file.ok() && file->write("new").ok());

@@ -1,4 +1,4 @@
-//===- RunFolderTest.cpp - locks, plans, what a resume replaces ----------===//
+//===- RunFolderTest.cpp - locks, plans, files that a resume replaces ----===//
 #include "runtime/train/RunFolder.h"
 #include "support/CopyFile.h"
 #include "runtime/state/RunLock.h"
@@ -129,7 +129,7 @@ TEST_F(RunFolder, WhatAResumeReplacesStays) {
   TrainOptions onward = resume(8, "run/superseded/1");
   status = train(plan, onward);
   EXPECT_TRUE(status.ok()) << status.message();
-  // Lines of a process that died after its last checkpoint, the last one cut.
+  // Lines of a process that died after its last checkpoint; the last line is truncated.
   write("run/metrics.jsonl", *readFile(at("run/metrics.jsonl")) + "{\"step\":6,\"loss\":1}\n{\"step\":7,\"lo");
   ASSERT_TRUE(train(plan, resume(6)).ok());
   EXPECT_EQ(metrics("run").size(), 6u);
@@ -150,7 +150,7 @@ TEST_F(RunFolder, TheBestGoesWithItsCheckpoint) {
   ASSERT_TRUE(findCheckpoint({at("run"), "best"})->ends_with("step-6")) << "it learns";
   TrainOptions back = resume(5, "run@4");
   ASSERT_TRUE(train(plan, back).ok());
-  // The checkpoint of step 4 was written before its evaluation, so that none can lose it; the line of metrics knows.
+  // The checkpoint of step 4 was written before its evaluation, so that only the line in the metrics has the result.
   EXPECT_TRUE(findCheckpoint({at("run"), "best"})->ends_with("step-4")) << *findCheckpoint({at("run"), "best"});
   EXPECT_TRUE(findCheckpoint({at("run/superseded/1"), "best"})->ends_with("step-6"));
 }
@@ -190,7 +190,7 @@ TEST_F(RunFolder, DifferencesAreNamedOrRefused) {
 }
 
 TEST_F(RunFolder, OtherDataIsNamed) {
-  makeRun(5); // four batches an epoch: one batch of the second is done
+  makeRun(5); // four batches an epoch: ends after the first batch of the second epoch
   said();
   std::string bytes = *readFile(data);
   bytes.back() ^= 1;
@@ -203,7 +203,7 @@ TEST_F(RunFolder, OtherDataIsNamed) {
   other.data = writeRegressionData(at("more.safetensors"), 40);
   ASSERT_TRUE(train(plan, other).ok());
   EXPECT_NE(said().find("16 → 40 samples; the rest of epoch 2"), std::string::npos);
-  // Epochs are counted from where the run stands: 3 of 10 batches are done in the second.
+  // Epochs are counted from the run's position: 3 of the 10 batches of the second epoch are done.
   other.steps.reset();
   other.epochs = 2;
   ASSERT_TRUE(train(plan, other).ok());
@@ -222,7 +222,7 @@ TEST_F(RunFolder, ALongerRunKeepsItsSchedule) {
   EXPECT_EQ(metrics("run")[6]["lr"], 0.0);
 }
 
-/// Files that say what the data's numbers mean are those that the checkpoint names.
+/// Vocabulary and classes are read from the files that the checkpoint names, and checked against its checksums.
 TEST_F(RunFolder, DataNotesAreChecked) {
   std::filesystem::create_directory(at("run"));
   Dataset dataset{"text", "text"};

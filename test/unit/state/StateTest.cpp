@@ -203,7 +203,7 @@ TEST_F(State, PredictAndGradients) {
   auto session = openSession({plan, "cpu", 1, {}});
   ASSERT_TRUE(session.ok());
   const Place weight = Place::variable(kWeight);
-  setValues<float>(*session->device, weight, {1, -2, 3}); // the weights that made the data
+  setValues<float>(*session->device, weight, {1, -2, 3}); // the weights from which the data was computed
   std::string six = writeRegressionData(at("six.safetensors"), 6);
   EntryRunner runner(*session->device, *findEntry(session->plan(), "predict"));
   auto inputs = openEntryData(*session, runner.entry(), six, {});
@@ -289,7 +289,7 @@ TEST_F(State, TemporaryNamesAreUniqueAndLocked) {
 }
 
 TEST_F(State, LargeFilesHoldEveryByte) {
-  // Past the system's cache: from memory at any place in a page, in pieces of any size, with any rest.
+  // Direct writes past the page cache: from any offset in a page, in pieces of any size, with any remainder.
   constexpr uint64_t kMost = 3 << 20;
   std::vector<unsigned char> bytes(kMost + 4096);
   for (size_t i = 0; i < bytes.size(); ++i)

@@ -56,7 +56,7 @@ TEST(CheckpointPolicy, KeepsTheNewestAndTheBest) {
   EXPECT_THAT(CheckpointPolicy({.keep = 1, .keepBest = true}, 0).expired({1, 2}, 2, std::nullopt), ElementsAre(1));
 }
 
-/// A run resumed from step 20 while 30 and 40 exist: its own new checkpoint must not be the one that goes.
+/// A run resumes from step 20 while 30 and 40 exist: its own new checkpoint must not be the one that is removed.
 TEST(CheckpointPolicy, LeavesLaterCheckpointsOfAnotherBranchAlone) {
   CheckpointPolicy policy({.keep = 2, .keepBest = true}, 0);
   EXPECT_THAT(policy.expired({10, 20, 21, 30, 40}, 21, std::nullopt), ElementsAre(10));

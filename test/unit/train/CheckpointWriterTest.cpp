@@ -1,4 +1,4 @@
-//===- CheckpointWriterTest.cpp - copies of the state beside training -----===//
+//===- CheckpointWriterTest.cpp - copying the state during training -------===//
 #include "test/unit/train/TrainFixture.h"
 
 #include "runtime/train/CheckpointWriter.h"
@@ -36,7 +36,7 @@ protected:
     return values;
   }
   uint32_t entry() { return *device().findEntry("step"); }
-  /// Inputs and a learning rate by which a step changes both variables.
+  /// Sets inputs and a learning rate with which a step changes both variables.
   void prepare() {
     const plan::Entry &step = device().plan().entries(static_cast<int>(entry()));
     std::vector<uint32_t> buffers = {static_cast<uint32_t>(step.scalars())};
@@ -49,7 +49,7 @@ protected:
     prepare();
     return device().run(entry());
   }
-  /// Keeps what it is given to write.
+  /// A writer that stores the tensors in `written`.
   CheckpointWriter::Write keep() {
     return [this](const std::vector<CheckpointTensor> &tensors) -> Expected<uint64_t> {
       for (const CheckpointTensor &tensor : tensors) {
@@ -66,7 +66,7 @@ protected:
       return uint64_t(1);
     };
   }
-  /// The tensors of the state; copies of `held` wait for the promise.
+  /// The tensors of the state. A copy of tensor `held` waits for the promise `release`.
   std::vector<CheckpointTensor> tensors(const std::string &held = "", std::span<const HostState> host = {}) {
     std::vector<CheckpointTensor> result = checkpointTensors(device().plan(), device(), host);
     for (CheckpointTensor &tensor : result)
@@ -85,7 +85,7 @@ protected:
   std::shared_future<void> released = release.get_future().share();
 };
 
-/// Nanoseconds of processor time that a piece of work takes, and that the calling thread has taken.
+/// kWork: nanoseconds of processor time of a piece of work. processorTime(): those that the calling thread has used.
 constexpr int64_t kWork = 10'000'000;
 int64_t processorTime() {
   timespec now{};
@@ -93,7 +93,7 @@ int64_t processorTime() {
   return now.tv_sec * 1'000'000'000 + now.tv_nsec;
 }
 
-/// Checks each announcement: the variable is as it was.
+/// Records the value of each variable when its change is announced, which must be the old one.
 struct Listener : StateGuard {
   std::function<std::vector<float>(uint32_t)> read;
   std::map<uint32_t, std::vector<float>> seen;
@@ -201,7 +201,7 @@ TEST_F(CheckpointWriterTest, WhatNobodyCopiedYetIsCopiedByTheUpdate) {
   auto result = writer.wait();
   ASSERT_TRUE(result && result->status.ok());
   EXPECT_EQ(written["w/momentum_buffer"], kOldMomentum);
-  set(kWeight, {0, 0, 0}); // nobody is asked any more
+  set(kWeight, {0, 0, 0}); // after the copy, changes are not announced any more
   EXPECT_EQ(written["w"], kOldWeight);
 }
 
@@ -236,7 +236,7 @@ TEST_F(CheckpointWriterTest, AnErrorOfACopyIsTheResult) {
 TEST_F(CheckpointWriterTest, MemoryForAPartHoldsTheLastTensors) {
   open();
   CheckpointWriter writer(12, device());
-  writer.start(1, tensors(), keep()); // returns when the first is written and the last is copied
+  writer.start(1, tensors(), keep()); // returns when the first tensor is written and the last one is copied
   EXPECT_TRUE(step().ok());
   auto result = writer.wait();
   ASSERT_TRUE(result && result->status.ok());

@@ -1,4 +1,4 @@
-//===- CommandLineTest.cpp - what trun understands, and how it says no ---===//
+//===- CommandLineTest.cpp - trun's arguments, and how it refuses them ---===//
 #include "runtime/state/Checkpoint.h"
 #include "test/unit/train/TrainFixture.h"
 #include "tools/trun/Commands.h"
@@ -114,7 +114,7 @@ TEST_F(Commands, FromTrainingToExport) {
   nlohmann::json line = nlohmann::json::parse(out);
   EXPECT_EQ(line["samples"], 8);
   EXPECT_GT(line["eval_loss"].get<double>(), 0);
-  // What was set for the data of the run holds for its evaluation too.
+  // Data settings of the run also apply to its evaluation.
   ASSERT_TRUE(run({plan, "--data", data, "--steps", "1", "--out", at("mapped"), "--set", "data.map.y=y", "--set",
                    "data.last=drop"})
                   .ok());

@@ -9,7 +9,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// Numbers that are handed out one by one, all 0 but that of one sample; counts the reads.
+/// A column of zeros, except sample `odd`. Counts the reads.
 class Handed : public Column {
 public:
   Handed(uint64_t samples, bool computed, uint64_t odd) : Column("x", typeOf(samples)), computed(computed), odd(odd) {}
@@ -63,7 +63,7 @@ TEST(DataChecksum, ReadsABoundedNumberOfSamples) {
     for (const uint64_t seen : {uint64_t(0), samples - 1})
       EXPECT_NE(sum, sumOf(Handed(samples, computed, seen))) << samples << ", " << seen;
   }
-  // All of the samples, where they are few.
+  // With few samples, all are read.
   const uint64_t sum = sumOf(Handed(64, true, kNone));
   for (uint64_t odd = 0; odd < 64; ++odd)
     EXPECT_NE(sum, sumOf(Handed(64, true, odd))) << odd;

@@ -25,7 +25,7 @@ plan::Schedule scheduleOf(std::map<std::string, double> numbers) {
   return schedule;
 }
 
-/// The evaluations come after updates 10, 20, …; the state goes through a checkpoint's manifest after each.
+/// Evaluations come after updates 10, 20, …; after each, the state is written to a checkpoint's manifest and read back.
 void expectRates(std::map<std::string, double> numbers, std::vector<double> first, std::vector<double> second) {
   plan::Schedule schedule = scheduleOf(std::move(numbers));
   const Plateau plateau(schedule, {});
@@ -128,7 +128,7 @@ TEST(Plateau, AbsoluteThresholdAndLeastChange) {
 }
 
 TEST(Plateau, LargerValuesOfSomeMetricsAreBetter) {
-  auto isReduced = [](const Plateau &plateau) { // by a rise
+  auto isReduced = [](const Plateau &plateau) { // whether a rise of the metric reduces the rate
     PlateauState state = plateau.begin({}, 0);
     plateau.hear(1, {{{"eval_f1", 0.5}}}, state);
     return plateau.hear(2, {{{"eval_f1", 0.6}}}, state);
@@ -146,7 +146,7 @@ TEST(Plateau, HearsOfAnEvaluationOnce) {
   EXPECT_TRUE(plateau.hear(8, {{{"eval_loss", 2.0}}}, state));
   EXPECT_FALSE(plateau.hear(8, {{{"eval_loss", 2.0}}}, state)) << "from the record of a run that goes on";
   EXPECT_EQ(state.reductions, 1u);
-  // Another metric begins anew, and keeps the rate.
+  // With another metric the best value is reset, but the rate stays reduced.
   PlateauState other = Plateau(scheduleOf({}), {"eval_accuracy", true}).begin(state, 8);
   EXPECT_EQ(other.reductions, 1u);
   EXPECT_FALSE(other.best.has_value());

@@ -1,4 +1,4 @@
-//===- ProfileTest.cpp - where the time goes, on a plan made by hand -----===//
+//===- ProfileTest.cpp - profiles of a hand-made plan --------------------===//
 #include "runtime/train/Profile.h"
 #include "runtime/train/EntryRunner.h"
 #include "test/unit/train/TrainFixture.h"
@@ -82,8 +82,8 @@ TEST_F(Profiling, SharesFollowFromTimesAndRates) {
   Profile times;
   for (const char *name : {"accumulate_first", "accumulate_next", "update"})
     times.entries.push_back(findEntry(session.plan(), name));
-  // Two steps of 10 us; the first kernel takes 2 us, the second two times 1 us (once 3: the median forgets it), the
-  // third 4 us.
+  // Two steps of 10 us. The first kernel takes 2 us, the second runs twice for 1 us (once 3, which the median ignores),
+  // the third takes 4 us.
   for (int step = 0; step < 2; ++step)
     times.steps.push_back({0,
                            10e-6,
@@ -103,7 +103,7 @@ TEST_F(Profiling, SharesFollowFromTimesAndRates) {
   EXPECT_NEAR(kernelOf(report, "node_accumulate_first")->trafficSeconds, 4e-6, 1e-12);
   nlohmann::json json = nlohmann::json::parse(profileJson(report));
   EXPECT_EQ(json["kernels"][0]["limit"], "memory");
-  EXPECT_NEAR(json["at_roofline_share"].get<double>(), 0.8, 1e-9); // every one of these beats the copy
+  EXPECT_NEAR(json["at_roofline_share"].get<double>(), 0.8, 1e-9); // all kernels reach the measured bandwidth
   roofline.bytesPerSecond = 1e9; // 0.4 us: arithmetic limits, and only the second kernel runs at its rate
   json = nlohmann::json::parse(profileJson(makeProfileReport(session, times, roofline)));
   EXPECT_EQ(json["kernels"][0]["limit"], "arithmetic");
@@ -116,7 +116,7 @@ TEST_F(Profiling, TimesOfACardAreHeldAgainstItsDataSheet) {
   Profile times;
   for (const char *name : {"accumulate_first", "accumulate_next", "update"})
     times.entries.push_back(findEntry(session.plan(), name));
-  // 2 us, two times 1 us, 4 us of a step of 10 us.
+  // One step of 10 us: 2 us, twice 1 us, 4 us.
   times.steps.push_back(
       {0, 10e-6, {{0, 0, {{0, 2e-6}}}, {1, 3e-6, {{0, 4e-6}}}, {1, 4e-6, {{0, 5e-6}}}, {2, 5e-6, {{0, 9e-6}}}}});
   report::Card card = *report::findCard("h200");
@@ -128,7 +128,7 @@ TEST_F(Profiling, TimesOfACardAreHeldAgainstItsDataSheet) {
   EXPECT_EQ(json["roofline"]["from"], "plan");
   EXPECT_EQ(json["roofline"]["f32_flops_per_s"], 1.4e9);
   EXPECT_NEAR(json["roofline_seconds"].get<double>(), 4 / 1.4 * 1e-6, 1e-12);
-  // Two calls of 1 us take 1.4 times their least time, the others more than 1.5 times it.
+  // The two calls of 1 us take 1.4 times their roofline time, the others more than 1.5 times.
   EXPECT_NEAR(json["at_roofline"].get<double>(), 1 / 1.5, 1e-12);
   EXPECT_NEAR(json["at_roofline_share"].get<double>(), 0.2, 1e-9);
   EXPECT_EQ(json["kernels"][0]["limit"], "arithmetic");
@@ -224,7 +224,7 @@ TEST(InstructionText, SaysWhatDiffers) {
   other.mutable_matmul()->set_accumulate(true);
   other.set_recompute(false);
   EXPECT_EQ(report::instructionText(entry, other), "matmul bf16 256x768x3072 NT -> f32 accumulate by oneDNN of bf16");
-  // One kernel, two regions: one line, whatever their numbers of nodes.
+  // Two regions with the same kernel share a line, whatever their numbers of nodes.
   plan::Instruction kernel;
   kernel.mutable_kernel()->set_symbol("k0123456789abcdef");
   kernel.add_nodes("a");
@@ -232,7 +232,7 @@ TEST(InstructionText, SaysWhatDiffers) {
   again.add_nodes("b");
   EXPECT_EQ(report::instructionText(entry, again), "kernel k012345678 of 2 nodes");
   EXPECT_EQ(report::instructionKey(entry, kernel), report::instructionKey(entry, again));
-  // Loops of their own may multiply another type than f32, whose rate is what bounds them.
+  // Kernels with loops of their own may multiply in another type than f32; the rate of that type bounds them.
   EXPECT_EQ(report::arithmeticType(kernel), plan::F32);
   again.mutable_kernel()->set_dtype(plan::BF16);
   EXPECT_EQ(report::arithmeticType(again), plan::BF16);

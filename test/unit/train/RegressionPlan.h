@@ -22,7 +22,7 @@ namespace tcc::test {
 
 enum RegressionVariable { kWeight, kMomentum, kSums, kFrozen };
 
-/// One kernel over named operands: "x" reads, "!x" writes; variables are read and written under both.
+/// Builds an entry with one kernel. Operands are the buffers that value() and state() return.
 class EntryBuilder {
 public:
   EntryBuilder(plan::Plan &plan, const std::string &name) : plan(plan), entry(*plan.add_entries()) {
@@ -64,7 +64,7 @@ public:
     return static_cast<uint32_t>(entry.buffers_size() - 1);
   }
 
-  /// The one instruction. A buffer that is both read and written is updated in place.
+  /// Adds the only instruction. A buffer that is both read and written is updated in place.
   void kernel(const std::string &symbol, std::vector<uint32_t> reads, std::vector<uint32_t> writes) {
     plan::Instruction &call = *entry.add_instructions();
     call.mutable_kernel()->set_symbol(symbol);
@@ -176,7 +176,7 @@ inline std::string regressionModel(int64_t frozen) {
   return model.SerializeAsString();
 }
 
-/// Writes the plan; `change` may alter it before. `frozen` is the size of the frozen weight.
+/// Writes the plan after applying `change`. `frozen` is the size of the frozen weight.
 inline std::string writeRegressionPlan(const std::string &path, int64_t accumulate = 1,
                                        const std::function<void(plan::Plan &)> &change = nullptr, int64_t frozen = 2) {
   plan::Plan plan;

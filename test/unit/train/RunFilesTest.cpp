@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 namespace {
 class RunFiles : public TrainTest {};
 
-/// No file can grow beyond `bytes` while it lives, as on a full disk.
+/// While an object exists, no file can grow beyond `bytes`, as on a full disk.
 class FullDisk {
 public:
   explicit FullDisk(rlim_t bytes) : before(std::signal(SIGXFSZ, SIG_IGN)) {
@@ -69,7 +69,7 @@ TEST_F(RunFiles, RecordsThatFindNoRoomAreCountedWhole) {
   EXPECT_EQ(*readFile(at("r")), "0123456\nabcdefg\n");
 }
 
-/// A reader that goes away (`| head`) ends the output, not the run.
+/// If the reader of the output exits (`| head`), printing ends, but the run goes on.
 TEST_F(RunFiles, BrokenPipeStopsPrintingAlone) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 8);
   int ends[2];
@@ -171,7 +171,7 @@ TEST_F(RunFiles, TheBestStaysBesidesTheNewest) {
     TrainOptions chosen = options(data, 12, keepBest ? "best" : "newest");
     chosen.evalData = data;
     chosen.evalEvery = 2;
-    // At this rate the loss soon grows without end, so an early evaluation is the best.
+    // At this rate the loss soon diverges, so that an early evaluation is the best.
     chosen.settings = {"optimizer.lr=3", "checkpoint.keep=2",
                        keepBest ? "checkpoint.keep_best=true" : "checkpoint.keep_best=false"};
     Status status = train(plan, chosen);
@@ -196,7 +196,7 @@ TEST_F(RunFiles, TheBestStaysBesidesTheNewest) {
   }
 }
 
-/// What the run did not write is not the run's to remove, and does not count.
+/// Folders that the run did not write are not removed, and do not count as checkpoints to keep.
 TEST_F(RunFiles, ForeignCheckpointsStay) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 8);
   TrainOptions begin = options(data, 6, "run");
@@ -204,7 +204,7 @@ TEST_F(RunFiles, ForeignCheckpointsStay) {
   begin.settings = {"checkpoint.keep=0"};
   ASSERT_TRUE(train(plan, begin).ok());
   fs::path folder = at("run/checkpoints");
-  write("run/checkpoints/step-1/notes.txt", "the good one"); // a file of the user's beside ours
+  write("run/checkpoints/step-1/notes.txt", "the good one"); // a user's file beside ours
   fs::rename(folder / "step-2", at("elsewhere"));            // a link to a checkpoint elsewhere
   fs::create_directory_symlink(at("elsewhere"), folder / "step-2");
   fs::remove_all(folder / "step-3"); // a copy under another number
@@ -225,7 +225,7 @@ TEST_F(RunFiles, ForeignCheckpointsStay) {
   EXPECT_TRUE(fs::exists(folder / "step-4-copy/state.safetensors"));
 }
 
-/// A disk that is full in between costs nothing but the checkpoints of that time.
+/// If the disk is full for a while, only the checkpoints of that time are lost.
 TEST_F(RunFiles, CheckpointsThatFailLeaveTheEarlierOnes) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 8);
   ASSERT_TRUE(train(plan, options(data, 1, "run")).ok());
@@ -237,7 +237,7 @@ TEST_F(RunFiles, CheckpointsThatFailLeaveTheEarlierOnes) {
   ASSERT_TRUE(session.ok()) << session.message();
   Status status;
   {
-    FullDisk full(160); // a line of metrics, but no state
+    FullDisk full(160); // enough for a line of metrics, but not for a state
     status = runtime::train(*session, rest);
   }
   EXPECT_EQ(status.exitCode(), kExitFault);

@@ -130,7 +130,8 @@ TEST(Settings, WhatIsCompiledInIsRefused) {
   expectUsage(apply({"schedule.kind=one_cycle"}, settings), {"momentum", "recompile"});
 }
 
-/// A key that compiles into the plan is known, whatever it is; a wrong value is told before the advice to recompile.
+/// Every key that is compiled into the plan is recognised. A wrong value is reported instead of the advice to
+/// recompile.
 TEST(Settings, EveryCompiledKeySaysHowToRecompile) {
   plan::Training settings = training({"g0.lr"});
   size_t tried = 0;
@@ -203,7 +204,7 @@ TEST(Scalars, TheDecayOfAveragesWarmsUpAndSkipsUpdates) {
   EXPECT_EQ(AverageRule(ema).decayAt(1), 0.9);
   ema.set_warmup(10);
   EXPECT_EQ(AverageRule(ema).decayAt(1), 2.0 / 11);  // TensorFlow's (1 + n)/(10 + n)
-  EXPECT_EQ(AverageRule(ema).decayAt(80), 81.0 / 90); // just below 0.9 until here
+  EXPECT_EQ(AverageRule(ema).decayAt(80), 81.0 / 90); // the warm-up reaches 0.9 here
   EXPECT_EQ(AverageRule(ema).decayAt(1000), 0.9);
   ema.set_every(3);
   EXPECT_EQ(AverageRule(ema).decayAt(2), std::nullopt);
@@ -239,7 +240,7 @@ TEST(LossScale, GrowsAndBacksOffAsGradScaler) {
   EXPECT_EQ(appliedUpdates(7, std::nullopt), 7u);
 }
 
-/// torch keeps the factor in f32, and lets it grow to no infinity.
+/// torch keeps the factor in f32, and does not let it grow to infinity.
 TEST(LossScale, IsAnF32) {
   const plan::LossScale rule = scaleRule(0x1p127, 1);
   LossScaleState state = firstLossScale(rule);
@@ -248,7 +249,8 @@ TEST(LossScale, IsAnF32) {
   EXPECT_EQ(firstLossScale(scaleRule(0.1)).scale, static_cast<double>(0.1f));
 }
 
-/// Down from 64 a smaller factor may help; at 1 and below ten updates in a row end the run, and the last counts as not done.
+/// From 64 down, a smaller factor may help. At 1 and below, kMostHopelessUpdates skipped updates in a row end the run;
+/// the last one is not counted.
 TEST(LossScale, HopelessRunsEnd) {
   const plan::LossScale rule = scaleRule();
   LossScaleState state = firstLossScale(rule);
@@ -297,9 +299,9 @@ TEST(Scalars, CountTheUpdatesOfTheStagesThatTrain) {
   };
   expect(5, {5, 1, 4, 0}); // the first update of stage 2
   expect(8, {8, 4, 4, 0});
-  expect(9, {9, 5, 5, 1}); // of stage 3
+  expect(9, {9, 5, 5, 1}); // the first update of stage 3
   expect(20, {20, 16, 16, 12});
-  settings.add_scalars("beta1@4"); // of a stage that ends with the run
+  settings.add_scalars("beta1@4"); // skips the last stage, which lasts until the end of the run
   EXPECT_FALSE(ScalarBlock::create(settings, *LearningSchedule::create({}, 1)).ok());
 }
 

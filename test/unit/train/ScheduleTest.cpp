@@ -46,7 +46,7 @@ TEST(Schedule, Cosine) {
   // CosineAnnealingLR(T_max = 4, eta_min = 0.1) from rate 1.
   expectFactors(make("cosine", {{"min_lr_scale", 0.1}}, 4),
                 {1, 0.8681980515339464, 0.55, 0.2318019484660536, 0.1, 0.1});
-  expectFactors(make("cosine", {{"warmup_steps", 5}}, 5), {0.2, 0.4, 0.6, 0.8, 1, 0}); // no room after warm-up
+  expectFactors(make("cosine", {{"warmup_steps", 5}}, 5), {0.2, 0.4, 0.6, 0.8, 1, 0}); // no steps left after warm-up
 }
 
 TEST(Schedule, FloorByClamping) {

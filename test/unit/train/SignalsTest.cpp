@@ -21,7 +21,7 @@ TEST(Signals, TheFirstAsksForTheEnd) {
     EXPECT_EQ(watch.received(), 0);
     raise(number);
     EXPECT_EQ(watch.received(), number);
-    // timeout(1) and closing terminals send it twice at once: that is one wish.
+    // timeout(1) and closing terminals send the signal twice at once, which counts as one request.
     raise(number);
     EXPECT_EQ(watch.received(), number);
   }

@@ -58,7 +58,7 @@ TEST_F(Allocations, CountDoesNotDependOnTheNumberOfUpdates) {
     std::string name = std::to_string(accumulate), plan = writeRegressionPlan(at(name + ".tplan"), accumulate),
                 data = writeRegressionData(at("d.safetensors"), 40);
     (void)callsOf(plan, data, 100, "warm" + name + "/run"); // first use of the library's own tables
-    // Each in a folder of its own: a run that begins looks at what is beside it.
+    // Each run has a folder of its own, since a run that begins lists the folder around it.
     uint64_t few = callsOf(plan, data, 100, "few0" + name + "/run"),
              many = callsOf(plan, data, 300, "many" + name + "/run");
     EXPECT_GT(few, 100u) << "the count counts";

@@ -12,7 +12,7 @@ using namespace tcc::runtime;
 using namespace tcc::test;
 
 namespace {
-/// The plan's mathematics once more, in double.
+/// The arithmetic of the plan in double.
 struct Reference {
   double w[3] = {}, m[3] = {};
   bool first = true;
@@ -129,7 +129,7 @@ TEST_F(Train, NonFiniteLossStopsBeforeTheUpdate) {
     std::string name = std::to_string(accumulate), plan = writeRegressionPlan(at(name + ".tplan"), accumulate),
                 data = writeRegressionData(at("d.safetensors"), 16);
     std::string bytes = *readFile(data);
-    float nan = NAN; // sample 13 of y: the last batch; in steps of two batches the second update
+    float nan = NAN; // sample 13 of y, in the last batch; with two batches an update, in the second update
     std::memcpy(bytes.data() + bytes.size() - 3 * 4, &nan, 4);
     write("bad.safetensors", bytes);
     uint64_t good = accumulate == 1 ? 3 : 1;
@@ -146,11 +146,12 @@ TEST_F(Train, NonFiniteLossStopsBeforeTheUpdate) {
   }
 }
 
-/// Without clipping or accumulation the update does not wait for the norm: what it left is no checkpoint.
+/// Without clipping or accumulation the update does not wait for the norm, so that its result must not become a
+/// checkpoint.
 TEST_F(Train, NonFiniteNormLeavesTheLastCheckpoint) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 16);
   std::string bytes = *readFile(data);
-  // The last of x: its square is finite at w = 0 alone, its product with the error never.
+  // The last element of x: its squared error is finite only at w = 0; its product with the error is never finite.
   float large = 1e30f, error = 1e18f;
   std::memcpy(bytes.data() + bytes.size() - 17 * 4, &large, 4);
   std::memcpy(bytes.data() + bytes.size() - 4, &error, 4);
@@ -173,7 +174,7 @@ TEST_F(Train, NonFiniteNormLeavesTheLastCheckpoint) {
 TEST_F(Train, EvaluationReadsEverySampleOnce) {
   std::string plan = writeRegressionPlan(at("p.tplan")), data = writeRegressionData(at("d.safetensors"), 10);
   TrainOptions evaluated = options(data, 3, "run");
-  evaluated.evalData = data; // 10 samples in batches of 4: the last has two, padded by copies that are subtracted again
+  evaluated.evalData = data; // 10 samples in batches of 4: the last has two, and copies that are subtracted again
   evaluated.evalEvery = 2;
   Status status = train(plan, evaluated);
   ASSERT_TRUE(status.ok()) << status.message();
@@ -248,7 +249,7 @@ TEST_F(Train, Refusals) {
     EXPECT_FALSE(std::filesystem::exists(at(run))) << "a refused run leaves no folder";
 }
 
-/// Work that is done late, and memory that the host reaches by copies alone, change no bit.
+/// A device that delays its work, and whose memory the host accesses only by copies, gives the same bits.
 TEST_F(Train, ADeviceWithItsOwnMemoryTrainsAlike) {
   registerDevice("deferred", DeferredDevice::create);
   for (int64_t accumulate : {1, 2}) {

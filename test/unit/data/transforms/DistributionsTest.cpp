@@ -1,6 +1,6 @@
 //===- DistributionsTest.cpp - what random transforms draw -----------------===//
 //
-// Each test draws many samples and compares frequencies with the distribution; bounds are four standard deviations.
+// Each test draws many samples and compares their frequencies with the distribution, within four standard deviations.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/transforms/Mix.h"
@@ -89,7 +89,7 @@ TEST(Distributions, CropsOfPaddedImages) {
 }
 
 TEST(Distributions, ErasedAreas) {
-  // A fifth of the image, square: 9 × 9 of 20 × 20, anywhere; half of the images.
+  // Half of the images are erased in a square of a fifth of the area, 9 × 9 of 20 × 20, anywhere.
   const Image black = bytesImage(1, 20, 20, std::vector<uint8_t>(400, 0));
   int erased = 0;
   double top = 0;
@@ -118,14 +118,14 @@ TEST(Distributions, CutoutIsCutOffAtTheBorder) {
     least = std::min(least, count);
     most = std::max(most, count);
   }
-  // Sides of 2, 3, 4, 4, 4, 4, 4, 3 for the eight centres.
+  // The eight centres give sides of 2, 3, 4, 4, 4, 4, 4 and 3.
   EXPECT_NEAR(area / 4000, 3.5 * 3.5, 4 * 3.5 / std::sqrt(4000));
   EXPECT_EQ(least, 4);
   EXPECT_EQ(most, 16);
 }
 
 TEST(Distributions, AugmentationsAreDrawnEvenly) {
-  // Of a flat grey image, only what changes levels shows: each magnitude of brightness is as frequent as the others.
+  // A flat grey image only shows operations that change levels: both signs of brightness are equally frequent.
   const Image grey = bytesImage(3, 4, 4, std::vector<uint8_t>(48, 100));
   std::map<int, int> levels;
   for (uint64_t i = 0; i < 14000; ++i) {

@@ -1,7 +1,8 @@
 //===- TorchvisionTest.cpp - transforms against torchvision's results ------===//
 //
-// torchvision.safetensors holds what torchvision gives on Pillow images; make_fixtures.py made it. Each tensor's name
-// says the call, which is made here: bytes must be equal. Results of torchvision on tensors may differ by one level.
+// torchvision.safetensors holds torchvision's results on Pillow images; make_fixtures.py made it. Each tensor's name
+// states the call, which this test repeats: bytes must be equal. Results of torchvision on tensors may differ by one
+// level.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/transforms/Adjust.h"
@@ -61,7 +62,7 @@ double difference(const Image &a, const Image &b) {
   return most;
 }
 
-/// The result of the call that `name` (without its first part) states; nothing: unknown.
+/// The result of the call that `name` (without its first part) states; nothing if the call is unknown.
 std::optional<Image> call(const Image &input, const std::vector<std::string> &name) {
   Image image = input, spare;
   const std::string &operation = name[1], argument = name.back();

@@ -23,7 +23,7 @@ inline runtime::Image bytesImage(uint32_t channels, uint32_t height, uint32_t wi
   return image;
 }
 
-/// `image` after the transform of that table, drawn for sample `sample`.
+/// Applies the transform whose table is `text` to `image`, with the random numbers of sample `sample`.
 inline runtime::Image transformed(runtime::Image image, const std::string &text, uint64_t sample = 0,
                                   const runtime::Draw &draw = {}) {
   const recipe::TransformSpec spec = specOf(text);
