@@ -1,7 +1,7 @@
 """Runs every nth case of a GoogleTest program in one process, and writes each case's result to a file for tools/summary.py.
 
-A case that ends the process has failed; the cases after it run in another process. The results file names every case
-from the beginning, so that a case which a time-out or a kill kept from running is seen to be missing.
+A case that ends the process has failed; the cases after it run in another process. The results file names all cases from
+the start, so that a case which did not run because of a time-out or a kill shows as missing.
 """
 import argparse
 import json
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-# GoogleTest's line at the start and at the end of a case. A case may have left a line of its own unfinished before it.
+# GoogleTest's lines at the start and at the end of a case. Before them may be an unfinished line that the case wrote.
 START = re.compile(r"\[ RUN      \] (\S+)$")
 END = re.compile(r"\[ *(OK|FAILED|SKIPPED) +\] ([^\s,]+)(?:,.*)? \((\d+) ms\)$")
 STATUS = {"OK": "passed", "FAILED": "failed", "SKIPPED": "skipped"}
@@ -32,10 +32,10 @@ def cases(program):
 
 
 def run(program, names, record):
-    """Runs `names` in one process; returns those that it did not come to, and whether it failed outside of a case."""
+    """Runs `names` in one process; returns the cases that did not run, and whether the process failed outside any case."""
     waiting, current, output, complaint = list(names), None, [], False
     with tempfile.NamedTemporaryFile("w", suffix=".flags") as flags:
-        # A command line may be too short for so many names.
+        # So many names may exceed the longest command line.
         flags.write("--gtest_filter=" + ":".join(names) + "\n")
         flags.flush()
         process = subprocess.Popen([program, "--gtest_flagfile=" + flags.name, "--gtest_color=no"], stdout=subprocess.PIPE,
@@ -57,7 +57,7 @@ def run(program, names, record):
         record(current, "failed", 0)
         waiting.remove(current)
     elif waiting or code not in (0, 1):
-        # Not a case's doing: the program failed before the first case or after the last one, or ended between two.
+        # No case caused this: the program failed before the first case or after the last one, or ended between two.
         print("".join(output) + f"the process ended with status {code}; {len(waiting)} cases did not run", flush=True)
         for name in waiting:
             record(name, "failed", 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What reads files of others (data sets, tensor files, checkpoints), under AddressSanitizer and UndefinedBehaviorSanitizer: the
-# replays of the fuzz targets and the unit tests of data sets. `test/sanitized.sh BUILD_FOLDER`. tools/nightly.sh runs the rest.
-# Several sources are compiled as one: half of the time goes into headers.
+# Readers of others' files (data sets, tensor files, checkpoints) under AddressSanitizer and UndefinedBehaviorSanitizer: replays
+# of fuzz targets, and the unit tests of data sets. `test/sanitized.sh BUILD_FOLDER`. tools/nightly.sh runs the other tests.
+# Several sources are compiled as one, since otherwise headers take half of the time.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 build=$1

@@ -1,7 +1,7 @@
 """Memory of attention by length: `attention_memory.py --bin BUILD/bin [--lengths 1024,2048,...]`.
 
-The gradients of one causal attention of 2 heads of 16 features, f32, fused and with compiler.attention = "unfused": the arena that
-`tcc report` states, as a table. Unfused attention is left out from --longest on, where its scores take gigabytes.
+Compiles the gradients of one causal attention of 2 heads of 16 features, f32, fused and with compiler.attention = "unfused", and prints
+the arenas that `tcc report` states as a table. Unfused attention is left out from --longest on, where its scores take gigabytes.
 """
 import argparse
 import json

@@ -5,7 +5,7 @@
     cifar10.py torch TRAIN.tar TEST.tar [--width 32] [--epochs 34] [--stop-after 3] -o curve.json
     cifar10.py table RUN curve.json                        # both, epoch by epoch
 
-`--stop-after` ends early in the schedule of `--epochs`. The images (JPEGs in class folders of a tar) are decoded once. Each line of
+`--stop-after` ends after so many epochs of the schedule for `--epochs`. The images (JPEGs in class folders of a tar) are decoded once. Each line of
 the curve has the epoch's mean loss, the loss and accuracy of the test set with the weights and with the averages, and seconds.
 """
 import argparse, copy, io, json, tarfile, time
@@ -33,13 +33,13 @@ def normalise(images): return (images.float() / 255 - torch.tensor(MEAN).view(3,
 
 
 class Scaled(torch.nn.Module):
-    """Logits begin small, as in Page's networks for DAWNBench: large rates then begin without a detour."""
+    """Scales the logits down, as in Page's networks for DAWNBench: small logits help large learning rates at the start."""
     def __init__(self, net): super().__init__(); self.net = net
     def forward(self, x): return 0.125 * self.net(x)
 
 
 def augment(images, numbers):
-    """Crop of images padded by 4 with zeros, flip, normalise, and a cutout of 8 x 8 whose centre is anywhere."""
+    """Crops images padded by 4 with zeros, flips, normalises, and cuts out 8 x 8 pixels around a random centre."""
     n = len(images)
     draw = lambda high: torch.randint(high, (n, 1, 1), generator=numbers)
     padded = F.pad(images, (4, 4, 4, 4))

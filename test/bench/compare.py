@@ -1,8 +1,8 @@
-"""A plan with a setting and one without, measured in turn: `compare.py --bin BUILD/bin FOLDER --set KEY=VALUE`.
+"""Measure a plan with a setting and one without in turn: `compare.py --bin BUILD/bin FOLDER --set KEY=VALUE`.
 
 FOLDER holds model.onnx, recipe.toml and data.safetensors, as `torch_step.py WORKLOAD --onnx FOLDER` writes them. `trun profile` runs
-the two plans alternately. Prints the least step of each and, by kind of instruction, the milliseconds of a step in that turn; --lines N
-also the N lines of either plan that the other does not have. Every other word (--precision bf16, --target cpu:v4) goes to tcc.
+the two plans alternately. Prints the fastest step of each and, by kind of instruction, the milliseconds of a step in that turn; --lines N
+also prints N lines of either profile that the other does not have. Every other word (--precision bf16, --target cpu:v4) goes to tcc.
 """
 import argparse
 import json

@@ -1,8 +1,8 @@
-"""Who takes part in test/bench/performance.py: each is started once per workload and then takes turns of a few steps.
+"""The contenders of test/bench/performance.py: each is started once per workload and then takes turns of a few steps.
 
-A peer stays alive between its turns, waiting on standard input (measure.py), so that its start is paid once and turns alternate finely. Ours
-starts anew each turn, as trun does, and leaves out its warm-up steps. A turn says how busy others kept the machine meanwhile: the CPU
-time of all processes less the contender's own, over the time it took, as a share of one core.
+A peer stays alive between its turns, waiting on standard input (measure.py), so that its start-up is paid once and turns can be short. Ours
+starts anew each turn, as trun does, and leaves out its warm-up steps. Each turn also measures how busy other processes kept the machine:
+the CPU time of all processes minus the contender's own, divided by the turn's duration, as a share of one core.
 """
 import json
 import os
@@ -20,7 +20,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Failed(Exception):
-    """One line that says why a contender does not take part."""
+    """One line that says why a contender is left out."""
 
 
 def machine_busy():
@@ -39,7 +39,7 @@ def cpu_of(pid):
 
 
 def call(words, environment=None):
-    """Runs a command to its end; its standard output. Failed: its name and the last line of standard error."""
+    """Runs a command to its end and returns its standard output. Raises Failed with its name and the last line of standard error."""
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env=os.environ | (environment or {}))
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["no message"]
@@ -99,7 +99,7 @@ class Peer:
 
 
 class Ours:
-    """tcc once, then trun anew each turn; killed after its last step, so that no checkpoint of it is written."""
+    """Runs tcc once, and trun anew each turn; kills trun after its last step, so that it writes no checkpoint."""
 
     def __init__(self, options, folder, precision, warmup, budget="", settings=(), target=None):
         self.name, self.options, self.folder, self.warmup, self.budget, self.settings = "tcc", options, folder, warmup, budget, settings
@@ -139,7 +139,7 @@ class Ours:
                                    text=True)
         peak, lines, first = 0, [], None
         while process.poll() is None and len(lines) < wanted:
-            time.sleep(0.002 if first is None else 0.1)    # looking takes a core from a worker: 1 ms of a small GPT's step at 0.01
+            time.sleep(0.002 if first is None else 0.1)    # polling takes a core from a worker: at 0.01 s a small GPT's step loses 1 ms
             try:
                 text = (run / "metrics.jsonl").read_text()
                 lines = [line for line in text[:text.rfind("\n") + 1].splitlines() if '"loss"' in line]
@@ -151,7 +151,7 @@ class Ours:
         took = time.perf_counter() - start
         process.kill()
         _, errors = process.communicate()
-        if len(lines) < wanted:                                            # it was faster than we looked, or failed
+        if len(lines) < wanted:                                            # it ended between two polls, or failed
             try:
                 lines = [line for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
             except OSError:
@@ -168,12 +168,12 @@ class Ours:
         return [entry["seconds"] for entry in entries[self.warmup:]], max(0.0, others) / took
 
     def roofline(self):
-        """What the machine can do at this moment: flop a second by type ("copy": bytes a second)."""
+        """The machine's rates at this moment: flop a second by type ("copy": bytes a second)."""
         found = self.profile("--steps", 1, "--warmup", 0)["roofline"]
         return {peak["dtype"]: peak["flops_per_s"] for peak in found["matmul"]} | {"copy": found["copy_bytes_per_s"]}
 
     def profile(self, *more):
-        """What trun profile says of the plan."""
+        """The JSON of `trun profile` for the plan."""
         words = [self.trun, "profile", self.plan, "--data", self.folder / "data.safetensors", "--threads",
                  self.options.threads, "--json", *more]
         return json.loads(call(words))
@@ -215,7 +215,7 @@ class OurGradients(Ours):
 
     def finish(self):
         notes = super().finish()
-        # What a plan takes is what it says; a profile is no start of training.
+        # Memory is what the plan states; a profile does not measure the first step of training.
         notes |= {"peak_bytes": notes["planned_bytes"], "first_step_s": None}
         return notes
 
@@ -237,7 +237,7 @@ def torch_peer(options, workload, precision, compiled):
 
 
 def fresh(options, name):
-    """An empty folder: a compiler that caches finds nothing there."""
+    """An empty folder, so that a compiler finds no cached results."""
     folder = options.work / name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -251,7 +251,7 @@ def jax_peer(options, workload, precision):
 
 
 def ort_peer(options, workload):
-    """Its graphs are made once: an export by PyTorch, gradients and optimizer by ONNX Runtime Training."""
+    """ONNX Runtime Training. Its graphs are made once: PyTorch exports the model, ONNX Runtime adds gradients and optimizer."""
     folder = options.work / workload.name / "ort"
     if not (folder / "training_model.onnx").is_file():
         call([options.torch, HERE / "ort_step.py", "export", workload.model, "--batch", workload.batch, "--seq", workload.seq or 64, folder])
@@ -260,7 +260,7 @@ def ort_peer(options, workload):
 
 
 def llmc_peer(options, workload):
-    """Built as its Makefile does; weights are random, in its file's format, since they do not matter to its speed."""
+    """llm.c, built as by its Makefile. Weights are random, in its file format, since they do not affect its speed."""
     program, weights = options.work / "llmc_step", options.work / "gpt2_124M.bin"
     call([options.cc, "-Ofast", "-march=native", "-fopenmp", "-DOMP", "-DTESTING", "-w", "-I", options.llmc, HERE / "llmc_step.c", "-o",
           program, "-lm"])
@@ -279,7 +279,7 @@ def llmc_peer(options, workload):
 
 
 def peers_of(options, workload, precision):
-    """Makers of the contenders beside ours, by name; what is not given on the command line does not take part."""
+    """Functions that make the other contenders, by name; those that are not given on the command line are left out."""
     makers = {"torch eager": lambda: torch_peer(options, workload, precision, False)}
     if workload.model != "adamw":
         makers["torch.compile"] = lambda: torch_peer(options, workload, precision, True)

@@ -1,8 +1,8 @@
 """Compile time and size of CUDA plans: `cuda_compile.py --bin BUILD/bin FOLDER[:PRECISION]...`.
 
 Each folder has model.onnx and recipe.toml, as `torch_step.py --onnx` writes them. Compiles every entry without a cache, for one
-architecture and for three, with PTX alone and with the machine code of ptxas where tcc finds it. Prints processor seconds of tcc and
-what it starts, the largest of these processes, and the bytes of the plan and of its PTX; large weights stay in files of their own.
+architecture and for three, with PTX alone and with the machine code of ptxas if tcc finds it. Prints processor seconds of tcc and its
+child processes, the peak memory of the largest process, and the bytes of the plan and of its PTX; large weights stay in files of their own.
 """
 import argparse
 import os
@@ -14,7 +14,7 @@ TARGETS = [["cuda:sm_90"], ["cuda:sm_80", "cuda:sm_90", "cuda:sm_120"]]
 
 
 def measure(words):
-    """Processor seconds of one command and what it starts, and MiB of the largest of these processes."""
+    """Processor seconds of a command and its child processes, and the peak memory in MiB of the largest of these processes."""
     process = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     messages = process.stderr.read()
     _, status, used = os.wait4(process.pid, 0)

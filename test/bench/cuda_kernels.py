@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the kernels of a CUDA plan access, and what they occupy: `cuda_kernels.py PLAN DATA --stand-in build/emulation`.
+"""Memory accesses and resources of a CUDA plan's kernels: `cuda_kernels.py PLAN DATA --stand-in build/emulation`.
 
-One update runs on the emulated machine in checked mode, which counts every access to global memory. Beside it stand the bytes
-of the plan's operands (each moved once: no kernel needs less), and what ptxas says of registers, shared memory and spills. An
-access that a cache answers counts here, too: a row that is read twice has twice its bytes. Prints a table of the kernels with
-most operand bytes, cuBLASLt's products left out; --json FILE writes all of them.
+One update runs on the emulated machine in checked mode, which counts every access to global memory. The table compares this with the
+bytes of the plan's operands (each moved once, the least that a kernel needs), and adds ptxas's figures for registers, shared memory and
+spills. Accesses that a cache would serve are counted as well: a row that is read twice counts twice. Prints the kernels with the most
+operand bytes, without cuBLASLt's products; --json FILE writes all of them.
 """
 import argparse
 import json
@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-# Of a multiprocessor of sm_90 (CUDA C++ Programming Guide, "Compute Capabilities").
+# Limits of a multiprocessor of sm_90 (CUDA C++ Programming Guide, "Compute Capabilities").
 REGISTERS, WARPS, BLOCKS, REGISTER_UNIT = 65536, 64, 32, 256
 
 

@@ -1,4 +1,4 @@
-"""Weights by rule: the same values on any machine, from a parameter's name and shape alone, so that they need not be sent.
+"""Weights by a rule that needs only a parameter's name and shape: the same values on any machine, so that they need not be copied there.
 
 A matrix (two axes or more) gets numbers spread evenly around 0 with a standard deviation of 0.02, a vector called "weight" 1 and other
 vectors 0, each with noise of 0.0001: no two parameters are equal, which exporters would merge. Python's standard library is enough;
@@ -23,13 +23,13 @@ def spread(deviation, middle):
 
 @functools.lru_cache
 def factors(seed):
-    """PERIOD numbers near 1: as factors they move a number by at most one rounding to bf16."""
+    """PERIOD numbers near 1: multiplying by one changes a number by at most one rounding to bf16."""
     numbers = random.Random(seed)
     return array.array("f", (1 + (2 * numbers.random() - 1) * 2**-9 for _ in range(PERIOD)))
 
 
 def around(name, count, turns):
-    """`count` of the numbers `turns`, round and round from a place that the name decides."""
+    """`count` numbers of the cyclic list `turns`, beginning at an index that depends on the name."""
     start = zlib.crc32(name.encode()) % PERIOD
     turns = turns[start:] + turns[:start]
     return turns * (count // PERIOD) + turns[:count % PERIOD]

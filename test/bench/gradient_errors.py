@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""How far gradients in bf16 lie from those in f32: ours on a CPU and by a CUDA plan, and PyTorch's with autocast.
+"""Errors of gradients in bf16 relative to f32: ours on a CPU and by a CUDA plan, and PyTorch's with autocast.
 
     gradient_errors.py [--image 64] [--batch 8] [--residual 0.2] [--starts 3] [--stand-in build/emulation]
 
 The network is torchvision's ResNet-50 with parameters by the rule of filled.py, each start off by at most one rounding to bf16. A
-block's last scale is multiplied by --residual: with 1 the network amplifies every rounding until nothing of the gradient is left,
-which tells nothing. The reference is PyTorch in f32. For each start and side it prints the loss, the median over the parameters of
+block's last scale is multiplied by --residual: with 1 the network amplifies every rounding error until the gradient is only noise. The
+reference is PyTorch in f32. For each start and side it prints the loss, the median over the parameters of
 |gradient - reference| / |reference|, the largest, and the share of elements with the reference's sign. With --stand-in the CUDA plan
 runs on the emulated driver of that folder, else on this machine's card.
 """
@@ -37,7 +37,7 @@ def network(options, seed):
 
 
 def theirs(options, seed, x, labels, precision):
-    """Loss and gradients by name. Autocast of channels-last tensors, as its users have it."""
+    """PyTorch's loss and gradients by name, with autocast and channels-last tensors, as is usual in PyTorch."""
     net = network(options, seed)
     if precision == "bf16": net, x = net.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"):

@@ -1,14 +1,14 @@
 """Compile time by the length of the graph: `graph_length.py --bin BUILD/bin [--only NAME]... [--nodes N]... [--instructions]`.
 
 Writes graphs that train, of small tensors, and compiles each without a cache, entry `train` alone. A *chain* is pointwise ops in a row, drawn by a seed, *with
-parameters* half of them additions of a parameter of its own; a *grid* adds what is above to what is on the left; *wide* is so many branches of
-one value, summed; a *tree* adds products with a parameter in pairs; *layers* are MatMul, Add and ReLU, *blocks* those of a transformer,
-*convolutions* with batch norms and ReLU are added to what they read, *concatenations* join all results of their group, and a *recurrence* is
+parameters* half of them additions of a parameter of its own; in a *grid* each node adds its upper and its left neighbour; *wide* sums many
+branches of one value; a *tree* adds products with a parameter in pairs; *layers* are MatMul, Add and ReLU, *blocks* those of a transformer,
+*convolutions* with batch norms and ReLU are added to their inputs, *concatenations* join all results of their group, and a *recurrence* is
 unrolled over its steps.
 
 Prints processor seconds, seconds for each thousand nodes, and peak memory of tcc as a table. With --instructions valgrind counts instructions
-instead, which no other process disturbs: those that each node takes between N/2 and N nodes, beside those between N/4 and N/2. Fails where
-a node takes more than 1.25 times as many.
+instead, which other processes do not disturb: the instructions of each node between N/2 and N nodes, and of each between N/4 and N/2. Fails
+if the former are more than 1.25 times the latter.
 """
 import argparse
 import os
@@ -23,13 +23,13 @@ import onnx
 from onnx import helper, numpy_helper
 
 OPS = ["Tanh", "Sigmoid", "Neg", "Abs"]
-ORDER = random.Random(1).choices(range(4), k=100_000)      # of a chain's ops: what repeats becomes a loop
+ORDER = random.Random(1).choices(range(4), k=100_000)      # of a chain's ops: random, since a repeating pattern becomes a loop
 WIDTH = 8
 MOST = 1.25  # a node's instructions in a graph twice as long; those of a quadratic step would double
 
 
 class Graph:
-    """Nodes that read `x` and parameters; small values, so that time is the compiler's."""
+    """A graph whose nodes read `x` and parameters. Tensors are small, so that all the time is spent in the compiler."""
 
     def __init__(self, shape):
         self.shape, self.nodes, self.weights = shape, [], {}
@@ -156,7 +156,7 @@ KINDS = {"chain": chain, "chain with parameters": lambda count: chain(count, Tru
 
 
 def command(options, folder, kind, count):
-    """What compiles a graph of the kind, and how many nodes it has."""
+    """The command that compiles a graph of the kind, and the graph's number of nodes."""
     model = KINDS[kind](count)
     path = Path(folder) / "model.onnx"
     onnx.save(model, path)
@@ -183,7 +183,7 @@ def instructions(options, folder, kind):
         words, nodes = command(options, folder, kind, count)
         valgrind = ["valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]
         run = subprocess.run(valgrind + words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        found = re.findall(r"I +refs: +([\d,]+)", run.stdout)  # of tcc, and of each process that it starts
+        found = re.findall(r"I +refs: +([\d,]+)", run.stdout)  # one count for tcc and for each process that it starts
         if run.returncode or not found:
             raise SystemExit(f"{' '.join(valgrind + words)} failed:\n{run.stdout}")
         counts.append(sum(int(refs.replace(",", "")) for refs in found))

@@ -3,9 +3,9 @@
 
     jax_step.py gpt2-124m --batch 4 --seq 64 [--precision bf16] [--steps 10] [--init FROM_ORT_STEP_EXPORT/init.safetensors]
 
-One jitted function with donated state: forward, backward, optax.adamw. bf16 means what torch's autocast means: parameters,
+One jitted function with donated state: forward, backward, optax.adamw. bf16 is used as by torch's autocast: parameters,
 residual stream, normalisations and loss in f32, matrix products and convolutions in bf16. Images are NHWC inside, which XLA
-prefers. Weights are drawn by NumPy; --init takes PyTorch's (and its batch), so that losses can be compared to the digit.
+prefers. Weights are drawn by NumPy; --init takes PyTorch's weights and batch, so that losses can be compared digit by digit.
 """
 import argparse, math
 import numpy as np, jax, jax.numpy as jnp, optax

@@ -44,7 +44,7 @@ BATCH = 128
 
 
 def torchvision(folder, steps, workers, seconds):
-    """The first batches, in which its processes start, are not counted; processor time is that of one process alone."""
+    """The first batches, during which its processes start, are not counted. Processor time is measured with one process."""
     def measure(count, clock):
         loader = torch.utils.data.DataLoader(datasets.ImageFolder(folder, transforms.Compose(steps)), BATCH, shuffle=True,
                                              num_workers=count)
@@ -61,7 +61,7 @@ def torchvision(folder, steps, workers, seconds):
 
 
 def make_photos(tar, path):
-    """Mosaics of the tar's small images, two pixels for one: 500 × 375, of two classes."""
+    """Writes mosaics of the tar's small images, enlarged twofold: 500 × 375 pixels, two classes."""
     with tarfile.open(tar) as file:
         small = [Image.open(io.BytesIO(file.extractfile(m).read())).convert("RGB") for m in file if m.name.endswith((".jpg", ".jpeg", ".png"))][:5000]
     with tarfile.open(path, "w") as out:

@@ -1,4 +1,4 @@
-"""Recurrences written out step by step, beside PyTorch: `loops.py --bin BUILD/bin --torch PYTHON [--only NAME]...`
+"""Time recurrences that the graph writes out step by step, and PyTorch's: `loops.py --bin BUILD/bin --torch PYTHON [--only NAME]...`
 
 A *scan* is a cell h = tanh(h·w + h V + x) in an ONNX Scan. *Linear attention* is ONNX's LinearAttention with the gated delta rule. PyTorch
 runs the same arithmetic eagerly, in a Python loop over the steps. Both train by SGD on two threads. PyTorch's step and ours take turns; the

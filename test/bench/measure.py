@@ -1,8 +1,8 @@
-"""What the scripts of all peers share: memory, CPU time, and turns.
+"""Shared by the scripts of all peers: memory, CPU time, and turns.
 
 A peer runs its warm-up steps, prints one JSON line, and then, with --turns, waits: each line "N" on standard input asks for N steps and is
-answered with a JSON line of their seconds, so that whoever compares can let peers take turns on one machine. At the end of input it
-prints what it knows then. Without --turns it runs --steps steps at once.
+answered with a JSON line of their seconds, so that a caller can let peers take turns on one machine. At the end of input the peer prints a
+JSON line of its measurements. Without --turns it runs --steps steps at once.
 """
 import json
 import resource
@@ -31,14 +31,14 @@ def cpu_seconds():
 
 
 class Peak:
-    """Resident bytes above what the process held when this was made, which is before its model is there."""
+    """Peak resident bytes above those at construction, which happens before the model is made."""
     def __init__(self):
         self.before = rss()
         high_water(reset=True)
         self.whole = 0
 
     def warm(self):
-        """From here on the steady peak counts."""
+        """Begins the measurement of the peak after warm-up."""
         self.whole = high_water()
         high_water(reset=True)
 
@@ -54,7 +54,7 @@ def add_arguments(parser, steps=10, warmup=3):
 
 
 def run(options, step, peak, about, load_seconds=0.0):
-    """Calls step() -> loss as the options say and prints the lines. `about`: a function, called at the end, of further keys."""
+    """Calls step() -> loss as the options say and prints the JSON lines. `about`: a function that returns further keys, called at the end."""
     times, losses = [], []
 
     def several(count):

@@ -7,8 +7,8 @@ with the smallest budget that is feasible. Then PyTorch (eager, with activation 
 Memory is resident bytes above the process before the model is there: PyTorch after its imports, trun before it opens the plan (which
 `tcc report --json` measures). PyTorch's is the peak of the steps after warm-up, which leaves out what compiling took; trun's is the
 peak of the whole process. Time is the median of the steps after warm-up, and CPU seconds a step, which other programs on the machine
-disturb less. Results are kept in the work folder: `--render` writes the page from them without running anything. What a person wrote at the page's
-end stays.
+disturb less. Results are kept in the work folder: `--render` writes the page from them without running anything. The hand-written text at the
+page's end is kept.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ WORKLOADS = {"gpt2-4x256": ("gpt2-124m", 4, 256, "GPT-2 124M, 4 × 256 tokens"),
              "gpt2-1x1024": ("gpt2-124m", 1, 1024, "GPT-2 124M, 1 × 1024 tokens")}
 PEERS = {"PyTorch eager": [], "PyTorch, checkpointing": ["--checkpoint"], "torch.compile": ["--compile"],
          "torch.compile, activation budget 0.5": ["--compile", "--activation-memory-budget", 0.5]}
-NOTES = "## What the figures say\n"       # what stands from here on in the page is kept
+NOTES = "## What the figures say\n"       # the page's text from this heading on is kept
 COMMAND = ["```sh", "python test/bench/memory.py --bin build/bin --budget 0.8 --budget 0.65 --write docs/measurements/memory.md", "```"]
 MIB = 2 ** 20
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -45,7 +45,7 @@ def torch_step(options, workload, *more):
 
 
 def compile_plan(options, folder, plan, budget=None, *more):
-    """None, or the smallest budget that would do."""
+    """Compiles the plan. Returns None, or the smallest feasible budget if `budget` is too small."""
     words = [options.bin / "tcc", folder / "model.onnx", "--recipe", folder / "recipe.toml", "--entry", "train", "--threads",
              options.threads, "-o", plan, "--quiet", *more] + (["--memory-budget", budget] if budget else [])
     start = time.perf_counter()

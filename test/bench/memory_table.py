@@ -1,8 +1,8 @@
 """How well plans use their arenas: `memory_table.py --bin BUILD/bin [--tcc-option WORD]... MODEL_FOLDER...`
 
-A folder holds model.onnx and recipe.toml, or folders that do. For each program of each plan: instructions, the arena as packed,
-the most bytes live at once in that order (which no packing goes below), packed over live, and the same for best-fit, largest
-buffer first. Then median and share at 1.00 over all programs, and the seconds of user time that tcc took.
+A folder holds model.onnx and recipe.toml, or folders that do. Prints for each program of each plan: instructions, the packed arena,
+the most bytes live at once (a lower bound of every packing), the ratio of both, and the same for best-fit packing, largest buffer
+first. Then the median ratio and the share of programs at 1.00, and the user time of tcc in seconds.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ def aligned(size):
 
 
 def blocks_of(buffers):
-    """(bytes, first, last) of each piece of the arena: a result in the place of an operand that dies there is one with it."""
+    """(bytes, first, last) of each piece of the arena. A result that overwrites a dying operand in place is one piece with it."""
     blocks = []                                       # [offset, bytes, first, last]
     for buffer in sorted((b for b in buffers if b["arena"] == "transient"), key=lambda b: (b["first"], b["last"])):
         size = aligned(buffer["bytes"])
@@ -46,7 +46,7 @@ def most_live(blocks):
 
 
 def best_fit(blocks):
-    """Largest first, each into the smallest gap that takes it, else on top."""
+    """Bytes of a best-fit packing: largest buffer first, each into the smallest gap that holds it, else on top."""
     placed, top = [], 0
     for size, first, last in sorted(blocks, key=lambda block: (-block[0], block[1], block[2])):
         end, best = 0, None

@@ -7,13 +7,13 @@
 
 Environment of the last two: onnxruntime-training-cpu==1.19.2 "onnx==1.16.2" "numpy<2" "protobuf<5" safetensors, Python ≤ 3.11.
 In the JSON line first_step_s includes loading (load_s); artifacts_s and artifacts_peak_bytes are those of generate_artifacts.
-What had to be done so that it takes these models, each a failure without:
+Workarounds, without which these models fail:
 - `import onnxruntime.training` imports PyTorch for an FP16 optimiser that this API never uses: that module is replaced.
 - LayerNormalization with one output has no gradient ("i < OutputDefs().size()"): its two optional outputs are added.
 - CrossEntropyLoss makes labels [B,T] for logits [B,T,V], then its own kernel refuses them: logits are flattened to [B·T,V].
-- PyTorch's present exporter, left to optimise, folds BatchNorm into Conv even in training mode, merges parameters that start
-  out equal (every LayerNorm of a GPT becomes one) and renames transposed weights; unoptimised, it writes CastLike, which has no
-  gradient here. So the export is the old one, from the time of this release.
+- With optimisation PyTorch's present exporter folds BatchNorm into Conv even in training mode, merges parameters that start
+  out equal (every LayerNorm of a GPT becomes one) and renames transposed weights; without it, it writes CastLike, which has no
+  gradient here. So the old exporter is used, which is as old as this release.
 - Its AdamW has eps 1e-6 and no weight decay by default: PyTorch's are given.
 """
 import argparse, json, os, sys, time, types

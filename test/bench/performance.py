@@ -1,19 +1,19 @@
-"""Speed of training beside everybody else: `performance.py --bin BUILD/bin [--torch PYTHON] [--jax PYTHON] [--ort PYTHON] [--llmc DIR]`.
+"""Compare the speed of training with other programs: `performance.py --bin BUILD/bin [--torch PYTHON] [--jax PYTHON] [--ort PYTHON] [--llmc DIR]`.
 
   --torch   a Python with torch, torchvision, onnx, onnxscript, safetensors (default: this one); it also exports the models
   --jax     a Python with jax, optax, safetensors
   --ort     a Python with onnxruntime-training (ort_step.py says which versions)
   --llmc    a folder with llm.c's source: train_gpt2.c and llmc/
-  --only W, --precisions f32,bf16, --peers NAME..., --rounds N, --turn SECONDS     less of it
+  --only W, --precisions f32,bf16, --peers NAME..., --rounds N, --turn SECONDS     measure less
   --render  writes the page from the results of earlier runs; nothing is measured
   --isolated  runs each plan once, its instructions between guard pages (isolated-plans); nothing is measured, no page written
 
 Contenders of one workload and precision are alive at once and take turns: in every round each runs a few steps (about --turn seconds of
-them), so that what disturbs the machine disturbs all. The order turns with the round. A ratio is our median step over the peer's, all
-rounds together; its spread is the least and the greatest of the rounds' own ratios. A turn during which other processes used more than a
-tenth of a core is repeated, up to twice, and the calmest counts; rows that stayed above are marked. The machine's roofline is measured
-by `trun profile` before and after each of our turns, since a virtual machine's changes by the minute; the better of the two is that
-round's, and a share of it is the median of the rounds' own. Results are kept in the work folder, part by part.
+them), so that disturbances of the machine affect all of them. The order rotates from round to round. A ratio is our median step over the
+peer's, over all rounds; its spread is the least and the greatest ratio of a single round. A turn during which other processes used more
+than a tenth of a core is repeated up to twice, and the least disturbed one counts; rows that are still disturbed are marked. `trun profile`
+measures the machine's roofline before and after each of our turns, since that of a virtual machine changes by the minute; the better of
+the two is the round's roofline, and a share of the roofline is the median over the rounds. Results are kept in the work folder, part by part.
 """
 import argparse
 import json
@@ -41,8 +41,8 @@ class Workload:
     model: str
     batch: int
     seq: int = 0
-    warmup: int = 3                       # 1: steps are so long that a turn is one step
-    budget: str = ""                      # f32 is measured with this memory budget, too
+    warmup: int = 3                       # 1: for long steps, of which a turn has only one
+    budget: str = ""                      # f32 is also measured with this memory budget
 
 
 WORKLOADS = [
@@ -67,7 +67,7 @@ def turns_of(options, crew):
         names = list(crew)
         for name in names[number % len(names):] + names[:number % len(names)]:
             contender, steps = crew[name]
-            # A peer whose step takes a minute has one turn.
+            # A peer whose step takes longer than --slow gets one turn only.
             if rows[name]["rounds"] and statistics.median(rows[name]["rounds"][0]) > options.slow:
                 continue
             tries = []
@@ -125,7 +125,7 @@ def measure(options, workload, precision):
 
 
 def attention_memory(options, precision):
-    """Bytes of the plan for several lengths: linear where no score matrix is ever stored."""
+    """Bytes of the plan for several lengths. They grow linearly if no score matrix is stored."""
     sizes = {}
     for length in (2048, 4096, 8192):
         workload = Workload(f"attention-{length}", "", "attention", 1, length, 1)
@@ -137,7 +137,8 @@ def attention_memory(options, precision):
 
 
 def measure_adamw(options, workload):
-    """Ours: the kernels of a GPT-2 step that write the optimizer's state, by profile, kept apart from the products before them. PyTorch: its fused optimizer on as many."""
+    """Ours: the profile of the kernels that write the optimizer's state in a GPT-2 step, not fused into products. PyTorch: its fused optimizer
+    on as many parameters."""
     gpt = WORKLOADS[0]
     folder = contenders.export(options, gpt)
     print(workload.title, flush=True)
@@ -176,7 +177,7 @@ def measure_adamw(options, workload):
 
 
 def isolated(options, workload, precision):
-    """Empty, or what is wrong with the accesses of a workload's plans: one for the budget, too."""
+    """Empty, or the invalid accesses of a workload's plans, including the plan with a budget."""
     kind = contenders.OurGradients if workload.model == "attention" else contenders.Ours
     try:
         folder = contenders.export(options, workload)
@@ -201,7 +202,7 @@ def machine(options):
 
 
 def add_turns(parser, turn):
-    """Options of how contenders take turns; `turn`: the default of --turn, in seconds."""
+    """Adds the options for turns; `turn`: the default of --turn, in seconds."""
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turn", type=float, default=turn, help="seconds of steps that a contender runs in each round")
     parser.add_argument("--tries", type=int, default=3, help="of a turn that others disturb")
@@ -239,7 +240,7 @@ def main():
         os.environ["OMP_NUM_THREADS"] = str(options.threads)
         if options.isolated:
             wrong = 0
-            # The plan of `adamw` is GPT-2's.
+            # The workload adamw has no plan of its own: it profiles GPT-2's.
             for workload, precision in (c for c in chosen if c[0].model != "adamw"):
                 problem = isolated(options, workload, precision)
                 wrong += bool(problem)

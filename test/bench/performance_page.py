@@ -7,8 +7,8 @@ import performance_plot
 MIB = 2 ** 20
 DISTURBED = 0.1
 ADAMW_BYTES = 28                          # a parameter, its gradient and two moments read; all but the gradient written
-PRODUCT_INTENSITY = 20                    # flop a byte from which a generated kernel multiplies matrices, as fused attention does
-NOTES = "## What the figures say\n"       # what stands from here on in the page is kept
+PRODUCT_INTENSITY = 20                    # flop a byte above which a generated kernel counts as matrix products, like fused attention
+NOTES = "## What the figures say\n"       # the page's text from this heading on is kept
 
 COMMAND = ["```sh", "python test/bench/performance.py --bin build/bin --torch PYTHON --jax PYTHON --ort PYTHON --llmc FOLDER", "```"]
 
@@ -29,7 +29,7 @@ STEP_GOALS = [
 
 
 def median_of(row):
-    """The median step of all rounds; None where there is none."""
+    """The median step of all rounds; None if there is no row."""
     times = [t for turn in row.get("rounds", []) for t in turn]
     return statistics.median(times) if times else None
 
@@ -43,7 +43,7 @@ def ratio_of(ours, theirs):
     a, b = median_of(ours), median_of(theirs)
     if not a or not b:
         return None
-    # A peer that had fewer turns is compared with its last one from there on.
+    # If a peer had fewer turns, the remaining rounds are compared with its last one.
     rounds = [statistics.median(x) / statistics.median(theirs["rounds"][min(i, len(theirs["rounds"]) - 1)])
               for i, x in enumerate(ours["rounds"])]
     return a / b, min(rounds), max(rounds)
@@ -68,14 +68,14 @@ def machine_rates(results):
 
 
 def bound_seconds(profile, rates):
-    """The least that a step's products and convolutions and its optimizer's traffic take at these rates."""
+    """The least seconds of a step's products, convolutions and optimizer traffic at these rates."""
     products = [k for k in profile["kernels"] if k["kind"] == "library" or k["flops"] > PRODUCT_INTENSITY * max(k["bytes"], 1)]
     least = sum(k["flops"] / rates.get(k["dtype"], rates["f32"]) for k in products)
     return least + (ADAMW_BYTES * profile["trained_elements"] / rates["copy"] if "gradients" not in profile["entries"] else 0)
 
 
 def share_of(result, row):
-    """(median, least, greatest over the rounds) of the bound at a round's own rates over its median step; None where there is none."""
+    """(median, least, greatest) over the rounds of the bound at the round's rates divided by its median step; None if there is no profile."""
     rooflines = result["rows"].get("tcc", {}).get("rooflines", [])
     if not row or not rooflines or not (result.get("profile") or {}).get("kernels"):
         return None
@@ -131,7 +131,7 @@ def goal_table(results, titles):
         add(f"{titles.get(name, name)}, f32: products and optimizer at the roofline, share of the step",
             f"{share[0]:.2f} ({share[1]:.2f} to {share[2]:.2f})" if share else "", "at least 0.90", judge(share and share[0], 0.9, False))
     for row, name in [(results.get("adamw", {}).get("f32", {}).get("rows", {}).get("tcc"), "adamw")]:
-        # A virtual machine's bandwidth changes by the minute: each round is set against the copy of the same run.
+        # A virtual machine's bandwidth changes by the minute: each round is compared with the copy measured in the same run.
         shares = [ADAMW_BYTES * row["parameters"] / turn[0] / beside for turn, beside in zip(row["rounds"], row.get("copies", []))] if row else []
         share = statistics.median(shares) if shares else None
         add(f"{titles.get(name, name)}: share of the bandwidth of a copy in the same run, at {ADAMW_BYTES} bytes each",
@@ -187,7 +187,7 @@ def workload_table(parts):
 
 
 def limits_text(parts):
-    """Kernels above 3 % of a step that run below 90 % of their roofline: by profile."""
+    """The text about kernels that take more than 3 % of a step and run below 90 % of their roofline, from profiles."""
     lines = []
     for precision, result in parts.items():
         profile = result.get("profile")

@@ -3,7 +3,7 @@
 
     remat.py [--budgets 90,80,...] GRAPH.json...
 
-Each answer is judged by test/e2e/planning/check_plan.py. Costs are what they add to executing each node once.
+test/e2e/planning/check_plan.py checks each answer. Costs are those beyond executing each node once.
 """
 import argparse
 import json

@@ -31,9 +31,9 @@ def layered(nodes, seed):
 
 
 def training(blocks, seed):
-    """`blocks` residual blocks of three convolutions, each with a norm and an activation; the gradients in reverse."""
+    """`blocks` residual blocks of three convolutions, each with a norm and an activation; then their gradients in reverse order."""
     draw = random.Random(seed)
-    nodes, edges, forward = [], [], []              # forward: (node, its inputs, what its gradient reads)
+    nodes, edges, forward = [], [], []              # forward: (node, its inputs, the values that its gradient reads)
 
     def node(name, cost, size, inputs, backward=False):
         nodes.append({"name": name, "cost": cost, "bytes": size, "backward": backward})
@@ -42,7 +42,7 @@ def training(blocks, seed):
 
     def layer(name, kind, inputs, size):
         made = node(name, {"conv": draw.randint(300, 900), "bn": 40, "relu": 15, "add": 20}[kind], size, inputs)
-        # A convolution's gradient reads its inputs, a norm's as well, an activation's its result.
+        # The gradient of a convolution or norm reads its inputs, that of an activation its result.
         forward.append((made, inputs, {"conv": inputs, "bn": inputs, "relu": [made], "add": []}[kind], kind, name, size))
         return made
 

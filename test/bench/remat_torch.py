@@ -4,12 +4,11 @@
     remat_torch.py WORKLOAD [--batch N] [--seq N] [--fractions 0.9,0.7,...] [--work N]      (workloads of torch_step.py)
 
 aot_autograd traces forward and backward into one joint graph, and the min-cut partitioner cuts it under
-`activation_memory_budget`: a fraction of the activations that may be saved between the two. What its two graphs execute, one after
-the other, is a schedule of the joint graph, and is measured by the definitions of Rematerialization.h like one of ours: what
-lives at each step (parameters and inputs left out, views counted with what they look at, all gradients kept to the end), and the
-cost by PyTorch's own estimate, floating-point operations. An operation of several outputs that counts next to nothing (a norm) is
-a node for each output, so that its statistics can outlive its result. tcc-plan then gets the same graph, those costs, and the peak that
-PyTorch's schedule has as its budget.
+`activation_memory_budget`: a fraction of the activations that may be saved between the two. Executing its two graphs one after the other
+is a schedule of the joint graph, and is measured by the definitions of Rematerialization.h like one of ours: the bytes live at each
+step (without parameters and inputs, views counted with their base, all gradients kept to the end), and the cost by PyTorch's own
+estimate, floating-point operations. A cheap operation with several outputs (a norm) becomes one node for each output, so that its
+statistics can outlive its result. tcc-plan then gets the same graph and costs, and the peak of PyTorch's schedule as its budget.
 """
 import argparse
 import copy
@@ -74,7 +73,7 @@ def is_view(node):
 
 
 class Graph:
-    """The joint graph without views, in tcc-plan's format. The last node reads all that has to be there in the end."""
+    """The joint graph without views, in tcc-plan's format. The last node reads all values that are needed at the end."""
 
     def __init__(self, joint):
         self.index, self.nodes, self.edges, self.maker, self.split = {}, [], set(), {}, {}

@@ -3,9 +3,9 @@
     sharded_memory.py torch [RANKS]           torch's fully_shard over gloo, each block a unit of its own
     sharded_memory.py ours PLAN DATA [RANKS]  trun --nproc RANKS (build/bin/trun, or $TCC_BIN)
 
-Both take batches of 4 × 64 tokens (SAMPLES=4 SEQ=64), two updates, one thread a rank. What counts is RssAnon, which leaves mapped files
-and shared memory out: the most of any moment, sampled every millisecond. torch's is also given above what a rank held before it
-built the model, since an interpreter with torch takes some hundred MiB by itself. docs/measurements/ranks.md has numbers.
+Both take batches of 4 × 64 tokens (SAMPLES=4 SEQ=64), two updates, one thread a rank. The figure is the peak of RssAnon, which excludes
+mapped files and shared memory, sampled every millisecond. For torch it is also given relative to the moment before a rank built the
+model, since an interpreter with torch takes some hundred MiB by itself. docs/measurements/ranks.md has numbers.
 """
 import ctypes
 import os
@@ -73,7 +73,7 @@ def torch_rank(number, ranks):
         for parameter in model.parameters():
             parameter.normal_(std=0.02)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-    ctypes.CDLL(None).malloc_trim(0)  # gives the memory back that making the model took
+    ctypes.CDLL(None).malloc_trim(0)  # returns the memory that was used to make the model
     peak = Peak()
     peak.start()
     batch, length = int(os.environ.get("SAMPLES", 4)), int(os.environ.get("SEQ", 64))

@@ -1,7 +1,7 @@
-"""One model of several attentions, and the same in f64 from the formulas.
+"""One model with several attentions, and its results in f64 from the formulas.
 
 Queries are x·q with a sample's x [B, H, T, D] and a parameter q [H, T, D]; keys are xk·k and values xv·v, of `heads` heads.
-(Three inputs, since gradients of one that all share are differences of large numbers.)
+(There are three inputs, since the gradient of a shared input would be a difference of large numbers.)
 """
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -51,7 +51,7 @@ class Graph:
 
 
 def columns():
-    """Two samples; `none` has a query without keys."""
+    """The data columns of two samples; the mask `none` leaves one query without keys."""
     seen = np.ones((B, T), np.float32)
     seen[1, 4:] = 0
     none = np.repeat(CAUSAL[None].astype(np.float32), B, 0)

@@ -1,6 +1,6 @@
-"""Attention as exporters and hands write it: each spelling is a few ONNX nodes and the mathematics that they mean.
+"""Attention as exporters and people write it: each spelling is a few ONNX nodes and the mathematics that they mean.
 
-A spelling names the math: scale, bias and keep (arrays that broadcast to [B, H, T, T]), cap; and what the report says of it.
+A spelling declares its mathematics: scale, bias and keep (arrays that broadcast to [B, H, T, T]), cap; and the report's text about it.
 """
 import numpy as np
 from onnx import TensorProto, numpy_helper
@@ -155,7 +155,7 @@ def rows_without_keys(g, q, k, v):
     return g.plain(q, k, v, lambda g, s: g("Where", seen, g("Mul", s, g.constant(0.5)), g.constant(LOW)))
 
 
-@spelling(18, scale=0.5, keep="none", undefined=True)   # its gradient in the graph as it stands: 0 · NaN
+@spelling(18, scale=0.5, keep="none", undefined=True)   # the gradient of the unfused graph is 0 · NaN
 def nan_guarded(g, q, k, v):
     seen = g("Unsqueeze", g("Cast", "none", to=TensorProto.BOOL), g.ints(1))
     mask = g("Where", seen, g.constant(0.0), g.constant(-np.inf))
@@ -191,7 +191,7 @@ def contributed(g, q, k, v):
     return g("Transpose", g("Reshape", y, g.ints(B, T, H, D)), perm=[0, 2, 1, 3])
 
 
-# -- what comes close: the node that breaks it, and what is said -----------------------------------------------------------------
+# -- near misses: the node that breaks the pattern, and the message -----------------------------------------------------------------
 
 def broken_relu(g, q, k, v):
     return g.plain(q, k, v, lambda g, s: g("Relu", s, name="breaks"))

@@ -17,8 +17,8 @@ SECONDS = 120                            # a page of these tests takes two; a ha
 
 
 class Browser:
-    """`with Browser() as browser: browser.open(path)`. Errors of the page are collected in `errors`, what it asked of a
-    network or of other files in `requests`, boxes it opened in `dialogs`."""
+    """`with Browser() as browser: browser.open(path)`. Collects the page's errors in `errors`, its requests to the network or to
+    other files in `requests`, and the dialogs that it opened in `dialogs`."""
 
     def __init__(self, width=1280, height=900):
         self.size, self.errors, self.requests, self.dialogs, self.buffer = (width, height), [], [], [], b""
@@ -86,7 +86,7 @@ class Browser:
         data = json.dumps(message).encode() + b"\0"
         while data:
             data = data[os.write(self.to, data):]
-        while number not in self.results:     # an event may ask, and so receive what is waited for here
+        while number not in self.results:     # the handler of an event may send commands, and so receive this answer
             answer = self.receive()
             if "id" in answer:
                 self.results[answer["id"]] = answer
@@ -111,7 +111,7 @@ class Browser:
         return answer["result"].get("value")
 
     def frames(self):
-        """Until what was asked for is drawn."""
+        """Waits until the page is drawn."""
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done())))")
 
     def resize(self, width, height):

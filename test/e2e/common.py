@@ -1,4 +1,4 @@
-"""What the end-to-end tests share: a folder each, the two commands run as a user runs them, small models and data."""
+"""Shared by the end-to-end tests: a folder for each test, the two commands run as a user runs them, small models and data."""
 import json
 import os
 import re
@@ -13,17 +13,17 @@ import safetensors.numpy
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("TCC_BIN", ROOT / "build" / "bin")).resolve()
 ZOO = Path(__file__).resolve().parent / "zoo"
-os.environ["TCC_CACHE_DIR"] = ""         # no cache: what is tested is the compiler, not what an earlier one left behind
-# KEY=VALUE by spaces: recipe keys that every compile of the suite gets, unless the test itself sets them. So the whole suite
-# can be asked whether it holds with `TCC_TEST_SETTINGS=compiler.fuse=false` (docs/design/testing.md).
+os.environ["TCC_CACHE_DIR"] = ""         # no cache, so that the compiler is tested and not a cached result
+# KEY=VALUE separated by spaces: recipe keys for every compile of the suite, unless the test itself sets them. For example,
+# `TCC_TEST_SETTINGS=compiler.fuse=false` runs the whole suite without fusion (docs/design/testing.md).
 SETTINGS = os.environ.get("TCC_TEST_SETTINGS", "").split()
-# Set: every plan for a CPU that the suite compiles runs once, each instruction alone between guard pages (isolated-plans).
+# If set, every plan for a CPU that the suite compiles runs once, each instruction alone between guard pages (isolated-plans).
 ISOLATED = bool(os.environ.get("TCC_TEST_ISOLATED"))
-SECONDS = 240                            # no command of these tests takes a tenth of it; a hang must end
+SECONDS = 240                            # every command takes less than a tenth of it; a limit for hangs
 
 
 def compile_words(words):
-    """Arguments of tcc with the suite's settings behind them; as they are where tcc is not asked to compile."""
+    """Arguments of tcc with the suite's settings added; unchanged if tcc does not compile."""
     words = [str(word) for word in words]
     if not words or words[0] in ("report", "inspect", "ops", "keys"):
         return words
@@ -32,7 +32,7 @@ def compile_words(words):
 
 
 def isolated(plans, bin=BIN):
-    """Runs plans between guard pages: "", or what is wrong. Those for machines other than this one are left out."""
+    """Runs plans between guard pages. Returns "" or what is wrong. Plans for other machines are left out."""
     done = subprocess.run([bin / "isolated-plans", *map(str, plans)], capture_output=True, text=True, timeout=1200)
     return "" if done.returncode == 0 else f"isolated-plans ends with {done.returncode}: {(done.stdout + done.stderr)[-2000:]}"
 
@@ -48,7 +48,7 @@ class Result:
 
 
 def arena_by_workers(report, program=0):
-    """Bytes by number of workers, powers of two."""
+    """Bytes of the arena by number of workers, which are powers of two."""
     return {count["workers"]: count["arena_bytes"] for count in report["workers"]["programs"][program]["counts"]}
 
 
@@ -79,7 +79,7 @@ class EndToEnd(unittest.TestCase):
         return result
 
     def refuse(self, status, patterns, program, *arguments, **options):
-        """The command ends with that status and its standard error matches every pattern (case ignored)."""
+        """Expects that the command ends with this status and that its standard error matches every pattern (case ignored)."""
         result = self.command(program, *arguments, **options)
         self.assertEqual(result.status, status, str(result))
         for pattern in patterns:
@@ -93,8 +93,8 @@ class EndToEnd(unittest.TestCase):
         return self.folder / plan
 
     def case_that_grows(self, *arguments):
-        """A case of the zoo whose arena is larger for two workers than for one, and its report: where workers' scratch lifts the
-        peak depends on the machine level's kernels."""
+        """A case of the zoo whose arena is larger for two workers than for one, and its report. The machine level's kernels decide
+        for which cases the workers' scratch raises the peak."""
         for name in ("small-cnn", "nano-gpt"):
             model, recipe, _, _ = case(name)
             report = self.report(self.compile(model, "--recipe", recipe, *arguments))
@@ -133,7 +133,7 @@ def metrics(run):
 
 
 def checkpoints(run):
-    """Steps of the run's checkpoints, ascending; those of a run that still trains come and go."""
+    """Steps of the run's checkpoints, ascending. While the run trains, they change."""
     folder = Path(run) / "checkpoints"
     return sorted(int(p.name[5:]) for p in folder.glob("step-*")) if folder.is_dir() else []
 

@@ -1,8 +1,6 @@
-"""Where ONNX's reference and onnxruntime differ: both on every case of op_cases/, at each opset.
+"""Find differences between ONNX's reference and onnxruntime: `compare_judges.py` runs both on every case of op_cases/, at each opset.
 
-    compare_judges.py
-
-prints the cases whose results differ. docs/guide/ops-differences.md says which of the two is followed, and why.
+It prints the cases whose results differ. docs/guide/ops-differences.md says which of the two tcc follows, and why.
 """
 import sys
 import warnings
@@ -17,13 +15,13 @@ RELATIVE, ABSOLUTE = 1e-3, 1e-4
 
 
 def agree(one, other):
-    """Types, shapes and values; what 16-bit types and orders of summation round away counts for nothing."""
+    """Compares types, shapes and values. Differences by rounding in 16-bit types or by the order of sums are ignored."""
     pairs = [(np.asarray(x), np.asarray(y)) for x, y in zip(one, other, strict=True)]
     return all(x.shape == y.shape and x.dtype == y.dtype and np.allclose(x, y, RELATIVE, ABSOLUTE, equal_nan=True) for x, y in pairs)
 
 
 def differing():
-    """(case, opset) of all cases that both of them run and that give different results."""
+    """(case, opset) of all cases that both can run and for which they give different results."""
     from onnx.reference import ReferenceEvaluator
     found = []
     for case in every_case():

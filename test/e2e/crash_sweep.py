@@ -1,8 +1,8 @@
-"""A run that is killed, starved of disk or memory, or signalled at any moment goes on bit for bit.
+"""A run that is killed, starved of disk or memory, or signalled at any moment can be resumed bit for bit.
 
-`faults.c` makes one system call of a short run go wrong, or takes memory away from there on: each call in turn, in each way. Then a
+`faults.c` makes one system call of a short run fail, or limits memory from there on: each call in turn, in each way. Then follows a
 sweep of signals and of kill -9 by time. After each, the run is resumed until it is done; its last checkpoint, its exported model and its
-losses must be those of the run that nothing happened to. Without --full a fixed part of the cases runs, for CI."""
+losses must be those of an undisturbed run. Without --full a fixed part of the cases runs, for CI."""
 import argparse
 import json
 import os
@@ -59,7 +59,7 @@ class Sweep:
                               text=True, timeout=120, env=os.environ | (env or {}), preexec_fn=prepare)
 
     def results(self, name):
-        """What a finished run must agree in: state, exported model, losses."""
+        """The results that must agree: state, exported model, losses."""
         run = self.folder / name
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         return {"state": (run / "checkpoints" / f"step-{STEPS}" / "state.safetensors").read_bytes(),
@@ -68,7 +68,7 @@ class Sweep:
                 "evaluations": sorted({(v["step"], v["eval_loss"]) for v in lines if "eval_loss" in v})}
 
     def resume(self, name, env=None):
-        """Goes on as a user would. A run without a checkpoint begins anew by the same command."""
+        """Continues as a user would: resumes the run, or repeats the command if there is no checkpoint yet."""
         run = self.folder / name
         steps = [p for p in (run / "checkpoints").glob("step-*")] if run.exists() else []
         if not steps:
@@ -76,7 +76,7 @@ class Sweep:
         return self.run(name, ["--resume", str(run)], env)
 
     def check(self, name, what, done):
-        """The message of a run that ended by itself, then the resumed run."""
+        """Checks the message of a run that ended by itself, and then the resumed run."""
         run = self.folder / name
         if done is not None:
             for sign in BAD_SIGNS:
@@ -121,7 +121,7 @@ class Sweep:
         self.check(name, f"call {at}, {action}", None if died else done)
 
     def system_calls(self, part):
-        """Each call, each way. `part`: every how many-th."""
+        """Disturbs each system call in each way; only every `part`-th combination."""
         done, count = self.faulty("count", 0, "")
         if done.returncode or count < 100:
             raise Wrong(f"the calls cannot be counted: {count}: {done.stderr}")
@@ -133,7 +133,7 @@ class Sweep:
         return [(way.split(":")[0], lambda at=at, way=way: self.one_fault(at, way)) for at, way in cases[::part]]
 
     def one_moment(self, index, number, twice):
-        """A signal after a random time, on a machine as busy as it is; then on until the run is done."""
+        """Sends a signal after a random time, then resumes until the run is done."""
         name, seconds = f"moment-{index}", self.random.uniform(0, 0.25)
         process = subprocess.Popen(self.base + ["--out", str(self.folder / name)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.PIPE, text=True)
@@ -146,7 +146,7 @@ class Sweep:
             time.sleep(0.005)
             process.send_signal(number)
         out, err = process.communicate(timeout=120)
-        # Before the run folder is made signals do what they do to every program.
+        # Before trun has installed its handlers, a signal ends it like any program.
         died = process.returncode == -number
         if process.returncode < 0 and not died:
             raise Wrong(f"{name}: ended by signal {-process.returncode}: {err}")

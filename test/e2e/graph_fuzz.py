@@ -1,12 +1,12 @@
-"""Random graphs, compiled in many ways, against PyTorch in f64: `graph_fuzz.py --bin build/bin --first 1 --count 200`.
+"""Compare random graphs, compiled in many ways, with PyTorch in f64: `graph_fuzz.py --bin build/bin --first 1 --count 200`.
 
 Each graph of `graphs/generate.py` is compiled as it is, and in `--ways` other ways that its seed chooses. The loss and the
-gradient by every weight are compared with PyTorch's where it is installed, else with the numbers that `--expect FILE` wrote
-of it into `graphs/expected.json`. Ways that must change no bit (no fusion, a memory budget, other numbers of threads) are
-compared bit by bit with the plan as it is; others (another machine level, attention in parts, an emulated card with
-`--emulation`) with PyTorch's numbers; bf16 with bf16 without fusion, bit by bit, and roughly with PyTorch's numbers.
-Updates, also of two micro-batches, change each weight by its gradient. A line for each disagreement, with the seed and the
-command that shows it again; exit status 1 if there are any.
+gradient of every weight are compared with PyTorch's if it is installed, else with the numbers that `--expect FILE` stored in
+`graphs/expected.json`. Ways that must not change any bit (no fusion, a memory budget, other numbers of threads) are compared
+bit by bit with the plain plan; others (another machine level, unfused attention, an emulated card with `--emulation`) with
+PyTorch's numbers; bf16 bit by bit with bf16 without fusion, and roughly with PyTorch's numbers. Updates, also of two
+micro-batches, must change each weight by its gradient. Prints a line for each disagreement, with the seed and the command
+that reproduces it; exit status 1 if there are any.
 """
 import argparse
 import json
@@ -34,11 +34,11 @@ except ImportError:
 
 GROUP = 8               # graphs that one process of tcc compiles
 RECIPE = '[model]\ntrainable = ["w*"]\n[loss]\noutput = "loss"\n[optimizer]\nkind = "sgd"\nlr = 1.0\n'
-TOLERANCE = 2e-4        # of a weight's largest gradient, in f32; more where rounding explains more
+TOLERANCE = 2e-4        # of a weight's largest gradient, in f32; more if rounding explains more
 ROUGHLY = 0.5           # of a weight's largest gradient, in bf16: sums that cancel lose most of their digits
-FLOOR = 1e-3            # of the graph's largest gradient: what is smaller is rounding of what is larger
+FLOOR = 1e-3            # of the graph's largest gradient: smaller gradients may be rounding errors of larger ones
 
-# name: (words of tcc, words of trun, what it must agree with). Those without words of tcc run the plan as it is, so they come first.
+# name: (arguments of tcc, arguments of trun, what the result must agree with). Ways without arguments of tcc use the plain plan, and come first.
 WAYS = {
     "1 thread": ([], ["--threads", "1"], "bits"),
     "8 threads": ([], ["--threads", "8"], "bits"),
@@ -65,7 +65,7 @@ class Graph:
         self.model, self.inputs, self.weights = generate.graph(seed)
         folder.mkdir(parents=True)
         (folder / "m.onnx").write_bytes(self.model.SerializeToString())
-        # Each micro-batch is the batch, so that two of them have its mean.
+        # All micro-batches are equal, so that the mean of two is that of one.
         safetensors.numpy.save_file(self.inputs, folder / "x.safetensors")
         self.initial = {i.name: generate.numpy_helper.to_array(i) for i in self.model.graph.initializer}
         first = {x.shape[0] for x in self.inputs.values()}
@@ -77,27 +77,27 @@ class Graph:
         self.loss = self.truth = self.own = None
 
     def reference(self, expected):
-        """False where the graph says nothing: PyTorch's numbers are not finite, or no weight is read."""
+        """Computes PyTorch's numbers. False if the graph is useless: they are not finite, or no weight is read."""
         if not self.weights:
             return False
         if oracle:
             self.loss, self.truth = oracle.evaluate(self.model, self.inputs, self.weights)
-            # Sums that cancel may be exact in f32 by chance: the error is the larger of f32's and that of random rounding.
+            # Cancelling sums may be exact in f32 by chance: the error is the larger of f32's error and that of random rounding.
             self.own = self.errors([oracle.evaluate(self.model, self.inputs, self.weights, torch.float32)[1], self.rounded(0, 2.0 ** -24)])
             return bool(np.isfinite(self.loss)) and all(np.isfinite(t).all() for t in self.truth.values())
         self.numbers = expected.get(str(self.seed))
         return self.numbers is not None
 
     def rounded(self, draw, unit):
-        """Gradients in f64, everything rounded at random."""
+        """Gradients in f64, with all values rounded at random by up to `unit`."""
         return oracle.evaluate(self.model, self.inputs, self.weights, rounding=oracle.Rounding(1000 * self.seed + draw, unit))[1]
 
     def errors(self, others):
         return {n: max(float(np.max(np.abs(other[n] - t), initial=0)) for other in others) for n, t in self.truth.items()}
 
-    # Comparisons, each "" or what is wrong.
+    # Comparisons, which return "" or what is wrong.
     def against_bf16(self, gradients):
-        """Roughly, and more roughly where bf16's rounding of a value decides a step, as that of HardSigmoid's derivative."""
+        """A rough comparison, rougher still if bf16's rounding decides on which side of a step a value is, as in HardSigmoid's derivative."""
         flips = self.truth and self.errors([self.rounded(draw, 2.0 ** -8) for draw in range(16)])
         return self.against_numbers(gradients, ROUGHLY / TOLERANCE, flips and {n: 2 * error for n, error in flips.items()})
 
@@ -129,7 +129,7 @@ def direction(gradient):
 
 
 def compile_group(options, graphs, way, more=()):
-    """Compiles them side by side; {graph: message} of those that were not."""
+    """Compiles graphs in one process; returns {graph: message} of those that failed."""
     words = [*(WAYS[way][0] if way else []), *more]
     entry = [] if "--entry" in words else ["--entry", "gradients"]
     common = [options.bin / "tcc", "--recipe", options.recipe, "--quiet", "--no-cache", *entry, *words]
@@ -174,7 +174,7 @@ def check_way(options, g, way, base):
     _, words, kind = WAYS[way]
     if kind == "update":
         found, problem = update_of(options, g, words)
-        # What is subtracted from a weight is rounded as the weight is.
+        # The difference has the rounding error of the weights.
         return problem or g.against_numbers(found, 2)
     found, problem = gradients_of(options, g, words)
     if problem:
@@ -207,7 +207,7 @@ def check_group(options, expected, seeds):
             for g in chosen:
                 if g in problems:
                     status, message = problems[g]
-                    if not (status == 3 and way and "budget" in way):     # it fits no such budget: said, and right
+                    if not (status == 3 and way and "budget" in way):     # no plan fits the budget, and tcc says so
                         findings.append((g.seed, way, message))
                     continue
                 if way is None:
@@ -228,7 +228,7 @@ def check_group(options, expected, seeds):
 
 
 def expect(path, seeds):
-    """Writes PyTorch's numbers: of each weight's gradient the norm, one direction, and how far rounding takes it."""
+    """Writes PyTorch's numbers: for each weight's gradient its norm, its product with one direction, and its rounding error."""
     table = {}
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:

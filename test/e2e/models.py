@@ -59,7 +59,7 @@ def table(path, batch, tied):
 
 
 def embedding(path, batch, length, rows, width, tied):
-    """x [batch, length] of row numbers → logits [batch, length, rows or 10]: what is looked up, times the table itself or a weight."""
+    """x [batch, length] of row numbers → logits [batch, length, rows or 10]: the looked-up rows times the table (`tied`) or a weight."""
     nodes = [helper.make_node("Cast", ["x"], ["numbers"], "cast", to=TensorProto.INT64),
              helper.make_node("Gather", ["table", "numbers"], ["found"], "look-up"),
              helper.make_node("Transpose", ["table"], ["turned"], "turn", perm=[1, 0]),
@@ -77,7 +77,7 @@ def classifier(path, batch, features, classes):
 
 
 def convolution(path, batch, channels, size):
-    """One 3 × 3 convolution, channels → channels, then the mean over the picture as logits."""
+    """One 3 × 3 convolution, channels → channels, then the mean over the image as logits."""
     axes = np.array([2, 3], np.int64)
     nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
              helper.make_node("Relu", ["c"], ["r"], "relu"),
@@ -87,7 +87,7 @@ def convolution(path, batch, channels, size):
 
 
 def swish_tower(path, batch, channels, size, layers):
-    """So many 3 × 3 convolutions, each times its own sigmoid, then the mean over the picture as logits."""
+    """`layers` 3 × 3 convolutions, each times its own sigmoid, then the mean over the image as logits."""
     nodes, weights, last = [], {"axes": np.array([2, 3], np.int64)}, "x"
     for i in range(layers):
         nodes += [helper.make_node("Conv", [last, f"w{i}"], [f"c{i}"], f"conv{i}", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),

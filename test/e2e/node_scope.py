@@ -10,19 +10,19 @@ SMALL_TYPES = {getattr(TensorProto, name): name for name in (
 QUANTISED = {"QLinearMatMul", "QLinearConv", "MatMulInteger", "ConvInteger"}
 # The extent of a result depends on the values of the data.
 DATA_DEPENDENT = {"NonZero", "Unique", "NonMaxSuppression"}
-# Cases whose expected numbers are those of one order of rounding, by pattern, with the reason.
+# Cases whose expected numbers depend on a particular order of rounding, by pattern, with the reason.
 ROUNDING = {
     r"test_attention_.*(_bf16|4d_causal_fp16)(_expanded)?$":
         "16-bit results held to 0.1 %, less than one or two of their own roundings: numpy's order of operations alone gives them",
     r"test_dft_inverse(_opset19)?$":
         "expects 1.9e-7, the rounding of single precision, where the result is 0, and allows 1e-7 beside it",
 }
-# Cases whose numbers only ONNX's reference gives, by pattern, with the reason: docs/guide/ops.md lists what onnxruntime and torch do.
+# Cases whose numbers differ from those of onnxruntime and torch (docs/guide/ops.md lists them), by pattern, with the reason.
 REFERENCE_ALONE = {
     r"test_resize_downsample_scales_(linear|cubic)_align_corners$":
         "corners aligned with a fractional length, where onnxruntime and torch align them with the last element",
 }
-# Ops whose inputs decide shapes, unroll or choose a branch: positions.
+# op: positions of the inputs that decide shapes, trip counts or branches.
 SHAPE_INPUTS = {
     "Reshape": [1], "Expand": [1], "Tile": [1, 2], "Slice": [1, 2, 3, 4], "Pad": [1, 3], "Resize": [1, 2, 3], "Upsample": [1],
     "ConstantOfShape": [0], "Range": [0, 1, 2], "OneHot": [1], "TopK": [1], "Squeeze": [1], "Unsqueeze": [1], "Split": [1],
@@ -40,7 +40,7 @@ def shape_inputs(node):
 
 
 def only_shapes(name):
-    """The expected numbers are numpy's random ones: types and shapes are compared."""
+    """Whether only types and shapes are compared, since the expected numbers are random ones of numpy."""
     return (name.startswith("test_bernoulli") or
             name.startswith("test_training_dropout") and "zero_ratio" not in name)
 
@@ -54,7 +54,7 @@ def _nodes(graph):
 
 
 def _changed(graph, version):
-    """Whether opset 7 reads a node otherwise than this older version."""
+    """Whether a node means something else in opset 7 than in this older version."""
     since = lambda node, opset: onnx.defs.get_schema(node.op_type, opset, node.domain).since_version  # noqa: E731
     return any(since(node, version) != since(node, 7) for node in _nodes(graph) if node.domain in ("", "ai.onnx"))
 

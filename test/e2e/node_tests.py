@@ -1,9 +1,9 @@
 """The official ONNX backend node tests, through `tcc --entry predict` and `trun predict`.
 
 The cases are code inside the onnx package. Each becomes a model file; many are compiled by one process of tcc, and each plan
-runs once on the case's inputs. What is out of scope is listed by name with its reason (--list-skipped), everything else
-must pass at the case's own tolerances. Inputs that decide shapes (Reshape's shape, TopK's k) are fed as initializers; how
-many cases that concerns is printed.
+runs once on the case's inputs. Cases out of scope are listed by name with the reason (--list-skipped); all others must pass at
+the case's own tolerances. Inputs that decide shapes (Reshape's shape, TopK's k) are fed as initializers; the number of these
+cases is printed.
 
     node_tests.py --bin build/bin [--only REGEX] [-j N] [--keep DIR] [--list-skipped] [--json FILE]
 """
@@ -84,7 +84,7 @@ class Case:
         model.CopyFrom(case.model)
         inputs, outputs = case.data_sets[0]
         protos = {value.name: as_tensor(data) for value, data in zip(model.graph.input, inputs)}
-        # An expanded function takes the inputs of the op that it spells out.
+        # An expanded function has the inputs of the op that it expands.
         base = by_name.get(re.sub(r"_expanded.*$", "", case.name), case).model.graph
         given = {name for node in base.node for name in shape_inputs(node)}
         self.fed_as_initializer = sorted(given & protos.keys())
@@ -128,7 +128,7 @@ class Case:
 
 
 def compile_cases(tcc, cases, target):
-    """{name: message} of those that did not compile."""
+    """Compiles the cases; returns {name: message} of those that failed."""
     models = [case.folder / "model.onnx" for case in cases]
     words = ["--quiet", "--entry", "predict", *target]
     subprocess.run([tcc, *compile_words([*words, *models])], capture_output=True, timeout=1200)

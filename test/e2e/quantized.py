@@ -21,7 +21,7 @@ def cnn_weights():
 
 
 def cnn(path, weights=None, residual=True):
-    """x [16, 1, 8, 8] → logits [16, 4]: every kind of node that the quantiser treats in its own way."""
+    """x [16, 1, 8, 8] → logits [16, 4], with every kind of node that the quantiser treats specially."""
     node = helper.make_node
     nodes = [node("Conv", ["x", "conv1.weight", "conv1.bias"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
              node("Relu", ["c1"], ["r1"], "relu1"),
@@ -36,7 +36,7 @@ def cnn(path, weights=None, residual=True):
 
 
 def images(batches, seed=7):
-    """Images of four classes: a bright quadrant each, under noise."""
+    """Noisy images of four classes, each with another bright quadrant."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, CLASSES, batches * BATCH)
     x = rng.standard_normal((batches * BATCH, 1, 8, 8)).astype(np.float32) * 0.7
@@ -101,7 +101,7 @@ class Reader(CalibrationDataReader):
 
 @contextlib.contextmanager
 def silence():
-    """The quantiser's advice about models that it was not asked to optimise."""
+    """Suppresses the quantiser's advice to optimise models first."""
     logging.disable(logging.WARNING)
     with contextlib.redirect_stdout(io.StringIO()):
         yield
@@ -121,8 +121,8 @@ def dynamic(source, path, **options):
 
 
 def predictions(path, data, optimise=True):
-    """The model's first output for each batch, one after another. Without optimisation QuantizeLinear and DequantizeLinear are
-    computed as they stand; with it, onnxruntime multiplies integers."""
+    """The model's first output for all batches, concatenated. Without optimisation onnxruntime computes QuantizeLinear and
+    DequantizeLinear literally; with it, it multiplies integers."""
     settings = onnxruntime.SessionOptions()
     settings.log_severity_level = 4
     if not optimise:

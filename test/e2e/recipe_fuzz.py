@@ -1,10 +1,10 @@
-"""Random recipes and data sets, trained beside PyTorch's loop of the same words: `recipe_fuzz.py --bin build/bin --count 40`.
+"""Compare training by random recipes and data sets with an equivalent loop in PyTorch: `recipe_fuzz.py --bin build/bin --count 40`.
 
 A draw is a small model, a loss or two, weights of samples, an optimizer with its settings, a schedule, accumulation, clipping,
 averages, frozen weights and exempt ones, stages, and a data set whose number of samples is no multiple of the batch, in one of
 the formats. The losses of ten
-updates and each weight's change are compared with a loop in PyTorch, in f64, or, where PyTorch is not installed, with the
-numbers that `--expect FILE` wrote of it into `graphs/recipes.json`. A line for each disagreement, with its seed.
+updates and each weight's change are compared with a loop in PyTorch, in f64, or, if PyTorch is not installed, with the
+numbers that `--expect FILE` stored in `graphs/recipes.json`. Prints a line for each disagreement, with its seed.
 """
 import argparse
 import fnmatch
@@ -37,7 +37,7 @@ except ImportError:
 
 
 class Draw:
-    """Everything that a seed decides: model, recipe, data, and how PyTorch's loop is to go."""
+    """Everything that a seed decides: model, recipe, data, and PyTorch's loop."""
 
     def __init__(self, seed):
         self.seed, self.pick, self.values = seed, random.Random(seed), np.random.default_rng(seed)
@@ -58,7 +58,7 @@ class Draw:
     def normal(self, *shape, scale=1.0):
         return (self.values.standard_normal(shape) * scale).astype(np.float32)
 
-    # Model: layers by name, written in ONNX, and walked again in PyTorch.
+    # Model: a list of layers, which is written in ONNX and evaluated in PyTorch.
     def linear(self, name, x, width, features):
         self.weights[f"{name}.weight"] = self.normal(features, width, scale=width ** -0.5)
         self.weights[f"{name}.bias"] = self.normal(features, scale=0.3)
@@ -105,7 +105,7 @@ class Draw:
             h = F.layer_norm(h, h.shape[-1:], w["norm.weight"], w["norm.bias"], 1e-5)
         return {"act": act, "out": F.linear(h, w["head.weight"], w["head.bias"])}
 
-    # Loss: the recipe's table, columns, and numerator and denominator of a micro-batch.
+    # Loss: the recipe's table, the data columns, and the numerator and denominator of a micro-batch.
     def make_loss(self):
         n, loss = self.samples, {}
         if self.kind == "tokens":
@@ -123,7 +123,7 @@ class Draw:
                 ignored = self.pick.choice((-100, -1, 0))
                 loss |= {"ignore_index": ignored} if ignored != -100 else {}
                 y = np.where(self.values.random(y.shape) < 0.25, ignored, y)
-                counted = y[::2, -1] if self.kind == "tokens" else y[::2]     # something in every batch
+                counted = y[::2, -1] if self.kind == "tokens" else y[::2]     # every batch has targets that count
                 counted[counted == ignored] = 1
             if self.one_of(3):
                 loss["label_smoothing"] = 0.1
@@ -158,7 +158,7 @@ class Draw:
         self.recipe["loss"] = self.losses if self.several else self.losses[0]
 
     def add_weights(self, loss, column):
-        """Every batch has a sample of weight that counts: the first."""
+        """Adds sample weights. The first sample of every batch has a weight above 0."""
         if column not in self.columns:
             w = self.values.integers(0, 9, self.samples) / 4
             w[::self.batch] += 0.25
@@ -209,7 +209,7 @@ class Draw:
         if k == "adagrad" and self.one_of(2):
             o |= self.pick.choice(({"lr_decay": 0.1}, {"initial_accumulator_value": 0.2}))
         if k != "sgd":
-            o.setdefault("eps", 1e-4)       # a step is no sign of rounding
+            o.setdefault("eps", 1e-4)       # large enough that a step does not amplify rounding errors to a full sign
         if self.one_of(2):
             o["weight_decay"] = 0.1
             if self.one_of(2):
@@ -226,7 +226,7 @@ class Draw:
             self.recipe["model"] = {"frozen": [glob]} if self.one_of(2) else {"trainable": [n for n in self.weights if n not in self.frozen]}
 
     def group_of(self, name):
-        """(lr_scale, weight_decay): the first group that matches decides, then what is exempt."""
+        """(lr_scale, weight_decay): from the first group that matches, and then from the exemptions."""
         scale, decay = 1.0, self.optimizer.get("weight_decay", {"adamw": 0.01}.get(self.optimizer["kind"], 0.0))
         exempt = {"@bias": name.endswith(".bias"), "*.bias": name.endswith(".bias"), "@norm": name.startswith("norm."),
                   "@1d": self.weights[name].ndim == 1}
@@ -238,7 +238,7 @@ class Draw:
         return scale, decay
 
     def make_stages(self):
-        """Stages that each train something; the last one may leave weights frozen for good."""
+        """Stages that each train some weights; some weights may stay frozen after the last one."""
         self.stages = []
         if not self.one_of(4):
             return
@@ -286,7 +286,7 @@ class Draw:
 
     def make_loop(self):
         train, data = {}, {}
-        # Beside another loss, the gradient needs a denominator of the data before it starts.
+        # With several losses, a denominator that depends on the data is needed before the backward pass, which excludes accumulation.
         counts = self.several and any(v["kind"] == "cross_entropy" or "sample_weight" in v for v in self.losses)
         self.accumulate = 1 if counts else self.pick.choice((1, 1, 2, 3))
         if self.accumulate > 1:
@@ -294,7 +294,7 @@ class Draw:
         self.clip = self.pick.choice((None, None, ("clip_norm", 0.1), ("clip_value", 0.02)))
         if self.clip:
             train[self.clip[0]] = self.clip[1]
-        # Only such targets, and weights, can say that a sample does not count.
+        # Padding needs targets or weights that can exclude a sample.
         self.pads = not self.several and (self.losses[0]["kind"] == "cross_entropy" or "sample_weight" in self.losses[0]) and self.one_of(2)
         if self.pads:
             data["last"] = "pad"
@@ -331,7 +331,7 @@ class Draw:
 
     # PyTorch's loop.
     def windows(self):
-        """For each update the micro-batches of samples: in order, starting over at the end; a window ends with its epoch."""
+        """For each update its micro-batches of samples, in order and again from the start at the end; windows do not cross epochs."""
         updates = []
         while len(updates) < STEPS:
             batches = [range(i, min(i + self.batch, self.samples)) for i in range(0, self.samples, self.batch)]
@@ -382,7 +382,7 @@ class Draw:
         return {"losses": losses, "changes": self.changes(final), "averages": self.changes(final | {n: v.numpy() for n, v in average.items()}) if self.ema else None}
 
     def changes(self, final):
-        """Norm and one direction of each weight's change."""
+        """The norm of each weight's change, and its product with one direction."""
         found = {}
         for n, before in self.weights.items():
             d = (np.asarray(final[n], np.float64) - before).ravel()

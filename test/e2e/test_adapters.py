@@ -1,4 +1,4 @@
-"""Low-rank adapters, and torch's names in exports: on the exports of adapters/, against what peft did there."""
+"""Low-rank adapters, and torch's names in exports: on the exports of adapters/, against peft's results."""
 import hashlib
 import json
 import re
@@ -55,7 +55,7 @@ class Adapters(EndToEnd):
                     np.testing.assert_allclose(written[name], tensor, rtol=0, atol=2e-5, err_msg=name)
                 ours = json.loads((self.folder / "adapter" / "adapter_config.json").read_text())
                 self.assertEqual({key: ours[key] for key in KEYS}, {key: config[key] for key in KEYS})
-                # Whole paths, where the recipe and peft name ends.
+                # trun writes whole paths; the recipe and peft name the last components.
                 self.assertEqual({path.rpartition(".")[2] for path in ours["target_modules"]}, set(config["target_modules"]))
                 self.assertEqual(len(ours["target_modules"]), 8)
 
@@ -78,7 +78,7 @@ class Adapters(EndToEnd):
                 np.testing.assert_array_equal(value, named[initializer.name])
             if not np.array_equal(value, before[initializer.name]):
                 changed.add(initializer.name)
-        # The adapted matrices and what was trained besides; the rest of the base has kept every bit.
+        # Only the adapted matrices and the other trained parameters changed; the rest of the base kept every bit.
         self.assertEqual(len(changed), 8 + 2, changed)
         # The run itself ends with the same model.
         self.assertEqual((run / "model.onnx").read_bytes(), (self.folder / "merged.onnx").read_bytes())
@@ -145,7 +145,7 @@ class Adapters(EndToEnd):
             self.assertLess(abs(ours - torchs), 1e-6 * torchs)
         report = self.report(self.folder / "plan.tplan")
         old = {i.name: onnx.numpy_helper.to_array(i) for i in onnx.load(HERE / "dynamo.onnx").graph.initializer}
-        # All matrices but the positions and a mask, which are added; scales of the rows of a table and of the features of a result.
+        # All matrices except the positions and a mask, which are added. A table has one scale for each row, a matrix one for each feature.
         matrices = {n: v for n, v in old.items() if v.ndim == 2 and n != "wpe" and v.shape != (12, 12) and v.dtype == np.float32}
         elements = sum(v.size for v in matrices.values())
         base = report["adapters"]["base"]
@@ -154,7 +154,7 @@ class Adapters(EndToEnd):
         self.assertEqual(whole["frozen"] - memory["frozen"], 3 * elements)
         self.assertEqual(memory["constants"] - whole["constants"], base["scale_bytes"])
         self.assertLess(base["scale_bytes"] * 5, elements)
-        # What is widened lives beside its reader: from the kernel before it, in both directions.
+        # A widened matrix is live only for its reader and the kernel before it, in both directions.
         self.assertEqual({p["name"] for p in base["widened"]}, {"step", "evaluate", "predict"})
         step = next(p for p in base["widened"] if p["name"] == "step")
         times = {}
@@ -191,7 +191,7 @@ class Adapters(EndToEnd):
             state = safetensors.numpy.load_file(next((run / "checkpoints" / "step-0").glob("*.safetensors")))
             self.assertEqual((state["wte.weight"].dtype, state["wte.weight/scale"].shape), (np.int8, (40, 1)))
         self.succeed("trun", "--resume", "other", "--steps", "2")
-        # Integers without their scales mean nothing.
+        # Integers without their scales are refused.
         bare = self.save("bare.safetensors", **{"wte.weight": state["wte.weight"]})
         self.refuse(1, ["'wte.weight'", "'wte.weight/scale' belong together"], "trun", "plan.tplan", "--data", HERE / "data.safetensors",
                     "--init", bare, "--init-partial", "--steps", 1, "--out", "bare")
@@ -295,7 +295,7 @@ class Adapters(EndToEnd):
             shutil.copytree(run, self.folder / name)
             change(self.folder / name)
             return name
-        # What is no run, or is a part of one.
+        # Folders that are no run, or only a part of one.
         (self.folder / "foreign").mkdir()
         self.write("foreign/notes", "thesis")
         self.refuse(1, ["foreign: it is no run folder: it has neither run.json nor a lock that trun wrote; give the folder that trun --out named"],
@@ -309,7 +309,7 @@ class Adapters(EndToEnd):
         empty = changed("empty", lambda folder: shutil.rmtree(folder / "checkpoints"))
         self.refuse(1, ["empty: the run has no checkpoint"], *words, empty, "-o", "x", "--adapter")
         self.refuse(1, ["no checkpoint of step 1; there are 2"], *words, f"{run}@1", "-o", "x", "--adapter")
-        # Another plan than the checkpoint's; none.
+        # Another plan than the checkpoint's; no plan.
         self.compile(HERE / "dynamo.onnx", *LOSS, plan="whole.tplan")
         other = changed("other", lambda folder: shutil.copy(self.folder / "whole.tplan", folder / "plan.tplan"))
         self.refuse(1, ["it is not the plan that the checkpoint of step 2 was made with", "bring that plan back"], *words, other, "-o", "x",
@@ -320,7 +320,7 @@ class Adapters(EndToEnd):
         self.succeed(*words, bare, "-o", "again", "--adapter")
         self.assertEqual((self.folder / "again/adapter_model.safetensors").read_bytes(),
                          (self.folder / "two/adapter_model.safetensors").read_bytes())
-        # The merged model is one without an adapter.
+        # The merged model has no adapter.
         self.succeed(*words, run, "-o", "merged.onnx")
         self.compile("merged.onnx", *LOSS, plan="merged.tplan")
         merged = self.train(self.folder / "merged.tplan", HERE / "data.safetensors", steps=1, out="merged")
@@ -330,7 +330,7 @@ class Adapters(EndToEnd):
         self.assertFalse([p for p in self.folder.iterdir() if p.name.startswith("x")])
 
     def test_a_module_around_the_adapted_one_is_named(self):
-        """Where all names begin with one module, peft's model may be that module: the export says how to name it."""
+        """If all names begin with one module, peft's model may be that module: the export says how to change the names."""
         model = onnx.load(HERE / "dynamo.onnx")
         def inside(name):
             return re.sub(r"^(?=(h|wte|wpe|ln_f|lm_head)\b)", "model.", name)
@@ -381,13 +381,13 @@ class Names(EndToEnd):
                 written = safetensors.numpy.load_file(self.folder / "w.safetensors")
                 self.assertEqual({name: {"shape": list(t.shape), "sha256": hashlib.sha256(t.tobytes()).hexdigest()}
                                   for name, t in written.items()}, state)
-                # No note names the older exporter's weights: the export says by what it went.
+                # The older exporter writes no notes about weights: the export says that it used the nodes' names.
                 self.assertEqual("lm_head.weight" in said and "names of the nodes" in said, export == "torchscript")
                 self.succeed("trun", "export", run, "-o", "graph.safetensors", "--names", "onnx")
                 graphs = set(safetensors.numpy.load_file(self.folder / "graph.safetensors"))
                 self.assertLessEqual({i.name for i in onnx.load(HERE / f"{export}.onnx").graph.initializer
                                       if i.data_type == 1 and len(i.dims) == 2 and i.dims[0] != i.dims[1]}, graphs)
-                # Both files are the same weights to --init.
+                # --init reads the same weights from both files.
                 for name in ("w", "graph"):
                     again = self.train(self.folder / "plan.tplan", HERE / "data.safetensors", "--no-release",
                                        "--init", f"{name}.safetensors", steps=2, out=name)
@@ -395,7 +395,7 @@ class Names(EndToEnd):
                 self.assertEqual((self.folder / "w-2.safetensors").read_bytes(), (self.folder / "graph-2.safetensors").read_bytes())
 
     def test_every_parameter_of_the_zoo_has_its_name(self):
-        """Of hf-llama-tiny and unet-tiny, whose exporter renamed and reshaped weights."""
+        """Also for hf-llama-tiny and unet-tiny, whose exporter renamed and reshaped weights."""
         for name in ("hf-llama-tiny", "unet-tiny"):
             model, recipe, data, _ = case(name)
             self.compile(model, "--recipe", recipe)
@@ -446,7 +446,7 @@ class Convolutions(EndToEnd):
         self.check_merged(run)
 
     def check_merged(self, run):
-        """The merged model computes what the adapted one does, whose plan is plan.tplan."""
+        """Expects that the merged model computes the same as the adapted one, whose plan is plan.tplan."""
         data = safetensors.numpy.load_file(CONVS / "data.safetensors")
         inputs = self.save("in.safetensors", image=data["image"][:4], ids=data["ids"][:4])
         self.compile(run / "model.onnx", plan="merged.tplan")

@@ -16,7 +16,7 @@ class Allocations(EndToEnd):
         watcher, log = self.folder / "watch.so", self.folder / "allocations"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", watcher, Path(__file__).with_name("allocations.c")], check=True)
         log.unlink(missing_ok=True)
-        # In a folder of its own: a run that begins looks at what is beside it.
+        # Each run has a folder of its own, since a run that begins lists the folder around it.
         self.succeed("trun", plan, "--data", data, "--no-shuffle", "--steps", steps, "--log-every", 1000, "--threads", 2,
                      "--no-release", "--out", f"{plan.stem}-{steps}/run", env={"LD_PRELOAD": str(watcher), "TCC_ALLOCATIONS": str(log)})
         return list(map(int, log.read_text().split()))

@@ -1,4 +1,4 @@
-"""Attention is recognised in every spelling, computed by one op, and equal to the graph as it stands and to its formulas."""
+"""Attention is recognised in every spelling and computed by one op, with the results of the unfused graph and of the formulas."""
 import unittest
 from collections import defaultdict
 
@@ -89,7 +89,7 @@ class Attention(EndToEnd):
         self.assertEqual(sum("training" in row["in"] for row in said["fused"]), 2)
 
     def test_the_zoo(self):
-        """All attentions of the zoo are found; losses and gradients are those of the graph as it stands."""
+        """All attentions of the zoo are found; losses and gradients are those of the unfused graph."""
         counts = {"vit-tiny": 3, "nano-gpt": 2, "hf-gpt2-tiny": 2, "hf-bert-tiny": 2, "hf-llama-tiny": 2, "olmo2": 2,
                   "mha-need-weights": 2}
         for name, count in counts.items():
@@ -104,7 +104,7 @@ class Attention(EndToEnd):
                 data = self.save("zoo.safetensors", **{key: value[:batch] for key, value in safetensors.numpy.load_file(path).items()})
                 fused, apart = (self.compute(plan, "gradients", data) for plan in plans.values())
                 self.assertEqual(fused.keys(), apart.keys())
-                # What a shift of all scores of a row does not change, has a gradient of 0 and rounding: the model's largest counts.
+                # A parameter that only shifts all scores of a row has the gradient 0 plus rounding: compare with the model's largest gradient.
                 largest = max(scale_of(value) for key, value in apart.items() if key != "loss")
                 for key, value in apart.items():
                     error = float(np.abs(fused[key].astype(np.float64) - value).max())

@@ -1,8 +1,8 @@
-"""Attention under masks of every number that exporters write: rows, columns and whole samples that they exclude.
+"""Attention with masks of every fill value that exporters write, which exclude rows, columns and whole samples.
 
-A row that a finite number excludes everywhere is no row without keys: its scores are rounded to multiples of that number's last
-place, and its weights follow from what is left. The fused op gives what the written-out graph gives (compiler.attention =
-"unfused"), forward and backward, and onnxruntime's forward values.
+If a finite fill value excludes a whole row, the row still has weights: its scores are rounded to multiples of that value's last
+place, and the weights follow from the rounded scores. The fused op agrees with the unfused graph (compiler.attention =
+"unfused"), forward and backward, and with onnxruntime's forward values.
 """
 import itertools
 
@@ -20,7 +20,7 @@ NUMBERS = {"-1e4": -1e4, "f16": -65504.0, "-1e9": -1e9, "-1e30": -1e30, "bf16": 
 
 
 def excluded():
-    """[B, 1, T, T], True where a mask excludes: a padded sample, a whole sample, rows, columns."""
+    """[B, 1, T, T], True for excluded keys: a padded sample, a whole sample, rows, columns."""
     none = np.zeros((B, 1, T, T), bool)
     masks = {}
     for name, part in (("rows", np.s_[0, :, 3:40]), ("row_block", np.s_[:, :, 64:]), ("columns", np.s_[1, :, :, 50:]),
@@ -111,7 +111,7 @@ class Masks(EndToEnd):
         return lambda graph, scores, mask: graph.node("Where", mask, graph.constant(number), scores)
 
     def test_numbers_in_a_mask_that_is_added(self):
-        """As an input of floats, as padding of numbers is given to a model."""
+        """The mask is a floating-point input that is added to the scores."""
         masks, inputs, spellings = excluded(), {}, {}
         for (mask, where), (name, number) in itertools.product(masks.items(), NUMBERS.items()):
             if np.isinf(number) and mask != "columns":
@@ -130,7 +130,7 @@ class Masks(EndToEnd):
         self.check(spellings, {name: where for name, where in masks.items() if name != "row_block"})
 
     def test_two_masks_and_a_diagonal(self):
-        """A whole sample's keys are padded beside a diagonal, of the same number or of −∞."""
+        """All keys of a sample are padding, in addition to a causal mask with the same fill value or −∞."""
         masks, spellings = excluded(), {}
         diagonal = ~np.tril(np.ones((T, T), bool))
         for (name, number), outer in itertools.product(NUMBERS.items(), ("same", "inf")):
@@ -145,7 +145,7 @@ class Masks(EndToEnd):
         self.check(spellings, {name: masks[name] for name in ("sample", "columns")})
 
     def test_left_padding_and_a_diagonal(self):
-        """In the first rows of a sample that is padded on the left a diagonal leaves nothing but padding."""
+        """In a sample with left padding, a causal mask leaves only padding to the first rows."""
         diagonal = ~np.tril(np.ones((T, T), bool))
         left = np.zeros((B, 1, 1, T), bool)
         left[0, ..., :9] = True
@@ -162,7 +162,7 @@ class Masks(EndToEnd):
         self.check(spellings, {"left": left, "given": given})
 
     def test_padding_before_a_select_is_not_fused(self):
-        """The select takes the place of padding that was added before it: the graph holds, and the report says why."""
+        """The select would override padding that was added before it: the graph stays unfused, and the report says why."""
         graph = Graph()
         diagonal = ~np.tril(np.ones((T, T), bool))
         graph.attention("a", lambda s: self.selected(-1e4)(graph, graph.node(

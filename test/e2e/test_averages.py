@@ -66,7 +66,7 @@ class Averages(EndToEnd):
                 self.follows(self.every_step(plan, out=on), self.initial(), decays)
 
     def test_host_and_device_agree_with_any_threads(self):
-        """Both round three times; the number of threads is in no result."""
+        """Both round three times; the number of threads does not change the result."""
         states = []
         for on in ("host", "device"):
             plan = self.plan_of(ema(0.97, warmup=10, on=on))
@@ -85,7 +85,7 @@ class Averages(EndToEnd):
         self.refuse(2, ["tcc --set train.ema.on=device"], "trun", plan, "--data", data, "--set", "train.ema.on=device", "--out", "x")
 
     def test_after_a_kill(self):
-        """kill -9 and resume: weights and averages have the bits of a run that nobody killed."""
+        """kill -9 and resume: weights and averages have the bits of an uninterrupted run."""
         data = self.save("d.safetensors", **models.mlp_data(40))
         for on in ("host", "device"):
             plan = self.plan_of(ema(0.99, warmup=3, every=2, on=on), accumulate=2)
@@ -119,7 +119,7 @@ class Averages(EndToEnd):
         self.assertIn("start as those of update 3", result.err)
         before, after = self.state(run, 3), self.state(run, 4)
         np.testing.assert_allclose(after["w1/ema"], 0.5 * before["w1"] + 0.5 * after["w1"], rtol=1e-6, atol=1e-7)
-        # The setting is the run's from here on.
+        # Later resumes keep the setting.
         self.succeed("trun", plan, "--data", data, "--steps", 5, "--resume", run)
         last = self.state(run, 5)
         np.testing.assert_allclose(last["w1/ema"], 0.5 * after["w1/ema"] + 0.5 * last["w1"], rtol=1e-6, atol=1e-7)

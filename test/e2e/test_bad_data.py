@@ -1,4 +1,4 @@
-"""Data that does not fit the plan, plans that were damaged, places that cannot be written: what is said, and the status."""
+"""Messages and exit statuses for data that does not fit the plan, damaged plans, and places that cannot be written."""
 import resource
 import signal
 import struct
@@ -28,7 +28,7 @@ class Trained(EndToEnd):
 
 class BadData(Trained):
     def test_good_data_trains(self):
-        """The control of all others."""
+        """The control for all other tests."""
         updates, _ = metrics(self.train(self.plan, self.data, steps=5))
         self.assertEqual([u["step"] for u in updates], [1, 2, 3, 4, 5])
 
@@ -71,7 +71,7 @@ class BadData(Trained):
         self.refuse(1, ["labels", "3"], "trun", plan, "--data", data, "--no-shuffle", "--steps", 2, "--out", "run")
 
     def test_run_folder_that_exists(self):
-        """What is in it stays, and so does an empty one: no run is."""
+        """An existing folder is refused and left unchanged, even if it is empty."""
         (self.folder / "run").mkdir()
         self.rejected(self.data, r"run: exists already, and is empty: remove it \(rmdir\)")
         self.assertEqual(list((self.folder / "run").iterdir()), [])
@@ -166,7 +166,7 @@ class BadPlans(Trained):
 
 
 def limit_files(size):
-    """A full disk for one process: its files cannot grow beyond `size` bytes, writing more is an error."""
+    """Simulates a full disk for one process: writing beyond `size` bytes of a file is an error."""
     def prepare():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))

@@ -1,4 +1,4 @@
-"""Models and recipes that cannot be compiled: what tcc says, and its exit status."""
+"""tcc's messages and exit status for models and recipes that cannot be compiled."""
 import unittest
 
 import onnx
@@ -59,7 +59,7 @@ class BadModels(EndToEnd):
                 self.rejected("cut.onnx", r"cut\.onnx")
 
     def test_external_data_is_read(self):
-        """The control of the three tests below: with the file in place the model compiles."""
+        """The control for the three tests below: with the file present the model compiles."""
         self.write("w1.bin", self.external("w1.bin"))
         self.compile("external.onnx", "--recipe", self.recipe)
 
@@ -102,7 +102,7 @@ class BadModels(EndToEnd):
         self.rejected("odd.onnx", "first_frob", "Frobnicate", "one_twiddle", "Twiddle", "distinct", "Unique")
 
     def test_ten_problems_in_one_report(self):
-        """What no table has, what depends on data, and what lies inside graphs: all of it at once, by node."""
+        """Unknown ops, shapes that depend on data, and problems inside subgraphs are all reported at once, by node."""
         def graph(name, nodes, inputs, outputs):
             infos = {"i": (TensorProto.INT64, []), "c": (TensorProto.BOOL, []), "d": (TensorProto.BOOL, [])}
             make = lambda n: helper.make_tensor_value_info(n, *infos.get(n, (TensorProto.FLOAT, [8, 5])))  # noqa: E731
@@ -207,7 +207,7 @@ class WrongUsage(EndToEnd):
                 self.refuse(2, ["--[a-z]+"], "tcc", *words)
 
     def test_several_models(self):
-        """One that fails keeps none of the others from being compiled, and no plan is written over another."""
+        """A model that fails does not prevent the others from being compiled, and no plan overwrites another."""
         models.mlp(self.folder / "a.onnx")
         models.mlp(self.folder / "c.onnx")
         self.write("b.onnx", b"no model")

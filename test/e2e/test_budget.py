@@ -25,7 +25,7 @@ ROWS = []
 
 
 class BudgetChecks(EndToEnd):
-    """What holds of budgets on every target."""
+    """Checks of budgets for every target."""
     target, device, env = [], [], {}                # words for tcc and trun, variables for trun
 
     def points(self, name):
@@ -79,14 +79,14 @@ class BudgetChecks(EndToEnd):
         return len(runs) > 1
 
     def check_seconds(self, name, plans, data, budgets):
-        """Steps of all plans, in turn: a plan that costs less is no slower, within what the turns of one plan differ by."""
+        """Times steps of all plans in turn: a plan with less cost must not be slower than the spread between turns explains."""
         seconds = {taken: [] for taken in plans}
         for turn in range(TURNS):
             for taken, (plan, _) in plans.items():
                 run = self.train(plan, data, out=f"{name}-{taken}-{turn}", steps=STEPS)
                 seconds[taken].append(statistics.median(line["seconds"] for line in metrics(run)[0][2:]))
         median = {taken: statistics.median(times) for taken, times in seconds.items()}
-        order = sorted(plans)                                # from the least memory, the dearest plan
+        order = sorted(plans)                                # ascending memory, so descending cost
         apart = lambda i, j: (min(seconds[j]) - median[i]) / median[i]      # j is cheaper than i
         worst = max((apart(i, j) for n, i in enumerate(order) for j in order[n + 1:]), default=0.0)
         least, most = order[0], order[-1]
@@ -107,7 +107,7 @@ class Budget(BudgetChecks):
         self.check_models(CASES if ALL else CASES[:3], 6 if ALL else 2)
 
     def test_a_part_of_a_kernel_that_looks_rows_up_costs_what_the_ladder_says(self):
-        """tcc compares the ladder's cost with that of the plan: a kernel of several results that looks rows up is made again in part."""
+        """tcc compares the ladder's cost with that of the plan, in which a kernel with several results and a lookup is repeated in part."""
         model, recipe, _, _ = case("hf-bert-tiny")
         resident, points = self.points("hf-bert-tiny")
         most, partial = points[0]["arena_bytes"], 0
@@ -144,7 +144,7 @@ class Budget(BudgetChecks):
         self.assertLess(arenas["bf16"], arenas["f32"])
 
     def test_less_memory_for_a_share_of_the_time(self):
-        """What takes much memory is made smaller, what takes little is left alone, and no bit changes."""
+        """Entries with much memory become smaller, entries with little stay as they are, and no bit changes."""
         recipe = self.write("r.toml", models.CLASSES + models.SGD)
         model = models.swish_tower(self.folder / "m.onnx", batch=16, channels=32, size=64, layers=6)
         data = self.save("data.safetensors", **models.labelled(16, 32, 32, 64, 64))
@@ -177,20 +177,20 @@ class Budget(BudgetChecks):
         plan = self.compile(model, "--recipe", recipe, "--entry", "train")
         resident, arena = report["memory"]["resident_bytes"], arena_by_workers(report)
         run = lambda out, *words: self.train(plan, data, "--no-release", *words, out=out, steps=2)
-        expected = metrics(run("free", "--threads", 8))[0][-1]["loss"]          # no budget: any number
-        # What was asked for does not fit: the message says what would, and that works.
+        expected = metrics(run("free", "--threads", 8))[0][-1]["loss"]          # no budget: any number of threads
+        # The requested number of threads does not fit: the message names one that does, and that works.
         budget = resident + arena[1]
         refused = self.refuse(3, ["--threads 2 takes", "use --threads 1"], "trun", plan, "--data", data, "--steps", 2,
                               "--threads", 2, "--memory-budget", budget, "--out", "no")
         words = re.search(r"use (--threads \d+)", refused.err)[1].split()
         self.assertEqual(metrics(run("one", *words, "--memory-budget", budget))[0][-1]["loss"], expected)
-        # Nothing was asked for: as many processors as fit, and a line that says so.
+        # No number was requested: trun takes as many threads as fit, and says so.
         run("limited", "--memory-budget", budget)
         log = (self.folder / "limited" / "log.txt").read_text()
         processors = len(os.sched_getaffinity(0))
         self.assertIn("with 1 worker;", log)
         self.assertEqual(f"1 of {processors} processors" in log, processors > 1, log)
-        # The plan's own budget is for the workers that it was compiled for. (Compiled for one, it may have room for more.)
+        # The plan's own budget holds for the number of workers that it was compiled for. (Compiled for one, more may fit.)
         own = self.compile(model, "--recipe", recipe, "--entry", "train", "--threads", 1, "--memory-budget", budget,
                            plan="own.tplan")
         own_report = json.loads(self.succeed("tcc", "report", own, "--json").out)
@@ -212,10 +212,10 @@ class Budget(BudgetChecks):
         self.refuse(2, ["--fit batch", "--memory-budget"], "tcc", model, "--recipe", recipe, "--fit", "batch")
 
     def test_gradients_take_memory_on_request_alone(self):
-        """Training needs no gradient for longer than its update, so a plan announces no more unless it hands them out."""
+        """Training needs a gradient only until its update. Only a plan with the entry `gradients` needs memory for all of them."""
         recipe = self.write("r.toml", models.SQUARES + models.SGD)
         model = models.mlp(self.folder / "m.onnx", batch=1, width=8192)
-        fused = ["--set", "compiler.fuse=true"]              # else updates stand beside gradients in the step, too
+        fused = ["--set", "compiler.fuse=true"]              # without fusion the step also keeps gradients next to updates
         peak = {}
         for entry, words in (("default", []), ("all", ["--entry", "train,evaluate,predict,gradients"])):
             report = self.report(self.compile(model, "--recipe", recipe, *fused, *words, plan=f"{entry}.tplan"))

@@ -1,4 +1,4 @@
-"""What an earlier compile left behind changes how long the next one takes, and nothing else."""
+"""The cache changes how long a compile takes, and nothing else."""
 import json
 import os
 import re
@@ -25,7 +25,7 @@ class Cache(EndToEnd):
         time.sleep(0.05)                         # a file that changes while it is compiled is not kept
 
     def tcc(self, *arguments, plan="plan.tplan", model=None, recipe=True, **options):
-        """Compiles with the test's own store; what was said, and the plan's bytes."""
+        """Compiles with the test's own cache. Returns the messages and the plan's bytes."""
         words = [model or self.model, "-o", plan, *(["--recipe", self.recipe] if recipe else []), "--cache-dir", self.store]
         said = self.succeed("tcc", *words, *arguments, **options).err
         return said, (self.folder / plan).read_bytes()
@@ -51,7 +51,7 @@ class Cache(EndToEnd):
         again, second = self.tcc(plan="elsewhere.tplan")
         self.assertRegex(again, HIT)
         self.assertTrue(expected == first == second, "a plan differs")
-        # The same contents under other names; the recipe's name stands in no plan.
+        # The same contents under other names; a plan does not contain the recipe's name.
         moved = self.folder / "moved"
         moved.mkdir()
         self.model = (moved / "m.onnx").absolute()
@@ -120,7 +120,7 @@ class Cache(EndToEnd):
         for change in plans:
             self.tcc(*change, "--cache-size", limit)
             self.assertLessEqual(sum(e.stat().st_size for e in self.entries()), limit)
-            # Asked for at every turn: the first one stays.
+            # The first plan is used at every turn, so that it stays in the cache.
             self.assertRegex(self.tcc(*plans[0], "--cache-size", limit)[0], HIT)
         self.assertRegex(self.tcc(*plans[-1], "--cache-size", limit)[0], HIT)
         kept = sum(bool(re.search(HIT, self.tcc(*change, "--cache-size", limit)[0])) for change in plans[1:-2])
@@ -166,7 +166,7 @@ class Cache(EndToEnd):
             self.assertRegex(said, rf"warning: the cache is not used: .*{re.escape(str(place))} belongs to uid 12345")
             self.assertNotRegex(said, HIT)
             self.assertTrue(plan == expected)
-        # In a folder that is sticky, and so anybody's, the link to a folder of the user's own.
+        # A link to a folder of the user's own, in a sticky folder that anybody may write to.
         anybody = self.folder / "anybody"
         anybody.mkdir()
         anybody.chmod(0o1777)
@@ -187,7 +187,7 @@ class Cache(EndToEnd):
         _, expected = self.tcc()
         copies = self.folder / "copies"
         copies.mkdir()
-        for i, entry in enumerate(self.entries()):      # good bytes, but reached in a way that a compile makes no entry
+        for i, entry in enumerate(self.entries()):      # good bytes, but in a kind of file that tcc never makes as an entry
             copy = copies / str(i)
             copy.write_bytes(entry.read_bytes())
             entry.unlink()

@@ -1,4 +1,4 @@
-"""Calls of torch that do more than the ops of the export: what only the exporter's note of the call still says holds.
+"""Calls of torch that do more than the ops of the export: tcc follows the exporter's note about the call.
 
 calls/make.py made the exports, and PyTorch's losses beside them.
 """
@@ -50,7 +50,7 @@ class Calls(EndToEnd):
                 self.assertAlmostEqual(statistics.mean(means), known["mean"], delta=4 * known["deviation"] / epochs ** 0.5)
                 self.assertGreater(statistics.stdev(means), 0.7 * known["deviation"])
                 self.assertLess(statistics.stdev(means), 1.4 * known["deviation"])
-                # What predicts draws nothing either: twice the same, and an evaluation's loss.
+                # predict does not draw random numbers either: two runs give the same, with the loss of the evaluation.
                 self.succeed("trun", "predict", plan, "--from", self.folder / name, "--inputs", path, "--outputs",
                               self.folder / f"{name}.npy")
                 logits = np.load(self.folder / f"{name}.npy").astype(np.float64)

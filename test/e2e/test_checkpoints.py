@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on, and runs that go on by themselves (`trun --resume RUN`)."""
+"""Checkpoints that are written while training goes on, and resuming without other arguments (`trun --resume RUN`)."""
 import json
 import os
 import re
@@ -29,7 +29,7 @@ class Checkpoints(EndToEnd):
         return (run / "checkpoints" / f"step-{step}" / "state.safetensors").read_bytes()
 
     def test_staging_changes_no_byte(self):
-        """None, a part of the state, all of it; the averages of the host are state, too."""
+        """With memory for none, part or all of the state, which includes averages on the host."""
         words = self.prepare(EMA)
         runs = []
         for staging in ("0", "700", "all"):
@@ -43,7 +43,7 @@ class Checkpoints(EndToEnd):
         self.assertTrue(runs[0] == runs[1] == runs[2], "a checkpoint holds state of another update")
 
     def test_copies_beside_training_are_the_state_of_their_step(self):
-        """Each optimizer, accumulation, averages on host and device, phases, ranks: byte for byte what a run writes that waits."""
+        """For each optimizer, accumulation, averages on host and device, phases and ranks: the bytes of a run that waits for its checkpoints."""
         phases = '[[phase]]\nname = "a"\nloss = "loss"\nparameters = ["w1", "b1"]\noptimizer = { kind = "adam", lr = 1e-2 }\n' \
                  '[[phase]]\nname = "b"\nloss = "loss"\nparameters = ["w2", "b2"]\noptimizer = { kind = "sgd", momentum = 0.9, lr = 1e-2 }\nevery = 2\n'
         kinds = {kind: f'[optimizer]\nkind = "{kind}"\nlr = 0.01\n' for kind in OPTIMIZERS}
@@ -93,7 +93,7 @@ class Checkpoints(EndToEnd):
             self.assertFalse([p.name for p in (run / "checkpoints").iterdir() if p.name.endswith(".tmp")])
 
     def test_a_full_disk(self):
-        """Training goes on and says so, once; the end cannot be kept and says that, too."""
+        """Training goes on with one warning; the last checkpoint cannot be written, and the error says so."""
         words = self.prepare(width=20000)
 
         def limit():
@@ -117,7 +117,7 @@ class Checkpoints(EndToEnd):
             self.assertEqual(self.report(plan)["memory"]["host"]["staging"], wanted)
 
     def test_resume_alone(self):
-        """Plan, data and options are in the run, wherever the command is given; those given again go before."""
+        """The run knows its plan, data and options, in whatever folder the command runs; options that are given again take precedence."""
         words = self.prepare()
         held = self.save("e.safetensors", **models.mlp_data(16))
         whole, parts = self.folder / "whole", self.folder / "parts"
@@ -135,7 +135,7 @@ class Checkpoints(EndToEnd):
         self.assertEqual(strip(metrics(parts)[0]), strip(metrics(whole)[0]))
         self.assertEqual([v["step"] for v in metrics(parts)[1]], [3, 5, 6, 9, 12])
         self.assertFalse((parts / "model.onnx").exists(), "--no-release was an option of the run")
-        # The new number of steps is the run's from here on: nothing is left to do.
+        # The run keeps the new number of steps, so that nothing is left to do.
         self.succeed("trun", "--resume", parts)
         self.assertEqual(metrics(parts)[0][-1]["step"], 12)
         self.succeed("trun", "--resume", parts, "--epochs", 3)

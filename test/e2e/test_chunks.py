@@ -1,4 +1,4 @@
-"""Logits computed some rows at a time: gradients against formulas in f64, the same plan whole, threads, budgets, and reports."""
+"""Logits computed in chunks of rows: gradients against formulas in f64 and an unchunked plan, threads, budgets, and reports."""
 import json
 import unittest
 
@@ -72,7 +72,7 @@ class Chunks(EndToEnd):
         loss, dw, db = expected(columns["x"], columns["labels"], **formula)
         found = self.gradients(plan, columns, name)
         self.assertAlmostEqual(float(found["loss"]), loss, delta=2e-6 * abs(loss))
-        # Each is a sum of 800 rows: rounding stays far below 1e-5 of the largest.
+        # Each gradient is a sum over 800 rows, whose rounding error is far below 1e-5 of the largest.
         np.testing.assert_allclose(found["w"], dw, atol=1e-5 * np.abs(dw).max(), rtol=0)
         np.testing.assert_allclose(found["b"], db, atol=1e-5 * np.abs(db).max(), rtol=0)
         return plan, found
@@ -99,7 +99,7 @@ class Chunks(EndToEnd):
         plan = self.compile(model, "--recipe", recipe, *CHUNKED, "--entry", "train")
         memory = self.report(plan)["memory"]
         one, whole = (arena_by_workers(self.report(made))[1] for made in (plan, self.compile(
-            model, "--recipe", recipe, *WHOLE, "--entry", "train", plan="whole.tplan")))   # beside one worker's scratch
+            model, "--recipe", recipe, *WHOLE, "--entry", "train", plan="whole.tplan")))   # with the scratch of one worker
         logits = 4 * BATCH * LENGTH * CLASSES
         self.assertLess(one + logits // 2, whole, "a chunk of logits is a third of all")
         runs = {f"{n} threads": self.train(plan, source, "--threads", n, out=f"t{n}") for n in (1, 2, 3, 8)}
@@ -161,7 +161,7 @@ class Chunks(EndToEnd):
             np.testing.assert_allclose(losses["chunked"], losses["whole"], rtol=1e-6)
 
     def test_logits_that_somebody_reads_are_stored_and_the_reader_is_named(self):
-        """The graph's own loss is made of all logits at once: their mean is taken off."""
+        """The graph's own loss reads all logits at once, since it subtracts their mean."""
         nodes = [helper.make_node("MatMul", ["x", "w"], ["l"], "head"), helper.make_node("ReduceMean", ["l"], ["m"], "mean", keepdims=1),
                  helper.make_node("Sub", ["l", "m"], ["d"], "centred"), helper.make_node("Exp", ["d"], ["e"], "exp"),
                  helper.make_node("ReduceSum", ["e", "last"], ["s"], "sums", keepdims=0), helper.make_node("ReduceMean", ["s"], ["loss"], "all", keepdims=0)]

@@ -1,5 +1,5 @@
-"""Plans for CUDA, made and checked without a card: PTX that assembles and holds to the rules of the values' bits, grids and
-scratch that the verifier takes, messages. Nothing here runs a kernel."""
+"""Plans for CUDA, made and checked without a card: PTX assembles and follows the rules for bits, the verifier accepts grids and
+scratch, and messages. Nothing here runs a kernel."""
 import os
 import re
 import shutil
@@ -13,7 +13,7 @@ import numpy as np
 import models
 from common import ZOO, EndToEnd, case
 
-ARCHITECTURES = {"sm_80": "8.0", "sm_90": "8.0", "sm_120": "8.7"}     # and the PTX that each is written in
+ARCHITECTURES = {"sm_80": "8.0", "sm_90": "8.0", "sm_120": "8.7"}     # architecture: the PTX version that is written for it
 MODELS = ("mlp", "resnet-tiny", "nano-gpt")
 ASSEMBLED = ("sm_90",)
 if os.environ.get("TCC_CUDA_ALL"):                                     # tools/nightly.sh
@@ -21,18 +21,18 @@ if os.environ.get("TCC_CUDA_ALL"):                                     # tools/n
     MODELS = tuple(sorted(path.parent.name for path in ZOO.glob("*/model.onnx")))
     ASSEMBLED = tuple(ARCHITECTURES)
 
-# Of PTX's floating-point instructions those whose result is the one nearest value, or exact (PTX ISA, "Floating Point
-# Instructions"). Without a modifier of rounding the assembler may contract a product and a sum.
+# PTX's floating-point instructions whose result is exact or the nearest value (PTX ISA, "Floating Point Instructions"). Without a
+# rounding modifier the assembler may contract a product and a sum.
 ARITHMETIC = re.compile(r"\b(add|sub|mul|div|sqrt|rcp|fma|mad)((?:\.[a-z0-9]+)*\.(?:f16x2|f16|bf16x2|bf16|f32|f64))\b")
 INEXACT = re.compile(r"\.approx|\.ftz|\.sat\b|\b(?:ex2|lg2|sin|cos|tanh|rsqrt)\.")
-# Approximations that exact quotients and roots are made from (compiler/codegen/ExactQuotients.cpp), and what may read one.
+# Approximations from which exact quotients and roots are made (compiler/codegen/ExactQuotients.cpp), and their allowed readers.
 NEAR = re.compile(r"\t(rcp|rsqrt)\.approx\.ftz\.f32 \t(%r\d+), (%r\d+);\n")
 REFINED = {"rcp": r"fma\.rn\.f32 \t%r\d+, %r\d+, {near}, 0f3F800000;|fma\.rn\.f32 \t%r\d+, %r\d+, {near}, {near};",
            "rsqrt": r"mul\.rn\.f32 \t%r\d+, {of}, {near};|mul\.rn\.f32 \t%r\d+, {near}, 0f3F000000;"}
 
 
 def without_refined(text):
-    """The code without approximations whose every reader is a step of the refinement."""
+    """The code without the approximations that are only read by steps of the refinement."""
     def kept(kernel):
         for name, near, of in NEAR.findall(kernel):
             steps = REFINED[name].format(near=near, of=of)
@@ -74,7 +74,7 @@ class Cuda(EndToEnd):
                     self.assertLessEqual(kernels, set(entries))
 
     def test_arithmetic_rounds_once(self):
-        """No contraction, approximation or flush to zero: what the CPU's kernels compute."""
+        """No contraction, approximation or flush to zero, as in the CPU's kernels."""
         for name in MODELS:
             _, text = self.ptx(name, "sm_90")
             text = without_refined(text)
@@ -84,7 +84,7 @@ class Cuda(EndToEnd):
             self.assertEqual({op + kind for op, kind in found if ".rn" not in kind}, set(), "no rounding is named")
 
     def test_no_sum_is_fused_that_is_not_written(self):
-        """An update by plain SGD has products and sums, and no FMA of its own."""
+        """An update by plain SGD has products and sums, which are not contracted to FMAs."""
         self.write("recipe.toml", "[optimizer]\nkind = 'sgd'\nlr = 0.5\n[loss]\nkind = 'cross_entropy'\nof = 'logits'\ntarget = 'labels'\n")
         from models import classifier
         classifier(self.folder / "m.onnx", 32, 8, 4)
@@ -110,8 +110,8 @@ class Cuda(EndToEnd):
             self.assertTrue(one.read_bytes() == two.read_bytes(), name)
 
     def test_the_assembler_takes_it(self):
-        """Spilled registers are traffic that no report counts: few, where the assembler unrolls a sum of many short rows
-        until it has no registers left (a batch norm's gradient: 72 bytes)."""
+        """Spills are memory traffic that no report counts. Only few are allowed: ptxas unrolls a sum of many short rows until it
+        runs out of registers (a batch norm's gradient: 72 bytes)."""
         ptxas = find_ptxas()
         self.assertTrue(ptxas, "no ptxas: tools/setup.sh installs NVIDIA's wheel")
         for name in MODELS:
@@ -146,7 +146,7 @@ class Cuda(EndToEnd):
         SPILLS |= {("bf16", 128): 320, ("bf16", 256): 384, ("f16", 64): 32, ("f16", 256): 608, ("tf32", 128): 352, ("f32", 32): 0}
 
     def test_attention_on_tensor_cores(self):
-        """Each precision multiplies its own tiles; rows are read in the widest accesses that their alignment allows; registers suffice."""
+        """Each precision multiplies tiles of its type; rows are read in the widest accesses that their alignment allows; spills are bounded."""
         recipe = self.write("attention.toml", "[loss]\nkind = 'mse'\nof = 'y'\ntarget = 'z'\n")
         tiles = {"bf16": "m16n8k16.row.col.f32.bf16.bf16.f32", "f16": "m16n8k16.row.col.f32.f16.f16.f32", "tf32": "m16n8k8.row.col.f32.tf32.tf32.f32"}
         for (precision, features), most in self.SPILLS.items():
@@ -180,7 +180,7 @@ class Cuda(EndToEnd):
         self.succeed("trun", "verify", smaller)
 
     def test_long_reductions_are_cut_into_parts(self):
-        """A bias's gradient over 4 x 32 rows of 48 columns: four parts, then their sum. On a CPU it stays whole."""
+        """A bias's gradient over 4 x 32 rows of 48 columns is computed in four parts and their sum. On a CPU it is not split."""
         model, recipe, _, _ = case("nano-gpt")
         for target, is_cut in (("cuda:sm_90", True), ("cpu:v4", False)):
             phases = self.folder / target.replace(":", "-")
@@ -190,7 +190,7 @@ class Cuda(EndToEnd):
             self.assertEqual(bool(re.search(r"train.reduce sum %\S+ \[0, 1\] : tensor<4x32x48xf32>", text)), not is_cut, target)
 
     def test_a_card_recomputes_only_what_it_is_asked_to(self):
-        """A plan for a CPU gives 1.5 % of its time for less memory; on a card time is not given unasked."""
+        """A plan for a CPU spends up to 1.5 % more time to save memory; a plan for a card does so only on request."""
         recipe = self.write("r.toml", models.CLASSES + models.SGD)
         model = models.swish_tower(self.folder / "m.onnx", batch=16, channels=32, size=64, layers=6)
         found = {}
@@ -203,7 +203,7 @@ class Cuda(EndToEnd):
         self.assertLess(found["share"][1], found["default"][1])
 
     def test_a_card_by_name(self):
-        """A percentage is of that card, and the report speaks of its rates."""
+        """Percentages refer to the named card, and the report uses its rates."""
         plan, _ = self.ptx("mlp", "sm_90", "--device-memory", "H200", "--memory-budget", "60%")
         card = self.report(plan)["card"]
         self.assertEqual((card["name"], card["architecture"], card["named"]), ("h200", "sm_90", True))
@@ -235,7 +235,7 @@ class Cuda(EndToEnd):
         refuse(["--threads 4", "fixed number of slots"], "--target", "cuda:sm_90", "--threads", 4)
 
     def test_without_a_driver(self):
-        """One message, whatever the machine has: a folder with a broken library stands in front."""
+        """One message, even if the machine has a driver: a folder with a broken library is searched first."""
         _, _, data, _ = case("mlp")
         plan, _ = self.ptx("mlp", "sm_90")
         (self.folder / "none").mkdir()

@@ -1,4 +1,4 @@
-"""What trun checks in data: indices, NaN, damaged samples, and what it says."""
+"""trun's checks of data and their messages: indices, NaN, damaged samples."""
 import os
 import unittest
 
@@ -97,7 +97,7 @@ class Indices(EndToEnd):
 
 
 class OtherOps(EndToEnd):
-    """Other ops that address a table: an index beside it is refused, the legal extremes are not."""
+    """Other ops that address a table: the least and the greatest legal index are accepted, those beyond are refused."""
 
     def check(self, node, inputs, output, weights, column, legal, illegal, others=None):
         infos = [helper.make_tensor_value_info(*info) for info in inputs]

@@ -1,4 +1,4 @@
-"""Which column feeds which input, along which axis, and what a loss takes its prediction for: what is ambiguous is told."""
+"""Which column feeds which input, along which axis, and whether a loss reads logits or probabilities: ambiguities are reported."""
 import unittest
 
 import numpy as np
@@ -14,7 +14,7 @@ SEED = 20
 
 class Columns(EndToEnd):
     def test_labels_of_one_batch_are_no_constant(self):
-        """As many labels as a batch beside more samples: every batch would learn the same labels."""
+        """A data set with more samples but only one batch of labels is refused: every batch would learn the same labels."""
         plan = self.compile(models.classifier(self.folder / "m.onnx", 8, 5, 3), "--recipe", self.write("r.toml", models.CLASSES))
         columns = models.labelled(40, 3, 5)
         data = self.save("d.safetensors", x=columns["x"], labels=columns["labels"][:8])
@@ -26,7 +26,7 @@ class Columns(EndToEnd):
         self.refuse(2, ["no input 'label'", "labels"], "trun", plan, "--data", data, "--out", "x", "--set", "data.constant=label")
 
     def test_constants_are_told_once(self):
-        """A table of positions is a constant by its shape; where it could be samples, one warning says so."""
+        """A table of positions is a constant by its shape; if it could also be samples, one warning says so."""
         nodes = [helper.make_node("Add", ["x", "table"], ["logits"], "add")]
         models.save(self.folder / "m.onnx", nodes, {"x": [4, 3], "table": [4, 3]}, {"logits": [4, 3]}, {"w": models.random(1, 3)})
         model = onnx.load(self.folder / "m.onnx")
@@ -68,7 +68,7 @@ class Columns(EndToEnd):
                 np.testing.assert_array_equal(safetensors.numpy.load_file(self.folder / "p.safetensors")["y"], x * w)
 
     def test_a_static_export_predicts_any_number(self):
-        """The outputs of a graph without symbols grow with the batch, also behind a Reshape that holds it; means do not."""
+        """Outputs of a graph without symbols have as many samples as the data, even after a Reshape to a fixed batch; means do not."""
         nodes = [helper.make_node("Gemm", ["x", "w"], ["h"], "first", transB=1),
                  helper.make_node("Reshape", ["h", "shape"], ["y"], "reshape"),
                  helper.make_node("Transpose", ["h"], ["turned"], "turn", perm=[1, 0])]
@@ -107,7 +107,7 @@ class Columns(EndToEnd):
         self.assertEqual([v["loss"] for v in metrics(run)[0]], losses[0])
 
     def test_negative_tokens(self):
-        """torch's embedding refuses -1, which ONNX counts from the end."""
+        """Like torch's embedding, trun refuses -1, which in ONNX counts from the end."""
         nodes = [helper.make_node("Gather", ["table", "ids"], ["found"], "look-up"),
                  helper.make_node("MatMul", ["found", "w"], ["logits"], "product")]
         graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("ids", TensorProto.INT64, [2, 4])],
@@ -116,7 +116,7 @@ class Columns(EndToEnd):
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), self.folder / "m.onnx")
         plan = self.compile(self.folder / "m.onnx", "--recipe", self.write("r.toml", models.CLASSES + "class_axis = -1\n"))
         ids, labels = np.zeros((4, 4), np.int64), np.zeros((4, 4), np.int64)
-        ids[2, 1], labels[0, 0] = -1, -100                      # what the loss ignores stays legal
+        ids[2, 1], labels[0, 0] = -1, -100                      # targets that the loss ignores are legal
         data = self.save("d.safetensors", ids=ids, labels=labels)
         for words in ([plan, "--steps", 1, "--out", "run", "--data", data], ["eval", plan, "--data", data],
                       ["predict", plan, "--inputs", data, "--outputs", "o.safetensors"]):
@@ -126,7 +126,7 @@ class Columns(EndToEnd):
 
 class Losses(EndToEnd):
     def warned(self, nodes, outputs, loss, weights=None, inputs=None):
-        """What tcc says of a model with that loss."""
+        """tcc's messages about a model with that loss."""
         models.save(self.folder / "m.onnx", nodes, inputs or {"x": [4, 5]}, outputs, weights or {"w": models.random(1, 3, 5)})
         return self.succeed("tcc", "m.onnx", "-o", "p.tplan", "--recipe", self.write("r.toml", f"[loss]\n{loss}\n"), "--entry", "train").err
 
@@ -151,12 +151,12 @@ class Losses(EndToEnd):
                 err = self.warned([product], {"z": [4, 3]}, f'kind = "{kind}"\nof = "z"\ntarget = "t"')
                 self.assertEqual(err.count("warning: "), 1 if pattern else 0, err)
                 self.assertIn(pattern, err)
-        # The advice is right: it compiles without a warning.
+        # Following the advice compiles without a warning.
         err = self.warned(after["Softmax"], {"p": [4, 3]}, 'kind = "cross_entropy"\nof = "head"\ntarget = "t"')
         self.assertNotIn("warning", err)
 
     def test_class_axis(self):
-        """[batch, sequence, vocabulary] with as many classes as positions; with others the data tells."""
+        """[batch, sequence, vocabulary] is ambiguous if there are as many classes as positions; otherwise the targets' shape decides."""
         for classes in (4, 6):
             models.save(self.folder / "m.onnx", [helper.make_node("MatMul", ["x", "w"], ["logits"], "head")], {"x": [2, 4, 5]},
                         {"logits": [2, 4, classes]}, {"w": models.random(1, 5, classes)})

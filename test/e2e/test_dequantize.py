@@ -1,4 +1,4 @@
-"""--dequantize: quantised models as the floating-point models that they stand for."""
+"""--dequantize: quantised models become the floating-point models that they approximate."""
 import unittest
 
 import numpy as np
@@ -26,8 +26,9 @@ class Dequantize(EndToEnd):
         return next(iter(safetensors.numpy.load_file(self.folder / "out.safetensors").values()))
 
     def check(self, original, model, data, tolerance, weights, steps=40):
-        """Refused without the option, which the message offers; with it, near the quantised model, derived right, trained, and
-        exported as a floating-point model that onnxruntime runs at the reported loss."""
+        """Without the option the model is refused with a message that offers it. With it, predictions are near those of the quantised
+        model, gradients are right, and the model trains and is exported as a floating-point model that has the reported loss in
+        onnxruntime."""
         self.refuse(1, ["--dequantize"], "tcc", model, "--recipe", self.recipe, "-o", "no.tplan")
         first = {n: v[:quantized.BATCH] for n, v in data.items()}
         logits = self.predict(model, data, "--dequantize")
@@ -48,13 +49,13 @@ class Dequantize(EndToEnd):
             self.assertNotRegex(node.op_type, "Quant|Integer|QLinear|QGemm")
         reached = quantized.cross_entropy(quantized.predictions(self.folder / "trained.onnx", data), data["labels"])
         self.assertAlmostEqual(reached, metrics(run)[1][-1]["eval_loss"], delta=1e-4)
-        # A weight starts as the one that was quantised, within a step of it.
+        # A weight starts within one quantisation step of the original weight.
         before = {i.name: numpy_helper.to_array(i) for i in onnx.load(original).graph.initializer}
         start = self.train(plan, whole, steps=1, out="start")
         for name, value in self.weights(start).items():
             if name in before and before[name].ndim > 1 and name in weights:
                 step = (before[name].max() - before[name].min()) / 127
-                # The quantiser of products writes their weights [in, out].
+                # For products the quantiser writes weights as [in, out].
                 value = value if value.shape == before[name].shape else value.T
                 self.assertLess(np.abs(value - before[name]).max(), step + 0.01, name)
 
@@ -101,7 +102,7 @@ class Dequantize(EndToEnd):
         self.assertLess(np.abs(self.predict(model, data, "--dequantize") - expected).max(), 0.05 * np.abs(expected).max())
 
     def test_what_is_folded_into_a_range_stays(self):
-        # The quantiser drops a Clip whose result it quantises: the range of 8 bits limits as the Clip did.
+        # The quantiser removes a Clip whose result it quantises, since the range of 8 bits clips in the same way.
         nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "product"),
                  helper.make_node("Clip", ["h", "low", "high"], ["logits"], "clip")]
         weights = {"w": models.random(1, 5, 4) * 4, "low": np.float32(-0.5), "high": np.float32(0.5)}
@@ -114,7 +115,7 @@ class Dequantize(EndToEnd):
         np.testing.assert_allclose(logits, quantized.predictions(model, {"x": data["x"][:16]}), atol=0.05)
 
     def test_what_has_no_meaning_is_named(self):
-        # The integers of a product are read before they get their scale.
+        # An integer product's result is read before it is scaled.
         f, u = TensorProto.FLOAT, TensorProto.UINT8
         nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], "quantise"),
                  helper.make_node("MatMulInteger", ["q", "w", "z"], ["p"], "product"),

@@ -5,7 +5,7 @@ import unittest
 import models
 from common import EndToEnd, case
 
-SETTINGS = {                                     # what may differ between two runs of one plan
+SETTINGS = {                                     # settings that may differ between two runs of one plan
     "1 thread": dict(arguments=["--threads", 1]),
     "2 threads": dict(arguments=["--threads", 2]),
     "3 threads": dict(arguments=["--threads", 3]),
@@ -40,7 +40,7 @@ class Determinism(EndToEnd):
         for name in ("mlp", "small-cnn", "nano-gpt", "in-graph-loss"):
             model, recipe, _, _ = case(name)
             one = self.compile(model, "--recipe", recipe, plan=f"{name}-1.tplan").read_bytes()
-            # Another folder, another moment, another number of CPUs: nothing of it may stand in the plan.
+            # The plan must not depend on the folder, the time or the number of CPUs.
             (self.folder / "elsewhere").mkdir(exist_ok=True)
             two = self.compile(model, "--recipe", recipe, plan=f"elsewhere/{name}-2.tplan",
                                env={"HOME": "/", "LC_ALL": "C", "TZ": "Asia/Tokyo"}).read_bytes()

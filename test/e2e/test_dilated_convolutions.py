@@ -1,5 +1,5 @@
-"""Convolutions whose dilation is a large part of the image: tiles of interleaved grids, products of each tap, taps that are
-left out. The same convolution of an image that was padded before has none of this, and the same gradients within rounding."""
+"""Convolutions whose dilation is a large part of the image: tiles on interleaved grids, a product for each tap, omitted taps. The
+same convolution of an explicitly padded image uses none of these and has the same gradients within rounding."""
 import unittest
 
 import numpy as np

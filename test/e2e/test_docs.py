@@ -1,5 +1,5 @@
-"""The pages and comments keep their promises: links resolve, sources exist, every page is in the index, measurements have a date and a command,
-files say what they are for, and no sentence uses a phrase that docs/writing.md asks to avoid. Needs no build.
+"""Checks of pages and comments: links resolve, named sources exist, every page is in the index, measurements have a date and a command,
+files begin with a comment, and no sentence uses a phrase that docs/writing.md asks to avoid. Needs no build.
 """
 import re
 import subprocess
@@ -11,16 +11,16 @@ DOCS = ROOT / "docs"
 PRODUCT = ("support", "frontend", "compiler", "passes", "runtime", "tools", "cmake")
 SOURCES = (".cpp", ".h", ".td", ".py", ".sh", ".c")
 TEXTS = (*SOURCES, ".md", ".proto", ".cmake", ".js", ".css", ".html", ".txt")
-LEAST_WORDS = 3                           # of a file comment, the file's name not counted
+LEAST_WORDS = 3                           # in a file comment, not counting the file's name
 
-# Each stands in place of a noun or a verb that the field has a word for. docs/writing.md quotes some.
+# Phrases that replace a noun or a verb for which the field has a word. docs/writing.md quotes some.
 PHRASES = re.compile(r"\b(where (it|they) lies?|as (it|they) lies?|what lies|what waits|what is made (of|from)|of what (is|was|are)|what nobody|"
                      r"nobody says|takes? part in|in order to)\b", re.IGNORECASE)
 QUOTING = {"docs/writing.md"}
 
 
 def files(*folders):
-    """The files of the tree: those that git knows, or all of them where there is no repository."""
+    """The files of the tree: those that git knows, or all if there is no repository."""
     try:
         known = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *folders], cwd=ROOT, capture_output=True, text=True,
                                check=True).stdout.split("\0")
@@ -66,7 +66,7 @@ def anchors(path):
 
 
 def file_comment(path, text):
-    """The words of the comment that a file begins with; of a banner line, those behind the file's name."""
+    """The text of the comment that a file begins with; of a banner line only the part after the file's name."""
     if path.endswith((".py", ".sh")):
         text = re.sub(r"\A#!.*\n", "", text)
         if docstring := re.match(r'\s*"""(.*?)"""', text, re.DOTALL):
@@ -146,7 +146,7 @@ class Docs(unittest.TestCase):
         self.assertEqual(silent, [])
 
     def test_commands_page_names_every_option(self):
-        """Options as the commands declare them, and the guide's page of commands or the page of the command alone."""
+        """Every declared option is on the guide's page of commands or on the command's own page."""
         guide = "".join((ROOT / page).read_text() for page in files("docs/guide") if page.endswith(".md"))
         planning = (DOCS / "design" / "planning.md").read_text()
         missing = []

@@ -164,7 +164,7 @@ class Evaluation(EndToEnd):
         self.assertIn("no evaluation data", self.succeed("trun", *words[:3], "--steps", 1, "--set", "evaluate.at_start=true").err)
 
     def test_early_stop(self):
-        """Keras's rule: it ends after `patience` evaluations in a row without a better value; a resume does not forget them."""
+        """Keras's rule: training ends after `patience` evaluations in a row without a better value; a resume keeps the count."""
         stop = ["--set", "evaluate.stop={metric=\"accuracy\", patience=3, min_change=0.01}", "--set", "optimizer.lr=0"]
         _, _, words = self.training("--eval-every", 2, *stop)
         run = self.folder / "run"
@@ -176,7 +176,7 @@ class Evaluation(EndToEnd):
         self.succeed("trun", *words, "--out", parts, "--steps", 5)
         self.succeed("trun", "--resume", parts, "--steps", 100)
         self.assertEqual([v["step"] for v in metrics(parts)[1]], [2, 4, 5, 6])
-        # Once stopped it stays so, until it is given more patience.
+        # A stopped run stays stopped until it gets more patience.
         self.succeed("trun", "--resume", run)
         self.assertEqual(metrics(run)[0][-1]["step"], 8)
         self.succeed("trun", "--resume", run, "--steps", 10, "--set", "evaluate.stop.patience=50")

@@ -1,4 +1,4 @@
-"""What torch's exporters make of a fresh model (exports/), as a newcomer calls them; and the report on a model with ten
+"""Exports of new models (exports/) by torch's exporters, called as a newcomer calls them; and the report on a model with ten
 different problems."""
 import re
 
@@ -77,14 +77,14 @@ class Exports(EndToEnd):
                 with self.subTest(f"{model}-{name}"):
                     said = warnings(self.succeed("tcc", EXPORTS / f"{model}-{name}.onnx", "--entry", "predict", "-o", "p.tplan"))
                     self.assertEqual(len(said), 1, said)
-                    # What a fresh model's dropout still says of training, and all else denies.
+                    # Only a dropout tells that the exported model was in training mode.
                     drops = any(node.op_type == "Dropout" for node in onnx.load(EXPORTS / f"{model}-{name}.onnx").graph.node)
                     self.assertIn(": a plain export: " if drops else ": a plain export, made for inference: ", said[0])
                     self.assertRegex(said[0], call)
                     self.assertEqual("BatchNormalization is folded" in said[0], model in ("pooled", "viewed"))
 
     def test_another_batch_is_offered_where_it_can_be_had(self):
-        """What the warning offers is tried: the command with it compiles; where a constant holds the batch, it says so."""
+        """Tries the warning's advice: the command with --batch compiles; if a constant fixes the batch, the warning says so."""
         for name in ("tied", "pooled", "viewed", "cls"):
             for exporter in ("dynamo", "torchscript"):
                 with self.subTest(f"{name}-{exporter}"):

@@ -1,4 +1,4 @@
-"""The first hour of a newcomer: words of other trainers, runs that broke off, weights of other files, and what a command takes."""
+"""Mistakes of a newcomer's first hour: options of other trainers, interrupted runs, weights from other files, wrong arguments."""
 import json
 import os
 import re
@@ -109,7 +109,7 @@ class FirstRun(EndToEnd):
             long = [line for line in narrow.splitlines() if len(line) > 72 and " " in line.strip()[:-1].lstrip("-")]
             self.assertFalse([line for line in long if max(map(len, line.split())) < 60], long)
             usual = self.succeed(*words, env={"COLUMNS": ""}).out
-            self.assertEqual(*(re.sub(r"[\d.]+", "#", text).split() for text in (narrow, usual)))  # some of it is measured
+            self.assertEqual(*(re.sub(r"[\d.]+", "#", text).split() for text in (narrow, usual)))  # numbers are ignored, since some are measured
 
 
 class BrokenRuns(EndToEnd):
@@ -137,7 +137,7 @@ class BrokenRuns(EndToEnd):
         process.wait()
         self.assertEqual(checkpoints(self.folder / "run"), [])
         self.refuse(1, ["no checkpoint", "the command that began it, with --out run, starts it over"], "trun", "--resume", "run")
-        self.write("run/mine.txt", "notes")                      # a file that no run has: nothing is removed
+        self.write("run/mine.txt", "notes")                      # a file that does not belong to a run, so that nothing is removed
         self.refuse(1, ["run: .*holds mine.txt, which trun did not write"], *words)
         (self.folder / "run" / "mine.txt").unlink()
         os.replace(self.data, self.folder / "run" / "ranks")     # an input of the command
@@ -146,7 +146,7 @@ class BrokenRuns(EndToEnd):
         self.assertIn("begins anew", self.succeed(*words).err)
         self.assertEqual([v["step"] for v in metrics(self.folder / "run")[0]], [1, 2, 3])
         self.refuse(1, ["run: exists already", "--resume run"], *words)
-        # It broke off between its folder and run.json.
+        # A run that was interrupted between making its folder and writing run.json.
         for left in (("checkpoints", "lock"), ("checkpoints", "lock", "plan.tplan", "source.json")):
             shutil.rmtree(self.folder / "early", ignore_errors=True)
             (self.folder / "early").mkdir()
@@ -157,7 +157,7 @@ class BrokenRuns(EndToEnd):
             early = [*words[:-1], "early"]
             self.assertIn("begins anew", self.succeed(*early).err)
             self.assertEqual(checkpoints(self.folder / "early")[-1], 3)
-        # It broke off before the folder had its name.
+        # A run that was interrupted before its folder got its final name.
         dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True, check=True).stdout.strip()
         for left in (".new.tcc-{}-0.tmp", ".new.tcc-{}-1.tmp"):
             (self.folder / left.format(dead) / "checkpoints").mkdir(parents=True)
@@ -166,14 +166,14 @@ class BrokenRuns(EndToEnd):
         self.succeed(*words[:-1], "new")
         self.assertEqual([p.name for p in self.folder.glob(".new.*")], [f".new.tcc-{dead}-1.tmp"])
         self.assertEqual((self.folder / f".new.tcc-{dead}-1.tmp" / "mine.txt").read_text(), "notes")
-        # What is somebody's stays.
+        # A foreign folder is not removed.
         (self.folder / "theirs/checkpoints").mkdir(parents=True)
         self.write("theirs/notes.txt", "notes")
         self.refuse(1, ["theirs: exists already"], *words[:-1], "theirs")
         self.assertEqual(sorted(p.name for p in (self.folder / "theirs").iterdir()), ["checkpoints", "notes.txt"])
 
     def test_patience_goes_along(self):
-        """A run that goes on elsewhere stops where the uninterrupted one does, with its weights; so does one after it."""
+        """A run that is resumed in another folder stops at the update of the uninterrupted one, with its weights; so does the next resume."""
         stop = ["--eval-every", 4, "--checkpoint-every", 2, "--set", "checkpoint.keep=0", "--set", "evaluate.stop.patience=3",
                 "--set", "evaluate.stop.min_change=0.05"]
         for best in ("true", "false"):
@@ -201,7 +201,7 @@ class OtherWeights(EndToEnd):
         self.recipe = self.write("r.toml", models.SQUARES + models.SGD)
 
     def test_thaw(self):
-        """A run with frozen layers gives its weights to a plan that trains all of them, which its checkpoints do not hold."""
+        """The weights of a run with frozen layers initialise a plan that trains all layers, although checkpoints lack the frozen ones."""
         frozen = self.compile(self.model, "--recipe", self.recipe, "--set", 'model.frozen=["w1", "b1"]', plan="f.tplan")
         run = self.train(frozen, self.data, out="frozen")
         whole = self.compile(self.model, "--recipe", self.recipe, plan="w.tplan")
@@ -212,7 +212,7 @@ class OtherWeights(EndToEnd):
         after = self.weights(self.train(whole, self.data, "--init", run, out="more"))
         before = {t.name: numpy_helper.to_array(t) for t in onnx.load(self.model).graph.initializer}
         self.assertFalse(np.array_equal(after["w1"], before["w1"]))
-        # Another base: the frozen values were not those.
+        # A base with other frozen values is refused.
         other = onnx.load(self.model)
         other.graph.initializer[0].CopyFrom(numpy_helper.from_array(models.random(77, 16, 5), "w1"))
         onnx.save(other, self.folder / "o.onnx")
@@ -220,7 +220,7 @@ class OtherWeights(EndToEnd):
                     self.compile("o.onnx", "--recipe", self.recipe, plan="o.tplan"), "--data", self.data, "--init", run, "--out", "x")
 
     def test_best_by_averages(self):
-        """RUN@best of a run whose best checkpoint averages decided is the averages, for every command."""
+        """If averages decided which checkpoint is best, RUN@best means the averages, for every command."""
         plan = self.compile(self.model, "--recipe", self.recipe, "--set", "train.ema.decay=0.9")
         run = self.train(plan, self.data, "--eval-data", self.data, "--eval-every", 4, "--set", 'evaluate.best="ema_loss"', steps=12)
         best = json.loads((run / "checkpoints" / "best.json").read_text())
@@ -257,7 +257,7 @@ class OtherLabels(EndToEnd):
         return self.folder / name
 
     def test_classes_of_the_weights(self):
-        """Weights of a run know its classes: data with others would train on labels that mean other things."""
+        """The weights of a run come with its classes: with data of other classes the labels would mean other things."""
         nodes = [onnx.helper.make_node("Flatten", ["image"], ["flat"], "flat"), onnx.helper.make_node("Gemm", ["flat", "w"], ["logits"], "head", transB=1)]
         models.save(self.folder / "m.onnx", nodes, {"image": [2, 3, 4, 4]}, {"logits": [2, 3]}, {"w": models.random(1, 3, 48)})
         plan = self.compile("m.onnx", "--recipe", self.write("r.toml", models.CLASSES.replace('"labels"', '"label"')))
@@ -267,7 +267,7 @@ class OtherLabels(EndToEnd):
                       ["eval", plan, "--data", two, "--from", run], ["--resume", run, "--data", two],
                       ["sweep", plan, "--data", two, "--init", run, "--out", "s", "--set", "optimizer.lr=0.1"]):
             self.refuse(1, ["class folders are not those of", "missing are 'ant'"], "trun", *words)
-        # Images alone are predicted as those of class folders are.
+        # Images without class folders get the same predictions.
         outputs = []
         for number, given in enumerate((self.folder / "three", two / "cat", two / "cat" / "1.png")):
             self.succeed("trun", "predict", plan, "--from", run, "--inputs", given, "--outputs", f"{number}.npy")
@@ -280,7 +280,7 @@ class OtherLabels(EndToEnd):
         self.succeed("trun", plan, "--data", self.folder / "three", "--init", run, "--out", "y", "--steps", 1)
 
     def test_vocabulary_of_the_weights(self):
-        """Text is read with the characters of the run that the weights come from."""
+        """Text is encoded with the vocabulary of the run that the weights come from."""
         graph = onnx.helper.make_graph(
             [onnx.helper.make_node("Gather", ["table", "ids"], ["logits"], "look-up")], "g",
             [onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT64, [2, 4])],
@@ -288,7 +288,7 @@ class OtherLabels(EndToEnd):
         onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), self.folder / "m.onnx")
         plan = self.compile("m.onnx", "--recipe", self.write("r.toml", models.CLASSES + 'class_axis = -1\n[data]\ntokens = "chars"\n'))
         run = self.train(plan, self.write("a.txt", "abcdefgh" * 8))
-        fewer = self.write("b.txt", "hgfe" * 8)                  # alone, "e" would be token 0
+        fewer = self.write("b.txt", "hgfe" * 8)                  # by itself, "e" would be token 0
         started = self.train(plan, fewer, "--init", run, out="n", steps=1)
         self.assertEqual(json.loads((started / "vocabulary.json").read_text())["characters"], list("abcdefgh"))
         self.refuse(1, ["c.txt"], "trun", plan, "--data", self.write("c.txt", "xyz!" * 16), "--init", run, "--out", "x")

@@ -1,4 +1,4 @@
-"""Gradients made row by row where the parameter is updated: the same bits as stored ones, on any number of threads, in less memory."""
+"""Gradients that are computed row by row inside the update: the same bits as stored gradients, on any number of threads, in less memory."""
 import json
 import unittest
 
@@ -30,7 +30,7 @@ class FuseUpdates(EndToEnd):
         return models.save(self.folder / f"mlp{batch}-{trans}.onnx", nodes, {"x": [batch, sizes[0]]}, {"logits": [batch, sizes[-1]]}, weights)
 
     def compiled(self, model, name, *words, threads=8):
-        """The plan, and how many gradients it makes row by row."""
+        """The plan, and the number of gradients that it computes row by row."""
         plan = self.compile(model, "--threads", threads, "--set", "compiler.fuse=true", *words, "--dump-phases-to", f"ir-{name}", plan=f"{name}.tplan")
         return plan, next((self.folder / f"ir-{name}").glob("*-memory.mlir")).read_text().count("train.rowwise")
 
@@ -52,7 +52,7 @@ class FuseUpdates(EndToEnd):
         return self.report(plan)["memory"]["arena_bytes"]
 
     def test_same_bits_in_less_memory(self):
-        """Rows of 784 have a tail; a batch of 5 a short sum; weights lie either way."""
+        """Rows of 784 have a tail, a batch of 5 has short sums, and weights are stored in either orientation."""
         for batch, sizes, trans in ((5, (784, 256, 300, 10), 1), (64, (320, 512, 10), 0)):
             model = self.model(batch, sizes, trans)
             data = self.save(f"d{batch}.safetensors", **models.labelled(batch, 10, sizes[0]))
@@ -76,7 +76,7 @@ class FuseUpdates(EndToEnd):
         self.assertEqual(len(bits), 1)
 
     def test_gradients_that_somebody_reads_are_stored(self):
-        """Clipping by norm waits for all gradients, an accumulator keeps them, `gradients` hands them out."""
+        """Clipping by norm needs all gradients, an accumulator keeps them, and `gradients` returns them."""
         model = self.model(64, (320, 512, 10))
         for name, text in (("clip", "[train]\nclip_norm = 1.0\n"), ("accumulate", "[train]\naccumulate = 2\n")):
             recipe = self.write(f"{name}.toml", models.CLASSES + OPTIMIZERS["adamw"] + text)
@@ -93,14 +93,14 @@ class FuseUpdates(EndToEnd):
 
 
 class Tables(EndToEnd):
-    """Where indices name few rows of a table, its gradient is never written as zeros and sums."""
+    """If indices name few rows of a table, its gradient is never written out with zeros."""
     ROWS, WIDTH, BATCH, LENGTH = 2048, 64, 4, 8
 
     def case(self, tied):
         model = models.embedding(self.folder / f"table-{tied}.onnx", self.BATCH, self.LENGTH, self.ROWS, self.WIDTH, tied)
         rng = np.random.default_rng(3)
         x = rng.integers(0, 12, (2 * self.BATCH, self.LENGTH)).astype(np.float32)          # most rows several times
-        x[:, 0], x[:, 1] = -1, self.ROWS - 1                                                # one row by two numbers
+        x[:, 0], x[:, 1] = -1, self.ROWS - 1                                                # the same row by two indices
         labels = rng.integers(0, self.ROWS if tied else 10, x.shape)
         return model, x, labels
 
@@ -133,7 +133,7 @@ class Tables(EndToEnd):
                            "reason": "at most 32 of its 2048 rows are summed, apart from it"}, report["elided"])
 
     def test_same_bits_wherever_the_sums_are_read(self):
-        """By a product's rows, by a kernel that reads a stored product, alone, and with kernels apart."""
+        """The sums are read with a product's rows, by a kernel that reads a stored product, alone, and without fusion."""
         for tied in (True, False):
             model, x, labels = self.case(tied)
             data = self.save(f"d-{tied}.safetensors", x=x, labels=labels)
@@ -150,7 +150,7 @@ class Tables(EndToEnd):
                 self.assertEqual(len(bits), 1, (tied, kind))
 
     def test_operands_larger_than_the_gradient_do_not_wait(self):
-        """A tied table's update waits for the look-up's gradient: until then its product's operands would be kept."""
+        """A tied table's update waits for the look-up's gradient, so that fusing its product would keep the operands alive until then."""
         recipe = self.write("r.toml", models.CLASSES + "class_axis = -1\n" + OPTIMIZERS["adamw"])
         for batch, by_rows in ((4, True), (32, False)):        # logits of 256 KiB and 2 MiB, a gradient of 512 KiB
             model = models.embedding(self.folder / f"{batch}.onnx", batch, self.LENGTH, self.ROWS, self.WIDTH, True)

@@ -1,4 +1,4 @@
-"""Fusion and threads change no bit: every case of the zoo, trained with one kernel an op and with fused ones, on 1, 2, 3 and 8 threads."""
+"""Fusion and threads change no bit: every case of the zoo is trained with and without fusion, on 1, 2, 3 and 8 threads."""
 import unittest
 
 from common import ZOO, EndToEnd, case, metrics
@@ -9,7 +9,7 @@ OPTIMIZERS = ("sgd", "adam", "rmsprop", "adagrad", "lion", "lamb", "muon")      
 
 
 class Fusion(EndToEnd):
-    """Attention is fused or not by a setting of its own, and is the same on both sides here: test_attention.py compares it."""
+    """Fusion of attention has a setting of its own, which is the same on both sides here: test_attention.py tests it."""
 
     def outcome(self, plan, data, name, *arguments):
         """Losses, and the bytes of all weights."""

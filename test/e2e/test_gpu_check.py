@@ -46,7 +46,7 @@ class GpuCheck(EndToEnd):
         self.assertIn("too few", gpu_check.leaves(ours[:2], theirs))
 
     def test_perturbed_weights(self):
-        """Off by one rounding to bf16 at most, each by its own, and the same for the same seed."""
+        """Each weight changes by at most one rounding to bf16, and the same seed gives the same changes."""
         sys.path.insert(0, str(ROOT / "test/bench"))
         import filled
         values = filled.fill("conv.weight", [40, 50])
@@ -58,7 +58,7 @@ class GpuCheck(EndToEnd):
         self.assertEqual(one, filled.perturb(values, "conv.weight", 1))
 
     def test_what_a_sanitizer_finds(self):
-        """Its status decides, its summary is the message, and the report is there after each check."""
+        """The sanitizer's status decides, its summary is the message, and the report is written after each check."""
         tools = self.folder / "tools"
         tools.mkdir()
         self.write("tools/compute-sanitizer", "#!/bin/sh\nmodel=$5\ncase $2 in racecheck)\n"
@@ -96,7 +96,7 @@ class GpuCheck(EndToEnd):
         self.assertEqual(len(report["checks"][4]["losses"]), 20)
         self.assertEqual(report["checks"][4]["libraries"], ["cuBLASLt 13.1.0"])
 
-        # A kernel with another result is found, and named.
+        # A kernel with a wrong result is found and named.
         folder = next(path.parent for path in sorted((kit / "kernels").glob("*/launches.jsonl")) if path.read_text())
         launch = json.loads((folder / "launches.jsonl").read_text().splitlines()[0])
         result = next(one for one in launch["operands"] if one["result"])
@@ -110,7 +110,7 @@ class GpuCheck(EndToEnd):
         data[result["at"]] ^= 1
         (folder / "data.bin").write_bytes(data)
 
-        # Another curve than PyTorch's is found, and named.
+        # A loss curve that differs from PyTorch's is found and named.
         path = kit / "models/mlp/expected.json"
         expected = json.loads(path.read_text())
         expected["loss"][6] *= 1.01
@@ -120,7 +120,7 @@ class GpuCheck(EndToEnd):
         self.assertRegex(bad.stdout, r"FAIL mlp f32 as PyTorch +loss of step 7: ")
         self.assertEqual(json.loads((self.folder / "bad.json").read_text())["failed"], ["mlp f32 as PyTorch"])
 
-        # A program that cannot run is one line, too.
+        # A program that cannot run gives one line.
         shutil.copy(path, kit / "models/mlp/tf32.tplan")
         path.write_text((ZOO / "mlp/expected.json").read_text())
         bad = self.call(kit / "gpu_check.py", "run", "--output", "bad.json")
@@ -133,7 +133,7 @@ class GpuCheck(EndToEnd):
         self.assertRegex(none.stderr, r"^gpu_check: error: no card to ask: .*libcuda")
 
     def test_experiments(self):
-        """Plans of a table are timed, with what was expected; also one beside them. What finds no time is named."""
+        """The plans of a table are timed and compared with expected times; so is an additional plan. Plans for which no time is left are named."""
         sys.path.insert(0, str(ROOT / "test/bench"))
         import filled
         tool = self.folder / "tool"
@@ -157,7 +157,7 @@ class GpuCheck(EndToEnd):
             archive.extractall(self.folder)
         kit = self.folder / "gpu-kit"
         shutil.copy(kit / "experiments/small-4/default.tplan", kit / "experiments/small-4/another.tplan")
-        # A stand-in for PyTorch has the losses of the problem: compiled it is right, eager it is wrong.
+        # A substitute for PyTorch returns the problem's losses: right ones when compiled, wrong ones in eager mode.
         right = [float(np.mean((np.ones(16) @ weight - 2) ** 2))]
         for _ in range(3):
             y = np.ones(16) @ weight
@@ -190,7 +190,7 @@ class GpuCheck(EndToEnd):
         self.assertIn("not timed: small-4 default profile: no time was left", late.stdout)
 
     def test_a_result_that_is_a_rounding_error(self):
-        """Only the sum with the result whose error it is counts."""
+        """Only the sum of the result and its rounding error is compared."""
         folder = self.folder / "record"
         environment = os.environ | {"TCC_KERNEL_RECORD": str(folder), "TCC_KERNEL_ARCHITECTURE": "sm_90"}
         subprocess.run([BIN / "emulated-kernel-tests", "--gtest_filter=*attention_grad_odd*", "--gtest_brief=1"], env=environment, check=True,

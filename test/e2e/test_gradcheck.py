@@ -1,4 +1,4 @@
-"""tcc gradcheck: the gradients that are derived agree with differences, in f64, on whole models."""
+"""tcc gradcheck: derived gradients agree with finite differences, in f64, on whole models."""
 import re
 import unittest
 
@@ -32,7 +32,7 @@ class Gradcheck(EndToEnd):
         self.assertIn(str(data), out)
 
     def test_options_repeat(self):
-        """Two --set, two --dim: each counts."""
+        """All of several --set and --dim apply."""
         model, recipe, _, _ = case("mlp")
         self.succeed("tcc", model, "--recipe", recipe, "--set", "optimizer.lr=0.5", "--set", "train.seed=7", "-o", "p.tplan")
         self.refuse(1, ["--set.*train.sed"], "tcc", model, "--recipe", recipe, "--set", "optimizer.lr=0.5", "--set", "train.sed=7")
@@ -96,7 +96,7 @@ class Commands(EndToEnd):
     def test_unknown_options_name_the_nearest(self):
         self.refuse(2, [r"^error: unknown option '--recipee', did you mean '--recipe'\?"], "tcc", "m.onnx", "--recipee", "r.toml")
         self.refuse(2, [r"unknown option '--jsn', did you mean '--json'\?; see tcc report --help"], "tcc", "report", "p.tplan", "--jsn")
-        # Options that other trainers have: the message says which option or key sets the same here.
+        # For options of other trainers the message names the option or key with the same meaning.
         self.refuse(2, [r"unknown option '--batch-size': give --batch N; see tcc --help"], "tcc", "m.onnx", "--batch-size", 4)
         self.refuse(2, [r"'--epochs': it belongs to the run: give trun --epochs"], "tcc", "m.onnx", "--epochs", 4)
         self.refuse(2, [r"'--batch': the batch is compiled into the plan: give tcc --batch N"], "trun", "p.tplan", "--batch", 4)

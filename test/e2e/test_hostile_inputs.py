@@ -1,5 +1,5 @@
-"""Models and recipes made to take memory, to wait for ever or to write to the terminal: the commands refuse them, or take
-them as they are, within a bound on memory."""
+"""Models and recipes that try to exhaust memory, to block for ever or to control the terminal: the commands refuse them, or handle
+them within a bound on memory."""
 import ctypes
 import json
 import os
@@ -49,7 +49,7 @@ class HostileInputs(EndToEnd):
         self.assertFalse((self.folder / "out.tplan").exists())
 
     def test_memory_is_bounded_by_the_input(self):
-        """Each takes a few hundred bytes and asked for gigabytes."""
+        """Each input has a few hundred bytes and once needed gigabytes."""
         node = helper.make_node
         with self.subTest("a sparse tensor of 2^30 elements"):
             sparse = helper.make_sparse_tensor(tensor("w", TensorProto.FLOAT, [1], [1.0]),
@@ -74,7 +74,7 @@ class HostileInputs(EndToEnd):
         self.succeed("tcc", model, "--entry", "predict", "-o", "out.tplan", prepare=bounded)
 
     def test_chains_of_any_length_are_no_recursion(self):
-        """A loop over more nodes than a plan may have, and one just below that compiles on a small stack."""
+        """A chain with more nodes than a plan may have is refused; one just below the limit compiles on a small stack."""
         node = helper.make_node
         body = helper.make_graph(
             [node("Identity", ["c"], ["d"]), node("Sin", ["v"], ["w"])], "body",
@@ -125,7 +125,7 @@ class HostileInputs(EndToEnd):
             self.assertNotIn("\x1b", result.out + result.err, str(result))
 
     def test_names_that_are_no_text(self):
-        """A plan's strings are UTF-8, so that no such name can stand in it."""
+        """A plan's strings are UTF-8, so that it cannot contain such a name."""
         model = self.model([helper.make_node("Relu", ["AA"], ["y"])], [("AA", [2, 4])])
         model.write_bytes(model.read_bytes().replace(b"AA", b"A\xff"))
         result = self.refuse(1, [r"A\\xff.*not UTF-8"], "tcc", model, "--entry", "predict", "-o", "out.tplan")
@@ -141,7 +141,7 @@ class HostileInputs(EndToEnd):
                 self.assertEqual(len(result.err.strip().splitlines()), 1, str(result))
 
     def test_attributes_that_onnx_does_not_allow(self):
-        """The rules themselves have a test for every op (AttributeRules); these went into plans that computed something else."""
+        """AttributeRulesTest.cpp tests the rules for every op; these attributes once gave plans that computed something else."""
         node, ints = helper.make_node, lambda name, values: tensor(name, TensorProto.INT64, [len(values)], values)
         rnn = [tensor(n, TensorProto.FLOAT, s, np.zeros(s).ravel()) for n, s in (("w", [1, 9, 4]), ("r", [1, 9, 3]))]
         for nodes, inputs, initializers, words in [
@@ -162,7 +162,7 @@ class HostileInputs(EndToEnd):
                 self.assertRegex(result.err, words + "|[Ss]hape.?[Ii]nference|ONNX", str(result))
 
     def test_a_limit_on_memory_is_one_message(self):
-        """Wherever memory ends, in LLVM too, which cannot throw: exit status 1 and one message, or success."""
+        """Wherever memory runs out, also in LLVM, which cannot throw: exit status 1 and one message, or success."""
         model = self.model([helper.make_node("Gemm", ["x", "w"], ["a"], transB=1), helper.make_node("Softmax", ["a"], ["y"])],
                            initializers=[tensor("w", TensorProto.FLOAT, [3, 4], range(12))])
         seen = set()
@@ -171,7 +171,7 @@ class HostileInputs(EndToEnd):
                 resource.setrlimit(resource.RLIMIT_AS, (mebibytes << 20, mebibytes << 20))
                 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             result = self.command("tcc", model, "--entry", "predict", "-o", "out.tplan", "--threads", "1", prepare=limit)
-            # The loader found no room for the libraries, or they none for what they set up before main() begins.
+            # Memory ran out while libraries were loaded, or in their initialisation before main().
             if result.status == 127 or (result.status == -6 and not seen):
                 continue
             seen.add(result.status)
@@ -185,7 +185,7 @@ class HostileInputs(EndToEnd):
         self.assertIn(1, seen, "no limit was below what the compile needs")
 
     def test_values_of_any_depth_are_refused(self):
-        """Settings, sealed manifests and graphs, 30,000 to 100,000 deep."""
+        """Settings, sealed manifests and graphs that are nested 30,000 to 100,000 levels deep."""
         plan = self.compile(models.mlp(self.folder / "mlp.onnx"), "--recipe", self.write("r.toml", models.SQUARES), plan="p.tplan")
         data = self.save("d.safetensors", **models.mlp_data(16))
         deep = lambda n: "[" * n + "]" * n

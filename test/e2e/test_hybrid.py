@@ -1,4 +1,4 @@
-"""State that is sharded inside a node of ranks, and that each node has: the losses of ddp, checkpoints for every mode."""
+"""State that is sharded within a node and replicated across nodes: the losses of ddp, checkpoints for every mode."""
 import json
 import os
 import re
@@ -61,7 +61,7 @@ class Hybrid(Sharded):
         self.check("mlp", "train.clip_norm=0.5", "optimizer.kind=lamb", "optimizer.lr=0.01", bits=False)
 
     def test_moments_are_rounded_alike_in_every_node(self):
-        """At the end ranks compare the shards that they hold alike."""
+        """At the end, ranks that hold the same shard compare it."""
         self.nodes("mlp", "optimizer.kind=adamw", "optimizer.moments=bf16", node=2)
         self.train("hybrid.tplan", self.data("mlp"), "run", "--steps", 5, nproc=4)
         self.assertEqual(len(losses(self.folder / "run")), 5)
@@ -79,7 +79,7 @@ class Hybrid(Sharded):
                 self.check(case, bits=False, steps=3, weights=False)
 
     def test_a_killed_rank_of_another_node(self):
-        """Its node waits for it in the node, the other one across nodes."""
+        """The ranks of its node wait for it in a sum within the node, those of the other node in one across nodes."""
         self.nodes("mlp", node=2)
         process = self.start("hybrid.tplan", "--data", self.data("mlp"), "--out", "run", "--steps", 10**7, "--nproc", 4,
                              "--checkpoint-every", 2)

@@ -1,4 +1,4 @@
-"""Models as Keras exports them: predictions are Keras's, every gradient is right, and they train."""
+"""Models exported from Keras: predictions are Keras's, every gradient is right, and they train."""
 import unittest
 from pathlib import Path
 

@@ -1,5 +1,5 @@
-"""Plans of every machine level against plain loops (test/support/plain): the calls that a plan names train to the same losses
-whether this machine's kernels carry them out or loops that know no tiles, panels or instructions; cpu:amx on machines without."""
+"""Plans of every machine level against plain loops (test/support/plain): a plan's library calls train to the same losses with this
+machine's kernels and with loops that have no tiles, panels or special instructions. So cpu:amx is tested on machines without AMX."""
 import re
 import unittest
 from pathlib import Path
@@ -8,7 +8,7 @@ from common import EndToEnd, case, metrics
 from test_mixed_precision import AUTOCAST, apart
 
 FLAGS = set(re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE).group(1).split())
-# What generated kernels of a level need; its calls need no more than a compiler in trun-plain.
+# CPU features that a level's generated kernels need. In trun-plain its library calls need none.
 KERNELS = {"cpu:v3": {"avx2", "fma"}, "cpu:v4": {"avx512f", "avx512bw", "avx512vl"}, "cpu:v4-bf16": {"avx512_bf16"},
            "cpu:amx": {"avx512_bf16"}}
 LEVELS = [level for level, needed in KERNELS.items() if needed <= FLAGS]
@@ -37,7 +37,7 @@ class Levels(EndToEnd):
                     self.assertLess(apart(ours, plain), 2e-5)
 
     def test_every_level_trains_by_plain_loops(self):
-        """PyTorch's losses bound it in f32; in bf16 its autocast's, with what rounding leaves open."""
+        """Losses are compared with PyTorch's in f32, and in bf16 with its autocast's, within rounding."""
         for level in LEVELS:
             for precision in ("f32", "bf16"):
                 for name in MODELS:

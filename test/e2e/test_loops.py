@@ -1,4 +1,4 @@
-"""Recurrences that a graph writes out step by step become loops: whatever their length, a few kernels, with the gradients of
+"""Recurrences that a graph unrolls step by step become loops: a few kernels whatever their length, with the gradients of
 the formula."""
 import unittest
 
@@ -25,7 +25,7 @@ class Loops(EndToEnd):
         return self.folder / name
 
     def gradients(self, model, data, weights, words=()):
-        """By one step of SGD; the plan, too."""
+        """The gradients, from one step of SGD, and the plan."""
         recipe = self.write("recipe.toml", f'[loss]\noutput = "loss"\n[optimizer]\nkind = "sgd"\nlr = {RATE}\n')
         plan = self.compile(model, "--recipe", recipe, *words)
         run = self.train(plan, data, steps=1, out=f"run-{len(list(self.folder.iterdir()))}")
@@ -81,7 +81,7 @@ class Loops(EndToEnd):
             self.assertRegex(notes[0]["text"], r"of (2000|199\d) steps of 5 ops ")
 
     def test_a_parameter_that_is_only_compared_gets_no_gradient(self):
-        """No decay either, as in PyTorch, where its gradient is None."""
+        """It does not decay either, as in PyTorch, where its gradient is None."""
         rows, steps, width = 2, 40, 4
         body = helper.make_graph(
             [helper.make_node("Greater", ["h", "gate"], ["high"], "compare"), helper.make_node("Where", ["high", "x", "h"], ["a"], "choose"),
@@ -99,7 +99,7 @@ class Loops(EndToEnd):
         self.assertTrue((got["w"] != weights["w"]).any())
 
     def test_a_long_chain_of_movements_behind_a_recurrence(self):
-        """More movements in a row than a stack would have room for, were they followed one call each."""
+        """More movements in a row than recursion could follow without a stack overflow."""
         kind, lines, value = "tensor<4x4xf32>", [], "%h"
         for i in range(20):
             lines += [f"%m{i} = train.mul {value}, %w : {kind}", f"%h{i} = train.tanh %m{i} : {kind}"]

@@ -69,7 +69,7 @@ class LossScale(EndToEnd):
                 self.near([line["loss"] for line in lines], TORCH[name]["autocast"])
 
     def test_the_zoo_in_f16(self):
-        """As close to PyTorch's f32 losses as ten bits allow; the scale is too small to skip an update. --all: every case."""
+        """As close to PyTorch's f32 losses as ten bits allow; the scale is too small for skipped updates. --all: every case."""
         for name in CASES:
             with self.subTest(name):
                 plan, data = self.half(name, "--set", "train.loss_scale.init_scale=256", plan=f"{name}.tplan")
@@ -82,7 +82,7 @@ class LossScale(EndToEnd):
                 self.assertGreater(distance, 1e-6, "nothing was rounded")
 
     def test_powers_of_two_change_no_bit(self):
-        """In f32 nothing overflows, and a scale is removed without a rounding: clipping, accumulation and all."""
+        """In f32 nothing overflows, and the scale is removed without rounding, also with clipping and accumulation."""
         for name, more in (("nano-gpt", []), ("cnn-bn", ["--set", "train.accumulate=2"]), ("mlp", ["--set", "train.clip_value=0.01"])):
             with self.subTest(name):
                 model, recipe, data, _ = case(name)
@@ -98,7 +98,7 @@ class LossScale(EndToEnd):
                 self.assertEqual(*runs)
 
     def test_a_skipped_update_leaves_weights_alone(self):
-        """And moves running statistics; with accumulation, too. Averages count applied updates alone."""
+        """It only moves running statistics, also with accumulation. Averages count applied updates only."""
         for more in ([], ["--set", "train.accumulate=2"]):
             plan, data = self.half("cnn-bn", *more, "--set",
                                    "train.ema={decay=0.5,on=\"device\"}", "--set", "train.loss_scale.init_scale=1e15")
@@ -112,7 +112,7 @@ class LossScale(EndToEnd):
             np.testing.assert_array_equal(last["5.weight/ema"], last["5.weight"])
 
     def test_the_count_of_updates_is_that_of_applied_ones(self):
-        """A run whose first update is skipped goes on as one that starts there: bias corrections and averages do not count it."""
+        """A run whose first update is skipped continues like one that starts after it: bias corrections and averages do not count it."""
         plan, data = self.half("mlp", "--set", "optimizer.kind=adam", "--set", "train.ema.decay=0.9", "--set",
                                f"train.loss_scale.init_scale={2**50}", "--set", f"train.loss_scale.backoff_factor={2**-34}")
         late = self.lines(plan, data, out="late", steps=9)
@@ -127,7 +127,7 @@ class LossScale(EndToEnd):
             self.assertEqual(*((self.folder / f"{run}.safetensors").read_bytes() for run in ("late", "early")))
 
     def test_a_resume_is_exact(self):
-        """In the middle of skips and growth; and of a window's factor."""
+        """Also amid skips and growth of the factor, and in the middle of a window."""
         for more in ([], ["--set", "train.accumulate=2"]):
             plan, data = self.half("cnn-bn", *SCALER, *more)
             whole = self.lines(plan, data, out=f"whole{len(more)}", steps=24)
@@ -179,7 +179,7 @@ class LossScale(EndToEnd):
         self.assertIn("skipped, loss scale", (run / "log.txt").read_text())
 
     def test_gradients_are_unscaled(self):
-        """`trun gradients` in f16 gives those of f32 but for rounding."""
+        """`trun gradients` in f16 gives the gradients of f32 within rounding."""
         model, recipe, data, _ = case("nano-gpt")
         columns = {key: value[:4] for key, value in safetensors.numpy.load_file(data).items()}
         inputs = self.save("inputs.safetensors", **columns)
@@ -202,7 +202,7 @@ class MomentsInBf16(EndToEnd):
         return raw_tensors(next((run / f"checkpoints/step-{step}").glob("*.safetensors")))
 
     def test_fifty_updates_are_as_near_as_pytorchs(self):
-        """Rounding at random differs from seed to seed; PyTorch's runs say by how much, from each other and from f32."""
+        """Random rounding gives other losses for each seed. The bound is how much PyTorch's runs differ from each other and from f32."""
         (_, plan), data = self.bf16("nano-gpt")
         losses = [line["loss"] for line in metrics(self.train(plan, data, steps=50))[0]]
         exact, theirs = TORCH["moments"]["f32"], TORCH["moments"]["bf16"]
@@ -217,7 +217,7 @@ class MomentsInBf16(EndToEnd):
         self.assertIn("optimizer", self.succeed("tcc", "report", plans[1]).out)
 
     def test_each_moment_is_a_neighbour_and_right_in_the_mean(self):
-        """The first update's moments are those of f32, rounded to either side, the nearer one more often."""
+        """The first update's moments are those of f32, rounded to one of the two neighbours, more often to the nearer one."""
         plans, data = self.bf16("nano-gpt")
         wide, narrow = (self.state(self.train(plan, data, "--checkpoint-every", 1, out=plan.stem, steps=1), 1) for plan in plans)
         errors = []
@@ -234,7 +234,8 @@ class MomentsInBf16(EndToEnd):
         self.assertLess(abs(errors.mean()), 4 * errors.std() / len(errors) ** 0.5)
 
     def test_a_second_moment_decays(self):
-        """After one gradient only zeros: in the mean it falls by a thousandth an update, which the nearest bf16 never would."""
+        """After one gradient, all others are 0: on average the moment falls by a thousandth in each update, which rounding to nearest
+        would never do."""
         model, recipe, data, _ = case("mlp")
         plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--set", "optimizer.kind=adam", "--set", "optimizer.moments=bf16")
         columns = safetensors.numpy.load_file(data)

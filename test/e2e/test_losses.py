@@ -23,13 +23,13 @@ def group(name):
 
 
 def mean_ctc(numbers, chosen=slice(None)):
-    """What PyTorch's reduction "mean" with zero_infinity makes of the samples' losses."""
+    """The result of PyTorch's reduction "mean" with zero_infinity for the samples' losses."""
     loss = np.where(np.isinf(numbers["loss"]), 0, numbers["loss"]).astype(np.float64)
     return (loss / np.maximum(1, numbers["target_lengths"]))[chosen].mean()
 
 
 def padded(numbers, value):
-    """Targets whose rows end with `value` where their lengths say so."""
+    """Targets whose rows are padded with `value` beyond their lengths."""
     targets = numbers["targets"]
     return np.where(np.arange(targets.shape[1]) < numbers["target_lengths"][:, None], targets, value)
 
@@ -134,7 +134,7 @@ class Ctc(EndToEnd):
 
 
 class InnerValues(EndToEnd):
-    """A file that ends in a Softmax and what comes after it, trained by the logits before it."""
+    """A model that ends in a Softmax and further nodes, trained with the logits before the Softmax."""
 
     def model(self, post_processing=True):
         nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["scores"], "head", transB=1),
@@ -186,7 +186,7 @@ class InnerValues(EndToEnd):
         told = self.succeed("tcc", "detector.onnx", "--recipe", recipe)
         self.assertRegex(told.err, r"suppress.*Suppress[\s\S]*loss\.of needs none of this, so the rest is compiled; predict leaves out boxes")
         self.refuse(1, ["suppress.*Suppress"], "tcc", "detector.onnx", "--recipe", recipe, "--set", "loss.of=boxes")
-        # Where no output is left, neither is predict.
+        # Without a remaining output there is no entry predict.
         del model.graph.output[0]
         onnx.save(model, self.folder / "boxes.onnx")
         plan, losses = self.losses(self.folder / "boxes.onnx", "scores", "boxes")

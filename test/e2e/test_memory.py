@@ -1,4 +1,4 @@
-"""Peak memory is a contract: trun maps what the report says, and the process grows by what the report says it grows."""
+"""Peak memory is a contract: trun maps the bytes that the report states, and the process grows by the bytes that it states."""
 import json
 import os
 import resource
@@ -20,7 +20,7 @@ def pages(size):
 
 
 def kept_mappings(log):
-    """Sizes of the anonymous mappings as the program kept them: cut to size at first, given back whole at the end."""
+    """Sizes of the anonymous mappings that the program kept: after trimming their ends, before unmapping them whole."""
     mappings = []                                     # [address, bytes, unmapped pieces]
     for line in log.read_text().splitlines():
         sign, address, size = line[0], *map(int, line[2:].split())
@@ -44,7 +44,7 @@ class Memory(EndToEnd):
 
     @staticmethod
     def arena(report, workers):
-        """Of the largest program with so many workers, a power of two."""
+        """Bytes of the largest program's arena with so many workers, a power of two."""
         return max(count["arena_bytes"] for program in report["workers"]["programs"] for count in program["counts"]
                    if count["workers"] == workers)
 
@@ -53,7 +53,7 @@ class Memory(EndToEnd):
         plan = self.compile(model, "--recipe", recipe)
         report = self.report(plan)
         self.assertEqual(self.arena(report, 8), report["memory"]["arena_bytes"])
-        for threads in (1, 8, 16):     # fewer than memory was planned for, as many, more
+        for threads in (1, 8, 16):     # fewer, as many and more than memory was planned for
             mapped = self.mapped(plan, plan, "--data", data, "--steps", 3, "--eval-data", data, "--threads", threads,
                                  "--out", f"run-{name}-{threads}")
             self.assertEqual(mapped, sorted([pages(self.arena(report, threads)), pages(report["memory"]["resident_bytes"])]))
@@ -99,7 +99,7 @@ class Memory(EndToEnd):
         self.assertAlmostEqual(resident[1] - resident[0], growth, delta=0.02 * growth)
 
     def check_explained(self, resident, plan, data):
-        """Arenas, host, library, process: nothing else takes memory but the data, and what a run touches for itself."""
+        """Expects that arenas, host, library and process explain the resident bytes, apart from the data and a small rest."""
         memory = self.report(plan)["memory"]
         explained = sum(memory[k] for k in ("arena_bytes", "resident_bytes", "host_bytes", "library_bytes", "process_bytes"))
         for key in ("host_bytes", "process_bytes"):
@@ -118,9 +118,9 @@ class Memory(EndToEnd):
         self.assertGreater(self.report(self.compile(model, "--recipe", recipe))["memory"]["library_bytes"], 0)
 
     def test_weights_lie_in_memory_once(self):
-        """Also while they are read from the plan: a run starts with no more than it goes on with."""
+        """Also while they are read from the plan: a run needs no more memory at its start than later."""
         recipe = self.write("r.toml", '[loss]\nkind = "cross_entropy"\ntarget = "y"\n')
-        model = models.classifier(self.folder / "m.onnx", 8, 4096, 13312)  # 2 % of it is more than a run's own 3.4 MB
+        model = models.classifier(self.folder / "m.onnx", 8, 4096, 13312)  # so large that 2 % of it exceed a run's own 3.4 MB
         x = np.random.default_rng(1).standard_normal((8, 4096)).astype(np.float32)
         data = self.save("d.safetensors", x=x, y=np.arange(8))
         plan = self.compile(model, "--recipe", recipe, "--entry", "evaluate", "--embed-weights")

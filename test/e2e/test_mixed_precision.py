@@ -24,7 +24,7 @@ class MixedPrecision(EndToEnd):
         return [line["loss"] for line in metrics(self.train(plan, data, *arguments, out=out, steps=steps))[0]]
 
     def test_losses_are_those_of_autocast(self):
-        """Two trainings in bf16 differ from each other as each does from f32: by rounding. Twice PyTorch's own distance bounds it."""
+        """Two trainings in bf16 differ by rounding, as each differs from f32. The bound is twice PyTorch's own distance from f32."""
         for name, theirs in AUTOCAST.items():
             with self.subTest(name):
                 model, recipe, data, expected = case(name)
@@ -60,7 +60,7 @@ class MixedPrecision(EndToEnd):
         self.assertLess(narrow["memory"]["arena_bytes"], 0.8 * wide["memory"]["arena_bytes"])
 
     def profile(self, plan, data):
-        """Of all instructions of one step. The test is skipped where this machine lacks the plan's instructions."""
+        """The profile of one step. Skips the test if this machine lacks the plan's instructions."""
         done = self.command("trun", "profile", plan, "--data", data, "--steps", 1, "--no-roofline", "--all", "--json")
         if done.status and "this machine cannot run" in done.err:
             self.skipTest(done.err)
@@ -94,7 +94,7 @@ class MixedPrecision(EndToEnd):
         products = [kernel for kernel in profile["kernels"] if kernel["what"].startswith("matmul")]
         reading = sum(kernel["calls"] for kernel in products if "rounds_b" in kernel["what"])
         self.assertEqual(reading, 3 + 2, "forward, and gradients of all layers' inputs but the first's")
-        # A copy reads 4 and writes 2 bytes an element, and multiplies nothing.
+        # A copy reads 4 and writes 2 bytes for each element, and is no product.
         copies = [kernel for kernel in profile["kernels"] if not kernel["what"].startswith("matmul")
                   and kernel["bytes"] == kernel["calls"] * 6 * width * width]
         self.assertEqual(copies, [])

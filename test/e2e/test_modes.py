@@ -58,7 +58,7 @@ class BatchNorm(EndToEnd):
         self.batches = [self.columns["x"][i:i + BATCH] for i in range(0, 32, BATCH)]
 
     def test_torchs_counter_of_batches_goes_without_saying(self):
-        """state_dict() has it beside running statistics; no file of a graph does."""
+        """state_dict() contains it with the running statistics; an exported graph does not."""
         weights = normalised(self.folder / "m.onnx")
         file = onnx.load(self.folder / "m.onnx")
         names = {"mean": "n.running_mean", "var": "n.running_var", "scale": "n.weight", "bias": "n.bias"}
@@ -147,7 +147,7 @@ class BatchNorm(EndToEnd):
         np.testing.assert_array_equal(self.weights(run)["var"], np.array([1, 2, 0.5], np.float32))
 
     def test_the_default_changes_nothing_when_it_is_set(self):
-        """Also of a module in train() mode whose norms the exporter wrote in inference mode: "as-exported" leaves them so."""
+        """If the exporter wrote the norms of a module in train() mode in inference mode, "as-exported" keeps them so."""
         normalised(self.folder / "traced.onnx", training=False)
         model = onnx.load(self.folder / "traced.onnx")
         call = "[target=torch.ops.aten._native_batch_norm_legit_functional.default](args = (%x, %s, %b, %m, %v, True, 0.1, 1e-05)"
@@ -206,7 +206,7 @@ class BatchNorm(EndToEnd):
 
 
 class InferenceExports(EndToEnd):
-    """What PyTorch exported in eval() mode trains without dropout and norms: one warning says so to those who train it."""
+    """A model exported in eval() mode trains without dropout and batch norms: one warning says so, but only when it is trained."""
 
     def said(self, nodes, weights, shape, *arguments, producer="pytorch"):
         models.save(self.folder / "m.onnx", nodes, {"x": shape}, {"prediction": [4, 1]}, weights)
@@ -222,11 +222,11 @@ class InferenceExports(EndToEnd):
         (said,) = self.said([head], weights, [4, 5])
         for part in ("m.onnx", "it has no dropout and no batch norm", "model.train()", "model.dropout"):
             self.assertIn(part, said)
-        # The advice that needs no new export, other entries, other exporters.
+        # No warning: after the advice that needs no new export, for other entries, for other exporters.
         self.assertEqual(self.said([head], weights, [4, 5], "--set", "model.dropout=as-exported"), [])
         self.assertEqual(self.said([head], weights, [4, 5], "--entry", "evaluate,predict"), [])
         self.assertEqual(self.said([head], weights, [4, 5], producer="keras2onnx"), [])
-        # A Dropout that trains.
+        # A Dropout in training mode.
         drops = [helper.make_node("Dropout", ["x", "ratio", "training"], ["d"], "drop"),
                  helper.make_node("Gemm", ["d", "w", "b"], ["prediction"], "head", transB=1)]
         self.assertEqual(self.said(drops, weights | {"ratio": np.float32(0.5), "training": np.bool_(True)}, [4, 5]), [])

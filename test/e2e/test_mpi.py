@@ -19,7 +19,7 @@ MISSING = "" if PLUGIN.is_file() and MPIRUN else \
     f"SKIPPED: {'no mpirun' if not MPIRUN else f'no {PLUGIN}'}: install libopenmpi-dev and openmpi-bin, then build again"
 if MISSING:
     print(f"test_mpi.py {MISSING}", flush=True)
-# As root, more ranks than processors, waiting ranks give theirs away; shared memory between ranks without ptrace.
+# Allows root and more ranks than processors, makes waiting ranks yield, and shares memory between ranks without ptrace.
 OPEN_MPI = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
             "OMPI_MCA_hwloc_base_binding_policy": "none", "OMPI_MCA_mpi_yield_when_idle": "1",
             "OMPI_MCA_btl": "self,vader,tcp", "OMPI_MCA_btl_vader_single_copy_mechanism": "none"}
@@ -96,7 +96,7 @@ class SameBitsAsOverTcp(MpiJobs):
 
 
 class EveryCase(MpiJobs):
-    """The global batch is 4 batches of the model: by 4, 2 or 1 micro-batches on 1, 2 or 4 ranks."""
+    """The global batch is 4 batches of the model: 4, 2 or 1 micro-batches on 1, 2 or 4 ranks."""
     JOBS = ("ddp", 2), ("ddp", 4), ("grad_op", 2), ("full", 4), ("hybrid", 4)
 
     def settings(self, mode, ranks):
@@ -177,7 +177,7 @@ class Failures(MpiJobs):
 
 
 class WithoutMpi(Jobs):
-    """No launcher is needed for these: variables say that MPI started the process."""
+    """Tests without a launcher: environment variables pretend that MPI started the process."""
 
     def test_what_is_missing_is_named_with_its_package(self):
         self.zoo("mlp", plan="plan.tplan")

@@ -1,9 +1,9 @@
 """The table of op cases: values against the reference evaluator of ONNX, gradients against finite differences in f64.
 
 Each case of op_cases/ is checked at each opset where its op's schema changed. Values: `tcc --entry predict`, `trun predict`.
-Gradients: `tcc gradcheck` on a model whose differentiated inputs are initializers; where mathematics leaves a choice, the
-case holds the gradients that PyTorch gives, and `trun gradients` must say the same. Where a new version of an op takes more
-types and changes nothing else, values are checked again, gradients are not.
+Gradients: `tcc gradcheck` on a model whose differentiated inputs are initializers; at points without a derivative the case
+holds PyTorch's gradients, and `trun gradients` must give the same. If a new version of an op only accepts more types, values
+are checked again, gradients are not.
 
     test_op_cases.py --bin build/bin [--only REGEX] [-j N] [--values | --gradients] [--keep DIR] [--json FILE]
 """
@@ -45,7 +45,7 @@ class Check:
         self.expected, self.problem = None, None
 
     def prepare(self):
-        """Asks the judge, and writes the models."""
+        """Computes the expected results, and writes the models."""
         self.folder.mkdir(parents=True)
         try:
             self.expected = judges.expected(self.case, self.opset)
@@ -81,7 +81,7 @@ class Check:
         return None
 
     def check_convention(self, trun, device):
-        """Gradients where there is no derivative, against those that the case holds."""
+        """Compares gradients at points without a derivative with those that the case holds."""
         save(self.folder / "feeds.safetensors", self.feeds)
         run = subprocess.run([trun, "gradients", self.folder / "gradients.tplan", "--inputs", self.folder / "feeds.safetensors",
                               "--outputs", self.folder / "out.safetensors", *device], capture_output=True, text=True, timeout=300)
@@ -91,7 +91,7 @@ class Check:
         for i, expected in self.case.gradients.items():
             name = next(p for p in self.parameters if p.removesuffix(".one") == f"c{self.number}.i{i}")
             expected = np.asarray(expected, np.float32).ravel()
-            # What is proven to have no influence has no gradient in the plan.
+            # An input that provably has no influence has no gradient in the plan.
             got = results[name][1].ravel() if name in results or expected.any() else np.zeros_like(expected)
             if not np.allclose(got, expected, rtol=1e-5, atol=1e-6):
                 return f"gradient by input {i}: {got.tolist()}, expected {expected.tolist()}"
@@ -109,7 +109,7 @@ def failure(status, err):
 
 
 def compile_group(tcc, group, model, words):
-    """{check: message} of those that do not compile."""
+    """Compiles the checks; returns {check: message} of those that fail."""
     paths = [check.folder / model for check in group]
     command(tcc, "--quiet", *words, *paths)
     failures = {}
@@ -125,7 +125,7 @@ def compile_group(tcc, group, model, words):
 
 
 def wrong_block(check, text):
-    """What one model's part of gradcheck's output lacks; None where every gradient agrees."""
+    """What is wrong in one model's part of gradcheck's output; None if every gradient agrees."""
     agreed = re.search(r"^(\d+) of (\d+) gradients agree", text, re.MULTILINE)
     if not agreed or agreed[1] != agreed[2]:
         return "no verdict" if not agreed else "a gradient is wrong"
@@ -154,7 +154,7 @@ def gradcheck_group(tcc, group):
 
 
 def guarded(work):
-    """A check that fails in an unforeseen way is a failure with a name, and the others go on."""
+    """Turns an unexpected exception of a check into a named failure, so that the others go on."""
     def run(check):
         try:
             return work(check)
@@ -164,7 +164,7 @@ def guarded(work):
 
 
 def run_checks(checks, options):
-    """{name: message} of values, and of gradients."""
+    """{name: message} of failed checks of values, and of gradients."""
     tcc, trun = options.bin / "tcc", options.bin / "trun"
     target = ["--target", options.target] if options.target else []
     device = ["--device", options.device] if options.device else []

@@ -1,4 +1,4 @@
-"""Nothing is missing by accident: each op of ONNX is read or listed with a reason, has cases, and stands in docs/guide/ops.md."""
+"""No op is missing by accident: each op of ONNX is supported or listed with a reason, has cases, and is in docs/guide/ops.md."""
 import json
 import re
 import unittest
@@ -26,7 +26,7 @@ class Ops(EndToEnd):
         self.assertEqual(sorted(op for op in known if reason(OUT_OF_SCOPE, op)), [], "read, though listed as out of scope")
 
     def test_versions_have_no_holes(self):
-        """An op is read from the first opset of 7 to 28 that has it to the last."""
+        """An op is supported in all opsets from 7 to 28 that have it."""
         read = {}
         for op in self.known():
             if not op["domain"]:
@@ -34,7 +34,7 @@ class Ops(EndToEnd):
         onnx_ops = {s.name for s in defs.get_all_schemas_with_history() if not s.domain}
         for op, versions in read.items():
             if op not in onnx_ops:
-                continue                 # onnxruntime puts one of its own into ONNX's domain
+                continue                 # onnxruntime registers one of its own ops in ONNX's domain
             there = set()
             for version in range(7, 29):
                 if defs.has(op, version) and not defs.get_schema(op, version).deprecated:

@@ -1,5 +1,5 @@
 """Files that were not exported for training: weights in Constant nodes, branches and functions, inputs that are settings,
-conditions on data. What trains there must come out of `trun export` where it stood, and score as `trun` says."""
+conditions on data. `trun export` must write trained weights back to their place, and the export must have the loss that `trun` reports."""
 import unittest
 
 import numpy as np
@@ -71,7 +71,7 @@ class OtherExports(EndToEnd):
                 self.assertEqual(was.shape, now.shape)
                 self.assertGreater(np.abs(was - now).max(), 0)
                 self.assertEqual(len(new.attribute[0].t.metadata_props), 0)
-        # The same names in a plan's report, in globs and among released weights.
+        # A plan's report, globs and released weights use the same names.
         weights = safetensors.numpy.load_file(self.release("run-trained.onnx"))
         self.assertEqual(sorted(weights), ["conv.b", "conv.w", "fc"])
         frozen = self.report(self.compile(model, "--dim", "batch=4", "--set", "loss.kind=mse", "--set", "loss.target=t", "--set",
@@ -174,7 +174,7 @@ class OtherExports(EndToEnd):
         return [line.split("  #")[0] for line in text.splitlines()]
 
     def test_suggested_losses(self):
-        """By what the outputs end in; each suggestion is compiled by the command itself."""
+        """Suggestions follow from the last ops before the outputs; each suggested command compiles."""
         x, w = value("x", ["N", 6]), numpy_helper.from_array(numbers(6, 4), "w")
         product = helper.make_node("MatMul", ["x", "w"], ["logits"])
         cases = {"Softmax": ['kind = "cross_entropy"', 'of = "logits"'], "LogSoftmax": ['kind = "nll"', 'of = "y"'],

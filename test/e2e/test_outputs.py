@@ -1,4 +1,4 @@
-"""What a path given for output may do: devices, FIFOs, links, files with a mode, streams that are full or closed."""
+"""Paths given for output: devices, FIFOs, links, file modes, full or closed streams."""
 import os
 import stat
 import subprocess
@@ -28,7 +28,7 @@ class Outputs(EndToEnd):
                 ("tcc-plan", "remat", self.graph, "--budget", "100%", "-o", path)]
 
     def device(self, name, minor):
-        """A device node of our own, so that a command that replaces it harms nobody."""
+        """A device node of our own, so that a command that replaces it does no harm."""
         path = self.folder / name
         try:
             os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, minor))
@@ -49,7 +49,7 @@ class Outputs(EndToEnd):
         self.assertEqual([p.name for p in self.folder.iterdir() if p.name.endswith(".tmp")], [])
 
     def test_an_empty_value_is_wrong_usage_everywhere(self):
-        """As of a shell's variable that nobody set."""
+        """For example from an unset shell variable."""
         before = sorted(self.folder.iterdir())
         for words in (("tcc", "m.onnx", "-o", ""), ("tcc", "m.onnx", "--recipe", ""), ("tcc", ""), ("tcc", "report", ""),
                       ("tcc", "report", "m.tplan", "--html", ""), ("tcc", "inspect", ""), ("tcc-plan", "pack", "p.csv", "--capacity", 1, "-o", ""),

@@ -1,4 +1,4 @@
-"""Updates beside the products that follow them: the same bits, the same arena, on any number of threads."""
+"""Updates that run concurrently with the products after them: the same bits, the same arena, on any number of threads."""
 import json
 import unittest
 
@@ -9,7 +9,7 @@ import models
 from browser import PROGRAM, Browser
 from common import EndToEnd
 
-# Kernels of updates, each for itself: else they are part of their products, or many kernels each.
+# One separate kernel for each update: otherwise updates are fused into products, or consist of many kernels.
 APART = ("--set", "compiler.fuse_updates=false", "--set", "compiler.fuse=true")
 ADAMW = '[optimizer]\nkind = "adamw"\nlr = 0.01\n'
 

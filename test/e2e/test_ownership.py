@@ -1,5 +1,5 @@
-"""What the commands replace and remove: files and folders that carry their mark, and nothing else. What they open: no FIFO, no
-device, nothing that blocks."""
+"""The commands replace and remove files and folders that carry their mark, and nothing else; they open no FIFO, no device and
+nothing else that blocks."""
 import json
 import os
 import shutil
@@ -31,12 +31,12 @@ class Ownership(EndToEnd):
                             *words, **options)
 
     def contents(self, folder):
-        """Every file below a folder with its bytes, but for the lock, which names its last holder."""
+        """Every file below a folder with its bytes; without the lock, which names its last holder and so changes."""
         return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name != "lock"}
 
     def test_a_sweep_removes_no_folder_that_it_did_not_make(self):
         self.prepare()
-        # Other programs number their runs, too, and write a run.json.
+        # Other programs, too, number their runs and write a run.json.
         for i in (1, 2):
             (self.folder / f"runs/{i}").mkdir(parents=True)
             self.write(f"runs/{i}/run.json", '{"status": "COMPLETED"}')
@@ -60,7 +60,7 @@ class Ownership(EndToEnd):
         self.assertEqual(self.sweep("s").status, 0)
         self.assertEqual(json.loads((self.folder / "s/summary.json").read_text()), first)
         self.assertEqual(self.contents(self.folder / "s/1"), before)
-        # Without its end it must begin anew, which a foreign file forbids.
+        # Without its last part the run must begin anew, and a foreign file in its folder forbids that.
         path = self.folder / "s/1/metrics.jsonl"
         path.write_text("".join(line + "\n" for line in path.read_text().splitlines() if '"end"' not in line))
         before = self.contents(self.folder / "s/1")
@@ -140,7 +140,7 @@ class Ownership(EndToEnd):
             self.assertIn("another name", result.err, result)
             self.assertEqual(len([line for line in result.err.splitlines() if "another name" in line]), 1, result)
             self.assertEqual((self.folder / path).read_bytes(), before, result)
-        # Our own files are replaced, and given under a link they are, too.
+        # Our own files are replaced, also where the name given is a link to one.
         inputs = self.save("x.safetensors", x=models.mlp_data(64)["x"])
         for words, name in [(("tcc", self.model, "-o"), "a.tplan"), (("tcc", self.model, "--suggest-recipe"), "a.toml"),
                             (("tcc", self.model, "-o", "q.tplan", "--timings"), "a.json"), (("tcc", "report", self.plan, "--html"), "a.html"),
@@ -154,7 +154,8 @@ class Ownership(EndToEnd):
             self.assertTrue((self.folder / ("link-" + name)).is_symlink())
 
     def test_weights_that_a_plan_reads_are_no_output(self):
-        """External data beyond 64 MiB stay where they are, and the plan reads them there, even of a model that an earlier export wrote."""
+        """The plan reads external data beyond 64 MiB in the model's own file; also where an earlier export wrote that model, no
+        export may overwrite it."""
         model = models.mlp(self.folder / "big.onnx", width=3_400_000)
         loaded = onnx.load(model)
         loaded.metadata_props.add(key="trun.export", value="trun")
@@ -259,7 +260,7 @@ class Ownership(EndToEnd):
         children = []
         for name in names:
             for number, words in enumerate(commands):
-                # A device once, for what reads it first.
+                # A device in place of each file only for the first command, which reads it first; metrics for all of them.
                 for kind in ("fifo", "/dev/zero") if number == 0 or "metrics" in name else ("fifo",):
                     here = self.folder / f"w{len(children)}"
                     shutil.copytree(self.folder / "base", here / ("s/1" if words[0] == "sweep" else "run"), symlinks=True)

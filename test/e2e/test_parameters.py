@@ -1,5 +1,5 @@
-"""Which initializers are trained, against PyTorch's losses: scalars, equal weights, functions of weights, buffers
-(parameters/make.py). And the four lists of floating-point initializers, which `tcc inspect` and the report give."""
+"""Which initializers are trained, by comparison with PyTorch's losses: scalars, equal weights, functions of weights, buffers
+(parameters/make.py). Also the four lists of floating-point initializers that `tcc inspect` and the report print."""
 import json
 import re
 
@@ -21,7 +21,7 @@ lr = 0.1
 
 class Parameters(EndToEnd):
     def losses(self, name, *settings):
-        """Losses of the steps that PyTorch took, and what tcc said."""
+        """tcc's losses over as many steps as PyTorch took, and tcc's messages."""
         result = self.succeed("tcc", HERE / f"{name}.onnx", "--recipe", self.write("r.toml", RECIPE), "-o", "p.tplan",
                               *(word for setting in settings for word in ("--set", setting)))
         self.runs = getattr(self, "runs", 0) + 1
@@ -37,11 +37,11 @@ class Parameters(EndToEnd):
         return said
 
     def test_the_losses_are_pytorchs(self):
-        """Scalars, moved elements, equal weights, numbers of the code that equal a weight, ties; every exporter."""
+        """Scalars, moved elements, equal weights, constants of the code that equal a weight, tied weights; with every exporter."""
         for name in ("scalars", "moved", "equal", "literal", "tied"):
             for how in ("dynamo", "raw", "script"):
                 with self.subTest(f"{name}-{how}"):
-                    # The older exporter does not say that the mask is a buffer.
+                    # The older exporter's file does not say that the mask is a buffer.
                     settings = ['model.frozen=["ones"]'] if (name, how) == ("literal", "script") else []
                     self.check(f"{name}-{how}", *settings)
         for name in ("functions", "zero-bias", "zero-weights", "hidden", "repeated", "weight-norm", "buffers"):
@@ -52,7 +52,7 @@ class Parameters(EndToEnd):
                 self.check(name)
 
     def test_globs_choose_what_pytorch_trains(self):
-        """Globs at random (make.py has the seed): the losses are those of PyTorch's loop over the same parameters."""
+        """Random globs (make.py has the seed): the losses equal those of PyTorch's loop over the same parameters."""
         for number, draw in enumerate(EXPECTED["draws"]):
             how = ("dynamo", "raw")[number % 2]
             with self.subTest(number=number, globs=draw["globs"], model=f"{draw['case']}-{how}"):
@@ -61,7 +61,7 @@ class Parameters(EndToEnd):
                     self.assertLess(abs(a - b), 2e-5 * abs(b), f"{got} instead of {draw['losses']}\n{said}")
 
     def test_a_function_of_a_weight_is_refused(self):
-        """Training it would train another model. The export that the message names trains (above)."""
+        """Training the function's value would train another model. The way of exporting that the message names does train (test above)."""
         found = {"functions": [r"exp \(read by node_mul\): exp of a_log", "sigmoid of gate", "neg of w", "add.* of scale", "mul.* of small"],
                  "weight-norm": [r"linalg_vector_norm.* of f\.parametrizations\.weight\.original0, f\.parametrizations\.weight\.original1"],
                  "repeated": [r"repeated elements of token"],
@@ -75,7 +75,7 @@ class Parameters(EndToEnd):
                 self.assertIn("refused for training: ", self.succeed("tcc", "inspect", HERE / f"{name}-dynamo.onnx").out)
 
     def test_a_function_of_a_weight_may_be_left_as_it_is(self):
-        """By its own name or its parameter's; and its exact name in model.trainable trains it all the same."""
+        """model.frozen may give its own name or its parameter's; its exact name in model.trainable trains it all the same."""
         recipe = self.write("r.toml", RECIPE)
         model = HERE / "functions-dynamo.onnx"
         names = 'a_log", "gate", "w", "scale'
@@ -93,7 +93,7 @@ class Parameters(EndToEnd):
         self.assertNotIn("dropped", self.check("zero-bias-raw"))
 
     def test_buffers_of_the_older_exporter(self):
-        """One is known by its name, another one is doubtful, and named with the keys that decide."""
+        """One buffer is recognised by its name; the other is doubtful, and the message names it and the keys that decide."""
         _, said = self.losses("buffers-script")
         self.assertRegex(said, r"nothing says whether they are weights, buffers or constants: levels \(read by /Mul_1\).*model\.frozen")
         self.assertNotIn("inv_freq", said)
@@ -104,7 +104,7 @@ class Parameters(EndToEnd):
         self.assertRegex(said, r"onnx::\w+ \(read by [^)]*\).*do_constant_folding=False")
 
     def test_what_a_file_cannot_say_is_asked_once(self):
-        """requires_grad_(False) and torch.no_grad() leave no mark: one line, unless the recipe says something."""
+        """requires_grad_(False) and torch.no_grad() leave no mark in the file: one note says so, unless the recipe decides."""
         pattern = r"note: scalars-raw\.onnx: .*requires_grad_\(False\).*model\.frozen.*model\.stop_gradient"
         self.assertRegex(self.losses("scalars-raw")[1], pattern)
         for setting in ('model.frozen=["gate"]', 'model.trainable=["*"]', 'model.stop_gradient=["node_tanh"]'):
@@ -113,7 +113,7 @@ class Parameters(EndToEnd):
         self.assertIn("requires_grad_", self.succeed("tcc", "inspect", HERE / "scalars-raw.onnx").out)
 
     def test_frozen_weights_need_no_advice(self):
-        """That copies are trained apart, or as one, is no news where nothing of it is trained."""
+        """No note says that copies are trained apart, or as one, where none of them is trained."""
         model = ROOT / "test" / "e2e" / "exports" / "tied-dynamo.onnx"
         (of,) = onnx.load(model).graph.output
         recipe = self.write("c.toml", f'[loss]\nkind = "cross_entropy"\nof = "{of.name}"\ntarget = "labels"\nclass_axis = -1\n')
@@ -127,7 +127,7 @@ class Parameters(EndToEnd):
         return json.loads(self.succeed("tcc", "inspect", model, "--json", *arguments).out)["initializers"]
 
     def check_lists(self, model, rows, key, reason):
-        """Each floating-point initializer is in one list, with a reason; what the file does not have was split off."""
+        """Each floating-point initializer is in exactly one list, with a reason; a row that the file does not have was split off."""
         names = [row["name"] for row in rows]
         self.assertEqual(len(names), len(set(names)), "no name is in two lists")
         self.assertLessEqual({row[key] for row in rows}, LISTS)
@@ -149,7 +149,7 @@ class Parameters(EndToEnd):
                     self.assertRegex(text, rf"(?m)^  {re.escape(row['name'])} +{row['type']} ")
                 found = json.loads(self.succeed("tcc", "inspect", model, "--json").out)
                 split = any("each is its own again" in line for line in found["warnings"])
-                for row in rows:    # what the file does not have: split off, or a tensor of an inner graph or Constant node
+                for row in rows:    # not an initializer of the file: split off, or a tensor of an inner graph or Constant node
                     if row["name"] in more:
                         self.assertTrue(split or row["list"] != "trained" or "stored in" in row["reason"], str(row))
 

@@ -1,4 +1,4 @@
-"""Alternating optimizers ([[phase]]): fifty steps against PyTorch's numbers (phases/make.py), resumes, accumulation, reports, mistakes."""
+"""Alternating optimizers ([[phase]]): fifty steps compared with PyTorch (phases/make.py), resumes, accumulation, reports, mistakes."""
 import json
 import re
 import unittest
@@ -126,7 +126,7 @@ class Phases(EndToEnd):
         np.testing.assert_array_equal(trained["generator.0.weight"], whole["generator.0.weight"])
 
     def test_accumulation(self):
-        """The first step's loss is the mean over its micro-batches; later phases see the update of the first one."""
+        """The first step's loss is the mean over its micro-batches; later phases see the first phase's update."""
         plan, data = self.plan("actor-critic", "--set", "train.accumulate=2"), FILES / "actor-critic.safetensors"
         self.train(plan, data, steps=6, out="two")
         state = self.state("two", 6)
@@ -147,7 +147,7 @@ class Phases(EndToEnd):
         self.assertTrue(all(np.isfinite(v).all() for v in state.values() if v.dtype.kind == "f"))
 
     def test_adapters_of_both_networks(self):
-        """Each optimizer has the adapters of its network; losses, adapters and statistics are peft's (phases/make_scaled.py)."""
+        """Each optimizer trains the adapters of its network; losses, adapters and statistics equal peft's (phases/make_scaled.py)."""
         layers = ["generator.0", "generator.3", "discriminator.0", "discriminator.2"]
         recipe = RECIPES["gan"].replace("lr = 1e-3", "lr = 1e-2").replace("lr = 2e-3", "lr = 2e-2").replace(
             'schedule = { kind = "exponential", gamma = 0.98 }\n', "")
@@ -176,7 +176,7 @@ class Phases(EndToEnd):
         return self.plan("scaled", *arguments, recipe=recipe, plan=plan), FILES / "scaled.safetensors"
 
     def test_one_loss_scale_for_all_phases(self):
-        """As one GradScaler of several optimizers: who skips, what the factor is, and every loss."""
+        """As with one GradScaler for several optimizers: which phase skips, the factor, and every loss."""
         plan, data = self.scaled()
         run = self.train(plan, data, "--checkpoint-every", 7, steps=32)
         lines, expected = metrics(run)[0], json.loads((FILES / "scaled.json").read_text())["scaled"]
@@ -187,7 +187,7 @@ class Phases(EndToEnd):
         self.assertEqual(lines[-1]["skipped_updates"], expected["skipped.critic"][-1] + expected["skipped.actor"][-1])
         self.assertIsNone(lines[2]["grad_norm.critic"])
         self.assertGreater(lines[2]["grad_norm.actor"], 0, "its own update was applied")
-        # A resume goes on with the factor and with each phase's count of applied updates.
+        # A resumed run goes on with the factor and with each phase's count of applied updates.
         self.train(plan, data, steps=9, out="part")
         self.succeed("trun", "--resume", "part", "--steps", 32)
         whole, part = self.state("run", 32), self.state("part", 32)
@@ -196,7 +196,7 @@ class Phases(EndToEnd):
         manifest = json.loads((self.folder / "part" / "checkpoints" / "step-32" / "manifest.json").read_text())
         self.assertEqual(manifest["position"]["loss_scale"]["phases"], {"critic": 8, "actor": 8})
         self.assertEqual(manifest["position"]["loss_scale"]["skipped_updates"], 4, "steps in which nothing changed")
-        # Averages stand still at step 8, where both were skipped, and not at step 3, where one was.
+        # Averages stand still at step 8, which both phases skipped, and not at step 3, which one skipped.
         plan, data = self.scaled("--set", "train.ema.decay=0.5", plan="ema.tplan")
         averages = {}
         for steps in (2, 3, 7, 8):
@@ -205,7 +205,7 @@ class Phases(EndToEnd):
             averages[steps] = (self.folder / "ema.safetensors").read_bytes()
         self.assertEqual(averages[7], averages[8])
         self.assertNotEqual(averages[2], averages[3])
-        # With accumulation, windows in which one micro-batch is bad: 1 and 3 for the critic, 2 and 3 for the actor.
+        # With accumulation, one bad micro-batch spoils its window: 1 and 3 for the critic, 2 and 3 for the actor.
         plan, data = self.scaled("--set", "train.accumulate=2", plan="two.tplan")
         lines = metrics(self.train(plan, data, steps=4, out="two"))[0]
         self.assertEqual([(v["skipped_updates.critic"], v["skipped_updates.actor"]) for v in lines], [(0, 0), (1, 0), (1, 1), (2, 2)])
@@ -219,7 +219,7 @@ class Phases(EndToEnd):
         np.testing.assert_allclose([v["loss.d"] for v in lines], f32, rtol=5e-3)
         self.assertNotEqual([v["loss.d"] for v in lines], f32)
         self.assertEqual({v["loss_scale"] for v in lines}, {65536})
-        # A factor that stays and is too large: ten rounds in which one phase was skipped end the run.
+        # A fixed factor that is too large: after ten rounds in which one phase was skipped the run ends.
         plan, data = self.scaled(scale='kind = "fixed"', plan="fixed.tplan")
         columns = safetensors.numpy.load_file(data)
         columns["critic"][:] = 0

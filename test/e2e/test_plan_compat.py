@@ -1,4 +1,4 @@
-"""Plans of earlier versions: each runs with the losses that it was frozen with, to the last bit, or is refused with
+"""Plans of earlier versions: each either gives bit for bit the losses recorded when it was frozen, or is refused with
 "recompile" and both versions (test/plan-compat/README.md)."""
 import json
 import re

@@ -1,7 +1,7 @@
-"""Plans changed at random, with good checksums: the verifier refuses them, or they run without touching memory outside their buffers.
+"""Plans changed at random, with valid checksums: the verifier refuses them, or they run without touching memory outside their buffers.
 
 TCC_MUTATION_ROUNDS=N changes each plan N times instead of a few, and adds the models that take longer to compile;
-TCC_MUTATION_SEED=N makes other changes. A failure names its plan, seed and round, which come again under the same variables."""
+TCC_MUTATION_SEED=N makes other changes. A failure names its plan, seed and round; the same variables reproduce it."""
 import os
 import unittest
 
@@ -11,8 +11,8 @@ from common import EndToEnd, case
 ROUNDS = int(os.environ.get("TCC_MUTATION_ROUNDS", "0"))
 SEED = os.environ.get("TCC_MUTATION_SEED", "1")
 
-# By name: case of the zoo, and what is compiled differently. Between them: dense layers, convolutions, batch norm, an
-# embedding, a recurrent layer, attention; accumulation and clipping, variants, bf16, several ranks; SGD, momentum, Adam, AdamW, Adagrad.
+# Name → case of the zoo, and further words for tcc. Together they have dense layers, convolutions, batch norm, an embedding,
+# a recurrent layer, attention; accumulation and clipping, variants, bf16, several ranks; SGD, momentum, Adam, AdamW, Adagrad.
 QUICK = {"mlp-accumulate": ("mlp", ["--set", "train.accumulate=2", "--set", "train.clip_norm=1.0"]),
          "cnn-bn-ranks": ("cnn-bn", ["--set", "parallel.mode=ddp", "--set", "parallel.bucket_bytes=3000"]),
          "lstm-lm": ("lstm-lm", [])}

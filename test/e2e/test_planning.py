@@ -1,4 +1,4 @@
-"""tcc-plan, on public instances; the answers are judged by planning/check_plan.py, which shares no code with the planner."""
+"""tcc-plan on public instances; planning/check_plan.py, which shares no code with the planner, checks the answers."""
 import json
 import re
 import subprocess
@@ -14,13 +14,13 @@ CAPACITY = 1048576
 
 class Pack(EndToEnd):
     def judged(self, problem, answer):
-        """The size of the arena that an answer needs."""
+        """The size of the arena that an answer needs, by check_plan.py."""
         run = subprocess.run([sys.executable, INSTANCES / "check_plan.py", "pack", problem, answer], capture_output=True, text=True)
         self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
         return int(run.stdout.split()[1])
 
     def test_public_instances_fit_their_capacity(self):
-        """minimalloc's challenging set: the buffers fill the arena to the last byte at some time, in all but one."""
+        """minimalloc's challenging set: in all instances but one the buffers at some time fill the arena to the last byte."""
         for problem in sorted(INSTANCES.glob("*.csv")):
             with self.subTest(problem.name):
                 self.succeed("tcc-plan", "pack", problem, "--capacity", CAPACITY, "-o", "answer.csv")
@@ -41,7 +41,7 @@ class Pack(EndToEnd):
     def test_what_does_not_fit_is_refused(self):
         self.refuse(3, ["does not fit into 1048575 bytes", "1048576 are live"], "tcc-plan", "pack", INSTANCES / "A.1048576.csv",
                     "--capacity", CAPACITY - 1)
-        # Seven buffers of which no moment holds more than 4 bytes, and which do not pack into 4.
+        # Seven buffers: at no moment are more than 4 bytes live, and yet they do not pack into 4.
         rows = [(2, 1, 2), (2, 0, 4), (1, 2, 6), (2, 5, 8), (1, 2, 5), (1, 4, 7), (2, 7, 8)]
         text = "id,size,lower,upper\n" + "".join(f"b{i},{s},{l},{u}\n" for i, (s, l, u) in enumerate(rows))
         problem = self.write("hard.csv", text.encode())
@@ -63,7 +63,7 @@ class Pack(EndToEnd):
 
 
 class Remat(EndToEnd):
-    """Checkmate's and Moccasin's graphs; work is limited so that the tests are quick, not so that the gaps are small."""
+    """Checkmate's and Moccasin's graphs; the limit on work keeps the tests quick, and so the gaps are not small."""
 
     def judged(self, graph, answer):
         run = subprocess.run([sys.executable, INSTANCES / "check_plan.py", "remat", graph, answer], capture_output=True, text=True)
@@ -99,7 +99,7 @@ class Remat(EndToEnd):
         answer = self.solve("random100", "57%", "--keep-order", work=200_000_000)
         first = list(dict.fromkeys(answer["schedule"]))
         self.assertEqual(first, sorted(first))
-        # What no schedule in any order meets is not met in this one, and the message says which is meant.
+        # A budget that no schedule in any order meets is not met in the given order; the message says which of the two it proved.
         self.refuse(3, ["no schedule in the given order within", "as a bound of the peak proves"], "tcc-plan", "remat",
                     INSTANCES / "random100.json", "--budget", "50%", "--keep-order", "--work", 10_000_000)
 
@@ -119,7 +119,7 @@ class Remat(EndToEnd):
         self.solve("vgg16", "13153337344B")
 
     def measured(self, name, answer, link):
-        """Cost and peak of an answer with fetches, by the words of docs/design/planning.md."""
+        """Cost and peak of an answer with fetches, computed as docs/design/planning.md defines them."""
         graph = json.loads((INSTANCES / f"{name}.json").read_text())
         nodes, schedule, fetched = graph["nodes"], answer["schedule"], set(answer["fetched"])
         inputs = [[] for _ in nodes]
@@ -153,7 +153,7 @@ class Remat(EndToEnd):
         self.assertLessEqual(answer["peak_bytes"], answer["budget_bytes"])
         self.assertLess(answer["cost"], without["cost"])
         self.assertGreaterEqual(answer["cost"], answer["lower_bound_cost_given_order"])
-        # What no recomputation meets, the host may.
+        # A budget that no recomputation meets may be met by copies to the host.
         self.refuse(3, ["the least budget"], "tcc-plan", "remat", INSTANCES / "random100.json", "--budget", "50%", "--work", 10_000_000)
         self.succeed("tcc-plan", "remat", INSTANCES / "random100.json", "--budget", "50%", "--work", 10_000_000, "--link", 100)
         self.refuse(2, ["--link"], "tcc-plan", "remat", graph, "--budget", "50%", "--link", 0)

@@ -1,4 +1,5 @@
-"""1×1 convolutions as matrix products: the gradients of convolutions within rounding, the same bits on any number of threads."""
+"""1×1 convolutions as matrix products: their gradients are those of convolutions up to rounding, with the same bits on any number of
+threads."""
 import unittest
 
 import numpy as np
@@ -47,7 +48,7 @@ class PointwiseConvolutions(EndToEnd):
             results[products] = runs[0]
         (weights, updates), (expected, others) = results["true"], results["false"]
         np.testing.assert_allclose(np.array(updates), np.array(others), rtol=tolerance)
-        # Three updates of at most lr each: where a gradient is about zero its sign is rounding's.
+        # Three updates of at most lr each: where a gradient is about zero, rounding decides its sign.
         for name, value in load_file(expected).items():
             difference = np.abs(load_file(weights)[name] - value)
             self.assertLess(difference.mean(), 0.03 * tolerance, name)
@@ -59,7 +60,7 @@ class PointwiseConvolutions(EndToEnd):
         self.check("bf16", 1e-2)
 
     def test_predictions_and_gradients(self):
-        """Of a step that has not been made: what both give differs by rounding alone."""
+        """With the initial weights, the results of both ways differ by rounding alone."""
         first = {name: value[:4] for name, value in models.labelled(16, 10, 48, 9, 8).items()}
         for precision, tolerance in (("f32", 1e-5), ("bf16", 2e-2)):
             results = {}
@@ -76,7 +77,7 @@ class PointwiseConvolutions(EndToEnd):
                     self.assertLessEqual(distance, tolerance * np.linalg.norm(expected), (verb, precision, name))
 
     def test_updates_by_rows(self):
-        """Pixels are fewer than features: a gradient goes to its update by rows, and its norm is summed on the way."""
+        """There are fewer pixels than features: a gradient goes to its update row by row, which also sums its norm."""
         self.assertIn("train.rowwise", self.compiled("rows", "true", "--entry", "train", "--set", "compiler.fuse=true")[1])
 
 

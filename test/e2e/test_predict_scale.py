@@ -1,4 +1,4 @@
-"""tcc predict-scale: memory as a real plan's, numbers that go the way they must, refusals with their place."""
+"""tcc predict-scale: memory equals a real plan's, numbers rise or fall as they must, and refusals name their place."""
 import json
 import shutil
 import unittest
@@ -63,7 +63,7 @@ class PredictScale(EndToEnd):
                                  "cpu:v3", *words)
                     memory = json.loads(self.succeed("tcc", "report", "plan.tplan", "--json").out)["memory"]
                     self.assertEqual(points[mode, devices]["state_bytes"], memory["resident_bytes"])
-                    # A recipe that has the mode already is predicted alike.
+                    # A recipe that sets this mode itself gets the same prediction.
                     self.assertEqual(self.predict(case, *words)[1], points)
 
     def test_numbers_go_the_way_they_must(self):
@@ -80,7 +80,7 @@ class PredictScale(EndToEnd):
             share = (devices - 1) / devices
             self.assertAlmostEqual(ddp["sent_bytes"], 2 * share * (gradients + 8), delta=1)
             self.assertAlmostEqual(part["sent_bytes"], 2 * share * (gradients + 8), delta=1)
-            # Parameters twice, but for those of the forward pass alone, and gradients.
+            # Parameters are sent twice (once if only the forward pass reads them), and gradients once.
             self.assertGreater(full["sent_bytes"], 2.5 * share * gradients)
             self.assertLess(full["sent_bytes"], 3 * share * (gradients + 8) + 1)
             self.assertLess(full["state_bytes"], part["state_bytes"])
@@ -94,7 +94,7 @@ class PredictScale(EndToEnd):
                     self.assertGreaterEqual(point["sent_bytes"], old["sent_bytes"])
                     self.assertGreaterEqual(point["message_seconds"], old["message_seconds"])
             before = {"ddp": ddp, "grad_op": part, "full": full}
-        # A hybrid job shards in its nodes: state as `full` on one node, and less time between nodes.
+        # A hybrid job shards within each node: state as with `full` on one node, and less time for messages.
         for devices in counts[3:]:
             self.assertEqual(points["hybrid", devices]["state_bytes"], points["full", 4]["state_bytes"])
             self.assertLess(points["hybrid", devices]["message_seconds"], points["full", devices]["message_seconds"])
@@ -110,7 +110,7 @@ class PredictScale(EndToEnd):
                     sizes[name] += 4 * int(np.prod(value.dims))
         document = json.loads(self.succeed("tcc", "predict-scale", model, "--recipe", recipe, "--cluster", "c.toml", "--json").out)
         points = {(point["mode"], point["devices"]): point for point in document["points"]}
-        # The generator is updated by every other step.
+        # Every other step updates the generator.
         for mode in ("ddp", "grad_op"):
             self.assertAlmostEqual(points[mode, 4]["sent_bytes"], 2 * 3 / 4 * (sizes["discriminator"] + sizes["generator"] / 2 + 8), delta=1)
         self.compile(model, "--recipe", recipe, "--entry", "train", "--target", "cpu:v3", "--set", "parallel.mode=ddp")
@@ -175,7 +175,7 @@ class PredictScale(EndToEnd):
         self.assertEqual(page.count("<svg"), 2)
         self.assertEqual(page.count("<polyline"), 2 * 5)
         self.assertNotIn("http", page)
-        # Every plot has numbers on its axis, also where all values lie between two round ones.
+        # Every plot has numbers on its axis, also where all its values are between two round ones.
         self.succeed("tcc", "predict-scale", ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--cluster", "c.toml",
                      "--devices", 1, "--html", "one.html")
         for plot in (page + (self.folder / "one.html").read_text()).split("<svg")[1:]:

@@ -1,4 +1,4 @@
-"""The profile: every instruction of an update is timed, counted and named, and the trace holds them all."""
+"""The profile times, counts and names every instruction of an update, and the trace holds them all."""
 import json
 import unittest
 
@@ -6,8 +6,8 @@ from common import BIN, EndToEnd, case
 
 
 def tracks(path):
-    """Spans by the name of their thread, as (begin, end, name, arguments) in microseconds; fails where spans of a thread do
-    not nest."""
+    """Name of a thread → its spans, as (begin, end, name, arguments) in microseconds; fails where spans of a thread do not
+    nest."""
     trace, names, spans = json.loads(path.read_text()), {}, {}
     for event in trace["traceEvents"]:
         if event["ph"] == "M" and event["name"] == "thread_name":
@@ -21,7 +21,7 @@ def tracks(path):
         around = []
         for span in own:
             assert span[0] <= span[1], (name, span)
-            while around and around[-1][1] <= span[0] + 2e-3:      # microseconds have three digits
+            while around and around[-1][1] <= span[0] + 2e-3:      # microseconds are written with three decimals
                 around.pop()
             if around and span[1] > around[-1][1] + 2e-3:
                 raise AssertionError(f"{name}: {span} begins inside {around[-1]} and ends outside")
@@ -42,12 +42,12 @@ class Profile(EndToEnd):
         profile, report = self.profile("--trace", "trace.json", "--steps", 5), self.report(self.plan)
         self.assertEqual(profile["entries"], ["step"])
         kernels = profile["kernels"]
-        # Calls, arithmetic and traffic are those that tcc reports for an update.
+        # Calls, arithmetic and traffic equal those that tcc reports for an update.
         for key, name in (("calls", "count"), ("bytes", "bytes"), ("flops", "flops")):
             self.assertAlmostEqual(sum(k[key] for k in kernels), sum(k[name] for k in report["kernels"]), msg=key)
         self.assertEqual(sum(k["calls"] for k in kernels), len(profile["instructions"]))
         self.assertEqual(sum(k["flops"] for k in kernels), report["flops_per_step"])
-        # Instructions make up the step: what is left is reading a batch and the clock. Medians of single instructions leave out what
+        # Instructions make up the step: the rest is reading a batch and the clock. Medians of single instructions leave out whatever
         # disturbs a step now and then.
         self.assertAlmostEqual(sum(i["seconds"] * i["calls"] for i in profile["instructions"]), profile["instruction_seconds"], places=9)
         self.assertGreater(profile["instruction_seconds"], 0.4 * profile["step_seconds"])
@@ -87,7 +87,7 @@ class Profile(EndToEnd):
         self.assertEqual(len(waits), 30)
         for update, wait, step in zip(updates, waits, named("step")):
             self.assertTrue(update[0] <= wait[0] <= wait[1] <= step[0] <= step[1] <= update[1] + 2e-3, (update, wait, step))
-        # The waits are those of the log, and the file's checkpoints are those that its thread wrote.
+        # The waits in the trace agree with the log's, and the trace's checkpoints are those that the log records.
         lines = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines()]
         logged = sum(line["data_seconds"] for line in lines if "loss" in line)
         self.assertGreaterEqual(sum(end - begin for begin, end, *_ in waits) / 1e6, logged * 0.999)
@@ -96,12 +96,13 @@ class Profile(EndToEnd):
         self.assertEqual(len(named("copy state", spans["checkpoint"])), len(written))
         read = named("finish batch", spans["loader 1"] + spans["loader 2"])
         self.assertGreaterEqual(len(read), 30)
-        # Batches were there before training took them.
+        # Each batch was finished before training took it.
         finished = sorted(span[1] for span in read)
         self.assertTrue(all(end <= wait[1] + 2e-3 for end, wait in zip(finished, waits)))
 
     def ranges(self, *words, **variables):
-        """Ranges of a run of 4 updates as an attached profiler sees them: (depth, text) by thread; fails where they do not pair."""
+        """Ranges of a run of 4 updates as an attached profiler sees them: thread → [(depth, text)]; fails where begins and ends do not
+        pair."""
         record = self.folder / "ranges.txt"
         record.unlink(missing_ok=True)
         self.succeed("trun", self.plan, "--data", self.data, "--eval-data", self.data, "--steps", 4, "--eval-every", 2,
@@ -138,11 +139,11 @@ class Profile(EndToEnd):
         self.assertFalse((self.folder / "run").exists())
 
     def test_every_type_has_its_own_roofline(self):
-        """Products in bf16 are held against the rate of bf16 products where the library has them."""
+        """Products in bf16 are compared with the rate of bf16 products where the library has them."""
         model, recipe, _, _ = case("nano-gpt")
         self.plan = self.compile(model, "--recipe", recipe, "--precision", "bf16", "--entry", "train")
         profile = self.profile("--steps", 1)
-        # Attention multiplies pairs of bf16 where the machine does.
+        # Attention multiplies pairs of bf16 where the machine has such instructions.
         products = [k for k in profile["kernels"] if k["what"].startswith("matmul bf16 ") or
                     k["what"].startswith("attention") and k["dtype"] == "bf16"]
         self.assertTrue(products)
@@ -158,7 +159,7 @@ class Profile(EndToEnd):
         for words in ("limited by", "GFLOP/s", "a step takes", "roofline, measured now: matmul", "library", "generated"):
             self.assertIn(words, text)
         self.assertEqual(self.profile("--entry", "evaluate", "--no-roofline")["entries"], ["evaluate"])
-        # "train" is the word that tcc has for it.
+        # tcc calls the entry "train".
         self.assertEqual(self.profile("--entry", "train", "--no-roofline")["entries"], ["step"])
         self.refuse(2, ["--entry rain", "step"], "trun", "profile", self.plan, "--data", self.data, "--entry", "rain")
         self.refuse(1, ["nowhere"], "trun", "profile", self.plan, "--data", "nowhere.safetensors", "--no-roofline")

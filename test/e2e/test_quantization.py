@@ -1,4 +1,4 @@
-"""Quantisation-aware training: QuantizeLinear and DequantizeLinear train as PyTorch's fake quantisation, and are exported again."""
+"""Quantisation-aware training: QuantizeLinear and DequantizeLinear train as PyTorch's fake quantisation does, and are exported again."""
 import json
 import unittest
 from pathlib import Path
@@ -52,7 +52,7 @@ class QuantizationAware(EndToEnd):
         return self.write("recipe.toml", RECIPE.format(rate))
 
     def uneven(self):
-        """A trained classifier whose channels differ so much in size that one scale for all of them is coarse."""
+        """A trained classifier whose channels differ so much in magnitude that one scale for all of them is coarse."""
         source, data = quantized.cnn(self.folder / "start.onnx", residual=False), quantized.images(12)
         recipe = self.recipe(1e-2)
         plan = self.compile(source, "--recipe", recipe)
@@ -65,7 +65,7 @@ class QuantizationAware(EndToEnd):
         return quantized.cnn(self.folder / "cnn.onnx", weights, residual=False), data
 
     def same_form(self, before, after):
-        """The export is the file with other numbers: the same nodes, and initializers of the same types and shapes."""
+        """The exported file differs from the model in numbers alone: the same nodes, and initializers of the same types and shapes."""
         first, second = onnx.load(before).graph, onnx.load(after).graph
         self.assertEqual([n.SerializeToString() for n in first.node], [n.SerializeToString() for n in second.node])
         self.assertEqual([(i.name, i.data_type, list(i.dims)) for i in first.initializer],
@@ -93,7 +93,7 @@ class QuantizationAware(EndToEnd):
         self.assertLess(reached, spoiled - 0.5 * (spoiled - before))
         self.assertLess(1 - quantized.accuracy(logits, labels), 0.5 * wrong)
         self.assertAlmostEqual(reached, metrics(run)[1][-1]["eval_loss"], delta=1e-4)
-        # Integer kernels round the sums of products otherwise.
+        # Integer kernels round the sums of products in another way.
         integers = quantized.cross_entropy(quantized.predictions(self.folder / "trained.onnx", data), labels)
         self.assertAlmostEqual(integers, reached, delta=0.05)
         return model, self.folder / "trained.onnx"
@@ -113,7 +113,7 @@ class QuantizationAware(EndToEnd):
         plan = self.compile(model, "--recipe", recipe)
         self.assertEqual(len(self.report(plan)["parameters"]["trainable"]), 6)
         run = self.train(plan, self.save("data.safetensors", **data), steps=1)
-        # Nothing moved: the same integers come back.
+        # No weight moved, so the same integers come back.
         self.same_form(model, run / "model.onnx")
         before, after = initializers(model), initializers(run / "model.onnx")
         for name, value in before.items():
@@ -192,7 +192,7 @@ class QuantizationAware(EndToEnd):
                 self.assertEqual(np.array_equal(after["s1"], weights["s1"]), mode == "fixed")
                 if mode == "observe":
                     np.testing.assert_allclose(after["s1"], np.abs(after["w1"]).max(1) / 127, rtol=1e-6)
-        # The Clip of integers is one of numbers in the floating-point model.
+        # In the floating-point model the Clip of integers is a Clip of floating-point values.
         plan = self.compile("m.onnx", "--recipe", self.recipe(1e-2), "--dequantize")
         run = self.train(plan, whole, "--eval-data", whole, "--eval-every", 1, steps=1, out="float")
         self.assertEqual({v.dtype for v in initializers(run / "model.onnx").values()}, {np.dtype(np.float32)})
@@ -205,10 +205,10 @@ class QuantizationAware(EndToEnd):
         for name in before:
             if name.endswith("_scale"):
                 self.assertFalse(np.array_equal(before[name], after[name]), name)
-            # A Relu is folded into a range that starts at 0: it still does.
+            # A Relu was folded into a range that starts at 0, and the range still starts there.
             if name in ("r1_zero_point", "r2_zero_point"):
                 self.assertEqual(after[name], -128)
-        # The largest weight has all 127 steps.
+        # The largest weight reaches step 127.
         for name in ("conv1.weight_quantized", "conv2.weight_quantized", "fc.weight_quantized"):
             self.assertEqual(np.abs(after[name].astype(int)).max(), 127, name)
 
@@ -231,7 +231,7 @@ class QuantizationAware(EndToEnd):
         after = initializers(run / "model.onnx")
         self.assertAlmostEqual(float(after["s"]), scale, delta=1e-6 * scale)
         self.assertEqual(int(after["z"]), round(-low / scale))
-        # The state is the run's: a resumed run has the ranges of one that was not interrupted.
+        # The ranges' state is saved with the run: a resumed run has the ranges of an uninterrupted one.
         half = self.train(plan, self.folder / "data.safetensors", steps=2, out="half")
         self.succeed("trun", plan, "--data", "data.safetensors", "--no-shuffle", "--resume", half, "--steps", 3)
         self.assertEqual((half / "model.onnx").read_bytes(), (run / "model.onnx").read_bytes())

@@ -1,4 +1,4 @@
-"""Random numbers: the same mask forward and backward, however a model is compiled, run and resumed."""
+"""Random numbers: the forward and backward pass use the same mask, however a model is compiled, run and resumed."""
 import unittest
 
 import models
@@ -62,7 +62,7 @@ class Dropout(EndToEnd):
         self.assertEqual(self.outcome("given", arguments=("--seed", 1))[0], self.outcome("again", "train.seed=1")[0])
 
     def test_each_update_and_micro_batch_draws_its_own(self):
-        """The same rows again and again, at rate 0: what differs is the mask."""
+        """The same rows again and again, at rate 0: losses can differ by the mask alone."""
         row = models.mlp_data(8)
         self.data = self.save("same.safetensors", **{k: np.concatenate([v] * 4) for k, v in row.items()})
         losses = self.outcome("run", "optimizer.lr=0.0")[0]
@@ -121,7 +121,7 @@ class Numbers(EndToEnd):
         return safetensors.numpy.load_file(self.folder / "out.safetensors")
 
     def test_moments(self):
-        """Mean, deviation and tails within six standard errors."""
+        """Mean, deviation and tails are within six standard errors of the distribution's."""
         shape, f32 = [self.ROWS], TensorProto.FLOAT
         drawn = self.draw([helper.make_node("RandomNormal", [], ["n"], "n", shape=shape, mean=2.0, scale=3.0),
                            helper.make_node("RandomUniform", [], ["u"], "u", shape=shape, low=-1.0, high=3.0),

@@ -1,6 +1,6 @@
-"""Faults inside one rank of a job: it is killed while it starts, trains or writes its part of a checkpoint; its disk is full; it is
-stopped for a while. The job ends with one message that names the rank, or goes on, and the run can be resumed to the bits of one
-that nothing disturbed.
+"""Faults in one rank of a job: it is killed while it starts, trains or writes its part of a checkpoint; its disk is full; it is
+stopped for a while. The job ends with one message that names the rank, or goes on. Resumed, the run ends with the bits of an
+undisturbed one.
 """
 import os
 import re
@@ -38,20 +38,21 @@ class RankFaults(Sharded):
         return self.plan, "--data", self.data("mlp"), "--out", "run", "--no-shuffle", *self.pace()
 
     def strike(self, victim, action, at):
-        """A job whose rank `victim` meets the fault at its file call number `at`; messages and statuses by rank."""
+        """Runs a job whose rank `victim` meets the fault at its file call number `at`; rank → (messages, status)."""
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         fault = {"LD_PRELOAD": str(self.watcher), "TCC_FAULT_ROOT": str(self.folder / "run"), "TCC_FAULT_AT": str(at),
                  "TCC_FAULT_ACTION": action, "TCC_FAULT_LOG": str(self.folder / "calls")}
         return self.torchrun_like(*[self.words()] * RANKS, env=lambda rank: fault if rank == victim else {})
 
     def goes_on(self, label, lines=True):
-        """What the advice says gives the state of the undisturbed run, and its losses where their `lines` could be written."""
+        """Does what the message advises; that ends in the state of the undisturbed run, and with its losses if the job could write
+        their `lines`."""
         run = self.folder / "run"
         if not list((run / "checkpoints").glob("step-*/manifest.json")):
             refusal = self.command("trun", "--resume", "run")
             self.assertEqual(refusal.status, 1, f"{label}: {refusal}")
             self.succeed("trun", *self.words(), "--nproc", RANKS)
-        # A killed rank leaves half a line.
+        # A killed rank may have left half a line.
         elif (not (run / f"checkpoints/step-{STEPS}").exists() or not (run / "metrics.jsonl").read_text().endswith("\n")
               or len(losses(run)) < STEPS):
             self.succeed("trun", "--resume", "run", "--nproc", RANKS)
@@ -78,7 +79,7 @@ class RankFaults(Sharded):
                 self.assertEqual(results[victim][1], -signal.SIGKILL, label)
                 rest = [result for rank, result in enumerate(results) if rank != victim]
                 self.assertEqual(len({status for _, status in rest}), 1, f"{label}: {rest}")
-                if rest[0][1] != 0:  # else everything was done
+                if rest[0][1] != 0:  # 0: everything was done before the kill
                     self.assertEqual(rest[0][1], 1, f"{label}: {rest}")
                     self.assertRegex(rest[0][0], rf"trun: error: .*rank {victim} \(host \S+, process \d+\) has ended", label)
                     self.assertEqual(rest[0][0].count("trun: error"), 1, rest[0][0])
@@ -93,7 +94,7 @@ class RankFaults(Sharded):
                     statuses = {status for _, status in results}
                     self.assertLessEqual(statuses, {0, 1}, f"{label}: {results}")
                     done = (self.folder / f"run/checkpoints/step-{STEPS}/manifest.json").exists()
-                    if len(statuses) == 2:  # others have ended before it could not write the last lines
+                    if len(statuses) == 2:  # the others had ended well before this rank failed to write the last lines
                         self.assertTrue(done, f"{label}: {results}")
                     if 1 in statuses:
                         self.assertEqual(results[0][0].count("trun: error"), 1, f"{label}: {results}")
@@ -103,7 +104,7 @@ class RankFaults(Sharded):
                     self.goes_on(label, lines="metrics.jsonl: cannot write" not in results[0][0])
 
     def test_a_rank_killed_while_the_job_starts(self):
-        """At any moment of the start: the others end, with one message."""
+        """Whenever the rank dies during the start, the others end, with one message."""
         for delay in (0, 0.03, 0.08, 0.2):
             shutil.rmtree(self.folder / "run", ignore_errors=True)
             process = self.start(*self.words()[:-5], "--steps", 10**7, "--nproc", RANKS)

@@ -1,6 +1,6 @@
-"""Several ranks: the same losses as one rank, PyTorch's with DistributedDataParallel, failures that are named.
+"""Several ranks: the same losses as one rank, PyTorch's losses with DistributedDataParallel, failures that name their cause.
 
-Cases under ranks/ were made by ranks/make_ddp.py.
+ranks/make_ddp.py made the cases under ranks/.
 """
 import json
 import os
@@ -37,7 +37,7 @@ def alive(process):
 
 
 def flip_a_bit(process, weight):
-    """Flips the lowest bit of an array's first byte wherever the process's memory holds the array; how many it found."""
+    """Flips the lowest bit of an array's first byte wherever the process's memory holds the array; returns how many it found."""
     flipped = 0
     with open(f"/proc/{process}/mem", "r+b", buffering=0) as memory:
         for line in Path(f"/proc/{process}/maps").read_text().splitlines():
@@ -55,7 +55,7 @@ def flip_a_bit(process, weight):
 
 
 def children_of(process):
-    """Rank → process number, as the launcher's children were started."""
+    """Rank → process number, by the order in which the launcher started its children."""
     found = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     return [int(child) for child in found]
 
@@ -69,7 +69,7 @@ class Jobs(EndToEnd):
         return self.succeed("trun", plan, "--data", data, "--out", out, "--no-shuffle", "--nproc", nproc, *more, **options)
 
     def start(self, *arguments, env=None):
-        """A command that goes on while the test does something to it."""
+        """Starts a command that runs on while the test does something to it."""
         process = subprocess.Popen([str(BIN / "trun"), *map(str, arguments)], cwd=self.folder, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | (env or {}),
                                    start_new_session=True)
@@ -77,8 +77,8 @@ class Jobs(EndToEnd):
         return process
 
     def begin(self, *commands, nodes=None, env=lambda rank: {}):
-        """Ranks that something else starts, each with its own arguments and variables. `nodes`: how many of them each machine has;
-        default: one has all."""
+        """Starts ranks as another launcher would, each with its own arguments and variables. `nodes`: number of ranks of each
+        machine; by default one machine has all."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         places = [(local, size) for size in nodes or [len(commands)] for local in range(size)]
@@ -87,7 +87,7 @@ class Jobs(EndToEnd):
                 for rank, (words, (local, size)) in enumerate(zip(commands, places, strict=True))]
 
     def torchrun_like(self, *commands, **how):
-        """The same, until they have ended: their messages and statuses."""
+        """begin, and waits until they have ended: their messages and statuses."""
         return [(rank.communicate(timeout=SECONDS)[1].decode(), rank.returncode) for rank in self.begin(*commands, **how)]
 
     @staticmethod
@@ -168,7 +168,7 @@ class SameAsOneRank(Jobs):
 
     def test_f16_with_a_loss_scale(self):
         self.check("nano-gpt", "train.precision=f16", "parallel.reduce_dtype=f16", tolerance=1e-2,
-                   weights=False)  # Adam moves the bias of keys, whose gradient is rounding alone
+                   weights=False)  # Adam moves the keys' bias although its gradient is nothing but rounding
 
     def test_recurrent_layers(self):
         self.check("lstm-lm")
@@ -195,7 +195,7 @@ class SameAsOneRank(Jobs):
         np.testing.assert_allclose(found[1], found[0], rtol=1e-5)
 
     def test_one_batch_of_all_samples(self):
-        """Three ranks with a third of the samples each, beside one rank with a batch of all."""
+        """Three ranks with a third of the samples each give the losses of one rank with a batch of all."""
         data = safetensors.numpy.load_file(ZOO / "mlp" / "data.safetensors")
         rows = next(iter(data.values())).shape[0]
         self.zoo("mlp", plan="ranks.tplan")
@@ -296,7 +296,7 @@ class Runs(Jobs):
 
     def test_rank_0_alone_speaks_and_every_rank_keeps_a_log(self):
         result = self.train("plan.tplan", self.data, "run", "--steps", 3, nproc=3)
-        self.assertEqual(result.err.count("3 updates"), 2, result)  # the plan of the run, and its end
+        self.assertEqual(result.err.count("3 updates"), 2, result)  # the lines at the run's start and end
         self.assertIn("x 3 ranks", result.err)
         logs = sorted(path.name for path in (self.folder / "run" / "ranks").iterdir())
         self.assertEqual(logs, ["rank-1.log", "rank-2.log"])
@@ -350,7 +350,7 @@ class Failures(Jobs):
         self.data = ZOO / "mlp" / "data.safetensors"
 
     def stricken(self, rank, number, pattern):
-        """A job of three ranks of which one gets a signal: it ends in time, says why, and leaves nobody."""
+        """A job of three ranks of which one gets a signal: the job ends in time, says why, and leaves no process behind."""
         process = self.start("plan.tplan", "--data", self.data, "--out", "run", "--steps", 10**7, "--nproc", 3,
                              "--checkpoint-every", 2)
         self.wait_for_updates("run")
@@ -404,7 +404,7 @@ class Failures(Jobs):
         self.assertFalse([rank for rank in ranks if alive(rank)])
 
     def test_a_flipped_bit_in_a_replica(self):
-        """A rate of 0 leaves the weights as they are, so that they can be found in the memory of rank 1."""
+        """A rate of 0 keeps the weights unchanged, so that the test can find them in rank 1's memory."""
         self.zoo("mlp", "optimizer.kind=sgd", "optimizer.momentum=0", "optimizer.lr=0", plan="still.tplan")
         self.succeed("trun", "still.tplan", "--data", self.data, "--out", "first", "--steps", 1)
         self.succeed("trun", "export", "first", "-o", "w.safetensors")
@@ -469,7 +469,7 @@ class Failures(Jobs):
 
 
 class Wire:
-    """A link between two hosts: passes on what comes to `port`, until it is cut, or goes silent without an end."""
+    """A link between two hosts: forwards what arrives at `port`, until it is cut, or falls silent with both ends open."""
 
     def __init__(self, target):
         self.target, self.silent, self.ends = target, False, []
@@ -509,7 +509,7 @@ class Wire:
 
 class TwoHosts(Jobs):
     def broken_by(self, action, *patterns):
-        """Rank 1 reaches rank 0 over a link that breaks in mid-run: both end in time, and each names the other."""
+        """Rank 1 reaches rank 0 over a link that breaks in mid-run: both ranks end in time, and each names the other."""
         self.zoo("mlp", plan="plan.tplan")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]

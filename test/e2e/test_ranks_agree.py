@@ -1,4 +1,4 @@
-"""What the ranks of a job agree on: how sums are cut on nodes of uneven size, and the state that a checkpoint holds."""
+"""The ranks of a job agree on the order of sums on nodes of uneven size, and on the state that a checkpoint holds."""
 import os
 import re
 import shutil
@@ -36,7 +36,7 @@ def big_model(folder):
 
 
 class UnevenNodes(Jobs):
-    """Launchers may put more ranks on one machine than on another: the sums are those of one machine, to the bit."""
+    """Launchers may put more ranks on one machine than on another: the sums have the bits of one machine's."""
 
     def check(self, nodes, *settings, mode="ddp"):
         count, folder = sum(nodes), self.folder
@@ -95,7 +95,7 @@ class State(Jobs):
         self.data = ZOO / "mlp" / "data.safetensors"
 
     def test_a_checkpoint_never_holds_state_that_differs(self):
-        """Checkpoints come between the comparisons of every 64th update. A rate of 0 keeps the weights of the model."""
+        """Checkpoints are written between the comparisons of every 64th update. A rate of 0 keeps the model's weights unchanged."""
         self.zoo("mlp", "optimizer.kind=sgd", "optimizer.momentum=0", "optimizer.lr=0", plan="still.tplan")
         self.succeed("trun", "still.tplan", "--data", self.data, "--out", "first", "--steps", 1)
         before = self.weights("first")
@@ -117,7 +117,7 @@ class State(Jobs):
             self.succeed("trun", "--resume", run, "--steps", steps[-1] + 2)
 
     def test_ranks_that_begin_with_other_weights_are_told(self):
-        """A file of one name on two machines."""
+        """A file of the same name differs on two machines."""
         self.succeed("trun", "plan.tplan", "--data", self.data, "--out", "first", "--steps", 1)
         for folder in "ab":
             (self.folder / folder).mkdir()

@@ -1,4 +1,4 @@
-"""What ranks do together besides summing gradients: statistics of their batches, evaluations; and what that takes."""
+"""What ranks do together besides summing gradients: statistics of their batches, and evaluations; and what these cost."""
 import json
 import unittest
 
@@ -39,7 +39,7 @@ class SyncBatchNorm(Jobs):
         self.check("2 ranks, 2 micro-batches", 2, "train.accumulate=2")
 
     def test_two_ranks_are_one_rank_with_the_global_batch(self):
-        """Strided channels-last convolutions, and fusion around the statistics."""
+        """The model has strided channels-last convolutions, and fusion around the statistics."""
         words = ["--recipe", ZOO / "cnn-bn" / "recipe.toml"]
         model, data = ZOO / "cnn-bn" / "model.onnx", ZOO / "cnn-bn" / "data.safetensors"
         self.compile(model, *words, "--entry", "train", "--set", "parallel.mode=ddp", "--set", "parallel.batch_norm=sync")
@@ -49,7 +49,7 @@ class SyncBatchNorm(Jobs):
         np.testing.assert_allclose(losses(self.folder / "ranks"), losses(self.folder / "whole"), rtol=1e-5)
 
     def test_one_rank_and_gradients_of_one_batch(self):
-        """A rank alone has the statistics of its own batch, and the entry `gradients` is no matter of ranks."""
+        """A single rank uses the statistics of its own batch, and the entry `gradients` does not depend on ranks."""
         folder = RANKS / "batch-norm"
         for setting, plan in (("local", "local.tplan"), ("sync", "sync.tplan")):
             self.compile(folder / "model.onnx", "--recipe", folder / "recipe.toml", "--set", "parallel.average=exact", "--set",
@@ -73,7 +73,7 @@ class SyncBatchNorm(Jobs):
 
 class Evaluations(Jobs):
     def test_any_number_of_ranks_has_the_numbers_of_one(self):
-        """21 samples in batches of 4, some targets of which do not count; a rate of 0 keeps the weights alike."""
+        """21 samples in batches of 4; some of their targets do not count; a rate of 0 keeps the weights equal."""
         columns = models.labelled(21, 7, 5)
         columns["labels"][[3, 20]] = -100
         safetensors.numpy.save_file({key: np.ascontiguousarray(value) for key, value in columns.items()}, self.folder / "d.safetensors")
@@ -96,7 +96,7 @@ class Evaluations(Jobs):
             self.assertEqual(expected[key], value, key)
 
     def test_each_rank_has_a_part(self):
-        """A damaged sample is told by the rank that meets it, and counts for all."""
+        """The rank that meets a damaged sample reports it, and the sample counts for all ranks."""
         columns = models.labelled(21, 7, 5)
         columns["labels"][[6, 11]] = 99
         safetensors.numpy.save_file({key: np.ascontiguousarray(value) for key, value in columns.items()}, self.folder / "bad.safetensors")

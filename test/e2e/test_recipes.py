@@ -1,5 +1,5 @@
-"""The pages recipes.md, losses.md and stages.md of docs/guide: their recipes and commands are taken from them, run with fewer steps, and
-train what they say."""
+"""The pages recipes.md, losses.md and stages.md of docs/guide: the tests read recipes and commands from the pages, run them with fewer
+steps, and compare the result with what the pages say."""
 import json
 import re
 import shlex
@@ -21,7 +21,7 @@ EXAMPLES = ROOT / "examples" / "recipes"
 
 
 def sections(page):
-    """Sections by the name of their recipe: (recipe, commands)."""
+    """Name of a section's recipe → (recipe, commands)."""
     found = {}
     for section in (ROOT / "docs" / "guide" / page).read_text().split("\n## "):
         if recipe := re.search(r"```toml\n# ([\w-]+)\.toml\n(.*?)```", section, re.DOTALL):
@@ -29,7 +29,7 @@ def sections(page):
     return found
 
 
-SECTIONS = sections("recipes.md")             # each of a model of its own
+SECTIONS = sections("recipes.md")             # each trains a model of its own
 MORE = sections("losses.md") | sections("stages.md")
 
 
@@ -40,7 +40,7 @@ def softmax_loss(logits, labels):
 
 
 class Recipes(EndToEnd):
-    """One folder for all: fine-tuning begins where the first recipe ends."""
+    """All tests share one folder: fine-tuning begins where the first recipe ends."""
 
     @classmethod
     def setUpClass(cls):
@@ -55,7 +55,7 @@ class Recipes(EndToEnd):
         self.folder = self.shared
 
     def follow(self, name, steps, every):
-        """Does what the section says, with so many steps and an evaluation after each `every`. Returns (lines of updates, lines of
+        """Does what the section says, with `steps` updates and an evaluation after each `every`. Returns (lines of updates, lines of
         evaluations)."""
         if name not in self.done:
             recipe, commands = (SECTIONS | MORE)[name]
@@ -72,7 +72,7 @@ class Recipes(EndToEnd):
         return metrics(self.folder / f"{name}-run")
 
     def falls(self, losses, below):
-        """From the first steps to the last ones, and below a value that says what was learned."""
+        """The losses fall from the first step to the mean of the last ones, and below a value that only learning reaches."""
         self.assertLess(np.mean(losses[-8:]), below)
         self.assertGreater(losses[0], np.mean(losses[-8:]))
 
@@ -88,7 +88,7 @@ class Recipes(EndToEnd):
         return safetensors.numpy.load_file(self.folder / f"{name}.safetensors")
 
     def test_the_page_has_every_example(self):
-        models = set(SECTIONS) - {"lora"}     # which trains that of gpt
+        models = set(SECTIONS) - {"lora"}     # lora trains gpt's model
         self.assertEqual({p.stem for p in EXAMPLES.glob("*.onnx")}, models)
         exported = re.findall(r'^    "([\w-]+)": lambda', (EXAMPLES / "export.py").read_text(), re.MULTILINE)
         self.assertEqual(sorted(exported), sorted(models))
@@ -148,7 +148,7 @@ class Recipes(EndToEnd):
         self.assertLess(evaluations[-1]["eval_loss"], updates[0]["loss"] - 0.3)
         adapter = safetensors.numpy.load_file(self.folder / "lora-adapter" / "adapter_model.safetensors")
         self.assertEqual(adapter["base_model.model.layers.0.attn.lora_A.weight"].shape, (8, 48))
-        # The merged file computes what the adapter does beside the frozen weights; all but adapted matrices are the base's.
+        # The merged file computes the same as adapter and frozen weights side by side; all but the adapted matrices equal the base's.
         text = np.fromfile(self.folder / "capitals" / "test.bin", np.uint16)[:8 * 64 * 4 + 1].astype(np.int64)
         rows, targets = text[:-1].reshape(-1, 8, 64), text[1:].reshape(-1, 8, 64)
         loss = np.mean([softmax_loss(self.run_onnx("lora", ids=r), t) for r, t in zip(rows, targets)])
@@ -218,7 +218,7 @@ class Recipes(EndToEnd):
         after = safetensors.numpy.load_file(self.folder / "samples.safetensors")["samples"]
         self.succeed("trun", "predict", "gan.tplan", "--inputs", "images/test", "--set", "data.limit=32", "--outputs", "before.safetensors")
         before = safetensors.numpy.load_file(self.folder / "before.safetensors")["samples"]
-        # Colours of one image are alike, those of different images are not: the generator begins with neither.
+        # Colours within one image are alike, between images they differ: before training, the generator's images have neither property.
         spread = lambda images: images.mean((2, 3)).std(0).mean()
         self.assertLess(abs(spread(after) - spread(real)), abs(spread(before) - spread(real)))
 

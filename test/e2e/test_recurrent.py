@@ -39,7 +39,7 @@ CASES = {
 
 
 def inputs_of(op, attributes, optional, random):
-    """Every input of the node by name; absent ones are missing."""
+    """Name → value of each input that the node has."""
     directions, gates = 2 if attributes.get("direction") == "bidirectional" else 1, GATES[op]
     draw = lambda *shape: random.uniform(-0.8, 0.8, shape).astype(np.float32)  # noqa: E731
     every = {"W": draw(directions, gates * HIDDEN, FEATURES), "R": draw(directions, gates * HIDDEN, HIDDEN),
@@ -78,7 +78,7 @@ class Recurrent(EndToEnd):
                 given = inputs_of(op, attributes, optional, random)
                 x = random.standard_normal((STEPS, BATCH, FEATURES)).astype(np.float32)
                 node, outputs = node_of(op, attributes, given)
-                # Lengths come with the data in every other case.
+                # In about half of the cases, the lengths are an input of the graph.
                 late = {"lens"} if len(name) % 2 else set()
                 inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)]
                 inputs += [helper.make_tensor_value_info(n, TensorProto.INT32, [BATCH]) for n in late if n in given]
@@ -96,7 +96,7 @@ class Recurrent(EndToEnd):
             given = inputs_of(op, attributes, optional, random)
             x = random.standard_normal((STEPS, BATCH, FEATURES)).astype(np.float32)
             node, outputs = node_of(op, attributes, given)
-            # loss = Σ over the outputs of Σ y·(weights, other than one another)
+            # loss = Σ over the outputs y of |y + y²|
             nodes, constants, terms = [node], {"flat": np.array([-1], np.int64)}, []
             for output in outputs:
                 nodes += [helper.make_node("Reshape", [output, "flat"], [output + "_flat"]),
@@ -122,7 +122,7 @@ class Recurrent(EndToEnd):
                 self.assertLess(max(errors.values()), 1e-6, out)
 
     def test_batch_first(self):
-        """layout = 1 is the other layout with its axes in another order."""
+        """layout = 1 gives the values of layout = 0 with the axes in another order."""
         for op, optional in (("RNN", "B h"), ("GRU", "B lens h"), ("LSTM", "B lens h c P")):
             random = np.random.default_rng(3)
             attributes = {"direction": "bidirectional"}
@@ -165,9 +165,9 @@ class Recurrent(EndToEnd):
             square = helper.make_node("ReduceSumSquare", ["Y"], ["loss"], keepdims=0)
             save(self.folder / "m.onnx", [node, square], [helper.make_tensor_value_info("x", TensorProto.FLOAT, [steps, BATCH, FEATURES])],
                  ["loss"], given, 13)
-            self.compile("m.onnx", "--set", "compiler.fuse=true")     # else a long sum is two kernels
+            self.compile("m.onnx", "--set", "compiler.fuse=true")     # without it a long sum is two kernels
             report = self.report("plan.tplan")
-            # What multiplies depends on the number of rows, how often something does must not.
+            # Which kernel multiplies depends on the number of rows; the number of instructions must not.
             counts.append((len([k for k in report["kernels"] if not k["name"].startswith("matmul")]),
                            [program["instructions"] for entry in report["memory"]["entries"].values() for program in entry["programs"].values()]))
         self.assertEqual(counts[0], counts[1])

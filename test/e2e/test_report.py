@@ -1,4 +1,4 @@
-"""The report: the documented keys with the right types, and a memory figure that is what trun then takes."""
+"""The report has the documented keys with the right types, and its memory figure is what trun then takes."""
 import json
 import re
 import unittest
@@ -36,13 +36,13 @@ class Report(EndToEnd):
             self.assertIsInstance(table[key], kind, key)
 
     def test_elementwise_kernels_have_tiles_for_many_workers(self):
-        """A million elements in tiles of 4096: in tiles of 32768 they would keep 32 workers busy."""
+        """A million elements in tiles of 4096 occupy 256 workers; tiles of 32768 would occupy 32."""
         model = models.mlp(self.folder / "wide.onnx", batch=256, width=4096)
         plan = self.compile(model, "--recipe", self.write("wide.toml", models.SQUARES + models.SGD), plan="wide.tplan")
         program = next(p for p in self.report(plan)["workers"]["programs"] if p["program"] == "evaluate")
         efficiency = {count["workers"]: count["efficiency"] for count in program["counts"]}
         self.assertGreater(efficiency[8], 0.95)
-        # What keeps 128 workers waiting are products, and sums in one tile.
+        # Only products, and sums in one tile, keep 128 workers waiting.
         few = [found for found in program["limiting"] if found["instruction"].startswith("k") and found["tiles"] > 1]
         self.assertEqual(few, [])
 
@@ -67,7 +67,7 @@ class Report(EndToEnd):
         self.assertGreater(report["flops_per_step"], 0)
 
     def test_numbers_are_consistent(self):
-        """What can be checked from the report alone, without the planner."""
+        """Relations between numbers of the report alone, without the planner."""
         report = self.report(self.plan_of("nano-gpt"))
         memory = report["memory"]
         total = memory["arena_bytes"] + memory["resident_bytes"]
@@ -80,7 +80,7 @@ class Report(EndToEnd):
         self.assertEqual(parameters, set(case("nano-gpt")[3]["parameters"]))
 
     def test_names_are_the_models(self):
-        """The timeline speaks of ONNX nodes, and of parameters where it updates them."""
+        """The timeline names ONNX nodes, and parameters where it updates them."""
         import onnx
         graph = onnx.load(case("nano-gpt")[0]).graph
         nodes, parameters = {n.name for n in graph.node}, {i.name for i in graph.initializer}
@@ -108,7 +108,7 @@ class Report(EndToEnd):
         self.assertEqual(unused["v"]["node"], "dead_branch")
 
     def test_the_difference_of_two_plans(self):
-        """Names and numbers of what was changed, and nothing else."""
+        """The difference shows names and numbers of changed settings and results, and nothing else."""
         model, recipe, _, _ = case("nano-gpt")
         plan = self.compile(model, "--recipe", recipe, "--set", "optimizer.weight_decay=0.5")
         self.assertEqual(self.succeed("tcc", "report", plan, "--diff", plan).out, "no difference\n")
@@ -126,7 +126,7 @@ class Report(EndToEnd):
         self.refuse(1, ["missing.tplan"], "tcc", "report", plan, "--diff", "missing.tplan")
 
     def test_why_buffers_are_alive(self):
-        """What is saved is made before and read after the loss; gradients wait for their parameter's update."""
+        """A saved buffer says which gradient, update or recomputation will read it; a waiting gradient names its parameter's update."""
         memory = self.report(self.plan_of("nano-gpt", "--set", "compiler.fuse=true"))["memory"]
         step = memory["entries"]["train"]["programs"]["step"]
         saved = [b for b in step["buffers"] if b["purpose"] == "saved"]

@@ -1,4 +1,4 @@
-"""The report's page: what it holds, that no name of a model breaks it, and in a browser what it shows and does."""
+"""The report's page: its content, names that must not break it, and what it shows and does in a browser."""
 import json
 import re
 import unittest
@@ -45,7 +45,7 @@ class Pages(EndToEnd):
         return self.write("plan.tplan", self.compiled[name])
 
     def hostile(self):
-        """A chain of layers whose nodes, parameters and target are called what should break a page."""
+        """A chain of layers whose nodes, parameters and target have names made to break a page."""
         nodes, weights, value = [], {}, "x"
         for index, name in enumerate(HOSTILE):
             result = f"h{index}" if index + 1 < len(HOSTILE) else "prediction"
@@ -89,7 +89,7 @@ class Structure(Pages):
         self.assertEqual(Tags(page).tags, Tags(plain).tags)
         data = data_of(page)
         for name in HOSTILE:
-            # A node's name is one line of visible text from the import on; a weight's is a key, and stays as it is.
+            # The import turns a node's name into one line of visible text; a weight's name is a key and stays unchanged.
             shown = re.sub("[\x00-\x1f\u2028-\u202e]", lambda c: f"\\u{ord(c[0]):04x}", name)
             self.assertIn(shown, data["strings"])
         self.assertNotIn("<", re.search(r'id="report">(.*?)</script>', page, re.DOTALL)[1])
@@ -123,7 +123,7 @@ class InABrowser(Pages):
         return next(e["programs"][name] for e in self.told["memory"]["entries"].values() if name in e["programs"])
 
     def place(self, browser, buffer, part=0.5):
-        """The middle of a buffer on the map, in the window."""
+        """Where the middle of a buffer on the map is in the window."""
         return browser.run(f"""(() => {{
             map.canvas.scrollIntoView({{block: "center"}});
             const box = map.canvas.getBoundingClientRect(), end = Math.min({buffer["last"]}, view.program.count) + 1;
@@ -173,7 +173,7 @@ class InABrowser(Pages):
         self.assertAlmostEqual(moved[1] - moved[0], nearer[1] - nearer[0], places=6)
         browser.key("0")
         self.assertEqual(self.range(browser), whole)
-        # Zoomed out, the wheel belongs to the page.
+        # Zoomed out, the wheel scrolls the page.
         browser.run("scrollTo(0, 0)")
         browser.wheel(x, y, 300)
         self.assertEqual(self.range(browser), whole)
@@ -221,13 +221,13 @@ class InABrowser(Pages):
         self.assertIn(buffer["name"], browser.run('document.getElementById("tip").innerText'))
 
     def test_the_timeline_adds_up(self):
-        """What is drawn by kind is what lives."""
+        """The bytes drawn for all kinds add up to the live bytes."""
         browser = self.show(self.zoo("in-graph-loss"))
         for name, live in browser.run('programs.map(p => [p.name, p.live.map((bytes, step) => bytes - memory.resident_bytes - STACK.reduce((sum, kind) => sum + p.stack[kind][step], 0))])'):
             self.assertEqual(set(live), {0}, name)
 
     def test_thousands_of_buffers_are_no_thousands_of_elements(self):
-        """The page of a plan as deep as 40 of this one: its buffers again and again, later and at higher addresses."""
+        """The page of a plan that is 40 times as deep: the same buffers repeat, later and at higher addresses."""
         plan = self.zoo()
         page = self.page(plan)
         data, times = data_of(page), 40
@@ -251,7 +251,7 @@ class InABrowser(Pages):
         self.assertEqual(browser.errors, [])
         self.assertGreater(browser.run("view.program.placed.length"), 5000)
         self.assertLess(browser.run('document.querySelectorAll("*").length'), 4000)
-        # The last of all, in the corner of the map, is found by its place.
+        # The page finds the last buffer, in the corner of the map, by its position.
         last = browser.run("""(() => { const all = view.program.placed, b = all.filter(b => b.first > view.program.count * 0.98)
             .sort((a, b) => b.bytes * (b.last - b.first) - a.bytes * (a.last - a.first))[0];
             return {name: b.name, first: b.first, last: b.last, offset: b.offset, bytes: b.bytes}; })()""")

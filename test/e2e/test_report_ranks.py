@@ -1,4 +1,4 @@
-"""What reports say of ranks: bytes of each collective, what runs beside it, what is exposed; the curves of a run."""
+"""What reports say of ranks: bytes of each collective, instructions beside it, exposed time; the curves of a run."""
 import json
 import unittest
 
@@ -44,7 +44,7 @@ class Communication(Sharded):
         self.assertNotIn("communication", self.report("one.tplan"))
 
     def test_reduce_scatters_and_gathers_run_beside_the_backward_pass(self):
-        """Without overlap nothing is hidden, and the arena has no place for sources that live longer."""
+        """Without overlap nothing is hidden, and the arena needs no space for sources that live longer."""
         found = {}
         for overlap in ("true", "false"):
             self.shards("nano-gpt", *SMALL, f"compiler.overlap={overlap}", mode="full", ranks=4, plan=f"{overlap}.tplan")

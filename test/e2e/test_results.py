@@ -1,4 +1,4 @@
-"""What leaves trun is right: gradients, predictions, evaluation and the exported models, against independent answers."""
+"""trun's results are right: gradients, predictions, evaluations and exported models are compared with independent answers."""
 import json
 import math
 import subprocess
@@ -15,13 +15,13 @@ from common import BIN, EndToEnd, case, metrics
 
 def run_onnx(path, **inputs):
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3                        # no remarks on what it does not fold
+    options.log_severity_level = 3                        # no remarks on constants that onnxruntime does not fold
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return dict(zip((o.name for o in session.get_outputs()), session.run(None, inputs)))
 
 
 def cross_entropy(logits, labels):
-    """Mean over everything but the last axis, in f64."""
+    """The mean over all axes but the last one, in f64."""
     logits = logits.astype(np.float64)
     logits = logits - logits.max(-1, keepdims=True)
     chosen = np.take_along_axis(logits, labels[..., None].astype(np.int64), -1)[..., 0]
@@ -38,7 +38,7 @@ class Gradients(EndToEnd):
         return safetensors.numpy.load_file(self.folder / "g.safetensors"), expected, model, columns
 
     def norms_agree(self, name, batch):
-        """Each parameter's gradient has the norm that PyTorch's has."""
+        """Each parameter's gradient has the norm of PyTorch's gradient."""
         gradients, expected, _, _ = self.gradients(name, batch)
         self.assertAlmostEqual(float(gradients["loss"]), expected["loss"][0], delta=1e-4 * abs(expected["loss"][0]))
         largest = max(want["grad_norm"] for want in expected["parameters"].values())
@@ -59,7 +59,7 @@ class Gradients(EndToEnd):
         self.norms_agree("hf-gpt2-tiny", 4)
 
     def test_gradients_predict_the_loss_of_a_small_step(self):
-        """Along a random direction, the loss that onnxruntime computes changes by gradient · direction."""
+        """For a small step in a random direction, onnxruntime's loss changes by gradient · direction."""
         gradients, _, model, columns = self.gradients("mlp", 32)
         rng, step = np.random.default_rng(0), 1e-3
         graph = onnx.load(model)
@@ -109,7 +109,7 @@ class Predictions(EndToEnd):
 
 
     def test_more_samples_than_a_batch(self):
-        """An export whose batch dimension has a name: 11 samples in batches of 4, the last one not full."""
+        """The exported batch dimension has a name: 11 samples in batches of 4, the last batch not full."""
         model = models.mlp(self.folder / "named.onnx", batch="batch")
         plan = self.compile(model, "--dim", "batch=4")
         x = models.mlp_data(11)["x"]
@@ -127,8 +127,8 @@ class Predictions(EndToEnd):
 
 class Updates(EndToEnd):
     def test_updates_that_read_each_others_variables(self):
-        """The gradient of a log-scale is read off the scale itself, so the new scale, moment and second moment all read the
-        old of each other. AdamW by hand, where the loss is a·exp(2·scale)."""
+        """The gradient of a log-scale is computed from the scale itself, so that the new scale, moment and second moment all read
+        each other's old values. The test computes AdamW by hand; the loss is a·exp(2·scale)."""
         x, w = models.random(1, 8, 8), models.random(2, 8, 8)
         model = models.save(self.folder / "scaled.onnx", models.SCALED, {"x": [8, 8]}, {"loss": []},
                             {"scale": np.ones(1, np.float32), "w": w}, opset=18)
@@ -145,7 +145,7 @@ class Updates(EndToEnd):
 
 
     def test_a_table_learns_the_same_from_several_micro_batches(self):
-        """Rows that a window does not name have no gradient, whatever the window before left."""
+        """Rows whose ids a window does not contain have no gradient, whatever gradients the window before had."""
         x = np.random.default_rng(3).integers(6, size=(32, 1)).astype(np.float32)
         for tied in (False, True):
             with self.subTest(tied=tied):
@@ -162,7 +162,7 @@ class Updates(EndToEnd):
 
 class Exports(EndToEnd):
     def test_trained_model_has_the_trained_loss_in_onnxruntime(self):
-        """eval_loss of the run = loss of the exported ONNX over the same windows = trun eval from the run."""
+        """The run's eval_loss, the loss of the exported ONNX over the same windows, and trun eval from the run are equal."""
         model, recipe, data, _ = case("nano-gpt")
         plan = self.compile(model, "--recipe", recipe)
         run = self.train(plan, data, "--eval-data", data, steps=12)
@@ -183,14 +183,14 @@ class Exports(EndToEnd):
         self.assertAlmostEqual(said["eval_accuracy"], float((logits.argmax(-1) == columns["labels"]).mean()), delta=1e-9)
 
     def test_export_keeps_the_model(self):
-        """Names, shapes, nodes' names and the exporter's notes are the model's own; only trained weights differ."""
+        """Names, shapes, nodes' names and the exporter's notes are kept; only trained weights differ."""
         model, recipe, data, _ = case("nano-gpt")
         run = self.train(self.compile(model, "--recipe", recipe), data)
         self.succeed("trun", "export", run, "-o", "trained.onnx")
         weights, before, after = self.weights(run), onnx.load(model), onnx.load(self.folder / "trained.onnx")
         self.assertEqual([n.name for n in before.graph.node], [n.name for n in after.graph.node])
         self.assertEqual([i.name for i in before.graph.initializer], [i.name for i in after.graph.initializer])
-        # A mark says that the file is ours to replace.
+        # A mark says that trun may replace the file.
         self.assertEqual(list(before.metadata_props), [p for p in after.metadata_props if p.key != "trun.export"])
         changed = 0
         for old, new in zip(before.graph.initializer, after.graph.initializer):
@@ -202,8 +202,8 @@ class Exports(EndToEnd):
         self.assertGreater(changed, 20)
 
     def test_init_starts_from_exported_weights(self):
-        """Three steps, export, and a run from those weights has as its first loss the fourth loss of the long run (SGD
-        without momentum has no other state)."""
+        """After three steps and an export, a run from those weights begins with the fourth loss of the long run (SGD without
+        momentum has no other state)."""
         model = models.mlp(self.folder / "m.onnx")
         plan = self.compile(model, "--recipe", self.write("r.toml", models.SQUARES + models.SGD))
         data = self.save("d.safetensors", **models.mlp_data(8))
@@ -224,7 +224,7 @@ class Metrics(EndToEnd):
                 self.assertIsInstance(line[key], (int, float), key)
                 self.assertTrue(math.isfinite(line[key]), key)
         self.assertEqual([e["step"] for e in evaluations], [2, 4])
-        # Warm-up of 5 steps: the rate of update t is lr (t + 1) / 5.
+        # In a warm-up of 5 steps, update t has the rate lr (t + 1) / 5.
         for t, line in enumerate(updates):
             self.assertAlmostEqual(line["lr"], 0.01 * (t + 1) / 5, delta=1e-9)
         norm = math.sqrt(sum(p["grad_norm"] ** 2 for p in expected["parameters"].values()))
@@ -240,10 +240,10 @@ class Metrics(EndToEnd):
 
 class Moments(EndToEnd):
     def test_what_has_decayed_to_nothing_is_zero(self):
-        """Rounding to the nearest keeps a decaying average among the subnormal numbers, which some processors are slow at."""
+        """Rounding to the nearest would keep a decaying average among the subnormal numbers, with which some processors are slow."""
         settings = {"adamw": "betas = [0.5, 0.6]\n", "sgd": "momentum = 0.6\n", "rmsprop": "alpha = 0.5\nmomentum = 0.5\n"}
         columns = models.mlp_data(8 * 400)
-        columns["x"][8:, 0] = 0                           # what w1 has in its first column gets a gradient once
+        columns["x"][8:, 0] = 0                           # so the weights of w1 for this feature get a gradient only once
         data = self.save("d.safetensors", **columns)
         model = models.mlp(self.folder / "m.onnx")
         for kind, numbers in settings.items():
@@ -261,7 +261,7 @@ class Moments(EndToEnd):
 class Independence(unittest.TestCase):
     def test_trun_needs_no_compiler(self):
         libraries = subprocess.run(["ldd", str(BIN / "trun")], capture_output=True, text=True, check=True).stdout
-        self.assertIn("libdnnl", libraries)               # the control: ldd did list libraries
+        self.assertIn("libdnnl", libraries)               # as a control: ldd did list libraries
         for word in ("LLVM", "MLIR", "python", "clang"):
             self.assertNotIn(word.lower(), libraries.lower())
 

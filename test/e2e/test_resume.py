@@ -1,4 +1,4 @@
-"""A run that was stopped goes on where it stopped: same losses, same bits."""
+"""A stopped run goes on where it stopped, with the losses and bits of an uninterrupted one."""
 import json
 import os
 import signal
@@ -19,7 +19,7 @@ class Resume(EndToEnd):
         self.succeed("trun", plan, "--data", data, "--steps", steps, "--resume", run)
 
     def test_in_two_parts(self):
-        """Shuffled, with accumulation, a schedule and an epoch's end inside: all of it has to be taken up again."""
+        """Shuffling, accumulation, a schedule and the end of an epoch in the run: the resumed run must take up all of it again."""
         model, recipe, data, _ = case("in-graph-loss")
         plan = self.compile(model, "--recipe", recipe)
         whole, parts = self.folder / "whole", self.folder / "parts"
@@ -59,7 +59,7 @@ class Resume(EndToEnd):
         self.assertEqual([u["step"] for u in metrics(run)[0]][-3:], [done, done + 1, done + 2])
 
     def test_after_a_crash(self):
-        """Lines wait in memory for a moment; what stands before a checkpoint does not."""
+        """Lines may stay in memory for a moment; those before a checkpoint are written with it."""
         plan = self.compile(models.mlp(self.folder / "m.onnx"), "--recipe",
                             self.write("r.toml", models.SQUARES + models.SGD))
         data = self.save("d.safetensors", **models.mlp_data(32))

@@ -1,4 +1,4 @@
-"""Run folders from outside: altered files, a plan that is overwritten, two processes, weights to start from."""
+"""What others do to a run folder: they alter files, overwrite its plan, use it from two processes, start from its weights."""
 import json
 import re
 import signal
@@ -52,7 +52,7 @@ class RunFolder(EndToEnd):
             self.succeed(*reader)
 
     def test_the_plan_may_be_overwritten(self):
-        """In place, as `cp` does, while the run trains and after it."""
+        """Overwritten in place, as `cp` does, while the run trains and afterwards."""
         whole = self.train(self.plan, self.data, out="whole", steps=4)
         run = self.train(self.plan, self.data, steps=2)
         kept = run / "plan.tplan"
@@ -83,13 +83,13 @@ class RunFolder(EndToEnd):
         again = self.succeed("trun", self.plan, *go_on, 5, "--set", "optimizer.lr=0.05").err
         self.assertIn("optimizer.lr 0.01 → 0.05", again)
         self.assertEqual([u["lr"] for u in metrics(run)[0]], [0.05, 0.05, 0.05, 0.01, 0.05])
-        # The way out that the refusal names.
+        # The refusal suggests this command.
         self.succeed("trun", adam, "--data", self.data, "--init", f"{run}@5", "--out", "new", "--steps", 1)
         self.succeed("trun", adam, "--data", self.data, "--resume", "new", "--steps", 2)
         self.refuse(1, ["momentum|exp_avg"], "trun", self.plan, "--data", self.data, "--resume", "new", "--steps", 3)
 
     def test_another_batch(self):
-        """12 of 32 samples are done in batches of 4: a batch of 6 goes on behind them, one of 8 cannot."""
+        """After 12 of 32 samples in batches of 4, batches of 6 can continue behind them, and batches of 8 cannot."""
         def with_batch(batch):
             return self.compile(models.mlp(self.folder / f"b{batch}.onnx", batch=batch), "--recipe", "r.toml",
                                 plan=f"b{batch}.tplan")
@@ -119,7 +119,7 @@ class RunFolder(EndToEnd):
         self.succeed(*again, last + 2)
 
     def test_checkpoint_that_is_replaced_while_it_is_read(self):
-        """Another process writes and removes checkpoints: a reader gets one of them, or a message."""
+        """While another process writes and removes checkpoints, a reader gets a whole one or a message."""
         run = self.train(self.plan, self.data, "--checkpoint-every", 1, steps=3)
         def swap():
             (run / "checkpoints" / "step-2").rename(run / "checkpoints" / "gone")

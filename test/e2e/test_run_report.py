@@ -1,4 +1,4 @@
-"""`trun report`: what it tells of a run that finished, trains, broke off and was resumed; and the page in a browser."""
+"""`trun report` on a run that has finished, still trains, broke off or was resumed; and the page in a browser."""
 import json
 import re
 import signal
@@ -80,7 +80,7 @@ class Told(Runs):
 
     def test_tables_fit_into_60_columns(self):
         run = self.finished()
-        # As large as numbers and units get.
+        # The widest numbers and units that occur.
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         for line in lines:
             if "checkpoint_bytes" in line:
@@ -151,7 +151,7 @@ class Told(Runs):
         self.refuse(1, ["neither metrics.jsonl nor checkpoints"], "trun", "report", "empty")
         run = self.finished()
         self.refuse(2, ["html"], "trun", "report", run, "--html", "x.html", "--json")
-        # An earlier version recorded neither waits nor ends; a plan and a checkpoint may be damaged.
+        # Earlier versions recorded neither waits nor ends; a plan and a checkpoint may be damaged.
         lines = [re.sub(',"data_seconds":[^,}]*', "", line) for line in (run / "metrics.jsonl").read_text().splitlines() if '"end"' not in line and "checkpoint_bytes" not in line]
         (run / "metrics.jsonl").write_text("\n".join(lines) + "\n")
         (run / "plan.tplan").write_bytes(b"nonsense")
@@ -173,7 +173,7 @@ class Told(Runs):
 
 
 class Phased(Runs):
-    """A run of two optimizers, one at every step and one at every second."""
+    """A run of two optimizers, one at every step and one at every second step."""
 
     def phased(self, steps=30):
         files = test_phases.FILES
@@ -195,7 +195,7 @@ kind = "dynamic"
         text = self.succeed("trun", "report", run).out
         for phase in ("d", "g"):
             self.assertRegex(text, rf"phase {phase}: loss {[v for v in told['updates'][f'loss.{phase}'] if v][-1]:.6g}".replace(".", r"\."))
-        # What a loss scale skipped, of each.
+        # Updates that the loss scale skipped, by optimizer.
         with open(run / "metrics.jsonl", "a") as file:
             file.write(json.dumps(lines[-1] | {"step": 31, "loss_scale": 512, "skipped_updates": 3, "skipped_updates.d": 1, "skipped_updates.g": 2}) + "\n")
         told = self.told(run)
@@ -215,7 +215,7 @@ kind = "dynamic"
         text = browser.run("document.body.innerText")
         for part in ("last loss of d", "last loss of g"):
             self.assertIn(part, text.lower())
-        # At an update in which both ran, the tip has both.
+        # At an update in which both optimizers ran, the tip shows both.
         spot = "(() => { const c = charts.find(c => c.canvas.id === 'norm'), b = c.canvas.getBoundingClientRect(); return [b.x + c.px(40), b.y + c.height / 2]; })()"
         browser.run("document.getElementById('norm').scrollIntoView({block: 'center'})")
         browser.move(*browser.run(spot))
@@ -254,14 +254,14 @@ class Parted(Runs):
         report = json.loads(self.succeed("tcc", "report", run / "plan.tplan", "--json").out)
         self.assertEqual(report["losses"], [{"name": "mse", "scale": 1, "sample_weight": None}, {"name": "far", "scale": 0.25, "sample_weight": None}])
         self.assertEqual(report["parameters"]["stages"], told["stages"])
-        # A plan that cannot be read leaves the curves.
+        # With an unreadable plan the report still has the curves.
         (run / "plan.tplan").write_bytes(b"nonsense")
         told = self.told(run)
         self.assertEqual(told["losses"], [{"name": "far", "scale": None}, {"name": "mse", "scale": None}])
         self.assertEqual(told["updates"]["loss/far"], [line["loss/far"] for line in updates])
 
     def test_inspect_lists_the_stages(self):
-        for batch in (8, "batch"):                       # a dimension without a value changes nothing
+        for batch in (8, "batch"):                       # a dimension with a name in place of a size changes nothing
             model = models.mlp(self.folder / "m.onnx", batch=batch)
             recipe = self.write("r.toml", self.RECIPE)
             told = json.loads(self.succeed("tcc", "inspect", model, "--recipe", recipe, "--json").out)
@@ -301,9 +301,9 @@ class InABrowser(Runs):
         for part in ("finished", "Waiting for data".lower(), "Checkpoints", "Throughput", "--eval-every 10"):
             self.assertIn(part, text)
         self.assertEqual(browser.run("[document.querySelector('img.samples').naturalWidth, document.querySelectorAll('canvas').length > 3]"), [4, True])
-        # The bar of times is as wide as the page, however short the run was.
+        # The bar of times fills the page's width, however short the run was.
         self.assertAlmostEqual(browser.run("(() => { const bar = document.querySelector('.stack'); return [...bar.children].reduce((sum, part) => sum + part.getBoundingClientRect().width, 0) / bar.clientWidth; })()"), 1, delta=0.02)
-        # What the loss curve says at an update is what the log says.
+        # At an update the loss curve shows the log's value.
         spot = "(() => { const c = charts.find(c => c.canvas.id === 'loss-curve'), b = c.canvas.getBoundingClientRect(); return [b.x + c.px(20), b.y + c.py(%r)]; })()"
         browser.run("document.getElementById('loss-curve').scrollIntoView({block: 'center'})")
         browser.move(*browser.run(spot % updates[19]["loss"]))
@@ -312,7 +312,7 @@ class InABrowser(Runs):
         at_20 = next(line for line in evaluations if line["step"] == 20)
         for value in (updates[19]["loss"], at_20["eval_loss"], at_20["ema_eval_loss"]):
             self.assertIn(f"{value:.5g}".rstrip("0"), tip)
-        # A drag zooms every chart, a double click shows all again.
+        # A drag zooms every chart; a double click shows the whole run again.
         (left, y), (right, _) = (browser.run(spot.replace("px(20)", f"px({step})") % updates[19]["loss"]) for step in (10, 30))
         browser.drag(left, y, right, y)
         self.assertEqual([round(v) for v in browser.run("[range.from, range.to]")], [10, 30])

@@ -1,7 +1,7 @@
 """Long and wide graphs: compile time and memory grow with the number of nodes, not with its square.
 
-Nothing is timed. A quadratic step that comes back makes these models run into the suite's limit of minutes, or into the
-limit on memory that each compile gets here.
+The tests measure no time. If a step becomes quadratic again, these models exceed the suite's limit of minutes, or the limit on
+memory that each compile gets here.
 """
 import random
 import resource
@@ -14,10 +14,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from common import EndToEnd
 
-MEMORY = 4 << 30                       # of addresses: LLVM's libraries and the threads' stacks take a good part
+MEMORY = 4 << 30                       # of address space: LLVM's libraries and the threads' stacks take a good part of it
 LARGEST_KERNEL = 256                   # ops of a generated kernel (passes/fusion/FuseKernels.cpp)
 OPS = ["Tanh", "Sigmoid", "Neg", "Abs"]
-ORDER = random.Random(1).choices(range(4), k=6000)    # of a chain's ops: what repeats becomes a loop
+ORDER = random.Random(1).choices(range(4), k=6000)    # of a chain's ops, at random since a repeating sequence becomes a loop
 NUMPY = [np.tanh, lambda x: 1 / (1 + np.exp(-x)), np.negative, np.abs]
 
 
@@ -37,7 +37,7 @@ class Scale(EndToEnd):
         return self.folder / name
 
     def chain(self, count, trained):
-        """x → count pointwise ops → v; trained: x·w first, and the mean of the end as the loss."""
+        """x → count pointwise ops → v; if `trained`, x·w comes first, and the loss is the mean of the last value."""
         nodes, value = [], "x"
         if trained:
             nodes, value = [helper.make_node("Mul", ["x", "w"], ["v"])], "v"
@@ -77,14 +77,14 @@ class Scale(EndToEnd):
         self.train(plan, self.save("d.safetensors", x=np.ones((8, 8), np.float32)), "--no-release", steps=2)
 
     def test_20000_inputs(self):
-        """Once 8 GiB: each attribute of an argument made a new list of those of all of them."""
+        """This once took 8 GiB: each attribute of one argument copied the list of all arguments' attributes."""
         count = 20000
         nodes = [helper.make_node("Sum", [f"x{j}" for j in range(i, min(i + 100, count))], [f"s{i}"]) for i in range(0, count, 100)]
         nodes.append(helper.make_node("Sum", [n.output[0] for n in nodes], ["y"]))
         self.compile_within(self.model("in.onnx", nodes, [(f"x{i}", [2, 2]) for i in range(count)], [("y", [2, 2])]))
 
     def test_readers_of_one_value(self):
-        """Thousands of branches side by side, summed: each pair of them could be asked whether it is one kernel."""
+        """A sum of thousands of parallel branches: fusion could ask of each pair whether it makes one kernel."""
         count = 2000
         nodes = [helper.make_node("Mul", ["x", "w"], ["v"])]
         nodes += [helper.make_node(OPS[i % 2], ["v"], [f"b{i}"]) for i in range(count)]

@@ -1,4 +1,4 @@
-"""trun lr-find and trun sweep: settings that need no new plan."""
+"""trun lr-find and trun sweep try settings that need no new plan."""
 import json
 import signal
 import subprocess
@@ -17,7 +17,7 @@ class Search(EndToEnd):
         self.data = self.save("d.safetensors", **models.mlp_data(64))
 
     def test_lr_find(self):
-        """The rates are the asked ones, the losses those of a run with that schedule, and both suggested rates train."""
+        """It tries the rates asked for, with the losses of a run under that schedule, and both suggested rates train."""
         self.prepare()
         words = (self.plan, "--data", self.data, "--start", 1e-4, "--end", 100, "--steps", 60, "--json")
         found = json.loads(self.succeed("trun", "lr-find", *words).out)
@@ -40,7 +40,7 @@ class Search(EndToEnd):
         self.refuse(2, ["--start"], "trun", "lr-find", self.plan, "--data", self.data, "--start", 1, "--end", 0.1)
 
     def test_sweep(self):
-        """Every combination, best first; killed and given again it is the sweep that nobody killed."""
+        """It lists every combination, the best first; killed and started again it gives the uninterrupted sweep's result."""
         self.prepare()
         held = self.save("e.safetensors", **models.mlp_data(24))
         words = ("sweep", self.plan, "--data", self.data, "--eval-data", held, "--eval-every", 5, "--no-release", "--set",

@@ -1,4 +1,4 @@
-"""What no rank can do alone where each has a part of the parameters: evaluate, average, find a NaN, alternate optimizers."""
+"""What ranks must do together if each holds a part of the parameters: evaluate, average, find a NaN, alternate optimizers."""
 import json
 import shutil
 import unittest
@@ -38,7 +38,7 @@ class Evaluations(Sharded):
         self.assertEqual(found[1], found[0])
 
     def test_batches_that_the_ranks_share_unevenly_with_a_short_last_one(self):
-        """Four batches and five samples on three ranks: in the second round one rank has no batch."""
+        """Four batches and five more samples on three ranks: in the second round one rank has no batch."""
         batch = self.batch("mlp")
         self.same_as_ddp("mlp", 4 * batch + 5, ranks=3)
 
@@ -53,7 +53,7 @@ class Evaluations(Sharded):
         return self.report("batch.tplan")["memory"]["entries"]["train"]["programs"]["step"]["batch"]
 
     def test_samples_that_cannot_be_read(self):
-        """A batch of which nothing is left calls nothing, on one rank."""
+        """If no sample of its batch can be read, one rank calls no program, and the others still end."""
         batch = self.batch("mlp")
         self.evaluation_data("mlp", 3 * batch)
         data = safetensors.numpy.load_file(self.folder / "eval.safetensors")
@@ -116,7 +116,7 @@ class Averages(Sharded):
                                           value.reshape(-1), err_msg=name)
         self.assertEqual(self.report("full-host.tplan")["memory"]["host"]["averages"],
                          sum(4 * -(-value.size // 3) for value in self.averaged(run).values()))
-        # On as many ranks, and on others, in other modes.
+        # On the same number of ranks, on other numbers, and in other modes.
         for mode, on, ranks in (("full", "host", 3), ("full", "device", 2), ("ddp", "host", 2)):
             with self.subTest(f"{mode} on {ranks}"):
                 plan = self.shards("mlp", *self.settings, f"train.ema.on={on}", mode=mode, ranks=ranks, plan="next.tplan",
@@ -147,7 +147,7 @@ class NonFinite(Sharded):
 
 class Phases(Sharded):
     def test_alternating_optimizers(self):
-        """Each rank holds a part of the parameters of both phases; the losses are those of ddp, bit for bit."""
+        """Each rank holds a part of both phases' parameters; the losses equal those of ddp, bit for bit."""
         for name in ("gan", "actor-critic"):
             (self.folder / "phases.toml").write_text(test_phases.RECIPES[name])
             found, exports = [], []
@@ -160,7 +160,7 @@ class Phases(Sharded):
                 found.append([{key: value for key, value in line.items() if key.startswith("loss")}
                               for line in lines_of(self.folder / run) if "loss" in line])
                 exports.append(self.weights(run))
-                if mode == "full":  # and its checkpoint goes on
+                if mode == "full":  # a run resumes from its checkpoint, too
                     self.succeed("trun", "--resume", run, "--steps", 5)
             self.assertEqual(len(found[0]), 4)
             self.assertEqual(found[1], found[0])

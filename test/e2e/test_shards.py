@@ -1,4 +1,4 @@
-"""Sharded state: the losses and weights of ddp, a part of the state on each rank, checkpoints that fit every number of ranks.
+"""Sharded state: losses and weights equal those of ddp, each rank holds a part of the state, and checkpoints fit any number of ranks.
 """
 import json
 import os
@@ -15,7 +15,7 @@ from common import ZOO
 from test_ranks import RANKS, Jobs, alive, children_of, losses
 
 
-NEVER_CLIPS = "train.clip_norm=1e6"  # nano-gpt's recipe clips, by a norm whose last bits are those of its order
+NEVER_CLIPS = "train.clip_norm=1e6"  # nano-gpt's recipe clips; the last bits of the norm depend on the order of its sum
 
 
 class Sharded(Jobs):
@@ -37,7 +37,7 @@ class Sharded(Jobs):
 
 
 class AsPyTorch(Sharded):
-    """Two ranks of PyTorch's FSDP (`fully_shard`): ranks/make_ddp.py."""
+    """Comparison with two ranks of PyTorch's FSDP (`fully_shard`): ranks/make_ddp.py."""
 
     def check(self, case):
         folder = RANKS / case
@@ -127,8 +127,8 @@ class SameAsDdp(Sharded):
 
 class State(Sharded):
     def test_each_rank_holds_its_part(self):
-        """What 4 ranks hold of the moments, and with full of the parameters, is what one rank holds, and less than 4 elements
-        of padding for each."""
+        """The parts on 4 ranks add up to one rank's moments, and in mode full to its parameters, plus fewer than 4 elements of
+        padding for each tensor."""
         resident, transient = {}, {}
         for mode in ("ddp", "grad_op", "full"):
             self.shards("nano-gpt", "optimizer.kind=adamw", "parallel.bucket_bytes=4000", NEVER_CLIPS, mode=mode, ranks=4,
@@ -145,7 +145,7 @@ class State(Sharded):
         self.assertEqual(resident["ddp"] - resident["grad_op"], saved(moments.values()))
         trained = [state[name.removesuffix("/exp_avg")] for name in moments if name.endswith("/exp_avg")]
         self.assertEqual(resident["grad_op"] - resident["full"], saved(trained))
-        # Of the gathered parameters only those at work are there.
+        # Only those gathered parameters that an instruction is using are in memory.
         self.assertLess(transient["full"] - transient["grad_op"], sum(value.nbytes for value in trained) / 4)
         checkpoint = self.folder / "grad_op" / "checkpoints" / "step-1"
         parts = [safetensors.numpy.load_file(checkpoint / f"state{rank}.safetensors") for rank in ("", ".rank-1", ".rank-2", ".rank-3")]
@@ -180,11 +180,11 @@ class Checkpoints(Sharded):
                 self.succeed("trun", plan, "--data", self.data("mlp"), "--resume", "run", "--out", f"{mode}{ranks}", "--steps", 4,
                              "--nproc", ranks)
                 self.assertEqual(len(losses(self.folder / f"{mode}{ranks}")), 2)
-        # As many ranks and the same global batch: the same sums, whoever holds the state.
+        # With the same number of ranks and global batch the sums are the same, however the state is divided.
         self.succeed("trun", "--resume", "run", "--steps", 4)
         self.assertEqual(losses(self.folder / "run")[2:], losses(self.folder / "ddp4"))
         self.assertEqual(losses(self.folder / "run")[2:], losses(self.folder / "full4"))
-        # And back from a checkpoint that one rank wrote.
+        # Back to shards from a checkpoint that a single rank wrote.
         self.succeed("trun", self.four, "--data", self.data("mlp"), "--resume", "ddp4", "--out", "back",
                      "--steps", 6, "--nproc", 4)
         self.succeed("trun", "--resume", "run", "--steps", 6)
@@ -204,7 +204,7 @@ class Checkpoints(Sharded):
             plan = self.shards("mlp", *self.settings, mode=mode, ranks=3, plan=f"{mode}.tplan")
             self.train(plan, self.data("mlp"), mode, "--steps", 3, nproc=3)
             found[mode] = (self.folder / mode / "model.onnx").read_bytes(), self.weights(mode)
-            # Weights of one run begin another, and the plan for one rank evaluates them.
+            # Another run begins with these weights, and the plan for one rank evaluates them.
             self.train(plan, self.data("mlp"), f"{mode}2", "--steps", 1, "--init", mode, nproc=3)
         self.assertEqual(found["full"][0], found["ddp"][0])
         self.assertEqual(losses(self.folder / "full2"), losses(self.folder / "ddp2"))
@@ -223,7 +223,7 @@ class Checkpoints(Sharded):
         ranks = children_of(process.pid)
         blocked = self.folder / "run" / "checkpoints"
         blocked.rmdir()
-        blocked.touch()  # no folder
+        blocked.touch()  # a file in place of a folder
         process.send_signal(signal.SIGUSR1)
         self.wait_for_updates("run", 40)
         time.sleep(0.5)
@@ -263,7 +263,7 @@ class Refusals(Sharded):
                         *[word for one in settings for word in ("--set", one)])
         self.refuse(1, ["--entry evaluate", "parallel.mode=none"], "tcc", model, "--recipe", recipe, "--entry", "evaluate",
                     "--set", "parallel.mode=full", "--set", "parallel.ranks=2")
-        # The ways out.
+        # The refusals suggest these plans.
         self.shards("mlp", mode="grad_op", ranks=1)
         self.train("plan.tplan", self.data("mlp"), "run", "--steps", 2)
         self.shards("mlp", mode="none", ranks=1, entry="train,predict")

@@ -1,4 +1,4 @@
-"""Ranks that srun starts, on a cluster of this machine alone: TCC_RANKS_ALL=1 runs it, as root, with slurm-wlm and munge."""
+"""Ranks started by srun, on a cluster of this machine alone: runs with TCC_RANKS_ALL=1, as root, with slurm-wlm and munge."""
 import os
 import shutil
 import signal

@@ -3,8 +3,8 @@
 A translation unit that includes MLIR takes half a minute to compile, so their number is the build's time: at most LIMIT.
 A source file has at most LONGEST lines; plan.proto, the format, is one file whatever its length.
 Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name.
-Folders include each other in no circle, as docs/design/layers.md lists; only the CPU's rooms name its library, its
-instructions or its workers. Every package that is installed is explained in DEPENDENCIES.md.
+Folders include each other in no circle, as docs/design/layers.md lists; only the CPU's folders name its library, its
+instructions or its workers. DEPENDENCIES.md explains every installed package.
 """
 import re
 import subprocess
@@ -19,7 +19,7 @@ BUILD = sys.argv.pop(1)
 
 
 def headers_of_objects():
-    """object file → headers that it was compiled from, as ninja recorded them."""
+    """Object file → headers that it was compiled from, as ninja recorded them."""
     listing = subprocess.run(["ninja", "-C", BUILD, "-t", "deps"], capture_output=True, text=True, check=True).stdout
     objects = {}
     for line in listing.splitlines():
@@ -34,7 +34,8 @@ PRODUCT = ("support", "frontend", "compiler", "passes", "runtime", "tools")
 
 SUFFIXES = (".cpp", ".h", ".c", ".td", ".py", ".sh", ".cmake", ".js", ".css", ".html", ".mlir")
 
-# What one file alone does, and where else it stands, with the reason. Lines that name /dev/null or /proc are nobody's files.
+# A kind of call → its pattern, and the files that may make it, each with the reason. Lines that name /dev/null or /proc do not
+# count.
 CALLS = {
     "removes, renames or opens for writing": (
         re.compile(r"remove_all|remove_directories|ofstream|create_director|create_hard_link|create_symlink|copy_file|resize_file|raw_fd_"
@@ -56,13 +57,13 @@ CALLS = {
          "runtime/data/JsonLines.cpp": "events, no values"}),
 }
 
-# Where knowledge of one machine may stand; tools and trun's devices speak of threads and libraries to their users.
+# Folders that may know the CPU; apart from them, tools and trun's devices speak of threads and libraries to their users.
 CPU_ROOMS = ("compiler/target/cpu/", "compiler/codegen/", "compiler/cache/")
 CPU_WORDS = re.compile(r"onednn|dnnl|\bworkers?\b|avx|\bamx\b|cache line", re.IGNORECASE)
 
 
 def layers():
-    """folder → folders of the product whose headers it includes."""
+    """Folder → folders of the product whose headers it includes."""
     found = {}
     for root in PRODUCT:
         for path in sorted([*(ROOT / root).rglob("*.cpp"), *(ROOT / root).rglob("*.h")]):
@@ -76,7 +77,7 @@ def layers():
 
 
 def find_cycle(graph):
-    """Folders along a cycle, or nothing."""
+    """The folders along a cycle, or nothing."""
     done = set()
 
     def walk(folder, path):

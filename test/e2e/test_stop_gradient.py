@@ -1,6 +1,6 @@
-"""Stopped gradients: marks of exports, nodes of our own domain, and the recipe's globs train the same model; what is stopped is said.
+"""Stopped gradients: marks in exports, nodes of our own domain, and the recipe's globs train the same model; the report lists the stops.
 
-That the gradients are PyTorch's is tested by the zoo (detach-weights, straight-through, vq-vae, gan-detached).
+The zoo's cases detach-weights, straight-through, vq-vae and gan-detached compare the gradients with PyTorch's.
 """
 import json
 import unittest
@@ -16,7 +16,7 @@ STOPPED = ("detach-weights", "straight-through", "vq-vae", "gan-detached")
 
 
 def without_marks(path, out):
-    """The model as an exporter writes it that erases detach: the Identity nodes stay, and nothing tells what they were."""
+    """The model as an exporter that erases detach writes it: the Identity nodes stay, without a sign of what they were."""
     model = onnx.load(path)
     for node in model.graph.node:
         del node.metadata_props[:]
@@ -25,7 +25,7 @@ def without_marks(path, out):
 
 
 def with_stop_nodes(path, out, function):
-    """Marked Identity nodes as tcc::StopGradient, with the function that lets other tools run them, or without."""
+    """The model with tcc::StopGradient in place of marked Identity nodes; with or without the function that lets other tools run it."""
     model = onnx.load(path)
     for node in model.graph.node:
         if node.op_type == "Identity" and any("aten.detach.default" in note.value for note in node.metadata_props):
@@ -63,12 +63,12 @@ class Marks(EndToEnd):
             self.assertEqual([stop["node"] for stop in report["stop_gradient"]], nodes)
         erased, report = self.losses(plain, recipe, data, "erased")
         self.assertEqual(report["stop_gradient"], [])
-        # A stop costs nothing where no gradient is derived.
+        # In an entry without gradients a stop costs nothing.
         self.assertEqual(report["memory"]["entries"]["evaluate"], evaluation)
         self.assertNotEqual(erased, marked)
 
     def test_values_are_those_of_identity(self):
-        """Prediction and other tools know no difference; the released model runs with onnxruntime, marks and all."""
+        """Prediction and other tools compute the same values as with Identity; onnxruntime runs the released model with its marks."""
         model, recipe, data, _ = case("straight-through")
         stops = with_stop_nodes(model, self.folder / "s.onnx", function=True)
         x = np.random.default_rng(3).standard_normal(models_input(model)).astype(np.float32)
@@ -92,7 +92,7 @@ class Marks(EndToEnd):
                 self.assertRegex(out, r"note: (\d+ stopped values are|1 stopped value is) held fixed in the differences")
 
     def test_precision_and_accumulation_keep_stops(self):
-        """bf16 follows f32, and micro-batches change nothing about what is stopped."""
+        """Losses in bf16 stay near those in f32, and micro-batches do not change where gradients stop."""
         model, recipe, data, expected = case("vq-vae")
         for name, arguments in (("bf16", ("--precision", "bf16")), ("once", ("--set", "train.accumulate=1"))):
             losses, report = self.losses(model, recipe, data, name, *arguments)
@@ -114,7 +114,7 @@ class Marks(EndToEnd):
 
 class WhatIsSaid(EndToEnd):
     def model(self, *between, target="t"):
-        """x·w → between → mean squares with x·v; names of values: h, t."""
+        """x·w → h → the nodes of `between` → t → mean squared difference from x·v."""
         nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "online"), helper.make_node("MatMul", ["x", "v"], ["g"], "target"),
                  *between, helper.make_node("Sub", ["h", target], ["d"], "difference"),
                  helper.make_node("Mul", ["d", "d"], ["q"], "square"), helper.make_node("ReduceMean", ["q"], ["loss"], "mean", keepdims=0)]
@@ -129,7 +129,7 @@ class WhatIsSaid(EndToEnd):
         model = self.model(helper.make_node("StopGradient", ["g"], ["t"], "stop", domain="tcc"))
         unused, messages = self.unused(model)
         self.assertEqual(unused, [{"name": "v", "reason": "detached: no gradient passes through stop_gradient", "node": "stop"}])
-        self.assertNotIn("not trained", messages)    # it was asked for
+        self.assertNotIn("not trained", messages)    # the recipe asked for it
         text = self.succeed("tcc", "report", "p.tplan").out
         self.assertRegex(text, r"stopped gradients: 1 node\n.*\n *stop +tcc::StopGradient\n")
         self.succeed("tcc", "report", "p.tplan", "--html", "p.html")

@@ -1,4 +1,4 @@
-"""However training ends, the last whole update is kept, and the command in the message goes on from it, bit for bit."""
+"""However training ends, the last whole update is kept, and the message's command continues from it, bit for bit."""
 import os
 import re
 import signal
@@ -52,7 +52,7 @@ class Stops(EndToEnd):
         self.wait_for(lambda: path.exists() and path.stat().st_size, process)
 
     def follow(self, message, **replaced):
-        """Runs the command that the message gives, with values of its own for some options."""
+        """Runs the command that the message gives, with the values of `replaced` for these options."""
         command = re.search(r"go on with: (\S*trun .*)", message)
         self.assertTrue(command, message)
         text = command[1]
@@ -66,7 +66,7 @@ class Stops(EndToEnd):
         return (self.folder / run / "checkpoints" / f"step-{step}" / "state.safetensors").read_bytes()
 
     def same(self, plan, data, step, *more):
-        """The run agrees with one that nothing happened to."""
+        """The run agrees with an undisturbed one."""
         self.succeed("trun", plan, "--data", data, "--steps", step, "--out", "whole", *more)
         self.assertTrue(self.state("run", step) == self.state("whole", step), "the weights differ")
         self.assertEqual([u["loss"] for u in metrics(self.folder / "run")[0]], [u["loss"] for u in metrics(self.folder / "whole")[0]])
@@ -140,7 +140,7 @@ class Stops(EndToEnd):
         self.assertTrue((self.folder / "run" / "model.onnx").exists())
 
     def test_a_damaged_image_costs_nothing_that_was_done(self):
-        """It is found by the 4th update; the message's command goes on once the image is repaired."""
+        """The 4th update finds the damage; once the image is repaired, the message's command continues."""
         model = models.convolution(self.folder / "m.onnx", batch=4, channels=3, size=8)
         plan = self.compile(model, "--recipe", self.write("r.toml", models.CLASSES + models.SGD), "--set", "data.map.x=image",
                             "--set", "data.map.labels=label")
@@ -173,7 +173,7 @@ class Stops(EndToEnd):
         self.refuse(1, ["full", "space"], "trun", "predict", plan, "--inputs", samples, "--outputs", self.full_device())
 
     def full_device(self):
-        """/dev/full, as a copy where a program at fault could replace it."""
+        """/dev/full; for root a copy of it, since a faulty program could replace the real one."""
         if os.geteuid() != 0:
             return Path("/dev/full")
         path = self.folder / "full"

@@ -1,5 +1,5 @@
-"""Tables: CSV, JSON lines, Parquet and Arrow train to the bits of the same data as safetensors; categories, missing values
-and constants of columns belong to the run; predictions in each format."""
+"""Tables: training from CSV, JSON lines, Parquet and Arrow gives the bits of the same data in safetensors; a run keeps its categories,
+values for missing cells and columns' constants; predictions are written in each format."""
 import io
 import json
 import os
@@ -58,12 +58,12 @@ class Tables(EndToEnd):
         objects = [json.dumps({"x": [float(v) for v in X[i]], "species": SPECIES[LABELS[i]], "note": {"any": ["thing"]}}) for i in range(ROWS)]
         self.same(wanted, self.write("d.jsonl", "\n".join(objects) + "\n"), out="jsonl")
         self.same(wanted, self.write("d.json", "[" + ",\n".join(objects) + "]"), out="json")
-        # Read ahead by threads: the number of them changes nothing.
+        # The number of threads that read ahead changes nothing.
         for workers in (0, 1, 2, 8):
             self.same(wanted, "d.csv", "--workers", workers, out=f"workers-{workers}")
 
     def plain(self, data):
-        """The same training from labels that are integers."""
+        """The same training with integer labels."""
         recipe = self.write("plain.toml", models.CLASSES + models.SGD)
         plan = self.compile(self.folder / "m.onnx", "--recipe", recipe, *BATCH, plan="plain.tplan")
         run = self.train(plan, data, steps=12, out="plain")
@@ -86,7 +86,7 @@ class Tables(EndToEnd):
         self.same(wanted, "d.parquet", out="parquet")
         self.same(wanted, "d.feather", out="feather")
         self.assertRegex(self.succeed("trun", "data", "d.parquet").out, r"(?s)Parquet, 60 samples.*x +f32\[60x3\].*species +text\[60\]")
-        # f64, as pandas writes it: refused, until it is told.
+        # f64, as pandas writes it, is refused until data.cast allows it.
         pyarrow.parquet.write_table(table.set_column(0, "x", pa.array([[float(v) for v in row] for row in X])), self.folder / "w.parquet")
         self.refuse(1, [r"f64 does not become f32 silently", r"data\.cast=f32"], "trun", self.plan, "--data", "w.parquet", "--out", "wide")
         self.same(wanted, "w.parquet", "--set", "data.cast=f32", out="cast")
@@ -95,7 +95,7 @@ class Tables(EndToEnd):
         self.train(self.plan, self.write("d.csv", csv()), steps=12)
         kept = json.loads((self.folder / "run" / "columns.json").read_text())
         self.assertEqual(kept["categories"]["species"], SPECIES)
-        # Two of the three species, in another order: their numbers are the run's.
+        # Two of the three species, in another order, keep the run's numbers.
         some = [int(i) for i in np.resize(np.flatnonzero(LABELS > 0)[::-1], ROWS)]
         here = self.succeed("trun", "eval", self.plan, "--data", self.write("e.csv", csv(some)), "--from", "run").out
         plain = self.compile(self.folder / "m.onnx", "--recipe", self.write("plain.toml", models.CLASSES + models.SGD), *BATCH,
@@ -108,12 +108,12 @@ class Tables(EndToEnd):
         self.refuse(1, [r"u\.csv: column 'species', sample \d+ \(line \d+\): 'alba' is none of its categories: setosa, versicolor, virginica"],
                     "trun", "eval", self.plan, "--data", unknown, "--from", "run")
         self.refuse(1, [r"data\.categories\.species", r"--from RUN"], "trun", "eval", self.plan, "--data", "e.csv")
-        # A resumed run, and a new one from its weights, have its numbers, too.
+        # A resumed run, and a new one from its weights, keep these numbers, too.
         self.succeed("trun", "--resume", "run", "--data", "e.csv", "--steps", 14)
         self.train(self.plan, "e.csv", "--init", "run", out="next")
         self.assertEqual(json.loads((self.folder / "next" / "columns.json").read_text())["categories"]["species"], SPECIES)
         self.refuse(1, [r"'alba'"], "trun", self.plan, "--data", unknown, "--init", "run", "--out", "other")
-        # A run moved and damaged is found out.
+        # A damaged columns.json is refused.
         (self.folder / "run" / "columns.json").write_text(json.dumps({"categories": {"species": SPECIES[::-1]}}))
         self.refuse(1, [r"columns\.json: damaged or edited"], "trun", "eval", self.plan, "--data", "e.csv", "--from", "run")
 
@@ -127,7 +127,7 @@ class Tables(EndToEnd):
         self.assertEqual([sum(map(int, line[1:])) for line in lines[1:]], np.bincount(LABELS).tolist())
 
     def test_predictions_name_the_classes(self):
-        """The name of the largest score, as the run numbers the classes, stands behind the scores; without a run none does."""
+        """Behind the scores is the name of the class with the largest one, by the run's numbering; without a run there is no name."""
         run = self.train(self.plan, self.write("d.csv", csv()), steps=12)
         inputs = self.write("i.csv", csv(species=False))
         self.succeed("trun", "predict", self.plan, "--inputs", inputs, "--outputs", "p.csv", "--from", run)
@@ -148,14 +148,14 @@ class Tables(EndToEnd):
         kept = json.loads((run / "columns.json").read_text())["standardise"]["x"]
         np.testing.assert_allclose(kept["mean"], far.mean(0), rtol=1e-12)
         np.testing.assert_allclose(kept["std"], far.std(0), rtol=1e-12)
-        # The same as columns that were standardised before.
+        # The result equals training on columns that were standardised beforehand.
         ready = self.save("d.safetensors", x=((far - kept["mean"]) / kept["std"]).astype(np.float32), labels=LABELS)
         wanted = self.plain(ready)
         losses = [line["loss"] for line in metrics(run)[0]]
         self.assertEqual(losses, wanted[0])
         for workers in (0, 1, 2, 8):
             self.same(wanted, data, "--set", STANDARDISE, "--workers", workers, out=f"workers-{workers}")
-        # Other rows are judged by the constants of the training data.
+        # Other rows are standardised with the training data's constants.
         part = self.write("e.csv", csv(range(10), x=far, species=False))
         self.succeed("trun", "predict", self.plan, "--inputs", part, "--outputs", "p.safetensors", "--from", "run")
         some = safetensors.numpy.load_file(self.folder / "p.safetensors")["logits"]
@@ -163,7 +163,7 @@ class Tables(EndToEnd):
         self.assertTrue(np.array_equal(some, safetensors.numpy.load_file(self.folder / "q.safetensors")["logits"][:10]))
         self.refuse(1, [r"standardise", r"'x'", r"--from RUN"], "trun", "predict", self.plan, "--inputs", part, "--outputs",
                     "o.safetensors", "--set", STANDARDISE)
-        # Resumed: the constants of the run, whatever the data are now; and the bits of a run in one go.
+        # A resumed run keeps the run's constants, whatever the data are now, and has the bits of an uninterrupted run.
         self.train(self.plan, data, "--set", STANDARDISE, steps=6, out="half")
         self.succeed("trun", "--resume", "half", "--steps", 12)
         whole, resumed = self.weights("run", "a.safetensors"), self.weights("half", "b.safetensors")
@@ -184,7 +184,7 @@ class Tables(EndToEnd):
         losses, _ = self.losses(data, "--set", "data.missing.x=mean", out="mean")
         wanted = self.plain(self.save("d.safetensors", x=filled.astype(np.float32), labels=LABELS))
         np.testing.assert_allclose(losses, wanted[0], rtol=1e-6)
-        # Filled by the run's means.
+        # Missing cells get the run's means.
         self.succeed("trun", "predict", self.plan, "--inputs", data, "--outputs", "p.npy", "--from", "mean")
         shown = self.succeed("trun", "data", data).out
         self.assertRegex(shown, r"x +f64\[60x3\].* 2\n")
@@ -237,7 +237,7 @@ class Tables(EndToEnd):
         self.assertTrue(np.array_equal(scores, wanted))
         shown = self.succeed("trun", "data", "p.csv").out
         self.assertRegex(shown, r"logits +f64\[60x3\]")
-        # What nobody has changed since is replaced, and nothing else.
+        # trun replaces an earlier output that is unchanged since, and nothing else.
         for name in ("p.npz", "p.npy", "p.csv"):
             self.succeed(*words, name)
             changed = bytearray((self.folder / name).read_bytes())
@@ -246,7 +246,7 @@ class Tables(EndToEnd):
             self.refuse(1, [name.replace(".", r"\.") + ": it exists and is not an unchanged file that trun wrote here", "another name"],
                         *words, name)
             self.assertEqual((self.folder / name).read_bytes(), changed)
-        # Before anything is read.
+        # These refusals come before trun reads anything.
         early = [*words, "p.csv"]
         early[early.index("d.csv")] = "absent.csv"
         self.refuse(1, [r"p\.csv: it exists"], *early)
@@ -291,7 +291,7 @@ class Tables(EndToEnd):
 
 class WithoutArrow(EndToEnd):
     def test_the_way_out(self):
-        """A trun without the plug-in names it, and the conversion."""
+        """Without the plug-in, trun's message names it and a way to convert the file."""
         alone = self.folder / "bin"
         alone.mkdir()
         (alone / "trun").write_bytes((BIN / "trun").read_bytes())

@@ -1,5 +1,5 @@
-"""One plan for several targets: the same bytes in any order, each part as if compiled alone, weights once, and runs that go on
-from one level to another."""
+"""One plan for several targets: the same bytes in any order of targets, each part as if compiled alone, weights stored once, and runs
+that continue on another level."""
 import json
 import re
 import unittest
@@ -51,7 +51,7 @@ class Targets(EndToEnd):
                 alone = self.make(level, plan=f"{i}.tplan")
                 reports = [json.loads(self.succeed("tcc", "report", plan, "--target", level, "--json").out)
                            for plan in (several, alone)]
-                for report in reports:      # what a process takes follows from the size of the file
+                for report in reports:      # a process's memory depends on the size of the file
                     for measured in ("host_bytes", "library_bytes", "process_bytes"):
                         report["memory"].pop(measured, None)
                     report["memory"].pop("host", None)
@@ -112,7 +112,7 @@ class Targets(EndToEnd):
         profile = self.succeed("trun", "profile", plan, "--target", self.levels[0], "--data", self.data, "--json",
                                "--no-roofline", "--steps", 1, "--warmup", 0)
         self.assertEqual(json.loads(profile.out)["target"], self.levels[0])
-        # Variants belong to a target: both together.
+        # Each target has its own variants: both options together.
         self.compile(self.model, "--recipe", self.recipe, "--variants", 2, *[w for l in self.levels[:2] for w in ("--target", l)],
                      plan="fat.tplan")
         self.train(self.folder / "fat.tplan", self.data, out="fat")

@@ -1,4 +1,4 @@
-"""Optimizers that depend on a parameter's shape in torch (Muon, LAMB, @1d), on exports that store it otherwise: torch_shapes/."""
+"""Optimizers that depend on a parameter's shape in torch (Muon, LAMB, @1d), with exports that store it differently: torch_shapes/."""
 import json
 
 from common import ROOT, EndToEnd
@@ -25,11 +25,11 @@ class TorchShapes(EndToEnd):
             for kind, settings in cases.items():
                 with self.subTest(export, kind=kind):
                     losses, said = self.losses(export, *settings)
-                    # Muon iterates in bf16; torch's own products differ by as much between machines.
+                    # Muon iterates in bf16; even torch's own products differ by this much between machines.
                     bound = 1e-5 if kind == "lamb" else 5e-4
                     for loss, wanted in zip(losses, expected[kind], strict=True):
                         self.assertLess(abs(loss - wanted), bound * wanted)
-                    # What neither notes nor names tell is said.
+                    # A message tells when neither notes nor names give a parameter's shape.
                     self.assertEqual("shape in torch" in said, export == "torchscript-folded")
 
     def test_assumptions_name_parameter_and_shape(self):
@@ -41,7 +41,7 @@ class TorchShapes(EndToEnd):
     def test_vectors_stored_with_extents_of_one_are_vectors(self):
         self.succeed("tcc", HERE / "dynamo.onnx", *COMMON, "--set", 'optimizer.decay_exempt=["@1d"]', "-o", "p.tplan")
         groups = {g["name"]: g["parameters"] for g in self.report(self.folder / "p.tplan")["parameters"]["groups"]}
-        # Eight matrices in torch: four linear layers', two multiplied by, and those of the recurrent layer's input and state.
+        # Eight matrices in torch: four of linear layers, two that products read, and the recurrent layer's for input and state.
         self.assertEqual(len(groups["default"]), 8, groups)
 
 

@@ -1,5 +1,5 @@
-"""Schedules that PyTorch has, sample weights, several losses and stages: each step's loss, rate and parts, evaluations and trained weights
-against PyTorch's numbers (training/make.py); resumes, ranks, and what is refused."""
+"""PyTorch's schedules, sample weights, several losses, and stages: each step's loss, rate and parts, evaluations and trained weights
+are compared with PyTorch's (training/make.py); also resumes, ranks and refusals."""
 import json
 import unittest
 from pathlib import Path
@@ -44,7 +44,7 @@ class Training(EndToEnd):
         return self.compile(FILES / "model.onnx", "--recipe", recipe, *arguments, plan=plan or f"{name}.tplan")
 
     def follows(self, name, plan, *arguments, steps=None, every=5, out="run", case=None):
-        """The run's numbers are PyTorch's, and so are the weights after it."""
+        """The run's numbers equal PyTorch's, and so do the weights after it."""
         expected = EXPECTED[case or name]
         run = self.train(plan, TRAIN, "--eval-data", EVAL, "--eval-every", every, *arguments, steps=steps or len(expected["loss"]), out=out)
         self.agrees(name, run, case)
@@ -76,7 +76,7 @@ class Schedules(Training):
         self.follows("restarts", self.plan("restarts"))
 
     def test_restarts_by_set(self):
-        """The rate comes with each step: a plan that was compiled without the schedule runs it."""
+        """trun gives each step its rate, so that a plan compiled without the schedule can run it."""
         plan = self.plan("constant", recipe=VALUE + SGD + HEAD)
         self.follows("restarts", plan, "--set", "schedule.kind=cosine_warm_restarts", "--set", "schedule.t_0=3", "--set", "schedule.t_mult=2",
                      "--set", "schedule.eta_min=1e-3")
@@ -95,7 +95,7 @@ class Schedules(Training):
         self.follows("plateau", plan, *[word for s in settings for word in ("--set", s)], every=4)
 
     def test_plateau_goes_on_bit_by_bit(self):
-        """Wherever it is interrupted: between evaluations, at one, after a reduction; in its folder and in another."""
+        """The run may be interrupted anywhere: between evaluations, at one, after a reduction; and go on in its folder or another."""
         plan = self.plan("plateau")
         whole = self.follows("plateau", plan, every=4)
         state, position = self.state(whole)
@@ -130,7 +130,7 @@ class Schedules(Training):
             self.assertAlmostEqual(line["lr"], before[-1] if before else 0.1, 12)
 
     def test_plateau_over_ranks(self):
-        """Every rank has the rate of rank 0: their states stay equal, also after a resume."""
+        """Every rank uses rank 0's rate: their states stay equal, also after a resume."""
         plan = self.plan("ranks", recipe=RECIPES["plateau"] + '[parallel]\nmode = "ddp"\n')
         words = ("--data", TRAIN, "--eval-data", EVAL, "--eval-every", 4, "--no-shuffle", "--nproc", 2, "--threads", 1)
         self.succeed("trun", plan, *words, "--steps", 100, "--out", "whole")
@@ -145,7 +145,7 @@ class Schedules(Training):
         plan = self.plan("plateau")
         self.refuse(2, ["plateau", "there are none", "--eval-every", "schedule.kind=constant"], "trun", plan, "--data", TRAIN)
         self.refuse(2, ["there are none"], "trun", plan, "--data", TRAIN, "--eval-data", EVAL)
-        # What the message advises works.
+        # Both settings that the messages advise work.
         self.train(plan, TRAIN, "--set", "schedule.kind=constant", out="constant")
         self.train(plan, TRAIN, "--set", "data.eval_split=0.2", "--eval-every", 2, out="split")
 
@@ -188,7 +188,7 @@ class SampleWeights(Training):
         np.testing.assert_allclose(losses[1], losses[0], rtol=1e-6)
 
     def test_padding_weighs_nothing(self):
-        """44 samples in batches of 8: the last four slots of an epoch count for nothing, so its update is that of four samples."""
+        """44 samples in batches of 8: an epoch's last four slots do not count, so that its last update is that of four samples."""
         data = {k: v[:44] for k, v in safetensors.numpy.load_file(TRAIN).items()}
         padded = self.train(self.plan("padded", recipe=RECIPES["weighed-value"] + '[data]\nlast = "pad"\n'), self.save("data.safetensors", **data), steps=6)
         small = self.plan("small", "--shape", "x=4x6", recipe=RECIPES["weighed-value"])
@@ -226,7 +226,7 @@ class SampleWeights(Training):
         refuse(1, ["'w' .*is the weight of a single batch", "give 48 rows"], w=w[:8])
         refuse(4, ["step 2: the loss is .?nan: the weights of this update's samples \\(input 'w'\\)", "train.accumulate"],
                w=np.where(np.arange(48) // 8 == 1, np.float32(0), w))
-        # What the messages advise works.
+        # The settings that the messages advise work.
         self.succeed("trun", plan, "--data", self.save("other.safetensors", **({k: v for k, v in columns.items() if k != "w"} | {"u": w})), "--set", "data.map.w=u",
                      "--steps", 2, "--out", "mapped")
         wide = self.plan("wide", recipe=RECIPES["weighed-value"] + "[train]\naccumulate = 2\n")
@@ -239,7 +239,7 @@ class SampleWeights(Training):
                     "--data", self.save("none.safetensors", **data), "--no-shuffle")
 
     def test_bf16(self):
-        """The weights stay f32, and so do both sums: near PyTorch's f32 numbers."""
+        """Weights and both sums stay f32, so that the results are near PyTorch's in f32."""
         run = self.train(self.plan("narrow", "--precision", "bf16", recipe=RECIPES["weighed-value"]), TRAIN, steps=20)
         np.testing.assert_allclose([v["loss"] for v in metrics(run)[0]], EXPECTED["weighed-value"]["loss"], rtol=0.02)
 
@@ -273,7 +273,7 @@ class SeveralLosses(Training):
             self.follows(name, plan, "--nproc", 2, "--threads", 1, out=name, case="counts-ranks")
 
     def test_denominators_of_shapes_over_ranks_and_micro_batches(self):
-        """Two micro-batches on two ranks are four on one."""
+        """Two micro-batches on two ranks give the result of four on one rank."""
         recipe = SHAPES.replace("SCALE", "1.0") + SGD + '[train]\naccumulate = 2\n[parallel]\nmode = "ddp"\n'
         run = self.train(self.plan("ranks", recipe=recipe), TRAIN, "--nproc", 2, "--threads", 1, steps=1)
         line, expected = metrics(run)[0][0], EXPECTED["shapes"]
@@ -326,13 +326,13 @@ class SeveralLosses(Training):
         data = {k: v[:44] for k, v in safetensors.numpy.load_file(TRAIN).items()}
         words = ["data.last = \"pad\" needs one loss that can leave a sample out"]
         self.refuse(1, words, "trun", plan, "--data", self.save("data.safetensors", **data))
-        # So it is where phases have losses of their own: an ignored label leaves `y` alone.
+        # The same refusal where phases have losses of their own: an ignored label does not take `y` out of the other loss.
         phases = "".join(f'[[phase]]\nname = "{name}"\nloss = {{ {loss} }}\nparameters = ["{name}.*"]\n' for name, loss in (
             ("classes", 'kind = "cross_entropy", of = "logits", target = "labels"'), ("values", 'kind = "mse", of = "value", target = "y"')))
         self.refuse(1, words, "trun", self.plan("phases", recipe=phases + SGD + '[data]\nlast = "pad"\n'), "--data", self.folder / "data.safetensors", "--out", "no")
 
     def test_labels_of_every_loss_are_checked(self):
-        """A class that is none would be read outside of the scores."""
+        """A label beyond the classes would be read outside the scores."""
         recipe = VALUE.replace("[loss]", "[[loss]]") + CLASSES.replace("[loss]", "[[loss]]") + SGD
         data = safetensors.numpy.load_file(TRAIN)
         data["labels"][3] = 3
@@ -351,7 +351,7 @@ class SeveralLosses(Training):
                 (two + '[[phase]]\nname = "a"\nloss = "penalty"\nparameters = ["trunk.*"]\n', r"\[loss\] and \[\[phase\]\] exclude each other")]:
             self.refuse(1, [pattern], "tcc", FILES / "model.onnx", "--recipe", self.write("bad.toml", recipe))
         self.refuse(1, [r"several losses \(\[\[loss\]\]\)"], "tcc", FILES / "model.onnx", "--recipe", self.write("two.toml", two), "--set", "loss.shift=true")
-        # What the messages advise works.
+        # The recipes that the messages advise work.
         self.compile(FILES / "model.onnx", "--recipe", self.write("sum.toml", two.replace('"logits"', '"logits"\nreduction = "sum"\nscale = 0.125')
                                                                   + "[train]\naccumulate = 2\n"))
         self.plan("larger", "--shape", "x=16x6", recipe=two)
@@ -359,7 +359,7 @@ class SeveralLosses(Training):
 
 class Stages(Training):
     def test_adamw(self):
-        """Corrections count the updates of each parameter, weight decay leaves frozen ones alone."""
+        """Bias corrections count each parameter's own updates; weight decay does not change frozen parameters."""
         plan = self.plan("stages-adamw")
         self.follows("stages-adamw", plan)
         report = self.succeed("tcc", "report", plan).out
@@ -376,7 +376,7 @@ class Stages(Training):
         np.testing.assert_allclose([v["loss"] for v in metrics(run)[0]], EXPECTED["stages-adamw"]["loss"], rtol=0.03)
 
     def test_memory_holds_for_every_stage(self):
-        """The transient arena is that of the hungriest stage; resident is what one stage would need."""
+        """The transient arena is as large as the largest stage's; resident memory is what a single stage would need."""
         plan = self.plan("stages-adamw")
         memory = self.report(plan)["memory"]
         steps = memory["entries"]["train"]["programs"]
@@ -400,7 +400,7 @@ class Stages(Training):
             np.testing.assert_array_equal(averages[1][key], value, key)
 
     def test_adapters(self):
-        """A stage's parameters are those of adapters and of adapter.train; the base is frozen in all of them."""
+        """A stage may train adapters and the parameters of adapter.train; the base is frozen in all stages."""
         adapter = '[adapter]\nrank = 2\ntargets = ["trunk"]\ntrain = ["values.*"]\n'
         recipe = VALUE + SGD + adapter + '[[stage]]\nuntil = 3\ntrainable = ["values.*"]\n[[stage]]\ntrainable = ["*"]\n'
         plan = self.plan("adapted", recipe=recipe)
@@ -435,7 +435,7 @@ class Stages(Training):
             self.assertEqual(self.state(self.folder / f"part{stop}")[0], state, stop)
 
     def test_settings_hold_in_every_stage(self):
-        """A rate and a schedule of --set are those of a plan that was compiled with them."""
+        """A rate and a schedule given with --set act as in a plan that was compiled with them."""
         recipe = RECIPES["stages-adamw"]
         one = self.train(self.plan("one", recipe=recipe.replace("1e-2", "3e-3").replace("0.95", "0.9")), TRAIN, steps=14, out="one")
         two = self.train(self.plan("two", recipe=recipe), TRAIN, "--set", "optimizer.lr=3e-3", "--set", "schedule.gamma=0.9", steps=14, out="two")

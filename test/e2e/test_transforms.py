@@ -1,4 +1,4 @@
-"""Transforms of the recipe in training: any number of loader threads, a kill and a resume change no bit."""
+"""A recipe's transforms in training: the number of loader threads, a kill and a resume change no bit."""
 import os
 import signal
 import subprocess
@@ -77,7 +77,7 @@ class Transforms(EndToEnd):
                             expected[0])
 
     def shards(self):
-        """The images in three tars of WebDataset's layout."""
+        """Writes the images into three tars in WebDataset's layout."""
         paths = sorted((self.folder / "images").rglob("*.png"))
         for number, part in enumerate((paths[:10], paths[10:13], paths[13:])):
             with tarfile.open(self.folder / f"train-{number:03}.tar", "w") as tar:
@@ -97,7 +97,7 @@ class Transforms(EndToEnd):
         log = (self.folder / "w1" / "log.txt").read_text()
         self.assertIn("data.cache: 24 images are in cache/", log)
         self.assertNotIn("data.cache", (self.folder / "w2" / "log.txt").read_text(), "found again")
-        # An order that changes under a run would read samples twice.
+        # If the order changed in the middle of a run, it would read samples twice.
         self.refuse(1, ["data.shuffle_window 9 . 4", "--init"], "trun", "--resume", "none", "--steps", 9, "--set", "data.shuffle_window=4")
         self.refuse(1, ["train-003.tar", "no file has such a name"], "trun", plan, "--data", "train-{000..003}.tar", "--out", "x")
         self.refuse(2, ["data.shuffle_window"], "trun", plan, "--data", "train-*.tar", *whole, "--set", "data.sampler=balanced", "--out", "x")
@@ -130,7 +130,7 @@ class Transforms(EndToEnd):
         self.assertEqual((self.folder / "killed.safetensors").read_bytes(), weights)
 
     def test_mixed_batches(self):
-        """The loss takes probabilities of classes: a graph input of the prediction's shape."""
+        """The loss reads probabilities of classes, an input of the graph with the prediction's shape."""
         recipe = RECIPE + "[[data.transform]]\nkind = \"one_hot\"\nclasses = 2\n[[data.transform]]\nkind = \"mixup_or_cutmix\"\n"
         plan = self.compile(self.model({"label": [8, 2]}), "--recipe", self.write("mix.toml", recipe))
         expected = self.run_with(plan, "none", "--workers", 0)
@@ -138,8 +138,8 @@ class Transforms(EndToEnd):
         self.assertTrue(np.isfinite(expected[0]).all())
 
     def test_the_loss_of_mixed_batches_is_that_of_soft_targets(self):
-        """Torchvision's MixUp: batch.roll(1, 0) · (1 − λ) + batch · λ, targets likewise; and PyTorch's cross_entropy with
-        probabilities: the mean over samples of −Σ target · log_softmax. Beta(10⁹, 10⁹) is 1/2 within 10⁻⁴."""
+        """torchvision's MixUp is batch.roll(1, 0) · (1 − λ) + batch · λ, for targets likewise; PyTorch's cross_entropy with
+        probabilities is the mean over samples of −Σ target · log_softmax. λ ~ Beta(10⁹, 10⁹) is 1/2 within 10⁻⁴."""
         rng = np.random.default_rng(8)
         pixels, labels = rng.integers(0, 256, (8, 3, 8, 8), dtype=np.uint8), np.array([0, 0, 1, 1, 0, 1, 0, 0])
         data = self.save("soft.safetensors", image=pixels, label=labels.astype(np.int64))
@@ -195,7 +195,7 @@ alpha = 1e9
 
 
 class Tokens(EndToEnd):
-    """A model of one table: logits of each token alone, 16 tokens a sample."""
+    """The model is one table, which gives each token's logits from that token alone; 16 tokens per sample."""
 
     def model(self, length=16):
         nodes = [helper.make_node("Gather", ["table", "ids"], ["hidden"], "embed"), helper.make_node("MatMul", ["hidden", "out"], ["logits"], "head")]
@@ -232,14 +232,14 @@ lr = 0.1
         self.losses(plan, "half", "--workers", 2, steps=12)
         self.succeed("trun", "--resume", "half", "--steps", 25)
         self.assertEqual([line["loss"] for line in metrics(self.folder / "half")[0]], expected)
-        # Without a chosen token nothing would count; with all of them the loss is that of the whole window.
+        # If no token is chosen, none counts; if all are, the loss is that of the whole window.
         self.refuse(4, ["loss is"], "trun", plan, "--data", "t.bin", "--steps", 1, "--out", "x", "--set", "data.transform=[{ kind = 'mask_tokens', mask = 63, vocabulary = 64, p = 0 }]")
         self.save("ids.safetensors", ids=np.full((4, 16), 9, np.int64))
-        self.succeed("trun", "predict", plan, "--inputs", "ids.safetensors", "--outputs", "o.safetensors")   # predicts tokens as they are
+        self.succeed("trun", "predict", plan, "--inputs", "ids.safetensors", "--outputs", "o.safetensors")   # prediction masks no token
         self.refuse(1, ["mask = 70000", "u16"], "trun", plan, "--data", "t.bin", "--out", "y", "--set", "data.transform=[{ kind = 'mask_tokens', mask = 70000, vocabulary = 70001 }]")
 
     def test_the_loss_is_that_of_the_chosen_tokens(self):
-        """All tokens chosen and kept: the loss of step 1 is the cross-entropy of the window with itself."""
+        """With all tokens chosen and kept, the loss of step 1 is the cross-entropy of the window's logits with the window itself."""
         plan = self.plan('kind = "mask_tokens"\nmask = 63\nvocabulary = 64\np = 1\nkeep = 1\nrandom = 0')
         self.succeed("trun", plan, "--data", "t.bin", "--no-shuffle", "--steps", 1, "--out", "run")
         ids = np.frombuffer((self.folder / "t.bin").read_bytes(), np.uint16)[:64].astype(int)

@@ -1,4 +1,4 @@
-"""Ranks in network name spaces, joined by links, as on two and three machines: TCC_RANKS_ALL=1 runs it, as root."""
+"""Ranks in network name spaces that links join, as on two and three machines: runs with TCC_RANKS_ALL=1, as root."""
 import os
 import shutil
 import subprocess
@@ -18,7 +18,7 @@ LONG_NAME = ".".join(letter * 60 for letter in "abc")
 @unittest.skipUnless(os.environ.get("TCC_RANKS_ALL") and os.geteuid() == 0 and shutil.which("ip"),
                      "TCC_RANKS_ALL=1 runs it, as root, with ip (iproute2)")
 class Machines(Jobs):
-    """Name spaces with host names and files of names of their own, on one bridge. Each rank's place is a machine's number."""
+    """Name spaces on one bridge, each with a host name and a hosts file of its own. A rank's place is the number of its machine."""
     COUNT = 2
 
     def setUp(self):
@@ -49,7 +49,7 @@ class Machines(Jobs):
         self.assertEqual(done.returncode, 0, done.stderr)
 
     def names(self, first, *others):
-        """Lines of /etc/hosts on the first machine, and on each other one (the last holds for the rest)."""
+        """Sets the line of /etc/hosts on the first machine and on each of the others (the last line holds for the rest)."""
         for number, space in enumerate(self.spaces):
             line = first if number == 0 or not others else others[min(number - 1, len(others) - 1)]
             with open(f"/etc/netns/{space}/hosts", "w") as file:
@@ -57,8 +57,8 @@ class Machines(Jobs):
 
     def ranks(self, *more, sizes=(1, 1), address=f"{NETWORK}.1", plan="plan.tplan", data=None, out="run", env=SECRET, hosts=None,
               only=None):
-        """A process for each rank, `sizes` of them on each machine; `address`: of rank 0, for all or by machine. `only`: starts
-        those of this machine."""
+        """Starts a process for each rank, on each machine as many as `sizes` says. `address`: rank 0's, one for all or one by machine;
+        `only`: start the ranks of this machine alone."""
         words = [BIN / "trun", plan, "--data", data or self.data, "--out", out, "--no-shuffle", *more]
         addresses = [address] * len(sizes) if isinstance(address, str) else address
         processes, rank = [], -1
@@ -85,7 +85,7 @@ class Machines(Jobs):
         return texts
 
     def check(self, steps=6, sizes=(1, 1), plan="plan.tplan", data=None, **options):
-        """The losses of as many ranks on one machine."""
+        """The losses equal those of the same number of ranks on one machine."""
         for folder in ("run", "one"):
             shutil.rmtree(self.folder / folder, ignore_errors=True)
         self.texts(self.ranks("--steps", steps, sizes=sizes, plan=plan, data=data, **options))
@@ -133,14 +133,14 @@ class TwoMachines(Machines):
         self.texts(self.ranks("--steps", 2, "--insecure-ranks", env={}))
 
     def test_a_stranger_on_the_network(self):
-        """One that has another secret, or none, is turned away; those that say nothing, or anything, hold up nobody."""
+        """A stranger with another secret, or none, is turned away; strangers that send nothing, or noise, delay no rank."""
         first = self.ranks("--steps", 6, only=0)
         script = ("import os,socket,time\n"
                   f"links=[socket.create_connection(('{NETWORK}.1',{PORT}),timeout=2) for _ in range(100)]\n"
                   "[link.sendall(os.urandom(300)) for link in links[:50]]\n"
                   "print('there',flush=True);time.sleep(60)\n")
         deadline, there = time.monotonic() + 20, b""
-        while time.monotonic() < deadline and not there:  # until rank 0 listens
+        while time.monotonic() < deadline and not there:  # rank 0 does not listen yet
             process = subprocess.Popen(["ip", "netns", "exec", self.spaces[1], shutil.which("python3"), "-c", script],
                                        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             self.addCleanup(process.stdout.close)
@@ -184,7 +184,8 @@ class ThreeMachines(Machines):
                 self.check(sizes=sizes, plan="big.tplan", data=data)
 
     def test_names_of_the_first_machine(self):
-        """Ranks 1 and 2 reach each other by addresses that rank 0 has seen; those of rank 0's machine where it is reached."""
+        """Ranks 1 and 2 reach each other at the addresses that rank 0 saw them come from, and ranks on rank 0's machine at the address
+        at which rank 0 itself is reached."""
         self.names("127.0.1.1 node0", f"{NETWORK}.1 node0", f"{NETWORK6}::1 node0")
         self.check(sizes=(2, 1, 1), address=("node0", "node0", f"{NETWORK}.1"))
         self.check(sizes=(2, 1, 1), address=("localhost", f"{NETWORK}.1", f"{NETWORK}.1"))

@@ -1,4 +1,4 @@
-"""Tables of which a batch reads few rows: updated in those rows alone, to the values that updating all rows gives."""
+"""Tables of which a batch reads few rows: only those rows are updated, to the values that updating all rows would give."""
 import re
 import unittest
 
@@ -10,7 +10,7 @@ import models
 from common import EndToEnd, metrics
 
 ROWS, WIDTH, BATCH, IDS, STEPS, RATE = 8192, 32, 6, 4, 5, 0.5
-# A row for each id in rows of the table's shape: what update-rows leaves behind.
+# A scatter that sets a row of the table for each id: the op with which update-rows ends.
 SETS_ROWS = re.compile(rf"train.scatter set .*tensor<{ROWS}x{WIDTH}xf32>, tensor<{BATCH * IDS}x{WIDTH}xi64>")
 
 
@@ -21,7 +21,7 @@ class UpdateRows(EndToEnd):
         self.table[7] = -0.0
         generator = np.random.default_rng(2)
         self.ids = generator.integers(0, ROWS, (BATCH * STEPS, IDS))
-        self.ids[:, 1] = self.ids[:, 0]         # every first id twice in its sample
+        self.ids[:, 1] = self.ids[:, 0]         # the first id occurs twice in its sample
         self.ids[:, 2] = 11                     # one id in all samples
         self.ids[::2, 3] = ROWS - 1
         nodes = [oh.make_node("Cast", ["x"], ["ids"], "whole", to=onnx.TensorProto.INT64),
@@ -31,7 +31,7 @@ class UpdateRows(EndToEnd):
         self.data = self.save("d.safetensors", x=self.ids.astype(np.float32))
 
     def trained(self, recipe, rows):
-        """The table and the norms after an epoch; `rows`: whether the plan sets rows."""
+        """The table and the gradient norms after an epoch; `rows`: whether the plan must set single rows."""
         path = self.write("recipe.toml", '[loss]\noutput = "loss"\n' + recipe)
         plan = self.compile(self.model, "--recipe", path, "--entry", "train", "--dump-phases-to", "ir")
         ir = next((self.folder / "ir").glob("*-memory.mlir")).read_text()
@@ -56,7 +56,7 @@ class UpdateRows(EndToEnd):
                 table -= RATE * gradient * (min(1, clip / expected) if clip else 1)
             np.testing.assert_allclose(got, table, rtol=1e-5, atol=1e-7)
             others = np.setdiff1d(np.arange(ROWS), self.ids)
-            self.assertEqual(got[others].tobytes(), self.table[others].tobytes())  # a negative zero among them
+            self.assertEqual(got[others].tobytes(), self.table[others].tobytes())  # bytes, since row 7 holds negative zeros
 
     def test_many_tables_of_one_shape(self):
         count = 50

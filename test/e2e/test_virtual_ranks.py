@@ -1,4 +1,4 @@
-"""Virtual ranks: the same bits on any number of ranks, in whatever order they came to it."""
+"""Virtual ranks: a run has the same bits on any number of ranks, also if the number changes on the way."""
 import json
 import os
 import shutil
@@ -17,7 +17,7 @@ TIMES = ("seconds", "data_seconds", "samples_per_s", "tokens_per_s", "communicat
 
 
 def numbers(run):
-    """The lines of all updates and evaluations, without what is measured by a clock."""
+    """The lines of all updates and evaluations, without measured times."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [{key: value for key, value in line.items() if key not in TIMES and key != "resumed"} for line in lines
             if "loss" in line or "eval_loss" in line or any(key.startswith("loss.") for key in line)]
@@ -58,7 +58,8 @@ class SameBits(Jobs):
         self.check("cnn-bn")
 
     def test_state_that_forward_passes_move_and_read(self):
-        """Ranges of a quantised input: each virtual rank begins with those of the last update, and the first one's are kept."""
+        """Ranges of a quantised input: each virtual rank begins with those of the last update, and those of the first virtual rank are
+        kept."""
         nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantise"),
                  helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"], "dequantise"),
                  helper.make_node("MatMul", ["r", "w"], ["prediction"], "product")]
@@ -72,7 +73,7 @@ class SameBits(Jobs):
         self.assertEqual(len({line["loss"] for line in lines}), 6)
 
     def test_windows_of_several_micro_batches_that_an_epoch_cuts_short(self):
-        """An epoch of 4 global batches in windows of 3, read ahead by threads or not, with a dropout."""
+        """An epoch of 4 global batches in windows of 3, with or without threads that read ahead, and with a dropout."""
         random = np.random.default_rng(3)
         safetensors.numpy.save_file({"x": random.standard_normal((512, 20), np.float32),
                                      "y": random.standard_normal((512, 1), np.float32)}, self.folder / "d.safetensors")
@@ -100,7 +101,7 @@ class SameBits(Jobs):
         self.assertTrue(any("loss.g" in line for line in lines) and any("loss.d" in line for line in lines))
 
     def test_evaluations_and_an_early_stop(self):
-        """The evaluation's batches are shared by any number of ranks, the last one is shorter, and averages are rank 0's alone."""
+        """Any number of ranks share the evaluation's batches, the last of which is shorter; rank 0 alone has averages."""
         data = safetensors.numpy.load_file(ZOO / "mlp" / "data.safetensors")
         safetensors.numpy.save_file({key: np.ascontiguousarray(value[:117]) for key, value in data.items()}, self.folder / "e.safetensors")
         lines = self.check("mlp", "evaluate.metrics=[\"mae\",\"r2\"]", "evaluate.best=mae", "evaluate.stop.patience=2",
@@ -137,7 +138,8 @@ class Runs(Jobs):
         self.assertEqual((self.folder / "moved.safetensors").read_bytes(), (self.folder / "whole.safetensors").read_bytes())
 
     def test_shards_of_any_number_of_ranks_have_the_bits_of_one(self):
-        """Losses and weights; a norm of shards is summed in another order. The job moves from one mode to the next in mid-run."""
+        """Compares losses and weights; norms are left out, since those of shards are summed in another order. In mid-run the job moves
+        from one mode to the next."""
         places = {"one": ("ddp", (), 1), "two": ("grad_op", ("parallel.ranks=2",), 2), "four": ("full", ("parallel.ranks=4",), 4),
                   "nodes": ("hybrid", ("parallel.shard_within_node=2",), 4)}
         found = {}
@@ -171,12 +173,12 @@ class Runs(Jobs):
         return json.loads(self.succeed("tcc", "report", plan, "--json").out)
 
     def test_partial_sums_count_in_the_memory(self):
-        """log2(4) = 2 sums more on one rank, none where there are four ranks at least; trun allocates what the report says."""
+        """One rank holds log2(4) = 2 more sums, four or more ranks none; trun allocates what the report says."""
         self.zoo("mlp", "train.virtual_ranks=4", "optimizer.kind=adamw", "parallel.least_ranks=4", plan="wide.tplan")
         one, wide = (self.train(plan, self.data, plan + "-run", "--steps", 1, nproc=4).err for plan in ("plan.tplan", "wide.tplan"))
         self.succeed("trun", "export", "plan.tplan-run", "-o", "w.safetensors")
         weights = safetensors.numpy.load_file(self.folder / "w.safetensors")
-        sums = sum(-(-value.nbytes // 64) * 64 for value in weights.values()) + 2 * 64  # each in lines of 64 bytes; the loss's two
+        sums = sum(-(-value.nbytes // 64) * 64 for value in weights.values()) + 2 * 64  # each in lines of 64 bytes; and the loss's two sums
         resident = [self.report(plan)["memory"]["resident_bytes"] for plan in ("plan.tplan", "wide.tplan")]
         self.assertEqual(resident[0] - resident[1], 2 * sums)
         notes = [note["text"] for note in self.report("plan.tplan")["notes"]]
@@ -196,7 +198,7 @@ class Runs(Jobs):
             self.refuse(1, patterns, "trun", plan, "--data", self.data, "--out", "run", "--nproc", ranks)
             self.assertFalse((self.folder / "run").exists())
         self.train("two.tplan", self.data, "two", "--steps", 1, nproc=2)
-        self.succeed("trun", "export", "two", "-o", "w.safetensors")  # one process, whatever least_ranks says
+        self.succeed("trun", "export", "two", "-o", "w.safetensors")  # in one process, whatever least_ranks says
         words = ["tcc", ZOO / "mlp" / "model.onnx", "--recipe", ZOO / "mlp" / "recipe.toml", "--set", "parallel.mode=ddp"]
         for settings, pattern in ((["train.virtual_ranks=6"], "no power of two.*use 4 or 8"),
                                   (["train.virtual_ranks=4", "parallel.mode=full", "parallel.ranks=3"], "sharded over 3"),

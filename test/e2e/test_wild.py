@@ -1,5 +1,5 @@
-"""Models inside of packages on PyPI, exported for inference by Paddle, spox and torch: they predict as in onnxruntime, train,
-and come out again. The packages are taken from the registry; where it cannot be reached the tests are skipped and say so."""
+"""Models in packages on PyPI, exported for inference by Paddle, spox and torch: they predict as in onnxruntime, train, and can be
+exported again. The packages come from the registry; where it cannot be reached, the tests are skipped and say so."""
 import subprocess
 import sys
 import unittest
@@ -20,7 +20,7 @@ FONT = "/usr/share/fonts/truetype/dejavu/DejaVuSans.ttf"
 
 
 def package(name):
-    """The folder of an unpacked package. Raises SkipTest where it cannot be had."""
+    """The folder of an unpacked package. Raises SkipTest if the package cannot be fetched."""
     folder = BIN.parent / "wild"
     if not (folder / name).exists():
         folder.mkdir(exist_ok=True)
@@ -56,7 +56,7 @@ def dice(p, t):
 
 
 def ctc(p, targets):
-    """−log of the probability of each row of labels (all as long) under p [samples, steps, classes], ÷ its length, averaged."""
+    """−log of the probability of each row of labels (all equally long) under p [samples, steps, classes], ÷ its length, averaged."""
     losses = []
     for sample, labels in zip(p.astype(np.float64), targets):
         states = [0] + [s for label in labels for s in (label, 0)]
@@ -73,13 +73,13 @@ def ctc(p, targets):
 
 
 def last_input(model, op):
-    """What the last node of this op reads: of a Softmax or Sigmoid the logits."""
+    """The first input of the last node of this op: of a Softmax or Sigmoid, the logits."""
     return [n.input[0] for n in onnx.load(model).graph.node if n.op_type == op][-1]
 
 
 def written(words, rng, height=48, width=160, inverted=0):
-    """Images [words, 3, height, width] of words, from −1 (ink) to 1, with a little noise; every `inverted`-th line of pixels
-    is inverted, which the model for recognition reads badly."""
+    """Images [words, 3, height, width] of words, from −1 (ink) to 1, with a little noise; every `inverted`-th line of pixels is
+    inverted, so that the model for recognition reads them badly."""
     font = ImageFont.truetype(FONT, 30)
     images = []
     for word in words:
@@ -96,8 +96,8 @@ def written(words, rng, height=48, width=160, inverted=0):
 class Wild(EndToEnd):
     def check(self, model, arguments, loss, inputs, target, expected, gradcheck=(), checked_loss=None, along=None):
         """`loss`: recipe keys of [loss]; `expected(outputs, target)`: the loss by onnxruntime's outputs. `gradcheck`: arguments for
-        the check of gradients instead of `arguments`; `checked_loss`: its loss, where the other one is all but flat; `along`: the
-        axis of the samples of an input where it is not the first, as that of its column is."""
+        the check of gradients instead of `arguments`; `checked_loss`: its loss, if the other one is almost flat; `along`: an input's
+        axis of samples, if that is not the first (in the input's column it is)."""
         columns = inputs | {name: np.moveaxis(inputs[name], axis, 0) for name, axis in (along or {}).items() if name in inputs}
         def words(keys):
             return [word for key, value in (keys | {"target": "target"}).items() for word in ("--set", f"loss.{key}={value}")]
@@ -122,7 +122,7 @@ class Wild(EndToEnd):
         after = expected(run_onnx(self.folder / "trained.onnx", inputs | fixed), target)
         self.assertAlmostEqual(after, evaluated, delta=1e-4 * max(1, abs(evaluated)))
         checked = self.succeed("tcc", "gradcheck", model, *(gradcheck or arguments), *checked_loss, "--directions", 0, "--elements", 1,
-                               "--seed", 1)  # with this one no difference is taken across a kink of a clipped activation
+                               "--seed", 1)  # with this seed no difference crosses a kink of a clipped activation
         agreed, count = checked.out.strip().splitlines()[-1].split()[0:3:2]
         self.assertEqual(agreed, count, checked.out)
         return int(count)
@@ -202,7 +202,7 @@ class Wild(EndToEnd):
 
 
 def distance(a, b):
-    """Letters to insert, delete or replace."""
+    """The number of letters to insert, delete or replace."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a):
         row, before = [i + 1], row

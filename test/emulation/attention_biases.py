@@ -1,5 +1,5 @@
-"""A model of attentions that add to their scores what exporters write: learned tables (Swin, T5), biases of activations, slopes
-(ALiBi), windows, and padding that data makes. Each layer adds its attention of x [B, T, C] to x."""
+"""A model of attentions whose scores get the addends that exporters write: learned tables (Swin, T5), biases computed from
+activations, slopes (ALiBi), windows, and padding that depends on data. Each layer adds its attention of x [B, T, C] to x."""
 import models
 import numpy as np
 from onnx import helper, numpy_helper
@@ -9,7 +9,7 @@ C = H * D
 
 
 class Layers:
-    """Nodes under construction, each called `layer/…`, and the weights that they read."""
+    """The nodes made so far, each called `layer/…`, and the weights that they read."""
 
     def __init__(self, positions):
         self.nodes, self.weights, self.positions = [], {}, positions
@@ -44,7 +44,7 @@ class Layers:
 
 
 def table(g, x):
-    """A learned number for each head and distance, gathered."""
+    """Gathers a learned number for each head and distance."""
     distance = np.arange(g.positions)[:, None] - np.arange(g.positions)[None] + g.positions - 1
     rows = g("Gather", g.parameter("table", 2 * g.positions - 1, H), g.constant(distance))
     bias = g("Unsqueeze", g("Transpose", rows, perm=[2, 0, 1]), g.constant(np.array([0])))
@@ -52,14 +52,14 @@ def table(g, x):
 
 
 def shared(g, x):
-    """One bias for all heads, beside a diagonal, and heads that share keys."""
+    """One bias for all heads, beside a causal mask, and heads that share keys."""
     bias = g.parameter("bias", 1, 1, g.positions, g.positions, scale=4)
     causal = g.constant(np.tril(np.ones((g.positions, g.positions), bool)))
     return g.add(x, lambda s: g("Where", causal, g("Add", s, bias), g.constant(np.float32(-np.inf))), key_heads=2)
 
 
 def pairs(g, x):
-    """A bias that each sample computes."""
+    """A bias computed from each sample."""
     product = g("MatMul", g("MatMul", x, g.parameter("w", C, C, scale=0.1)), g("Transpose", x, perm=[0, 2, 1]))
     bias = g("Unsqueeze", product, g.constant(np.array([1])))
     return g.add(x, lambda s: g("Add", s, bias))

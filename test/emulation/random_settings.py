@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Models of the zoo under random settings, trained on the stand-in of CUDA's driver beside a CPU: `random_settings.py STANDIN`.
 
-Each round draws a model and settings that do not interact by design: optimizer, accumulation, clipping, averages, attention,
-epilogues, slices, chunks, convolutions, overlap, budget, precision. It holds, in f32, that losses and gradient norms of four
-updates are those of the CPU plan of the same recipe; in other types, that they stay near them; in each, that another order of
-threads and queued work gives the same bits. A round is reproduced by --seed SEED --rounds 1.
+Each round draws a model and settings that by design do not interact: optimizer, accumulation, clipping, averages, attention,
+epilogues, slices, chunks, convolutions, overlap, budget, precision. It checks that in f32 the losses and gradient norms of four
+updates are those of the CPU plan of the same recipe; that in other types they stay near them; and that in each type another
+order of threads and queued work gives the same bits. --seed SEED --rounds 1 reproduces a round.
 """
 import argparse
 import json
@@ -29,9 +29,9 @@ from standin import stand_in  # noqa: E402: it takes its argument
 from common import BIN, ZOO  # noqa: E402
 
 UPDATES = 4
-# How far losses and gradient norms may be apart, as shares: the CPU's kernels sum in another order.
+# Bounds for the relative difference of losses and of gradient norms: the CPU's kernels sum in another order.
 NEAR = {"f32": (2e-5, 2e-3), "tf32": (1e-2, None), "bf16": (5e-2, None), "f16": (1e-2, None)}
-MUON_NEAR = 1e-3                         # its iterations round to bf16, whatever the precision
+MUON_NEAR = 1e-3                         # Muon's iterations round to bf16, whatever the precision
 SECONDS = 900
 
 SETTINGS = {
@@ -52,7 +52,7 @@ SETTINGS = {
     "compiler.overlap": ["true", "false"],
     "compiler.recompute_time": [0, 0.015, 0.5],
 }
-# What a CPU knows as well: the reference has it, too.
+# Settings that a CPU has as well: the reference gets them, too.
 SHARED = ("train.accumulate", "train.clip_norm", "optimizer.kind")
 
 
@@ -82,7 +82,7 @@ def trained(folder, name, case, words, device, env=None):
 
 
 def smaller(folder, case, words, share):
-    """Words of a budget that leaves the arena `share` of what it takes without one; none where recomputation saves less."""
+    """Words of a budget that leaves the arena `share` of its size without one; none if recomputation cannot save that much."""
     whole = folder / "whole.tplan"
     run(folder, BIN / "tcc", case / "model.onnx", "--recipe", case / "recipe.toml", "-o", whole, *words)
     memory = json.loads(run(folder, BIN / "tcc", "report", whole, "--json").stdout)["memory"]
@@ -101,7 +101,7 @@ def apart(one, other):
 
 
 def check(seed, folder):
-    """The settings of the round, as words for tcc; Failed where something does not hold."""
+    """Runs one round; raises Failed if something does not hold. Returns the round's settings, as words for tcc."""
     draw = random.Random(seed)
     names = options.models or sorted(path.parent.name for path in ZOO.glob("*/expected.json"))
     case = ZOO / draw.choice(names)
@@ -112,9 +112,9 @@ def check(seed, folder):
     words = lambda keys: [word for key in keys if settings.get(key) is not None for word in ("--set", f"{key}={settings[key]}")]
     told = f"{case.name} {' '.join(words(settings)[1::2])}{f' arena {share}' if share < 1 else ''}"
     print(f"seed {seed}: {told}", flush=True)
-    # With a loss scale the first updates may be left out, on both.
+    # With a loss scale, both may skip the first updates.
     own = ["--precision", "f16"] if settings["train.precision"] == "f16" else []
-    if settings["optimizer.kind"]: # in place of the recipe's, at a rate that no optimizer diverges with
+    if settings["optimizer.kind"]: # in place of the recipe's, at a rate at which no optimizer diverges
         own += ["--set", "optimizer.lr=1e-3"]
         if "one_cycle" in (case / "recipe.toml").read_text():
             own += ["--set", "schedule.cycle_momentum=false"]

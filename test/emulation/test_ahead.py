@@ -1,5 +1,5 @@
 """Training on a card does not wait for it: the next update is submitted before this one ends, and checkpoints are copied beside
-updates. What is logged, what a checkpoint holds and how a run ends stay as they are: `test_ahead.py STANDIN`."""
+updates. The log, the checkpoints and the end of a run stay as without this: `test_ahead.py STANDIN`."""
 import json
 import re
 import unittest
@@ -15,8 +15,8 @@ SEEDS = (1, 2, 3)
 
 class Ahead(EndToEnd):
     def tower(self, layers=16):
-        """Many layers, whose kernels are launched apart: the emulated card does some work at each call of the host, and must not
-        come to the end of an update."""
+        """Many layers, each with launches of its own: the emulated card does some work at each call of the host, and must not reach
+        the end of an update meanwhile."""
         nodes, weights = [], {}
         for i in range(layers):
             nodes.append(models.helper.make_node("MatMul", [f"h{i - 1}" if i else "x", f"w{i}"], [f"s{i}"], f"layer{i}"))
@@ -30,13 +30,13 @@ class Ahead(EndToEnd):
         return [self.plan, "--data", self.save("d.safetensors", **(data or models.mlp_data(40))), "--no-shuffle", "--no-release"]
 
     def queued(self, words, *more, out, steps=12, **settings):
-        """What was queued on the card at each launch of a graph."""
+        """The work that was queued on the card at each launch of a graph."""
         self.succeed("trun", *words, *more, "--steps", steps, "--out", out,
                      env=stand_in(mode="fast", queued=self.folder / f"{out}.queued", **settings))
         return [json.loads(line) for line in (self.folder / f"{out}.queued").read_text().splitlines()]
 
     def test_an_update_is_submitted_before_the_one_before_it_ends(self):
-        """Also with clipping, a loss scale, several micro-batches and averages on the card; averages of the host wait."""
+        """Also with clipping, a loss scale, several micro-batches and averages on the card; averages on the host wait."""
         ema = 'ema = { decay = 0.9, on = "%s" }\n'
         for name, text, ahead in [("plain", "", True), ("clipped", "[train]\nclip_norm = 0.1\n", True),
                                   ("accumulated", "[train]\naccumulate = 2\n", True),
@@ -45,14 +45,14 @@ class Ahead(EndToEnd):
                                   ("averages of the host", "[train]\n" + ema % "host", False)]:
             with self.subTest(name):
                 words = self.prepare(text, model=self.tower())
-                # Each update begins with graph 0. By chance the card has done all before it.
+                # Each update begins with graph 0. Sometimes the card happens to have done all work before it.
                 busy = [one["work"] > 0 for seed in SEEDS for one in self.queued(words, out=f"{name}-{seed}", seed=seed) if one["graph"] == 0]
                 self.assertEqual(len(busy), 12 * len(SEEDS))
                 self.assertEqual(sum(busy) >= 3, ahead, f"{sum(busy)} of {len(busy)}")
                 self.assertTrue(ahead or not any(busy))
 
     def test_the_log_has_all_numbers_in_order(self):
-        """As on a CPU: the last update's too, those before an evaluation, and at an end by --max-time."""
+        """As on a CPU; also the last update's numbers, those before an evaluation, and those at an end by --max-time."""
         lines = {}
         for target in ("cpu", "cuda:sm_90"):
             device = target.split(":")[0]
@@ -60,7 +60,7 @@ class Ahead(EndToEnd):
             held = self.save("e.safetensors", **models.mlp_data(16))
             self.succeed("trun", *words, "--steps", 9, "--eval-data", held, "--eval-every", 4, "--checkpoint-every", 3, "--out", device,
                          "--device", device, env=stand_in(mode="checked", seed=2))
-            # Evaluations and checkpoints are where they belong between the lines of updates.
+            # Lines of evaluations and checkpoints have their right places between the lines of updates.
             all_lines = [json.loads(line) for line in (self.folder / device / "metrics.jsonl").read_text().splitlines()]
             lines[device] = [(next(key for key in ("loss", "eval_loss", "checkpoint_bytes", "end") if key in line), line.get("step"))
                              if any(key in line for key in ("loss", "eval_loss")) else None for line in all_lines], all_lines
@@ -74,7 +74,7 @@ class Ahead(EndToEnd):
         self.assertEqual([one for one in lines["cuda"][0] if one], [one for one in lines["cpu"][0] if one])
 
     def test_a_loss_that_is_not_finite(self):
-        """It ends the run before that update, whatever was submitted: the state is that of the update before."""
+        """It ends the run before that update, whatever was submitted: the state is that after the previous update."""
         data = models.mlp_data(80)
         data["y"][8 * 5 + 3] = np.nan  # the sixth update
         words = self.prepare(**data)
@@ -87,7 +87,8 @@ class Ahead(EndToEnd):
             self.assertEqual(*state)
 
     def test_a_norm_that_is_not_finite(self):
-        """It is known when the next update was submitted: the run ends as on a CPU, at the update that it is of."""
+        """The host learns the norm when the next update is already submitted; the run still ends, as on a CPU, at the update with
+        this norm."""
         data = models.mlp_data(80)
         data["y"][8 * 5 + 3] = 1e19  # a finite loss; the squares of its gradients overflow
         found = {}
@@ -102,7 +103,7 @@ class Ahead(EndToEnd):
         self.assertEqual(found["cpu"][1:], ([4], [1, 2, 3, 4, 5]))
 
     def test_checkpoints_beside_updates(self):
-        """Byte for byte what a run writes that waits, in every order; updates are submitted while copies are under way."""
+        """In every order they are byte for byte those of a run that waits; updates are submitted while copies are under way."""
         ema = "[train]\nema = { decay = 0.9 }\n"
         for name, text in [("plain", ""), ("clipped", "[train]\nclip_norm = 0.1\n"), ("accumulated", "[train]\naccumulate = 2\n"),
                            ("averages of the host", ema)]:
@@ -125,7 +126,7 @@ class Ahead(EndToEnd):
         self.assertTrue(beside, "no update was submitted while the state was copied")
 
     def test_a_state_that_is_not_finite_is_not_kept(self):
-        """A copy beside training that holds a NaN is found when it is written, some updates later."""
+        """If the copy made beside training holds a NaN, writing it, some updates later, finds that."""
         data = models.mlp_data(40)
         words = self.prepare(recipe=models.SQUARES + '[optimizer]\nkind = "sgd"\nlr = 1e38\n', x=data["x"], y=100 * data["y"])
         for staging in ("0", "all"):

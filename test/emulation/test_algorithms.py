@@ -1,5 +1,5 @@
-"""The algorithms that trun takes from cuBLASLt: recorded in the run, taken again by a resume, timed by --tune. On the stand-in,
-which lists several algorithms of different bits and times, a slow one first: `test_algorithms.py STANDIN`."""
+"""The algorithms that trun takes from cuBLASLt: the run records them, a resume takes them again, and --tune times them. The
+stand-in lists several algorithms of different bits and times, a slow one first: `test_algorithms.py STANDIN`."""
 import json
 import unittest
 
@@ -36,7 +36,7 @@ class Algorithms(EndToEnd):
         return self.refuse(1, patterns, "trun", "--resume", run, "--steps", 4, env=stand_in(**settings))
 
     def record(self, run):
-        """Of the long product: what the record says."""
+        """The record's entry for the long product."""
         calls = json.loads((run / "algorithms.json").read_text())["calls"]
         [found] = [call for call in calls if f" x {WIDTH}, F32" in call["call"]]
         return found
@@ -64,7 +64,7 @@ class Algorithms(EndToEnd):
         self.assertEqual(self.losses(parts), self.losses(tuned))
 
     def test_timing_changes_no_value(self):
-        """Algorithms are timed in the plan's memory before that has its values."""
+        """trun times algorithms in the plan's memory, before that memory gets its values."""
         whole = self.run_on_card("--tune", out="whole", mode="checked", seed=5)
         self.assertEqual(self.losses(whole), self.losses(self.run_on_card("--tune", out="again", mode="fast")))
 
@@ -73,10 +73,10 @@ class Algorithms(EndToEnd):
         said = self.refuse_resume(run, [r"algorithms.json: .*13\.1\.0.*13\.2\.0.*install cuBLASLt 13\.1\.0.*--tune"], blas=130200)
         self.assertEqual(said.err.count("error:"), 1)
         self.assertNotIn("instruction", said.err, "it concerns no single instruction")
-        # The first way: this version again.
+        # The first way out: cuBLASLt 13.1.0 again.
         self.resume(run)
         self.assertEqual(self.losses(run), self.losses(whole))
-        # The second one.
+        # The second way out: --tune.
         said = self.resume(run, "--tune", steps=6, blas=130200)
         self.assertRegex(said.err, "note: [0-9]+ of [0-9]+ library calls take another algorithm than .*run/algorithms.json has")
         self.assertRegex((run / "algorithms.json").read_text(), r"cuBLASLt 13\.2\.0")
@@ -121,7 +121,7 @@ class Algorithms(EndToEnd):
         self.assertFalse((run / "algorithms.json").exists())
 
     def test_recorded_answers(self):
-        """A file of `probes --products`, or a gpu-check.json: the stand-in lists what that card's library listed."""
+        """Given a file of `probes --products` or a gpu-check.json, the stand-in lists what that card's library listed."""
         product = {"m": 8, "n": BATCH, "k": WIDTH, "batch": 1, "ta": 0, "tb": 0, "type": 0, "result": 0, "compute": 68, "epilogue": 1}
         algorithm = {"id": 77, "tile": 21, "parts": 3, "scheme": 2, "workspace": 384, "waves": 0.5}
         line = {"product": product, "workspace": 1 << 20, "status": 0, "algorithms": [algorithm | {"workspace": 1 << 40}, algorithm]}

@@ -1,4 +1,4 @@
-"""Attention on cuDNN: `test_attention.py STANDIN` trains models on the stand-in with what compiler.attention_calls says."""
+"""Attention on cuDNN: `test_attention.py STANDIN` trains models on the stand-in with values of compiler.attention_calls."""
 import json
 import unittest
 
@@ -32,7 +32,7 @@ class Attention(EndToEnd):
         return {call["call"].split(",")[0]: call["algorithm"] for call in calls if call["call"].startswith("attention")}
 
     def test_losses_are_those_of_kernels(self):
-        """vit-tiny attends without a mask, and its heads are slices of one product: calls read and write them in place."""
+        """vit-tiny's attention has no mask, and its heads are slices of one product: calls read and write them in place."""
         for name, precision, ways in (("vit-tiny", "bf16", ("none", "forward", "both")), ("vit-tiny", "f16", ("none", "forward", "both"))):
             losses, launches = {}, {}
             for calls in ways:
@@ -93,7 +93,8 @@ class Attention(EndToEnd):
         return {(row["node"].split("/")[0], row["what"]): row["reason"] for row in rows}
 
     def test_biases_and_masks(self):
-        """Learned tables, activations, slopes and windows are calls; a mask that data makes is not, since it may exclude all."""
+        """Attention with learned tables, activations, slopes and windows becomes calls; with a mask that depends on data it does not,
+        since that may exclude all keys."""
         data = self.save("biased.safetensors", **attention_biases.columns())
         layers = list(attention_biases.LAYERS)
         for precision, most in (("bf16", 4e-3), ("f16", 1e-3)):
@@ -118,7 +119,7 @@ class Attention(EndToEnd):
                     self.assertLess(abs(got - kernels), most * kernels)
 
     def test_gradients_of_biases(self):
-        """Each parameter's gradient is as near to that in f32 as by kernels, those of tables and shared biases too."""
+        """Each parameter's gradient, those of tables and shared biases too, is as near to the one in f32 as with kernels."""
         data = self.save("biased.safetensors", **attention_biases.columns(attention_biases.B))
         layers = list(attention_biases.LAYERS)
 
@@ -146,14 +147,14 @@ class Attention(EndToEnd):
                 self.assertLess(errors[calls, name], max(2 * errors["none", name], 4e-3), f"{calls}: {name}")
 
     def test_a_bias_whose_gradient_has_no_engine(self):
-        """Forward it is a call; a kernel makes the gradient, from what the call keeps."""
+        """The forward pass is a call; a kernel computes the gradient from the values that the call keeps."""
         plan = self.biased("both", ["table"], positions=64)
         self.assertEqual(self.counts(plan).get("attention cuDNN"), 1)
         self.assertNotIn("attention gradient cuDNN", self.counts(plan))
         self.assertRegex(self.kept(plan)["table", "gradient"], "no engine that repeats its bits for these sizes")
 
     def test_other_forms_stay_kernels(self):
-        """f32 and TF32 are no calls."""
+        """Attention in f32 and TF32 makes no calls."""
         for name, precision in (("vit-tiny", "tf32"), ("nano-gpt", "f32")):
             self.assertFalse(self.names(self.network(name, "both", precision=precision)))
 

@@ -16,14 +16,14 @@ class BudgetsOfCards(BudgetChecks):
     target, device, env = ["--target", "cuda:sm_90"], ["--device", "cuda"], stand_in(mode="fast")
 
     def check_seconds(self, *_):
-        """The stand-in's seconds say nothing of a card's."""
+        """No check: times on the stand-in say nothing about a card."""
 
     def test_budgets_from_least_to_most(self):
         self.check_models(CASES if ALL else ("nano-gpt", "cnn-bn"), 6 if ALL else 2)
 
 
 class BudgetsOfSlices(BudgetsOfCards):
-    """Where weight gradients are computed in slices of rows, the budgets hold, too."""
+    """Budgets hold, too, where weight gradients are computed in slices of rows."""
     target = [*BudgetsOfCards.target, "--set", "compiler.slice_bytes=65536"]
 
     def report(self, plan):

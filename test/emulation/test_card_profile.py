@@ -1,4 +1,4 @@
-"""The profile of a card: `test_card_profile.py STANDIN`. The stand-in's times are made up: what is tested is what is computed from them."""
+"""The profile of a card: `test_card_profile.py STANDIN`. The stand-in's times are made up; the test checks what is computed from them."""
 import json
 import unittest
 
@@ -7,7 +7,7 @@ import models
 import test_fuse_updates
 from common import EndToEnd
 
-LINE = 110                               # characters of a line for a terminal
+LINE = 110                               # most characters of a line on a terminal
 
 
 class CardProfile(EndToEnd):
@@ -26,7 +26,7 @@ class CardProfile(EndToEnd):
         sheet = profile["roofline"]
         self.assertEqual((sheet["card"], sheet["from"], sheet["bytes_per_s"]), ("h200", "plan", 4.8e12))
         kernels = profile["kernels"]
-        # The least times and launches are those of the report.
+        # The least times and the launches equal the report's.
         self.assertGreater(report["card"]["sliced_gradients"], 0)
         self.assertEqual(sum(k["launches"] for k in kernels), report["card"]["launches"])
         self.assertAlmostEqual(sum(k["roofline_seconds"] for k in kernels) / report["card"]["best_seconds"], 1, places=6)

@@ -1,7 +1,7 @@
 """Several ranks on emulated cards: `test_cards.py STANDIN [--all] [NAME...]`; STANDIN is the folder of libcuda.so.1.
 
-Each rank has a card of its own and NCCL's stand-in between them. Losses are those of one card with the same global batch;
-ranks that end, libraries that are missing and cards that are too few say so once, and no rank waits for them.
+Each rank has a card of its own, and NCCL's stand-in connects them. Losses are those of one card with the same global batch. If
+ranks end, libraries are missing or there are too few cards, one message says so, and no rank waits in vain.
 """
 import json
 import os
@@ -72,7 +72,7 @@ class SameAsOneCard(CardJobs):
         self.check("nano-gpt", "train.clip_norm=0.5", "parallel.bucket_bytes=1000", jobs=[("hybrid", 4)], steps=3)
 
     def test_three_ranks_divide_nothing_equally(self):
-        """Unequal shards go by broadcasts and reductions."""
+        """Broadcasts and reductions carry shards of unequal size."""
         runs = []
         for mode in ("ddp", "grad_op", "full"):
             self.run_cards(self.plan("mlp", mode=mode, ranks=3), "mlp", mode, nproc=3)
@@ -89,7 +89,7 @@ class SameAsOneCard(CardJobs):
         self.check("mlp", "parallel.reduce_dtype=bf16", jobs=[("ddp", 2)], tolerance=1e-3)
 
     def test_what_ranks_do_within_a_step_is_as_on_cpus(self):
-        """Statistics of all ranks, and denominators of each, against the same ranks on CPUs."""
+        """Statistics over all ranks, and each rank's denominators, compared with the same number of ranks on CPUs."""
         for case, setting in (("cnn-bn", "parallel.batch_norm=sync"), ("mlp", "parallel.average=ranks")):
             found = []
             self.run_cards(self.plan(case, setting), case, f"{case}-cards", nproc=2, steps=2)
@@ -128,7 +128,7 @@ class VirtualRanks(CardJobs):
         self.check("nano-gpt", "train.clip_norm=0.5", "parallel.bucket_bytes=1000")
 
     def test_with_shards(self):
-        """The cards' reduce-scatters add in an order of their own: sums come whole, and each rank keeps its part."""
+        """The cards' reduce-scatters add in an order of their own, so that every rank gets whole sums and keeps its part."""
         self.check("mlp", mode="full", least=2)
         report = self.succeed("tcc", "report", "full.tplan").out
         self.assertIn("all-reduce", report)
@@ -137,7 +137,7 @@ class VirtualRanks(CardJobs):
 
 class Runs(CardJobs):
     def test_every_check_in_several_orders_gives_the_same_bits(self):
-        """With collectives beside other instructions; each order runs work of both streams in another one."""
+        """With collectives beside other instructions; each seed runs the work of both streams in another order."""
         for mode in ("ddp", "full", "hybrid"):
             plan = self.plan("nano-gpt", "parallel.bucket_bytes=1000", mode=mode, ranks=2)
             report = json.loads(self.succeed("tcc", "report", plan, "--json").out)
@@ -222,11 +222,11 @@ class Failures(CardJobs):
         self.assertRegex(text, r"holds the state after update \d+; go on with: .*trun --resume run")
 
     def test_a_killed_rank(self):
-        """Between two updates, where ranks agree on a checkpoint, there is no entry to name."""
+        """If it dies between two updates, where ranks agree on a checkpoint, the message has no entry to name."""
         self.stricken(1, signal.SIGKILL, r"error: step \d+: (entry 'step': )?rank 1 \(host .*\) has ended; its last sign of life was in step \d+")
 
     def test_a_killed_rank_of_a_node(self):
-        """Every communicator ends: others wait for that of their node, or across nodes."""
+        """Every communicator ends: the other ranks wait in their node's, or in the one across nodes."""
         process = self.job(mode="hybrid", ranks=4)
         self.wait_for_updates("run")
         ranks = children_of(process.pid)
@@ -273,7 +273,7 @@ class Failures(CardJobs):
                     "--no-shuffle", "--steps", 3, "--device", "cuda", "--nproc", 2, env=os.environ | stand_in(mode="fast", devices=2))
 
     def test_a_learning_rate_that_is_too_large(self):
-        """Each rank looks for the node alone, without the others."""
+        """Each rank searches for the faulty node by itself, without the others."""
         self.refuse(4, [r"step \d+", "node|norm"], "trun", self.plan("mlp", "optimizer.lr=1e30"), "--data", self.data, "--out", "run",
                     "--no-shuffle", "--steps", 9, "--device", "cuda", "--nproc", 2, env=os.environ | stand_in(mode="checked", devices=2))
 
@@ -300,7 +300,7 @@ class Failures(CardJobs):
                     env=os.environ | stand_in(devices=2, mode="fast"))
 
     def launched(self, *ranks):
-        """Two ranks of a launcher, each with its words and settings; their messages and exit statuses."""
+        """Runs two ranks as a launcher would, each with its words and settings; returns their messages and exit statuses."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]

@@ -1,5 +1,5 @@
-"""Convolutions on cuDNN: `test_convolutions.py STANDIN` compiles networks and trains them on the stand-in, whose lists of
-engines begin with ones that trun must not take."""
+"""Convolutions on cuDNN: `test_convolutions.py STANDIN` compiles networks and trains them on the stand-in, whose lists begin with
+engines that trun must not take."""
 import json
 import os
 import subprocess
@@ -41,8 +41,8 @@ class Convolutions(EndToEnd):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr[-4000:])
 
     def test_every_precision_passes_every_check(self):
-        """All convolutions are calls. Where tensor cores multiply, channels lie last; where they do not, first. (The ops
-        between the U-net's convolutions keep its channels first.)"""
+        """All convolutions are calls. With tensor cores, channels are the last axis; without them, the first. (The ops between the
+        U-net's convolutions keep its channels first.)"""
         for name, precisions in (("resnet-tiny", ("f32", "tf32", "bf16", "f16")), ("unet-tiny", ("f32", "bf16"))):
             losses = {}
             for precision in precisions:
@@ -64,7 +64,7 @@ class Convolutions(EndToEnd):
                     self.assertLess(abs(got - exact), most * exact, f"{name} in {precision}")
 
     def test_every_shape(self):
-        """One, two and three dimensions; strides, dilations, groups, unequal pads: gradients as kernels compute them."""
+        """One, two and three dimensions; strides, dilations, groups, unequal pads: gradients agree with those of kernels."""
         for name, x, w, attributes in [
                 ("line", [2, 4, 19], [6, 4, 5], {"pads": [2, 1], "strides": [2]}),
                 ("pads", [2, 3, 9, 8], [5, 3, 3, 2], {"pads": [0, 1, 2, 0], "dilations": [2, 1]}),
@@ -78,7 +78,7 @@ class Convolutions(EndToEnd):
             outputs = [(x[i + 2] + pads[i] + pads[i + spatial] - dilations[i] * (w[i + 2] - 1) - 1) // strides[i] + 1
                        for i in range(spatial)]
             y = [x[0], w[0], *outputs]
-            # A first layer makes the gradient of x one that is computed.
+            # Because of a layer before it, the gradient of x has to be computed.
             first = models.helper.make_node("Conv", ["input", "v"], ["x"], "first")
             ones = [1] * spatial
             model = models.save(self.folder / f"{name}.onnx", [first, node], {"input": x}, {"prediction": y},
@@ -128,7 +128,7 @@ class Convolutions(EndToEnd):
         self.assertEqual(self.losses(part), self.losses(tuned))
 
     def test_a_resume_asks_no_heuristics(self):
-        """The recorded engine is made from its number and settings, whatever the library lists now."""
+        """trun makes the recorded engine from its number and settings, whatever the library lists now."""
         plan = self.network("small-cnn", "--precision", "bf16")
         whole, part = (self.run_on_card("small-cnn", plan, out=out, steps=steps) for out, steps in (("whole", 4), ("part", 2)))
         self.assertEqual({call["algorithm"] for call in self.convolutions(part)}, {"8 2=1"}, "the first on tensor cores")
@@ -150,7 +150,7 @@ class Convolutions(EndToEnd):
         self.assertEqual(said.err.count("error:"), 1)
         self.refuse(1, [r"instruction \d+ \(node '[^']+'\): cuDNN 9.26.0 lists \d+ engines .*none that the plan allows: "
                         "it adds in no fixed order.*compiler.convolutions=kernels"], "trun", plan, *words, env=stand_in(engines=0))
-        # The way out of both.
+        # The way out that both messages name.
         plan = self.network("small-cnn", "--set", "compiler.convolutions=kernels", plan="kernels.tplan")
         floor = {kernel["loops"]: kernel["count"] for kernel in self.report(plan)["card"]["floor"]}
         self.assertLessEqual({"conv", "conv_input_grad", "conv_weight_grad"}, set(floor), "the report says what is slow")

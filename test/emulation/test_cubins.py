@@ -1,4 +1,5 @@
-"""Machine code beside PTX in plans for cards: made where ptxas is present, loaded where the driver takes it: `test_cubins.py STANDIN`."""
+"""Machine code beside PTX in plans for cards: tcc makes it if ptxas is present, trun loads it if the driver accepts it:
+`test_cubins.py STANDIN`."""
 import json
 import os
 import unittest
@@ -52,7 +53,7 @@ class Cubins(EndToEnd):
         self.assertEqual(self.compiled("cpu.tplan", env=self.with_ptxas, targets=())[1].count("machine code"), 0)
 
     def test_the_cache_knows_the_version(self):
-        """Another ptxas makes another plan; the first that is found is taken; one that fails is told, with a way out."""
+        """Another ptxas makes another plan; tcc takes the first that it finds; if that one fails, a message names a way out."""
         cached = self.with_ptxas | {"TCC_CACHE_DIR": str(self.folder / "cache")}
         one, _ = self.compiled("one.tplan", env=cached)
         again, said = self.compiled("again.tplan", env=cached)
@@ -75,7 +76,8 @@ class Cubins(EndToEnd):
         self.assertEqual(said.err.count("error:"), 1)
 
     def test_what_trun_loads(self):
-        """Machine code of the card's own architecture first, PTX where the driver does not take it; the same numbers."""
+        """trun first tries machine code of the card's own architecture, then PTX if the driver refuses that; both give the same
+        numbers."""
         self.compiled("plain.tplan", env=self.bare)
         self.compiled("code.tplan", env=self.with_ptxas)
         data = self.save("d.safetensors", **models.mlp_data(24))
@@ -87,7 +89,7 @@ class Cubins(EndToEnd):
             self.assertEqual(loads.read_text().splitlines(), wanted)
             losses.append([line["loss"] for line in metrics(run)[0]])
         self.assertTrue(losses[0] == losses[1] == losses[2])
-        # Machine code that was exchanged is found before anything is loaded.
+        # trun notices altered machine code before it loads anything.
         damaged = bytearray((self.folder / "code.tplan").read_bytes())
         damaged[damaged.index(b"\x7fELF") + 64] ^= 1
         self.write("damaged.tplan", bytes(damaged))

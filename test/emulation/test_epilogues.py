@@ -1,4 +1,4 @@
-"""What calls of products and convolutions compute beside them: `test_epilogues.py STANDIN` compiles models at each level of
+"""Epilogues of the calls for products and convolutions: `test_epilogues.py STANDIN` compiles models at each level of
 compiler.epilogues and runs them on the stand-in. (test_models.py has products in f32.)"""
 import json
 import unittest
@@ -18,7 +18,7 @@ class Epilogues(EndToEnd):
                             *words, plan=plan or f"{level}.tplan")
 
     def kernels(self, plan):
-        """Names of what an update runs, and how many launches it takes."""
+        """The names of an update's kernels and calls, and its number of launches."""
         kernels = self.report(plan)["kernels"]
         return {kernel["name"] for kernel in kernels}, sum(kernel["count"] for kernel in kernels)
 
@@ -34,7 +34,7 @@ class Epilogues(EndToEnd):
     # -- products of 16 bits --------------------------------------------------------------------------------------------
 
     def test_levels_in_16_bits(self):
-        """Fewer launches from level to level, and PyTorch's losses within what 16 bits allow."""
+        """Each level has fewer launches than the one before, and losses near PyTorch's, as far as 16 bits allow."""
         for model, precision, levels, most in [
                 ("nano-gpt", "bf16", {"exact": set(), "gelu": GELU | {"+ bias"}, "all": GELU | {"+ bias", "with sums of A"}}, 1e-2),
                 ("nano-gpt", "f16", {"all": GELU | {"+ bias", "with sums of A"}}, 2e-3),
@@ -61,7 +61,7 @@ class Epilogues(EndToEnd):
             self.assertNotEqual(losses["all"], losses["none"], "a call rounds once, a kernel twice")
 
     def test_a_call_rounds_once(self):
-        """256 + 1 is 256 in bf16. A kernel adds a bias of 1 to that; a call adds it before the sum is rounded."""
+        """In bf16, 256 + 1 is 256. A kernel adds a bias of 1 to that rounded sum; a call adds the bias before it rounds."""
         nodes = [models.helper.make_node("Gemm", ["x", "w", "b"], ["h"], "product", transB=1),
                  models.helper.make_node("Gemm", ["h", "unit"], ["prediction"], "identity")]
         weights = {"w": np.ones((8, 2), np.float32), "b": np.ones(8, np.float32), "unit": np.eye(8, dtype=np.float32)}
@@ -74,7 +74,7 @@ class Epilogues(EndToEnd):
             self.assertEqual(set(got.ravel().tolist()), {float(wanted)}, level)
 
     def test_biases_of_batches(self):
-        """One vector for all products of a batch, and one for each: calls have the bits of kernels."""
+        """One bias for all products of a batch, and one for each product: calls give the bits of kernels."""
         rng = np.random.default_rng(3)
         for name, shape in [("all", [24]), ("each", [3, 1, 24])]:
             nodes = [models.helper.make_node("MatMul", ["x", "w"], ["p"], "product"),
@@ -95,8 +95,8 @@ class Epilogues(EndToEnd):
     # -- convolutions ---------------------------------------------------------------------------------------------------
 
     def network(self):
-        """Convolutions with biases: behind the first two is ReLU, behind the third nothing, behind the last one the loss, in
-        whose kernel its bias is added."""
+        """Convolutions with biases: after the first two comes ReLU, after the third nothing, after the last one the loss, whose
+        kernel adds the bias."""
         nodes, weights = [], {}
         for i, (source, to, inside, outside) in enumerate([("x", "a", 3, 8), ("ra", "b", 8, 8), ("rb", "c", 8, 8), ("c", "prediction", 8, 4)]):
             nodes.append(models.helper.make_node("Conv", [source, f"w{i}", f"b{i}"], [to], f"conv{i}", pads=[1, 1, 1, 1]))
@@ -110,7 +110,7 @@ class Epilogues(EndToEnd):
         return model, self.write("net.toml", models.SQUARES + models.SGD), data
 
     def test_convolutions(self):
-        """The stand-in's engines for a bias add as those without: in f32 losses keep their bits, in other types they stay near."""
+        """The stand-in's engines with a bias sum like those without one: in f32 losses keep their bits, in other types they stay near."""
         model, recipe, data = self.network()
         cpu = self.compile(model, "--recipe", recipe, "--entry", "train", plan="cpu.tplan")
         run = self.train(cpu, data, "--no-shuffle", steps=3, out="cpu")

@@ -1,7 +1,7 @@
 """Kernels that share a launch, in real models on the stand-in of the driver: `test_joined.py STANDIN`.
 
-Losses, norms and weights have the bits of kernels with launches of their own; the memory is that of before; one update runs
-with every check on, in three orders of threads.
+Losses, norms and weights have the bits of kernels with launches of their own; the memory is the same; one update runs with
+every check on, in three orders of threads.
 """
 import json
 import unittest

@@ -1,7 +1,7 @@
 """Real models trained by `trun --device cuda` on the stand-in of the driver: `test_models.py STANDIN [--all] [NAME...]`.
 
-STANDIN is the folder of libcuda.so.1. Twenty losses and every parameter's change are compared with PyTorch's (fast mode);
-one update of each model runs with every check on, in three orders of threads and queued work. --all takes the whole zoo.
+STANDIN is the folder of libcuda.so.1. The tests compare twenty losses and every parameter's change with PyTorch's (fast mode),
+and run one update of each model with every check on, in three orders of threads and queued work. --all takes the whole zoo.
 """
 import json
 import os
@@ -45,7 +45,7 @@ class Models(EndToEnd):
             self.assertEqual(len(losses), 1, f"{case}: the loss depends on the order of threads: {losses}")
 
     def test_attention_as_one_op(self):
-        """In f32, three products of TF32 on tiles give the losses of products and softmax, to f32's rounding."""
+        """In f32, three TF32 products of tiles give the losses of products and softmax up to f32's rounding."""
         case = ZOO / "nano-gpt"
         losses = []
         for how in ("auto", "fused"):
@@ -61,7 +61,7 @@ class Models(EndToEnd):
             self.assertLess(abs(one - other), 1e-5 * one)
 
     def test_attention_by_tiles(self):
-        """Attention takes a warp's products of tiles, of the type that products have; losses stay near those of products and softmax."""
+        """Attention uses a warp's products of tiles, in the products' type; losses stay near those of products and softmax."""
         case = ZOO / "vit-tiny"
         exact = json.loads((case / "expected.json").read_text())["loss"][:3]
         for precision, tile, most in (("bf16", "m16n8k16.row.col.f32.bf16", 5e-3), ("f16", "m16n8k16.row.col.f32.f16", 1e-3),
@@ -90,7 +90,8 @@ class Models(EndToEnd):
         return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines() if '"loss"' in line], run
 
     def test_alternating_optimizers(self):
-        """A GAN's two phases, one at every second step: an entry each over one state, in turn; losses, weights and averages of the CPU."""
+        """A GAN's two phases, one at every second step: each has an entry, and both share one state. Losses, weights and averages equal
+        the CPU's."""
         files = test_phases.FILES
         recipe = self.write("gan.toml", test_phases.RECIPES["gan"] + """
 clip_norm = 0.5
@@ -116,7 +117,8 @@ ema = { decay = 0.8 }
         self.assertNotEqual(weights["cpu", ()]["generator.0.weight"].tobytes(), weights["cpu", ("--ema",)]["generator.0.weight"].tobytes())
 
     def test_adapters_beside_a_base_in_8_bits(self):
-        """Of filters, a table and a matrix: kernels widen what cuDNN and cuBLASLt read, and lookups take rows of integers."""
+        """The base has filters, a table and a matrix: kernels widen the weights that cuDNN and cuBLASLt read, and lookups read rows of
+        integers."""
         files = ROOT / "test" / "e2e" / "adapters" / "convs"
         recipe = self.write("convs.toml", """
 [loss]
@@ -148,7 +150,7 @@ base = "int8"
                 self.assertLess(abs(got - exact), most * exact)
 
     def test_rows_of_odd_length(self):
-        """1,003 classes: products get rows that tensor cores read at full speed, and what is behind them counts as nothing."""
+        """1,003 classes: products get padded rows that tensor cores read at full speed, and the padding has no effect."""
         batch, width, classes = 512, 512, 1003
         layers = [models.helper.make_node("Gemm", ["x", "w"], ["logits"], "head", transB=1)]
         model = models.save(self.folder / "odd.onnx", layers, {"x": [batch, width]}, {"logits": [batch, classes]},
@@ -175,7 +177,7 @@ base = "int8"
                     self.assertLess(abs(a - b), most * b)
 
     def test_columns_that_warps_share(self):
-        """A softmax down 320 rows: blocks of warps add up the rows of 32 columns."""
+        """In a softmax down 320 rows, blocks of warps add up the rows of 32 columns."""
         batch, columns = 320, 64
         layers = [models.helper.make_node("Mul", ["x", "w"], ["scaled"], "scale"),
                   models.helper.make_node("Softmax", ["scaled"], ["y"], "down", axis=0)]
@@ -199,7 +201,8 @@ base = "int8"
             self.assertLess(abs(got - exact), 1e-6 * exact)
 
     def test_epilogues(self):
-        """Biases, gelu and their gradients in the calls of products: fewer launches, the losses of kernels, no value kept more."""
+        """With biases, gelu and their gradients in the calls of products there are fewer launches, kernels' losses, and no more saved
+        values."""
         width, batch = 24, 8
         layers = [models.helper.make_node("Gemm", ["x", "w1", "b1"], ["s"], "first", transB=1),
                   models.helper.make_node("Gelu", ["s"], ["h"], "gelu", approximate="tanh"),

@@ -1,7 +1,7 @@
 """Weight gradients in slices of rows on the stand-in of the driver: `test_slices.py STANDIN`.
 
-Results are those of whole gradients and the CPU's, updates run with every check on in three orders of threads, and the
-memory is that of a slice.
+Results equal those of whole gradients and the CPU's, updates run with every check on in three orders of threads, and a gradient
+takes the memory of one slice.
 """
 import re
 import unittest
@@ -13,25 +13,25 @@ import safetensors.numpy
 import test_fuse_updates
 from common import EndToEnd, metrics
 
-SLICE = 65536                            # bytes: 48 rows of 320 f32, 32 of 512, and the last slices are shorter
+SLICE = 65536                            # bytes: 48 rows of 320 f32, or 32 rows of 512; the last slices are shorter
 ADAMW, MOMENTUM = (test_fuse_updates.OPTIMIZERS[kind] for kind in ("adamw", "momentum"))
 SIZES = 320, 512, 304, 10
 
 
 def slices_of(report):
-    """Calls in a step whose rows go to a kernel."""
+    """The number of a step's calls whose rows go to a kernel."""
     return sum(kernel["count"] for kernel in report["kernels"] if re.fullmatch("matmul cuBLASLt( of bf16)? k[0-9a-f]{32}", kernel["name"]))
 
 
 class Slices(EndToEnd):
     def layers(self, trans=1, text=ADAMW):
-        """Three layers whose weights lie either way: words for tcc, and data."""
+        """Words for tcc, and data: three layers, whose weights `trans` stores as they are or transposed."""
         model = test_fuse_updates.FuseUpdates.model(self, 16, SIZES, trans)
         recipe = self.write(f"r{trans}{len(text)}.toml", models.CLASSES + text)
         return (model, "--recipe", recipe), self.save("d.safetensors", **models.labelled(16, 10, 320))
 
     def tied(self):
-        """A table that is looked up and multiplied: the update reads the look-up's gradient beside the slice."""
+        """A table that a look-up and a product read: the update reads the look-up's gradient beside the slice."""
         model, x, labels = test_fuse_updates.Tables.case(self, True)
         recipe = self.write("t.toml", models.CLASSES + "class_axis = -1\n" + ADAMW)
         return (model, "--recipe", recipe), self.save("t.safetensors", x=x, labels=labels)
@@ -43,7 +43,7 @@ class Slices(EndToEnd):
         return plan, self.report(plan)
 
     def test_results_of_whole_gradients(self):
-        """And the CPU's, in f32."""
+        """Also those of the CPU, in f32."""
         ema = "[train]\nema = { decay = 0.5 }\n"
         for name, (words, data), more in (("layers", self.layers(), ()), ("columns first", self.layers(0, MOMENTUM + ema), ()),
                                           ("bf16", self.layers(), ("--precision", "bf16")), ("tied", self.tied(), ())):
@@ -70,7 +70,7 @@ class Slices(EndToEnd):
                         self.assertLess(np.abs(found[SLICE][2][key] - value).max(), 10 * bound * max(1, np.abs(value).max()), key)
 
     def test_every_check_in_every_order(self):
-        """Slices that lie in the same scratch one after the other, with work that waits in any legal order."""
+        """Slices use the same scratch memory one after the other, while queued work runs in any legal order."""
         for words, data in (self.layers(), self.tied()):
             plan, report = self.compiled(words)
             self.assertGreater(slices_of(report), 0)
@@ -84,14 +84,14 @@ class Slices(EndToEnd):
             self.assertEqual(len(found), 1, "the weights depend on the order of threads")
 
     def test_who_else_reads_a_gradient_gets_it_whole(self):
-        """The norm of all gradients, a window's sum, and a loss scale's check; the report tells slices and their launches."""
+        """Readers are the norm of all gradients, a window's sum, and a loss scale's check; the report tells slices and their launches."""
         words, _ = self.layers()
         plan, report = self.compiled(words)
         count, card = slices_of(report), report["card"]
         self.assertEqual((card["sliced_gradients"], count), (2, 2))
         calls = sum(kernel["count"] for kernel in report["kernels"])
         self.assertEqual(card["launches"], calls - count + card["slice_launches"])
-        # 512 rows of 320 by 48, 304 rows of 512 by 32.
+        # 512 rows of 320 in slices of 48 rows; 304 rows of 512 in slices of 32.
         self.assertEqual(card["slice_launches"], 2 * (11 + 10))
         self.assertIn("2 weight gradients in slices, 1.2 MiB never stored whole: 42 launches", self.succeed("tcc", "report", plan).out)
         for more in (["--set", "train.clip_norm=1"], ["--set", "train.accumulate=2"], ["--precision", "f16"]):
@@ -99,7 +99,7 @@ class Slices(EndToEnd):
             self.assertEqual((slices_of(report), report["card"]["sliced_gradients"]), (0, 0), more)
 
     def test_a_large_gradient_takes_the_memory_of_a_slice(self):
-        """With the setting's default: 64 MiB are two slices of 32, and the recipe may ask for smaller ones, or none."""
+        """By default a gradient of 64 MiB has two slices of 32 MiB; the recipe may ask for smaller ones, or none."""
         model = models.classifier(self.folder / "m.onnx", batch=8, features=256, classes=65536)
         recipe = self.write("r.toml", models.CLASSES + models.SGD)
         arenas = {}

@@ -29,7 +29,7 @@ MOST_MODEL_BYTES = 100_000
 
 
 def models():
-    """The smaller models of the zoo, and one graph for each construct that the zoo is thin on."""
+    """The smaller models of the zoo, and one graph for each construct that is rare in the zoo."""
     for file in sorted(ZOO.glob("*/model.onnx")):
         if file.stat().st_size <= MOST_MODEL_BYTES:
             yield f"{file.parent.name}.onnx", file.read_bytes()
@@ -114,7 +114,7 @@ def idx(dims, body):
 
 
 def data():
-    """Each file after the number of its kind in Data.cpp."""
+    """Files, each with the number of its kind (Data.cpp) before its bytes."""
     jpeg = (HERE / "corpus" / "tiny.jpg").read_bytes()
     files = [next(tensors())[1], npz(zipfile.ZIP_DEFLATED), npy(np.ones((3, 2))), npy(np.arange(5)), tar("w"), tar("w:gz"),
              idx([3, 2, 2], bytes(12)), gzip.compress(idx([3, 2, 2], bytes(12)), mtime=0), bytes(2 * 3073), bytes(2 * 3074),
@@ -129,7 +129,7 @@ def data():
 
 
 def manifest():
-    """A checkpoint of version 2, one tensor of it in two slices, before the zero byte; then the shard."""
+    """The manifest of a checkpoint of version 2, with one tensor in two slices; then a zero byte, and the shard."""
     shard = save({"w": np.ones((2, 3), np.float32), "v/0": np.zeros((1, 2), np.float32), "v/1": np.ones((1, 2), np.float32),
                   "count": np.array(3)})
     piece = lambda key, start, shape: {"shard": 0, "key": key, "start": start, "shape": shape}

@@ -2,9 +2,9 @@
 
     python test/fuzz/mutate_models.py --bin build/bin --minutes 20 [--seed 1] [--keep FOLDER] [MODEL.onnx ...]
 
-Without models it takes ONNX's node tests and small cases of the zoo. A finding is an exit by a signal, an exit status that is
-none of 0, 1 and 3, a run beyond --seconds, or one that exhausts --gibibytes of address space. Findings are kept in a folder,
-and the exit status is 1 if there are any.
+Without models it takes ONNX's node tests and small cases of the zoo. A finding is an exit by a signal, an exit status other
+than 0, 1 and 3, a run longer than --seconds, or one that exhausts --gibibytes of address space. The script keeps findings in a
+folder, and its exit status is 1 if there are any.
 """
 import argparse
 import random
@@ -75,7 +75,7 @@ def mutate(rng, model):
     nodes = [n for n in every if isinstance(n, onnx.NodeProto)]
     for _ in range(rng.choice([1, 1, 1, 2, 4])):
         choice = rng.random()
-        if choice < 0.25 and nodes:  # an input goes, or becomes another value
+        if choice < 0.25 and nodes:  # removes an input, or replaces it by another value
             node = rng.choice(nodes)
             if node.input:
                 node.input[rng.randrange(len(node.input))] = rng.choice(["", rng.choice(strings)])
@@ -117,7 +117,7 @@ def limited(gibibytes, seconds):
 
 
 def run(command, folder, options):
-    """What is wrong with a run; empty where nothing is."""
+    """The fault of a run; empty if there is none."""
     try:
         done = subprocess.run(command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True,
                               timeout=6 * options.seconds, preexec_fn=limited(options.gibibytes, options.seconds))

@@ -21,7 +21,7 @@ def format_version(plan):
 
 
 def losses(trun, plan, case, out):
-    """The run's losses, written so that no bit is lost, or the message that it ended with."""
+    """The run's losses, as texts that lose no bit, or the message with which it ended."""
     done = subprocess.run([trun, plan, "--data", ZOO / case / "data.safetensors", "--no-shuffle", "--steps", str(STEPS),
                            "--out", out], capture_output=True, text=True)
     if done.returncode:

@@ -1,4 +1,4 @@
-"""What a maker of a benchmark model gives back, and what the makers share."""
+"""The result of a maker of a benchmark model, and helpers that the makers share."""
 import json
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-# kind: what PyTorch computes of (logits, target). Class axis and the like stand in the recipe that a model brings.
+# kind: PyTorch's loss as a function of (logits, target). The recipe of a model has further settings, such as the class axis.
 LOSSES = {
     "cross_entropy": lambda logits, target, axis: F.cross_entropy(logits.movedim(axis, 1).float(), target),
     "mse": lambda prediction, target, axis: F.mse_loss(prediction.float(), target),
@@ -16,8 +16,8 @@ LOSSES = {
 
 @dataclass
 class Made:
-    """A model in training mode with one batch. `forward` takes the inputs in their order and returns what the loss is of, or the
-    loss itself where `loss` is "output"."""
+    """A model in training mode with one batch. `forward` takes the inputs in their order and returns the prediction, or the loss
+    itself if `loss` is "output"."""
     net: nn.Module
     inputs: dict
     target: torch.Tensor = None
@@ -29,7 +29,7 @@ class Made:
     torchscript: bool = False          # export by the older exporter: the newer one folds BatchNormalization into convolutions
 
     def recipe(self):
-        # A file does not say what PyTorch leaves alone.
+        # A file does not tell which parameters PyTorch does not train, so that the recipe must.
         frozen = [name for name, p in self.net.named_parameters() if not p.requires_grad] if self.trainable == ("*",) else []
         text = f"[model]\ntrainable = {json.dumps(self.trainable)}\n" + (f"frozen = {json.dumps(frozen)}\n" if frozen else "") + "\n"
         if self.loss == "output":
@@ -44,13 +44,13 @@ class Made:
         return result if self.loss == "output" else LOSSES[self.loss](result, target, self.class_axis)
 
     def update(self):
-        """PyTorch's optimizer of the same words; it trains what has a gradient."""
+        """PyTorch's optimizer with the recipe's settings; it trains the parameters that require a gradient."""
         trained = [p for p in self.net.parameters() if p.requires_grad]
         return torch.optim.SGD(trained, lr=self.lr) if self.optimizer == "sgd" else torch.optim.AdamW(trained, lr=self.lr, fused=True)
 
 
 class Wrapped(nn.Module):
-    """A model whose forward needs keywords, or gives more than the loss needs."""
+    """Wraps a model whose forward needs keyword arguments, or returns more than the loss needs."""
 
     def __init__(self, net, call):
         super().__init__()

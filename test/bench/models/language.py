@@ -51,7 +51,7 @@ def qwen_lora():
     made.net.net = peft.get_peft_model(made.net.net, adapters)
     for name, parameter in made.net.named_parameters():
         if "lora_B" in name:
-            nn.init.normal_(parameter, std=0.02)      # zeros at first, which the exporter would merge
+            nn.init.normal_(parameter, std=0.02)      # not zeros: the exporter would merge equal parameters
     made.trainable = ("*lora_*",)
     return made
 
@@ -60,7 +60,7 @@ def mixtral():
     """A mixture of eight experts, two a token."""
     config = transformers.MixtralConfig(vocab_size=8192, hidden_size=256, intermediate_size=896, num_hidden_layers=4, num_attention_heads=8,
                                         num_key_value_heads=2, num_local_experts=8, num_experts_per_tok=2)
-    config._experts_implementation = "batched_mm"     # the one that exports: weights gathered by token
+    config._experts_implementation = "batched_mm"     # the only implementation that exports: it gathers weights by token
     return causal(config, transformers.MixtralForCausalLM, 4, 128)
 
 
@@ -70,13 +70,13 @@ def mamba():
 
 
 def mamba_512():
-    """Four layers over 512 tokens, which torch's exporter writes out one by one: it takes a quarter of an hour. No row of the table."""
+    """Four layers over 512 tokens, which torch's exporter unrolls in a quarter of an hour. Not in the table."""
     return causal(transformers.MambaConfig(num_hidden_layers=4), transformers.MambaForCausalLM, 1, 512)
 
 
 def _t5(batch, length, **sizes):
     config = transformers.T5Config(dropout_rate=0.0, use_cache=False, decoder_start_token_id=0, **sizes)
-    config._attn_implementation = "eager"     # scores with a bias, which the other way's export cannot reshape
+    config._attn_implementation = "eager"     # the other implementation's export cannot reshape its scores with a bias
     net = Wrapped(transformers.T5ForConditionalGeneration(config),
                   lambda net, ids, decoder: net(input_ids=ids, decoder_input_ids=decoder, use_cache=False).logits)
     return Made(net, {"ids": tokens(config.vocab_size, batch, length), "decoder_ids": tokens(config.vocab_size, batch, length)},

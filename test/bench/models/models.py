@@ -1,4 +1,4 @@
-"""Models of real size beside PyTorch: `models.py --bin BUILD/bin --torch PYTHON [--only MODEL...]`.
+"""Time models of real size and PyTorch's in turn: `models.py --bin BUILD/bin --torch PYTHON [--only MODEL...]`.
 
   --torch   a Python with what requirements.txt beside this file names; it also exports the models
   --target  cpu:v3: both sides do without AVX-512; it needs `ninja -C build trun-avx2`
@@ -22,7 +22,7 @@ sys.path.insert(0, str(HERE.parent))
 import contenders                                                               # noqa: E402
 import performance                                                              # noqa: E402
 
-# name: what the page calls it. The makers (language.py, vision.py, others.py) say the rest.
+# name: title on the page. The makers (language.py, vision.py, others.py) define the models.
 TITLES = {
     "bert-base": "BERT-base, 4 × 128", "albert-base": "ALBERT-base, 4 × 128", "gpt2": "GPT-2 124M, 4 × 64", "qwen2": "Qwen2, 6 layers, 2 × 128",
     "qwen2-lora": "Qwen2 with LoRA, 2 × 128", "mixtral": "Mixtral-like, 4 × 128", "mamba": "Mamba, 8 layers, 2 × 64", "t5-small": "T5-small, 8 × 64",
@@ -37,7 +37,7 @@ TITLES = {
 COMMAND = "python test/bench/models/models.py --bin build/bin --torch PYTHON"
 LEVELS = {"cpu:v3": " Both sides do without AVX-512: trun as trun-avx2, PyTorch by `ATEN_CPU_CAPABILITY`, `ONEDNN_MAX_CPU_ISA` and `MKL_ENABLE_INSTRUCTIONS`."}
 CHECKED = 4        # steps whose losses are compared
-ROUNDING = 1e-6    # of a loss; where losses are further apart, PyTorch's own are compared from parameters that are off by one rounding
+ROUNDING = 1e-6    # of a loss; if losses differ by more, PyTorch also runs from parameters that are off by one rounding, for comparison
 
 
 def export(options, name):
@@ -56,12 +56,12 @@ def peer(options, name, compiled, warmup, *more):
 
 
 def apart(ours, theirs):
-    """The largest difference of two lists of losses, as a part of the loss."""
+    """The largest relative difference of two lists of losses."""
     return max(abs(a - b) / max(abs(b), 1e-9) for a, b in zip(ours, theirs))
 
 
 def checked(options, name, ours, peers):
-    """What the second table says; `ours`, `peers`: what contenders noted."""
+    """A row of the second table; `ours`, `peers`: the notes of the contenders."""
     result = {"apart": max(apart(ours["losses"], peer["losses"]) for peer in peers), "when": time.strftime("%Y-%m-%d"),
               "memory": ours["peak_bytes"] / min(peer.get("peak_rss_bytes") or peer["peak_bytes"] for peer in peers),
               "compiled_s": ours["tcc_cold_s"]}
@@ -106,7 +106,7 @@ def measure(options, name):
 
 
 def turns(rows, notes, missing):
-    """What the first table says: medians, and the ratio to the faster peer with its least and greatest round."""
+    """A row of the first table: medians, and the ratio to the faster peer with those of the best and the worst round."""
     median = {who: statistics.median(t for times in row["rounds"] for t in times) for who, row in rows.items()}
     best = min((who for who in rows if who != "tcc"), key=median.get)
     rounds = [statistics.median(a) / statistics.median(b) for a, b in zip(rows["tcc"]["rounds"], rows[best]["rounds"])]

@@ -64,8 +64,8 @@ def segformer():
 
 
 class Detr(nn.Module):
-    """Carion et al. 2020's demo: ResNet-50, six layers of encoder and decoder, 100 queries. The loss is of matched queries: here
-    query i has object i, so that nothing but the network is measured."""
+    """Carion et al. 2020's demo: ResNet-50, six layers of encoder and decoder, 100 queries. The loss needs matched queries: here
+    query i has object i, so that only the network is measured."""
 
     def __init__(self, classes=91, width=256, queries=100, cells=8):
         super().__init__()

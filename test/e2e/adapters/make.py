@@ -1,10 +1,10 @@
-"""Makes the exports beside it, and what peft does to their module: make.py (torch 2.15, peft 0.21, onnx, onnxscript, numpy).
+"""Makes the exports in this folder, and the results of peft for their module: make.py (torch 2.15, peft 0.21, onnx, onnxscript, numpy).
 
 The module is a small transformer that reads matrices in each way in which exporters store them: linear layers, with and
 without a bias, and the transposed ones of transformers' Conv1D. expected.json holds 50 losses of each way of training;
 initial/ and final/ are the adapter as peft writes it, before and after; state.json has the hash of every tensor of the
-module's state_dict. `make.py check WEIGHTS.safetensors ADAPTER_FOLDER` loads files that trun exported into the module,
-strictly, and into peft. Notes that hold paths are removed from the exports; the exporters' other notes stay.
+module's state_dict. `make.py check WEIGHTS.safetensors ADAPTER_FOLDER` loads files that trun exported strictly into the
+module, and into peft. Notes that hold paths are removed from the exports; the exporters' other notes stay.
 """
 import copy
 import hashlib
@@ -105,7 +105,7 @@ def export(model, ids, name, **options):
 
 
 def strip(path):
-    """Notes that hold paths leave, and the data joins the file."""
+    """Removes notes that hold paths, and stores external data in the model file."""
     graph = onnx.load(path)
     for holder in (graph, graph.graph, *graph.graph.node, *graph.graph.value_info, *graph.graph.input, *graph.graph.output,
                    *graph.graph.initializer):
@@ -125,7 +125,7 @@ def keep_adapter(model, folder):
 
 
 def round_to_int8(model):
-    """Each matrix and table, not the positions, which are added: 8 bits and a scale for each output channel or row."""
+    """Rounds each matrix and table to 8 bits with a scale for each output channel or row. Positions, which are added, are kept."""
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, (nn.Linear, nn.Embedding, Conv1D)):
@@ -151,7 +151,7 @@ def main():
     keep_adapter(peft, HERE / "final")
     merged = copy.deepcopy(peft).merge_and_unload().state_dict()
     expected["merged"] = {name: checksum(t) for name, t in merged.items()}
-    # Torch's own spread: the same in f64, and with products of other blocks.
+    # PyTorch's own spread: the same training in f64, and with other block sizes of products.
     double = adapted(copy.deepcopy(model)).double()
     expected["f64"] = train(double, data)
     rounded = copy.deepcopy(model)

@@ -1,4 +1,4 @@
-"""Makes convs/: an export with convolutions and an embedding, and what peft's LoRA does to them: make_convs.py (torch 2.15, peft 0.21).
+"""Makes convs/: an export with convolutions and an embedding, and the results of peft's LoRA for it: make_convs.py (torch 2.15, peft 0.21).
 
 expected.json holds 30 losses and a checksum of every merged weight; initial/ and final/ are the adapter as peft writes it.
 """

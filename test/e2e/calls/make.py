@@ -1,6 +1,6 @@
-"""Makes the exports beside it, and PyTorch's losses: calls that do more than the ops that torch's exporter writes for them.
+"""Makes the exports in this folder, and PyTorch's losses: calls that do more than the ops that torch's exporter writes for them.
 
-make.py (torch 2.15, onnx, onnxscript). The notes that say so stay; others, which hold paths, are removed.
+make.py (torch 2.15, onnx, onnxscript). The exporter's notes about the calls are kept; other notes, which hold paths, are removed.
 """
 import json
 import logging
@@ -23,7 +23,7 @@ KEPT = ("pkg.torch.onnx.fx_node", "pkg.torch.onnx.name_scopes", "pkg.torch.expor
 
 
 class Padding(nn.Module):
-    """A mean over all places, so that the padding's row takes part."""
+    """The loss is a mean over all positions, so that it also reads the padding's row."""
 
     def __init__(self):
         super().__init__()
@@ -78,7 +78,7 @@ class Channels(nn.Module):
 
 
 def losses(model, columns):
-    """The loss of each update, and of an evaluation behind the last."""
+    """The loss of each update, and that of an evaluation after the last one."""
     x, y = torch.tensor(columns["x"]), torch.tensor(columns["target"])
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     found = []
@@ -102,7 +102,7 @@ def main():
         path = HERE / f"{name}.onnx"
         torch.onnx.export(model, (torch.tensor(columns["x"][:BATCH]),), path, dynamo=True, optimize=False,
                           external_data=False, verbose=False, input_names=["x"], output_names=["logits"],
-                          # torch writes the batch of a static export into the shapes of draws.
+                          # A static export would fix the batch in the shapes of its random numbers.
                           dynamic_shapes=[{0: torch.export.Dim("batch")}] if name == "channels" else None)
         file = onnx.load(path)
         for item in [*file.graph.node, *file.graph.value_info, *file.graph.initializer, *file.graph.input, file.graph, file]:
@@ -116,7 +116,7 @@ def main():
         model = module().train()
         if name in ("padding", "spectral"):
             known[name] = losses(model, columns)
-        else:  # random in training: the evaluation of the first weights
+        else:  # training is random: only the evaluation of the initial weights is compared
             x, y = torch.tensor(columns["x"]), torch.tensor(columns["target"])
             drawn = [F.cross_entropy(model(x), y).item() for _ in range(400)]
             model.eval()

@@ -1,4 +1,4 @@
-"""Makes the exports beside it: fresh models as torch's two exporters write them, called as a newcomer calls them.
+"""Makes the exports in this folder: new models by torch's two exporters, called as a newcomer calls them.
 
 make.py (torch 2.15, onnx). Notes that hold paths are removed; the exporter's other notes stay.
 """
@@ -30,7 +30,7 @@ class Tied(nn.Module):
 
 
 class Cnn(nn.Module):
-    """Batch norm, dropout, and a pooled head: nothing that holds the batch but, with `view`, one Reshape."""
+    """Batch norm, dropout, and a pooled head. With `view` a Reshape fixes the batch; otherwise nothing does."""
 
     def __init__(self, view):
         super().__init__()

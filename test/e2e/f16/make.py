@@ -4,10 +4,10 @@ python make.py (needs torch, onnx, safetensors). Weights, data and recipes are t
 of each update and the updates that were skipped.
 
 "autocast" is torch.autocast("cpu", torch.float16), from a scale at which nothing overflows. "wide" begins at a scale so large that the
-first updates overflow, and grows after eight applied updates, so that later ones overflow again. autocast computes gradients of weights
-in f16, and they are what overflows there; tcc keeps them in f32. So "wide" has products of f16 operands with f16 results whose weight
-gradients are summed in f32, and no autocast. "f32" are losses of a run in f32 that skips the same updates. "moments" are losses of
-nano-gpt in f32 whose AdamW has its moments rounded to bf16 at random after each update, from three seeds.
+first updates overflow, and grows after eight applied updates, so that later ones overflow again. With autocast the weight gradients
+overflow, which it computes in f16; tcc keeps them in f32. So "wide" uses no autocast, but products of f16 operands with f16 results
+whose weight gradients are summed in f32. "f32" are the losses of a run in f32 that skips the same updates. "moments" are the losses of
+nano-gpt in f32 with AdamW's moments rounded to bf16 at random after each update, from three seeds.
 """
 import json
 from pathlib import Path
@@ -120,7 +120,7 @@ CASES = {
 
 
 def round_at_random(x, generator):
-    """To one of the two bf16 around it, each as likely as x is near to it."""
+    """Rounds x to one of the two neighbouring bf16 numbers, the nearer one with the higher probability."""
     noise = torch.randint(0, 1 << 16, x.shape, generator=generator, dtype=torch.int32)
     x.copy_(((x.view(torch.int32) + noise) & ~0xFFFF).view(torch.float32))
 

@@ -1,4 +1,4 @@
-"""Writes pytorch.json: what PyTorch's fake quantisation makes of a few tensors, with gradients. Needs torch; the tests do not.
+"""Writes pytorch.json: PyTorch's fake quantisation of a few tensors, with gradients. Needs torch; the tests do not.
 
     python make.py
 """
@@ -11,8 +11,8 @@ TYPES = {"INT8": (-128, 127), "UINT8": (0, 255), "INT16": (-32768, 32767)}
 
 
 def case(name, type, shape, scale, zero_point, axis=None, spread=1.3):
-    """Values reach `spread` times as far as the integers. Scales that are powers of two give ties; with others, quotients near
-    a tie are left out, since PyTorch multiplies by 1/scale where ONNX divides."""
+    """The range of values is `spread` times that of the integers. Scales that are powers of two give ties; with others, quotients near
+    a tie are left out, since PyTorch multiplies by 1/scale and ONNX divides."""
     low, high = TYPES[type]
     generator = torch.Generator().manual_seed(len(name))
     s, z = torch.tensor(scale), torch.tensor(zero_point)

@@ -1,9 +1,9 @@
 """Random ONNX graphs with a loss and trained weights, for `graph_fuzz.py`.
 
 `graph(seed)` gives a model, the values of its inputs, and the names of its weights; the same seed gives the same bytes.
-A graph is a walk: each step takes values that exist, some of them several times, and adds an op, a composite as exporters
-spell it, or a movement (broadcast, slice, transpose, reshape, concatenation, padding) around one. From seed RECURRENCES on it
-also has a random step, written out many times. Values stay near 1, so that f32 can be compared with f64.
+A graph is a random walk: each step takes existing values, some of them several times, and adds an op, a composite as exporters
+write it, or a movement (broadcast, slice, transpose, reshape, concatenation, padding). From seed RECURRENCES on, it also has a
+recurrence with a random step, unrolled many times. Values stay near 1, so that f32 can be compared with f64.
 """
 import random
 
@@ -33,7 +33,7 @@ class Value:
 
 
 class Graph:
-    """What is written so far: nodes, weights, inputs and the pool of values that later steps may read."""
+    """The graph under construction: nodes, weights, inputs, and the pool of values that later steps may read."""
 
     def __init__(self, seed):
         self.pick = random.Random(seed)
@@ -88,7 +88,7 @@ class Graph:
         found = [v for v in self.pool if fits(v)]
         if not found:
             return None
-        return found[max(self.pick.randrange(len(found)), self.pick.randrange(len(found)))]     # recent ones, so that chains form
+        return found[max(self.pick.randrange(len(found)), self.pick.randrange(len(found)))]     # prefers recent values, so that chains form
 
     def axis(self, v):
         return self.pick.randrange(v.rank)
@@ -98,7 +98,7 @@ class Graph:
 
     # Movements.
     def moved(self, v):
-        """The value behind a random movement: often of another shape."""
+        """Applies a random movement, which often changes the shape."""
         kinds = [k for k in (self.transposed, self.reshaped, self.sliced, self.expanded, self.joined, self.padded, self.gathered,
                              self.reduced, self.squeezed, self.tiled)]
         return self.pick.choice(kinds)(v)
@@ -214,7 +214,7 @@ class Graph:
         return self.add("Tile", [v, self.integers(*times)], [n * t for n, t in zip(v.shape, times)])
 
     def shaped(self, v, shape):
-        """A value of exactly that shape, made of `v` where movements can, else of a weight."""
+        """A value of exactly that shape, made from `v` by movements if possible, else from a weight."""
         shape = tuple(shape)
         if v.shape == shape:
             return v
@@ -234,12 +234,12 @@ class Graph:
     def binary(self):
         x = self.value()
         shape = list(x.shape)
-        if self.one_of(2):      # broadcast: a part of the dimensions, from the right
+        if self.one_of(2):      # the second operand is broadcast: it has only the last dimensions
             shape = [1 if self.one_of(2) else n for n in shape[self.pick.randint(0, len(shape)):]]
         y = self.value(lambda o: o.shape == tuple(shape)) if self.one_of(2) else None
         y = y or self.weight(shape, 0.7)
         op = self.pick.choice(BINARY)
-        if op == "Mul" and self.one_of(3):      # division by what is at least 1
+        if op == "Mul" and self.one_of(3):      # division by a value of at least 1
             square = self.add("Mul", [y, y], y.shape)
             y, op = self.add("Add", [square, self.constant(np.float32(1))], y.shape), "Div"
         return self.add(op, [y, x] if op in ("Sub", "Add", "Mul") and self.one_of(2) else [x, y], np.broadcast_shapes(x.shape, y.shape))
@@ -415,7 +415,7 @@ class Graph:
         return self.add("Squeeze", [y, self.integers(1)], (length, batch, hidden))
 
     def attention(self):
-        """Heads out of values of the pool, the op or its spelling, and what reads the result: pooled, moved, as it is."""
+        """Attention as an op or as its spelling on heads made from pool values; its result is pooled, moved or read directly."""
         b, h, n, m, d, e = self.batch, self.pick.choice((1, 2, 3)), *(self.pick.choice((1, 3, 5, 6)) for _ in range(2)), self.pick.choice((2, 4, 6)), self.pick.choice((2, 4, 5))
         kv = self.pick.choice([k for k in (1, h) if h % k == 0])
         q, k, v = (self.heads(s) for s in ((b, h, n, d), (b, kv, m, d), (b, kv, m, e)))
@@ -439,14 +439,14 @@ class Graph:
         return self.add("MatMul", [self.add("Softmax", [scores], scores.shape, axis=-1), v], out)
 
     def heads(self, shape):
-        """Heads as exporters and users make them, each dimension broadcast at times."""
+        """Heads as exporters and users make them; sometimes dimensions are broadcast."""
         b, h, n, d = shape
         form = self.pick.randrange(5)
-        if form == 0:       # a projection, split and turned
+        if form == 0:       # a projection, split and transposed
             x = self.value(lambda o: o.shape == (b, n, h * d)) or self.shaped(self.value(), (b, n, h * d))
             split = self.add("Reshape", [x, self.integers(b, n, h, d)], (b, n, h, d))
             return self.add("Transpose", [split], shape, perm=[0, 2, 1, 3])
-        if form == 1:       # one element for all of a dimension, or of several
+        if form == 1:       # broadcast along one dimension or several
             narrow = tuple(1 if self.one_of(3) else s for s in shape)
             x = self.shaped(self.value(), narrow)
             return x if narrow == shape else self.add("Expand", [x, self.integers(*shape)], shape)
@@ -460,7 +460,7 @@ class Graph:
         return self.shaped(self.value(), shape)
 
     def recurrence(self):
-        """One random step, written out many times over one or two states."""
+        """A recurrence over one or two states: one random step, unrolled many times."""
         steps = self.pick.randint(16, 40)
         full = (self.batch, *(self.extent() for _ in range(self.pick.choice((1, 2, 2)))))
         if np.prod(full) * steps > LARGEST:
@@ -470,7 +470,7 @@ class Graph:
         parts = [self.parts_of_steps(self.pick.choice((full, full, row)), steps) for _ in range(self.pick.choice((1, 2, 3)))]
         fixed = [self.weight(self.pick.choice((full[-1:], full[1:], full)), 0.7) for _ in range(self.pick.choice((1, 2)))]
         square = self.weight((full[-1], full[-1]), 0.5)
-        # What a step does: (op, operands by their number among all values so far). Rows and whole values broadcast.
+        # The ops of a step: (op, operands by their index among all values so far). Rows are broadcast to whole values.
         shapes = [v.shape for v in (*states, *(p[0] for p in parts), *fixed)]
         program = []
         for _ in range(self.pick.randint(2, 6)):
@@ -500,13 +500,13 @@ class Graph:
                 more = [self.axes_last()] if op.startswith("Reduce") else []
                 values.append(self.add(op, operands + more, shape, **({"keepdims": 1} if more else {})))
             outputs.append(values[output])
-            # Halfway to the state before, so that values stay near 1.
+            # The mean with the previous state, so that values stay near 1.
             states = [self.add("Mul", [self.add("Add", [values[n], s], full), self.half()], full) if n >= first else values[n]
                       for n, s in zip(nexts, states)]
         if self.one_of(3):
             outputs.reverse()
         self.pool += states
-        if self.one_of(4):      # only some are read
+        if self.one_of(4):      # only two outputs are read
             return self.add("Add", [outputs[3], outputs[-2]], outputs[0].shape)
         if axis < 0:
             stacked = [self.add("Unsqueeze", [o, self.integers(1)], (o.shape[0], 1, *o.shape[1:])) for o in outputs]
@@ -528,7 +528,7 @@ class Graph:
     def parts_of_steps(self, shape, steps):
         """A tensor's slices for each step, side by side along some axis, forwards or backwards."""
         axis = self.pick.randrange(len(shape) + 1)
-        narrow = self.one_of(2) or axis == len(shape)       # a dimension of its own, which goes
+        narrow = self.one_of(2) or axis == len(shape)       # a dimension of extent 1, which is removed
         whole = list(shape)
         if narrow:
             whole.insert(axis, steps)
@@ -560,7 +560,7 @@ class Graph:
         self.pool.append(v)
 
     def finish(self):
-        """The loss: weighted means of some values, all of what nobody read among them."""
+        """Adds the loss: weighted means of some values, including all that are not read otherwise."""
         read = {name for node in self.nodes for name in node.input}
         ends = [v for v in self.pool if v.name not in read]
         ends += [v for v in self.pool if v.name in read and self.one_of(6)]
@@ -572,7 +572,7 @@ class Graph:
         self.nodes.append(helper.make_node("Identity", [total.name], ["loss"], "loss"))
 
 
-RECURRENCES = 1_000_000_000     # from this seed on graphs have one
+RECURRENCES = 1_000_000_000     # from this seed on graphs have a recurrence
 
 
 def graph(seed):

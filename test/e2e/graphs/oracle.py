@@ -1,6 +1,6 @@
 """Loss and gradients of a model of `generate.py` by PyTorch, in f64: `evaluate(model, inputs, weights)`.
 
-Each op is PyTorch's own function of that meaning, written from ONNX's text, apart from the compiler.
+Each op is PyTorch's function of the same meaning, chosen by ONNX's text and independently of the compiler.
 """
 import contextlib
 
@@ -53,7 +53,7 @@ def pad(o, a):
 
 
 def norm(x, axes, eps, scale=None, shift=None, centre=True):
-    if centre and x.dtype == torch.float32:  # the gradient of PyTorch's kernel cancels as a kernel's does; that of the steps, further
+    if centre and x.dtype == torch.float32:  # PyTorch's kernel has the cancellation of a kernel; single steps would cancel more
         y = F.layer_norm(x, x.shape[axes[0]:], eps=eps)
     else:
         c = x - x.mean(axes, True) if centre else x
@@ -187,7 +187,7 @@ class Rounded(torch.autograd.Function):
 
 
 class Rounding(TorchFunctionMode):
-    """Rounds the results of all functions of PyTorch at random, so inside of the ops above, too."""
+    """Rounds the results of all PyTorch functions at random, also inside the ops above."""
     def __init__(self, seed, unit):
         super().__init__()
         self.draw, self.unit = torch.Generator().manual_seed(seed), unit
@@ -213,7 +213,7 @@ def evaluate(model, inputs, weights, dtype=torch.float64, rounding=None):
     with rounding or contextlib.nullcontext():
         for node in model.graph.node:
             read = [found[n] for n in node.input]
-            if rounding and rounding.unit > 2.0 ** -24:     # inputs and weights have f32's bits already
+            if rounding and rounding.unit > 2.0 ** -24:     # inputs and weights are exact in f32 already
                 read = [rounding.rounded(x) for x in read]
             results = OPS[node.op_type](read, attributes(node))
             found |= zip(node.output, results if len(node.output) > 1 else [results])

@@ -35,7 +35,7 @@ def recurrent():
 
 
 def attention():
-    """Shapes are computed from shapes all over: batched einsum as reshapes and products."""
+    """Batched einsum becomes reshapes and products whose shapes are computed from shapes."""
     inputs = keras.Input((10, 16))
     x = layers.LayerNormalization()(layers.MultiHeadAttention(2, 8)(inputs, inputs) + inputs)
     x = x + layers.Dense(16)(layers.Dense(32, activation="tanh")(x))

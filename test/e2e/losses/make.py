@@ -1,7 +1,7 @@
 """Writes ctc.safetensors: 200 random problems in four groups, with PyTorch's ctc_loss of each and its gradient by the logits.
 
-python make.py (needs torch, numpy, safetensors). Logits are f16, so that they are exact in few bytes. Among the problems are
-empty targets, repeated labels, samples of few steps, and targets without an alignment.
+python make.py (needs torch, numpy, safetensors). Logits are stored exactly in f16 to save space. Some problems have empty targets,
+repeated labels, samples of few steps, or targets without an alignment.
 """
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Every op over all the attributes that change its formula: a table of cases, one file for each family."""
+"""A table of cases of every op with all attributes that change its formula, one file for each family."""
 from .table import Table
 
 

@@ -23,7 +23,7 @@ case("Shrink", F(2, 5), lambd=Each(..., 0.7), bias=Each(..., 0.3))
 case("Gelu", F(2, 3), approximate=Each(..., "tanh"))
 case("Swish", F(2, 3), alpha=Each(..., 1.7))
 
-# Clip: ends as attributes until opset 10, as inputs after it.
+# Clip: the bounds are attributes until opset 10, inputs later.
 case("Clip", F(2, 5), min=Each(..., -1.02), max=Each(..., 0.71), until=10)
 for low, high in ((None, None), (-1.02, None), (None, 0.71), (-1.02, 0.71)):
     ends = [None if v is None else S(v, np.float32) for v in (low, high)]
@@ -33,7 +33,7 @@ case("Clip", V([-3, -1, 0, 1, 3]), S(-1, np.float32), S(1, np.float32), name="at
 case("Clip", V([-3, -1, 0, 1, 3]), name="at the ends", min=-1.0, max=1.0, until=10, gradients={0: [0, 0, 3, 0, 0]})
 case("Clip", IV([-3, 0, 9], np.int64), S(-1), S(4), name="int64", since=12)
 
-# Softmax and its relatives: one axis from opset 13 on, everything from the axis on before it.
+# Softmax and its relatives normalise along one axis from opset 13 on, and over all axes from the given one on before.
 for op in ("Softmax", "LogSoftmax"):
     case(op, F(2, 3, 5), axis=Each(..., 0, 2, -1, -2), since=13)
     case(op, F(2, 3, 5), axis=Each(..., 0, 2), until=12, judge="onnxruntime", why="the reference knows opset 13's meaning alone")

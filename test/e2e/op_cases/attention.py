@@ -1,4 +1,4 @@
-"""Attention and what stands around it, in ONNX and in onnxruntime's own domain."""
+"""Attention and related ops, in ONNX and in onnxruntime's own domain."""
 import numpy as np
 from onnx import TensorProto
 
@@ -29,7 +29,7 @@ case("Attention", *qkv(keys=2), F(3, 5), F(2, 2, 3, 4), F(2, 2, 3, 4), name="pas
 case("Attention", F(2, 3, 8), F(2, 5, 8), F(2, 5, 6), name="3-D", q_num_heads=2, kv_num_heads=2)
 case("Attention", F(2, 3, 16), F(2, 5, 8), F(2, 5, 8), name="3-D, grouped queries", q_num_heads=4, kv_num_heads=2, is_causal=Each(..., 1))
 for mode in (0, 1, 2, 3):
-    # The reference caps mode 0's scores, too; the standard's text and its function body give them raw.
+    # The reference also caps the scores of mode 0; by the standard's text and function body they are not capped.
     case("Attention", *qkv(), F(3, 5), name="qk_matmul_output", qk_matmul_output_mode=mode, outputs=["o0", "", "", "o3"],
          softcap=Each(..., 1.5) if mode else ...)
 case("Attention", *qkv(), None, None, None, IV([3, 5]), name="nonpad_kv_seqlen", since=24)

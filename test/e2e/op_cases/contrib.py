@@ -1,4 +1,4 @@
-"""The fused ops of onnxruntime's own domain that attention.py does not have: onnxruntime is the judge."""
+"""The other fused ops of onnxruntime's own domain (see attention.py); onnxruntime gives the expected results."""
 import numpy as np
 
 from .table import Each, F, IV, S, Table

@@ -47,7 +47,7 @@ def tensor(name, *shape, kind=TensorProto.FLOAT):
 
 
 def branch(op, result):
-    """Both branches read the case's inputs from outside."""
+    """A branch that reads the case's inputs from the outer graph."""
     return lambda opset: helper.make_graph([helper.make_node(op, ["i1", "i2"], [result])], result, [], [tensor(result, 2, 3)])
 
 
@@ -86,7 +86,7 @@ case("Scan", F(3), F(3, 4), name="axes", body=scan_body, num_scan_inputs=1, outp
 case("Scan", None, F(2, 3), F(2, 4, 3), name="batches", body=scan_body, num_scan_inputs=1, outputs=2, until=8, judge="onnxruntime",
      why="the reference lacks opset 8's form")
 
-# Sequences that are taken apart at positions known when the model is compiled.
+# Sequences that are split at positions known when the model is compiled.
 case("SplitToSequence", F(4, 3), S([1, 3]), axis=0, then=[("Constant", [], ["k"], {"value": numpy_helper.from_array(np.array(1))}),
      ("SequenceAt", ["o0", "k"], ["r0"], {})], results=["r0"], name="one part")
 case("SequenceConstruct", F(2, 3), F(2, 3), then=[("ConcatFromSequence", ["o0"], ["r0"], {"axis": 1})], results=["r0"], name="concatenated")

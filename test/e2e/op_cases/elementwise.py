@@ -40,7 +40,7 @@ for a, b in SHAPES:
 case("Pow", F(3, 4), V([2, 3, 0, 1]).still, name="negative base, whole exponents")
 case("Pow", F(2, 3, lo=0.3, hi=2), IV([2, 3, -1], np.int64), name="integer exponent", since=12)
 case("Pow", V([0, 0, 2]), V([2, 1, 3]).still, name="base 0", gradients={0: [0, 2, 36]})
-# 0^y: torch gives the exponent no gradient at a base of 0.
+# 0^y: in torch the gradient of the exponent is 0 at a base of 0.
 case("Pow", V([0, 0, 2]).still, V([2, 1, 3]), name="exponent over base 0", gradients={1: [0, 0, 24 * np.log(2)]})
 case("Mod", F(2, 3, lo=-4, hi=4), F(3, lo=1.1, hi=2), name="fmod", fmod=1, since=10)
 case("Mod", IV([-7, 7, 5, -4], np.int64), IV([3, -3, 2, 3], np.int64), fmod=Each(..., 1), name="int64", since=10)

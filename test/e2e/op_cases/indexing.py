@@ -1,4 +1,4 @@
-"""Reading and writing at positions that data decides."""
+"""Reads and writes at positions that depend on data."""
 import numpy as np
 
 from .table import B, Each, F, I, IV, S, Table, V
@@ -23,7 +23,8 @@ case("Compress", F(3, 4), S([True, False, True], bool), axis=0)
 case("Compress", F(3, 4), S([False, True, True, False, True], bool), name="flattened")
 case("Compress", F(3, 4), S([False, True, True], bool), axis=-1, name="short condition", since=11)
 
-# Scattering: with repeated indices the last one writes (undefined in ONNX, so values only without them), or they are combined.
+# Scattering: with repeated indices the last one writes, or they are combined. The former is undefined in ONNX, so that values are
+# tested without repetitions.
 case("Scatter", F(3, 4), I(1, 4, below=3), F(1, 4), axis=Each(..., 0), until=10, judge="onnxruntime",
      why="the reference lacks the op")
 case("ScatterElements", F(3, 4), I(1, 4, below=3), F(1, 4), axis=Each(..., 0))
@@ -35,12 +36,12 @@ for op, shape, indices, count in (("ScatterElements", (3, 3), [[0, 1, 2], [0, 1,
     for reduction in ("add", "mul", "max", "min"):
         case(op, F(*shape), IV(indices), F(*count), name="repeated indices", reduction=reduction,
              since=16 if reduction in ("add", "mul") else 18)
-# A product through zeros, in the target and among the updates.
+# A product with factors of 0, in the target and among the updates.
 case("ScatterElements", V([[0, 2, 3, 5]]), IV([[1, 0, 1, 2]]), V([[0, 4, 6, 0]]), axis=1, reduction="mul", name="through zeros",
      since=16)
 case("ScatterND", V([[0, 2], [3, 0], [5, 7]]), IV([[0], [1], [1]]), V([[2, 0], [0, 3], [0, 4]]), reduction="mul",
      name="through zeros", since=16)
-# Ties: PyTorch's scatter_reduce divides among all that reach the extremum, the target among them.
+# Ties: PyTorch's scatter_reduce divides the gradient among all elements that equal the extremum, including the target.
 for reduction in ("max", "min"):
     sign = 1 if reduction == "max" else -1
     case("ScatterElements", V([[sign * 2, 0, sign * 5]]), IV([[0, 0, 1, 2]]), V([[sign * 2, sign * 2, sign * 1, 0]]), axis=1,
@@ -52,11 +53,11 @@ case("TensorScatter", F(2, 3, 5), F(2, 3, 2), IV([1, 3]), axis=-1)
 case("ScatterElements", I(3, 4, below=9), I(1, 4, below=3), I(1, 4, below=9), name="int64")
 case("Where", B(3), IV([1, 2, 3]), IV([-1, -2, -3]), name="int64")
 
-# Counts of n-grams: lengths and skips, columns that two n-grams share, a column of none, tokens wider than the input's type.
+# Counts of n-grams: lengths and skips, two n-grams with one column, a column without n-grams, tokens wider than the input's type.
 GRAMS = {"pool_int64s": [2, 3, 5, 4, 2**33, 5, 6, 7, 8, 6, 7, 5, 6, 7], "ngram_counts": [0, 5, 11], "ngram_indexes": [0, 1, 2, 3, 8, 4, 5, 4, 6]}
 TOKENS = [[1, 1, 3, 3, 3, 7], [8, 6, 7, 5, 6, 8], [5, 6, 2, 7, 5, 4]]
 case("TfIdfVectorizer", IV(TOKENS), name="TF", mode="TF", max_gram_length=3, max_skip_count=1, min_gram_length=1, **GRAMS)
-# Two n-grams of column 4 have one weight: which of two onnxruntime takes depends on their places.
+# The two n-grams of column 4 have the same weight, since which one onnxruntime takes depends on their order.
 for mode in ("IDF", "TFIDF"):
     case("TfIdfVectorizer", IV(TOKENS), name=mode, mode=mode, max_gram_length=3, max_skip_count=1, min_gram_length=1,
          weights=[0.5, 1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 5.5, 8.5], **GRAMS, judge="onnxruntime",

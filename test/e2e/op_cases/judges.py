@@ -1,4 +1,4 @@
-"""What a case's outputs should be."""
+"""The expected outputs of cases."""
 import os
 
 import numpy as np
@@ -21,7 +21,7 @@ def expected(case, opset):
 
 
 def run(op, arrays, opset=21, **attributes):
-    """One op by the reference evaluator: what another spelling of it should give."""
+    """Runs one op with the reference evaluator, for another spelling that should give the same result."""
     from onnx import ValueInfoProto, helper
     from onnx.reference import ReferenceEvaluator
     names = [f"x{i}" for i in range(len(arrays))]

@@ -10,7 +10,7 @@ def attributes(case, opset):
 
 
 def _prefixed(attributes, names, prefix):
-    """Graphs read values from outside: those have the prefix of the model."""
+    """Adds the model's prefix to the outer values that a graph attribute reads."""
     for graph in attributes.values():
         if prefix and isinstance(graph, GraphProto):
             for node in graph.node:
@@ -19,7 +19,7 @@ def _prefixed(attributes, names, prefix):
 
 
 def _nodes(case, opset, prefix):
-    """The case's nodes, and the names of what they return."""
+    """The case's nodes, and the names of their results."""
     def own(name):
         return prefix + name if name else ""
     inputs = [own(f"i{i}") if each is not None else "" for i, each in enumerate(case.inputs) if i not in case.outer]
@@ -51,7 +51,7 @@ def _value_info(name, array):
 
 
 def value_model(case, opset, results=None):
-    """(model, feeds by name). Outputs have the types of `results`; without, what there is to say before anything ran."""
+    """(model, feeds by name). Outputs have the types of `results`; without results, the types known before anything has run."""
     nodes, names = _nodes(case, opset, "")
     feeds, initializers, inputs = {}, [], []
     for i, (each, array) in enumerate(zip(case.inputs, case.arrays())):
@@ -72,7 +72,7 @@ def value_model(case, opset, results=None):
 
 
 def loss_weights(case, index, shape):
-    """1, 2, 3, … where gradients are written down in the table; else without a pattern."""
+    """1, 2, 3, … if the table lists the case's gradients; otherwise numbers without a pattern."""
     count = int(np.prod(shape))
     if case.gradients is not None:
         return np.arange(1, count + 1, dtype=np.float32).reshape(shape)
@@ -81,7 +81,7 @@ def loss_weights(case, index, shape):
 
 
 def gradient_model(case, opset, results, prefix):
-    """(model, feeds by name, names of the parameters). `results` tell the outputs' shapes; names start with `prefix`."""
+    """(model, feeds by name, names of the parameters). `results` give the outputs' shapes; names start with `prefix`."""
     nodes, names = _nodes(case, opset, prefix)
     feeds, initializers, inputs, parameters, ahead = {}, [], [], [], []
     for i, (each, array) in enumerate(zip(case.inputs, case.arrays())):

@@ -15,7 +15,7 @@ def integers(*shape, low, high, dtype):
 
 
 def along(values, attributes, shape):
-    """One number, or one for each index of the axis, against the shape."""
+    """One number, or one for each index of the axis, broadcast to the shape."""
     return values if np.ndim(values) == 0 else values.reshape([-1 if i == attributes.get("axis", 1) % len(shape) else 1
                                                                for i in range(len(shape))])
 

@@ -1,4 +1,4 @@
-"""Reductions, running sums and products, sorted ends."""
+"""Reductions, running sums and products, TopK."""
 import numpy as np
 
 from .table import Each, F, I, IV, S, Table, V
@@ -7,7 +7,7 @@ case = Table("reductions").case
 
 ALL = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum",
        "ReduceLogSumExp")
-# What is left of a reduction over no axis: the function around the sum.
+# A reduction over no axes still applies the function to each element.
 ELEMENT = {"ReduceL1": np.abs, "ReduceL2": np.abs, "ReduceSumSquare": np.square, "ReduceLogSum": np.log}
 
 
@@ -34,22 +34,22 @@ case("ReduceProd", F(3, 0, 2), S([1]), name="an axis of no element", since=18, d
 for op in ("ReduceSum", "ReduceMax", "ReduceMin"):
     case(op, I(3, 4, above=-9, below=9, dtype=np.int32), S([1]), name="int32", since=max(moved(op), 13))
 
-# Products through zeros: the others' product is not the product divided by the element.
+# Products with factors of 0: the gradient is the product of the other factors, not the product divided by the element.
 case("ReduceProd", V([[2, 3, 4], [0, 3, 4], [0, 0, 4], [0, 0, 0]]), S([1]), name="through zeros", since=18)
 case("ReduceProd", V([[2, 0], [5, 3], [1, 7]]), name="through zero, all", keepdims=0)
-# Through two, differences are no measure: what is left of them is as large as the step.
+# With two factors of 0, finite differences are useless: they are as large as the step.
 case("ReduceProd", V([[2, 0], [5, 3], [0, 7]]), name="through zeros, all", keepdims=0, gradients={0: np.zeros((3, 2))})
 # Ties of many share the gradient, as torch.amax has it.
 for op, top in (("ReduceMax", 7), ("ReduceMin", -7)):
     case(op, V([[top, top, 1], [top, top, top], [1, 2 * top, 3]]), S([1]), name="ties", since=18,
          gradients={0: [[0.5, 0.5, 0], [2 / 3, 2 / 3, 2 / 3], [0, 3, 0]]})
 case("ReduceL1", V([[1, 0, -2]]), name="at 0", gradients={0: [[1, 0, -1]]})
-# PyTorch: the norm of nothing but zeros has the gradient 0.
+# PyTorch: the norm of zeros has the gradient 0.
 case("ReduceL2", V([[0, 0, 0], [3, 4, 0]]), name="of zeros", axes=[1], until=17, gradients={0: [[0, 0, 0], [1.2, 1.6, 0]]})
 case("ReduceL2", V([[0, 0, 0], [3, 4, 0]]), S([1]), name="of zeros", since=18, gradients={0: [[0, 0, 0], [1.2, 1.6, 0]]})
 case("ReduceLogSumExp", V([[900, 899, 1], [-900, -901, -990]]), S([1]), name="far out", since=18)
 
-# Axes 0 and -1 of a scalar are its own, as if it were a vector: docs/guide/ops-differences.md.
+# Axes 0 and -1 of a scalar are valid, as if it were a vector: docs/guide/ops-differences.md.
 SCALAR = {"ReduceL1": np.abs, "ReduceL2": np.abs, "ReduceSumSquare": np.square, "ReduceLogSum": np.log}
 for op in ALL:
     for axis in (0, -1):

@@ -5,7 +5,7 @@ from .table import C, Each, F, IV, S, Table, V
 
 case = Table("resample").case
 
-# Upsample and opset 10's Resize: scales alone.
+# Upsample and opset 10's Resize have scales only.
 case("Upsample", F(1, 2, 3, 4), mode=Each(..., "nearest", "linear"), scales=[1.0, 1.0, 2.0, 3.0], until=8, judge="onnxruntime",
      why="the reference lacks the op")
 case("Upsample", F(1, 2, 3, 4), S([1, 1, 2, 3], np.float32), mode=Each("nearest", "linear"), since=9, until=9, judge="onnxruntime",
@@ -17,7 +17,7 @@ for scales in ([1, 1, 2, 3], [1, 1, 0.6, 1.5]):
 EMPTY = S([], np.float32)
 
 
-# Where the reference stands alone: docs/guide/ops.md, "Where ONNX's reference and onnxruntime differ".
+# Cases in which only the reference differs: docs/guide/ops.md, "Where ONNX's reference and onnxruntime differ".
 CORNERS = {"judge": "onnxruntime", "why": "the reference aligns corners with a fractional length"}
 
 
@@ -40,7 +40,7 @@ for nearest in ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"):
     for coordinates in ("half_pixel", "asymmetric", "align_corners"):
         scaled((1.7, 0.7), f"{nearest} {coordinates}", mode="nearest", nearest_mode=nearest, coordinate_transformation_mode=coordinates,
                since=11)
-# Products with the length that are fractions, and some that are whole numbers in floats alone: 10 · 0.7, 3 · 10/3.
+# Products of scale and length that are fractions, and some that are integers only after rounding: 10 · 0.7, 3 · 10/3.
 for scales in ((1.7, 1.7), (0.6, 0.6)):
     for mode in ("linear", "cubic"):
         scaled(scales, f"{mode} align_corners", mode=mode, coordinate_transformation_mode="align_corners", since=11)
@@ -89,7 +89,7 @@ case("RoiAlign", F(2, 2, 6, 5), ROIS, IV([0, 1, 1]), name="output_half_pixel", m
      output_height=2, output_width=3, sampling_ratio=2, since=16)
 case("RoiAlign", F(2, 2, 6, 5), ROIS, IV([0, 1, 1]), name="before half pixels", output_height=2, output_width=3, sampling_ratio=2, until=15,
      judge="onnxruntime", why="the reference has opset 16's meaning")
-# Regions that are constants are sampled as densely as their size asks for, also beyond the tensor.
+# For constant regions the number of samples follows from their size, also beyond the tensor.
 for mode in ("avg", "max"):
     case("RoiAlign", F(1, 2, 4, 5), C([[-3.3, -9.1, 21.4, 17.2], [0.4, 1.1, 2.3, 3.2]], np.float32), IV([0, 0]), name=f"{mode}, beyond the tensor",
          mode=mode, output_height=2, output_width=1, since=16)

@@ -1,4 +1,4 @@
-"""Why some ops have no derivative, and why some are not read at all. Everything else must have cases of its gradient."""
+"""Reasons why ops have no derivative, or are not supported at all. All other ops must have cases of their gradients."""
 
 NO_DERIVATIVE = {
     "booleans": ["And", "Equal", "Greater", "GreaterOrEqual", "IsInf", "IsNaN", "Less", "LessOrEqual", "Not", "Or", "Xor"],

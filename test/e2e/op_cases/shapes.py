@@ -1,4 +1,4 @@
-"""Ops that move elements: no arithmetic, so every derivative is a movement back."""
+"""Ops that only move elements, so that every derivative is the inverse movement."""
 import numpy as np
 from onnx import helper, numpy_helper
 

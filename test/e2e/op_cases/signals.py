@@ -27,7 +27,7 @@ case("Det", F(3, 3))
 case("Det", F(2, 3, 4, 4), name="batches")
 case("Det", V([[[1, 2], [2, 4]], [[0, 1], [1, 0]]]), name="singular and pivoted")
 
-# Random numbers: types and shapes; what has an input has no derivative by it.
+# Random numbers: types and shapes are tested; inputs have no derivative.
 case("RandomNormal", shape=[2, 3], mean=Each(..., 1.0), scale=Each(..., 2.0), random=True)
 case("RandomUniform", shape=[2, 3], low=Each(..., -1.0), high=Each(..., 2.0), random=True)
 case("RandomNormalLike", F(2, 3), random=True, differentiable=False, name="like", dtype=Each(..., TensorProto.DOUBLE))
@@ -38,7 +38,7 @@ for kind, element in ((TensorProto.INT32, np.int32), (TensorProto.INT64, np.int6
     case("Multinomial", F(2, 5), sample_size=4, dtype=kind, random=True, differentiable=False, values=lambda a, *_, e=element: np.zeros((2, 4), e),
          why="the reference lacks the op")
 
-# What is read from constants alone, since extents depend on values.
+# Ops that are supported for constants only, since extents depend on values.
 case("NonZero", C([[1, 0, 2], [0, 0, 3]], np.float32))
 case("Unique", C([3, 1, 2, 1, 3], np.float32), outputs=4, sorted=Each(..., 0))
 case("Unique", C([[1, 2, 1], [3, 4, 3]], np.float32), outputs=4, axis=1, name="columns")

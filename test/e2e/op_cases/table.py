@@ -1,10 +1,10 @@
-"""How a case of an op is written: one call of `case`, with inputs, attributes and the versions it holds for.
+"""The notation for cases of ops: one call of `case`, with inputs, attributes and the versions for which it holds.
 
     case("LeakyRelu", F(2, 3), alpha=Each(..., 0.3))
 
 makes two cases (`...`: the attribute is left out), each at every opset from 7 to 28 where the op's schema changed. Inputs are
-made from the case's name, so that they are the same everywhere. Floats are spread evenly: no two are equal and, between inputs,
-none coincide, which keeps finite differences away from kinks and ties.
+made from the case's name, so that they are the same everywhere. Floats are spread evenly: all are different, also between inputs,
+which keeps finite differences away from kinks and ties.
 """
 import dataclasses
 import functools
@@ -21,9 +21,9 @@ OLDEST, NEWEST = 7, 28
 class Input:
     make: object                  # (random, position) -> array
     differentiated: bool = False
-    shape_like: bool = False      # an initializer everywhere: it decides shapes
-    node: bool = False            # by a Constant node
-    scalar: bool = False          # rank 0 and differentiated: stored with one axis, since single numbers are not trained
+    shape_like: bool = False      # always an initializer, since it decides shapes
+    node: bool = False            # made by a Constant node
+    scalar: bool = False          # rank 0 and differentiated: stored with one axis, since scalars are not trained
 
     @property
     def still(self):
@@ -72,7 +72,7 @@ def S(values, dtype=np.int64):
 
 
 def C(values, dtype=np.int64):
-    """The same by a Constant node: floats that would be a weight as an initializer."""
+    """The same, made by a Constant node: for floats that would be a weight as an initializer."""
     return dataclasses.replace(S(values, dtype), node=True)
 
 
@@ -100,7 +100,7 @@ class Case:
     results: list = None          # what the model returns where `then` makes it
     values: object = None         # (inputs, attributes, opset) -> outputs; where the reference cannot judge
     judge: str = "reference"      # or "onnxruntime"
-    judge_at: int = NEWEST        # newest opset that the judge knows the op at, where later ones mean the same
+    judge_at: int = NEWEST        # newest opset at which the judge supports the op, if later ones mean the same
     why: str = ""                 # why the reference is not asked
     ir: int = 0                   # 3: initializers are graph inputs, too
     gradients: dict = None        # input -> expected gradient of Σ (1, 2, 3, …) · output: a convention, not a limit
@@ -108,8 +108,8 @@ class Case:
     unread: tuple = ()            # inputs without a gradient though they are floats
     differentiable: bool = True
     tolerance: float = 2e-5
-    random: bool = False          # only types and shapes have a meaning
-    opset: int = 0                # the only one, whatever the schemas say; 21 where the op's domain is another one
+    random: bool = False          # only types and shapes are compared
+    opset: int = 0                # the only opset to test, whatever the schemas say; 21 for ops of other domains
 
     @property
     def differentiated(self):
@@ -118,7 +118,7 @@ class Case:
 
     @property
     def ops(self):
-        """Names of all the ops in it."""
+        """Names of all ops in the case."""
         own = f"{self.domain}::{self.op}" if self.domain else self.op
         return {own} | {node[0] for node in [*(self.before or []), *(self.then or [])]}
 
@@ -134,7 +134,7 @@ class Case:
         return sorted({first} | {v for v in changes if first < v <= self.until})
 
     def formula_changes(self, opset):
-        """Whether attributes, inputs or outputs are others than at the case's opset before; new types alone change no formula."""
+        """Whether attributes, inputs or outputs differ from the case's previous opset; new types alone do not change the formula."""
         before = [v for v in self.opsets if v < opset]
         return not before or signature(self.op, before[-1]) != signature(self.op, opset)
 
@@ -146,14 +146,14 @@ class Case:
 
 @functools.cache
 def schema_versions(op, domain=""):
-    """The versions since which the op is what it is, ascending, deprecations left out."""
+    """The opsets in which the op's schema changed, ascending, without deprecations."""
     return sorted(s.since_version for s in defs.get_all_schemas_with_history()
                   if s.name == op and s.domain == domain and not s.deprecated)
 
 
 @functools.cache
 def signature(op, opset):
-    """What a schema says but for types."""
+    """The content of a schema except types."""
     schema = defs.get_schema(op, opset)
     return ([(p.name, p.option) for p in [*schema.inputs, *schema.outputs]],
             sorted((a.name, str(a.default_value)) for a in schema.attributes.values()))
@@ -169,7 +169,7 @@ class Table:
     def case(self, op, *inputs, name="", outputs=1, **options):
         fields = {field.name for field in dataclasses.fields(Case)}
         given = {key: options.pop(key) for key in list(options) if key in fields}
-        # Python's words and our own fields may be attributes, too: an underscore at the end is dropped.
+        # An attribute may have the name of a Python keyword or of a field above: an underscore at the end is dropped.
         choices = [(key.removesuffix("_"), value if isinstance(value, Each) else Each(value)) for key, value in options.items()]
         for values in itertools.product(*(values for _, values in choices)):
             attributes = {key: value for (key, _), value in zip(choices, values) if value is not ...}

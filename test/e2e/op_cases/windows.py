@@ -32,7 +32,7 @@ case("ConvTranspose", F(1, 2, 3, 4), F(2, 3, 3, 2), name="dilations", dilations=
 case("ConvTranspose", F(1, 2, 4, 4), F(2, 3, 3, 3), name="pads", pads=[1, 0, 2, 1], strides=[2, 2])
 case("ConvTranspose", F(1, 2, 3, 4), F(2, 3, 3, 3), name="output_padding", strides=[3, 2], output_padding=[2, 1], pads=[1, 1, 1, 1])
 case("ConvTranspose", F(1, 2, 3, 3), F(2, 3, 3, 3), name="output_shape", strides=[3, 2], output_shape=[10, 8], judge="onnxruntime", why="see SAME")
-# Longer than all that windows reach.
+# Inputs longer than the windows cover.
 for mode in ("NOTSET", "SAME_UPPER", "SAME_LOWER"):
     case("ConvTranspose", F(1, 2, 5), F(2, 3, 4), name=f"long output_shape {mode}", strides=[3], output_shape=Each([17], [18]), auto_pad=mode,
          kernel_shape=[4], judge="onnxruntime", why="the reference pads in front")
@@ -73,7 +73,7 @@ case("LpPool", F(1, 2, 6, 5), kernel_shape=[3, 2], name="SAME_UPPER", auto_pad="
 for op in ("GlobalAveragePool", "GlobalMaxPool"):
     case(op, F(2, 3, 5), name="1-D", judge="onnxruntime", why="the reference wants two axes")
     case(op, F(2, 3, 4, 2), name="2-D")
-# torch.amax: ties share.
+# torch.amax: ties share the gradient.
 case("GlobalMaxPool", V([[[2, 1, 2, 0]]]), name="ties", gradients={0: [[[0.5, 0, 0.5, 0]]]}, judge="onnxruntime", why="as above")
 case("GlobalLpPool", F(2, 3, 4, 2), p=Each(..., 1, 3), judge="onnxruntime", judge_at=21,
      why="the reference lacks the op")

@@ -1,4 +1,4 @@
-"""Makes the exports beside it, and PyTorch's losses: what torch's exporters do to parameters, buffers and constants.
+"""Makes the exports in this folder, and PyTorch's losses: how torch's exporters change parameters, buffers and constants.
 
 make.py (torch 2.15, onnx, onnxscript, safetensors). A model computes its own loss from x and y. `dynamo` is the exporter as
 a newcomer calls it, `raw` has optimize=False, `script` is the older exporter, `plain` that one without folding. Notes that
@@ -44,7 +44,7 @@ class Scalars(Module):
 
 
 class Functions(Module):
-    """What depends on weights alone: exp, sigmoid, a sign, a sum and a product with a number."""
+    """Functions of weights alone: exp, sigmoid, a sign, a sum and a product with a number."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ class Functions(Module):
 
 
 class Moved(Module):
-    """What only moves elements: the transpose, slices, a shape, two weights in one matrix."""
+    """Weights whose elements are only moved: transposed, sliced, reshaped, two concatenated to one matrix."""
 
     def __init__(self):
         super().__init__()
@@ -106,7 +106,7 @@ class Gated(nn.Module):
 
 
 class Literal(Module):
-    """Gates that start equal to each other and to a number of the code, and a scale that starts equal to a mask."""
+    """Gates whose initial values equal each other and a literal, and a scale whose initial value equals a mask."""
 
     def __init__(self):
         super().__init__()
@@ -145,7 +145,7 @@ class ZeroBias(Module):
 
 
 class ZeroWeights(Module):
-    """Two layers of zeros that read one value: the exporter computes one of them."""
+    """Two layers of zeros that read one value: the exporter keeps only one of them."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ class ZeroWeights(Module):
 
 
 class Hidden(Module):
-    """A function of a weight that equals another weight."""
+    """A function of a weight whose initial value equals another weight."""
 
     def __init__(self):
         super().__init__()
@@ -170,7 +170,7 @@ class Hidden(Module):
 
 
 class Repeated(Module):
-    """A token for every sample."""
+    """A token that is repeated for every sample."""
 
     def __init__(self):
         super().__init__()
@@ -248,7 +248,7 @@ def losses(build, x, y, trainable=("*",), frozen=()):
 
 
 def draws(x, y, seed=7, count=20):
-    """Recipes' globs at random, and PyTorch's losses with what they leave."""
+    """Random globs for recipes, and PyTorch's losses when it trains the parameters that they select."""
     source, result = random.Random(seed), []
     while len(result) < count:
         case = source.choice(["scalars", "equal", "literal"])

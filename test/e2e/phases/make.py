@@ -1,4 +1,4 @@
-"""Makes the files beside it: three models that are trained by alternating optimizers, their data, and what PyTorch makes of 50 steps.
+"""Makes the files in this folder: three models that are trained by alternating optimizers, their data, and PyTorch's results of 50 steps.
 
     python make.py          (torch 2.15, onnx, onnxscript, safetensors)
 
@@ -20,8 +20,8 @@ STEPS, BATCHES = 50, 4
 
 
 class Gan(nn.Module):
-    """Points on a ring. The generator has a batch norm, whose statistics each phase advances; no bias before it, whose
-    gradient would be rounding alone."""
+    """Points on a ring. The generator has a batch norm, whose statistics each phase updates, and no bias before it, whose
+    gradient would be only rounding error."""
 
     def __init__(self):
         super().__init__()

@@ -57,7 +57,7 @@ class Attention(nn.Module):
         super().__init__()
         self.embedding = nn.Embedding(30, 16)
         self.norm = nn.LayerNorm(16)
-        self.qkv = nn.Linear(16, 48, bias=False)  # the gradient of a bias of keys is rounding alone
+        self.qkv = nn.Linear(16, 48, bias=False)  # the gradient of a bias of keys is only rounding error
         self.out = nn.Linear(16, 30)
 
     def forward(self, ids):
@@ -116,7 +116,7 @@ def images(generator):
 def tokens(vocabulary, classes, ignored):
     def make(generator):
         target = torch.randint(0, classes, (4, 6), generator=generator)
-        target[torch.rand(4, 6, generator=generator) < ignored] = -100  # ranks count differently many targets
+        target[torch.rand(4, 6, generator=generator) < ignored] = -100  # ranks count different numbers of targets
         return {"ids": torch.randint(0, vocabulary, (4, 6), generator=generator), "target": target}
     return make
 
@@ -139,7 +139,7 @@ def is_sharded(name):
 
 
 def strip_traces(path):
-    """Without the notes that name files of this machine."""
+    """Removes the notes that name files of this machine."""
     model = onnx.load(path)
     for node in model.graph.node:
         kept = [note for note in node.metadata_props if "trace" not in note.key]

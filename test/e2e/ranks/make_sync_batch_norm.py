@@ -1,6 +1,6 @@
 """Makes sync-batch-norm of test_virtual_ranks.py: `make_sync_batch_norm.py FOLDER` with torch and safetensors installed.
 
-What N ranks with synchronised BatchNorm and a batch of B compute is what one process with a batch of N·B computes
+N ranks with synchronised BatchNorm and a batch of B compute the same as one process with a batch of N·B
 (torch.nn.SyncBatchNorm itself needs CUDA). Model, batches and optimizer are those of the case batch-norm (make_ddp.py).
 """
 import json

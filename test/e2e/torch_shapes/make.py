@@ -1,8 +1,8 @@
 """Makes the exports beside it, and what torch's optimizers do to their module: make.py (torch 2.15, onnx, safetensors).
 
-The module holds each of the ways in which an exporter stores a parameter otherwise than torch: linear layers, wide, tall and
+The module has an example of each way in which an exporter stores a parameter differently from torch: linear layers, wide, tall and
 square; a matrix multiplied as it is and one transposed; vectors that are stored with extents of 1; a layer of two directions.
-Notes that hold paths are removed; the exporters' other notes stay.
+The script removes notes with paths in them; the exporters' other notes stay.
 """
 import json
 import warnings

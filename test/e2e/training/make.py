@@ -2,8 +2,8 @@
 
     python make.py          (torch 2.15, onnx, safetensors)
 
-A case is a recipe (recipes.json) and the same training in PyTorch. Batches are read in order, again and again; an update's loss is of
-all samples of its window of micro-batches, which ends with the epoch.
+A case is a recipe (recipes.json) and the same training in PyTorch. Batches are read in order, again and again; an update's loss is
+that of all samples of its window of micro-batches, and a window ends with the epoch at the latest.
 """
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ BATCH, TRAIN, EVAL = 8, 48, 20
 
 
 class Net(nn.Module):
-    """One trunk with the heads `logits` and `value`, and a penalty of its activations."""
+    """One trunk with the heads `logits` and `value`, and a penalty on its activations."""
 
     def __init__(self):
         super().__init__()
@@ -69,7 +69,7 @@ def counted_mean(logits, labels, w):
     return (w * F.cross_entropy(logits, labels, reduction="none")).sum() / (w * (labels != -100)).sum()
 
 
-# Of each case the parts of its loss, with their scales.
+# Case → the parts of its loss, with their scales.
 LOSSES = {
     "value": [("mse", 1, lambda c, v, p, b: F.mse_loss(v, b["y"]))],
     "classes": [("cross_entropy", 1, lambda c, v, p, b: F.cross_entropy(c, b["labels"]))],
@@ -101,7 +101,8 @@ def loss_of(name, net, batch):
 
 
 def enter(net, optimizer, stages, step, gamma):
-    """Freezes what the step's stage does not train; the rate falls by `gamma` a step, and has the stage's scale."""
+    """Freezes the modules that the step's stage does not train; sets the rate, which falls by the factor `gamma` each step, times the
+    stage's scale."""
     until, names, scale = next(stage for stage in stages if stage[0] is None or step <= stage[0])
     for name, parameter in net.named_parameters():
         parameter.requires_grad_(name.split(".")[0] in names)
@@ -154,7 +155,7 @@ def restarts(net):
     return {"loss": "value", "optimizer": optimizer, "steps": 30, "schedule": CosineAnnealingWarmRestarts(optimizer, 3, 2, 1e-3)}
 
 
-# (last step, the modules that are trained, scale of the rate); what was frozen for a while goes on with its state.
+# (last step, the modules that are trained, scale of the rate); a module that was frozen for a while goes on with its state.
 STAGES = [(4, ["classes"], 1.0), (8, ["classes", "values"], 0.5), (12, ["trunk", "values"], 1.0), (None, ["trunk", "classes", "values"], 0.25)]
 CASES = {
     "plateau": plateau,

@@ -32,7 +32,7 @@
 // CHECK: %[[Z:.*]] = train.add %[[Y]], %[[S]]
 // CHECK: train.mul %[[Z]]
 
-// What adapter.train names is trained, frozen matrices are kept in bf16 and widened where they are read.
+// The tensors that adapter.train names are trained; frozen matrices are kept in bf16 and widened where they are read.
 // BF16: train.variable @table : tensor<5x3xbf16> {role = "frozen"}
 // BF16: train.variable @fc.weight : tensor<4x3xbf16> {role = "frozen"}
 // BF16: train.variable @norm : tensor<1x1x4xf32> {role = "parameter"}
@@ -40,8 +40,8 @@
 // BF16: %[[W:.*]] = train.read @fc.weight : tensor<4x3xbf16>
 // BF16: train.cast %[[W]] : tensor<4x3xbf16> -> tensor<4x3xf32>
 
-// Integers of 8 bits, and a scale for each row of a table and for each feature of a product's result. A lookup takes rows of
-// both, and of a table of `rank` columns; other readers read the product of both.
+// Integers of 8 bits, and a scale for each row of a table and each feature of a product's result. A lookup takes rows of the
+// integers, of the scales and of a table of `rank` columns; other readers read integers times scales.
 // INT8: train.variable @table : tensor<5x3xi8> {role = "frozen", train.scale = "table/scale"}
 // INT8: train.variable @"table/scale" : tensor<5x1xf32> {role = "constant"}
 // INT8: train.variable @fc.weight : tensor<4x3xi8> {role = "frozen", train.scale = "fc.weight/scale"}
@@ -82,7 +82,7 @@ func.func @forward(%x: tensor<1x8x3xf32>, %ids: tensor<8xi64>) -> (tensor<1x8x4x
 
 // -----
 
-// Read transposed, on the left, in 16 bits, and by two products: one adapter, in f32, beside both.
+// The weight is read transposed, as the left operand, in 16 bits, and by two products: one adapter, in f32, serves both.
 // CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = true, not_peft = "", of = "fc.weight"}]
 // CHECK: train.variable @fc.lora_A.weight : tensor<2x3xf32>
 // CHECK: train.variable @fc.lora_B.weight : tensor<4x2xf32>
@@ -111,7 +111,7 @@ func.func @forward(%x: tensor<1x3x8xf16>, %i: tensor<2xi64>) -> (tensor<1x4x8xf1
 
 // -----
 
-// A filter's adapter: a convolution like the filter's to `rank` channels, and a 1x1 convolution.
+// The adapter of a filter: a convolution like the filter's, but to `rank` channels, then a 1x1 convolution.
 // CHECK: train.adapters = [{a = "fc.lora_A.weight", b = "fc.lora_B.weight", input_first = false, not_peft = "its lora_A has no dilation", of = "fc.weight"}]
 // CHECK: train.variable @fc.lora_A.weight : tensor<2x3x3x3xf32> {role = "parameter", value = dense<{{.*}}> : tensor<2x3x3x3xf32>}
 // CHECK: train.variable @fc.lora_B.weight : tensor<4x2x1x1xf32> {fill = 0.000000e+00 : f64, role = "parameter"}

@@ -9,7 +9,7 @@ train.variable @u : tensor<1x4x2xf32> {role = "accumulator"}
 func.func @next(%x: tensor<1x8x4xf32>, %d: tensor<1x8x2xf32>, %w: tensor<4x2xf32> {train.variable = "w"}, %v: tensor<1x4x2xf32> {train.variable = "v"},
                 %u: tensor<1x4x2xf32> {train.variable = "u"})
     -> (tensor<4x2xf32> {train.variable = "w"}, tensor<1x4x2xf32> {train.variable = "v"}, tensor<1x4x2xf32> {train.variable = "u"}) attributes {train.entry = "accumulate_next"} {
-  // Through views, and where it lies.
+  // Sums are found through views; the product adds to the weight's own memory.
   // CHECK: %[[SHAPED:.*]] = train.reshape %[[W]]
   // CHECK: %[[SUM:.*]] = train.matmul %[[X]], %[[D]] add %[[SHAPED]] {transA = true}
   // CHECK: %[[NEXTW:.*]] = train.reshape %[[SUM]]
@@ -17,7 +17,7 @@ func.func @next(%x: tensor<1x8x4xf32>, %d: tensor<1x8x2xf32>, %w: tensor<4x2xf32
   %g = train.matmul %x, %d {transA = true} : (tensor<1x8x4xf32>, tensor<1x8x2xf32>) -> tensor<1x4x2xf32>
   %r = train.reshape %g : tensor<1x4x2xf32> -> tensor<4x2xf32>
   %nextw = train.add %w, %r : tensor<4x2xf32>
-  // A product that others read stays one; a sum that others read does, too.
+  // A product with other readers stays a product; the sum stays a sum.
   // CHECK: %[[H:.*]] = train.matmul %[[X]], %[[D]] {transA = true}
   // CHECK: %[[NEXTV:.*]] = train.add %[[V]], %[[H]]
   // CHECK: %[[TWICE:.*]] = train.add %[[U]], %[[H]]
@@ -28,7 +28,7 @@ func.func @next(%x: tensor<1x8x4xf32>, %d: tensor<1x8x2xf32>, %w: tensor<4x2xf32
   return %nextw, %nextv, %nextu : tensor<4x2xf32>, tensor<1x4x2xf32>, tensor<1x4x2xf32>
 }
 
-// The sum of a product and what somebody still reads is made in a copy.
+// If something later still reads the addend, the sum of it and a product is made in a copy.
 // BUFFERS-LABEL: func.func @read
 // BUFFERS: %[[COPY:.*]] = train.copy
 // BUFFERS: train.matmul %{{.*}}, %{{.*}} add %[[COPY]]

@@ -1,8 +1,8 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(align-products),cse)" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(align-products))" | FileCheck %s --check-prefix=CPU
 
-// Rows of 1003 classes become rows of 1008. The weight is padded where it is cast. What is made of a row counts nothing
-// behind its end, and the gradient has zeros there, so that no copy is left.
+// Rows of 1003 classes become rows of 1008. The weight is padded by its cast. Reductions ignore elements behind a row's
+// end, and the gradient is zero there, so that no copy remains.
 // CHECK-LABEL: func.func @logits
 // CHECK-SAME: %[[W:.*]]: tensor<1x1003x512xf32>, %[[X:.*]]: tensor<1x512x512xbf16>
 // CHECK: %[[PADDED:.*]] = train.pad %[[W]] low [0, 0, 0] steps [1, 1, 1] value 0.000000e+00 : tensor<1x1003x512xf32> -> tensor<1x1008x512xf32>
@@ -33,7 +33,7 @@ func.func @logits(%w: tensor<1x1003x512xf32>, %x: tensor<1x512x512xbf16>) -> (te
   return %max, %dx, %dw : tensor<1x512x1xf32>, tensor<1x512x512xbf16>, tensor<1x1003x512xf32>
 }
 
-// Too small for a copy to pay, or of f32, which needs no tensor cores.
+// Too small for a copy to pay; or in f32, whose products use no tensor cores.
 // CHECK-LABEL: func.func @others
 // CHECK-NOT: train.pad
 func.func @others(%x: tensor<1x8x16xbf16>, %w: tensor<1x65x16xbf16>, %y: tensor<1x512x512xf32>, %v: tensor<1x1003x512xf32>)
@@ -43,7 +43,7 @@ func.func @others(%x: tensor<1x8x16xbf16>, %w: tensor<1x65x16xbf16>, %y: tensor<
   return %a, %b : tensor<1x8x65xbf16>, tensor<1x512x1003xf32>
 }
 
-// Integers have no infinity that a largest one could begin with: the reduction gets a slice.
+// Integers have no minus infinity with which the padding could be ignored by a maximum: the reduction gets a slice.
 // CHECK-LABEL: func.func @integers
 // CHECK: %[[COUNTED:.*]] = train.cast {{.*}} -> tensor<1x512x1008xi32>
 // CHECK: %[[CUT:.*]] = train.slice %[[COUNTED]] {{.*}} -> tensor<1x512x1003xi32>

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v3},func.func(assign-layouts))" | FileCheck %s
 
-// Convolutions lie channels-last with what is between them: one transpose of the input is left, the sum over space comes
-// out in both layouts alike, and a reduction that keeps the channels becomes two. The gradient of a weight is no activation.
+// Convolutions and the ops between them get channels last: one transpose of the input remains, the sum over space has the
+// same result in both layouts, and a reduction that keeps the channels becomes two. A weight's gradient is no activation.
 
 // CHECK-LABEL: func.func @step
 // CHECK: %[[X:.*]] = train.transpose %arg0 [0, 2, 3, 1] : tensor<8x16x28x28xf32> -> tensor<8x28x28x16xf32>
@@ -31,7 +31,7 @@ func.func @step(%x: tensor<8x16x28x28xf32>, %v: tensor<64x16x3x3xf32>, %w: tenso
   return %r, %g : tensor<8x128x1x1xf32>, tensor<64x64x3x3xf32>
 }
 
-// One convolution between tensors that others want N, C, spatial: two transposes would cost more than they save.
+// One convolution between tensors whose other readers want N, C, spatial: two transposes would cost more than they save.
 
 // CHECK-LABEL: func.func @alone
 // CHECK-NOT: train.transpose
@@ -42,7 +42,7 @@ func.func @alone(%x: tensor<8x64x28x28xf32>, %w: tensor<64x64x3x3xf32>) -> tenso
   return %a : tensor<8x64x28x28xf32>
 }
 
-// A model that changes between the layouts itself, as for a norm over its channels: the changes go away.
+// The model itself changes between the layouts, as for a norm over its channels: these transposes disappear.
 
 // CHECK-LABEL: func.func @mixed
 // CHECK-NOT: train.transpose
@@ -64,7 +64,7 @@ func.func @mixed(%x: tensor<8x28x28x64xf32>, %w: tensor<64x64x3x3xf32>) -> tenso
   return %r : tensor<8x28x28x64xf32>
 }
 
-// No entry: a function that is still to be differentiated.
+// A function that is no entry, and is differentiated later, stays as it is.
 
 // CHECK-LABEL: func.func @forward
 // CHECK-NOT: channelsLast = true

@@ -2,8 +2,8 @@
 // RUN: tcc-opt %s --attach-loss="kind=cross_entropy of=p target=labels" | FileCheck %s --check-prefix=OUTPUT
 // RUN: not tcc-opt %s --attach-loss="kind=mse of=z target=t" 2>&1 | FileCheck %s --check-prefix=OUTPUTS
 
-// A value inside the graph is a result for attach-loss alone: @forward returns the graph's outputs behind it. The loader
-// does not see such a value's shape, so the classes are noted on the target.
+// attach-loss alone makes a value inside the graph a result: @forward returns the graph's outputs behind it. The loader
+// does not see this value's shape, so that the target carries the number of classes.
 // CHECK: func.func @forward(%{{.*}}) -> (tensor<8x4xf32> {train.name = "p"}) {
 // CHECK: return %{{.*}} : tensor<8x4xf32>
 // CHECK-NEXT: }

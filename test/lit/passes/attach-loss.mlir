@@ -26,7 +26,7 @@ func.func @forward(%x: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 
   return %1, %3 : tensor<8x4xf32>, tensor<f32>
 }
 
-// The forward graph stays; the loss is a copy with the target as a new input, 32 elements its denominator.
+// The forward graph stays; the loss is a copy with the target as a new input, and its denominator is 32 elements.
 // MSE: func.func @forward
 // MSE: func.func @loss(%[[X:.*]]: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 : i64}, %[[T:.*]]: tensor<8x4xf32> {train.name = "t", train.sample_axis = 0 : i64})
 // MSE-SAME: (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"})
@@ -45,7 +45,7 @@ func.func @forward(%x: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 
 // CE-NOT: log_softmax
 // CE: train.argmax
 
-// The graph's own loss weighs as much as its batch has samples.
+// The graph's own loss has the number of its batch's samples as its weight.
 // OWN: func.func @loss(%{{.*}}: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 : i64}) -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"})
 // OWN-SAME: train.loss_name = "own"
 // OWN: %[[N:.*]] = train.constant dense<8.000000e+00>

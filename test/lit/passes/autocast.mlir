@@ -3,7 +3,7 @@
 
 // BAD: autocast: unknown precision 'f8'; expected bf16 or f16
 
-// Products take and give bf16; what is between them is f32. Each operand has a cast of its own.
+// Products read and give bf16; everything between them is f32. Each operand has a cast of its own.
 // CHECK-LABEL: func @loss
 // CHECK: %[[W:.*]] = train.read @w
 // CHECK: %[[A:.*]] = train.cast %arg0 : tensor<1x8x4xf32> -> tensor<1x8x4xbf16>
@@ -25,7 +25,7 @@ func.func @loss(%x: tensor<1x8x4xf32>) -> tensor<1x8x4xf32> {
 
 // -----
 
-// All that %r is made of came out of a product (and state): its other reader takes it rounded, too.
+// %r is computed from a product (and state) alone: its other reader takes it rounded, too.
 // CHECK-LABEL: func @loss
 // CHECK: %[[R:.*]] = train.relu
 // CHECK: %[[N:.*]] = train.cast %[[R]] : tensor<1x8x4xf32> -> tensor<1x8x4xbf16>
@@ -43,7 +43,7 @@ func.func @loss(%x: tensor<1x8x4xf32>) -> tensor<1x8x4xf32> {
 
 // -----
 
-// %r holds the f32 input, too: the residual stays as exact as it came.
+// %r is computed from the f32 input, too: the residual keeps that precision.
 // CHECK-LABEL: func @loss
 // CHECK: %[[R:.*]] = train.add
 // CHECK: train.cast %[[R]] : tensor<1x8x4xf32> -> tensor<1x8x4xbf16>
@@ -60,7 +60,7 @@ func.func @loss(%x: tensor<1x8x4xf32>) -> tensor<1x8x4xf32> {
 
 // -----
 
-// A graph's own types stay.
+// The types that the graph itself gives its values stay.
 // CHECK-LABEL: func @loss
 // CHECK-NEXT: train.matmul %arg0, %arg0 : (tensor<1x4x4xf64>, tensor<1x4x4xf64>) -> tensor<1x4x4xf64>
 // CHECK-NEXT: return
@@ -71,7 +71,7 @@ func.func @loss(%x: tensor<1x4x4xf64>) -> tensor<1x4x4xf64> {
 
 // -----
 
-// A row looked up by data is data, though its table is state: a residual that starts there stays f32, normalised or not.
+// A row looked up by data counts as data, though its table is state: a residual that starts there stays f32, normalised or not.
 // CHECK-LABEL: func @loss
 // CHECK: %[[R:.*]] = train.relu
 // CHECK: train.cast %[[R]] : tensor<1x8x4xf32> -> tensor<1x8x4xbf16>

@@ -5,7 +5,7 @@
 // RUN: tcc-opt %s --build-update="kind=sgd mode=ddp accumulate=2" | FileCheck %s --check-prefix=WINDOW
 // RUN: tcc-opt %s --build-update="kind=sgd mode=ddp virtual-ranks=4 least-ranks=2" | FileCheck %s --check-prefix=VIRTUAL
 
-// A step runs what depends on the mode as it stands, and writes state where the loss is finite; counters come last.
+// A step keeps the ops that depend on the mode, and writes state only where the loss is finite; counters come last.
 // STEP: func.func @step(
 // STEP-SAME: %[[MEAN:[^ ]*]]: tensor<3xf32> {train.variable = "mean"}
 // STEP-SAME: {train.scalars}, %[[KEY:[^ ]*]]: tensor<4xui32> {train.counters})
@@ -14,7 +14,7 @@
 // STEP: %{{.*}}, %[[BATCH:[^ ,]*]], %{{.*}} = train.batch_norm
 // STEP: train.select %{{.*}}, %[[BATCH]], %[[MEAN]]
 
-// Everything else is in inference mode but the gradients, and nothing but a step writes.
+// All other entries except `gradients` are in inference mode, and only a step writes state.
 // REST: func.func @evaluate(
 // REST-NOT: ->{{.*}}train.variable
 // REST-NOT: train.dropout
@@ -35,7 +35,7 @@
 // ACC-NOT: train.counters
 // ACC: func.func @evaluate(
 
-// Running statistics are those of rank 0: after each step, or once the window is complete.
+// Running statistics are those of rank 0: sent after each step, or once the window is complete.
 // DDP: func.func @step(
 // DDP: %[[FIRST:.*]] = train.rank_broadcast(%{{.*}}) : (tensor<3xf32>) -> tensor<3xf32>
 // DDP-NEXT: return %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %[[FIRST]] :
@@ -45,7 +45,7 @@
 // WINDOW-SAME: %[[MEAN:[^ ]*]]: tensor<3xf32> {train.variable = "mean"}
 // WINDOW: train.rank_broadcast(%[[MEAN]])
 
-// Two virtual ranks on each of the least number of ranks: one level of sums, which are put aside and added again.
+// Two virtual ranks on each of the least number of ranks: one level of sums, which are stored and added later.
 // VIRTUAL: text = "4 virtual ranks, up to 2 on a rank, which then has 1 sum of gradients more, 20 B each
 // VIRTUAL: train.variable @"w/gradient_0" : tensor<3xf32>
 // VIRTUAL-NOT: gradient_1

@@ -1,6 +1,6 @@
 // RUN: not tcc-opt %s --split-input-file --build-update="kind=sgd" 2>&1 >/dev/null | FileCheck %s
 
-// Results are found by their attributes: one that is missing is an error.
+// The pass finds results by their attributes: a missing result is an error.
 train.variable @w : tensor<4xf32> {role = "parameter"}
 // CHECK: error: 'func.func' op result 2 has no train.gradient_of that names a variable
 func.func @backward(%x: tensor<f32> {train.name = "x"})

@@ -6,7 +6,7 @@
 train.variable @w : tensor<2x4xf32> {role = "parameter"}
 train.variable @v : tensor<4x8xf32> {role = "parameter"}
 
-// The parameter stays whole; what the update computes, and its state, is the own shard. The norm is that of all shards.
+// The parameter stays whole; the update computes the rank's own shard, which its state has, too. The norm is that of all shards.
 // GRADOP: train.variable @w : tensor<2x4xf32>
 // GRADOP: train.variable @"w/momentum_buffer" : tensor<3xf32> {{{.*}}role = "optimizer", train.whole = tensor<2x4xf32>}
 // GRADOP: func.func @step(
@@ -19,7 +19,7 @@ train.variable @v : tensor<4x8xf32> {role = "parameter"}
 // GRADOP: %[[KEPT:.*]] = train.select %{{.*}}, %{{.*}}, %[[OWN]] : tensor<3xi1>, tensor<3xf32>
 // GRADOP: train.all_gather(%[[KEPT]]) ranks = 3 : (tensor<3xf32>) -> tensor<2x4xf32>
 
-// The parameter itself is a shard, gathered where it is read.
+// The parameter itself is a shard, which is gathered where the parameter is read.
 // FULL: train.variable @w : tensor<3xf32> {{{.*}}train.whole = tensor<2x4xf32>}
 // FULL: func.func @step(
 // FULL-SAME: %[[W:[^ ]*]]: tensor<3xf32> {train.variable = "w"}
@@ -27,7 +27,7 @@ train.variable @v : tensor<4x8xf32> {role = "parameter"}
 // FULL-NOT: train.own_shard
 // FULL: train.select %{{.*}}, %{{.*}}, %[[W]] : tensor<3xi1>, tensor<3xf32>
 
-// A gradient is summed in the node, and its shard across nodes. The norm is that of a node's shards, the loss of all ranks.
+// A gradient is summed in the node, and its shard across nodes. The norm sums a node's shards, the loss sums all ranks.
 // HYBRID: train.variable @w : tensor<3xf32> {{{.*}}train.whole = tensor<2x4xf32>}
 // HYBRID: func.func @step(
 // HYBRID: %[[NODE:.*]] = train.reduce_scatter(%{{.*}}) ranks = 3 : (tensor<2x4xf32>) -> tensor<3xf32>
@@ -35,7 +35,7 @@ train.variable @v : tensor<4x8xf32> {role = "parameter"}
 // HYBRID: %[[SQUARES:.*]] = train.all_reduce(%{{.*}}) {within = 3 : i64} : (tensor<f32>) -> tensor<f32>
 // HYBRID-NEXT: train.sqrt %[[SQUARES]]
 
-// Between the readers of w, v is read, which is more than a bucket: w is gathered twice, v once for its two readers.
+// Between the readers of w, v is read, which exceeds a bucket: w is gathered twice, v once for its two readers.
 // NEAR: func.func @step(
 // NEAR-SAME: %[[V:[^ ]*]]: tensor<11xf32> {train.variable = "v"}
 // NEAR-SAME: %[[W:[^ ]*]]: tensor<3xf32> {train.variable = "w"}

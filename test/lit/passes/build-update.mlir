@@ -31,7 +31,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
   return %s, %s, %g, %x : tensor<f32>, tensor<f32>, tensor<2x4xf32>, tensor<4xf32>
 }
 
-// Two groups, their numbers in one vector of scalars; momentum is state.
+// Two groups, whose numbers share one vector of scalars; momentum is state.
 // SGD: train.groups = [{lr_scale = 1.000000e+00 : f64, name = "default", parameters = ["w"], weight_decay = 1.000000e-01 : f64}, {lr_scale = 1.000000e+00 : f64, name = "no weight decay", parameters = ["b"], weight_decay = 0.000000e+00 : f64}]
 // SGD-SAME: train.scalars = ["clip_norm",
 // SGD: train.variable @w : {{.*}}group = 0
@@ -44,7 +44,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // SGD-SAME: tensor<5xf32> {train.scalars}
 // SGD-SAME: (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<f32> {train.name = "grad_norm"}, tensor<2x4xf32> {train.variable = "w"}, tensor<2x4xf32> {train.variable = "w/momentum_buffer"}
 // SGD-SAME: attributes {train.entry = "step"}
-// The norm: rows first, then the rest; averaged, clipped; only a finite step is taken.
+// The norm of rows first, then the rest; the gradient is averaged and clipped; only a finite step is applied.
 // SGD: train.reduce sum %{{.*}} [1] : tensor<2x4xf32> -> tensor<2x1xf32>
 // SGD: %[[NORM:.*]] = train.sqrt
 // SGD: train.min
@@ -53,11 +53,11 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // SGD: %[[OKS:.*]] = train.broadcast %[[OK]] : tensor<i1> -> tensor<2x4xi1>
 // SGD: train.select %[[OKS]], %{{.*}}, %[[W]] : tensor<2x4xi1>, tensor<2x4xf32>
 // SGD: func.func @evaluate({{.*}}train.name = "correct"
-// The graph's own outputs, under its own inputs, read or not.
+// The graph's own outputs, and all of its own inputs, whether they are read or not.
 // SGD: func.func @predict({{.*}}train.name = "extra"{{.*}} -> (tensor<4xf32> {train.name = "y"})
 // SGD: func.func @gradients({{.*}} -> (tensor<f32> {train.name = "own"}, tensor<2x4xf32> {train.name = "gradient:w"}, tensor<4xf32> {train.name = "gradient:b"})
 
-// Moments are stored in bf16, computed in f32, and rounded by sixteen random bits; both of a parameter share a draw.
+// Moments are stored in bf16, computed in f32, and rounded by sixteen random bits; a parameter's two moments share a draw.
 // BF16: train.variable @"w/exp_avg" : tensor<2x4xbf16>
 // BF16: train.variable @"w/exp_avg_sq" : tensor<2x4xbf16>
 // BF16: func.func @step({{.*}}train.counters
@@ -65,7 +65,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // BF16: %[[DRAWN:.*]] = train.random bits %{{.*}} id = {{.*}} -> tensor<2x4xui32>
 // BF16: train.and %[[DRAWN]]
 // BF16: train.bitcast %[[MOMENT:.*]] : tensor<2x4xf32> -> tensor<2x4xui32>
-// A NaN stays one.
+// A NaN stays a NaN.
 // BF16: train.compare eq %[[MOMENT]], %[[MOMENT]]
 // BF16: train.cast %{{.*}} : tensor<2x4xf32> -> tensor<2x4xbf16>
 // BF16: train.shift_right
@@ -89,7 +89,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // NO-KIND: unknown optimizer `sdg`; known: sgd, adam, adamw
 // NESTEROV: optimizer.nesterov needs momentum
 
-// Ranks sum numerator, denominator and gradients; what follows is one rank's update.
+// Ranks sum numerator, denominator and gradients; the rest is one rank's update.
 // DDP-LABEL: func.func @step
 // DDP-SAME: %[[X:[a-z0-9]+]]: tensor<4xf32> {train.name = "x"
 // DDP-SAME: %[[SCALE:[a-z0-9]+]]: tensor<f32> {train.variable = "scale"}
@@ -102,7 +102,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // DDP-LABEL: func.func @gradients
 // DDP-NOT: all_reduce
 
-// Each rank divides by its own denominator first, and the sum of ones counts the ranks.
+// Each rank first divides by its own denominator, and a sum of ones counts the ranks.
 // RANKS-LABEL: func.func @step
 // RANKS: %[[INVERSE:.*]] = train.div
 // RANKS: %[[OWN:.*]] = train.broadcast %[[INVERSE]]
@@ -113,7 +113,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // RANKS: %[[ONE:.*]] = train.constant dense<1.000000e+00> : tensor<f32>
 // RANKS-NEXT: train.all_reduce(%[[ONE]]) : (tensor<f32>) -> tensor<f32>
 
-// Nothing is summed before the window is complete; then the accumulators are, in their own memory.
+// Nothing is summed over ranks before the window is complete; then the accumulators are, in their own memory.
 // WINDOW-LABEL: func.func @accumulate_first
 // WINDOW-NOT: all_reduce
 // WINDOW-LABEL: func.func @accumulate_next
@@ -124,7 +124,7 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 // WINDOW: %[[SW:.*]] = train.all_reduce(%[[AW]])
 // WINDOW: return %{{.*}}, %{{.*}}, %{{.*}}, %[[SW]],
 
-// Moments are rounded alike on every rank: their random numbers do not depend on the micro-batch, which differs.
+// Every rank rounds moments alike: the random numbers do not depend on the micro-batch, which differs by rank.
 // SHARED-LABEL: func.func @step
 // SHARED: %[[MASK:.*]] = train.constant dense<[4294967295, 4294967295, 4294967295, 0]> : tensor<4xui32>
 // SHARED-NEXT: %[[KEY:.*]] = train.and %{{.*}}, %[[MASK]]

@@ -2,7 +2,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},call-attention{gradients=true})" --split-input-file | FileCheck %s --check-prefixes=CHECK,BOTH
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_100},call-attention{gradients=true})" --split-input-file | FileCheck %s --check-prefix=WITHOUT
 
-// The library keeps logsumexp alone; the gradient reads it, whoever computes that: on sm_100 a kernel.
+// The library keeps only logsumexp; the gradient reads it, whether a call or a kernel (as on sm_100) computes that.
 // CHECK-LABEL: func.func @plain
 // CHECK: %[[O:.*]], %[[L:.*]] = train.attention_call %arg0, %arg1, %arg2 {causal = true, scale = 2.500000e-01 : f64}
 // FORWARD: train.attention_grad %arg0, %arg1, %arg2, %[[O]], %[[L]], %arg3 {
@@ -20,7 +20,7 @@ func.func @plain(%q: tensor<1x2x32x24xbf16>, %k: tensor<1x2x32x24xbf16>, %v: ten
 
 // -----
 
-// Masks that may exclude a row, dropout, soft caps, offsets of the diagonal that may, other types and other sizes of heads are no calls.
+// These are no calls: masks or offsets of the diagonal that may exclude a row, dropout, soft caps, other types and sizes of heads.
 // CHECK-LABEL: func.func @others
 // CHECK-NOT: attention_call
 // WITHOUT-LABEL: func.func @others
@@ -39,8 +39,8 @@ func.func @others(%q: tensor<1x2x32x16xbf16>, %k: tensor<1x2x32x16xbf16>, %v: te
 
 // -----
 
-// A bias gets the operands' type; its gradient comes summed over samples, and what is left to be summed stays a sum. Of a
-// bias for all queries alike that is the sum over these. Without the library's gradient a kernel reads the same bias.
+// A bias gets the operands' type; the call sums its gradient over samples, and the remaining sums stay sums. For a bias
+// shared by all queries, that is the sum over queries. Without the library's gradient a kernel reads the same bias.
 // CHECK-LABEL: func.func @biased
 // CHECK: %[[WIDE:.*]] = train.broadcast %arg4
 // CHECK: %[[BIAS:.*]] = train.cast %[[WIDE]] : tensor<1x4x20x20xf32> -> tensor<1x4x20x20xbf16>
@@ -59,7 +59,7 @@ func.func @biased(%q: tensor<2x4x20x16xbf16>, %k: tensor<2x2x20x16xbf16>, %v: te
 
 // -----
 
-// A mask becomes a bias that is low where it excludes. Gradients of scores that are read unsummed are a kernel's.
+// A mask becomes a bias that is very low where the mask excludes. If gradients of scores are read unsummed, a kernel makes them.
 // CHECK-LABEL: func.func @masked
 // CHECK: %[[LOW:.*]] = train.constant dense<-3.276800e+04>
 // CHECK: %[[BIAS:.*]] = train.select %{{.*}}, %{{.*}}, %[[LOW]]
@@ -79,7 +79,7 @@ func.func @unsummed(%q: tensor<2x4x20x16xbf16>, %k: tensor<2x2x20x16xbf16>, %v: 
 
 // -----
 
-// So does a diagonal that is shifted, for the library compares that of a square alone.
+// So does a shifted diagonal, since the library compares only that of a square.
 // CHECK-LABEL: func.func @shifted
 // CHECK: %[[SEEN:.*]] = train.compare le
 // CHECK: %[[BIAS:.*]] = train.select

@@ -4,14 +4,14 @@
 // OFF-NOT: train.slice
 // FEW-NOT: train.slice
 
-// What is chunked and what is not is said, with who reads what is stored; nothing is said of products whose rows nobody reduces.
+// Notes say what is chunked and what is not, with the reader of a stored value; they omit products whose rows nothing reduces.
 // CHECK: train.notes = [{kind = "chunked", subject = "head", text = "computed with its row-wise users in 4 chunks of 2 rows: 0.0 MiB never stored whole"}
 // CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: read by a result of the entry"}
 // CHECK-SAME: {kind = "stored", subject = "head", text = "0.0 MiB stored whole: spread needs all rows at once, through whole"}
 // CHECK-SAME: {kind = "stored", subject = "tied", text = "0.0 MiB stored whole: chunks would save little, since a gradient that is added up over them waits for another"}]
 
-// 8 rows of 256 scores: the logits take 8192 bytes. The loss reads two numbers a row; the gradient is contracted by two products
-// and a sum over the rows, which go on adding.
+// 8 rows of 256 scores: the logits take 8192 bytes. The loss reads two numbers of each row; two products and a sum over the
+// rows contract the gradient, and each chunk adds to their results.
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: (%[[X:.*]]: tensor<1x8x4xf32>, %[[W:.*]]: tensor<1x256x4xf32>, %[[B:.*]]: tensor<256xf32>, %[[T:.*]]: tensor<2x4x1xi64>)
 func.func @step(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>, %b: tensor<256xf32>, %t: tensor<2x4x1xi64>)
@@ -34,7 +34,7 @@ func.func @step(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>, %b: tensor<256xf
   // CHECK: train.slice %{{.*}} starts [0, 0, 0] {{.*}} : tensor<1x8x1xi64> -> tensor<1x2x1xi64>
   %p = train.pick %l, %t dim = 2 : (tensor<2x4x256xf32>, tensor<2x4x1xi64>) -> tensor<2x4x1xf32>
   %loss = train.sub %lse, %p : tensor<2x4x1xf32>
-  // The one-hot vectors are made for each chunk.
+  // Each chunk makes its own one-hot vectors.
   // CHECK: train.iota dim = 2 : tensor<1x2x256xi64>
   %i = train.iota dim = 2 : tensor<2x4x256xi64>
   %at = train.broadcast %t : tensor<2x4x1xi64> -> tensor<2x4x256xi64>
@@ -57,13 +57,13 @@ func.func @step(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>, %b: tensor<256xf
   %dx = train.matmul %g, %w : (tensor<1x8x256xf32>, tensor<1x256x4xf32>) -> tensor<1x8x4xf32>
   %dw = train.matmul %g, %x {transA = true} : (tensor<1x8x256xf32>, tensor<1x8x4xf32>) -> tensor<1x256x4xf32>
   %db = train.reduce sum %dl [0, 1] : tensor<2x4x256xf32> -> tensor<1x1x256xf32>
-  // The numbers of the rows are joined; what needs them once is computed once.
+  // The rows' numbers are joined; a computation that needs all of them runs once, behind the chunks.
   // CHECK: %[[DX:.*]] = train.concat dim = 1 %[[DX0]], {{.*}} -> tensor<1x8x4xf32>
   // CHECK: return %{{.*}}, %[[DX]], %[[DW3]], %{{.*}} : tensor<2x4x1xf32>
   return %loss, %dx, %dw, %db : tensor<2x4x1xf32>, tensor<1x8x4xf32>, tensor<1x256x4xf32>, tensor<1x1x256xf32>
 }
 
-// Somebody reads the logits.
+// Another op reads the logits.
 // CHECK-LABEL: func.func @read
 func.func @read(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>)
     -> (tensor<1x8x256xf32> {train.name = "logits"}, tensor<1x8x1xf32> {train.name = "most"}) attributes {train.entry = "predict"} {
@@ -73,7 +73,7 @@ func.func @read(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>)
   return %l, %m : tensor<1x8x256xf32>, tensor<1x8x1xf32>
 }
 
-// A number of all rows comes back to each.
+// Each row reads a number that is computed from all rows.
 // CHECK-LABEL: func.func @circle
 func.func @circle(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>) -> (tensor<1x8x1xf32> {train.name = "y"}) attributes {train.entry = "predict"} {
   // CHECK-NEXT: train.matmul %{{.*}} -> tensor<1x8x256xf32>
@@ -87,7 +87,7 @@ func.func @circle(%x: tensor<1x8x4xf32>, %w: tensor<1x256x4xf32>) -> (tensor<1x8
   return %s : tensor<1x8x1xf32>
 }
 
-// The weight's gradient takes as much as the logits, and waits for what is made of the other gradient: chunks would begin it early.
+// The weight's gradient is as large as the logits, and is needed only after the other gradient: chunks would begin it early.
 // CHECK-LABEL: func.func @waits
 func.func @waits(%x: tensor<1x8x8xf32>, %w: tensor<1x256x8xf32>) -> (tensor<1x256x8xf32> {train.name = "gradient:w"}) attributes {train.entry = "gradients"} {
   // CHECK-NEXT: train.matmul %{{.*}} -> tensor<1x8x256xf32>

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(crop-taps))" | FileCheck %s
 
-// Taps that read padding for all outputs are left out, of the weights and with a gradient of 0.
+// Taps that read padding for all outputs are removed from the weights; their gradient is 0.
 
 // CHECK-LABEL: func.func @step
 // CHECK: %[[W:.*]] = train.slice %arg1 starts [0, 0, 1, 0] steps [1, 1, 1, 1] : tensor<64x64x3x3xf32> -> tensor<64x64x1x3xf32>
@@ -16,7 +16,7 @@ func.func @step(%x: tensor<2x32x32x64xf32>, %w: tensor<64x64x3x3xf32>) -> (tenso
   return %dx, %dw : tensor<2x32x32x64xf32>, tensor<64x64x3x3xf32>
 }
 
-// With a stride, and a kernel larger than the image. Taps on one side only; the pads need not be equal.
+// With a stride, and a kernel larger than the image. Only taps on one side are removed; the pads need not be equal.
 
 // CHECK-LABEL: func.func @strided
 // CHECK: train.slice %arg1 starts [0, 0, 3, 0] steps [1, 1, 1, 1] : tensor<8x8x7x3xf32> -> tensor<8x8x2x3xf32>
@@ -26,8 +26,8 @@ func.func @strided(%x: tensor<8x2x9x8xf32>, %w: tensor<8x8x7x3xf32>) -> tensor<8
   return %y : tensor<8x1x8x8xf32>
 }
 
-// What stays: taps that each reach some output, activations that are not channels-last, and weights whose copy costs more
-// than the few multiplications that are saved.
+// These stay: taps that each reach some output, activations that are not channels-last, and weights whose copy costs more
+// than the few multiplications that it would save.
 
 // CHECK-LABEL: func.func @others
 // CHECK-NOT: train.slice

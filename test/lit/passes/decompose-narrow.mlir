@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --decompose-composites | FileCheck %s
 
-// The weights of numbers of 16 bits, widened or not, may take a machine's own e^x; those of f32 may not.
+// e^x of 16-bit numbers, widened or not, may be computed by the machine's own instruction; that of f32 may not.
 
 // CHECK-LABEL: func.func @wide
 // CHECK: train.exp %{{[0-9]+}} : tensor<8x4xf32>
@@ -25,7 +25,7 @@ func.func @widened(%x: tensor<2x4x4xbf16>) -> tensor<8x1xf32> {
   return %2 : tensor<8x1xf32>
 }
 
-// What was only rounded on the way is f32.
+// A value that other casts only pass through is still f32.
 // CHECK-LABEL: func.func @rounded
 // CHECK-NOT: train.of_narrow
 func.func @rounded(%x: tensor<8x4xf32>) -> tensor<8x1xf32> {

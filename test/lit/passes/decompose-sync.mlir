@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --decompose-composites | FileCheck %s
 
-// The mean and then the mean of squared differences are those of all ranks: sums, and how many elements they are of.
+// The mean, and then the mean of squared differences, are over all ranks: ranks sum the values and the numbers of elements.
 // CHECK-LABEL: func.func @forward(
 // CHECK-SAME: %[[X:[^ :]*]]: tensor<8x3xf32>
 // CHECK: %[[SUM:.*]] = train.reduce sum %[[X]] [0]

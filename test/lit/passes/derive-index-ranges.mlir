@@ -3,7 +3,7 @@
 train.variable @wte : tensor<50x3xf32> {role = "parameter"}
 train.variable @wpe : tensor<12x3xf32> {role = "parameter"}
 
-// Straight from the input, and through a cast, an added constant and a view: positions that start at 2.
+// Indices come from the input directly, or through a cast, an added constant and a view: positions that start at 2.
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: extent = 50 : i64, high = 49 : i64, low = -50 : i64, node = "", table = "wte"}
 // CHECK-SAME: extent = 12 : i64, high = 9 : i64, low = -14 : i64, node = "", table = "wpe"}
@@ -24,7 +24,7 @@ func.func @forward(%ids: tensor<2x4xi32> {train.name = "ids"}) -> (tensor<2x4x3x
 
 train.variable @wte : tensor<50x3xf32> {role = "parameter"}
 
-// A slice demands something of its elements alone; where offsets differ by column, the widest range that any allows.
+// A slice limits only its own elements; where offsets differ by column, the range is the widest that any column allows.
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: begin = array<i64: 0, 1>, end = array<i64: 2, 4>, extent = 50 : i64, high = 49 : i64, low = -50 : i64
 // CHECK-SAME: train.name = "ids"
@@ -46,8 +46,8 @@ func.func @forward(%ids: tensor<2x4xi64> {train.name = "ids"}, %fields: tensor<2
 
 train.variable @wte : tensor<50x3xf32> {role = "parameter"}
 
-// min(max(x, 0), 49) is legal whatever x is; max(x, 0) leaves the upper bound; what two inputs make is not followed, nor
-// what a select hands on.
+// min(max(x, 0), 49) is legal whatever x is; max(x, 0) leaves the upper bound; a value computed from two inputs, or chosen
+// by a select, is not followed.
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: (%{{[^:]*}}: tensor<2xi64> {train.name = "clipped"},
 // CHECK-SAME: high = 49 : i64, low = -9223372036854775808 : i64
@@ -75,7 +75,7 @@ func.func @forward(%clipped: tensor<2xi64> {train.name = "clipped"}, %floored: t
 
 train.variable @wte : tensor<50x3xf32> {role = "parameter"}
 
-// 10 − 3·x, and −x: signs turn the bounds around. A cast to bytes wraps, and asks nothing.
+// 10 − 3·x, and −x: a negative factor swaps the bounds. A cast to bytes wraps, and gives no bound.
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: high = 20 : i64, low = -13 : i64
 // CHECK-SAME: train.name = "back"
@@ -99,7 +99,7 @@ func.func @forward(%back: tensor<2xi64> {train.name = "back"}, %mirrored: tensor
 
 // -----
 
-// Labels of a loss inside the graph: 0 to 9, or the one that does not count.
+// Labels of a loss inside the graph: 0 to 9, or the one that is ignored.
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: exceptions = array<i64: -100>, extent = 10 : i64, high = 9 : i64, low = 0 : i64
 func.func @forward(%scores: tensor<4x10xf32> {train.name = "scores"}, %labels: tensor<4x1xi64> {train.name = "labels"}) -> tensor<4x1xf32> {

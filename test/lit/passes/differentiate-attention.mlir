@@ -1,5 +1,5 @@
 // RUN: tcc-opt %s --differentiate --canonicalize | FileCheck %s
-// The gradient of scores is written only where somebody reads it: for a bias that is trained, summed to its shape.
+// The gradient of scores is written only where an op reads it: for a trained bias, summed to the bias's shape.
 
 train.variable @q : tensor<1x2x4x3xf32> {role = "parameter"}
 train.variable @trained : tensor<1x2x1x5xf32> {role = "parameter"}

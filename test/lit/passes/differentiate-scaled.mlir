@@ -5,7 +5,7 @@
 train.variable @w : tensor<6xf32> {role = "parameter"}
 train.variable @mean : tensor<6xf32> {role = "frozen"}
 
-// The gradient of Σ w·x over six elements starts as the run-time factor times an eighth: 1/6 is rounded down to a power of two.
+// The gradient of Σ w·x over six elements starts as the run-time factor times 1/8: 1/6 is rounded down to a power of two.
 // CHECK-LABEL: func.func @backward
 // CHECK-SAME: train.gradient_scale = 1.250000e-01
 // CHECK: %[[S:.*]] = train.run_scalar "loss_scale" : tensor<f32>
@@ -28,7 +28,7 @@ func.func @loss(%x: tensor<6xf32> {train.name = "x", train.sample_axis = 0 : i64
   return %2, %6 : tensor<f32>, tensor<f32>
 }
 
-// Weights wait for the norm, running statistics for the loss alone. `gradients` scales by a constant.
+// Weights are kept unless loss and norm are finite, running statistics unless the loss is. `gradients` scales by a constant.
 // STEP: train.scalars = ["loss_scale", "g0.lr"]
 // STEP-LABEL: func.func @step
 // STEP: train.sqrt
@@ -41,7 +41,7 @@ func.func @loss(%x: tensor<6xf32> {train.name = "x", train.sample_axis = 0 : i64
 // STEP: train.select %[[SEEN]]
 // STEP: return
 
-// Both entries that derive gradients take the vector of all scalars, in the update's order; sums stay scaled until then.
+// Both entries that derive gradients read the vector of all scalars, in the update's order; sums stay scaled until the update.
 // ACC: train.scalars = ["loss_scale", "g0.lr"]
 // ACC: func.func @accumulate_first({{.*}}tensor<2xf32> {train.scalars}
 // ACC: func.func @accumulate_next({{.*}}tensor<2xf32> {train.scalars}

@@ -1,13 +1,13 @@
 // RUN: tcc-opt %s --differentiate --mlir-print-debuginfo | FileCheck %s
 
-// What is cut off is named, with the node that cuts.
+// Notes name each parameter that is cut off, and the node that cuts it off.
 // CHECK: train.unused_parameters = [{cut = "train.round", name = "detached", node = "rounding", reason = "detached: no gradient passes through round"}, {name = "unread", node = "", reason = "no path to the loss"}]
 train.variable @w : tensor<4xf32> {role = "parameter"}
 train.variable @detached : tensor<4xf32> {role = "parameter"}
 train.variable @unread : tensor<4xf32> {role = "parameter"}
 train.variable @frozen : tensor<4xf32> {role = "frozen"}
 
-// Σ (w·x + w·frozen + round(detached)): two uses of w, so that two gradients are added, the later use's first.
+// Σ (w·x + w·frozen + round(detached)): w has two uses, so that two gradients are added, the later use's first.
 // CHECK-LABEL: func.func @loss
 func.func @loss(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64})
     -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}, tensor<f32> {train.name = "correct"}) {

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --distribute=bucket-bytes=1000 | FileCheck %s
 // RUN: tcc-opt %s --distribute=bucket-bytes=40 | FileCheck %s --check-prefix=SMALL
 
-// What was summed in a node as one bucket is summed across nodes as one. The sum over all ranks is no part of it.
+// A bucket that was summed in a node is summed across nodes as one bucket, too. The sum over all ranks does not belong to it.
 // CHECK-LABEL: func.func @step
 // CHECK: %[[NODE:.*]]:2 = train.reduce_scatter(%{{.*}}, %{{.*}}) ranks = 2
 // CHECK: %[[SUM:.*]]:2 = train.all_reduce(%[[NODE]]#0, %[[NODE]]#1) {across = 2 : i64}

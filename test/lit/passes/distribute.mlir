@@ -1,8 +1,8 @@
 // RUN: tcc-opt %s --distribute=bucket-bytes=64 | FileCheck %s
 // RUN: tcc-opt %s --distribute=bucket-bytes=1 | FileCheck %s --check-prefix=SINGLE
 
-// Sums join where the last operand of their bucket is complete, in the order of the operands; a bucket ends before it
-// would exceed 64 bytes. What read a sum before that moves behind it. bf16 has a bucket of its own.
+// Sums are joined where the last operand of their bucket is complete, in the order of the operands; a bucket ends before it
+// would exceed 64 bytes. Ops that read a sum before that place move behind it. bf16 has a bucket of its own.
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<8xf32>
 // CHECK: %[[A:.*]] = train.exp %[[X]]
@@ -30,7 +30,7 @@ func.func @step(%x: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>, tensor<8xf3
   return %d, %bs, %cs, %hs : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<8xbf16>
 }
 
-// What other sums are computed from has a bucket of its own: %n, which @awaited's gradient needs, does not wait for %l.
+// Operands of later sums have a bucket of their own: %n, which @awaited's gradient needs, does not wait for %l.
 // CHECK-LABEL: func.func @awaited
 // CHECK-SAME: %[[X:[a-z0-9]+]]: tensor<8xf32>, %[[Y:[a-z0-9]+]]: tensor<8xf32>
 // CHECK-NEXT: %[[N:.*]] = train.exp %[[Y]]

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --elide-stops | FileCheck %s
 
-// In every function, chains included.
+// Stops are removed from every function, chains of them included.
 // CHECK-LABEL: func.func @forward
 // CHECK-SAME: %[[X:.*]]: tensor<4xf32>
 // CHECK-NEXT: return %[[X]]

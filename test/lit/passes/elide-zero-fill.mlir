@@ -21,7 +21,7 @@ func.func @backward(%i: tensor<3xi64>, %u: tensor<3x4xf32>, %h: tensor<8x4xf32>)
   return %1, %3 : tensor<8x4xf32>, tensor<8x4xf32>
 }
 
-// Three indices name few of 1024 rows: their sums lie apart, in four rows, and a gather reads them.
+// Three indices name few of 1024 rows: their sums are kept in a table of four rows, which a gather reads.
 // CHECK-LABEL: func.func @few_rows
 // CHECK-SAME: %[[I:.*]]: tensor<3xi64>, %[[U:.*]]: tensor<3x32xf32>, %[[X:.*]]: tensor<1x3x1024xf32>, %[[Y:.*]]: tensor<1x3x32xf32>
 func.func @few_rows(%i: tensor<3xi64>, %u: tensor<3x32xf32>, %x: tensor<1x3x1024xf32>, %y: tensor<1x3x32xf32>)
@@ -46,7 +46,7 @@ func.func @few_rows(%i: tensor<3xi64>, %u: tensor<3x32xf32>, %x: tensor<1x3x1024
   return %0, %2 : tensor<1024x32xf32>, tensor<1024x32xf32>
 }
 
-// What is there already is not copied to be added to.
+// A value that is in place already is not copied before something is added to it.
 // CHECK-LABEL: func.func @into_a_sum
 func.func @into_a_sum(%i: tensor<3xi64>, %u: tensor<3x32xf32>, %sum: tensor<1024x32xf32>) -> tensor<1024x32xf32> {
   // CHECK: train.scatter_add %arg2, %arg0, %arg1 axis = 0

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --find-loops | FileCheck %s
 
-// Seventeen steps over slices of %x; all states are stacked. The body has one of each op, the state goes round.
+// Seventeen steps over slices of %x; all states are stacked. The body has one of each op, and carries the state.
 // CHECK-LABEL: func.func @stacked
 // CHECK: %[[ROWS:.*]] = train.transpose %{{.*}} [1, 0, 2, 3] : tensor<3x17x1x4xf32> -> tensor<17x3x1x4xf32>
 // CHECK: %[[LOOP:.*]]:2 = train.loop %{{.*}}, %[[ROWS]], %{{.*}} steps 17 {operandSegmentSizes = array<i32: 1, 1, 1>} : (tensor<3x4xf32>, tensor<17x3x1x4xf32>, tensor<3x4xf32>) -> (tensor<3x4xf32>, tensor<17x3x1x4xf32>) {
@@ -102,7 +102,7 @@ func.func @stacked(%h: tensor<3x4xf32>, %x: tensor<3x17x4xf32>, %w: tensor<3x4xf
   return %all, %h16 : tensor<3x17x4xf32>, tensor<3x4xf32>
 }
 
-// The last step comes first; only the last state is read.
+// The last step comes first in the text; only the last state is read.
 // CHECK-LABEL: func.func @backwards
 // CHECK: %[[ROWS:.*]] = train.reverse %{{.*}} [0] : tensor<16x3x1x4xf32>
 // CHECK: %[[LAST:.*]] = train.loop %{{.*}}, %[[ROWS]], %{{.*}} steps 16 {operandSegmentSizes = array<i32: 1, 1, 1>}
@@ -176,7 +176,7 @@ func.func @backwards(%h: tensor<3x4xf32>, %x: tensor<3x16x4xf32>, %w: tensor<3x4
   return %h15 : tensor<3x4xf32>
 }
 
-// Fifteen steps stay written out.
+// Fifteen steps are too few for a loop.
 // CHECK-LABEL: func.func @few
 // CHECK-NOT: train.loop
 // CHECK: return
@@ -244,7 +244,7 @@ func.func @few(%h: tensor<3x4xf32>, %x: tensor<3x15x4xf32>, %w: tensor<3x4xf32>)
   return %h14 : tensor<3x4xf32>
 }
 
-// Steps that do not read one another run side by side.
+// Steps that do not read one another can run side by side: there is no loop.
 // CHECK-LABEL: func.func @independent
 // CHECK-NOT: train.loop
 // CHECK: return
@@ -317,7 +317,7 @@ func.func @independent(%x: tensor<3x16x4xf32>, %w: tensor<3x4xf32>) -> tensor<3x
   return %all : tensor<3x64xf32>
 }
 
-// The state goes round through a movement.
+// Between steps the state goes through a movement.
 // CHECK-LABEL: func.func @moved
 // CHECK: train.loop %{{.*}}, %{{.*}} steps 16 {operandSegmentSizes = array<i32: 1, 0, 1>}
 // CHECK: train.transpose
@@ -375,7 +375,7 @@ func.func @moved(%h: tensor<4x4xf32>, %w: tensor<4x4xf32>) -> tensor<4x4xf32> {
   return %h15 : tensor<4x4xf32>
 }
 
-// What a step reads of two steps before is no state.
+// A value that a step reads from two steps before is no state.
 // CHECK-LABEL: func.func @two_before
 // CHECK-NOT: train.loop
 // CHECK: return

@@ -12,13 +12,13 @@ func.func @product(%x: tensor<2xi64>) -> tensor<2xi64> {
   // CHECK: %[[C:.*]] = train.constant dense<[3, 9]>
   // CHECK-NEXT: %[[R:.*]] = train.add %{{.*}}, %[[C]]
   // CHECK-NEXT: return %[[R]]
-  // Two i64 take 16 bytes: too large for the limit of 8.
+  // Two i64 take 16 bytes, which exceeds the limit of 8.
   // SMALL: train.mul
   %4 = train.add %x, %3 : tensor<2xi64>
   return %4 : tensor<2xi64>
 }
 
-// A splat counts as one element, however large its tensor; an iota is left to run.
+// A splat counts as one element, however large its tensor; an iota stays an op.
 // CHECK-LABEL: func @splat
 func.func @splat() -> (tensor<1024x1024xf32>, tensor<4xi64>) {
   %0 = train.constant dense<4.0> : tensor<1024x1024xf32>
@@ -29,7 +29,7 @@ func.func @splat() -> (tensor<1024x1024xf32>, tensor<4xi64>) {
   return %1, %2 : tensor<1024x1024xf32>, tensor<4xi64>
 }
 
-// Position embeddings are looked up at 0, 1, 2 …: a slice. Other indices stay a gather.
+// Position embeddings are looked up at 0, 1, 2 …: the lookup becomes a slice. Other indices stay a gather.
 // CHECK-LABEL: func @positions
 // CHECK: %[[S:.*]] = train.slice %{{.*}} starts [1, 0] steps [2, 1] : tensor<8x4xf32> -> tensor<3x4xf32>
 // CHECK: train.reshape %[[S]] : tensor<3x4xf32> -> tensor<1x3x4xf32>

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(fold-strides))" --split-input-file | FileCheck %s
 
-// Queries, keys and values are slices of one tensor, and their gradients become one: two kernels, and nothing beside
-// them. The gradient reads the output where the forward pass put it.
+// Queries, keys and values are slices of one tensor, and their gradients become one tensor: two kernels, and nothing beside
+// them. The gradient reads the output from where the forward pass wrote it.
 // CHECK-LABEL: func.func @stacked
 // CHECK: %[[F:.*]]:3 = train.fused(%arg0) {train.scratch = #train.scratch<{{.*}}>} : (tensor<2x64x3x4x32xf32>) -> (tensor<2x64x4x32xf32>, tensor<2x4x64x1xf32>, tensor<2x4x64x1xf32>)
 // CHECK: ^bb0(%[[X:.*]]: tensor<2x64x3x4x32xf32>):
@@ -46,7 +46,7 @@ func.func @stacked(%x: tensor<2x64x3x4x32xf32>, %g: tensor<2x64x4x32xf32>) -> (t
 
 // -----
 
-// Casts come before slices, once for all of them, and after the transpose of the output, where they meet the next one.
+// One cast for all comes before the slices; after the output's transpose the two casts meet and cancel.
 // CHECK-LABEL: func.func @rounded
 // CHECK: %[[X:.*]] = train.cast %arg0 : tensor<2x64x24xf32> -> tensor<2x64x24xbf16>
 // CHECK-NOT: train.cast
@@ -79,8 +79,8 @@ func.func @rounded(%x: tensor<2x64x24xf32>) -> tensor<2x64x8xbf16> attributes {t
 
 // -----
 
-// Values are a third of a tensor whose rest is read by others: read in place they would keep it. Keys are also read as
-// they are, and the transpose that makes features a stride is none that the loops can follow. Each stays as it was.
+// Values are a third of a tensor: read in place, they would keep all of it. Keys have another reader as they
+// are, and the loops cannot follow a transpose that makes features a stride. Each stays as it was.
 // CHECK-LABEL: func.func @left
 // CHECK-NOT: train.fused
 // CHECK: train.attention
@@ -96,7 +96,7 @@ func.func @left(%x: tensor<2x3x8x64x4xf32>, %y: tensor<2x64x8x4xf32>, %z: tensor
 
 // -----
 
-// One tensor for all, read once as it lies and once through another view of it.
+// One tensor for all three, read once in its own layout and once through another view.
 // CHECK-LABEL: func.func @shared
 // CHECK: train.fused(%arg0)
 // CHECK: train.attention
@@ -112,7 +112,7 @@ func.func @shared(%x: tensor<1x64x8x4xf32>) -> tensor<1x8x64x4xf32> attributes {
 
 // -----
 
-// What is cut off has no place in what is left: loops that wrote every element would write over others.
+// Elements that a slice cuts off have no place in its result: loops that wrote every element would overwrite others.
 // CHECK-LABEL: func.func @cut
 // CHECK-NOT: train.fused
 // CHECK: train.attention

@@ -1,11 +1,11 @@
 // RUN: tcc-opt %s --fuse-attention --canonicalize --cse | FileCheck %s
-// Which biases and masks leave each query a key whatever the data says: the mark rows_keep_keys.
+// Which biases and masks certainly leave each query a key, whatever the data: these get the mark rows_keep_keys.
 
 train.variable @table : tensor<4x4xf32> {role = "parameter"}
 train.variable @fixed : tensor<4x4xf32> {role = "frozen"}
 train.variable @weight : tensor<4x4xf32> {role = "parameter"}
 
-// A trained table.
+// A trained table does.
 // CHECK-LABEL: func @trained
 // CHECK: train.attention {{.*}}train.rows_keep_keys
 func.func @trained(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4xf32>) -> tensor<2x4x4xf32> {
@@ -18,7 +18,7 @@ func.func @trained(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x
   return %y : tensor<2x4x4xf32>
 }
 
-// The numbers of a frozen one are not in the IR.
+// A frozen table may not: its numbers are not in the IR.
 // CHECK-LABEL: func @frozen
 // CHECK: train.attention %
 // CHECK-NOT: rows_keep_keys
@@ -32,7 +32,7 @@ func.func @frozen(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4
   return %y : tensor<2x4x4xf32>
 }
 
-// Constants of ordinary size, beside a trained table.
+// Constants of ordinary size do, beside a trained table.
 // CHECK-LABEL: func @slopes
 // CHECK: train.attention {{.*}}train.rows_keep_keys
 func.func @slopes(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4xf32>) -> tensor<2x4x4xf32> {
@@ -47,7 +47,7 @@ func.func @slopes(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4
   return %y : tensor<2x4x4xf32>
 }
 
-// A constant that excludes all keys of the first query.
+// A constant that excludes all keys of the first query does not.
 // CHECK-LABEL: func @low
 // CHECK: train.attention %
 // CHECK-NOT: rows_keep_keys
@@ -61,7 +61,7 @@ func.func @low(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4xf3
   return %y : tensor<2x4x4xf32>
 }
 
-// What data makes and nothing trained is a mask, also where it was added to a table before.
+// A value computed from data without trained weights counts as a mask, also if it was added to a table before.
 // CHECK-LABEL: func @padding
 // CHECK: train.attention %
 // CHECK-NOT: rows_keep_keys
@@ -79,7 +79,7 @@ func.func @padding(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x
   return %y : tensor<2x4x4xf32>
 }
 
-// An activation is no mask.
+// An activation is no mask, and does.
 // CHECK-LABEL: func @activation
 // CHECK: train.attention {{.*}}train.rows_keep_keys
 func.func @activation(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4xf32>, %z: tensor<2x4x4xf32>) -> tensor<2x4x4xf32> {
@@ -93,7 +93,7 @@ func.func @activation(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2
   return %y : tensor<2x4x4xf32>
 }
 
-// A constant pattern that leaves each query its own key.
+// A constant pattern that leaves each query its own key does.
 // CHECK-LABEL: func @window
 // CHECK: train.attention {{.*}}train.rows_keep_keys
 func.func @window(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4xf32>) -> tensor<2x4x4xf32> {
@@ -107,7 +107,7 @@ func.func @window(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4x4
   return %y : tensor<2x4x4xf32>
 }
 
-// One that leaves the last query none.
+// A constant pattern that leaves the last query no key does not.
 // CHECK-LABEL: func @unseeing
 // CHECK: train.attention %
 // CHECK-NOT: rows_keep_keys
@@ -122,7 +122,7 @@ func.func @unseeing(%q: tensor<2x4x4xf32>, %k: tensor<2x4x4xf32>, %v: tensor<2x4
   return %y : tensor<2x4x4xf32>
 }
 
-// One that data says.
+// A pattern from the data may not.
 // CHECK-LABEL: func @unknown
 // CHECK: train.attention %
 // CHECK-NOT: rows_keep_keys

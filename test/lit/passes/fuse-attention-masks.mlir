@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --fuse-attention --canonicalize --cse | FileCheck %s
-// Masks and biases: what becomes a diagonal, what a boolean tensor, what is added.
+// Masks and biases: which become a diagonal, which a boolean tensor, and which are added.
 
-// A triangle of constants that is added, -1e4 above its diagonal, 2 keys before the first query.
+// A constant triangle is added: -1e4 above its diagonal, 2 keys before the first query.
 // CHECK-LABEL: func @constant
 // CHECK: train.attention %{{[0-9]+}}, %{{[0-9]+}}, %{{[0-9]+}} {causal = true, causalOffset = 2 : i64,
 func.func @constant(%q: tensor<4x3x4xf32>, %k: tensor<4x5x4xf32>, %v: tensor<4x5x4xf32>) -> tensor<4x3x4xf32> {
@@ -14,8 +14,8 @@ func.func @constant(%q: tensor<4x3x4xf32>, %k: tensor<4x5x4xf32>, %v: tensor<4x5
   return %y : tensor<4x3x4xf32>
 }
 
-// Ranges compared, and padding; the padded keys are known at run time alone, -inf takes their scores' place: one diagonal and
-// one mask of the samples' keys.
+// Ranges compared, and padding: the padded keys are known only at run time, and -inf replaces their scores. The result is
+// one diagonal and one mask of the samples' keys.
 // CHECK-LABEL: func @ranges
 // CHECK-SAME: %[[P:[a-z0-9]*]]: tensor<2x4xi1>
 // CHECK: %[[M:.*]] = train.reshape %[[P]] : tensor<2x4xi1> -> tensor<2x1x1x4xi1>
@@ -43,8 +43,8 @@ func.func @ranges(%q: tensor<2x3x4x4xf32>, %k: tensor<2x3x4x4xf32>, %v: tensor<6
   return %y : tensor<6x4x4xf32>
 }
 
-// The same number in the place of padded keys is not -inf: a row without keys is even over all of them. Its queries are zeros,
-// which give that, and no gradient.
+// Another number than -inf replaces the scores of padded keys: a row without keys is then even over all of them. Its
+// queries become zeros, which give the same weights, and no gradient.
 // CHECK-LABEL: func @finite
 // CHECK: %[[ANY:.*]] = train.reduce max %[[M:.*]] [3] : tensor<2x1x1x4xi1> -> tensor<2x1x1x1xi1>
 // CHECK: %[[NONE:.*]] = train.not %[[ANY]]
@@ -63,7 +63,7 @@ func.func @finite(%q: tensor<6x4x4xf32>, %k: tensor<6x4x4xf32>, %v: tensor<6x4x4
   return %y : tensor<6x4x4xf32>
 }
 
-// Added, it is a bias, of the shape that it varies along, whatever it was broadcast to before.
+// A mask that is added is a bias, with only the dimensions along which it varies, whatever it was broadcast to before.
 // CHECK-LABEL: func @added
 // CHECK: %[[B:.*]] = train.select {{.*}} : tensor<2x4xi1>, tensor<2x4xf32>
 // CHECK: %[[B4:.*]] = train.reshape %[[B]] : tensor<2x4xf32> -> tensor<2x1x1x4xf32>
@@ -83,7 +83,7 @@ func.func @added(%q: tensor<6x4x4xf32>, %k: tensor<6x4x4xf32>, %v: tensor<6x4x4x
   return %y : tensor<6x4x4xf32>
 }
 
-// A soft cap, a bias for each head after it, a window of two keys behind each query; rows without a key guarded by a select.
+// A soft cap, then a bias for each head, a window of two keys behind each query; a select guards rows without a key.
 // CHECK-LABEL: func @window
 // CHECK-DAG: %[[W:.*]] = train.compare ge {{.*}} -> tensor<1x1x4x4xi1>
 // CHECK-DAG: %[[B:.*]] = train.reshape %{{.*}} : tensor<3x4x4xf32> -> tensor<1x3x4x4xf32>
@@ -121,8 +121,8 @@ func.func @window(%q: tensor<6x4x4xf32>, %k: tensor<6x4x4xf32>, %v: tensor<6x4x4
   return %y : tensor<6x4x4xf32>
 }
 
-// Windows of an image: the mask is that of a window, the bias that of a head. Windows count as heads, since repeating the
-// bias for 2 windows takes less than repeating the mask for 3 samples.
+// Windows of an image: each window has a mask, each head a bias. Windows count as heads, since repeating the bias for 2
+// windows takes less memory than repeating the mask for 3 samples.
 // CHECK-LABEL: func @windows
 // CHECK: train.attention {{.*}} : (tensor<3x10x4x8xf32>, tensor<3x10x4x8xf32>, tensor<3x10x4x8xf32>, tensor<1x10x4x4xf32>)
 func.func @windows(%q: tensor<30x4x8xf32>, %k: tensor<30x4x8xf32>, %v: tensor<30x4x8xf32>, %m: tensor<2x1x4x4xf32>,

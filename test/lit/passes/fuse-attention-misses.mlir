@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --fuse-attention | FileCheck %s
 // RUN: not tcc-opt %s --pass-pipeline='builtin.module(fuse-attention{required=true})' 2>&1 | FileCheck %s --check-prefix=REQUIRED
-// What is nearly an attention, and the node that breaks it; what something else reads; what is none at all.
+// Graphs that are almost an attention, with the node that breaks it; values with other readers; and graphs that are none.
 
 // CHECK: train.notes = [
 // CHECK-SAME: {kind = "attention missed", subject = "relu", text = "{{.*}}relu of the scores is none of what attention does before its softmax{{.*}}softmax{{.*}}plain\22}"}
@@ -85,7 +85,7 @@ func.func @squares(%q: tensor<6x8x4xf32>, %k: tensor<6x8x4xf32>) -> tensor<6x8x8
   return %y : tensor<6x8x8xf32>
 }
 
-// A classifier's probabilities: nothing is said of them.
+// A classifier's probabilities: no note mentions them.
 train.variable @head : tensor<1x4x8xf32> {role = "parameter"}
 func.func @classes(%x: tensor<1x8x4xf32>, %v: tensor<1x8x4xf32>) -> tensor<1x8x8xf32> {
   %h = train.read @head : tensor<1x4x8xf32>

@@ -1,5 +1,5 @@
 // RUN: tcc-opt %s --fuse-attention | FileCheck %s
-// A stop inside of attention changes its gradient: it is not fused, and the stop is named. One at an operand stays there.
+// A stop inside attention changes its gradient: attention is not fused, and a note names the stop. A stop at an operand stays.
 
 // CHECK: train.notes = [
 // CHECK-SAME: {kind = "attention missed", subject = "weights", text = "{{.*}}stop_gradient stands between the softmax and the product with the values

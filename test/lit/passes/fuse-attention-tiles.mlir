@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline='builtin.module(fuse-attention{tiles=f16 tiles-only=true})' | FileCheck %s --check-prefixes=CHECK,SHORT
 // RUN: tcc-opt %s --pass-pipeline='builtin.module(fuse-attention{tiles=tf32 tiles-only=true})' | FileCheck %s --check-prefixes=CHECK,SINGLE
 // RUN: tcc-opt %s --pass-pipeline='builtin.module(fuse-attention{tiles=bf16})' | FileCheck %s --check-prefix=EVERY
-// Which heads a target's warps multiply, and what they ask of rows. The graph is f32 until casts are inserted.
+// Which heads a target's warps multiply, and what they require of rows. The graph is f32 until casts are inserted.
 
 // SHORT: {kind = "attention missed", subject = "odd", text = "{{.*}}its heads have 5 and 5 features; the target's kernels take even numbers up to 128
 // SHORT-SAME: {kind = "attention missed", subject = "wide", text = "{{.*}}130 and 130 features; the target's kernels take even numbers up to 128
@@ -16,7 +16,7 @@
 // CHECK-NOT: train.attention
 // CHECK: train.softmax
 
-// Where attention is asked for, other heads have another kernel, which reads any rows.
+// If the recipe asks for attention, other heads get another kernel, which reads rows of any form.
 // EVERY-LABEL: func.func @even
 // EVERY: train.attention {{.*}}train.word_rows
 // EVERY-LABEL: func.func @odd

@@ -1,11 +1,11 @@
 // RUN: tcc-opt %s --fuse-attention --canonicalize --cse | FileCheck %s
-// Axes: which dimensions are samples, heads, queries, keys, whatever shapes stand between.
+// Axes: which dimensions are samples, heads, queries and keys, whatever reshapes are in between.
 
-// What is said of it, the nodes in order.
+// The note about it, with the nodes in order.
 // CHECK: train.notes = [{kind = "attention fused", subject = "softmax", text = "{{.*}}causal{{.*}}:false{{.*}}heads{{.*}}:3{{.*}}[\22prediction\22]{{.*}}[\22scores\22,\22scale\22,\22softmax\22,\22product\22]
 // CHECK-SAME: {kind = "attention elided", subject = "softmax", text = "{\22bytes\22:1536,
 
-// Four dimensions around rank-3 products, the keys transposed by a flag, the scale on the scores.
+// Four dimensions around products of rank 3; a flag transposes the keys; the scale is on the scores.
 // CHECK-LABEL: func @heads
 // CHECK-SAME: (%[[Q:.*]]: tensor<2x3x8x4xf32>, %[[K:.*]]: tensor<2x3x8x4xf32>, %[[V:.*]]: tensor<2x3x8x5xf32>)
 // CHECK-NEXT: %[[O:.*]], %{{.*}}, %{{.*}} = train.attention %[[Q]], %[[K]], %[[V]] {{{.*}}scale = 5.000000e-01 : f64}
@@ -25,7 +25,7 @@ func.func @heads(%q: tensor<2x3x8x4xf32>, %k: tensor<2x3x8x4xf32>, %v: tensor<2x
   return %y : tensor<2x3x8x5xf32>
 }
 
-// A scale on either side, one of them a divisor; the keys transposed by an op; no dimension of heads: every matrix is one.
+// A scale on each side, one of them a divisor; an op transposes the keys; without a dimension of heads each matrix is one.
 // CHECK-LABEL: func @rank3
 // CHECK: train.attention {{.*}}scale = 1.000000e+00 : f64} : (tensor<1x6x8x4xf32>, tensor<1x6x9x4xf32>, tensor<1x6x9x4xf32>)
 func.func @rank3(%q: tensor<6x8x4xf32>, %k: tensor<6x9x4xf32>, %v: tensor<6x9x4xf32>) -> tensor<6x8x4xf32> {
@@ -40,7 +40,7 @@ func.func @rank3(%q: tensor<6x8x4xf32>, %k: tensor<6x9x4xf32>, %v: tensor<6x9x4x
   return %y : tensor<6x8x4xf32>
 }
 
-// Keys times queries, softmax down the columns, values from the left: the same with rows and columns exchanged.
+// Keys times queries, softmax down the columns, values from the left: the same, with rows and columns exchanged.
 // CHECK-LABEL: func @columns
 // CHECK: %[[O:.*]], %{{.*}}, %{{.*}} = train.attention
 // CHECK-SAME: (tensor<1x6x8x4xf32>, tensor<1x6x9x4xf32>, tensor<1x6x9x5xf32>) -> (tensor<1x6x8x5xf32>
@@ -52,7 +52,7 @@ func.func @columns(%q: tensor<6x8x4xf32>, %k: tensor<6x9x4xf32>, %v: tensor<6x9x
   return %y : tensor<6x5x8xf32>
 }
 
-// Groups of heads share keys and values that are repeated: by expanding, and by gathering.
+// Groups of heads share keys and values, which are repeated by expanding or by gathering.
 // CHECK-LABEL: func @repeated
 // CHECK-SAME: (%[[Q:.*]]: tensor<2x4x8x4xf32>, %[[K:.*]]: tensor<2x2x8x4xf32>, %[[V:.*]]: tensor<2x2x8x4xf32>)
 // CHECK-NEXT: train.attention %[[Q]], %[[K]], %[[V]] {{.*}} : (tensor<2x4x8x4xf32>, tensor<2x2x8x4xf32>, tensor<2x2x8x4xf32>)
@@ -70,7 +70,7 @@ func.func @repeated(%q: tensor<2x4x8x4xf32>, %k: tensor<2x2x8x4xf32>, %v: tensor
   return %y : tensor<8x8x4xf32>
 }
 
-// Heads in turn (0 1 0 1) on keys: those that share come together. One group: keys of one head.
+// Keys of heads in turn (0 1 0 1): heads that share them are put together. One group: keys of one head.
 // CHECK-LABEL: func @in_turn
 // CHECK-DAG: %[[T:.*]] = train.transpose {{.*}} : tensor<2x3x2x8x4xf32> -> tensor<2x2x3x8x4xf32>
 // CHECK-DAG: %[[QT:.*]] = train.reshape %[[T]] : tensor<2x2x3x8x4xf32> -> tensor<2x6x8x4xf32>
@@ -88,7 +88,7 @@ func.func @in_turn(%q: tensor<2x6x8x4xf32>, %k: tensor<2x2x8x4xf32>, %v: tensor<
   return %y : tensor<12x8x4xf32>
 }
 
-// The queries of a group as rows of one product.
+// The queries of a group are rows of one product.
 // CHECK-LABEL: func @rows
 // CHECK: train.attention {{.*}} : (tensor<2x4x8x4xf32>, tensor<2x2x8x4xf32>, tensor<2x2x8x4xf32>)
 func.func @rows(%q: tensor<2x4x8x4xf32>, %k: tensor<4x8x4xf32>, %v: tensor<4x8x4xf32>) -> tensor<4x16x4xf32> {
@@ -101,7 +101,7 @@ func.func @rows(%q: tensor<2x4x8x4xf32>, %k: tensor<4x8x4xf32>, %v: tensor<4x8x4
   return %y : tensor<4x16x4xf32>
 }
 
-// Softmax in f32 between products of bf16; numbers that multiply weights multiply the result.
+// Softmax in f32 between products of bf16; factors of the weights become factors of the result.
 // CHECK-LABEL: func @mixed
 // CHECK: %[[O:.*]], %[[L:.*]], %[[R:.*]] = train.attention {{.*}} -> (tensor<1x6x8x4xbf16>, tensor<1x6x8x1xf32>, tensor<1x6x8x1xf32>)
 // CHECK: train.mul %[[O]]
@@ -116,7 +116,7 @@ func.func @mixed(%q: tensor<6x8x4xbf16>, %k: tensor<6x8x4xbf16>, %v: tensor<6x8x
   return %y : tensor<6x8x4xbf16>
 }
 
-// A temperature for each head multiplies queries; dropout moves into the op.
+// A temperature for each head multiplies queries; dropout becomes part of the op.
 // CHECK-LABEL: func @temperature
 // CHECK-SAME: %[[T:[a-z0-9]*]]: tensor<3x1x1xf32>, %[[KEY:[a-z0-9]*]]: tensor<4xui32>
 // CHECK: %[[Q:.*]] = train.mul

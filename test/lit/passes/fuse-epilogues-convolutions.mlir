@@ -3,7 +3,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-epilogues{level=exact}))" | FileCheck %s --check-prefix=NONE
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels,fuse-epilogues))" | FileCheck %s --check-prefix=CPU
 
-// Another engine adds in another order: no convolution keeps its bits.
+// An engine with a bias sums in another order: no convolution would keep its bits.
 // NONE-NOT: conv_epilogue
 // CPU-NOT: conv_epilogue
 
@@ -22,7 +22,7 @@ func.func @bias(%x: tensor<2x3x8x8xf32> {train.name = "x"}, %w: tensor<8x3x3x3xf
   return %y : tensor<2x8x8x8xf32>
 }
 
-// A vector along the rows of pixels is no bias, though features are as many.
+// A vector along the rows of pixels is no bias, even if there are as many features.
 // CHECK-LABEL: func.func @columns
 // CHECK-NOT: conv_epilogue
 // CHECK: return
@@ -34,7 +34,7 @@ func.func @columns(%x: tensor<2x3x8x8xf32> {train.name = "x"}, %w: tensor<8x3x3x
   return %y : tensor<2x8x8x8xf32>
 }
 
-// Mixed precision, channels last: the bias becomes 16-bit.
+// Mixed precision, channels last: the bias is cast to 16 bits.
 // BIAS-LABEL: func.func @narrow
 // BIAS: %[[B:.*]] = train.fused(%arg2) : (tensor<8xf32>) -> tensor<8xbf16>
 // BIAS: train.conv_epilogue %arg0, %arg1, %[[B]] {{{.*}}finish: BIAS{{.*}}} : (tensor<2x8x8x3xbf16>, tensor<8x3x3x3xbf16>, tensor<8xbf16>) -> tensor<2x8x8x8xbf16>
@@ -49,7 +49,7 @@ func.func @narrow(%x: tensor<2x8x8x3xbf16> {train.name = "x"}, %w: tensor<8x3x3x
   return %y : tensor<2x8x8x8xbf16>
 }
 
-// ReLU stays a kernel at every level: cuDNN's is 0 where the sum is NaN.
+// ReLU stays a kernel at every level: cuDNN's ReLU of a NaN is 0.
 // CHECK-LABEL: func.func @relu
 // CHECK-NOT: conv_epilogue
 // CHECK: return

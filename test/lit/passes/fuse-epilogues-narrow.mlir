@@ -9,7 +9,7 @@
 module attributes {train.slots = 2 : i64} {
 
 // As autocast writes it: kernels widen the product, compute in f32, and narrow. A small kernel narrows the bias for the
-// call; the gradient's sums come in 16 bits and are widened. Below `gelu` both are kernels.
+// call; the gradient's sums come in 16 bits and are widened. Below `gelu`, kernels do both.
 // CHECK-LABEL: func.func @layer
 // CHECK: %[[B:.*]] = train.fused(%arg2) : (tensor<128xf32>) -> tensor<128xbf16>
 // CHECK: %[[H:.*]]:2 = train.matmul_epilogue "gelu"(%arg0, %arg1, %[[B]]) {keeps, {{.*}}epilogue { kind: GELU keeps_input: true }{{.*}}} : (tensor<1x64x32xbf16>, tensor<1x32x128xbf16>, tensor<128xbf16>) -> (tensor<1x64x128xbf16>, tensor<1x64x128xbf16>)
@@ -45,7 +45,7 @@ func.func @layer(%x: tensor<1x64x32xbf16> {train.name = "x"}, %w: tensor<1x32x12
   return %y, %d, %db : tensor<1x64x16xbf16>, tensor<64x128xbf16>, tensor<128xf32>
 }
 
-// A bias of a 16-bit result is rounded with the sum; one of an f32 result has the bits of a kernel.
+// The bias of a 16-bit result is rounded together with the sum; that of an f32 result has the bits of a kernel.
 // CHECK-LABEL: func.func @linear
 // CHECK-COUNT-2: train.matmul_epilogue "bias"
 // BIAS-LABEL: func.func @linear
@@ -67,8 +67,8 @@ func.func @linear(%x: tensor<1x64x32xbf16> {train.name = "x"}, %w: tensor<1x32x2
   return %y, %z : tensor<1x64x24xbf16>, tensor<1x64x24xf32>
 }
 
-// The bias's gradient sums the 16-bit matrix that the weight gradient multiplies, whose f32 product has f32 sums. In 16
-// bits cuBLASLt has sums of the first factor, too.
+// The bias's gradient sums the 16-bit matrix that the weight gradient multiplies; the product is f32, and so are its sums.
+// In 16 bits cuBLASLt also has sums of the first factor.
 // CHECK-LABEL: func.func @sums
 // CHECK: train.matmul_epilogue "none"(%{{.*}}, %arg1) {sums = "lhs", {{.*}}} : (tensor<1x64x24xbf16>, tensor<1x64x32xbf16>) -> (tensor<1x24x32xf32>, tensor<24xf32>)
 // CHECK-NOT: train.reduce
@@ -85,7 +85,7 @@ func.func @sums(%n: tensor<64x24xbf16> {train.name = "n"}, %x: tensor<1x64x32xbf
   return %dw, %db : tensor<1x24x32xf32>, tensor<1x24xf32>
 }
 
-// A batch: one vector for all products, or one for each.
+// A batch has one bias for all products, or one for each.
 // EXACT-LABEL: func.func @batches
 // EXACT: train.matmul_epilogue "bias"(%arg0, %arg1, %arg2) {train.call{{.*}}epilogue { kind: BIAS }{{.*}}} : (tensor<3x8x16xf32>, tensor<3x16x24xf32>, tensor<24xf32>) -> tensor<3x8x24xf32>
 // EXACT: train.matmul_epilogue "bias"({{.*}}) {train.call{{.*}}epilogue { kind: BIAS bias_of_each: true }{{.*}}} : (tensor<3x8x16xf32>, tensor<3x16x24xf32>, tensor<3x24xf32>) -> tensor<3x8x24xf32>
@@ -103,7 +103,7 @@ func.func @batches(%x: tensor<3x8x16xf32> {train.name = "x"}, %w: tensor<3x16x24
   return %y, %z : tensor<3x8x24xf32>, tensor<3x8x24xf32>
 }
 
-// Not along the rows of each product: a kernel adds it.
+// This bias is not along the rows of each product: a kernel adds it.
 // CHECK-LABEL: func.func @rows
 // CHECK-NOT: matmul_epilogue
 // CHECK: return

@@ -2,12 +2,12 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,split-reductions,fuse-epilogues))" | FileCheck %s --check-prefix=CUT
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels,fuse-epilogues))" | FileCheck %s --check-prefix=CPU
 
-// A call of a CPU's finishes no product.
+// A CPU's call has no epilogue.
 // CPU-NOT: matmul_epilogue
 
 module attributes {train.slots = 2 : i64} {
 
-// Forward, the input of gelu is kept in place of the product; backward, one call gives both gradients. No kernel is left.
+// Forward, the input of gelu is kept in place of the product; backward, one call gives both gradients. No kernel remains.
 // CHECK-LABEL: func.func @layer
 // CHECK-NOT: train.fused
 // CHECK: %[[H:.*]]:2 = train.matmul_epilogue "gelu"(%arg0, %arg1, %arg2) {keeps, {{.*}}epilogue { kind: GELU keeps_input: true }{{.*}}} : (tensor<1x64x32xf32>, tensor<1x32x128xf32>, tensor<128xf32>) -> (tensor<1x64x128xf32>, tensor<1x64x128xf32>)
@@ -50,7 +50,7 @@ func.func @inference(%x: tensor<1x64x32xf32> {train.name = "x"}, %w: tensor<1x32
   return %h : tensor<1x64x10xf32>
 }
 
-// The library's gelu is that by tanh: one by erf stays a kernel.
+// The library's gelu is the one by tanh: one by erf stays a kernel.
 // CHECK-LABEL: func.func @erf
 // CHECK: train.matmul %
 // CHECK: train.gelu
@@ -64,7 +64,7 @@ func.func @erf(%x: tensor<1x64x32xf32> {train.name = "x"}, %w: tensor<1x32x128xf
   return %h : tensor<1x64x128xf32>
 }
 
-// Another reader of the product would need it beside the sum: an epilogue would keep one value more.
+// Another reader needs the product without the bias, too: with an epilogue, one more value would be kept.
 // CHECK-LABEL: func.func @kept
 // CHECK: train.matmul %
 // CHECK: train.fused
@@ -78,7 +78,7 @@ func.func @kept(%x: tensor<1x64x32xf32> {train.name = "x"}, %w: tensor<1x32x128x
   return %h, %p : tensor<1x64x128xf32>, tensor<1x64x128xf32>
 }
 
-// A kernel that does more than add the bias stays, since no launch would be saved.
+// A kernel that does more than add the bias stays, since an epilogue would save no launch.
 // CHECK-LABEL: func.func @residual
 // CHECK: train.matmul %
 // CHECK: train.fused
@@ -92,8 +92,8 @@ func.func @residual(%x: tensor<1x64x32xf32> {train.name = "x"}, %w: tensor<1x32x
   return %y : tensor<1x64x32xf32>
 }
 
-// A bias. The sums of what a weight's gradient contracts stay a kernel for the first factor, since cuBLASLt has no
-// algorithm for them in f32; those of the second come with the product.
+// A bias. The sums of the first factor that a weight's gradient contracts stay a kernel, since cuBLASLt has no algorithm
+// for them in f32; the call gives those of the second factor.
 // CHECK-LABEL: func.func @linear
 // CHECK-DAG: train.matmul_epilogue "bias"(%arg0, %arg1, %arg2)
 // CHECK-DAG: train.fused(%arg3) : (tensor<64x24xf32>) -> tensor<1x24xf32>
@@ -122,7 +122,7 @@ func.func @transposed(%x: tensor<1x64x32xf32> {train.name = "x"}, %g: tensor<64x
   return %dw, %db : tensor<1x32x24xf32>, tensor<1x24xf32>
 }
 
-// Sums over the columns of what is contracted are another vector: a kernel adds them.
+// Sums over the contracted factor's columns are another vector: a kernel adds them.
 // CHECK-LABEL: func.func @other
 // CHECK: train.fused
 // CHECK: return
@@ -134,8 +134,8 @@ func.func @other(%x: tensor<1x64x32xf32> {train.name = "x"}, %g: tensor<64x24xf3
   return %dw, %s : tensor<1x32x24xf32>, tensor<64x1xf32>
 }
 
-// The gradient of relu and the sum of its rows are one kernel: it stays, and nothing is won before the sum is cut.
-// Where it is cut, the kernel that adds the parts goes, and with it the parts' results.
+// The gradient of relu and the sum of its rows are one kernel, which stays: an epilogue gains nothing before the sum is cut.
+// Where it is cut, the epilogue replaces the kernel that adds the parts, and the parts' results.
 // CHECK-LABEL: func.func @relu
 // CHECK: train.fused
 // CHECK: train.reduce sum
@@ -157,7 +157,7 @@ func.func @relu(%x: tensor<1x512x32xf32> {train.name = "x"}, %g: tensor<512x24xf
   return %dw, %db : tensor<1x32x24xf32>, tensor<1x24xf32>
 }
 
-// Gelu's gradient without sums has no algorithm in f32 either: both directions stay kernels.
+// Gelu's gradient without sums has no algorithm in f32, either: both directions stay kernels.
 // CHECK-LABEL: func.func @alone
 // CHECK: train.matmul %
 // CHECK: train.gelu %
@@ -179,7 +179,7 @@ func.func @alone(%x: tensor<1x64x32xf32> {train.name = "x"}, %w: tensor<1x32x16x
   return %y, %d : tensor<1x64x16xf32>, tensor<1x64x16xf32>
 }
 
-// As @layer, but rows of 12 elements are no multiple of 8: the library does not take gelu's input so.
+// As @layer, but a row has 12 elements, which is no multiple of 8: the library does not accept gelu's input then.
 // CHECK-LABEL: func.func @twelve
 // CHECK: train.matmul %
 // CHECK: train.gelu %

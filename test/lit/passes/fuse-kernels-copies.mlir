@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(fuse-kernels))" | FileCheck %s
 
-// What two kernels compute again leaves no kernel twice: the row's reciprocal is broadcast where it is read, and the result
-// that both products read is one tensor.
+// Values that two kernels each compute again are stored by neither: the row's reciprocal is broadcast where it is read,
+// and the result that both products read is one tensor.
 
 // CHECK-LABEL: func.func @rows
 // CHECK: train.fused(%{{[^ ]*}}) : (tensor<1x8x64xf32>) -> tensor<1x8x64xf32> {
@@ -18,7 +18,7 @@ func.func @rows(%x: tensor<1x8x64xf32> {train.name = "x"}, %w: tensor<1x64x4xf32
   return %y, %z : tensor<1x8x4xf32>, tensor<1x8x4xf32>
 }
 
-// Of a transposed tensor each slice reads its part: nothing is transposed whole.
+// Each slice of a transposed tensor reads its own part: the whole tensor is never transposed.
 
 // CHECK-COUNT-2: train.fused(%{{[^ ]*}}) : (tensor<4x2x8xf32>) -> tensor<1x4x8xf32> {
 // CHECK-NOT: train.fused
@@ -33,7 +33,7 @@ func.func @heads(%x: tensor<4x2x8xf32> {train.name = "x"}, %w: tensor<1x8x4xf32>
   return %y, %z : tensor<1x4x4xf32>, tensor<1x4x4xf32>
 }
 
-// A kernel has its own row's sum alone: what reads other rows' (here by a transpose of a square) is another kernel.
+// A kernel has only the sum of its own row: an op that reads sums of other rows (here by a transpose of a square) is another one.
 
 // CHECK: train.reduce
 // CHECK-NOT: train.transpose
@@ -48,7 +48,7 @@ func.func @otherRows(%x: tensor<8x8xf32> {train.name = "x"}) -> (tensor<8x8xf32>
   return %y : tensor<8x8xf32>
 }
 
-// What is widened of a rounded value is widened by whoever reads it: the residual lies in memory once, rounded.
+// Each reader widens the rounded value by itself: memory has the residual once, rounded.
 
 // CHECK-LABEL: func.func @residual
 // CHECK: train.fused(%{{[^ ]*}}, %{{[^ ]*}}) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xbf16> {

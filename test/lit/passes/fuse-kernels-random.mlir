@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(fuse-kernels))" | FileCheck %s
 
-// A mask is drawn in each kernel that reads it, before and after the product; it never reaches memory.
+// Each kernel that reads a mask draws it, before and after the product; the mask is never stored.
 // CHECK: func.func @step(%[[KEY:[^ ]*]]: tensor<4xui32>
 // CHECK: train.fused(%[[KEY]], %{{[^ ]*}}) : (tensor<4xui32>, tensor<1x64x64xf32>) -> tensor<1x64x64xf32>
 // CHECK: train.random bits %{{.*}} id = 7

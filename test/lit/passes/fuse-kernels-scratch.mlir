@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(fuse-kernels))" | FileCheck %s
 
-// A kernel whose op asks for scratch says how much a worker needs, and how many tiles there are for it: two blocks of
+// A kernel with an op that needs scratch says how much a worker needs, and how many tiles there are to share: two blocks of
 // 64 queries.
 // CHECK: train.fused(%{{.*}}) {train.scratch = #train.scratch<slot = {{[1-9][0-9]*}}, shared = 0, tiles = 2, partial = 0>}
 // CHECK: train.attention

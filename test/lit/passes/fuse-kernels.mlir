@@ -1,8 +1,8 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(fuse-kernels))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(fuse-kernels{fuse=false}))" | FileCheck %s --check-prefix=APART
 
-// A chain of elementwise ops is one kernel, with the broadcast of what it reads inside; between it and the reduction of
-// its rows nothing reaches memory; the library's product is no part of it.
+// A chain of elementwise ops is one kernel, with its input's broadcast inside; between it and the reduction of its rows
+// nothing is stored; the library's product does not belong to it.
 
 // CHECK-LABEL: func.func @predict
 // CHECK-SAME: %[[X:[^ ]*]]: tensor<8x16xf32>{{.*}}, %[[B:[^ ]*]]: tensor<16xf32>{{.*}}, %[[W:[^ ]*]]: tensor<1x1x4xf32>
@@ -33,7 +33,7 @@ func.func @predict(%x: tensor<8x16xf32> {train.name = "x", train.sample_axis = 0
 // APART-NOT: = train.fused(
 // APART: return
 
-// A product that the library did not take is a kernel of its own.
+// A product that the library does not compute is a kernel of its own.
 // CHECK-LABEL: func.func @evaluate
 // CHECK: train.fused
 // CHECK-NEXT: ^bb0
@@ -45,7 +45,7 @@ func.func @evaluate(%a: tensor<1x4x8xf64> {train.name = "a", train.sample_axis =
   return %0 : tensor<1x4x2xf64>
 }
 
-// What does not become an entry stays as it is.
+// A function that does not become an entry stays as it is.
 // CHECK-LABEL: func.func @helper
 // CHECK-NOT: train.fused
 func.func @helper(%a: tensor<8xf32>) -> tensor<8xf32> {

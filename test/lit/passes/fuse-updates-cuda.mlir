@@ -2,8 +2,8 @@
 // RUN: sed -e "s/slice_bytes = 65536/slice_bytes = 0/" %s | tcc-opt --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-updates))" | FileCheck %s --check-prefix=WHOLE
 // RUN: sed -e "s/train.slice_bytes = 65536 : i64, //" %s | tcc-opt --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fuse-kernels,fuse-updates))" | FileCheck %s --check-prefix=WHOLE
 
-// On a card, 64 KiB hold 64 rows of 256 f32: the gradient's 120 rows are a slice of 64 and one of 56. The target's own
-// slices are larger than these gradients.
+// On a card, 64 KiB hold 64 rows of 256 f32: the gradient's 120 rows become slices of 64 and 56. The target's own
+// slices would be larger than these gradients.
 // WHOLE-NOT: train.rowwise
 
 module attributes {train.slice_bytes = 65536 : i64, train.slots = 1024 : i64} {
@@ -23,7 +23,7 @@ func.func @step(%x: tensor<1x64x120xf32> {train.name = "x", train.sample_axis = 
   return %n, %s : tensor<120x256xf32>, tensor<120x1xf32>
 }
 
-// One slice would hold it all.
+// One slice would hold the whole gradient.
 // CHECK-LABEL: func.func @small
 // CHECK-NOT: train.rowwise
 // CHECK: return
@@ -35,8 +35,8 @@ func.func @small(%x: tensor<1x64x64xf32> {train.name = "x", train.sample_axis = 
   return %n : tensor<64x256xf32>
 }
 
-// The update waits for another gradient. The operands, 30 and 64 KiB, take less than this one, but not together with a
-// slice.
+// The update waits for another gradient. The operands, 30 and 64 KiB, are smaller than this gradient, but not together
+// with a slice.
 // CHECK-LABEL: func.func @waits
 // CHECK-NOT: train.rowwise
 // CHECK: return

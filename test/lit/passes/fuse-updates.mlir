@@ -3,8 +3,8 @@
 
 module attributes {train.slots = 2 : i64} {
 
-// The gradient goes row by row to the kernel that subtracts it and sums its squares, and has no place in the arena: what
-// is there are the panels that both workers share, two slots, and the sums.
+// The gradient goes row by row to the kernel that subtracts it and sums its squares, and has no place in the arena, which
+// has only the panels that both workers share, two slots, and the sums.
 // CHECK-LABEL: func.func @step
 // CHECK: %[[U:.*]]:2 = train.rowwise(%arg0, %arg1, %arg2) {train.call = #train.call<{{.*}}>, train.scratch = #train.scratch<slot = {{[0-9]+}}, shared = {{[0-9]+}}, tiles = {{[0-9]+}}, partial = 0>}
 // CHECK: ^bb0(%[[X:.*]]: tensor<1x64x512xf32>, %[[DY:.*]]: tensor<1x64x256xf32>, %[[W:.*]]: tensor<512x256xf32>):
@@ -25,7 +25,7 @@ func.func @step(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_axis = 
   return %n, %s : tensor<512x256xf32>, tensor<512x1xf32>
 }
 
-// Weights of a 1x1 convolution: the extents of 1 behind its rows change nothing.
+// Weights of a 1x1 convolution: extents of 1 after its rows make no difference.
 // CHECK-LABEL: func.func @pointwise
 // CHECK: train.rowwise
 // CHECK: train.fused({{.*}}) {train.tile_elements = {{[0-9]+}} : i64}
@@ -41,7 +41,7 @@ func.func @pointwise(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_ax
   return %n, %s : tensor<512x256x1x1xf32>, tensor<512x1x1x1xf32>
 }
 
-// Somebody else reads it: it is stored.
+// Another op reads the gradient, so that it is stored.
 // CHECK-LABEL: func.func @read_twice
 // CHECK-NOT: train.rowwise
 // CHECK: return
@@ -53,7 +53,7 @@ func.func @read_twice(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_a
   return %n, %g : tensor<512x256xf32>, tensor<1x512x256xf32>
 }
 
-// An element of the update needs another element of the gradient, of other rows: all of it has to be there.
+// An element of the update needs an element of another row of the gradient: all of the gradient has to be in memory.
 // CHECK-LABEL: func.func @transposed
 // CHECK-NOT: train.rowwise
 // CHECK: return
@@ -66,7 +66,7 @@ func.func @transposed(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_a
   return %n : tensor<256x512xf32>
 }
 
-// Sums of columns cross all rows.
+// Sums of columns need all rows.
 // CHECK-LABEL: func.func @columns
 // CHECK-NOT: train.rowwise
 // CHECK: return
@@ -79,7 +79,7 @@ func.func @columns(%x: tensor<1x64x512xf32> {train.name = "x", train.sample_axis
   return %n : tensor<1x256xf32>
 }
 
-// No state is written: whether the kernel runs again is a matter of its own.
+// The kernel writes no state: whether it runs again is decided elsewhere.
 // CHECK-LABEL: func.func @no_update
 // CHECK-NOT: train.rowwise
 // CHECK: return

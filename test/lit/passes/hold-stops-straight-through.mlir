@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --hold-stops | FileCheck %s
 
-// A fake quantisation is checked on its line: x where the gradient passes, the result elsewhere. Nothing is held for it.
+// A fake quantisation is checked along its line: x where the gradient passes, the result elsewhere. No value is held for it.
 // CHECK-NOT: tcc.stopped
 train.variable @w : tensor<4xf64> {role = "parameter"}
 

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --hold-stops | FileCheck %s
 
-// Each stop gets a variable of its own; readers see what was held once @"tcc.stopped/hold" is above 0.
+// Each stop gets a variable of its own; while @"tcc.stopped/hold" is above 0, readers see the held value.
 // CHECK-DAG: train.variable @"tcc.stopped/hold" : tensor<f64> {fill = 0.000000e+00 : f64, role = "held"}
 // CHECK-DAG: train.variable @"tcc.stopped/0" : tensor<4xf64> {fill = 0.000000e+00 : f64, role = "held"}
 // CHECK-DAG: train.variable @"tcc.stopped/1" : tensor<f64> {fill = 0.000000e+00 : f64, role = "held"}

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(materialize-buffers,func.func(plan-memory))" | FileCheck %s
 
-// The last walk over a row writes where the row is read: softmax lies where its scores lay.
+// The last pass over a row writes where it reads the row: softmax takes the place of its scores.
 
 // CHECK-LABEL: func.func @softmax
 // CHECK: train.matmul {{.*}}train.offsets = array<i64: [[AT:[0-9]+]]>
@@ -19,7 +19,7 @@ func.func @softmax(%a: tensor<1x64x64xf32> {train.name = "a", train.sample_axis 
   return %y : tensor<1x64x64xf32>
 }
 
-// What the first walk writes would be read again by the second.
+// The second pass would read what the first one has written.
 
 // CHECK-LABEL: func.func @early
 // CHECK: train.matmul {{.*}}train.offsets = array<i64: [[AT:[0-9]+]]>

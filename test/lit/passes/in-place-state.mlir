@@ -1,11 +1,11 @@
 // RUN: tcc-opt %s --materialize-buffers | FileCheck %s
 
-// A scatter updates its operand where that lies, so a new value of state can only be made in the state by a scatter whose
-// operand is prepared there: not while somebody reads the old value.
+// A scatter updates its operand in place, so a new value of state can be made in the state's memory only by a scatter whose
+// operand is prepared there, and only if no op reads the old value any more.
 train.variable @t : tensor<9x4xf32> {role = "parameter"}
 train.variable @sum : tensor<9x4xf32> {role = "accumulator"}
 
-// State that is only written holds the zeros first.
+// State that is only written first holds the zeros.
 // CHECK-LABEL: func.func @written(
 // CHECK: %[[ZERO:.*]] = train.fill 0.000000e+00
 // CHECK: %[[NEW:.*]] = train.fused(%[[ZERO]],
@@ -42,7 +42,7 @@ func.func @read(%i: tensor<3xi64> {train.name = "i", train.sample_axis = 0 : i64
   return %g : tensor<9x4xf32>
 }
 
-// What is updated where the state lies needs no copy.
+// An update in the state's own place needs no copy.
 // CHECK-LABEL: func.func @onto(
 // CHECK-SAME: %[[S:[^ ]*]]: tensor<9x4xf32> {train.variable = "sum"}
 // CHECK-NEXT: %[[NEW:.*]] = train.fused(%[[S]],

@@ -1,11 +1,11 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(join-kernels))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(join-kernels{small=16}))" | FileCheck %s --check-prefix=LARGE
 
-// Kernels that are no smaller than that wait only for operands that have left the cache, which none has.
+// Kernels of at least that size wait only for operands that have left the cache, and here none has.
 // LARGE-NOT: train.joined
 
-// Two updates wait for the end and share a launch, and so do, before them, the sums that they read: a level each. The large
-// kernel reads what was just written, and stays where it is.
+// Two updates wait for the end and share a launch, and so do, before them, the sums that they read: one launch per level. The
+// large kernel reads a value that was just written, and stays in its place.
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: %[[X:[^ ]*]]: tensor<1x2048x2048xf32> {train.name = "x"{{[^%]*}}%[[W:[^ ]*]]: {{[^%]*}}%[[V:[^ ]*]]:
 // CHECK: %[[P:.*]] = train.matmul %[[X]], %[[X]]
@@ -57,8 +57,8 @@ func.func @step(%x: tensor<1x2048x2048xf32> {train.name = "x", train.sample_axis
   return %h, %w2, %v2 : tensor<1x2048x2048xf32>, tensor<8xf32>, tensor<8xf32>
 }
 
-// What a product reads is launched for it: the first cast, and with it the second one, whose product follows. A kernel of
-// blocks of another size has a launch of its own, and one whose threads nobody counted does not wait.
+// A kernel that a product needs is launched for it: the first cast, and with it the second, whose product follows. A kernel
+// with blocks of another size has its own launch, and one whose number of threads is unknown does not wait.
 // CHECK-LABEL: func.func @predict
 // CHECK: %[[J:.*]]:2 = train.joined(
 // CHECK: train.cast

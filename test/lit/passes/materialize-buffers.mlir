@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --materialize-buffers | FileCheck %s
 
-// A constant that is not the same everywhere becomes state, named by its content: equal ones are one.
+// A constant with different elements becomes state, named by its content: equal constants become one.
 // CHECK: train.variable @"constant/[[RAMP:[0-9a-f]+]]" : tensor<4xf32> {role = "constant", value = dense<[1.000000e+00, 2.000000e+00, 3.000000e+00, 4.000000e+00]> : tensor<4xf32>}
 // CHECK-NOT: role = "constant"
 train.variable @w : tensor<4xf32> {role = "parameter"}
@@ -20,7 +20,7 @@ func.func @step(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64
   %ramp = train.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
   %ramp2 = train.constant dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>
 
-  // The zeros that a scatter adds to are written for it.
+  // The zeros to which a scatter adds are written for it.
   // CHECK: %[[ZERO:.*]] = train.fill 0.000000e+00 : tensor<9x4xf32>
   // CHECK: %[[TABLE:.*]] = train.fused(%[[ZERO]], %[[I]],
   %g = train.fused(%zero, %i, %u) : (tensor<9x4xf32>, tensor<3xi64>, tensor<3x4xf32>) -> tensor<9x4xf32> {
@@ -28,7 +28,7 @@ func.func @step(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64
     %r = train.scatter_add %z, %j, %v axis = 0 : (tensor<9x4xf32>, tensor<3xi64>, tensor<3x4xf32>) -> tensor<9x4xf32>
     train.yield %r : tensor<9x4xf32>
   }
-  // State that stays is copied before a scatter adds to it.
+  // State that is kept is copied before a scatter adds to it.
   // CHECK: %[[COPY:.*]] = train.copy %[[T]]
   // CHECK: %[[ONTO:.*]] = train.fused(%[[COPY]], %[[I]],
   %h = train.fused(%t, %i, %u) : (tensor<9x4xf32>, tensor<3xi64>, tensor<3x4xf32>) -> tensor<9x4xf32> {
@@ -43,7 +43,7 @@ func.func @step(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 : i64
     %k = train.add %r, %o : tensor<4xf32>
     train.yield %k : tensor<4xf32>
   }
-  // An input and a value returned twice get buffers of their own; unchanged state needs none.
+  // An input that is returned, and a value returned twice, get buffers of their own; unchanged state needs none.
   // CHECK-DAG: %[[SAME:.*]] = train.copy %[[X]]
   // CHECK-DAG: %[[AGAIN:.*]] = train.copy %[[SUM]]
   // CHECK: return %[[SAME]], %[[TABLE]], %[[ONTO]], %[[SUM]], %[[AGAIN]], %[[W]]

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(minimize-saved))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(minimize-saved,fuse-kernels))" | FileCheck %s --check-prefix=FUSED
 
-// A normalised value: a product of the backward pass reads what it was made of, so that it is computed again there.
+// A normalised value: a product of the backward pass reads the value's source, so that the value is computed again there.
 
 // CHECK-LABEL: func.func @normalised
 // CHECK: %[[X:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.call = #train.call<{{.*}}>}
@@ -10,7 +10,7 @@
 // CHECK: %[[AGAIN:[^ ]*]] = train.sub %[[X]], %[[MEAN]] {train.repeated}
 // CHECK: train.mul %{{[^ ]*}}, %[[AGAIN]] :
 // FUSED-LABEL: func.func @normalised
-// The forward kernel writes two numbers a row; the backward one computes the rest from the product.
+// The forward kernel writes two numbers for each row; the backward kernel computes the rest from the product.
 // FUSED: %[[X:[^ ]*]] = train.matmul
 // FUSED: %[[ROWS:[^ ]*]]:2 = train.fused(%[[X]]) : {{.*}} -> (tensor<1x16x1xf32>, tensor<1x16x1xf32>) {
 // FUSED: train.fused({{.*}}%[[X]]
@@ -33,7 +33,7 @@ func.func @normalised(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x6
   return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
 }
 
-// A mask costs less than what it is made of, where nothing else needs that: it is kept, and nothing is repeated.
+// A mask is smaller than its source, which nothing else needs: the mask is kept, and nothing is repeated.
 
 // CHECK-LABEL: func.func @mask
 // CHECK-NOT: train.repeated
@@ -50,7 +50,7 @@ func.func @mask(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf
   return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
 }
 
-// The same mask where a product of the backward pass reads the activation: what is there anyway gives it again.
+// The same mask, but a product of the backward pass reads the activation: the mask is computed from that again.
 
 // CHECK-LABEL: func.func @activation
 // CHECK: %[[Y:[^ ]*]] = train.relu
@@ -72,8 +72,8 @@ func.func @activation(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x6
   return %loss, %dw : tensor<1x16x1xf32>, tensor<1x64x64xf32>
 }
 
-// The kernel that needs the mask reads what the activation was made of in any case: it makes the activation again, and
-// that is kept for the product alone.
+// The kernel that needs the mask reads the activation's source in any case: it computes the activation again, and the
+// activation is kept for the product alone.
 
 // CHECK-LABEL: func.func @read_anyway
 // CHECK: %[[X:[^ ]*]] = train.matmul
@@ -86,7 +86,7 @@ func.func @activation(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x6
 // FUSED-LABEL: func.func @read_anyway
 // FUSED: %[[X:[^ ]*]] = train.matmul
 // FUSED: %[[H:[^ ]*]] = train.matmul %{{[^ ]*}}, %{{[^ ]*}} {train.call = #train.call<{{.*}}>, transB = true}
-// The mean a row, the product and the gradient: three operands.
+// Three operands: each row's mean, the product and the gradient.
 // FUSED: train.fused(%{{[^ ]*}}, %[[X]], %[[H]]) : (tensor<1x16x1xf32>, tensor<1x16x64xf32>, tensor<1x16x64xf32>)
 func.func @read_anyway(%a: tensor<1x16x64xf32> {train.name = "a"}, %w: tensor<1x64x64xf32> {train.variable = "w"})
     -> (tensor<1x16x1xf32> {train.name = "loss_sum"}, tensor<1x64x64xf32> {train.name = "gradient:w"},

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(narrow-values))" | FileCheck %s
 
-// Between a product and the kernels around it, what lies in memory is narrow: the narrowing is made before the view, the
+// Between a product and the kernels around it, memory holds narrow values: the narrowing comes before the view, the
 // widening after it.
 // CHECK-LABEL: func.func @linear
 // CHECK: %[[R:.*]] = train.exp %arg0
@@ -22,7 +22,7 @@ func.func @linear(%x: tensor<4x8x16xf32> {train.name = "x"}, %w: tensor<1x16x16x
   return %y : tensor<4x8x16xf32>
 }
 
-// Two products read what is rounded once. What is widened and narrowed again is itself, whatever views lie between.
+// Two products read a value that is rounded once. Widening and narrowing again give the same value, whatever views are between.
 // CHECK-LABEL: func.func @once
 // CHECK: %[[E:.*]] = train.exp
 // CHECK: %[[N:.*]] = train.cast %[[E]]
@@ -48,7 +48,7 @@ func.func @once(%x: tensor<4x8xf32> {train.name = "x"})
   return %y : tensor<1x4x4xbf16>
 }
 
-// A parameter's cast stays where it is: no kernel makes the parameter.
+// A parameter's cast stays in its place: no kernel computes the parameter.
 // CHECK-LABEL: func.func @parameter
 // CHECK: %[[V:.*]] = train.reshape %arg0 : tensor<8x8xf32> -> tensor<1x8x8xf32>
 // CHECK: train.cast %[[V]]
@@ -60,8 +60,8 @@ func.func @parameter(%w: tensor<8x8xf32> {train.variable = "w"}, %x: tensor<1x8x
   return %y : tensor<1x8x8xbf16>
 }
 
-// A row's score is picked of the narrow scores, and a gradient that several read stays narrow behind its mask; where the
-// other number is none of the narrow type's, or one op alone reads the choice, it is left as it is.
+// A row's score is picked from the narrow scores, and a gradient with several readers stays narrow behind its mask. If the
+// other number is not of the narrow type, or a single op reads the choice, it stays as it is.
 // CHECK-LABEL: func.func @elements
 // CHECK: %[[P:.*]] = train.pick %arg0, %arg1 dim = 1 : (tensor<4x8xbf16>, tensor<4x1xi64>) -> tensor<4x1xbf16>
 // CHECK: train.cast %[[P]] : tensor<4x1xbf16> -> tensor<4x1xf32>
@@ -84,7 +84,7 @@ func.func @elements(%x: tensor<4x8xbf16> {train.name = "x"}, %i: tensor<4x1xi64>
   return %p, %s, %t : tensor<4x1xf32>, tensor<4x8xf32>, tensor<4x8xf32>
 }
 
-// State that is kept narrow is widened by a cast for each reader; another value by one for all.
+// Each reader of narrow state has a cast of its own that widens it; the readers of another value share one.
 // CHECK-LABEL: func.func @state
 // CHECK: %[[B:.*]] = train.cast %arg1 : tensor<1x8x8xbf16> -> tensor<1x8x8xf32>
 // CHECK: %[[A:.*]] = train.cast %arg1 : tensor<1x8x8xbf16> -> tensor<1x8x8xf32>
@@ -103,7 +103,7 @@ func.func @state(%x: tensor<1x8x8xf32> {train.name = "x"}, %w: tensor<1x8x8xbf16
   return %y, %z : tensor<1x8x8xf32>, tensor<1x8x8xf32>
 }
 
-// Integers of 8 bits and their scales are widened once for each product: one copy would live from the first to the last.
+// Integers of 8 bits and their scales are widened for each product: one copy would live from the first to the last product.
 // CHECK-LABEL: func.func @eight
 // CHECK: %[[Q:.*]] = train.cast %arg1 : tensor<4x3xi8> -> tensor<4x3xf32>
 // CHECK: %[[W:.*]] = train.mul %[[Q]]

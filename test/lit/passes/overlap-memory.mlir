@@ -1,9 +1,9 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(plan-memory))" | FileCheck %s --check-prefix=BEFORE
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(plan-memory,overlap-memory))" | FileCheck %s
 
-// The second product's result of 1 MiB is born after the update has read the first's, and may lie in its place. If the
-// update runs beside that product, both live, and the result lies where the input of 2.5 MiB lay, which is dead: the arena
-// is as large as before. The sum that waits for the update stands behind the product then.
+// The second product's result of 1 MiB is born after the update has read the first's, and may take its place. If the
+// update runs beside that product, both live, and the result takes the place of the dead input of 2.5 MiB: the arena is as
+// large as before. The sum that waits for the update then comes after the product.
 
 module attributes {train.slots = 2 : i64} {
 // BEFORE-LABEL: func.func @step
@@ -41,7 +41,7 @@ func.func @step(%x: tensor<640x1024xf32> {train.name = "x", train.sample_axis = 
   return %u, %h, %n : tensor<1xf32>, tensor<1x512x512xf32>, tensor<512x512xf32>
 }
 
-// An arena that is full leaves the order as it was: nothing dies that the second result could lie in.
+// A full arena keeps the order as it was: no buffer dies whose place the second result could take.
 // CHECK-LABEL: func.func @full
 // CHECK-NOT: train.beside
 // CHECK: return

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(select-kernels,fold-strides,place-calls))" | FileCheck %s
 
-// Queries, keys and values are columns of one tensor, and the output is written as the next product reads it: an element of
-// rows 72 and 24 elements apart. The region is the call, which takes the place of what select-kernels said of dense tensors.
+// Queries, keys and values are columns of one tensor, and the output is written in the next product's layout: rows are 72
+// and 24 elements apart. The region is the call; it replaces what select-kernels said for dense tensors.
 // CHECK-LABEL: func.func @slices
 // CHECK: train.fused(%arg0) {
 // CHECK-SAME: attention { dtype: BF16 batch: 2 heads: 3 key_heads: 3 queries: 16 keys: 16 depth: 8 width: 8 scale: 0.5
@@ -30,7 +30,7 @@ func.func @slices(%x: tensor<2x16x72xbf16>) -> (tensor<2x16x24xbf16>, tensor<2x3
   return %z, %l : tensor<2x16x24xbf16>, tensor<2x3x16x1xf32>
 }
 
-// Tensors that lie densely need no region: the op is the call.
+// Dense tensors need no region: the op is the call.
 // CHECK-LABEL: func.func @dense
 // CHECK: train.attention_call {{.*}}train.call = #train.call<"attention { dtype: F16{{.*}} causal: true
 // CHECK-SAME: tensors { operand: 1 strides:

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(plan-memory))" | FileCheck %s
 
-// The gradient is read until the shard is needed, so y has no part of its place: gradient 256, shard 128 and y 256 bytes.
+// The gradient is read until the shard is needed, so that y cannot share its place: gradient 256, shard 128 and y 256 bytes.
 // CHECK-LABEL: func.func @kept
 // CHECK-SAME: train.transient_bytes = 640
 // CHECK: train.reduce_scatter(%{{.*}}) ranks = 2 {train.beside = 1 : i64,
@@ -28,7 +28,7 @@ func.func @kept(%x: tensor<64xf32> {train.name = "x"}) -> (tensor<64xf32> {train
 
 // -----
 
-// Nothing runs beside it: the most is x and the gradient, 512 bytes.
+// Nothing runs beside it: at most x and the gradient live, 512 bytes.
 // CHECK-LABEL: func.func @given_up
 // CHECK-SAME: train.transient_bytes = 512
 // CHECK: train.reduce_scatter(%{{.*}}) ranks = 2 {train.offsets

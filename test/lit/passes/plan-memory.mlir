@@ -16,8 +16,8 @@
 // The most is live at instruction 2: 1280 (scratch) + 128 (b) + 128 (y) + 64 (scalars) = 1600.
 
 module attributes {train.slots = 2 : i64} {
-// Where memory is planned already, a result stays over the operand that it was planned over, though the first one dies
-// there as well, as it may once the order has changed.
+// Where memory is planned already, a result stays over the operand over which it was planned, even if the first one dies
+// there as well, as may happen once the order has changed.
 // CHECK-LABEL: func.func @planned
 func.func @planned(%x: tensor<32xf32> {train.name = "x", train.sample_axis = 0 : i64, train.offset = 0 : i64})
     -> (tensor<32xf32> {train.name = "y"}) attributes {train.entry = "planned"} {
@@ -72,7 +72,7 @@ func.func @step(%x: tensor<32xf32> {train.name = "x", train.sample_axis = 0 : i6
   return %y, %n : tensor<1x4x8xf32>, tensor<1x8x8xf32>
 }
 
-// a and its exponential b live together, since the sum reads both; b may lie where x lay, which is dead by then; the sum
+// a and its exponential b live together, since the sum reads both; b may take the place of x, which is dead by then; the sum
 // takes the place of a, which dies in it:
 //
 //   128 + 128 = 256    a ── a ── a=c
@@ -103,7 +103,7 @@ func.func @predict(%x: tensor<32xf32> {train.name = "x", train.sample_axis = 0 :
   return %c : tensor<32xf32>
 }
 
-// The same memory is read at another element through a view: the sum may not lie over its operand.
+// A view reads the same memory at another element: the sum may not overwrite its operand.
 // CHECK-LABEL: func.func @read_through_a_view
 // CHECK: train.fused(%{{.*}}) {train.offsets = array<i64: [[OPERAND:[0-9]+]]>}
 // CHECK-NOT: train.fused(%{{.*}}, %{{.*}}) {train.offsets = array<i64: [[OPERAND]]>}
@@ -126,7 +126,7 @@ func.func @read_through_a_view(%x: tensor<4x4xf32> {train.name = "x"}) -> (tenso
   return %b : tensor<4x4xf32>
 }
 
-// A rung of the ladder brings its packing, which stays as it is: 64 bytes of nothing below the input, the result above both.
+// A rung of the ladder brings its own packing, which is kept: 64 unused bytes below the input, the result above both.
 // CHECK-LABEL: func.func @rung
 // CHECK-SAME: train.offset = 64 : i64
 // CHECK-SAME: train.lower_bound_bytes = 192 : i64

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(pointwise-convolutions))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4-bf16},func.func(pointwise-convolutions))" | FileCheck %s --check-prefix=PAIRS
 
-// Where bf16 is widened, panels read it as it lies: the convolution and both its gradients are products of the tensors
+// Where bf16 is widened, panels read it in its own layout: the convolution and both its gradients are products of the tensors
 // seen as matrices. A level that multiplies pairs of bf16 keeps the convolutions.
 
 // CHECK-LABEL: func.func @step
@@ -25,7 +25,7 @@ func.func @step(%x: tensor<8x14x14x256xbf16>, %w: tensor<128x256x1x1xbf16>) -> (
   return %dx, %dw : tensor<8x14x14x256xbf16>, tensor<128x256x1x1xf32>
 }
 
-// With strides the pixels that are read are gathered, and their gradients spread among zeros.
+// With strides, the pixels that count are gathered, and their gradients spread among zeros.
 
 // CHECK-LABEL: func.func @strided
 // CHECK: %[[SOME:.*]] = train.slice %arg0 starts [0, 0, 0, 0] steps [1, 2, 3, 1] : tensor<8x14x13x256xbf16> -> tensor<8x7x5x256xbf16>
@@ -43,7 +43,7 @@ func.func @strided(%x: tensor<8x14x13x256xbf16>, %w: tensor<128x256x1x1xbf16>) -
   return %dx, %dw : tensor<8x14x13x256xbf16>, tensor<128x256x1x1xf32>
 }
 
-// Where nothing is widened, weights that are small beside the pixels stay with the library's convolutions.
+// Where nothing is widened, convolutions whose weights are small beside the pixels stay with the library.
 
 // CHECK-LABEL: func.func @single
 // CHECK-NOT: train.matmul
@@ -58,7 +58,7 @@ func.func @single(%x: tensor<8x14x14x256xf32>, %w: tensor<128x256x1x1xf32>) -> (
   return %dx, %dw : tensor<8x14x14x256xf32>, tensor<128x256x1x1xf32>
 }
 
-// Their partial sums are copied once for each part of the batch: fewer pixels are few enough for the gradient of an input.
+// Each part of the batch copies its partial sums once: for an input's gradient, the limit on pixels is therefore lower.
 
 // CHECK-LABEL: func.func @large
 // CHECK: train.conv %
@@ -86,7 +86,7 @@ func.func @few(%x: tensor<8x7x7x256xf32>, %w: tensor<1024x256x1x1xf32>) -> (tens
   return %dx, %dw : tensor<8x7x7x256xf32>, tensor<1024x256x1x1xf32>
 }
 
-// What stays: weights with few features, whose gradient has too few rows for panels; windows of several elements, pads,
+// These stay: weights with few features, whose gradient has too few rows for panels; windows of several elements, pads,
 // groups, f64, activations that are not channels-last.
 
 // CHECK-LABEL: func.func @narrow

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --prune-stops --mlir-print-debuginfo | FileCheck %s
 
-// What no trainable parameter reaches is stopped by nothing; what one reaches is listed, also behind another stop.
+// A stop that no trainable parameter reaches has no effect and is not listed; one that a parameter reaches is, also behind another.
 // CHECK: train.notes = [{kind = "stop_gradient", subject = "target", text = "aten.detach"}, {kind = "stop_gradient", subject = "again", text = "tcc::StopGradient"}]
 train.variable @w : tensor<4xf32> {role = "parameter"}
 train.variable @frozen : tensor<4xf32> {role = "frozen"}

@@ -7,9 +7,9 @@
 // RUN: tcc-opt %s --rematerialize="extra-time=0.187 least-bytes=16385" | FileCheck %s --check-prefix=SMALL
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(rematerialize{budget-bytes=16384},func.func(plan-memory))" | FileCheck %s --check-prefix=PACKED
 
-// Every tensor has 4096 bytes, and so has the state. With %a held from its first reader to its last, four are live where %e
-// is made: a, c, d, e. Made again from the state, three are, there and everywhere: 3 × 4096 + 4096 = 16384. The second
-// execution yields only what is read of it.
+// Every tensor has 4096 bytes, and so has the state. If %a is held from its first reader to its last, four are live where %e
+// is made: a, c, d, e. If it is made again from the state, three are, there and everywhere: 3 × 4096 + 4096 = 16384. The
+// second execution gives only the results that are read.
 
 // CHECK: module attributes {{.*}}train.budget_bytes = 16384
 // CHECK: train.fused(%[[W:.*]]) : (tensor<1x32x32xf32>) -> (tensor<1x32x32xf32>, tensor<1x32x32xf32>)
@@ -22,15 +22,15 @@
 // CHECK-NEXT: train.yield
 // CHECK: train.matmul %[[E]], %[[A]]
 
-// The ladder knows what that costs, and plan-memory finds the buffers and the cost that the ladder reckoned with: a product
+// The ladder knows the cost of that, and plan-memory finds the buffers and the cost that the ladder computed: a product
 // takes 2000 + 2 × 32³ / 150 = 2436 ns, the kernel 2000 + 3 × 4096 / 32 = 2384, and 2000 + 2 × 4096 / 32 = 2256 for the
 // exponential alone: 4 × 2436 + 2384 + 2256.
 // PACKED: train.cost = 14384 : i64
 // PACKED-SAME: train.transient_bytes = 12288 : i64
 // PACKED: {train.offsets = array<i64: {{[0-9]+}}>, train.recompute}
 
-// Without a budget, a share of the time: 17205 is 1.2133 times the 14181 of executing everything once. What is dearer is
-// not looked for, and programs of few bytes are not searched.
+// Without a budget, a share of the time: 17205 is 1.2133 times 14181, the cost of executing everything once. Costlier
+// schedules are not looked for, and programs of few bytes are not searched.
 // TIME-NOT: train.budget_bytes
 // TIME: chosen = false{{.*}}chosen = true
 // TIME: train.recompute
@@ -48,7 +48,7 @@
 // LITTLE: live at its peak
 // LITTLE: 4.0 KiB  {{first|second|third}}
 
-// The first has room for everything, the second for least.
+// The first has memory for everything, the second the least that is possible.
 // VARIANTS: func.func @step.0
 // VARIANTS-NOT: train.recompute
 // VARIANTS: func.func @step(

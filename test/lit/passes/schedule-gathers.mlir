@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --split-input-file --schedule | FileCheck %s
 
-// A bucket of parameters is gathered while the one before it computes.
+// A bucket of parameters is gathered while the computation uses the one before it.
 // CHECK-LABEL: func.func @one_ahead
 // CHECK: %[[A:.*]] = train.all_gather(%arg1)
 // CHECK: %[[B:.*]] = train.all_gather(%arg2)
@@ -33,7 +33,7 @@ func.func @one_ahead(%x: tensor<64xf32> {train.name = "x"}, %u: tensor<32xf32> {
 
 // -----
 
-// None ahead: each is gathered where the order of least memory has it.
+// No bucket is gathered ahead: each is gathered where the order of least memory places it.
 // CHECK-LABEL: func.func @none_ahead
 // CHECK: %[[A:.*]] = train.all_gather(%arg1)
 // CHECK: train.fused(%{{.*}}, %[[A]])

@@ -1,8 +1,8 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(schedule))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(schedule))" | FileCheck %s --check-prefix=HOST
 
-// The host of a card waits for the norm while the card computes the updates: it comes as soon as its sum is there. A
-// host that computes by itself waits for nothing, and what nobody reads comes last.
+// The host of a card waits for the norm while the card computes the updates: the norm comes as soon as its sum is ready. A
+// host that computes by itself waits for nothing, and numbers that no instruction reads come last.
 // CHECK-LABEL: func.func @step
 // CHECK: %[[S:.*]] = train.fused(%arg2)
 // CHECK: %[[N:.*]] = train.fused(%[[S]]) : (tensor<1xf32>) -> tensor<1xf32>

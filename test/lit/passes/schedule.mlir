@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(schedule))" | FileCheck %s
 
-// What only the end needs runs just before it: that keeps less alive meanwhile.
+// A value that only the end needs is computed just before it: that keeps less alive meanwhile.
 // CHECK-LABEL: func.func @predict
 // CHECK: %[[B:.*]] = train.matmul
 // CHECK: %[[D:.*]] = train.matmul %[[B]]
@@ -20,8 +20,8 @@ func.func @predict(%x: tensor<1x8x8xf32> {train.name = "x", train.sample_axis = 
   return %c : tensor<1x8x8xf32>
 }
 
-// v's update takes h away, so it runs as soon as h is there. w's waits for %y, which reads the old w, though its gradient
-// was the first to be there.
+// v's update frees h, so it runs as soon as h is ready. w's update waits for %y, which reads the old w, though its gradient
+// was ready first.
 // CHECK-LABEL: func.func @step
 // CHECK-SAME: %[[X:[^ ]*]]: tensor<1x8x8xf32> {train.name = "x"{{[^%]*}}%[[W:[^ ]*]]: {{[^%]*}}%[[V:[^ ]*]]:
 // CHECK: %[[G:.*]] = train.matmul %[[X]], %[[X]]

@@ -1,8 +1,8 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(assign-layouts,select-kernels))" | FileCheck %s
 // RUN: sed 's/module {/module attributes {train.convolution_kernels} {/' %s | tcc-opt --pass-pipeline="builtin.module(set-target{name=cuda:sm_90},func.func(assign-layouts,select-kernels))" | FileCheck %s --check-prefix=KERNELS
 
-// Convolutions of bf16, f16 and f32 are calls of cuDNN: on tensor cores with channels last, in f32 as they are. f64 stays for
-// a generated kernel, and so does everything where the recipe asks for it.
+// Convolutions of bf16, f16 and f32 are calls of cuDNN: on tensor cores with channels last, in f32 as they are. f64 stays a
+// generated kernel, and so does everything if the recipe asks for it.
 module {
 // CHECK-LABEL: func @narrow
 // CHECK: train.conv {{.*}}channelsLast = true{{.*}}dtype: BF16{{.*}}channels_last: true{{.*}}implementation: CUDNN{{.*}}library_scratch_bytes

@@ -1,8 +1,8 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v3},func.func(select-kernels))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v3},func.func(select-kernels{library=false}))" | FileCheck %s --check-prefix=NONE
 
-// The library takes products and convolutions of f32, says what scratch they need, and has nothing for f64. Only entries
-// are looked at.
+// The library takes products and convolutions of f32, says what scratch they need, and has nothing for f64. The pass
+// changes only entries.
 
 // CHECK-LABEL: func.func @gradients
 func.func @gradients(%a: tensor<1x64x48xf32>, %w: tensor<1x48x32xf32>, %h: tensor<1x64x48xf64>, %x: tensor<2x3x8x8xf32>,

@@ -2,7 +2,7 @@
 // RUN: tcc-opt %s --settle-casts=round-convolutions=true | FileCheck %s --check-prefix=ROUND
 
 // A convolution's weight gradient keeps its f32 sums, unless the target's library has none: then it is rounded to the type of
-// its operands. A product keeps its sums in both cases. A parameter that is added to a
+// its operands. A product keeps its sums in both cases. A parameter added to a
 // convolution's input has the input's gradient, which no convolution gives in f32.
 // CHECK: train.conv_weight_grad %arg0, %arg1 {{.*}} -> tensor<2x3x3x3xf32>
 // CHECK: train.matmul %arg2, %arg2 {{.*}} -> tensor<1x4x4xf32>

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --settle-casts | FileCheck %s
 
-// A product that becomes a weight's gradient keeps its f32 sums, through views and sums of such products; one that goes on
-// as a gradient of activations is rounded. A widening that meets a narrowing is nothing.
+// A product that becomes a weight's gradient keeps its f32 sums, through views and sums of such products; a product that
+// continues as a gradient of activations is rounded. A widening followed by a narrowing disappears.
 // CHECK-LABEL: func @backward
 // CHECK: %[[G:.*]] = train.matmul %arg0, %arg1 {transA = true} : {{.*}} -> tensor<1x4x2xf32>
 // CHECK: %[[H:.*]] = train.matmul %arg0, %arg0 {transA = true} : {{.*}} -> tensor<1x4x4xf32>

@@ -1,12 +1,12 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(split-reductions{units=64 length=8}))" | FileCheck %s
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(split-reductions))" | FileCheck %s --check-prefix=WHOLE
 
-// A machine that is kept busy by 64 rows: 40 columns are two of 32 lanes, so up to 32 parts; the greatest divisor of 96
-// that leaves 8 rows to each is 12. A target that wants no parts (as this one) leaves all as it is.
+// 64 rows keep this machine busy: 40 columns are two vectors of 32 lanes, so there may be up to 32 parts; the greatest divisor
+// of 96 that leaves 8 rows to each part is 12. A target that wants no parts (as this one) leaves everything unchanged.
 // WHOLE-NOT: tensor<12x8x40xf32>
 
 module attributes {train.target = "cpu:v4"} {
-// The product and its sum share a kernel, which writes both; what follows the sum stands in the second kernel.
+// The product and its sum share a kernel, which writes both; the ops after the sum are in the second kernel.
 // CHECK-LABEL: func.func @columns
 func.func @columns(%x: tensor<96x40xf32> {train.name = "x"}, %s: tensor<40xf32> {train.variable = "s"})
     -> (tensor<96x40xf32> {train.name = "y"}, tensor<1x40xf32> {train.name = "z"}) attributes {train.entry = "columns"} {
@@ -33,8 +33,8 @@ func.func @columns(%x: tensor<96x40xf32> {train.name = "x"}, %s: tensor<40xf32> 
   return %y, %z : tensor<96x40xf32>, tensor<1x40xf32>
 }
 
-// All elements into one: a part is a piece of the dimension that lies along the lanes. What moves elements stays as it
-// is, and its result is seen in parts.
+// All elements become one: a part is a piece of the dimension along the lanes. Ops that move elements stay as they are,
+// and their results are viewed in parts.
 // CHECK-LABEL: func.func @all
 func.func @all(%x: tensor<4096x3xf32> {train.name = "x"}) -> (tensor<1x1xf32> {train.name = "z"}) attributes {train.entry = "all"} {
   // CHECK: train.transpose %{{.*}} [1, 0] : tensor<4096x3xf32> -> tensor<3x4096xf32>
@@ -50,7 +50,7 @@ func.func @all(%x: tensor<4096x3xf32> {train.name = "x"}) -> (tensor<1x1xf32> {t
   return %z : tensor<1x1xf32>
 }
 
-// The quotient has full shape and needs the sum: a third kernel.
+// The quotient has the full shape and needs the sum: it is a third kernel.
 // CHECK-LABEL: func.func @quotient
 // CHECK: train.reduce sum %{{.*}} [1] : tensor<12x8x40xf32>
 // CHECK: %[[S:.*]] = train.fused(%{{.*}}) : (tensor<12x40xf32>) -> tensor<1x40xf32>
@@ -68,7 +68,7 @@ func.func @quotient(%x: tensor<96x40xf32> {train.name = "x"}) -> (tensor<96x40xf
   return %y : tensor<96x40xf32>
 }
 
-// 97 rows have no divisor, and rows that are short are left alone.
+// 97 rows have no divisor, and short rows are left unchanged.
 // CHECK-LABEL: func.func @prime
 // CHECK: train.reduce sum %{{.*}} [0] : tensor<97x40xf32>
 // CHECK-NOT: train.reduce

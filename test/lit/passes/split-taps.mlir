@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(split-taps),canonicalize)" | FileCheck %s
 
-// A tap whose distance is most of the image reaches few outputs. Each becomes a product over those that it reaches; the
-// results are added where they belong, and a gradient has one product for each tap.
+// A tap whose offset is most of the image reaches few outputs. Each tap becomes a product over the outputs that it reaches;
+// the results are added to these outputs, and a gradient has one product for each tap.
 
 // CHECK-LABEL: func.func @step
 // CHECK: train.slice %arg0 starts [0, 0, 0] steps [1, 1, 1] : tensor<64x32x512xf32> -> tensor<64x4x512xf32>
@@ -40,8 +40,8 @@ func.func @narrow(%x: tensor<64x32x512xbf16>, %w: tensor<384x512x3xbf16>) -> ten
   return %y : tensor<64x32x384xbf16>
 }
 
-// What stays: dilations that are a small part of the image, strides, groups, few channels, whose copies would take as
-// long as what is saved.
+// These stay: dilations that are a small part of the image, strides, groups, and few channels, whose copies would take as
+// long as the products save.
 
 // CHECK-LABEL: func.func @others
 // CHECK-NOT: train.matmul

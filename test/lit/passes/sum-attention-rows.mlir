@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(sum-attention-rows))" | FileCheck %s
 
-// What warps compute reads one number a row: the sum of output times its gradient, in f32.
+// Kernels of warps read one number for each row: the sum of output times its gradient, in f32.
 // CHECK-LABEL: func.func @tiles
 // CHECK-DAG: %[[OUTPUT:.*]] = train.cast %arg3 : tensor<1x2x32x16xbf16> -> tensor<1x2x32x16xf32>
 // CHECK-DAG: %[[GRAD:.*]] = train.cast %arg6 : tensor<1x2x32x16xbf16> -> tensor<1x2x32x16xf32>
@@ -16,7 +16,7 @@ func.func @tiles(%q: tensor<1x2x32x16xbf16>, %k: tensor<1x2x32x16xbf16>, %v: ten
   return %dq, %dk, %dv : tensor<1x2x32x16xbf16>, tensor<1x2x32x16xbf16>, tensor<1x2x32x16xbf16>
 }
 
-// Rows of 7 features are no whole words: a thread's kernel reads the output itself.
+// Rows of 7 features do not consist of whole words: a thread's kernel reads the output itself.
 // CHECK-LABEL: func.func @narrow
 // CHECK-NOT: train.reduce
 // CHECK: train.attention_grad %arg0, %arg1, %arg2, %arg3
@@ -28,7 +28,7 @@ func.func @narrow(%q: tensor<1x2x32x7xbf16>, %k: tensor<1x2x32x7xbf16>, %v: tens
   return %dq, %dk, %dv : tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>, tensor<1x2x32x7xbf16>
 }
 
-// Inside a region that reads its operands by strides the rows are summed where they lie; the output is no operand then.
+// Inside a region that reads its operands by strides, rows are summed in place; the output is then no operand.
 // CHECK-LABEL: func.func @strided
 // CHECK: %[[O:.*]] = train.transpose %arg3 [0, 2, 1, 3]
 // CHECK: %[[OUTPUT:.*]] = train.cast %[[O]]

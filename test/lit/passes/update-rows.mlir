@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --update-rows | FileCheck %s
 
-// Rows that three indices name are updated and set; the norm sums the compact table.
+// The rows named by three indices are updated and set; the norm sums the compact table.
 train.variable @table : tensor<1024x32xf32> {role = "parameter"}
 train.variable @sums : tensor<1024x32xf32> {role = "optimizer"}
 
@@ -40,7 +40,7 @@ func.func @sgd(%w: tensor<1024x32xf32> {train.variable = "table"},
   return %w2, %norm : tensor<1024x32xf32>, tensor<1x1xf32>
 }
 
-// Weight decay moves every row. Where one next value is computed for all rows, the others are, too.
+// Weight decay changes every row. If one next value is computed for all rows, so are the others.
 // CHECK-LABEL: func.func @dense
 func.func @dense(%w: tensor<1024x32xf32> {train.variable = "table"}, %a: tensor<1024x32xf32> {train.variable = "sums"},
                  %i: tensor<3xi64>, %u: tensor<3x32xf32>)

@@ -1,4 +1,4 @@
-// What a phase should have converted is named, with the pass that should have done it.
+// An op that a phase should have converted is named, with the pass that should have done it.
 // RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=decompose}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=DECOMPOSE
 // RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=kernels}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=KERNELS
 // RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=memory}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=MEMORY

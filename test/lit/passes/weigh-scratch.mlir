@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(set-target{name=cpu:v4},func.func(select-kernels,fuse-kernels),weigh-scratch)" --split-input-file | FileCheck %s
 
-// Beside values of 11 MB, the scratch of eight tiles makes the arena: the convolution keeps fewer channels at a time.
+// Beside values of 11 MB, the scratch of eight tiles decides the arena's size: the convolution keeps fewer channels at a time.
 module attributes {train.slots = 8 : i64} {
 // CHECK-LABEL: func.func @peak
 // CHECK: train.scratch = #train.scratch<slot = {{[0-9]+}},
@@ -14,7 +14,7 @@ func.func @peak(%x: tensor<16x7x7x512xf32> {train.name = "x"}, %w: tensor<512x51
 
 // -----
 
-// Later 64 MB live at once, more than scratch and values do at the convolution: it stays as it was.
+// Later 64 MB live at once, more than scratch and values together at the convolution: it stays as it was.
 module attributes {train.slots = 8 : i64} {
 // CHECK-LABEL: func.func @beside
 // CHECK: train.winograd_conv
@@ -31,7 +31,7 @@ func.func @beside(%x: tensor<16x7x7x512xf32> {train.name = "x"}, %w: tensor<512x
 
 // -----
 
-// The arena is as large for another entry.
+// Another entry makes the arena as large.
 module attributes {train.slots = 8 : i64} {
 // CHECK-LABEL: func.func @small
 // CHECK: train.winograd_conv

@@ -13,7 +13,7 @@ func.func @forward(%a: tensor<1x8x4xf16>, %b: tensor<1x4x2xf16>) -> tensor<1x8x2
   return %d : tensor<1x8x2xf16>
 }
 
-// A weight gradient keeps its sums in f32; a product of f32, and one of bf16, stay.
+// A weight gradient keeps its sums in f32; products of f32, and the product of bf16, stay.
 // CHECK-LABEL: func.func @backward
 // CHECK-NOT: -> tensor<1x4x2xf16>
 // CHECK: train.matmul {{.*}} : (tensor<1x8x4xf32>, tensor<1x8x2xf32>) -> tensor<1x4x2xf32>

@@ -1,7 +1,7 @@
 // RUN: tcc-opt %s --pass-pipeline="builtin.module(func.func(winograd))" | FileCheck %s
 
-// A 3x3 convolution of stride 1 and both its gradients: that of the input is the convolution with the taps in reverse,
-// padded by what the other was not; that of the weights comes in parts.
+// A 3x3 convolution of stride 1 and both its gradients: that of the input is the convolution with reversed taps, padded by
+// what remains of the kernel; that of the weights is computed in parts.
 
 // CHECK-LABEL: func.func @step
 // CHECK: train.winograd_conv %arg0, %arg1 {padsBegin = array<i64: 1, 0>} : (tensor<8x28x28x64xf32>, tensor<96x64x3x3xf32>) -> tensor<8x28x26x96xf32>
@@ -30,7 +30,7 @@ func.func @narrow(%x: tensor<8x28x28x64xbf16>, %w: tensor<64x64x3x3xbf16>) -> te
   return %dw : tensor<64x64x3x3xbf16>
 }
 
-// Outputs that a dilation apart are tiles of their own; where the grids have fewer rows than a tile, that is no gain.
+// Outputs that are a dilation apart form tiles of their own; if these grids have fewer rows than a tile, there is no gain.
 
 // CHECK-LABEL: func.func @dilated
 // CHECK: train.winograd_conv %arg0, %arg1 {dilations = array<i64: 2, 4>, padsBegin = array<i64: 2, 4>}
@@ -46,7 +46,7 @@ func.func @dilated(%x: tensor<8x32x32x64xf32>, %w: tensor<64x64x3x3xf32>) -> (te
   return %dx, %dw, %z : tensor<8x32x32x64xf32>, tensor<64x64x3x3xf32>, tensor<8x32x32x64xf32>
 }
 
-// What stays: strides, groups, few channels, f64, too few tiles for the transform of the weights, activations
+// These stay: strides, groups, few channels, f64, too few tiles for the weights' transform, activations
 // that are not channels-last.
 
 // CHECK-LABEL: func.func @others

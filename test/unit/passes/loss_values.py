@@ -161,7 +161,7 @@ case("gaussian_nll_full", '"kind=gaussian_nll set=full=true,eps=0.5 reduction=su
 
 
 def ctc(logits, y, inputs=None, lengths=None, axes=(1, 0, 2), ignore=-100, space=torch.log_softmax, **arguments):
-    """`axes`: of the time, the samples and the classes."""
+    """`axes`: where time, samples and classes are."""
     x = space(logits.permute(axes), -1)
     inputs = torch.full([x.shape[1]], x.shape[0]) if inputs is None else inputs
     lengths = torch.tensor([next((i for i, v in enumerate(row) if v == ignore), len(row)) for row in y.tolist()]) if lengths is None else lengths
@@ -169,7 +169,7 @@ def ctc(logits, y, inputs=None, lengths=None, axes=(1, 0, 2), ignore=-100, space
 
 
 def plain_ctc(p, y, blank=0):
-    """ctc_loss of probabilities [time, samples, classes] by its definition: the derivative that PyTorch's backward gives is that of a
+    """ctc_loss of probabilities [time, samples, classes] by its definition: PyTorch's backward would give the derivative through a
     log-softmax before it."""
     losses = []
     for n, row in enumerate(y.tolist()):

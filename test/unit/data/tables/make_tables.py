@@ -1,4 +1,4 @@
-"""Writes the Parquet and Arrow files of ArrowTest.cpp beside itself: tools/requirements-arrow.txt says which pyarrow.
+"""Writes the Parquet and Arrow files of ArrowTest.cpp beside itself, with the pyarrow of tools/requirements-arrow.txt.
 
     .venv/bin/python test/unit/data/tables/make_tables.py
 """
@@ -26,7 +26,7 @@ table = pa.table({
     "half": pa.array([0.5, 1.5, -2.0], pa.float16()),
     "nothing": pa.array([None, None, None], pa.null()),
 })
-# Rows in groups and batches of two, so that columns come in pieces.
+# Groups and batches have two rows, so that columns arrive in pieces.
 pyarrow.parquet.write_table(table, HERE / "table.parquet", row_group_size=2, compression="snappy")
 pyarrow.feather.write_feather(table, HERE / "table.feather", compression="zstd", chunksize=2)
 with pyarrow.ipc.new_stream(HERE / "table.arrows", table.schema) as stream:

@@ -52,9 +52,9 @@ for name, image in IMAGES.items():
     keep(f"{name}/resize/bilinear/12,most 14", F.resize(image, [12], FILTERS["bilinear"], max_size=14))
     for filter in ("bilinear", "bicubic"):
         for size in ([11], [9, 50]):
-            # Tensors: other arithmetic, within one grey level.
+            # On tensors torchvision computes differently; results agree within one grey level.
             text = "x".join(map(str, size))
-            if filter == "bilinear":  # bicubic overshoots, which Pillow clips between its passes
+            if filter == "bilinear":  # bicubic filters overshoot, and Pillow clips that between its passes
                 keep(f"{name}/tensor_resize/{filter}/{text}", F.resize(tensor, size, FILTERS[filter], antialias=True).numpy())
             keep(f"{name}/no_antialias/{filter}/{text}", F.resize(tensor, size, FILTERS[filter], antialias=False).numpy())
     for size in ([10], [8, 30], [33, 40], [21, 18]):
