@@ -5,8 +5,8 @@
 #include "frontend/Limits.h"
 #include "frontend/Weights.h"
 #include "runtime/plan/DType.h"
+#include "runtime/tensors/Safetensors.h"
 #include "support/NearestName.h"
-#include "runtime/state/Safetensors.h"
 
 #include <cmath>
 #include <cstring>

@@ -6,6 +6,7 @@
 #include "frontend/OnnxLibrary.h"
 #include "frontend/TorchNames.h"
 #include "frontend/TorchOps.h"
+#include "frontend/TorchShapes.h"
 #include "frontend/WeightNames.h"
 #include "frontend/Weights.h"
 #include "support/NearestName.h"

@@ -10,9 +10,9 @@
 #ifndef TCC_FRONTEND_PARAMETERS_H
 #define TCC_FRONTEND_PARAMETERS_H
 
+#include "compiler/model/TorchShape.h"
 #include "compiler/recipe/Recipe.h"
 #include "frontend/OnnxFile.h"
-#include "frontend/TorchShape.h"
 #include "frontend/WeightReads.h"
 #include "frontend/Weights.h"
 

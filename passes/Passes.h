@@ -9,7 +9,7 @@
 
 #include "compiler/recipe/Recipe.h"
 #include "compiler/dialect/TrainDialect.h"
-#include "frontend/Import.h"
+#include "compiler/model/Initializer.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -23,7 +23,7 @@ namespace tcc::train {
 /// add-adapters with the recipe's [adapter]. `initializers` outlives the pass. Errors name the recipe's line: a glob that
 /// matches nothing, or nothing that can be adapted.
 std::unique_ptr<mlir::Pass> createAddAdaptersPass(const Recipe &recipe,
-                                                  const std::map<std::string, frontend::Initializer> *initializers);
+                                                  const std::map<std::string, Initializer> *initializers);
 
 /// attach-loss with the recipe's [loss]. Errors name the recipe's line and the graph's outputs.
 std::unique_ptr<mlir::Pass> createAttachLossPass(const Recipe &recipe);
@@ -32,7 +32,7 @@ std::unique_ptr<mlir::Pass> createAttachLossPass(const Recipe &recipe);
 struct BuildUpdateOptions {
   const Recipe *recipe = nullptr;
   /// By name: for @selectors, and for globs that match the exporter's name of a parameter.
-  const std::map<std::string, frontend::Initializer> *initializers = nullptr;
+  const std::map<std::string, Initializer> *initializers = nullptr;
   /// Which entries to make; each needs the function that it comes from (@backward, @loss, @forward).
   bool train = true, evaluate = true, predict = true, gradients = true;
   /// `predict` runs dropout and batch norm as the graph says, and `predict_inference` in inference mode; else `predict` does.

@@ -207,7 +207,7 @@ void emitVariants(ModuleOp module, plan::Plan &plan) {
 
 /// Notes the list of each floating-point initializer (trained, frozen …), and why. Initializers that the importer lists
 /// as trained are frozen if adapters are trained instead, or if no gradient reaches them.
-void emitLists(ModuleOp module, const frontend::ImportedModel &model, plan::Decisions &decisions) {
+void emitLists(ModuleOp module, const ImportedModel &model, plan::Decisions &decisions) {
   std::map<std::string, std::string> unused;
   for (const plan::Decisions::Unused &parameter : decisions.unused_parameters())
     unused[parameter.name()] = parameter.reason();
@@ -238,7 +238,7 @@ void emitLists(ModuleOp module, const frontend::ImportedModel &model, plan::Deci
   }
 }
 
-void emitDecisions(ModuleOp module, const frontend::ImportedModel &model, plan::Plan &plan) {
+void emitDecisions(ModuleOp module, const ImportedModel &model, plan::Plan &plan) {
   plan::Decisions &decisions = *plan.mutable_decisions();
   auto each = [&](StringRef name, auto visit) {
     if (auto list = module->getAttrOfType<ArrayAttr>(name))

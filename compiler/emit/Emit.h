@@ -2,8 +2,8 @@
 #ifndef TCC_EMIT_EMIT_H
 #define TCC_EMIT_EMIT_H
 
+#include "compiler/model/ImportedModel.h"
 #include "compiler/recipe/Recipe.h"
-#include "frontend/Import.h"
 #include "runtime/plan/PlanFile.h"
 
 #include "mlir/IR/BuiltinOps.h"
@@ -21,7 +21,7 @@ namespace tcc::emit {
 
 struct EmitOptions {
   const Recipe *recipe = nullptr;
-  const frontend::ImportedModel *model = nullptr;
+  const ImportedModel *model = nullptr;
   const target::Target *target = nullptr;
   std::string card;        ///< name of the card, for the report
   uint32_t maxWorkers = 8;

@@ -24,7 +24,7 @@ namespace tcc::emit {
 namespace {
 
 /// Maps an initializer's part of an external file.
-Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const frontend::Initializer &initializer) {
+Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const Initializer &initializer) {
   // Refuses FIFOs and devices, on which mapping would block or not end.
   Expected<RegularFile> file = RegularFile::open(initializer.file, RegularFile::Accept::RegularFiles, "external data");
   if (!file)
@@ -41,7 +41,7 @@ Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const frontend::Initial
 }
 
 /// Converts stored floats to the variable's type, where an analysis runs the model in another precision.
-std::string convert(const char *data, const frontend::Initializer &initializer, RankedTensorType type) {
+std::string convert(const char *data, const Initializer &initializer, RankedTensorType type) {
   MLIRContext *context = type.getContext();
   Type from = initializer.type.dtype() == plan::F64    ? Type(Float64Type::get(context))
               : initializer.type.dtype() == plan::BF16 ? Type(BFloat16Type::get(context))
@@ -55,7 +55,7 @@ std::string convert(const char *data, const frontend::Initializer &initializer, 
 }
 
 /// Rounds stored floats to the integers of an i8 variable, and writes its scales.
-Status emitInt8(const char *data, const frontend::Initializer &initializer, train::VariableOp scale,
+Status emitInt8(const char *data, const Initializer &initializer, train::VariableOp scale,
                 plan::PlanWriter &writer, plan::Variable &variable, std::map<std::string, uint32_t> &scalePayloads) {
   plan::TensorType from = variable.type(), scaleType;
   from.set_dtype(initializer.type.dtype());
@@ -116,7 +116,7 @@ Expected<std::map<std::string, uint32_t>> emitVariables(ModuleOp module, plan::P
     } else if (found == options.model->initializers.end()) {
       return error("internal error: variable `{}` has no first value", name);
     } else {
-      const frontend::Initializer &initializer = found->second;
+      const Initializer &initializer = found->second;
       variable.set_node(initializer.node);
       variable.set_display(initializer.display);
       variable.set_computed(initializer.computed && variable.role() == plan::FROZEN);

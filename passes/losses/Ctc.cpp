@@ -4,7 +4,7 @@
 // [samples, steps, classes] and finds the targets' lengths.
 //
 //===----------------------------------------------------------------------===//
-#include "frontend/Limits.h"
+#include "compiler/model/TensorLimits.h"
 #include "passes/losses/Loss.h"
 
 #include <array>
@@ -72,7 +72,7 @@ std::optional<LossProblem> checkCtc(const LossInputs &inputs) {
   const std::array<int64_t, 3> alphas = {shape[inputs.axes.samples], shape[inputs.axes.time],
                                          2 * shapeOf(inputs.target)[1] + 1};
   if (std::string problem =
-          frontend::tensorProblem(alphas, uint64_t(elementBytes(elementTypeOf(inputs.prediction))));
+          tensorProblem(alphas, uint64_t(elementBytes(elementTypeOf(inputs.prediction))));
       !problem.empty())
     return LossProblem{settings.maxTargetLength ? "loss.max_target_length" : "loss.target",
                        "ctc keeps [samples, steps, 2·labels + 1] = [" + text(alphas[0]) + ", " + text(alphas[1]) +

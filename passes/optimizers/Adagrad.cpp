@@ -8,7 +8,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> adagradStates(const OptimizerRule &settings, const frontend::TorchShape &) {
+static std::vector<OptimizerState> adagradStates(const OptimizerRule &settings, const TorchShape &) {
   return {{"sum", settings.numbers.at("initial_accumulator_value")}};
 }
 

@@ -11,7 +11,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> adamStates(const OptimizerRule &settings, const frontend::TorchShape &) {
+static std::vector<OptimizerState> adamStates(const OptimizerRule &settings, const TorchShape &) {
   if (settings.flags.count("amsgrad"))
     return {{"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq"}};
   return {{"exp_avg"}, {"exp_avg_sq"}};

@@ -11,7 +11,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> lambStates(const OptimizerRule &, const frontend::TorchShape &) {
+static std::vector<OptimizerState> lambStates(const OptimizerRule &, const TorchShape &) {
   return {{"exp_avg"}, {"exp_avg_sq"}};
 }
 

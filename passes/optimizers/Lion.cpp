@@ -8,7 +8,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> lionStates(const OptimizerRule &, const frontend::TorchShape &) {
+static std::vector<OptimizerState> lionStates(const OptimizerRule &, const TorchShape &) {
   return {{"exp_avg"}};
 }
 

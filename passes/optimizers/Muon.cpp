@@ -16,7 +16,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> muonStates(const OptimizerRule &, const frontend::TorchShape &torch) {
+static std::vector<OptimizerState> muonStates(const OptimizerRule &, const TorchShape &torch) {
   if (!torch.isMatrix())
     return {{"exp_avg"}, {"exp_avg_sq"}};
   return {{"momentum_buffer"}};

@@ -10,7 +10,7 @@
 
 #include "compiler/recipe/Recipe.h"
 #include "compiler/dialect/Builders.h"
-#include "frontend/TorchShape.h"
+#include "compiler/model/TorchShape.h"
 
 #include <functional>
 #include <string>
@@ -39,7 +39,7 @@ struct UpdateStep {
   Expr gradient;                                    ///< averaged and clipped
   std::vector<Expr> states;                         ///< current values; the rule assigns the next ones
   llvm::ArrayRef<int64_t> storedShape;              ///< of the weight
-  const frontend::TorchShape &torch;                ///< the weight's shape in torch; values have the stored shape
+  const TorchShape &torch;                          ///< the weight's shape in torch; values have the stored shape
   const OptimizerRule &settings;
   double weightDecay;                               ///< of the parameter's group
   std::function<Expr(llvm::StringRef)> scalar;      ///< run-time scalar, e.g. "beta1"
@@ -63,7 +63,7 @@ struct Optimizer {
   /// Scalars that the rule may read ("g." stands for "g<group>."); it reads no others.
   std::vector<std::string> scalars;
   /// The state of a parameter that has this shape in torch.
-  std::function<std::vector<OptimizerState>(const OptimizerRule &, const frontend::TorchShape &)> states;
+  std::function<std::vector<OptimizerState>(const OptimizerRule &, const TorchShape &)> states;
   /// The parameter's next value.
   std::function<Expr(UpdateStep &)> update;
   /// Says what is wrong with the settings and what to do; empty if nothing is. Null if anything is valid.

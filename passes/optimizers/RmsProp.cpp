@@ -9,7 +9,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> rmsPropStates(const OptimizerRule &settings, const frontend::TorchShape &) {
+static std::vector<OptimizerState> rmsPropStates(const OptimizerRule &settings, const TorchShape &) {
   std::vector<OptimizerState> states{{"square_avg"}};
   if (settings.flags.count("centered"))
     states.push_back({"grad_avg"});

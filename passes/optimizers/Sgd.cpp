@@ -7,7 +7,7 @@
 
 namespace tcc::train {
 
-static std::vector<OptimizerState> sgdStates(const OptimizerRule &settings, const frontend::TorchShape &) {
+static std::vector<OptimizerState> sgdStates(const OptimizerRule &settings, const TorchShape &) {
   if (settings.numbers.at("momentum") == 0)
     return {};
   return {{"momentum_buffer"}};

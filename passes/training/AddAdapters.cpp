@@ -32,14 +32,14 @@ namespace {
 class AdapterBuilder {
 public:
   AdapterBuilder(ModuleOp module, func::FuncOp forward, const Recipe &recipe,
-                 const std::map<std::string, frontend::Initializer> *initializers)
+                 const std::map<std::string, Initializer> *initializers)
       : module(module), forward(forward), recipe(recipe), settings(recipe.adapter), matcher(initializers),
         builder(module.getContext()) {}
 
   LogicalResult run() {
     // Constants that the exporter wrote are no weights.
     for (VariableOp variable : module.getOps<VariableOp>())
-      if (const frontend::Initializer *known = matcher.find(variable);
+      if (const Initializer *known = matcher.find(variable);
           variable.getRole() == roles::kParameter ||
           (variable.getRole() == roles::kFrozen && !(known && known->constant)))
         variables.push_back(variable);
@@ -79,7 +79,7 @@ private:
   }
   /// As it is called in torch, if known.
   std::string bestName(VariableOp variable) const {
-    const frontend::Initializer *known = matcher.find(variable);
+    const Initializer *known = matcher.find(variable);
     return known && !known->torchName.empty() ? known->torchName : variable.getSymName().str();
   }
 
@@ -337,7 +337,7 @@ private:
 
 struct AddAdaptersPass : impl::AddAdaptersPassBase<AddAdaptersPass> {
   using AddAdaptersPassBase::AddAdaptersPassBase;
-  AddAdaptersPass(const Recipe &recipe, const std::map<std::string, frontend::Initializer> *initializers)
+  AddAdaptersPass(const Recipe &recipe, const std::map<std::string, Initializer> *initializers)
       : given(&recipe), initializers(initializers) {}
 
   void runOnOperation() override {
@@ -357,13 +357,13 @@ struct AddAdaptersPass : impl::AddAdaptersPassBase<AddAdaptersPass> {
 
 private:
   const Recipe *given = nullptr;
-  const std::map<std::string, frontend::Initializer> *initializers = nullptr;
+  const std::map<std::string, Initializer> *initializers = nullptr;
 };
 
 } // namespace
 
 std::unique_ptr<Pass> createAddAdaptersPass(const Recipe &recipe,
-                                            const std::map<std::string, frontend::Initializer> *initializers) {
+                                            const std::map<std::string, Initializer> *initializers) {
   return std::make_unique<AddAdaptersPass>(recipe, initializers);
 }
 

@@ -23,7 +23,7 @@ namespace tcc::train {
 
 static constexpr const char *kSelectors[] = {"@bias", "@norm", "@embedding", "@1d"};
 
-const frontend::Initializer *ParameterMatcher::find(VariableOp variable) const {
+const Initializer *ParameterMatcher::find(VariableOp variable) const {
   if (!initializers)
     return nullptr;
   auto found = initializers->find(variable.getSymName().str());
@@ -31,7 +31,7 @@ const frontend::Initializer *ParameterMatcher::find(VariableOp variable) const {
 }
 
 bool ParameterMatcher::matches(const std::string &pattern, VariableOp variable) const {
-  const frontend::Initializer *known = find(variable);
+  const Initializer *known = find(variable);
   if (pattern == "@1d")
     return known ? known->torch.dims.size() <= 1 : cast<RankedTensorType>(variable.getType()).getRank() <= 1;
   if (isSelector(pattern))
@@ -42,7 +42,7 @@ bool ParameterMatcher::matches(const std::string &pattern, VariableOp variable) 
 
 std::vector<std::string> ParameterMatcher::namesOf(VariableOp variable) const {
   std::vector<std::string> names{variable.getSymName().str()};
-  if (const frontend::Initializer *known = find(variable))
+  if (const Initializer *known = find(variable))
     for (const std::string &other : {known->display, known->torchName})
       if (!other.empty() && std::find(names.begin(), names.end(), other) == names.end())
         names.push_back(other);
@@ -154,7 +154,7 @@ private:
 
 Expected<std::vector<ParameterGroup>>
 groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp> others, const Recipe &recipe,
-                const std::map<std::string, frontend::Initializer> *initializers, double weightDecay,
+                const std::map<std::string, Initializer> *initializers, double weightDecay,
                 llvm::ArrayRef<std::string> readOrder) {
   const OptimizerSettings &settings = recipe.optimizer;
   ParameterMatcher matcher(initializers);
@@ -201,7 +201,7 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
 Expected<std::vector<VariableOp>> matchingParameters(llvm::ArrayRef<VariableOp> parameters,
                                                      const std::vector<std::string> &patterns, const std::string &where,
                                                      const std::string &key,
-                                                     const std::map<std::string, frontend::Initializer> *initializers) {
+                                                     const std::map<std::string, Initializer> *initializers) {
   ParameterMatcher matcher(initializers);
   if (Status status = checkPatterns(patterns, where, key, parameters, matcher); !status.ok())
     return status;

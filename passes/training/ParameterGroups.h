@@ -4,7 +4,7 @@
 
 #include "compiler/recipe/Recipe.h"
 #include "compiler/dialect/TrainDialect.h"
-#include "frontend/Import.h"
+#include "compiler/model/Initializer.h"
 
 #include <map>
 #include <string>
@@ -17,7 +17,7 @@ namespace tcc::train {
 class ParameterMatcher {
 public:
   /// `initializers` may be null: then only the variables' own names are known.
-  explicit ParameterMatcher(const std::map<std::string, frontend::Initializer> *initializers)
+  explicit ParameterMatcher(const std::map<std::string, Initializer> *initializers)
       : initializers(initializers) {}
 
   bool matches(const std::string &pattern, VariableOp variable) const;
@@ -25,12 +25,12 @@ public:
   /// The variable's own name first.
   std::vector<std::string> namesOf(VariableOp variable) const;
   /// The variable's initializer; null if unknown.
-  const frontend::Initializer *find(VariableOp variable) const;
+  const Initializer *find(VariableOp variable) const;
 
   static bool isSelector(const std::string &pattern) { return !pattern.empty() && pattern.front() == '@'; }
 
 private:
-  const std::map<std::string, frontend::Initializer> *initializers;
+  const std::map<std::string, Initializer> *initializers;
 };
 
 /// Checks that each pattern is a known selector or matches something. `where` is "recipe.toml:3:1: " or empty.
@@ -51,7 +51,7 @@ struct ParameterGroup {
 /// an unknown selector.
 Expected<std::vector<ParameterGroup>>
 groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp> others, const Recipe &recipe,
-                const std::map<std::string, frontend::Initializer> *initializers, double weightDecay,
+                const std::map<std::string, Initializer> *initializers, double weightDecay,
                 llvm::ArrayRef<std::string> readOrder = {});
 
 /// The `parameters` that a pattern matches. Messages begin with `where` ("recipe.toml:3:1: " or empty) and `key`.
@@ -59,7 +59,7 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
 Expected<std::vector<VariableOp>> matchingParameters(llvm::ArrayRef<VariableOp> parameters,
                                                      const std::vector<std::string> &patterns, const std::string &where,
                                                      const std::string &key,
-                                                     const std::map<std::string, frontend::Initializer> *initializers);
+                                                     const std::map<std::string, Initializer> *initializers);
 
 } // namespace tcc::train
 

@@ -15,7 +15,7 @@ namespace tcc::train {
 static llvm::StringRef keyOf(const Recipe &phase) { return phase.stage ? "stage.trainable" : "phase.parameters"; }
 
 Status markPhaseParameters(ModuleOp module, const std::vector<Recipe> &phases,
-                           const std::map<std::string, frontend::Initializer> &initializers) {
+                           const std::map<std::string, Initializer> &initializers) {
   const std::vector<VariableOp> parameters = trainableParameters(module);
   for (const Recipe &phase : phases) {
     auto own = matchingParameters(parameters, phase.phaseParameters, phase.at("parameters"), keyOf(phase).str(),
@@ -35,7 +35,7 @@ Status markPhaseParameters(ModuleOp module, const std::vector<Recipe> &phases,
 }
 
 Status restrictToPhase(ModuleOp module, const Recipe &phase,
-                       const std::map<std::string, frontend::Initializer> &initializers) {
+                       const std::map<std::string, Initializer> &initializers) {
   std::vector<VariableOp> parameters = trainableParameters(module);
   auto own =
       matchingParameters(parameters, phase.phaseParameters, phase.at("parameters"), keyOf(phase).str(), &initializers);

@@ -8,8 +8,8 @@
 #ifndef TCC_PASSES_TRAINING_PHASES_H
 #define TCC_PASSES_TRAINING_PHASES_H
 
+#include "compiler/model/Initializer.h"
 #include "compiler/recipe/Recipe.h"
-#include "frontend/Import.h"
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -23,11 +23,11 @@ namespace tcc::train {
 /// Marks the parameters that some phase trains: if parameters are sharded, these are sharded in all phases. Records
 /// which stages train each. Error: a glob that matches no parameter.
 Status markPhaseParameters(mlir::ModuleOp module, const std::vector<Recipe> &phases,
-                           const std::map<std::string, frontend::Initializer> &initializers);
+                           const std::map<std::string, Initializer> &initializers);
 
 /// Freezes the parameters of `module` that the phase does not name. Error: a glob that matches no parameter.
 Status restrictToPhase(mlir::ModuleOp module, const Recipe &phase,
-                       const std::map<std::string, frontend::Initializer> &initializers);
+                       const std::map<std::string, Initializer> &initializers);
 
 /// Removes writes (running statistics) from @loss whose mode-dependent op the loss does not depend on: a phase only
 /// computes values that its loss needs.

@@ -187,11 +187,11 @@ private:
     made.parameters.push_back(std::move(entry));
   }
 
-  frontend::TorchShape torchShape(VariableOp parameter) const {
+  TorchShape torchShape(VariableOp parameter) const {
     if (options.initializers)
       if (auto found = options.initializers->find(parameter.getSymName().str()); found != options.initializers->end())
         return found->second.torch;
-    return frontend::TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
+    return TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
   }
 
   /// Emits one warning for all parameters whose torch shape is assumed, since their updates depend on it.

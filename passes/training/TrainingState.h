@@ -20,7 +20,7 @@ struct TrainedParameter {
   std::vector<std::string> states; ///< variables of the optimizer's state
   std::string average;             ///< variable of its moving average; empty: none
   std::string skipped;             ///< "@BITS" of earlier stages that did not train it; empty: all did
-  frontend::TorchShape torch;
+  TorchShape torch;
 };
 
 /// The parameters of an update and the variables that it keeps beside them.

@@ -7,7 +7,7 @@
 #include "runtime/data/Archive.h"
 #include "runtime/data/Formats.h"
 #include "runtime/data/Limits.h"
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 
 #include <charconv>
 #include <cstring>

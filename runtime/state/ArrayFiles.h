@@ -6,7 +6,7 @@
 #ifndef TCC_RUNTIME_STATE_ARRAYFILES_H
 #define TCC_RUNTIME_STATE_ARRAYFILES_H
 
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 
 #include <span>
 

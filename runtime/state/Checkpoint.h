@@ -11,7 +11,7 @@
 #include "runtime/Device.h"
 #include "runtime/state/Manifest.h"
 #include "runtime/state/NameList.h"
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 
 #include <cstdint>
 #include <map>

@@ -5,7 +5,7 @@
 #include "support/OwnFiles.h"
 
 #include <cstdint>
-#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,9 +26,6 @@ bool isRunFolder(const std::string &folder);
 
 /// The error that a path is no run folder: it says what the path is, and which run may be meant.
 Status noRunFolder(const std::string &path);
-
-/// The metadata that mark the shard of a checkpoint, for writeSafetensors.
-extern const std::map<std::string, std::string> kShardMetadata;
 
 /// The files that an unfinished checkpoint holds.
 std::optional<OwnFile> kindInUnfinished(const std::string &name);

@@ -4,7 +4,7 @@
 
 #include "runtime/Device.h"
 #include "runtime/state/NameList.h"
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 
 #include <map>
 #include <optional>

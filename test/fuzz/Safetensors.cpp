@@ -1,5 +1,5 @@
 //===- Safetensors.cpp - fuzz target: tensor files -----------------------===//
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 #include "test/fuzz/InputFolder.h"
 
 #include <algorithm>

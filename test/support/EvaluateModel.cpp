@@ -14,7 +14,7 @@ namespace tcc::test {
 using train::HostTensor;
 
 /// The initializer's elements, converted to the variable's type.
-static Expected<HostTensor> initialValue(const frontend::Initializer &initializer, RankedTensorType type) {
+static Expected<HostTensor> initialValue(const Initializer &initializer, RankedTensorType type) {
   std::string bytes(initializer.bytes, '\0');
   if (initializer.data) {
     std::memcpy(bytes.data(), initializer.data, bytes.size());
@@ -37,7 +37,7 @@ static Expected<HostTensor> initialValue(const frontend::Initializer &initialize
   return value;
 }
 
-Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tensors &inputs) {
+Expected<Tensors> evaluateModel(const ImportedModel &model, const Tensors &inputs) {
   auto function = (*model.module).lookupSymbol<func::FuncOp>("forward");
   if (!function)
     return error("the module has no @forward");

@@ -3,7 +3,7 @@
 #define TCC_TEST_SUPPORT_EVALUATEMODEL_H
 
 #include "compiler/dialect/TrainDialect.h"
-#include "frontend/Import.h"
+#include "compiler/model/ImportedModel.h"
 
 #include <map>
 
@@ -13,7 +13,7 @@ using Tensors = std::map<std::string, train::HostTensor>;
 
 /// Runs @forward op by op with the ops' Reference evaluators and the initial values of variables. `inputs` are by graph
 /// input, the results by graph output.
-Expected<Tensors> evaluateModel(const frontend::ImportedModel &model, const Tensors &inputs);
+Expected<Tensors> evaluateModel(const ImportedModel &model, const Tensors &inputs);
 
 } // namespace tcc::test
 

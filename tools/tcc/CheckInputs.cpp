@@ -3,7 +3,7 @@
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/PlanFile.h"
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 
 #include <algorithm>
 #include <cmath>

@@ -2,7 +2,7 @@
 #ifndef TCC_TOOLS_TCC_COMMANDS_H
 #define TCC_TOOLS_TCC_COMMANDS_H
 
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 #include "support/Status.h"
 
 #include <optional>

@@ -1,5 +1,5 @@
 //===- Compile.cpp - tcc MODEL: from a model to a plan file ---------------===//
-#include "compiler/PlanCache.h"
+#include "compiler/driver/PlanCache.h"
 #include "compiler/profile/Profile.h"
 #include "tools/common/Cards.h"
 #include "tools/common/CommandLine.h"

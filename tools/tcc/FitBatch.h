@@ -2,7 +2,7 @@
 #ifndef TCC_TOOLS_TCC_FITBATCH_H
 #define TCC_TOOLS_TCC_FITBATCH_H
 
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 
 namespace tcc::tools {
 

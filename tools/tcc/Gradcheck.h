@@ -2,7 +2,7 @@
 #ifndef TCC_TOOLS_TCC_GRADCHECK_H
 #define TCC_TOOLS_TCC_GRADCHECK_H
 
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 #include "tools/tcc/GradientCheck.h"
 #include "tools/tcc/InputRanges.h"
 

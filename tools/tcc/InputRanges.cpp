@@ -77,7 +77,7 @@ Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context
     return recipe.status();
   frontend::ImportOptions import = importOptions(options, *recipe);
   import.lossOf = lossValues(*recipe);
-  Expected<frontend::ImportedModel> model = frontend::importModel(context, options.modelPath, import);
+  Expected<ImportedModel> model = frontend::importModel(context, options.modelPath, import);
   if (!model)
     return model.status();
   std::string messages;

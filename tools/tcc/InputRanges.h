@@ -2,7 +2,7 @@
 #ifndef TCC_TOOLS_TCC_INPUTRANGES_H
 #define TCC_TOOLS_TCC_INPUTRANGES_H
 
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 
 #include <map>
 #include <optional>

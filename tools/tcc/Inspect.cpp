@@ -3,8 +3,8 @@
 // What frontend/Inspect.cpp finds in the file, and what a recipe's stages would train of it, as text or JSON.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/CompileModel.h"
-#include "compiler/StageParameters.h"
+#include "compiler/driver/CompileModel.h"
+#include "compiler/driver/StageParameters.h"
 #include "frontend/Import.h"
 #include "support/Json.h"
 #include "tools/common/CommandLine.h"

@@ -1,5 +1,5 @@
 //===- SuggestRecipe.cpp - tcc MODEL --suggest-recipe R.toml --------------===//
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 #include "compiler/recipe/Recipe.h"
 #include "frontend/Suggest.h"
 #include "support/AtomicFile.h"

@@ -3,7 +3,7 @@
 #define TCC_TEST_UNIT_DATA_DATAFIXTURE_H
 
 #include "runtime/data/BatchReader.h"
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 
 #include <cstring>
 #include <filesystem>

@@ -14,7 +14,7 @@ namespace {
 class Import : public Importing {
 protected:
   /// The roles of the module's variables, "name:role".
-  std::vector<std::string> variables(frontend::ImportedModel &model) {
+  std::vector<std::string> variables(ImportedModel &model) {
     std::vector<std::string> found;
     for (auto variable : model.module->getOps<train::VariableOp>())
       found.push_back(variable.getSymName().str() + ":" + variable.getRole().str());
@@ -42,7 +42,7 @@ TEST_F(Import, VariablesArgumentsAndNames) {
   EXPECT_THAT(text(*model), AllOf(HasSubstr("%arg0: tensor<4x2xf32> {train.name = \"x\", train.sample_axis = 0 : i64}"),
                                   HasSubstr("(tensor<4x3xf32> {train.name = \"y\"})")));
   EXPECT_EQ(model->name, "m.onnx");
-  const frontend::Initializer &bias = model->initializers.at("fc.bias");
+  const Initializer &bias = model->initializers.at("fc.bias");
   EXPECT_THAT(bias.uses, ElementsAre("1d", "bias"));
   EXPECT_EQ(bias.node, "fc");
   EXPECT_EQ(bias.type.dtype(), plan::F32);

@@ -22,7 +22,7 @@ protected:
   }
   void TearDown() override { std::filesystem::remove_all(folder); }
 
-  Expected<frontend::ImportedModel> import(const OnnxModel &model, const frontend::ImportOptions &options = {}) {
+  Expected<ImportedModel> import(const OnnxModel &model, const frontend::ImportOptions &options = {}) {
     model.save(folder + "/m.onnx");
     return frontend::importModel(context, folder + "/m.onnx", options);
   }
@@ -30,7 +30,7 @@ protected:
     auto imported = import(model, options);
     return imported ? "accepted" : imported.message();
   }
-  std::string text(frontend::ImportedModel &model) {
+  std::string text(ImportedModel &model) {
     std::string out;
     llvm::raw_string_ostream stream(out);
     model.module->print(stream);

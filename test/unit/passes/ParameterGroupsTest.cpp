@@ -19,7 +19,7 @@ train.variable @mask : tensor<4xf32> {role = "frozen"})";
 struct Groups : testing::Test {
   Program program{kVariables};
   Recipe recipe;
-  std::map<std::string, frontend::Initializer> initializers;
+  std::map<std::string, Initializer> initializers;
 
   void SetUp() override {
     initializers["layers.0.bias"].uses = {"bias"};

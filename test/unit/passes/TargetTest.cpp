@@ -4,7 +4,7 @@
 // with other constants runs as well.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 #include "compiler/target/Target.h"
 #include "compiler/target/cpu/CpuTarget.h"
 #include "runtime/plan/Verifier.h"

@@ -1,7 +1,7 @@
 //===- CheckInputsTest.cpp - values for the inputs of a check -------------===//
 #include "tools/tcc/CheckInputs.h"
 #include "runtime/plan/DType.h"
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 
 #include <gtest/gtest.h>
 

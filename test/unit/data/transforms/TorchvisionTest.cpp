@@ -9,7 +9,7 @@
 #include "runtime/data/transforms/Augment.h"
 #include "runtime/data/transforms/Mix.h"
 #include "runtime/data/transforms/Warp.h"
-#include "runtime/state/Safetensors.h"
+#include "runtime/tensors/Safetensors.h"
 #include "test/unit/data/transforms/TransformFixture.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-//===- TorchShape.cpp - a parameter's shape in its torch module -----------===//
+//===- TorchShapes.cpp - reconstruct the torch shapes of parameters -------===//
 //
 // An initializer under a parameter's own name is stored with torch's shape. One that the exporter computed (a folded
 // value, or one with an invented name) may not be: the reader's note of the traced call tells which matrix torch
@@ -7,7 +7,7 @@
 // linear layer's weight, [features of the result, features of the input], and a warning says so.
 //
 //===----------------------------------------------------------------------===//
-#include "frontend/TorchShape.h"
+#include "frontend/TorchShapes.h"
 
 #include "frontend/OnnxFile.h"
 #include "frontend/OnnxLibrary.h"

@@ -1,5 +1,5 @@
 //===- PlanCache.cpp - keys and entries of compiled plans -----------------===//
-#include "compiler/PlanCache.h"
+#include "compiler/driver/PlanCache.h"
 
 #include "compiler/emit/ExternalPath.h"
 #include "support/MappedFile.h"

@@ -1,8 +1,8 @@
 //===- Pipeline.h - the passes of a compile, in order -----------*- C++ -*-===//
-#ifndef TCC_COMPILER_PIPELINE_H
-#define TCC_COMPILER_PIPELINE_H
+#ifndef TCC_COMPILER_DRIVER_PIPELINE_H
+#define TCC_COMPILER_DRIVER_PIPELINE_H
 
-#include "frontend/Import.h"
+#include "compiler/model/Initializer.h"
 
 #include "mlir/Pass/PassManager.h"
 
@@ -24,7 +24,7 @@ struct Pipeline {
   const CompileOptions &options;
   const Recipe &recipe;
   const target::Target &target;
-  const std::map<std::string, frontend::Initializer> &initializers;
+  const std::map<std::string, Initializer> &initializers;
   const std::vector<std::string> &entries; ///< that the plan gets
   bool asExported = false;                 ///< there is no recipe: the graph alone decides
 
@@ -48,4 +48,4 @@ private:
 
 } // namespace tcc
 
-#endif // TCC_COMPILER_PIPELINE_H
+#endif // TCC_COMPILER_DRIVER_PIPELINE_H

@@ -1,6 +1,6 @@
 //===- CompileModel.h - from a model to a plan ------------------*- C++ -*-===//
-#ifndef TCC_COMPILER_COMPILEMODEL_H
-#define TCC_COMPILER_COMPILEMODEL_H
+#ifndef TCC_COMPILER_DRIVER_COMPILEMODEL_H
+#define TCC_COMPILER_DRIVER_COMPILEMODEL_H
 
 #include "runtime/plan/PlanFile.h"
 #include "support/Ptxas.h"
@@ -83,4 +83,4 @@ Expected<CompiledModel> compileModel(mlir::MLIRContext &context, const CompileOp
 
 } // namespace tcc
 
-#endif // TCC_COMPILER_COMPILEMODEL_H
+#endif // TCC_COMPILER_DRIVER_COMPILEMODEL_H

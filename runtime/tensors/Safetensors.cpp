@@ -1,7 +1,7 @@
 //===- Safetensors.cpp - the tensor format of data, weights and checkpoints -===//
-#include "runtime/state/Safetensors.h"
-#include "runtime/state/CheckpointFolder.h"
+#include "runtime/tensors/Safetensors.h"
 #include "support/AtomicFile.h"
+#include "support/OwnFiles.h"
 
 #include <algorithm>
 #include <array>

@@ -1,12 +1,12 @@
 //===- StageParameters.cpp - the stages of a recipe, for reports ----------===//
-#include "compiler/StageParameters.h"
+#include "compiler/driver/StageParameters.h"
 
 #include "passes/Common.h"
 #include "passes/training/ParameterGroups.h"
 
 namespace tcc {
 
-Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const frontend::ImportedModel *model) {
+Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const ImportedModel *model) {
   std::vector<plan::StageSummary> stages;
   uint64_t first = 1;
   for (const Recipe &part : stageRecipes(recipe)) {

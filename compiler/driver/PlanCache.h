@@ -5,11 +5,11 @@
 // is a separate entry, keyed by the model's content: with it a second compile only hashes files.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_COMPILER_CACHE_PLANCACHE_H
-#define TCC_COMPILER_CACHE_PLANCACHE_H
+#ifndef TCC_COMPILER_DRIVER_PLANCACHE_H
+#define TCC_COMPILER_DRIVER_PLANCACHE_H
 
-#include "compiler/CompileModel.h"
 #include "compiler/cache/ContentStore.h"
+#include "compiler/driver/CompileModel.h"
 
 #include <ctime>
 #include <map>
@@ -52,4 +52,4 @@ private:
 
 } // namespace tcc::cache
 
-#endif // TCC_COMPILER_CACHE_PLANCACHE_H
+#endif // TCC_COMPILER_DRIVER_PLANCACHE_H

@@ -3,9 +3,9 @@
 // A comment beside each phase says what holds after it.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/Pipeline.h"
+#include "compiler/driver/Pipeline.h"
 
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 #include "compiler/recipe/Recipe.h"
 #include "compiler/target/Target.h"
 #include "passes/Common.h"

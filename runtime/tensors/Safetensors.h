@@ -4,8 +4,8 @@
 // of all tensors without gaps (https://github.com/huggingface/safetensors, format section).
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_RUNTIME_STATE_SAFETENSORS_H
-#define TCC_RUNTIME_STATE_SAFETENSORS_H
+#ifndef TCC_RUNTIME_TENSORS_SAFETENSORS_H
+#define TCC_RUNTIME_TENSORS_SAFETENSORS_H
 
 #include "runtime/plan/DType.h"
 #include "support/ByteSink.h"
@@ -56,6 +56,9 @@ bool comesBefore(const StreamedValue &a, const StreamedValue &b);
 /// Offset of the first tensor's bytes in the file that writeSafetensors makes of these; does not call their streams.
 uint64_t safetensorsDataOffset(std::vector<StreamedValue> tensors);
 
+/// The metadata that mark the shard of a checkpoint, for writeSafetensors.
+extern const std::map<std::string, std::string> kShardMetadata;
+
 /// Writes the file atomically, with tensors in their order (comesBefore), so its bytes depend only on the content.
 /// Returns the XXH3-64 of the file.
 Expected<uint64_t> writeSafetensors(const std::string &path, std::vector<StreamedValue> tensors,
@@ -65,4 +68,4 @@ Expected<uint64_t> writeSafetensors(const std::string &path, const std::vector<T
 
 } // namespace tcc::runtime
 
-#endif // TCC_RUNTIME_STATE_SAFETENSORS_H
+#endif // TCC_RUNTIME_TENSORS_SAFETENSORS_H

@@ -4,14 +4,14 @@
 // in the background. Each phase ends with the module verified, the later ones also with verify-phase.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/CompileModel.h"
+#include "compiler/driver/CompileModel.h"
 
-#include "compiler/Pipeline.h"
 #include "compiler/cache/ContentStore.h"
 #include "compiler/codegen/KernelSet.h"
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/dialect/Joined.h"
 #include "compiler/dialect/TrainDialect.h"
+#include "compiler/driver/Pipeline.h"
 #include "compiler/emit/Emit.h"
 #include "compiler/kernels/Kernels.h"
 #include "compiler/profile/PassClock.h"
@@ -224,7 +224,7 @@ private:
         llvm::any_of(options.entries, [](StringRef entry) { return entry != entries::kPredict; }))
       import.lossOf = lossValues(recipe);
     import.forceF64 = options.forceF64;
-    Expected<frontend::ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
+    Expected<ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
     if (!imported)
       return imported.status();
     model = imported.take();
@@ -509,7 +509,7 @@ private:
   Recipe recipe;
   std::string targetName; ///< as it is registered
   const target::Target *target = nullptr;
-  frontend::ImportedModel model;
+  ImportedModel model;
   std::vector<std::string> entries;
   Profile unread, &profile;
   std::optional<codegen::KernelSet> kernels;

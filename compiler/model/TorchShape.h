@@ -2,25 +2,18 @@
 //
 // Exporters store a parameter in the form that its reader needs: a linear layer's weight transposed, a vector with
 // extents of 1 around it, the weights of a recurrent layer's directions as one tensor. Code that depends on a
-// parameter's rank or orientation (Muon, the norms of LAMB, @1d) means the shape in torch, which this file
-// reconstructs.
+// parameter's rank or orientation (Muon, the norms of LAMB, @1d) means the shape in torch.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_FRONTEND_TORCHSHAPE_H
-#define TCC_FRONTEND_TORCHSHAPE_H
+#ifndef TCC_COMPILER_MODEL_TORCHSHAPE_H
+#define TCC_COMPILER_MODEL_TORCHSHAPE_H
 
 #include <cstdint>
-#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
-namespace onnx {
-class GraphProto;
-}
-
-namespace tcc::frontend {
-
-struct OnnxFile;
+namespace tcc {
 
 struct TorchShape {
   /// Number of parameters stored one after another in one tensor, such as those of a recurrent layer's directions.
@@ -34,10 +27,6 @@ struct TorchShape {
   bool isMatrix() const { return dims.size() == 2; }
 };
 
-/// The shape of each initializer in torch, by the exporter's notes on values and nodes, by names, and by the nodes of
-/// `graph` (the prepared one) that read it.
-std::map<std::string, TorchShape> torchShapes(const OnnxFile &file, const onnx::GraphProto &graph);
+} // namespace tcc
 
-} // namespace tcc::frontend
-
-#endif // TCC_FRONTEND_TORCHSHAPE_H
+#endif // TCC_COMPILER_MODEL_TORCHSHAPE_H
