@@ -50,7 +50,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
   // Before gradients: the gradient of fused attention stores no scores. After unread values are removed, since
   // attention whose weights are read is not fused; before casts, so that autocast sees one op.
   const target::Capabilities &able = target.capabilities();
-  // In f32, two products and a softmax with stored scores are faster on a card: fused kernels only on request.
+  // In f32, two products and a softmax with stored scores are faster than tiles: fused kernels only on request.
   const bool byTiles = able.attentionTiles && recipe.train.precision != "f32";
   const bool byCalls = able.attentionCalls && recipe.attentionCalls == "both" && options.libraryKernels &&
                        (recipe.train.precision == "bf16" || recipe.train.precision == "f16");
@@ -117,16 +117,9 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
   // that adds products to accumulators finds the products that are still separate.
   list.push_back({"decompose", [this](OpPassManager &passes) {
                     passes.addPass(train::createDecomposeCompositesPass());
-                    // The forward call of a library decides which statistics a generated gradient reads.
-                    if (recipe.fuse && options.libraryKernels && recipe.attentionCalls != "none") {
-                      train::CallAttentionPassOptions call;
-                      call.gradients = recipe.attentionCalls == "both";
-                      passes.addPass(train::createCallAttentionPass(call));
-                    }
+                    target.addPasses(target::Stage::Composites, passes, wishes());
                     passes.addPass(train::createElideZeroFillPass());
-                    // Not on cards, where it has not been timed: there each warp of a scatter looks through all
-                    // indices.
-                    if (!target.code().warps())
+                    if (target.capabilities().updatesRows)
                       passes.addNestedPass<func::FuncOp>(train::createUpdateRowsPass());
                     passes.addPass(train::createFoldConstantsPass());
                     passes.addPass(createCanonicalizerPass());
@@ -140,15 +133,9 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     // Once dead and equal ops are gone, and before anything is decided about kernels: the target may
                     // compute a convolution in another way, also as a product, which may then be added to
                     // accumulators.
-                    if (options.libraryKernels) {
+                    if (options.libraryKernels)
                       passes.addNestedPass<func::FuncOp>(train::createAssignLayoutsPass());
-                      target.addPasses(target::Stage::Layouts, passes, {recipe.winograd, recipe.pointwiseConvolutions});
-                    }
-                    // Once it is known which products there are; before they are added to sums.
-                    if (recipe.fuse && options.libraryKernels && target.capabilities().productRowBytes) {
-                      passes.addNestedPass<func::FuncOp>(train::createAlignProductsPass());
-                      passes.addPass(createCSEPass());
-                    }
+                    target.addPasses(target::Stage::Layouts, passes, wishes());
                     if (recipe.fuse)
                       passes.addNestedPass<func::FuncOp>(train::createAddProductsPass());
                   }});
@@ -163,37 +150,29 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     if (recipe.fuse) {
                       passes.addNestedPass<func::FuncOp>(train::createFoldStridesPass());
                       passes.addNestedPass<func::FuncOp>(train::createPlaceCallsPass());
-                      if (target.capabilities().attentionTiles)
-                        passes.addNestedPass<func::FuncOp>(train::createSumAttentionRowsPass());
+                    }
+                    target.addPasses(target::Stage::Views, passes, wishes());
+                    if (recipe.fuse) {
                       passes.addNestedPass<func::FuncOp>(train::createNarrowValuesPass());
                       passes.addNestedPass<func::FuncOp>(train::createMinimizeSavedPass());
                     }
                     train::FuseKernelsPassOptions fuse;
                     fuse.fuse = recipe.fuse;
                     passes.addNestedPass<func::FuncOp>(train::createFuseKernelsPass(fuse));
-                    // Before epilogues: fusing an update saves the memory of a large gradient, which is worth more.
+                    // Before the target's passes on kernels: fusing an update saves the memory of a large gradient,
+                    // which is worth more than a launch.
                     if (recipe.fuse && recipe.fuseUpdates && options.libraryKernels &&
                         target.capabilities().rowsToKernels)
                       passes.addNestedPass<func::FuncOp>(train::createFuseUpdatesPass());
-                    // Before reductions are split: a reduction that becomes an epilogue needs no parts. And after: an
-                    // epilogue that absorbs a split reduction saves the kernel that adds the parts.
-                    const bool epilogues = recipe.fuse && recipe.epilogues != "none" && options.libraryKernels &&
-                                           target.capabilities().epilogues;
-                    train::FuseEpiloguesPassOptions finish;
-                    finish.level = recipe.epilogues;
-                    if (epilogues)
-                      passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass(finish));
+                    target.addPasses(target::Stage::Kernels, passes, wishes());
                     if (recipe.fuse && target.capabilities().reductionUnits)
                       passes.addNestedPass<func::FuncOp>(train::createSplitReductionsPass());
-                    if (epilogues)
-                      passes.addNestedPass<func::FuncOp>(train::createFuseEpiloguesPass(finish));
+                    target.addPasses(target::Stage::Parts, passes, wishes());
                   }});
   list.push_back({"order", [this](OpPassManager &passes) {
                     passes.addPass(train::createMaterializeBuffersPass());
                     passes.addNestedPass<func::FuncOp>(train::createSchedulePass());
-                    // Before memory is planned: the buffers of kernels that share a launch live at the same time.
-                    if (joinsKernels())
-                      passes.addNestedPass<func::FuncOp>(train::createJoinKernelsPass());
+                    target.addPasses(target::Stage::Order, passes, wishes());
                     passes.addPass(train::createWeighScratchPass());
                   }});
   list.push_back({"memory", [this](OpPassManager &passes) {
@@ -225,6 +204,13 @@ bool Pipeline::wantsLoss() const {
   return wants(entries::kTrain) || wants(entries::kEvaluate) || wants(entries::kGradients);
 }
 bool Pipeline::wantsGradients() const { return wants(entries::kTrain) || wants(entries::kGradients); }
-bool Pipeline::joinsKernels() const { return recipe.fuse && recipe.overlap && target.code().warps(); }
+bool Pipeline::joinsKernels() const {
+  return recipe.fuse && recipe.overlap && target.capabilities().sharesLaunches;
+}
+target::Wishes Pipeline::wishes() const {
+  return {recipe.fuse,     options.libraryKernels,       recipe.overlap,
+          recipe.winograd, recipe.pointwiseConvolutions, recipe.epilogues,
+          recipe.attentionCalls};
+}
 
 } // namespace tcc

@@ -17,6 +17,7 @@ struct CompileOptions;
 struct Recipe;
 namespace target {
 class Target;
+struct Wishes;
 }
 
 /// The phases between import and emit, as options, recipe and target ask for them. Its references must outlive it.
@@ -37,6 +38,7 @@ struct Pipeline {
   bool joinsKernels() const;
 
 private:
+  target::Wishes wishes() const;
   bool wants(llvm::StringRef entry) const;
   bool wantsLoss() const;
   bool wantsGradients() const;

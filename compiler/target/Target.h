@@ -42,12 +42,12 @@ struct Capabilities {
   bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
   bool collectives = false;    ///< its device runs all-reduces and broadcasts between ranks
   bool scattersInOneTree = false; ///< a reduce-scatter adds in the tree of Communicator.h, as an all-reduce can
-  bool epilogues = false;      ///< a call may have the epilogue of MatMulEpilogueOp; call() knows which
+  bool updatesRows = true;     ///< the rows of a table that few indices name are summed apart (update-rows)
+  bool sharesLaunches = false; ///< small kernels may share a launch (train.joined)
   bool runsLoops = false;      ///< one thread that runs a whole loop is no slower than one kernel for each step
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it is not fused
   bool attentionTiles = false; ///< has attention kernels for warps, for suitable heads (suitsTiles)
   bool attentionCalls = false; ///< its library computes attention where suitsCalls says so: call() knows its gradient
-  int64_t productRowBytes = 0; ///< alignment of matrix rows that tensor cores need for full speed; 0: any
   int64_t chunkBytes = int64_t(64) << 20; ///< one slice of the rows of a large product; compiler.chunk_bytes sets it
   int64_t leastRowwiseBytes = 0; ///< least size of a gradient whose rows go to a kernel: a smaller one stays in caches
   int64_t reductionUnits = 0;  ///< rows that keep the machine busy: fewer and longer ones are cut into parts; 0: never
@@ -79,12 +79,22 @@ Expected<plan::Instruction> parseCall(const std::string &text);
 
 /// Points of the pipeline at which a target may add passes of its own.
 enum class Stage {
-  Layouts, ///< after layouts are assigned, before products are added to sums: other ways to compute an op
+  Composites, ///< once composites are core ops, before zero fills are elided: calls for ops that are still whole
+  Layouts,    ///< after layouts are assigned, before products are added to sums: other ways to compute an op
+  Views,      ///< once loop kernels absorb the views around them, before saved values are chosen: what such kernels read
+  Kernels,    ///< once kernels are formed, before reductions are split
+  Parts,      ///< once reductions are split
+  Order,      ///< once instructions have an order, before their scratch is weighed and memory is planned
 };
 
-/// Optional passes that the recipe allows.
+/// Optional passes that command line and recipe allow.
 struct Wishes {
+  bool fuse = true;           ///< compiler.fuse: ops share kernels
+  bool libraryKernels = true; ///< false: generated kernels for everything
+  bool overlap = true;        ///< compiler.overlap: instructions share the machine
   bool winograd = true, pointwiseConvolutions = true;
+  std::string epilogues = "all";       ///< compiler.epilogues: how far values may differ from those of kernels
+  std::string attentionCalls = "both"; ///< compiler.attention_calls
 };
 
 class Target {

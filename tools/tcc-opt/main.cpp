@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/kernels/Kernels.h"
 #include "compiler/target/cpu/passes/CpuPasses.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 #include "compiler/target/registry/Targets.h"
 #include "passes/Lowering.h"
 #include "passes/Passes.h"
@@ -22,6 +23,7 @@ int main(int argc, char **argv) {
   tcc::train::registerTccPasses();
   tcc::train::registerTccLoweringPasses();
   tcc::train::registerTccCpuPasses();
+  tcc::train::registerTccCudaPasses();
   tcc::target::registerTargets();
   mlir::registerTransformsPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "tcc-opt: passes of the training compiler\n", registry));

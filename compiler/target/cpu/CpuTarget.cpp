@@ -36,7 +36,8 @@ public:
       return std::nullopt;
     Call request;
     library.buildCall(request.instruction);
-    if (request.instruction.matmul().has_epilogue())
+    if (request.instruction.matmul().has_epilogue() ||
+        request.instruction.convolution().finish() != plan::ConvolutionCall::SUMS)
       return std::nullopt;
     std::string key = request.instruction.SerializeAsString();
     std::lock_guard lock(mutex);
@@ -60,7 +61,7 @@ public:
   }
 
   void addPasses(Stage stage, mlir::OpPassManager &passes, const Wishes &wishes) const override {
-    if (stage != Stage::Layouts)
+    if (stage != Stage::Layouts || !wishes.libraryKernels)
       return;
     // A channels-last convolution may be computed with fewer multiplications, or as products: of the taps that reach
     // some output, by Winograd's method, then of each tap that reaches only some.

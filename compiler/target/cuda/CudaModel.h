@@ -36,6 +36,8 @@ struct CudaModel {
   int64_t sliceBytes = int64_t(32) << 20;
   /// The rows of a large slice are a multiple of this, so that they are whole tiles of the product.
   int64_t sliceRows = 128;
+  /// Alignment of matrix rows that tensor cores need for full speed (cuBLAS, "cublasLtMatmul", alignment of A, B, C).
+  int64_t productRowBytes = 16;
   /// Rows that keep a card busy. Half as many warps reduce at a time.
   int64_t reductionUnits = 16384;
   /// Workspace of cuBLASLt for sums over parts of K: one f32 result for each part of `partLength`, at most `mostParts`,

@@ -2,6 +2,7 @@
 #include "compiler/target/cuda/CudaTarget.h"
 #include "compiler/target/cuda/AttentionCalls.h"
 #include "compiler/target/cuda/Convolutions.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 
 #include "compiler/dialect/Attention.h"
 #include "compiler/dialect/TrainDialect.h"
@@ -10,7 +11,10 @@
 #include "runtime/plan/KernelAbi.h"
 #include "runtime/plan/ProductSlices.h"
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Transforms/Passes.h"
 
 #include <algorithm>
 #include <fmt/ranges.h>
@@ -25,12 +29,12 @@ public:
   CudaTarget(const std::string &name, const Architecture &architecture, const CudaModel &model)
       : Target(name), model(model), architecture(architecture), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = able.multipliesF16 = true;
-    able.epilogues = able.roundsConvolutionGradients = true;
+    able.roundsConvolutionGradients = able.sharesLaunches = true;
+    able.updatesRows = false; // not timed: each warp of a scatter looks through all indices
     able.collectives = true;     // NCCL, which adds in an order of its own
     able.attendsInOneOp = false; // in f32 one thread would compute a tile; products and softmax rows use warps
     able.attentionTiles = true;
     able.attentionCalls = true;
-    able.productRowBytes = 16; // Efficient use of Tensor Cores: cuBLAS, "cublasLtMatmul", alignment of A, B and C
     able.chunkBytes = model.chunkBytes;
     able.rowsToKernels = true;
     able.reductionUnits = model.reductionUnits;
@@ -98,7 +102,41 @@ public:
     request.readsInPlace = true;
     return request;
   }
-  void addPasses(Stage, mlir::OpPassManager &, const Wishes &) const override {}
+
+  void addPasses(Stage stage, mlir::OpPassManager &passes, const Wishes &wishes) const override {
+    if (!wishes.fuse)
+      return;
+    switch (stage) {
+    case Stage::Composites:
+      // The forward call decides which statistics a generated gradient reads.
+      if (wishes.libraryKernels && wishes.attentionCalls != "none") {
+        train::CallAttentionPassOptions call;
+        call.gradients = wishes.attentionCalls == "both";
+        passes.addPass(train::createCallAttentionPass(call));
+      }
+      return;
+    case Stage::Layouts:
+      // Once it is known which products there are.
+      if (wishes.libraryKernels) {
+        passes.addNestedPass<mlir::func::FuncOp>(train::createAlignProductsPass({model.productRowBytes}));
+        passes.addPass(mlir::createCSEPass());
+      }
+      return;
+    case Stage::Views:
+      passes.addNestedPass<mlir::func::FuncOp>(train::createSumAttentionRowsPass());
+      return;
+    case Stage::Kernels: // a reduction that becomes an epilogue needs no parts
+    case Stage::Parts:   // an epilogue that absorbs a split reduction saves the kernel that adds the parts
+      if (wishes.libraryKernels && wishes.epilogues != "none")
+        passes.addNestedPass<mlir::func::FuncOp>(train::createFuseEpiloguesPass({wishes.epilogues}));
+      return;
+    case Stage::Order:
+      // The buffers of kernels that share a launch live at the same time.
+      if (wishes.overlap)
+        passes.addNestedPass<mlir::func::FuncOp>(train::createJoinKernelsPass());
+      return;
+    }
+  }
 
 private:
   /// The types that warps multiply in attention or its gradient.

@@ -15,6 +15,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Joined.h"
 #include "compiler/dialect/Views.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/memory/EntryProgram.h"
@@ -32,7 +33,7 @@ using namespace mlir;
 namespace tcc::train {
 
 #define GEN_PASS_DEF_JOINKERNELSPASS
-#include "passes/LoweringPasses.h.inc"
+#include "compiler/target/cuda/passes/CudaPasses.h.inc"
 
 namespace {
 

@@ -10,9 +10,9 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
 #include "compiler/target/Target.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
+#include "compiler/target/cuda/passes/WidenRows.h"
 #include "passes/Common.h"
-#include "passes/Lowering.h"
-#include "passes/layouts/WidenRows.h"
 
 #include <array>
 
@@ -21,7 +21,7 @@ using namespace mlir;
 namespace tcc::train {
 
 #define GEN_PASS_DEF_ALIGNPRODUCTSPASS
-#include "passes/LoweringPasses.h.inc"
+#include "compiler/target/cuda/passes/CudaPasses.h.inc"
 
 namespace {
 
@@ -137,17 +137,16 @@ private:
 };
 
 struct AlignProducts : impl::AlignProductsPassBase<AlignProducts> {
+  using AlignProductsPassBase::AlignProductsPassBase;
+
   void runOnOperation() override {
     func::FuncOp function = getOperation();
-    const target::Target *machine = target::targetOf(function);
-    if (!machine || !machine->capabilities().productRowBytes)
-      return;
     SmallVector<SliceOp> cuts;
     for (MatMulOp product : llvm::make_early_inc_range(function.getBody().front().getOps<MatMulOp>())) {
       if (!usesTensorCores(product))
         continue;
-      Aligner aligner(product, machine->capabilities().productRowBytes);
-      if (aligner.isWorthIt(machine->costs()))
+      Aligner aligner(product, rowBytes);
+      if (aligner.isWorthIt(target::costsOf(function)))
         if (SliceOp cut = aligner.run())
           cuts.push_back(cut);
     }

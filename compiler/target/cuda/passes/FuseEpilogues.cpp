@@ -7,9 +7,10 @@
 // converts from the f32 parameter.
 //
 //===----------------------------------------------------------------------===//
-#include "passes/fusion/FinishingKernels.h"
+#include "compiler/target/cuda/passes/FinishingKernels.h"
 
 #include "compiler/target/Target.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 #include "passes/Lowering.h"
 
 #include "mlir/Analysis/TopologicalSortUtils.h"
@@ -21,7 +22,7 @@ using namespace mlir;
 namespace tcc::train {
 
 #define GEN_PASS_DEF_FUSEEPILOGUESPASS
-#include "passes/LoweringPasses.h.inc"
+#include "compiler/target/cuda/passes/CudaPasses.h.inc"
 
 namespace finishing {
 
@@ -31,7 +32,7 @@ struct FuseEpilogues : impl::FuseEpiloguesPassBase<FuseEpilogues> {
   void runOnOperation() override {
     func::FuncOp function = getOperation();
     target = target::targetOf(function);
-    if (!function->hasAttr(names::kEntry) || !target || !target->capabilities().epilogues)
+    if (!function->hasAttr(names::kEntry) || !target)
       return;
     std::optional<Level> named = llvm::StringSwitch<std::optional<Level>>(StringRef(level))
                                      .Case("exact", Level::exact)

@@ -1,6 +1,6 @@
 //===- WidenRows.h - compute on padded rows instead of sliced ones ---------===//
-#ifndef TCC_LAYOUTS_WIDENROWS_H
-#define TCC_LAYOUTS_WIDENROWS_H
+#ifndef TCC_COMPILER_TARGET_CUDA_PASSES_WIDENROWS_H
+#define TCC_COMPILER_TARGET_CUDA_PASSES_WIDENROWS_H
 
 #include "compiler/dialect/TrainDialect.h"
 
@@ -14,4 +14,4 @@ void widenRows(SliceOp slice);
 
 } // namespace tcc::train
 
-#endif // TCC_LAYOUTS_WIDENROWS_H
+#endif // TCC_COMPILER_TARGET_CUDA_PASSES_WIDENROWS_H

@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
 #include "compiler/target/Target.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 
@@ -22,7 +23,7 @@ using namespace mlir;
 namespace tcc::train {
 
 #define GEN_PASS_DEF_CALLATTENTIONPASS
-#include "passes/LoweringPasses.h.inc"
+#include "compiler/target/cuda/passes/CudaPasses.h.inc"
 
 namespace {
 constexpr double kExcludedBias = -32768;
@@ -236,7 +237,7 @@ struct CallAttention : impl::CallAttentionPassBase<CallAttention> {
     CallReport report;
     for (auto function : getOperation().getOps<func::FuncOp>()) {
       const target::Target *target = target::targetOf(function);
-      if (!function->hasAttr(names::kEntry) || !target || !target->capabilities().attentionCalls)
+      if (!function->hasAttr(names::kEntry) || !target)
         continue;
       CallBuilder builder(*target, gradients, report);
       for (auto op : llvm::make_early_inc_range(function.getOps<AttentionOp>()))

@@ -4,8 +4,8 @@
 // gradient. A kernel is matched as a whole, op by op.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_PASSES_FUSION_FINISHINGKERNELS_H
-#define TCC_PASSES_FUSION_FINISHINGKERNELS_H
+#ifndef TCC_COMPILER_TARGET_CUDA_PASSES_FINISHINGKERNELS_H
+#define TCC_COMPILER_TARGET_CUDA_PASSES_FINISHINGKERNELS_H
 
 #include "compiler/dialect/Views.h"
 #include "passes/Common.h"
@@ -241,4 +241,4 @@ inline Value converted(OpBuilder &builder, Location loc, Value value, Type eleme
 
 } // namespace tcc::train::finishing
 
-#endif // TCC_PASSES_FUSION_FINISHINGKERNELS_H
+#endif // TCC_COMPILER_TARGET_CUDA_PASSES_FINISHINGKERNELS_H

@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
 #include "compiler/dialect/Views.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 
@@ -16,7 +17,7 @@ using namespace mlir;
 
 namespace tcc::train {
 #define GEN_PASS_DEF_SUMATTENTIONROWSPASS
-#include "passes/LoweringPasses.h.inc"
+#include "compiler/target/cuda/passes/CudaPasses.h.inc"
 
 namespace {
 
