@@ -9,11 +9,11 @@ namespace tcc::train {
 
 namespace {
 
-/// The kernel, if its tiles have scratch: tiles that warps share have none.
+/// The kernel, if its tiles have scratch: tiles that lane groups share have none.
 LoopKernel kernelWithScratch(FusedOp fused) {
   LoopKernel kernel = fused.getLoopKernel();
   const target::Target *target = target::targetOf(fused);
-  return kernel && target && target->code().warps() && kernel.getWarpTileCount() ? LoopKernel() : kernel;
+  return kernel && target && target->code().threaded() && kernel.getGroupTileCount() ? LoopKernel() : kernel;
 }
 
 } // namespace

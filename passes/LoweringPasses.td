@@ -206,7 +206,7 @@ def FuseKernelsPass : Pass<"fuse-kernels", "::mlir::func::FuncOp"> {
 def SplitReductionsPass : Pass<"split-reductions", "::mlir::func::FuncOp"> {
   let summary = "Cut long reductions of few rows into parts, which a second kernel reduces";
   let description = [{
-    For targets whose units (warps) each reduce a whole row, and which need many rows to be busy
+    For targets whose units (lane groups) each reduce a whole row, and which need many rows to be busy
     (Capabilities::reductionUnits). The pass splits the kernel of a long reduction. The first kernel reduces each part
     of a dimension, and writes the full-shape results that do not depend on the reduction. The second one reduces the
     parts and computes small results from them. A third one computes dependent results of full shape, and further

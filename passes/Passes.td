@@ -294,9 +294,9 @@ def FuseAttentionPass : Pass<"fuse-attention", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [Option<"required", "required", "bool", "false", "report near misses as errors">,
-                 Option<"tiles", "tiles", "std::string", "", "what the target's warps multiply for heads that suit them: bf16, f16, tf32 or f32">,
+                 Option<"tiles", "tiles", "std::string", "", "what the target's lane groups multiply for heads that suit them: bf16, f16, tf32 or f32">,
                  Option<"tilesOnly", "tiles-only", "bool", "false", "only heads whose features suit tiles (suitsTiles)">,
-                 Option<"callsOnly", "calls-only", "bool", "false", "only forms that a library's calls compute (suitsCalls); with tiles-only, these or those">];
+                 Option<"callsOnly", "calls-only", "bool", "false", "only forms that calls of the target's library compute (Capabilities::attentionCalls); with tiles-only, these or those">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 

@@ -197,6 +197,7 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
   while (space.laneDim > 0 && space.dims[space.laneDim] == 1)
     --space.laneDim;
   int64_t laneExtent = space.dims[space.laneDim];
+  space.groupLanes = model.vectorLanes;
   space.lanes = laneExtent == 1 ? 1 : model.vectorLanes;
   bool laneParallel = !space.reduced[space.laneDim];
   int64_t rows = 1, elements = 1;
@@ -205,48 +206,49 @@ IterationSpace analyzeIterationSpace(train::FusedOp fused, const target::CodeMod
     if (!space.reduced[dim] && dim != space.laneDim)
       rows *= extent;
   }
-  if (model.warps())
+  if (model.threaded())
     space.neighbours = neighboursOf(body, space);
   if (!laneParallel) {
     space.laneBlock = laneExtent;
-    if (model.warps() && space.lanes > 1)
+    if (model.threaded() && space.lanes > 1)
       space.lanes = model.threadsOfRow(rows, laneExtent);
   } else if (!space.levels.empty()) {
     int64_t blocks = llvm::divideCeil(kReductionUnits, std::max<int64_t>(rows, 1));
     int64_t vectors = llvm::divideCeil(llvm::divideCeil(laneExtent, blocks), space.lanes);
     bool isLong = operationsPerElement(body) >= kLongBody;
-    space.laneBlock = std::min((isLong || model.warps() ? 1 : std::max<int64_t>(vectors, 1)) * space.lanes, kMostSums);
-    if (model.warps() && space.lanes > 1)
+    const bool oneVector = isLong || model.threaded();
+    space.laneBlock = std::min((oneVector ? 1 : std::max<int64_t>(vectors, 1)) * space.lanes, kMostSums);
+    if (model.threaded() && space.lanes > 1)
       for (int64_t count = std::min(space.neighbours, kMostColumns); count > 1 && space.columns == 1; count /= 2)
         if (laneExtent % (space.lanes * count) == 0 && rows * (laneExtent / (space.lanes * count)) >= kFewestWarps)
           space.columns = count;
     space.laneBlock *= space.columns;
     // Only with one dimension of rows, equal parts, and a column for every lane: all threads must reach the barriers.
-    if (model.warps() && space.lanes > 1 && laneExtent % space.laneBlock == 0 && oneLoop(space))
+    if (model.threaded() && space.lanes > 1 && laneExtent % space.laneBlock == 0 && oneLoop(space))
       space.rowWarps = model.warpsOfColumns(rows * laneExtent / space.lanes, elements / rows / laneExtent);
   } else {
-    space.laneBlock = std::min(laneExtent, model.warps() ? kLongestWarpBlock : kLongestLaneBlock);
+    space.laneBlock = std::min(laneExtent, model.threaded() ? kLongestWarpBlock : kLongestLaneBlock);
   }
   space.laneBlock = std::max<int64_t>(space.laneBlock, 1);
 
   space.units = rows * (laneParallel ? (laneExtent + space.laneBlock - 1) / space.laneBlock : 1);
   int64_t perUnit = std::max<int64_t>(1, space.units ? elements / space.units : 1);
   const std::optional<int64_t> tile = fused.getTileElements();
-  if (tile && !model.warps()) {
+  if (tile && !model.threaded()) {
     space.laneBlock = laneExtent; // a tile is some whole rows
     space.units = rows;
     space.rowWarps = 1;
     space.unitsPerTile = *tile / (elements / rows);
     return space;
   }
-  int64_t perTile = model.warps()                    ? kElementsPerWarpTile
+  int64_t perTile = model.threaded()                 ? kElementsPerWarpTile
                     : elements <= kElementsOfOneTile ? kElementsOfOneTile
                                                      : kElementsPerTile;
-  int64_t most = model.warps() ? kMostWarpTiles : kMostTiles;
+  int64_t most = model.threaded() ? kMostWarpTiles : kMostTiles;
   // A warp's units run one after another, each bound by the latency of memory and shuffles. So a warp gets several only
   // if the card has no idle warps.
   int64_t together = perTile / perUnit;
-  if (model.warps())
+  if (model.threaded())
     together = std::min(together, space.units / model.residentWarps());
   space.unitsPerTile = std::max<int64_t>({1, together, (space.units + most - 1) / most});
   if (tile) { // a slice's rows are whole tiles

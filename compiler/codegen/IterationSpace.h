@@ -33,6 +33,7 @@ struct IterationSpace {
   llvm::SmallVector<llvm::SmallVector<mlir::Operation *>> levels;
   unsigned laneDim = 0;
   int64_t lanes = 1;     ///< elements per vector, per warp, or per block of warps
+  int64_t groupLanes = 1; ///< of the target's vectors or warps
   int64_t laneBlock = 1; ///< lanes' extent that one unit covers
   int64_t units = 1;     ///< independent pieces of work: rows × lane blocks
   int64_t unitsPerTile = 1;

@@ -224,7 +224,7 @@ private:
       LoopEmitter emitter(b, loc, operands, written, scratch, model, thread);
       forTiles(begin, end, step, [&](Value tile) {
         if (thread)
-          kernel.emitWarpTile(emitter, tile);
+          kernel.emitGroupTile(emitter, tile);
         else
           kernel.emitTile(emitter, tile);
       });
@@ -288,20 +288,20 @@ KernelWork workOf(train::FusedOp fused, const target::CodeModel &model) {
     lanes = std::max(lanes, space.threads());
     work.waits = space.levels.size() > 1;
   }
-  if (!model.warps())
+  if (!model.threaded())
     return work;
   const target::GridModel &grid = model.grid;
-  int64_t warpTiles = loops ? loops.getWarpTileCount() : work.tiles;
+  int64_t warpTiles = loops ? loops.getGroupTileCount() : work.tiles;
   bool alone = warpTiles == 0 && loops; // one thread takes a tile
   if (!alone)
     work.tiles = warpTiles;
   if (!alone && loops)
-    lanes = plan::kWarpThreads * loops.getTileWarps();
+    lanes = model.vectorLanes * loops.getTileGroups();
   work.tileThreads = alone ? 1 : uint32_t(lanes);
   // Several warps that share a tile form a block, whose barriers synchronise them.
-  work.gridThreads = alone                        ? uint32_t(grid.loopBlockThreads)
-                     : lanes > plan::kWarpThreads ? work.tileThreads
-                                                  : uint32_t(grid.blockThreads);
+  work.gridThreads = alone                       ? uint32_t(grid.loopBlockThreads)
+                     : lanes > model.vectorLanes ? work.tileThreads
+                                                 : uint32_t(grid.blockThreads);
   int64_t most = alone && loops.getScratchBytes() ? grid.scratchThreads / grid.loopBlockThreads : grid.mostBlocks;
   int64_t needed = llvm::divideCeil((sliceTiles ? sliceTiles : work.tiles) * work.tileThreads, work.gridThreads);
   work.gridBlocks = uint32_t(std::clamp<int64_t>(needed, 1, most));
@@ -408,7 +408,7 @@ LogicalResult emitJoined(ArrayRef<JoinedProgram> programs, StringRef symbol, Mod
 LogicalResult emitKernel(train::FusedOp original, StringRef symbol, ModuleOp module, const target::CodeModel &model) {
   Scratch scratch(original);
   KernelBuilder builder(original, scratch.copy, symbol, module, model);
-  return model.warps() ? builder.emitForWarps(workOf(original, model)) : builder.emitForWorkers();
+  return model.threaded() ? builder.emitForWarps(workOf(original, model)) : builder.emitForWorkers();
 }
 
 } // namespace tcc::codegen

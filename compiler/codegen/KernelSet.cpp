@@ -234,7 +234,7 @@ Expected<std::string> KernelSet::compile() {
     }
   }
   Profile::Span span = Profile::part(profile, "codegen", "link");
-  return model.warps() ? joinPtx(objects) : linkShared(objects);
+  return model.format == plan::CodeObject::PTX ? joinPtx(objects) : linkShared(objects);
 }
 
 } // namespace tcc::codegen

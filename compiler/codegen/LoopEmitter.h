@@ -21,7 +21,7 @@ public:
               llvm::ArrayRef<PlacedMemory> results, mlir::Value scratch, const target::CodeModel &model,
               mlir::Value threadInTile)
       : LoopBuilder(builder, loc), operands(operands), results(results), scratch(scratch), threadInTile(threadInTile),
-        model(model), vectorLanes(model.threadLanes()), pairs(model.multipliesPairs), prefetches(!model.warps()) {}
+        model(model), vectorLanes(model.threadLanes()), pairs(model.multipliesPairs), prefetches(!model.threaded()) {}
 
   int64_t lanes(mlir::Type element) const override { return vectorLanes; }
   const train::StridedLayout &layout(unsigned operand) const override { return operands[operand].layout; }

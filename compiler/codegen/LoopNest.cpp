@@ -16,12 +16,6 @@ using tcc::train::Coord;
 
 namespace tcc::codegen {
 
-namespace {
-
-constexpr int64_t kWarp = 32; ///< threads
-
-} // namespace
-
 Nest::Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs,
            Value thread)
     : fused(fused), space(space), emitter(emitter), outputs(outputs), thread(thread) {
@@ -62,7 +56,7 @@ void Nest::emitTile(Value tile) {
 
 int64_t Nest::rowsTogether() {
   constexpr int64_t kLoads = 16; // in flight for all rows together
-  if (!space.lanesReduced() || space.lanes != kWarp || !isStraight())
+  if (!space.lanesReduced() || space.lanes != space.groupLanes || !isStraight())
     return 1;
   const int64_t loads = llvm::divideCeil(space.dims[space.laneDim], space.lanes) * std::max<int64_t>(1, fullOperands());
   return std::clamp<int64_t>(kLoads / loads, 1, space.unitsPerTile);
@@ -358,11 +352,11 @@ SmallVector<Value> Nest::combined(ValueRange sums, ArrayRef<Value> more) {
 
 void Nest::combineThreads(Operation *op, MutableArrayRef<Value> values) {
   OpBuilder &b = emitter.builder;
-  for (int64_t half = std::min(space.lanes, kWarp) / 2; half >= 1; half /= 2)
+  for (int64_t half = std::min(space.lanes, space.groupLanes) / 2; half >= 1; half /= 2)
     for (Value &value : values)
       value = cast<train::Reducible>(op).emitCombine(emitter, value, shuffleDown(b, emitter.loc, value, half));
   for (Value &value : values)
-    value = space.lanes > kWarp ? combineWarps(op, value) : shuffleFromFirst(b, emitter.loc, value);
+    value = space.lanes > space.groupLanes ? combineWarps(op, value) : shuffleFromFirst(b, emitter.loc, value);
 }
 
 Value Nest::combineLanes(Operation *op, Value vector) {
@@ -390,16 +384,16 @@ Value Nest::combineWarps(Operation *op, Value value) {
   OpBuilder &b = emitter.builder;
   Location loc = emitter.loc;
   Type type = value.getType();
-  Value memory = sharedMemory(b, loc, space.lanes / kWarp * kScalarBytes);
+  Value memory = sharedMemory(b, loc, space.lanes / space.groupLanes * kScalarBytes);
   auto at = [&](Value number) -> Value {
     return LLVM::GEPOp::create(b, loc, memory.getType(), type, memory, ValueRange{number});
   };
-  Value lane = arith::RemUIOp::create(b, loc, thread, emitter.i64(kWarp));
+  Value lane = arith::RemUIOp::create(b, loc, thread, emitter.i64(space.groupLanes));
   when(arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, lane, emitter.i64(0)), {}, [&] {
-    LLVM::StoreOp::create(b, loc, value, at(arith::DivUIOp::create(b, loc, thread, emitter.i64(kWarp))));
+    LLVM::StoreOp::create(b, loc, value, at(arith::DivUIOp::create(b, loc, thread, emitter.i64(space.groupLanes))));
     return SmallVector<Value>();
   });
-  return combineShared(op, type, space.lanes / kWarp, at);
+  return combineShared(op, type, space.lanes / space.groupLanes, at);
 }
 
 Value Nest::combineShared(Operation *op, Type type, int64_t warps, function_ref<Value(Value)> at) {

@@ -4,12 +4,14 @@
 
 #include "compiler/dialect/Builders.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string>
 
 namespace tcc::train {
 
 namespace names {
-/// unit, on attention of f32 and its gradient: products on a card round their operands to TF32
+/// unit, on attention of f32 and its gradient: products on tiles round their operands to TF32
 inline constexpr llvm::StringLiteral kTf32Products = "train.tf32_products";
 /// unit, on attention of 16-bit numbers and its gradient: rows that are read in place begin at whole words of 32 bits
 inline constexpr llvm::StringLiteral kWordRows = "train.word_rows";
@@ -18,22 +20,28 @@ inline constexpr llvm::StringLiteral kWordRows = "train.word_rows";
 inline constexpr llvm::StringLiteral kRowsKeepKeys = "train.rows_keep_keys";
 } // namespace names
 
-/// The number type of products by warps for heads of this type.
+/// The number type of products by lane groups for heads of this type.
 TileNumbers tileNumbersFor(mlir::Type element, bool tf32);
-/// True if warps can multiply heads with these features: rows are whole words, and sums fit into registers.
+/// True if lane groups can multiply heads with these features: rows are whole words, and sums fit into registers.
 bool suitsTiles(TileNumbers numbers, int64_t depth, int64_t width);
 
-/// The number type of products by warps for this attention or gradient; None if its heads do not suit warps.
+/// The number type of products by lane groups for this attention or gradient; None if its heads do not suit them.
 template <typename OpTy> TileNumbers tileNumbersOf(OpTy op) {
   const TileNumbers numbers = tileNumbersFor(elementTypeOf(op.getQuery()), op->hasAttr(names::kTf32Products));
   return suitsTiles(numbers, shapeOf(op.getQuery())[3], shapeOf(op.getValue())[3]) ? numbers : TileNumbers::None;
 }
 
-/// True for heads that a library's calls support.
-inline bool suitsCalls(int64_t depth, int64_t width) {
-  constexpr int64_t kStep = 8, kMostFeatures = 128;
-  return depth % kStep == 0 && width % kStep == 0 && std::min(depth, width) > 0 && std::max(depth, width) <= kMostFeatures;
-}
+/// The heads for which a target's library computes attention.
+struct AttentionCalls {
+  std::string library; ///< its name, for messages; empty: the target has no such calls
+  int64_t featureStep = 1, mostFeatures = 0;
+
+  explicit operator bool() const { return !library.empty(); }
+  bool suits(int64_t depth, int64_t width) const {
+    return depth % featureStep == 0 && width % featureStep == 0 && std::min(depth, width) > 0 &&
+           std::max(depth, width) <= mostFeatures;
+  }
+};
 
 /// Sizes and settings of attention and its gradient, and the numbers of their operands (−1: absent).
 struct AttentionShape {
@@ -119,11 +127,12 @@ void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> o
 
 /// Why a library's calls do not support attention of this form, as text for users; "" if they do. The target checks
 /// types and sizes.
-template <typename OpTy> std::string callObjection(OpTy op) {
+template <typename OpTy> std::string callObjection(OpTy op, const AttentionCalls &calls) {
   AttentionShape s = attentionShapeOf(op);
-  if (!suitsCalls(s.depth, s.width))
-    return "its heads have " + std::to_string(s.depth) + " and " + std::to_string(s.width) +
-           " features, cuDNN takes multiples of 8 up to 128";
+  if (!calls.suits(s.depth, s.width))
+    return "its heads have " + std::to_string(s.depth) + " and " + std::to_string(s.width) + " features, " +
+           calls.library + " takes multiples of " + std::to_string(calls.featureStep) + " up to " +
+           std::to_string(calls.mostFeatures);
   if (s.softcap != 0)
     return "it has a soft cap";
   if (s.dropout != 0)

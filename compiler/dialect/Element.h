@@ -97,7 +97,10 @@ struct BodyPlace {
   mlir::Value offset;  ///< i64: of its first element, in elements; in scratch, in bytes
 };
 
-/// The number type of products by a warp's tile instructions; F32 is the sum of two numbers of TF32. None: no tiles.
+/// Threads of a lane group: one for each bit of a ballot's word.
+inline constexpr int64_t kGroupThreads = 32;
+
+/// The number type of products by a lane group's tile instructions; F32 is the sum of two numbers of TF32. None: no tiles.
 enum class TileNumbers { None, BF16, F16, TF32, F32 };
 
 /// Builds one tile of a kernel whose loops are the op's own.
@@ -139,7 +142,7 @@ public:
                                               mlir::ValueRange otherwise) = 0;
   mlir::Value index(int64_t value);
 
-  // In a tile that a warp's threads compute together (LoopKernel::emitWarpTile). All threads must reach the last two.
+  // In a tile that the threads of a lane group compute together (LoopKernel::emitGroupTile). All must reach the last two.
   /// This thread's number in the tile, an i64.
   virtual mlir::Value thread() = 0;
   /// An i32 whose bit t is the `condition` (an i1) of thread t.
@@ -147,11 +150,11 @@ public:
   /// The `value` of the thread of number `thread`, an i32.
   virtual mlir::Value ofThread(mlir::Value value, mlir::Value thread) = 0;
 
-  // Products of tiles by all threads of a warp, and rows of words for them. A word has 32 bits: two neighbouring
+  // Products of tiles by all threads of a lane group, and rows of words for them. A word has 32 bits: two neighbouring
   // numbers of 16 bits, or one number rounded to TF32.
   /// Adds the product of two tiles to this thread's four f32 of a tile of 16 x 8 sums. `left` is the thread's four
-  /// words of a tile of 16 x 16 (TF32: 16 x 8), `right` its two words of one of 16 x 8 (8 x 8). PTX ISA, mma.m16n8k16
-  /// and mma.m16n8k8, defines which thread has which elements.
+  /// words of a tile of 16 x 16 (TF32: 16 x 8), `right` its two words of one of 16 x 8 (8 x 8). The instructions
+  /// mma.m16n8k16 and mma.m16n8k8 define which thread has which elements.
   virtual llvm::SmallVector<mlir::Value> multiplyTile(TileNumbers numbers, mlir::ValueRange sums, mlir::ValueRange left,
                                                       mlir::ValueRange right) = 0;
   /// Two f32, rounded to bf16 or f16 (nearest even), in the lower and the upper half of a word.
@@ -165,7 +168,7 @@ public:
   /// Stores words from element `index` of a result on.
   virtual void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) = 0;
 
-  // In a tile that several warps compute together (LoopKernel::getTileWarps): memory that a block's threads share. All
+  // In a tile that several groups compute together (LoopKernel::getTileGroups): memory that a block's threads share. All
   // threads must reach meetBlock.
   /// Reserves `bytes` of it, at most 48 KiB, before anything else in the tile.
   virtual void reserveBlockMemory(int64_t bytes) = 0;

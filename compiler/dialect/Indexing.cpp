@@ -212,9 +212,9 @@ static ScatterRows rowsOf(ScatterAddOp op) {
   return rows;
 }
 
-int64_t ScatterAddOp::getWarpTileCount() { return rowsOf(*this).warpTiles(); }
+int64_t ScatterAddOp::getGroupTileCount() { return rowsOf(*this).groupTiles(); }
 
-void ScatterAddOp::emitWarpTile(LoopBuilder &loops, Value tile) {
+void ScatterAddOp::emitGroupTile(LoopBuilder &loops, Value tile) {
   ScatterRows rows = rowsOf(*this);
   Type element = elementTypeOf(getInit());
   auto lineAt = [&](Value line) -> ScatterLine {

@@ -13,7 +13,7 @@ def Train_GatherOp : Train_PureOp<"gather", [DeclareOpInterfaceMethods<Train_Fus
   let assemblyFormat = "$input `,` $indices `axis` `=` $axis attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
-def Train_ScatterAddOp : Train_PureOp<"scatter_add", [DeclareOpInterfaceMethods<Train_LoopKernel, ["getInPlaceOperand", "getWarpTileCount", "emitWarpTile"]>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
+def Train_ScatterAddOp : Train_PureOp<"scatter_add", [DeclareOpInterfaceMethods<Train_LoopKernel, ["getInPlaceOperand", "getGroupTileCount", "emitGroupTile"]>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "`init` with the slices of `updates` added at `indices` along `axis`, in order: the derivative of gather";
   let arguments = (ins Train_Tensor:$init, Train_IntTensor:$indices, Train_Tensor:$updates, I64Attr:$axis);
   let results = (outs Train_Tensor:$result);

@@ -8,7 +8,7 @@
 #include "compiler/dialect/JoinedOps.h.inc"
 
 namespace tcc::train::names {
-/// i64, on kernels for a card: threads that share a tile. Kernels that share a launch have blocks of one size.
+/// i64, on kernels for grids: threads that share a tile. Kernels that share a launch have blocks of one size.
 inline constexpr llvm::StringLiteral kTileThreads = "train.tile_threads";
 } // namespace tcc::train::names
 

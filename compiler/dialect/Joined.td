@@ -8,7 +8,7 @@ def Train_JoinedOp : Train_Op<"joined", [Pure, IsolatedFromAbove, SingleBlock, N
   let summary = "independent kernels that share one launch";
   let description = [{
     The region holds fused kernels that do not read one another's results. The op's operands and results are the
-    concatenated ones of the kernels. On a card the kernels divide the blocks of one grid; each gives the same bits as
+    concatenated ones of the kernels. The kernels divide the blocks of one grid; each gives the same bits as
     alone. join-kernels creates it.
   }];
   let arguments = (ins Variadic<Train_Tensor>:$inputs);

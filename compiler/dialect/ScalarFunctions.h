@@ -235,7 +235,7 @@ template <typename T> T gelu(T x, bool tanh) {
     return x * normalDistribution(x).cumulative;
   if (x.isDouble())
     return x * sigmoid(kTwiceSqrtTwoOverPi * x * (x * x).fma(x.like(kGeluCubic), x.like(1)));
-  // σ(v) from e^−|v|: on a card the reciprocal of a number in [1, 2] is cheaper than the quotient x/(1 + e^−v).
+  // σ(v) from e^−|v|: on a GPU the reciprocal of a number in [1, 2] is cheaper than the quotient x/(1 + e^−v).
   constexpr double factor = -kTwiceSqrtTwoOverPi * 1.44269504088896340736;
   T y = x.abs() * (x * x).fma(x.like(factor * kGeluCubic), x.like(factor));
   T e = powerOfTwoSingle(less(y, -127).select(y.like(-127), y)), q = 1.0 / (1.0 + e);

@@ -310,12 +310,12 @@ static std::optional<ScatterRows> rowsOf(ScatterOp op, const ScatterSpace &space
   return rows;
 }
 
-int64_t ScatterOp::getWarpTileCount() {
+int64_t ScatterOp::getGroupTileCount() {
   std::optional<ScatterRows> rows = rowsOf(*this, ScatterSpace(*this));
-  return rows ? rows->warpTiles() : 0;
+  return rows ? rows->groupTiles() : 0;
 }
 
-void ScatterOp::emitWarpTile(LoopBuilder &loops, Value tile) {
+void ScatterOp::emitGroupTile(LoopBuilder &loops, Value tile) {
   ScatterSpace space(*this);
   Type element = elementTypeOf(getInit());
   emitScatterRows(loops, *rowsOf(*this, space), tile, element, elementTypeOf(getIndices()),

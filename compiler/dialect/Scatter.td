@@ -20,7 +20,7 @@ def Train_GatherElementsOp : Train_PureOp<"gather_elements", [DeclareOpInterface
   let assemblyFormat = "$input `,` $indices `axis` `=` $axis attr-dict `:` functional-type(operands, results)";
   let hasVerifier = 1;
 }
-def Train_ScatterOp : Train_PureOp<"scatter", [DeclareOpInterfaceMethods<Train_LoopKernel, ["getInPlaceOperand", "getWarpTileCount", "emitWarpTile"]>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
+def Train_ScatterOp : Train_PureOp<"scatter", [DeclareOpInterfaceMethods<Train_LoopKernel, ["getInPlaceOperand", "getGroupTileCount", "emitGroupTile"]>, DeclareOpInterfaceMethods<Train_Differentiable>]> {
   let summary = "`init` with `updates` written at `indices` along `axis`, in order";
   let description = [{
     Shapes are those of gather_elements, with `init` as its input and `updates` as its result. The gradient of `set`

@@ -1,9 +1,9 @@
-//===- ScatterRows.cpp - rows scattered by a warp -------------------------===//
+//===- ScatterRows.cpp - rows scattered by a lane group -------------------===//
 //
-// Several updates may have the same row, so a row must belong to one warp. With sorted indices a warp would find its
-// updates directly; here each warp searches all indices instead, 32 by one load and one vote, 256 in a round. With
-// blocks of rows as large as the card's parallelism allows, the search of 65536 indices costs less than reading their
-// updates once, needs no memory, and keeps the order of additions of a CPU.
+// Several updates may have the same row, so a row must belong to one group. With sorted indices a group would find its
+// updates directly; here each group searches all indices instead, 32 by one load and one vote, 256 in a round. With
+// blocks of rows as large as the device's parallelism allows, the search of 65536 indices costs less than reading their
+// updates once, needs no memory, and keeps the order of additions of one thread.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/ScatterRows.h"
@@ -13,9 +13,8 @@ using namespace mlir;
 namespace tcc::train {
 
 namespace {
-constexpr int64_t kWarp = 32;
 constexpr int64_t kThreadColumns = 4; ///< sums that a thread keeps in registers
-constexpr int64_t kTiles = 4096;      ///< wanted number: warps that keep a card busy
+constexpr int64_t kTiles = 4096;      ///< wanted number: groups that keep a device busy
 constexpr int64_t kMostRows = 256;
 constexpr int64_t kVotes = 8; ///< votes of a round of the search, whose loads are in flight together
 
@@ -23,11 +22,11 @@ using Values = llvm::SmallVector<Value>;
 } // namespace
 
 int64_t ScatterRows::columnsPerThread() const {
-  return std::clamp<int64_t>(llvm::divideCeil(columns, kWarp), 1, kThreadColumns);
+  return std::clamp<int64_t>(llvm::divideCeil(columns, kGroupThreads), 1, kThreadColumns);
 }
 
 int64_t ScatterRows::columnBlocks() const {
-  return std::max<int64_t>(1, llvm::divideCeil(columns, columnsPerThread() * kWarp));
+  return std::max<int64_t>(1, llvm::divideCeil(columns, columnsPerThread() * kGroupThreads));
 }
 
 int64_t ScatterRows::rowsPerTile() const {
@@ -40,7 +39,7 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
   OpBuilder &b = loops.builder;
   Location loc = loops.loc;
   const int64_t perThread = rows.columnsPerThread(), size = rows.rowsPerTile();
-  const bool whole = rows.columns % (perThread * kWarp) == 0;
+  const bool whole = rows.columns % (perThread * kGroupThreads) == 0;
   // A narrow element has to be rounded after each addition, as if it was stored in between.
   const bool keeps = element.getIntOrFloatBitWidth() >= 32;
   Type i32 = b.getI32Type(), valueType = laneTypeOf(element, 1);
@@ -55,8 +54,8 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
   Index number(loops, tile);
   ScatterLine line = lineAt(number / (rows.rowBlocks() * rows.columnBlocks()));
   Index firstRow = number / rows.columnBlocks() % rows.rowBlocks() * size;
-  Index firstColumn = number % rows.columnBlocks() * (perThread * kWarp) + loops.thread();
-  auto columnAt = [&](int64_t j) { return firstColumn + j * kWarp; };
+  Index firstColumn = number % rows.columnBlocks() * (perThread * kGroupThreads) + loops.thread();
+  auto columnAt = [&](int64_t j) { return firstColumn + j * kGroupThreads; };
   /// The result of `make` for this thread's column j if that is in the row, else `otherwise`.
   auto inRow = [&](int64_t j, Value otherwise, llvm::function_ref<Value(Value)> make) -> Value {
     Index column = columnAt(j);
@@ -118,11 +117,11 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
     });
     return Values(after.begin() + 1, after.end());
   };
-  const int64_t votes = std::clamp<int64_t>(llvm::divideCeil(rows.count, kWarp), 1, kVotes);
-  carried = loops.loop(loops.index(0), loops.index(rows.count), votes * kWarp, carried, [&](Value m, ValueRange before) -> Values {
+  const int64_t votes = std::clamp<int64_t>(llvm::divideCeil(rows.count, kGroupThreads), 1, kVotes);
+  carried = loops.loop(loops.index(0), loops.index(rows.count), votes * kGroupThreads, carried, [&](Value m, ValueRange before) -> Values {
     Values indices, isThere, here, found;
     for (int64_t vote = 0; vote < votes; ++vote) {
-      Index position = Index(loops, m) + vote * kWarp + loops.thread();
+      Index position = Index(loops, m) + vote * kGroupThreads + loops.thread();
       isThere.push_back(position.isBelow(loops.index(rows.count)));
       indices.push_back(loops.load(1, line.indices + position.atMost(rows.count - 1) * rows.indexRow));
     }
@@ -138,7 +137,7 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
     return loops.when(compare(arith::CmpIPredicate::ne, any, word(0)), [&]() -> Values {
       Values now(before.begin(), before.end());
       for (int64_t vote = 0; vote < votes; ++vote)
-        now = apply(Index(loops, m) + vote * kWarp, here[size_t(vote)], found[size_t(vote)], now);
+        now = apply(Index(loops, m) + vote * kGroupThreads, here[size_t(vote)], found[size_t(vote)], now);
       return now;
     }, before);
   });

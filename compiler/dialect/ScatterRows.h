@@ -1,4 +1,4 @@
-//===- ScatterRows.h - rows scattered by a warp ----------------*- C++ -*-===//
+//===- ScatterRows.h - rows scattered by a lane group ----------*- C++ -*-===//
 #ifndef TCC_DIALECT_SCATTERROWS_H
 #define TCC_DIALECT_SCATTERROWS_H
 
@@ -17,8 +17,8 @@ struct ScatterRows {
   int64_t updateRow = 1, updateColumn = 1;
   int64_t indexRow = 1;
 
-  /// Tiles of a warp: a line's rows in blocks, a row's columns in blocks.
-  int64_t warpTiles() const { return lines * rowBlocks() * columnBlocks(); }
+  /// Tiles of a lane group: a line's rows in blocks, a row's columns in blocks.
+  int64_t groupTiles() const { return lines * rowBlocks() * columnBlocks(); }
   int64_t rowsPerTile() const;
   int64_t rowBlocks() const { return llvm::divideCeil(extent, rowsPerTile()); }
   int64_t columnsPerThread() const;
@@ -30,8 +30,8 @@ struct ScatterLine {
   Index result, updates, indices;
 };
 
-/// Emits one tile of a warp, which owns its elements of the result: its threads read all indices of a line, 32 at a
-/// time, and apply the updates of the tile's rows in order, so that every sum has the bits of one thread's loop.
+/// Emits one tile of a lane group, which owns its elements of the result: its threads read all indices of a line, one
+/// each at a time, and apply the updates of the tile's rows in order, so that every sum has the bits of one thread's loop.
 /// Operand 1 holds indices of type `indexElement`, operand 2 updates; result 0 is changed in place. `combine` computes
 /// the new element from the old one and an update; if `overwrites`, the old one is not read.
 void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, mlir::Value tile, mlir::Type element,

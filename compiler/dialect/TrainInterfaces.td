@@ -101,14 +101,14 @@ def Train_LoopKernel : OpInterface<"LoopKernel"> {
     InterfaceMethod<"Number of independent tiles, from shapes alone.", "int64_t", "getTileCount", (ins)>,
     InterfaceMethod<"Emits one tile.", "void", "emitTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile)>,
     InterfaceMethod<[{
-        Number of tiles if the threads of a warp compute a tile together, from shapes alone; 0: the op has no such
-        loops, and each thread runs emitTile.
+        Number of tiles if the threads of a lane group (kGroupThreads) compute a tile together, from shapes alone; 0: the
+        op has no such loops, and each thread runs emitTile.
       }],
-      "int64_t", "getWarpTileCount", (ins), "", "return 0;">,
-    InterfaceMethod<"Warps that compute such a tile together: 1, or those of a block.", "int64_t", "getTileWarps", (ins), "", "return 1;">,
-    InterfaceMethod<"Emits one tile as a thread of a warp runs it. Such tiles have no scratch.",
-      "void", "emitWarpTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile), "",
-      "(void)builder, (void)tile; llvm_unreachable(\"the op has no loops for warps\");">,
+      "int64_t", "getGroupTileCount", (ins), "", "return 0;">,
+    InterfaceMethod<"Lane groups that compute such a tile together: 1, or those of a block.", "int64_t", "getTileGroups", (ins), "", "return 1;">,
+    InterfaceMethod<"Emits one tile as a thread of a lane group runs it. Such tiles have no scratch.",
+      "void", "emitGroupTile", (ins "::tcc::train::LoopBuilder &":$builder, "::mlir::Value":$tile), "",
+      "(void)builder, (void)tile; llvm_unreachable(\"the op has no loops for lane groups\");">,
     InterfaceMethod<"Operand whose memory result 0 takes over and updates, or -1.", "int", "getInPlaceOperand", (ins), "", "return -1;">,
     InterfaceMethod<"Bytes of scratch that a tile needs; a multiple of 64.", "int64_t", "getScratchBytes", (ins), "", "return 0;">,
     InterfaceMethod<[{

@@ -52,7 +52,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
   const target::Capabilities &able = target.capabilities();
   // In f32, two products and a softmax with stored scores are faster than tiles: fused kernels only on request.
   const bool byTiles = able.attentionTiles && recipe.train.precision != "f32";
-  const bool byCalls = able.attentionCalls && recipe.attentionCalls == "both" && options.libraryKernels &&
+  const bool byCalls = bool(able.attentionCalls) && recipe.attentionCalls == "both" && options.libraryKernels &&
                        (recipe.train.precision == "bf16" || recipe.train.precision == "f16");
   if (recipe.attention == "fused" || (recipe.attention == "auto" && (able.attendsInOneOp || byTiles || byCalls)))
     list.push_back({"attention", [this, byTiles, byCalls](OpPassManager &passes) {

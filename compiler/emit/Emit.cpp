@@ -337,10 +337,9 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
     plan::CodeObject &object = *plan.add_code_objects();
     object.set_payload(writer.addPayload(*code));
     object.set_abi(kernels.joins() ? plan::kJoinedAbiVersion : plan::kKernelAbiVersion);
-    if (options.target->code().warps()) {
-      object.set_format(plan::CodeObject::PTX);
+    object.set_format(options.target->code().format);
+    if (object.format() == plan::CodeObject::PTX)
       object.set_processor(options.target->code().processor);
-    }
     std::vector<plan::CodeBytes> assembled;
     if (object.format() == plan::CodeObject::PTX && options.assemble && options.recipe->cubins != "none") {
       Expected<std::string> machine = options.assemble(*code, object.processor());

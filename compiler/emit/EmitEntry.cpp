@@ -165,9 +165,9 @@ private:
       if (train::LoopKernel loops = fused ? fused.getLoopKernel() : train::LoopKernel()) {
         instruction.mutable_kernel()->set_loops(loops->getName().stripDialect().str());
         Type products = loops.getProductType(target.capabilities().multipliesBf16 &&
-                                             (!target.code().warps() || loops.getWarpTileCount()));
+                                             (!target.code().threaded() || loops.getGroupTileCount()));
         instruction.mutable_kernel()->set_dtype(train::toPlan(products));
-      } else if (fused && target.code().warps()) {
+      } else if (fused && target.code().threaded()) {
         // For the report: generated code of an op that the target's library could not compute.
         fused->walk([&](train::LibraryCall generated) {
           if (!isa<train::MatMulOp>(generated.getOperation()))

@@ -503,9 +503,9 @@ struct AttentionGradLoops : LoopKernel::ExternalModel<AttentionGradLoops, Attent
   Type getProductType(Operation *op, bool multipliesPairs) const {
     return productTypeOf(cast<AttentionGradOp>(op), multipliesPairs);
   }
-  int64_t getWarpTileCount(Operation *op) const { return warpTilesOf(cast<AttentionGradOp>(op)); }
-  int64_t getTileWarps(Operation *) const { return kAttentionWarps; }
-  void emitWarpTile(Operation *op, LoopBuilder &loops, Value tile) const {
+  int64_t getGroupTileCount(Operation *op) const { return warpTilesOf(cast<AttentionGradOp>(op)); }
+  int64_t getTileGroups(Operation *) const { return kAttentionWarps; }
+  void emitGroupTile(Operation *op, LoopBuilder &loops, Value tile) const {
     emitWarpAttentionGrad(cast<AttentionGradOp>(op), loops, tile);
   }
   void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {

@@ -218,9 +218,9 @@ struct AttentionLoops : LoopKernel::ExternalModel<AttentionLoops, AttentionOp> {
   Type getProductType(Operation *op, bool multipliesPairs) const {
     return productTypeOf(cast<AttentionOp>(op), multipliesPairs);
   }
-  int64_t getWarpTileCount(Operation *op) const { return warpTilesOf(cast<AttentionOp>(op)); }
-  int64_t getTileWarps(Operation *) const { return kAttentionWarps; }
-  void emitWarpTile(Operation *op, LoopBuilder &loops, Value tile) const {
+  int64_t getGroupTileCount(Operation *op) const { return warpTilesOf(cast<AttentionOp>(op)); }
+  int64_t getTileGroups(Operation *) const { return kAttentionWarps; }
+  void emitGroupTile(Operation *op, LoopBuilder &loops, Value tile) const {
     emitWarpAttention(cast<AttentionOp>(op), loops, tile);
   }
   void emitTile(Operation *op, LoopBuilder &loops, Value tile) const {

@@ -10,7 +10,7 @@ namespace tcc::train {
 /// Warps of a block, which compute a tile together.
 constexpr int64_t kAttentionWarps = WarpStage::kWarps;
 
-/// Tiles of these ops if warps compute them; 0 if threads do (LoopKernel::getWarpTileCount).
+/// Tiles of these ops if warps compute them; 0 if threads do (LoopKernel::getGroupTileCount).
 int64_t warpTilesOf(AttentionOp op);
 int64_t warpTilesOf(AttentionGradOp op);
 void emitWarpAttention(AttentionOp op, LoopBuilder &loops, mlir::Value tile);

@@ -21,15 +21,14 @@ llvm::SmallVector<FeaturePart> featurePartsOf(const TileForm &form, int64_t feat
 }
 
 namespace {
-constexpr int64_t kWarpThreads = 32;
 constexpr int64_t kThreadRows = 4;                                 ///< a thread's rows of 16, in products over rows
 constexpr int64_t kMostStageBytes = 48 << 10, kMostStageRows = 64; ///< limit of static shared memory; limit of rows
 constexpr int64_t kStageBuffers = 2;
 } // namespace
 
 WarpStage::WarpStage(LoopBuilder &loops, const TileForm &form, int64_t firstFeatures, int64_t secondFeatures)
-    : warp(Index(loops, loops.thread()) / kWarpThreads),
-      eighth(Index(loops, loops.thread()) % kWarpThreads / kFeatureThreads),
+    : warp(Index(loops, loops.thread()) / kGroupThreads),
+      eighth(Index(loops, loops.thread()) % kGroupThreads / kFeatureThreads),
       fourth(Index(loops, loops.thread()) % kFeatureThreads), columnRow(eighth / 2 * 4 + eighth % 2), loops(loops),
       form(form), stageRows(kMostStageRows) {
   for (auto [side, features] : {std::pair(&sides[0], firstFeatures), std::pair(&sides[1], secondFeatures)})
@@ -72,7 +71,7 @@ Index WarpStage::placeOf(const Side &side, FeaturePart part, Index thread, Index
 }
 
 void WarpStage::copyStage(const std::array<WarpRows, 2> &rows, int64_t count, Value first, Index buffer) {
-  constexpr int64_t kBlockThreads = kWarps * kWarpThreads;
+  constexpr int64_t kBlockThreads = kWarps * kGroupThreads;
   for (size_t number = 0; number < sides.size(); ++number) {
     const Side &side = sides[number];
     const WarpRows &from = rows[number];

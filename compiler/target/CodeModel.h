@@ -6,6 +6,8 @@
 #ifndef TCC_COMPILER_TARGET_CODEMODEL_H
 #define TCC_COMPILER_TARGET_CODEMODEL_H
 
+#include "runtime/plan/plan.pb.h"
+
 #include <cstdint>
 #include <string>
 
@@ -13,8 +15,8 @@ namespace tcc::target {
 
 /// How a kernel's lanes are executed.
 enum class Lanes {
-  Vector, ///< elements of vectors, in functions for a range of tiles
-  Warps,  ///< the threads of a warp, in kernels of a GPU: code for one thread, scalars
+  Vector,  ///< elements of vectors, in functions for a range of tiles
+  Threads, ///< threads of a group that exchange values directly (a warp), in kernels of a GPU: code for one thread, scalars
 };
 
 /// Largest access of a GPU thread in bytes; operands of GPU kernels are aligned to it.
@@ -35,21 +37,22 @@ struct GridModel {
 struct CodeModel {
   std::string processor;        ///< LLVM's name of it: "x86-64-v4"
   std::string features;         ///< LLVM's, beside the processor's own: "-prefer-256-bit"
-  int64_t vectorLanes = 0;      ///< of all kernels' vectors or warps, for all element types: defines reduction trees
+  int64_t vectorLanes = 0;      ///< of all kernels' vectors or groups, for all element types: defines reduction trees
   bool multipliesPairs = false; ///< pairs of bf16 are multiplied and added in one instruction
   Lanes lanes = Lanes::Vector;
   std::string triple = "x86_64-unknown-linux-gnu"; ///< LLVM's
+  plan::CodeObject::Format format = plan::CodeObject::ELF; ///< in which a plan holds the kernels
 
   GridModel grid = {};
 
-  bool warps() const { return lanes == Lanes::Warps; }
+  bool threaded() const { return lanes == Lanes::Threads; }
   /// Threads that reduce one of `rows` rows together: a warp, or as many as keep a card busy while each still has
   /// enough elements to add; more if concurrently processed rows would not stay in the card's cache from one pass to
   /// the next. Without warps, the lanes of a vector.
   int64_t threadsOfRow(int64_t rows, int64_t elements) const {
     const int64_t resident = grid.blockThreads * grid.mostBlocks;
     int64_t threads = vectorLanes;
-    while (warps() && 2 * threads <= grid.rowThreads && elements >= 2 * threads * grid.rowThreadElements &&
+    while (threaded() && 2 * threads <= grid.rowThreads && elements >= 2 * threads * grid.rowThreadElements &&
            (2 * threads * rows <= resident || elements * (resident / threads) > grid.cachedElements))
       threads *= 2;
     return threads;
@@ -66,12 +69,12 @@ struct CodeModel {
     return shares;
   }
   /// Vector length in loops that an op emits itself and one thread runs.
-  int64_t threadLanes() const { return warps() ? 4 : vectorLanes; }
+  int64_t threadLanes() const { return threaded() ? 4 : vectorLanes; }
 
   /// All members as text: part of the key of cached code.
   std::string key() const {
-    return triple + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
-           (warps() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) + "/" +
+    return triple + "/" + plan::CodeObject::Format_Name(format) + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
+           (threaded() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) + "/" +
                           std::to_string(grid.mostBlocks) + "/" + std::to_string(grid.rowThreads) + "/" +
                           std::to_string(grid.rowThreadElements) + "/" + std::to_string(grid.busyWarps) + "/" +
                           std::to_string(grid.cachedElements) + "/" + std::to_string(grid.residentThreads)

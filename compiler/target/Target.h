@@ -13,6 +13,7 @@
 
 #include "compiler/target/CodeModel.h"
 #include "compiler/target/CostModel.h"
+#include "compiler/dialect/Attention.h"
 #include "compiler/dialect/TrainDialect.h"
 #include "runtime/plan/plan.pb.h"
 #include "support/Status.h"
@@ -38,6 +39,7 @@ struct Capabilities {
   bool multipliesBf16 = false; ///< has instructions for bf16 products; else operands are widened
   bool multipliesF16 = false;  ///< likewise for f16
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
+  bool readsNumbersEarly = false; ///< the host reads numbers of an entry while its later instructions run
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
   bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
   bool collectives = false;    ///< its device runs all-reduces and broadcasts between ranks
@@ -46,8 +48,8 @@ struct Capabilities {
   bool sharesLaunches = false; ///< small kernels may share a launch (train.joined)
   bool runsLoops = false;      ///< one thread that runs a whole loop is no slower than one kernel for each step
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it is not fused
-  bool attentionTiles = false; ///< has attention kernels for warps, for suitable heads (suitsTiles)
-  bool attentionCalls = false; ///< its library computes attention where suitsCalls says so: call() knows its gradient
+  bool attentionTiles = false; ///< has attention kernels for lane groups, for suitable heads (suitsTiles)
+  train::AttentionCalls attentionCalls; ///< the heads whose attention its library computes; call() knows its gradient
   int64_t chunkBytes = int64_t(64) << 20; ///< one slice of the rows of a large product; compiler.chunk_bytes sets it
   int64_t leastRowwiseBytes = 0; ///< least size of a gradient whose rows go to a kernel: a smaller one stays in caches
   int64_t reductionUnits = 0;  ///< rows that keep the machine busy: fewer and longer ones are cut into parts; 0: never

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
+#include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
 #include "passes/attention/AttentionBias.h"
@@ -27,9 +28,11 @@ namespace {
 /// Builds the op that a match describes, before its product with the values.
 class AttentionWriter {
 public:
-  AttentionWriter(AxisSpace &axes, AttentionMatch &match, TileNumbers tiles, bool tilesOnly, bool callsOnly)
-      : axes(axes), match(match), tiles(tiles), tilesOnly(tilesOnly), callsOnly(callsOnly), builder(match.product), loc(fusedLocation(match)),
-        reader(axes, builder, match.queryAxes, match.keyAxes) {}
+  /// `calls`: the only heads besides tiles that are fused; null: all.
+  AttentionWriter(AxisSpace &axes, AttentionMatch &match, TileNumbers tiles, bool tilesOnly,
+                  const AttentionCalls *calls)
+      : axes(axes), match(match), tiles(tiles), tilesOnly(tilesOnly), calls(calls), builder(match.product),
+        loc(fusedLocation(match)), reader(axes, builder, match.queryAxes, match.keyAxes) {}
 
   /// Null, with `failure` filled, if the op cannot express the masks.
   AttentionOp write(AttentionFailure &failure) {
@@ -42,7 +45,7 @@ public:
     const bool isDouble = elementTypeOf(match.value.value).isF64();
     const bool byTiles =
         tilesOnly && !isDouble && suitsTiles(tiles, depth, width) && std::max(depth, width) <= kMostFeatures;
-    if (tilesOnly && !byTiles && !(callsOnly && suitsCalls(depth, width))) {
+    if (tilesOnly && !byTiles && !(calls && calls->suits(depth, width))) {
       const bool even = tiles == TileNumbers::BF16 || tiles == TileNumbers::F16;
       failure = {match.softmax,
                  isDouble ? "the target has no kernels for attention in f64"
@@ -79,9 +82,9 @@ public:
       op->setAttr(names::kWordRows, builder.getUnitAttr());
     if ((bias || mask || attentionShapeOf(op).isShifted()) && keepKeys)
       op->setAttr(names::kRowsKeepKeys, builder.getUnitAttr());
-    if (std::string objection = callObjection(op); callsOnly && !byTiles && !objection.empty()) {
+    if (std::string objection = calls && !byTiles ? callObjection(op, *calls) : ""; !objection.empty()) {
       op.erase();
-      failure = {match.softmax, "cuDNN takes no attention of this form: " + objection};
+      failure = {match.softmax, calls->library + " takes no attention of this form: " + objection};
       return nullptr;
     }
     match.product.getResult().replaceAllUsesWith(writeResult(op));
@@ -348,8 +351,9 @@ private:
 
   AxisSpace &axes;
   AttentionMatch &match;
-  const TileNumbers tiles; ///< what the target's warps multiply in this precision
-  const bool tilesOnly, callsOnly;
+  const TileNumbers tiles; ///< what the target's lane groups multiply in this precision
+  const bool tilesOnly;
+  const AttentionCalls *calls;
   OpBuilder builder;
   Location loc;
   MaskReader reader;
@@ -423,6 +427,11 @@ private:
         .Case("f32", TileNumbers::F32)
         .Default(TileNumbers::None);
   }
+  /// The only heads besides tiles that are fused; null: all.
+  const AttentionCalls *calls() {
+    const target::Target *target = callsOnly ? target::targetOf(getOperation()) : nullptr;
+    return target ? &target->capabilities().attentionCalls : nullptr;
+  }
 
   void fuse(SoftmaxOp softmax, llvm::StringRef graph, AttentionReport &report) {
     AxisSpace axes;
@@ -440,7 +449,7 @@ private:
           names.push_back(name);
       for (std::string &name : names)
         nodes.push_back(name);
-      op = AttentionWriter(axes, *match, tileNumbers(), tilesOnly, callsOnly).write(failure);
+      op = AttentionWriter(axes, *match, tileNumbers(), tilesOnly, calls()).write(failure);
     }
     if (!op) {
       if (!match && !looksLikeAttention(softmax))

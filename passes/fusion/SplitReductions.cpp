@@ -1,7 +1,7 @@
 //===- SplitReductions.cpp - long reductions become two kernels ----------===//
 //
-// On a GPU one warp reduces a whole row. Few long rows, such as the columns of a bias's gradient or the sum of all
-// squares, leave most warps idle. The pass cuts the reduced dimension that allows most parts: the first kernel computes
+// On a GPU one lane group reduces a whole row. Few long rows, such as the columns of a bias's gradient or the sum of all
+// squares, leave most groups idle. The pass cuts the reduced dimension that allows most parts: the first kernel computes
 // the reduction's input and reduces each part, and a second one reduces the parts' results and computes small results
 // from them. A third kernel computes dependent results of full shape, and further reductions, as in batch
 // normalization; the pass cuts these in turn. Shapes and target alone determine the reduction tree.
@@ -75,9 +75,9 @@ private:
 
 class Splitter {
 public:
-  /// `code`: the model of the code that kernels become; null: that of warps.
+  /// `code`: the model of the code that kernels become; null: that of lane groups.
   Splitter(FusedOp fused, int64_t units, const target::CodeModel *code, int64_t length)
-      : fused(fused), block(fused.getBody().front()), units(units), code(code), lanes(code ? code->vectorLanes : 32),
+      : fused(fused), block(fused.getBody().front()), units(units), code(code), lanes(code ? code->vectorLanes : kGroupThreads),
         length(length) {}
 
   /// Splits the kernel and returns the third one, whose reductions may be cut, too; null if there is none.
@@ -134,7 +134,7 @@ private:
     int64_t steps = llvm::is_contained(dims, lane) ? int64_t(llvm::divideCeil(reduced, lanes)) : reduced;
     if (rows <= 0 || steps <= 0)
       return false;
-    // A block of several warps may reduce such a row.
+    // A block of several lane groups may reduce such a row.
     if (code && llvm::is_contained(dims, lane))
       rows *= code->threadsOfRow(rows, full[size_t(lane)]) / lanes;
     int64_t most = std::min(units / rows, steps / length);

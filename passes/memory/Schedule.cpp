@@ -56,7 +56,7 @@ struct Schedule : impl::SchedulePassBase<Schedule> {
     auto prefetch = function->getParentOfType<ModuleOp>()->getAttrOfType<IntegerAttr>(names::kPrefetch);
     planning::Sequence order =
         beginCollectivesEarly(entry, planning::leastPacked(entry.program, solution), prefetch ? prefetch.getInt() : 1);
-    if (const target::Target *target = target::targetOf(function); target && target->code().warps())
+    if (const target::Target *target = target::targetOf(function); target && target->capabilities().readsNumbersEarly)
       order = numbersEarly(entry, order);
     if (std::string wrong = planning::validate(entry.program, order); !wrong.empty()) {
       function.emitError("internal error: the order of instructions is wrong: ") << wrong;

@@ -393,7 +393,7 @@ private:
     Value upper = splatInt(*value.builder, value.loc, type, 0xffff0000);
     Value kept = AndOp::create(*value.builder, value.loc, sum, upper);
     Expr rounded = value.with(BitCastOp::create(*value.builder, value.loc, value.value.getType(), kept));
-    // NaN is not rounded: the carry would turn a NaN whose bits are all ones, as a card's are, into a number.
+    // NaN is not rounded: the carry would turn a NaN whose bits are all ones, as a GPU's are, into a number.
     return value.compare(CompareKind::eq, value).select(rounded, value).cast(builder.getBF16Type());
   }
 

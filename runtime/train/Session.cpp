@@ -121,7 +121,7 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
     return wanted;
   const uint64_t needed = plan::variantBytes(plan, 0, wanted);
   if (fixed)
-    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the card, the memory budget is {}; compile with "
+    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the device, the memory budget is {}; compile with "
                               "tcc --memory-budget set to it",
                               options.planPath, formatBytes(needed), needed, formatBytes(budget)),
                   kExitOverBudget);

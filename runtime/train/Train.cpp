@@ -248,7 +248,7 @@ Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   Status status = run.updates->run(run.position, *run.batches, metrics, finite);
   if (session.worldSize() > 1 && session.computes()) {
     const CollectiveTimes after = session.device->collectiveTimes();
-    if (after.calls > before.calls) { // the graph of a card does not time its collectives
+    if (after.calls > before.calls) { // a device that runs an entry as one graph does not time its collectives
       metrics.communicationSeconds = after.seconds - before.seconds;
       metrics.exposedSeconds = after.exposedSeconds - before.exposedSeconds;
     }

@@ -4,7 +4,7 @@ A translation unit that includes MLIR takes half a minute to compile, so their n
 A source file has at most LONGEST lines; plan.proto, the format, is one file whatever its length.
 Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name.
 Folders include each other in no circle, as docs/design/layers.md lists; only the CPU's folders name its library, its
-instructions or its workers. DEPENDENCIES.md explains every installed package.
+instructions or its workers, and general folders name nothing of a card. DEPENDENCIES.md explains every installed package.
 """
 import re
 import subprocess
@@ -72,6 +72,8 @@ NEVER = {
 
 # Where knowledge of one machine may stand; tools and trun's devices speak of threads and libraries to their users.
 CPU_ROOMS = ("compiler/target/cpu/", "compiler/codegen/", "compiler/cache/")
+GENERAL_ROOMS = ("passes", "compiler/dialect", "compiler/planning", "runtime/train")
+CARD_WORDS = re.compile(r"warp|\bcards?\b|cuda|cublas|cudnn|\bptx", re.IGNORECASE)
 CPU_WORDS = re.compile(r"onednn|dnnl|\bworkers?\b|avx|\bamx\b|cache line", re.IGNORECASE)
 
 
@@ -153,16 +155,26 @@ class Sources(unittest.TestCase):
                  for room, never in NEVER.items() if within(folder, (room,)) and within(other, never)]
         self.assertEqual(wrong, [])
 
+    def lines_with(self, words, roots, rooms=()):
+        """The lines under `roots`, but not in `rooms`, that have one of the words."""
+        paths = [path for root in roots for path in sorted((ROOT / root).rglob("*")) if path.suffix in (".cpp", ".h", ".td")]
+        self.assertGreater(len(paths), 0)
+        return [f"{path.relative_to(ROOT)}:{number}: {line.strip()}" for path in paths
+                if not str(path.relative_to(ROOT)).startswith(rooms)
+                for number, line in enumerate(path.read_text().splitlines(), 1)
+                if words.search(line) and not line.startswith("#include")]
+
     def test_only_the_cpus_rooms_speak_of_the_cpu(self):
-        wrong = []
-        for root in ("compiler", "passes", "frontend"):
-            for path in (ROOT / root).rglob("*"):
-                name = str(path.relative_to(ROOT))
-                if path.suffix not in (".cpp", ".h", ".td") or name.startswith(CPU_ROOMS):
-                    continue
-                wrong += [f"{name}:{number}: {line.strip()}" for number, line in enumerate(path.read_text().splitlines(), 1)
-                          if CPU_WORDS.search(line) and not line.startswith("#include")]
+        wrong = self.lines_with(CPU_WORDS, ("compiler", "passes", "frontend"), CPU_ROOMS)
         self.assertEqual(wrong, [], "\n".join(wrong))
+
+    def test_general_rooms_do_not_speak_of_cards(self):
+        wrong = self.lines_with(CARD_WORDS, GENERAL_ROOMS)
+        self.assertEqual(wrong, [], "\n".join(wrong))
+        for word in ("a warp's", "groupTiles of WarpTile", "CudaDevice", "the card", "cuBLASLt", "PTX"):
+            self.assertTrue(CARD_WORDS.search(word), word)
+        for word in ("discards", "cardinality", "a lane group"):
+            self.assertIsNone(CARD_WORDS.search(word), word)
 
     def test_files_are_opened_removed_and_parsed_in_one_place(self):
         for what, (pattern, allowed) in CALLS.items():

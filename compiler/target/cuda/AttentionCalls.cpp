@@ -23,7 +23,6 @@
 namespace tcc::target::cuda {
 
 namespace {
-constexpr int64_t kMostHeadFeatures = 128;
 /// Queries and keys are padded to blocks of these sizes in the workspace.
 constexpr int64_t kWorkspaceQueries = 64, kWorkspaceKeys = 128;
 /// Keys beyond whole blocks for which Hopper's engines give NaN gradients with a bias, as users report
@@ -50,7 +49,7 @@ bool callCudnnAttention(Call &request, const Architecture &architecture, const C
   const bool gradient = call.kind() == plan::AttentionCall::GRADIENT;
   if (call.dtype() != plan::BF16 && call.dtype() != plan::F16)
     return false;
-  if (!train::suitsCalls(call.depth(), call.width()))
+  if (!kAttentionCalls.suits(call.depth(), call.width()))
     return false;
   if (gradient && !hasAttentionGradient(architecture))
     return false;
@@ -65,7 +64,8 @@ bool callCudnnAttention(Call &request, const Architecture &architecture, const C
   if (biased &&
       double(call.bias_batch()) * double(call.bias_heads()) * double(call.queries()) * double(call.keys()) > most)
     return false;
-  if (double(call.batch()) * double(call.heads()) * double(std::max(call.queries(), call.keys())) * kMostHeadFeatures >
+  if (double(call.batch()) * double(call.heads()) * double(std::max(call.queries(), call.keys())) *
+              double(kAttentionCalls.mostFeatures) >
           most ||
       (gradient && scores * double(plan::dtypeBytes(call.dtype())) > double(model.mostScoreBytes)))
     return false;

@@ -7,6 +7,9 @@
 
 namespace tcc::target::cuda {
 
+/// The heads that cuDNN takes.
+inline const train::AttentionCalls kAttentionCalls{.library = "cuDNN", .featureStep = 8, .mostFeatures = 128};
+
 /// Completes a request for attention or its gradient as a call of cuDNN. False: for its types and sizes the library has
 /// no deterministic engine on the architecture, or needs too much workspace; a kernel is generated.
 bool callCudnnAttention(Call &request, const Architecture &architecture, const CudaModel &model);

@@ -34,7 +34,8 @@ public:
     able.collectives = true;     // NCCL, which adds in an order of its own
     able.attendsInOneOp = false; // in f32 one thread would compute a tile; products and softmax rows use warps
     able.attentionTiles = true;
-    able.attentionCalls = true;
+    able.attentionCalls = kAttentionCalls;
+    able.readsNumbersEarly = true;
     able.chunkBytes = model.chunkBytes;
     able.rowsToKernels = true;
     able.reductionUnits = model.reductionUnits;

@@ -61,7 +61,7 @@ public:
   void replace(AttentionOp op) {
     std::vector<AttentionGradOp> grads;
     const unsigned bits = elementTypeOf(op.getQuery()).getIntOrFloatBitWidth();
-    std::string objection = bits != 16 ? "its numbers have " + std::to_string(bits) + " bits" : callObjection(op);
+    std::string objection = bits != 16 ? "its numbers have " + std::to_string(bits) + " bits" : objectionTo(op);
     if (objection.empty() && !findGradients(op, grads))
       objection = "something else than its gradient reads the logarithms of its rows' sums";
     if (!objection.empty())
@@ -91,14 +91,18 @@ private:
       op->erase();
   }
 
+  template <typename OpTy> std::string objectionTo(OpTy op) const {
+    return callObjection(op, target.capabilities().attentionCalls);
+  }
+
   /// Collects the gradients that read the sums that attention keeps. False if another op reads them.
-  static bool findGradients(AttentionOp op, std::vector<AttentionGradOp> &grads) {
+  bool findGradients(AttentionOp op, std::vector<AttentionGradOp> &grads) const {
     auto collect = [&](Value value) {
       return llvm::all_of(value.getUses(), [&](OpOperand &use) {
         auto grad = dyn_cast<AttentionGradOp>(use.getOwner());
         if (!grad || grad.getOutput() != op.getOutput() || grad.getQuery() != op.getQuery() ||
             grad.getKey() != op.getKey() || grad.getValue() != op.getValue() || grad.getBias() != op.getBias() ||
-            grad.getMask() != op.getMask() || !callObjection(grad).empty() || grad.getScale() != op.getScale() ||
+            grad.getMask() != op.getMask() || !objectionTo(grad).empty() || grad.getScale() != op.getScale() ||
             grad.getCausal() != op.getCausal() || grad.getCausalOffset() != op.getCausalOffset())
           return false;
         if (!llvm::is_contained(grads, grad))
