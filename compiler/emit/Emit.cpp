@@ -292,6 +292,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   plan.set_precision(options.recipe->train.precision);
   plan.set_card(options.card);
   plan.set_max_workers(options.maxWorkers);
+  plan.set_execution(options.target->capabilities().execution);
   plan.set_library(options.target->library());
   plan.set_recipe(options.recipe->text);
   emitTraining(module, *options.recipe, plan);

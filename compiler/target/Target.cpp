@@ -1,6 +1,8 @@
 //===- Target.cpp - the targets that exist --------------------------------===//
 #include "compiler/target/Target.h"
 
+#include "runtime/plan/Targets.h"
+
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinOps.h"
 
@@ -62,6 +64,15 @@ Expected<std::string> resolveTarget(const std::string &asked, bool bf16Products)
     }
   }
   return Status(fmt::format("--target {}: this version compiles for {}", asked, fmt::join(names, ", ")), kExitUsage);
+}
+
+const TargetKind *findKind(llvm::StringRef name) {
+  Registry &all = registry();
+  std::lock_guard lock(all.mutex);
+  for (const TargetKind &kind : all.kinds)
+    if (kind.name == plan::kindOf(name))
+      return &kind;
+  return nullptr;
 }
 
 const Target *findTarget(llvm::StringRef name) {

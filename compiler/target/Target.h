@@ -54,6 +54,7 @@ struct Capabilities {
   int64_t leastRowwiseBytes = 0; ///< least size of a gradient whose rows go to a kernel: a smaller one stays in caches
   int64_t reductionUnits = 0;  ///< rows that keep the machine busy: fewer and longer ones are cut into parts; 0: never
   uint32_t slots = 0;          ///< fixed number of scratch slots in use at a time; 0: that of --threads
+  plan::Plan::Execution execution{}; ///< how its device runs instructions; by default as a processor does
 };
 
 /// A library call that a target chose.
@@ -140,6 +141,7 @@ private:
 struct TargetKind {
   std::string name;
   std::vector<std::string> levels; ///< full names, least first
+  bool hasOwnMemory = false;       ///< plans run in a device's memory, whose size the machine that compiles does not know
 
   /// The level for a name without one: the best of this machine. Error: this machine supports none.
   Expected<std::string> (*defaultLevel)(bool bf16Products);
@@ -152,6 +154,9 @@ void registerTarget(const TargetKind &kind);
 /// The full name of a target: "" and "cpu" get this machine's level. Error: an unknown name; the message lists the
 /// known ones.
 Expected<std::string> resolveTarget(const std::string &asked, bool bf16Products);
+
+/// The kind of a target, or of a kind's name; null for an unknown one. It is valid until another kind is registered.
+const TargetKind *findKind(llvm::StringRef name);
 
 /// A target by its full name; null for an unknown one. It lives as long as the process.
 const Target *findTarget(llvm::StringRef name);

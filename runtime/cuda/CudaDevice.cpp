@@ -575,7 +575,7 @@ Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reade
   const plan::Plan &plan = reader.plan();
   if (Status status = checkPlan(reader); !status.ok())
     return status;
-  if (!plan::hasFixedSlots(plan))
+  if (!plan::runsOnGrids(plan))
     return error("{}: the plan is for {}; compile the model with tcc --target cuda:sm_90, or the card's architecture",
                  reader.path(), plan.target());
   Expected<DriverLibrary> driver = DriverLibrary::open();

@@ -22,8 +22,6 @@ double makespan(const Entry &entry, const Instruction &instruction, uint64_t wor
 }
 } // namespace
 
-bool hasFixedSlots(const Plan &plan) { return plan.target().starts_with("cuda:"); }
-
 uint64_t movedBytes(const Entry &entry, const Instruction &instruction) {
   auto remaining = [&](int index) -> uint64_t {
     if (index >= instruction.operands_size())

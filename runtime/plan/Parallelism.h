@@ -17,8 +17,8 @@ namespace tcc::plan {
 /// Copies and fills are cut into tiles of this many bytes, a multiple of every element size.
 inline constexpr uint64_t kPieceBytes = uint64_t(1) << 20;
 
-/// True if the plan is for a card: its scratch has max_workers slots, independent of the host's processors.
-bool hasFixedSlots(const Plan &plan);
+/// True if kernels are launched on grids: scratch has max_workers slots, independent of the host's processors.
+inline bool runsOnGrids(const Plan &plan) { return plan.execution() == Plan::GRIDS; }
 
 /// Bytes that a copy or fill writes. Like all functions here, it accepts unverified plans.
 uint64_t movedBytes(const Entry &entry, const Instruction &instruction);

@@ -13,9 +13,17 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tcc::plan {
+
+/// The parts of a target's name: "cpu" and "v4" of "cpu:v4". A name without ':' is a kind without a level.
+inline std::string_view kindOf(std::string_view target) { return target.substr(0, target.find(':')); }
+inline std::string_view levelOf(std::string_view target) {
+  const size_t colon = target.find(':');
+  return colon == std::string_view::npos ? std::string_view() : target.substr(colon + 1);
+}
 
 /// The plan's targets in its order: a single one if the plan is not for several.
 std::vector<std::string> targetNames(const Plan &plan);

@@ -100,7 +100,7 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
   auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
     context.report("{}: {}", describeInstruction(entry, index), fmt::format(format, std::forward<Args>(args)...));
   };
-  if (!hasFixedSlots(context.plan))
+  if (!runsOnGrids(context.plan))
     return fail("attention by cuDNN, the plan is for {}", context.plan.target());
   if (!AttentionCall::Kind_IsValid(call.kind()))
     return fail("unknown kind of attention {}", static_cast<int>(call.kind()));

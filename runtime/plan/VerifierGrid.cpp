@@ -3,35 +3,32 @@
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
+#include "runtime/plan/Targets.h"
 #include "runtime/plan/VerifierImpl.h"
 
 namespace tcc::plan::verifier {
 
-namespace {
-constexpr std::string_view kCuda = "cuda:";
-} // namespace
-
 void verifyFormat(const Plan &plan, int index, Reporter &report) {
   const CodeObject &code = plan.code_objects(index);
-  bool forCuda = hasFixedSlots(plan);
+  const bool onGrids = runsOnGrids(plan);
   if (!CodeObject::Format_IsValid(code.format()))
     report("code object {}: there is no format {}", index, static_cast<int>(code.format()));
-  else if ((code.format() == CodeObject::PTX) != forCuda)
-    report("code object {}: it is {}, the plan is for {}", index, CodeObject::Format_Name(code.format()),
-           plan.target().empty() ? "no target" : plan.target());
-  else if (forCuda && plan.target() != std::string(kCuda) + code.processor())
+  else if ((code.format() == CodeObject::PTX) != onGrids)
+    report("code object {}: it is {}, the plan is for {}, by {}", index, CodeObject::Format_Name(code.format()),
+           plan.target().empty() ? "no target" : plan.target(), onGrids ? "grids" : "workers");
+  else if (onGrids && levelOf(plan.target()) != code.processor())
     report("code object {}: it was made for '{}', the plan is for {}", index, code.processor(), plan.target());
   for (const CodeObject::Assembled &one : code.assembled())
-    if (!forCuda || one.architecture() != code.processor())
+    if (!onGrids || one.architecture() != code.processor())
       report("code object {}: it has machine code for '{}', the plan is for {}", index, one.architecture(),
              plan.target());
   for (const KernelSignature &signature : code.kernels()) {
     uint32_t threads = signature.tile_threads();
     const bool shared = threads >= kWarpThreads && threads <= kMostBlockThreads && threads % kWarpThreads == 0;
-    if (forCuda ? threads != 1 && !shared : threads != 0)
+    if (onGrids ? threads != 1 && !shared : threads != 0)
       report("code object {}, kernel '{}': {} threads share a tile, which {} has none of", index, signature.symbol(),
              threads, CodeObject::Format_Name(code.format()));
-    if (forCuda && isJoined(signature.symbol())) {
+    if (onGrids && isJoined(signature.symbol())) {
       if (code.abi() != kJoinedAbiVersion)
         report("code object {}, kernel '{}': kernels share its launch, which kernel ABI version {} does not know",
                index, signature.symbol(), code.abi());
@@ -49,7 +46,7 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
   auto fail = [&]<typename... Args>(fmt::format_string<Args...> format, Args &&...args) {
     context.report("{}: {}", describeInstruction(entry, index), fmt::format(format, std::forward<Args>(args)...));
   };
-  if (!hasFixedSlots(context.plan)) {
+  if (!runsOnGrids(context.plan)) {
     if (kernel.has_grid())
       fail("kernel '{}' has a grid, the plan is for {}", kernel.symbol(), context.plan.target());
     return;
@@ -83,7 +80,7 @@ void verifyGrid(const Context &context, const Entry &entry, int index, const Ker
          instruction.scratch_shared_bytes());
 }
 
-/// A convolution must use cuDNN in a plan for a card, and a CPU's kernels in other plans.
+/// A convolution must use cuDNN in a plan that runs on grids, and a CPU's kernels in other plans.
 static void verifyConvolutionLibrary(const Context &context, const Entry &entry, int index) {
   const Instruction &instruction = entry.instructions(index);
   const ConvolutionCall &call = instruction.convolution();
@@ -91,7 +88,7 @@ static void verifyConvolutionLibrary(const Context &context, const Entry &entry,
     context.report("{}: {}", describeInstruction(entry, index), fmt::format(format, std::forward<Args>(args)...));
   };
   const bool dnn = call.implementation() == ConvolutionCall::CUDNN;
-  if (dnn != hasFixedSlots(context.plan)) {
+  if (dnn != runsOnGrids(context.plan)) {
     fail("a convolution of {}, the plan is for {}", dnn ? "cuDNN" : "a CPU's kernels", context.plan.target());
     return;
   }
@@ -126,7 +123,7 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
   if (instruction.has_convolution())
     return verifyConvolutionLibrary(context, entry, index);
   bool blas = instruction.has_matmul() && call.implementation() == MatmulCall::BLAS;
-  if (blas != hasFixedSlots(context.plan)) {
+  if (blas != runsOnGrids(context.plan)) {
     fail("a call of {}, the plan is for {}", blas ? "cuBLASLt" : "a CPU's library", context.plan.target());
     return;
   }
@@ -169,7 +166,7 @@ void verifyLibrary(const Context &context, const Entry &entry, int index) {
 }
 
 bool takesFirstTile(const Plan &plan, const KernelSignature &signature) {
-  return hasFixedSlots(plan) && std::any_of(signature.operands().begin(), signature.operands().end(),
+  return runsOnGrids(plan) && std::any_of(signature.operands().begin(), signature.operands().end(),
                                             [](const KernelSignature::Operand &one) { return one.tile_bytes() > 0; });
 }
 

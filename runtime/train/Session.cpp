@@ -109,7 +109,7 @@ static Status chooseVariant(Session &session, const SessionOptions &options) {
 /// is one. Error: the requested number does not fit into the budget.
 static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &options) {
   const plan::Plan &plan = session.plan();
-  const bool fixed = plan::hasFixedSlots(plan);
+  const bool fixed = plan::runsOnGrids(plan);
   if (fixed && options.threads)
     return Status(fmt::format("{}: --threads {}: the plan is for {}, whose number of threads it sets; leave --threads out",
                               options.planPath, options.threads, plan.target()),

@@ -1,20 +1,20 @@
 //===- CardRoofline.cpp - the least time of an instruction on a card ------===//
 #include "tools/common/CardRoofline.h"
 
+#include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Targets.h"
 #include "tools/common/InstructionText.h"
 
 namespace tcc::report {
 
 ChosenCard chooseCard(const plan::Plan &plan, std::string_view driverName) {
-  constexpr std::string_view kCuda = "cuda:";
-  const std::string_view target = plan.target();
-  if (!target.starts_with(kCuda))
+  if (!plan::runsOnGrids(plan))
     return {};
   if (const Card *card = findCardOfDriver(driverName))
     return {card, ChosenCard::From::Device};
   if (const Card *card = findCard(plan.card()))
     return {card, ChosenCard::From::Plan};
-  return {usualCard(target.substr(kCuda.size())), ChosenCard::From::Architecture};
+  return {usualCard(plan::levelOf(plan.target())), ChosenCard::From::Architecture};
 }
 
 LeastTime leastTime(const Card &card, const plan::Instruction &instruction) {

@@ -4,6 +4,8 @@
 #include "tools/common/Cards.h"
 #include "tools/common/CommandLine.h"
 #include "compiler/recipe/Recipe.h"
+#include "compiler/target/Target.h"
+#include "compiler/target/registry/Targets.h"
 #include "frontend/Import.h"
 #include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Verifier.h"
@@ -47,10 +49,22 @@ std::string cardNames() {
   return names;
 }
 
+/// Whether plans for the target run in a device's own memory.
+bool hasOwnMemory(const std::string &target) {
+  const target::TargetKind *kind = target::findKind(target);
+  return kind && kind->hasOwnMemory;
+}
+
+/// Whether the target's kernels are PTX, which ptxas compiles.
+bool isPtx(const std::string &name) {
+  const target::Target *target = target::findTarget(name);
+  return target && target->code().format == plan::CodeObject::PTX;
+}
+
 /// `--device-memory`: bytes, or a card, which the report then uses.
 Expected<uint64_t> readDeviceMemory(const std::string &text, CompileOptions &options) {
-  const std::string prefix = "cuda:";
-  if (!options.target.starts_with(prefix))
+  const std::string_view wanted = plan::levelOf(options.target);
+  if (!hasOwnMemory(options.target) || wanted.empty())
     return Status(fmt::format("--device-memory {}: it is a CUDA card's memory; give --target cuda:sm_90, or the card's "
                               "architecture",
                               text),
@@ -63,7 +77,6 @@ Expected<uint64_t> readDeviceMemory(const std::string &text, CompileOptions &opt
     return bytes;
   }
   auto number = [](std::string_view architecture) { return std::atoi(architecture.data() + 3); };
-  std::string_view wanted = std::string_view(options.target).substr(prefix.size());
   if (wanted.starts_with("sm_") && number(wanted) > number(card->architecture))
     return Status(fmt::format("--device-memory {}: it has the architecture {}, which does not run code for {}; compile "
                               "with --target cuda:{}",
@@ -249,8 +262,8 @@ Status makePlan(const std::vector<CompileOptions> &options, const std::string &p
 
 /// Applies `--memory-budget` and `--device-memory` to one target.
 Status setMemory(CompileOptions &options, const std::string &budget, const std::string &deviceMemory) {
-  const bool forCuda = options.target.starts_with("cuda");
-  uint64_t wholeBytes = forCuda ? 0 : tcc::machineMemoryBytes();
+  const bool ownMemory = hasOwnMemory(options.target);
+  uint64_t wholeBytes = ownMemory ? 0 : tcc::machineMemoryBytes();
   if (!deviceMemory.empty()) {
     Expected<uint64_t> bytes = readDeviceMemory(deviceMemory, options);
     if (!bytes)
@@ -259,7 +272,7 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
   }
   if (budget.empty())
     return Status::success();
-  if (forCuda && !wholeBytes && budget.ends_with('%'))
+  if (ownMemory && !wholeBytes && budget.ends_with('%'))
     return Status(fmt::format("--memory-budget {}: of which card? give --device-memory 80GiB, or a card's name: {}",
                               budget, cardNames()),
                   kExitUsage);
@@ -269,7 +282,7 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
   options.budgetBytes = *bytes;
   // A percentage of the machine's memory includes all of trun, not only the arenas; one of a card's also the driver.
   if (budget.ends_with('%'))
-    options.budgetBytes -= std::min(options.budgetBytes - 1, forCuda ? kBesideCardArenaBytes : kBesideArenasBytes);
+    options.budgetBytes -= std::min(options.budgetBytes - 1, ownMemory ? kBesideCardArenaBytes : kBesideArenasBytes);
   return Status::success();
 }
 
@@ -278,15 +291,16 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
 Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &options, const std::vector<std::string> &names,
                                                     const std::string &budget, const std::string &deviceMemory) {
   std::vector<CompileOptions> all;
-  const bool anyCuda = std::any_of(names.begin(), names.end(), [](auto &name) { return name.starts_with("cuda"); });
-  const std::optional<Ptxas> ptxas = anyCuda ? Ptxas::find() : std::nullopt;
+  const bool anyOwnMemory = std::any_of(names.begin(), names.end(), hasOwnMemory);
+  const bool anyPtx = std::any_of(names.begin(), names.end(), isPtx);
+  const std::optional<Ptxas> ptxas = anyPtx ? Ptxas::find() : std::nullopt;
   for (const std::string &name : names) {
     CompileOptions &one = all.emplace_back(options);
     one.target = name;
-    if (name.starts_with("cuda:"))
+    if (isPtx(name))
       one.ptxas = ptxas;
-    const bool takesCard = !anyCuda || name.starts_with("cuda");
-    if (Status status = setMemory(one, budget, takesCard ? deviceMemory : ""); !status.ok())
+    const bool takesMemory = !anyOwnMemory || hasOwnMemory(name);
+    if (Status status = setMemory(one, budget, takesMemory ? deviceMemory : ""); !status.ok())
       return status;
     for (size_t i = 0; i + 1 < all.size(); ++i)
       if (names[i] == name)
@@ -367,6 +381,7 @@ int compileCommand(int argc, char **argv) {
   app.add_flag("--quiet", quiet, "print errors only");
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
+  target::registerTargets();
   if (Status status = checkOutputs(app, {{"--output", OwnFile::Plan}, {"--timings", OwnFile::Timings}, {"--suggest-recipe", OwnFile::Recipe}}); !status.ok())
     return printError(status);
   if (targets.empty())

@@ -11,6 +11,7 @@
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/InitializerLists.h"
+#include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Stages.h"
 #include "support/PlanNames.h"
@@ -426,7 +427,7 @@ std::string kernelsText(const Report &report) {
 
 std::string reportText(const Report &report) {
   const plan::Plan &plan = *report.plan;
-  const bool isForCard = plan.target().starts_with("cuda:");
+  const bool isForCard = plan::runsOnGrids(plan);
   std::vector<std::string> entries;
   for (const EntryMemory &entry : report.entries)
     entries.push_back(entry.name);

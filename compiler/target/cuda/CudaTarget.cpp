@@ -40,6 +40,7 @@ public:
     able.rowsToKernels = true;
     able.reductionUnits = model.reductionUnits;
     able.slots = uint32_t(model.grid.scratchThreads);
+    able.execution = plan::Plan::GRIDS;
   }
 
   const Capabilities &capabilities() const override { return able; }
@@ -206,6 +207,7 @@ std::string levelOf(const Architecture &architecture) { return "cuda:" + std::st
 TargetKind cudaKind() {
   TargetKind kind;
   kind.name = "cuda";
+  kind.hasOwnMemory = true;
   for (const Architecture &architecture : kArchitectures)
     kind.levels.push_back(levelOf(architecture));
   kind.defaultLevel = [](bool) -> Expected<std::string> {

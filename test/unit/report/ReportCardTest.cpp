@@ -98,6 +98,7 @@ TEST(Cards, TheOneThatRunsCountsMoreThanTheOneThatWasPlannedFor) {
   EXPECT_EQ(chooseCard(plan).card, findCard("h100"));
   EXPECT_EQ(chooseCard(plan).from, ChosenCard::From::Architecture);
   plan.set_target("cpu:v4");
+  plan.set_execution(plan::Plan::WORKERS);
   EXPECT_EQ(chooseCard(plan, "NVIDIA H200").card, nullptr);
 }
 
