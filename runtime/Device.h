@@ -273,6 +273,23 @@ struct DeviceOptions {
   bool tune = false;         ///< time the algorithms of each call and choose the fastest, instead of recorded ones
 };
 
+/// Makes a device for a plan: verifies the plan, checks that the device has what the plan asks for (target, kernel ABI,
+/// library), allocates, and loads the variables' initial values. Every fault is an error that names its place.
+using DeviceFactory = std::function<Expected<std::unique_ptr<Device>>(const plan::PlanReader &, const DeviceOptions &)>;
+
+/// Ranks a target among those of its device on this machine: greater is better. Error: why the target cannot run here.
+using TargetRank = std::function<Expected<uint32_t>(const std::string &target)>;
+
+/// A device as the registry lists it.
+struct DeviceKind {
+  std::string name;           ///< the part before ':' of the targets that it runs ("cpu" of "cpu:v3"), or another word for
+                              ///< a device that is only chosen by name
+  DeviceFactory create;
+  TargetRank rank = nullptr;  ///< null: every target of that name runs
+  uint32_t preference = 0;    ///< greater: its targets are taken before those of other devices
+  bool runsAnyTarget = false; ///< it runs plans of every target; no plan names it
+};
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_DEVICE_H

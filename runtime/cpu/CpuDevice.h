@@ -13,6 +13,9 @@ Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader
 /// Ranks a target: greater for a higher level. Error: this machine lacks the level.
 Expected<uint32_t> rankCpuTarget(const std::string &target);
 
+/// The device "cpu".
+inline DeviceKind cpuDevice() { return {.name = "cpu", .create = createCpuDevice, .rank = rankCpuTarget}; }
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_CPU_CPUDEVICE_H

@@ -14,6 +14,11 @@ Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reade
 /// architecture.
 Expected<uint32_t> rankCudaTarget(const std::string &target);
 
+/// The device "cuda", which is preferred to the processor.
+inline DeviceKind cudaDevice() {
+  return {.name = "cuda", .create = createCudaDevice, .rank = rankCudaTarget, .preference = 1};
+}
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_CUDA_CUDADEVICE_H

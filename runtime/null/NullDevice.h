@@ -10,6 +10,9 @@ namespace tcc::runtime {
 /// entries that it runs.
 Expected<std::unique_ptr<Device>> createNullDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
 
+/// The device "null".
+inline DeviceKind nullDevice() { return {.name = "null", .create = createNullDevice, .runsAnyTarget = true}; }
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_NULL_NULLDEVICE_H

@@ -12,40 +12,43 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-struct Registered {
-  DeviceFactory create;
-  TargetRank rank;
-};
+using Devices = std::map<std::string, DeviceKind, std::less<>>;
 
 /// Starts with the devices that are linked into every program.
-std::map<std::string, Registered> &registry() {
-  static std::map<std::string, Registered> devices = {{"cpu", {createCpuDevice, rankCpuTarget}},
-                                                      {"cuda", {createCudaDevice, rankCudaTarget}},
-                                                      {"null", {createNullDevice, nullptr}}};
+Devices &registry() {
+  static Devices devices = [] {
+    Devices known;
+    for (DeviceKind kind : {cpuDevice(), cudaDevice(), nullDevice()})
+      known[kind.name] = kind;
+    return known;
+  }();
   return devices;
 }
 
-std::string deviceOf(const std::string &target) { return target.substr(0, target.find(':')); }
-
-/// All ranks of targets within one device are below this.
-constexpr uint64_t kBeforeOtherDevices = uint64_t(1) << 32;
+/// The device of a name, or of a target's kind; null for an unknown one.
+const DeviceKind *findDevice(std::string_view target) {
+  auto found = registry().find(plan::kindOf(target));
+  return found == registry().end() ? nullptr : &found->second;
+}
 
 /// Ranks a target among those of all devices: greater is better.
-Expected<uint64_t> rankOf(const std::string &target) {
-  auto found = registry().find(deviceOf(target));
-  if (found == registry().end())
+using Rank = std::pair<uint32_t, uint32_t>;
+Expected<Rank> rankOf(const std::string &target) {
+  const DeviceKind *device = findDevice(target);
+  if (!device)
     return error("this program has no device for {}", target);
-  if (!found->second.rank)
-    return uint64_t(0);
-  Expected<uint32_t> rank = found->second.rank(target);
+  if (!device->rank)
+    return Rank(device->preference, 0);
+  Expected<uint32_t> rank = device->rank(target);
   if (!rank)
     return rank.status();
-  return *rank + (found->first == "cuda" ? kBeforeOtherDevices : 0);
+  return Rank(device->preference, *rank);
 }
 } // namespace
 
-void tcc::runtime::registerDevice(const std::string &name, DeviceFactory factory, TargetRank rank) {
-  registry()[name] = {std::move(factory), std::move(rank)};
+void tcc::runtime::registerDevice(DeviceKind kind) {
+  const std::string name = kind.name;
+  registry()[name] = std::move(kind);
 }
 
 Expected<uint32_t> tcc::runtime::chooseTarget(const plan::PlanReader &reader, const std::string &target,
@@ -55,15 +58,15 @@ Expected<uint32_t> tcc::runtime::chooseTarget(const plan::PlanReader &reader, co
   const std::vector<std::string> names = plan::targetNames(reader.plan());
   if (names.size() == 1)
     return uint32_t(0);
-  const std::string wanted = deviceOf(device);
-  const bool any = wanted.empty() || wanted == "null";
+  const DeviceKind *asked = findDevice(device);
+  const bool runsAny = asked && asked->runsAnyTarget;
   std::optional<uint32_t> best;
-  uint64_t bestRank = 0;
+  Rank bestRank;
   std::string reasons;
   for (uint32_t i = 0; i < names.size(); ++i) {
-    if (!any && deviceOf(names[i]) != wanted)
+    if (!device.empty() && !runsAny && plan::kindOf(names[i]) != plan::kindOf(device))
       continue;
-    Expected<uint64_t> rank = rankOf(names[i]);
+    Expected<Rank> rank = rankOf(names[i]);
     if (!rank)
       reasons += "\n  " + rank.message();
     else if (!best || *rank > bestRank) {
@@ -73,7 +76,7 @@ Expected<uint32_t> tcc::runtime::chooseTarget(const plan::PlanReader &reader, co
   }
   if (best)
     return *best;
-  if (wanted == "null")
+  if (runsAny)
     return uint32_t(0);
   if (reasons.empty())
     return Status(fmt::format("--device {}: {} is for {}; compile the model for that device, too", device, reader.path(),
@@ -84,7 +87,7 @@ Expected<uint32_t> tcc::runtime::chooseTarget(const plan::PlanReader &reader, co
 
 std::vector<std::string> tcc::runtime::deviceNames() {
   std::vector<std::string> names;
-  for (const auto &[name, factory] : registry())
+  for (const auto &[name, kind] : registry())
     names.push_back(name);
   return names;
 }
@@ -92,9 +95,8 @@ std::vector<std::string> tcc::runtime::deviceNames() {
 Expected<std::unique_ptr<Device>> tcc::runtime::createDevice(const plan::PlanReader &reader,
                                                              const DeviceOptions &options) {
   const std::string &wanted = options.name.empty() ? reader.plan().target() : options.name;
-  auto found = registry().find(wanted.substr(0, wanted.find(':')));
-  if (found != registry().end())
-    return found->second.create(reader, options);
+  if (const DeviceKind *device = findDevice(wanted))
+    return device->create(reader, options);
   std::string known = fmt::format("{}", fmt::join(deviceNames(), ", "));
   if (!options.name.empty())
     return Status(fmt::format("--device {}: unknown; use one of {}", options.name, known), kExitUsage);

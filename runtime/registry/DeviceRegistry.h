@@ -8,17 +8,8 @@
 
 namespace tcc::runtime {
 
-/// Makes a device for a plan: verifies the plan, checks that the device has what the plan asks for (target, kernel ABI,
-/// library), allocates, and loads the variables' initial values. Every fault is an error that names its place.
-using DeviceFactory = std::function<Expected<std::unique_ptr<Device>>(const plan::PlanReader &, const DeviceOptions &)>;
-
-/// Ranks a target among those of its device on this machine: greater is better. Error: why the target cannot run here.
-using TargetRank = std::function<Expected<uint32_t>(const std::string &target)>;
-
-/// Adds a device. Its name is the part before ':' of the targets that it runs ("cpu" of "cpu:v3"), or another word for
-/// a device that is only chosen by name. A later device of the same name replaces it. Must not run while another thread
-/// uses the registry. Without `rank`, every target of that name runs.
-void registerDevice(const std::string &name, DeviceFactory factory, TargetRank rank = nullptr);
+/// Adds a device. A later one of the same name replaces it. Must not run while another thread uses the registry.
+void registerDevice(DeviceKind kind);
 
 /// The registered names, sorted; "cpu", "cuda" and "null" are always registered.
 std::vector<std::string> deviceNames();
@@ -28,8 +19,9 @@ std::vector<std::string> deviceNames();
 Expected<std::unique_ptr<Device>> createDevice(const plan::PlanReader &reader, const DeviceOptions &options = {});
 
 /// The target of a plan to run, for PlanReader::selectTarget: the one that `target` names, else the best that this
-/// machine runs. A CUDA card is preferred to the processor, and a higher level to a lower one. `device` names a device
-/// as in DeviceOptions, and limits the choice to its targets ("null" limits nothing). The only target of a plan is not
+/// machine runs: of the device with the greatest preference (a card before the processor), the target of the highest
+/// rank. `device` names a device as in DeviceOptions, and limits the choice to its targets; one that runs any target
+/// limits nothing. The only target of a plan is not
 /// checked; creating its device does that. Error: the plan does not have the target, or none runs here; the message
 /// lists the plan's targets.
 Expected<uint32_t> chooseTarget(const plan::PlanReader &reader, const std::string &target, const std::string &device);

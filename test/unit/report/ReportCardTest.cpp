@@ -17,6 +17,7 @@ namespace {
 plan::Plan cudaPlan(const std::string &card) {
   plan::Plan plan = handMadePlan();
   plan.set_target("cuda:sm_90");
+  plan.set_execution(plan::Plan::GRIDS);
   plan.set_card(card);
   plan::Entry &step = *plan.mutable_entries(0);
   step.mutable_instructions(0)->set_bytes(4'800'000'000);

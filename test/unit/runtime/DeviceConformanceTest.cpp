@@ -23,7 +23,7 @@ namespace {
 constexpr uint32_t kStep = 0, kBias = 1, kUnused = 2;
 
 std::vector<std::string> testedDevices() {
-  registerDevice("deferred", DeferredDevice::create);
+  registerDevice({.name = "deferred", .create = DeferredDevice::create});
   std::vector<std::string> names = deviceNames();
   std::erase(names, "cuda"); // the plan's kernels are CPU code
   return names;
@@ -268,7 +268,7 @@ TEST(DeviceRegistry, ListsItsDevicesForAnUnknownName) {
 }
 
 TEST(DeviceRegistry, TakesAnotherDevice) {
-  registerDevice("abacus", createNullDevice);
+  registerDevice({.name = "abacus", .create = createNullDevice});
   auto foreign = makeReader([](plan::Plan &plan, plan::PlanWriter &) { plan.set_target("abacus:9"); });
   EXPECT_TRUE(createDevice(foreign).ok());
   EXPECT_TRUE(createDevice(foreign, {"abacus:1"}).ok()) << "the number of a device is its own business";

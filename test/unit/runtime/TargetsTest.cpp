@@ -1,5 +1,6 @@
 //===- TargetsTest.cpp - plans for several targets, and the choice of one -===//
 #include "runtime/cpu/calls/CpuLevel.h"
+#include "runtime/null/NullDevice.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/registry/DeviceRegistry.h"
@@ -143,6 +144,26 @@ TEST(Targets, TheBestThatRunsIsChosen) {
   EXPECT_EQ(chosen(reader), "cpu:v4");
   expectAll(chosen(reader, "cpu:v4-bf16"), {"cpu:v4-bf16", "several.tplan", "cpu:amx, cpu:v3, cpu:v4"});
   expectAll(chosen(reader, "", "cuda"), {"--device cuda", "cpu:amx, cpu:v3, cpu:v4"});
+}
+
+TEST(Targets, TheDeviceOfTheGreatestPreferenceIsChosen) {
+  int highest = 0; // of the levels that the device runs
+  auto rank = [&](const std::string &target) -> Expected<uint32_t> {
+    const int level = std::stoi(target.substr(target.find(':') + 1));
+    return level <= highest ? Expected<uint32_t>(static_cast<uint32_t>(level)) : error("no abacus for {}", target);
+  };
+  plan::PlanReader reader = open(combined({"abacus:0", "abacus:1", "cpu:v4"}));
+  runtime::ScopedFeatures machine(avx512());
+  runtime::registerDevice({.name = "abacus", .create = runtime::createNullDevice, .rank = rank});
+  EXPECT_EQ(chosen(reader), "cpu:v4") << "it has the higher rank";
+  runtime::registerDevice({.name = "abacus", .create = runtime::createNullDevice, .rank = rank, .preference = 2});
+  EXPECT_EQ(chosen(reader), "abacus:0");
+  highest = 1;
+  EXPECT_EQ(chosen(reader), "abacus:1");
+  EXPECT_EQ(chosen(reader, "", "cpu"), "cpu:v4");
+  highest = -1;
+  EXPECT_EQ(chosen(reader), "cpu:v4");
+  runtime::registerDevice({.name = "abacus", .create = runtime::createNullDevice});
 }
 
 TEST(Targets, NoneThatRunsNamesAll) {

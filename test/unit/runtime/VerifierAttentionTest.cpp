@@ -11,6 +11,7 @@ namespace {
 /// Instruction 3 of the plan as attention of 4 queries and 4 keys of 8 bf16.
 plan::AttentionCall &smallAttention(plan::Plan &plan, int64_t batch, int64_t heads) {
   plan.set_target("cuda:sm_90");
+  plan.set_execution(plan::Plan::GRIDS);
   plan::AttentionCall &call = *plan.mutable_entries(0)->mutable_instructions(3)->mutable_attention();
   call.set_dtype(plan::BF16);
   call.set_batch(batch), call.set_heads(heads), call.set_key_heads(heads);

@@ -18,6 +18,7 @@ void bind(plan::Plan &plan) { bindCode(code(plan), kNoCode); }
 plan::Plan makeCudaPlan() {
   plan::Plan plan = makeTestPlan();
   plan.set_target("cuda:sm_90");
+  plan.set_execution(plan::Plan::GRIDS);
   code(plan).set_format(plan::CodeObject::PTX);
   code(plan).set_processor("sm_90");
   for (plan::KernelSignature &kernel : *code(plan).mutable_kernels())
@@ -64,6 +65,7 @@ TEST(VerifierGrid, AProductOfCublasLt) {
     plan::Plan plan = makeTestPlan();
     const plan::Plan cuda = makeCudaPlan();
     plan.set_target("cuda:sm_90");
+    plan.set_execution(plan::Plan::GRIDS);
     *plan.mutable_code_objects() = cuda.code_objects();
     for (plan::Instruction &instruction : *plan.mutable_entries(0)->mutable_instructions()) {
       if (instruction.has_kernel()) {
@@ -172,6 +174,7 @@ TEST(VerifierGrid, AConvolutionOfCudnn) {
     plan.mutable_entries(0)->mutable_buffers(kZ)->mutable_type()->set_dims(0, 4);
     const plan::Plan cuda = makeCudaPlan();
     plan.set_target("cuda:sm_90");
+    plan.set_execution(plan::Plan::GRIDS);
     *plan.mutable_code_objects() = cuda.code_objects();
     for (plan::Instruction &instruction : *plan.mutable_entries(0)->mutable_instructions()) {
       if (instruction.has_kernel()) {
@@ -318,9 +321,18 @@ TEST(VerifierGrid, CodeOfAnotherKind) {
   code(plan).set_format(plan::CodeObject::PTX);
   bind(plan);
   expectProblem(plan, {"code object 0", "PTX", plan.target()});
+  plan = makeCudaPlan();
+  plan.set_execution(plan::Plan::WORKERS); // whatever its target is called
+  expectProblem(plan, {"code object 0", "PTX", "by workers"});
   plan = makeTestPlan();
   kernelCall(plan).mutable_kernel()->mutable_grid()->set_blocks(1);
   expectProblem(plan, {"instruction 1", "has a grid"});
+}
+
+TEST(VerifierGrid, AnyTargetMayRunOnGrids) {
+  plan::Plan plan = makeCudaPlan();
+  plan.set_target("abacus:sm_90");
+  EXPECT_TRUE(plan::verifyPlan(plan).empty()) << plan::verifyPlan(plan).front();
 }
 
 TEST(VerifierGrid, SignaturesAreBoundToFormatAndThreads) {
@@ -337,6 +349,7 @@ TEST(VerifierGrid, SignaturesAreBoundToFormatAndThreads) {
 TEST(VerifierGrid, CallsOfAProcessorsLibrary) {
   plan::Plan plan = makeTestPlan(), card = makeCudaPlan();
   plan.set_target("cuda:sm_90");
+  plan.set_execution(plan::Plan::GRIDS);
   *plan.mutable_code_objects(0) = card.code_objects(0);
   expectProblem(plan, {"instruction 3", "a call of a CPU's library"});
 }

@@ -131,6 +131,7 @@ plan::Plan onCard(const std::function<void(plan::Instruction &, plan::KernelSign
   plan::Plan plan = makeTestPlan();
   plan::MatmulCall &matmul = makeRowwise(plan);
   plan.set_target("cuda:sm_90");
+  plan.set_execution(plan::Plan::GRIDS);
   plan::CodeObject &code = *plan.mutable_code_objects(0);
   code.set_format(plan::CodeObject::PTX);
   code.set_processor("sm_90");

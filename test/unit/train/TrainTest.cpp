@@ -251,7 +251,7 @@ TEST_F(Train, Refusals) {
 
 /// A device that delays its work, and whose memory the host accesses only by copies, gives the same bits.
 TEST_F(Train, ADeviceWithItsOwnMemoryTrainsAlike) {
-  registerDevice("deferred", DeferredDevice::create);
+  registerDevice({.name = "deferred", .create = DeferredDevice::create});
   for (int64_t accumulate : {1, 2}) {
     std::string name = std::to_string(accumulate), plan = writeRegressionPlan(at(name + ".tplan"), accumulate),
                 data = writeRegressionData(at("d.safetensors"), 10);
