@@ -29,7 +29,7 @@ def ChunkRowsPass : Pass<"chunk-rows", "::mlir::ModuleOp"> {
     ```
   }];
   let options = [
-    Option<"maxBytes", "max-bytes", "int64_t", "67108864", "size of a chunk; a larger product is computed in chunks; 0: no chunks">,
+    Option<"maxBytes", "max-bytes", "int64_t", "0", "size of a chunk; a larger product is computed in chunks; 0: no chunks">,
     Option<"minRows", "min-rows", "int64_t", "256", "least number of rows in a chunk">];
   let dependentDialects = ["::tcc::train::TrainDialect"];
 }

@@ -245,8 +245,8 @@ private:
       (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
     if (recipe.convolutions == "kernels")
       (*model.module)->setAttr(target::kConvolutionKernelsAttribute, UnitAttr::get(&context));
-    if (!recipe.at("compiler.slice_bytes").empty())
-      (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(recipe.sliceBytes));
+    if (recipe.sliceBytes)
+      (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(*recipe.sliceBytes));
     if (Status status = chooseEntries(); !status.ok())
       return status;
     // With adapters all weights of the file are frozen: a value that the exporter computed in a weight's place will do.

@@ -126,8 +126,7 @@ std::vector<Pipeline::Phase> Pipeline::phases() const {
                     passes.addPass(createCSEPass());
                     if (recipe.fuse) {
                       train::ChunkRowsPassOptions chunk;
-                      chunk.maxBytes = recipe.at("compiler.chunk_bytes").empty() ? target.capabilities().chunkBytes
-                                                                                 : recipe.chunkBytes;
+                      chunk.maxBytes = recipe.chunkBytes.value_or(target.capabilities().chunkBytes);
                       passes.addPass(train::createChunkRowsPass(chunk));
                     }
                     // Once dead and equal ops are gone, and before anything is decided about kernels: the target may

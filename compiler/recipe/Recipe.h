@@ -190,7 +190,8 @@ struct Recipe {
   plan::DataSettings data; ///< data.*, except:
   std::map<std::string, int64_t> dataBatchAxis; ///< data.batch_axis.INPUT
   bool fuse = true;                                ///< compiler.fuse
-  int64_t chunkBytes = 64 << 20; ///< compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none
+  /// compiler.chunk_bytes: a larger product is computed some rows at a time; 0: none; unset: as the target chooses.
+  std::optional<int64_t> chunkBytes;
   std::string attention = "auto";                  ///< compiler.attention
   std::string attentionCalls = "none";             ///< compiler.attention_calls
   bool winograd = true;                            ///< compiler.winograd
@@ -198,7 +199,7 @@ struct Recipe {
   std::string convolutions = "auto";               ///< compiler.convolutions
   bool overlap = true;                             ///< compiler.overlap
   bool fuseUpdates = true;                         ///< compiler.fuse_updates
-  int64_t sliceBytes = 32 << 20;                   ///< compiler.slice_bytes
+  std::optional<int64_t> sliceBytes;               ///< compiler.slice_bytes; unset: the target's
   std::string epilogues = "exact";                 ///< compiler.epilogues
   std::string cubins = "auto";                     ///< compiler.cubins
   std::optional<double> recomputeTime;             ///< compiler.recompute_time; unset: the target's

@@ -496,9 +496,9 @@ std::vector<Key> makeKeys() {
        "what is done to the columns, in order: [transforms.md](transforms.md)"},
 
       {"compiler.fuse", flag(), "true", Recompile, "false: one kernel per op, for debugging"},
-      {"compiler.chunk_bytes", integer(0, int64_t(1) << 50), "67108864", Recompile,
+      {"compiler.chunk_bytes", integer(0, int64_t(1) << 50), "64 MiB on a CPU, 512 MiB on CUDA", Recompile,
        "compute a larger product with independent rows (logits) in chunks of about so many bytes, and never store it; "
-       "0: no chunks. CUDA plans: 536870912 by default"},
+       "0: no chunks"},
       {"compiler.attention", choice({"auto", "fused", "unfused"}), "\"auto\"", Recompile,
        "`\"auto\"`: fused on a CPU, and on a card except in f32; `\"fused\"`: a near-miss is an error; "
        "`\"unfused\"`: scores are stored"},
@@ -511,7 +511,7 @@ std::vector<Key> makeKeys() {
        "launches"},
       {"compiler.fuse_updates", flag(), "true", Recompile,
        "compute gradients of matrices row by row where they are updated, and never store them"},
-      {"compiler.slice_bytes", integer(0, int64_t(1) << 50), "33554432", Recompile,
+      {"compiler.slice_bytes", integer(0, int64_t(1) << 50), "32 MiB", Recompile,
        "on CUDA, a larger gradient of a matrix is computed in slices of rows, at most so many bytes each, by the "
        "instruction that updates the matrix, and never stored whole; 0: all are stored"},
       {"compiler.epilogues", choice({"exact", "bias", "gelu", "all", "none"}), "\"exact\"", Recompile,
