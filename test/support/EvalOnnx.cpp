@@ -7,6 +7,7 @@
 // It exists to compare the importer with other implementations of ONNX.
 //
 //===----------------------------------------------------------------------===//
+#include "frontend/Import.h"
 #include "test/support/EvaluateModel.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

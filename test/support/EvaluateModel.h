@@ -4,6 +4,7 @@
 
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/model/ImportedModel.h"
+#include "support/Status.h"
 
 #include <map>
 

@@ -2,6 +2,7 @@
 #ifndef TCC_TEST_FRONTEND_IMPORTING_H
 #define TCC_TEST_FRONTEND_IMPORTING_H
 
+#include "frontend/Import.h"
 #include "test/support/EvaluateModel.h"
 #include "test/unit/frontend/OnnxModel.h"
 
