@@ -275,7 +275,8 @@ std::map<std::string, std::string> settingTexts(const Key &key, const Training &
     else if (key.values.type == Type::TextTable)
       addEntries(*field, "", key.name + ".", key, texts);
     else if (const json value = valueAt(*field, key); !value.is_null())
-      texts[key.places.size() == 1 ? key.name : section + field->entry] = jsonText(value);
+      texts[key.places.size() == 1 ? key.name : section + field->entry] =
+          jsonText(value.is_array() ? json(jsonText(value)) : value);
   }
   return texts;
 }

@@ -32,7 +32,7 @@ void storePresets(std::string_view section, Training &training);
 /// True if the plan holds a value of the key.
 bool hasSetting(const recipe::Key &key, const Training &training, const DataSettings &data);
 
-/// The values of a key as JSON texts, by the key's name; by names of their own where a list has a place for each number
+/// The values of a key as JSON texts, each a single value (a list is a string that holds it), by the key's name; by names of their own where a list has a place for each number
 /// ("optimizer.beta1") or the key is a table of columns ("data.map.x"). Empty if the plan has no value.
 std::map<std::string, std::string> settingTexts(const recipe::Key &key, const Training &training,
                                                 const DataSettings &data);

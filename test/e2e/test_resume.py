@@ -29,6 +29,22 @@ class Resume(EndToEnd):
         self.assertEqual([u["loss"] for u in metrics(whole)[0]], [u["loss"] for u in metrics(parts)[0]])
         self.assertTrue(self.bits(whole) == self.bits(parts), "weights differ after a resume")
 
+    def test_settings_of_every_kind(self):
+        """Lists, words, flags, tables and numbers are in the run's record, and a resume finds that nothing has changed."""
+        words = ['schedule.kind="multi_step"', "schedule.milestones=[2, 5]", "optimizer.betas=[0.8, 0.95]", "schedule.per=step",
+                 "train.ema={decay=0.9, every=2}", "data.last=pad", "checkpoint.keep_best=false", "data.map={x=\"x\"}"]
+        plan = self.compile(models.mlp(self.folder / "m.onnx"), "--recipe", self.write("r.toml", models.SQUARES))
+        data = self.save("d.safetensors", **models.mlp_data(32))
+        settings = [word for setting in words for word in ("--set", setting)]
+        whole, parts = self.folder / "whole", self.folder / "parts"
+        self.succeed("trun", plan, "--data", data, "--steps", 7, "--out", whole, *settings)
+        self.succeed("trun", plan, "--data", data, "--steps", 3, "--out", parts, *settings)
+        again = self.succeed("trun", plan, "--data", data, "--steps", 7, "--resume", parts)
+        self.assertNotIn("differ", again.err)
+        self.assertEqual([u["loss"] for u in metrics(whole)[0]], [u["loss"] for u in metrics(parts)[0]])
+        changed = self.succeed("trun", plan, "--data", data, "--steps", 9, "--resume", parts, "--set", "schedule.milestones=[2, 6]")
+        self.assertIn("schedule.milestones [2.0,5.0] → [2.0,6.0]", changed.err)
+
     def test_the_seed_decides_the_order(self):
         model, recipe, data, _ = case("mlp")
         plan = self.compile(model, "--recipe", recipe)

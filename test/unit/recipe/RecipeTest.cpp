@@ -413,8 +413,10 @@ TEST(RecipeKeys, EveryPlaceHoldsItsKeyAlone) {
     if (key.values.type == recipe::Values::Type::Choice) {
       EXPECT_EQ(texts.at(key.name), value);
     }
-    for (const auto &[name, text] : texts)
+    for (const auto &[name, text] : texts) {
       EXPECT_TRUE(all.emplace(name, text).second) << key.name << " is stored where another key is: " << name;
+      EXPECT_FALSE(text.starts_with('[') || text.starts_with('{')) << name << ": manifests hold single values";
+    }
     ++tried;
   }
   EXPECT_GT(tried, 80u);
