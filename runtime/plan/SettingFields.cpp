@@ -98,7 +98,8 @@ void store(Message &owner, const FieldDescriptor *field, const Key &key, const t
     return reflection.SetUInt64(&owner, field,
                                 value.is_string()    ? ~uint64_t(0)
                                 : value.is_integer() ? uint64_t(*value.value<int64_t>())
-                                                     : uint64_t(*value.value<double>()));
+                                : *value.value<double>() >= 0x1p64 ? ~uint64_t(0)
+                                                                   : uint64_t(*value.value<double>()));
   default:
     assert(false && "the table of keys names a field of a type that no key has");
   }

@@ -21,7 +21,8 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
     if (const MetricKind *metric = findMetricKind(name);
         metric && (metric->fromPrediction || (name == "accuracy" && !isGivenByLoss(*metric, lossKind))))
       made.tasks.push_back(name);
-  const bool ofLabels = lossKind == "bce" || lossKind == "bce_with_logits";
+  const LossKind *loss = findLossKind(lossKind);
+  const bool ofLabels = loss && loss->target == LossTargetForm::Labels;
   if (pairs && !isClassification(lossKind) && !ofLabels)
     return Status("a confusion matrix needs a loss over classes: cross_entropy, nll, or bce and bce_with_logits of one "
                   "label",
@@ -38,7 +39,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
     return error("the plan's entry 'evaluate' gives no prediction, which the metric {} is computed from; compile again",
                  made.tasks.front());
   made.form = isClassification(lossKind) ? Form::Classes : ofLabels ? Form::Labels : Form::Numbers;
-  made.logits = lossKind == "bce_with_logits";
+  made.logits = loss && loss->logits;
   made.ignoreIndex = ignoreIndex;
   made.batch = static_cast<uint64_t>(std::max<int64_t>(runner.entry().batch(), 1));
   const plan::TensorType &scores = runner.outputType(made.prediction), &targets = runner.outputType(made.target);

@@ -32,6 +32,11 @@ std::vector<std::string> namesWith(const std::vector<Kind> &kinds, std::vector<s
       names.push_back(kind.name);
   return names;
 }
+/// Names of the kinds that take a key of their section: those that list it, or all if none does.
+template <typename Kind> std::vector<std::string> namesTaking(const std::vector<Kind> &kinds, std::string_view key) {
+  std::vector<std::string> names = namesWith(kinds, &Kind::keys, key);
+  return names.empty() ? namesOf(kinds) : names;
+}
 } // namespace
 
 const std::vector<LossKind> &lossKinds() {
@@ -70,10 +75,7 @@ const std::vector<LossKind> &lossKinds() {
 const LossKind *findLossKind(std::string_view name) { return find(lossKinds(), name); }
 std::vector<std::string> lossKindNames() { return namesOf(lossKinds()); }
 
-std::vector<std::string> lossesWithKey(std::string_view key) {
-  std::vector<std::string> names = namesWith(lossKinds(), &LossKind::keys, key);
-  return names.empty() ? lossKindNames() : names;
-}
+std::vector<std::string> lossesWithKey(std::string_view key) { return namesTaking(lossKinds(), key); }
 
 bool isClassification(std::string_view lossKind) {
   const LossKind *kind = findLossKind(lossKind);
@@ -150,10 +152,7 @@ const std::vector<ScheduleKind> &scheduleKinds() {
 const ScheduleKind *findScheduleKind(std::string_view name) { return find(scheduleKinds(), name); }
 std::vector<std::string> scheduleKindNames() { return namesOf(scheduleKinds()); }
 
-std::vector<std::string> schedulesWithKey(std::string_view key) {
-  std::vector<std::string> names = namesWith(scheduleKinds(), &ScheduleKind::keys, key);
-  return names.empty() ? scheduleKindNames() : names;
-}
+std::vector<std::string> schedulesWithKey(std::string_view key) { return namesTaking(scheduleKinds(), key); }
 
 const std::vector<MetricKind> &metricKinds() {
   static const std::vector<MetricKind> kinds = {

@@ -87,8 +87,8 @@ Values columnRules(std::string description);
 Values transforms();
 Values other(std::string description);
 
-/// Error: the value is of another type or out of range; the message says what was expected, but not where. What is inside
-/// column rules, transforms and `Other` is checked where it is stored.
+/// Error: the value is of another type or out of range; the message says what was expected, but not where. The contents
+/// of column rules, transforms and values of type Other are checked when they are stored.
 Status check(const Values &values, const toml::node &node);
 
 /// For the documentation, in Markdown: "number, at least 0", "`\"auto\"`, `\"fused\"`".

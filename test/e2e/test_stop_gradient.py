@@ -16,7 +16,7 @@ STOPPED = ("detach-weights", "straight-through", "vq-vae", "gan-detached")
 
 
 def without_marks(path, out):
-    """The model as an exporter that erases detach writes it: the Identity nodes stay, without a sign of what they were."""
+    """The same model from an exporter that drops detach: its Identity nodes stay, without the note of what they were."""
     model = onnx.load(path)
     for node in model.graph.node:
         del node.metadata_props[:]

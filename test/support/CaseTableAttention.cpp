@@ -126,7 +126,7 @@ void addAttentionCases(std::vector<Case> &cases) {
   auto offset = [&](int by) { return causal + ", causalOffset = " + std::to_string(by); };
   const std::string constants = "%zero = train.constant dense<0.0> : $B\n%sign = train.constant dense<$S> : $B\n"
                                 "%inf = train.div %sign, %zero : $B\n";
-  // Makes %b: %b0 where it is not below a bound, elsewhere sign/0, which is ±∞ or NaN.
+  // Makes %b: the values of %b0 that are at least the bound, and sign/0 (±∞ or NaN) in place of the others.
   auto special = [&](const std::string &sign, const std::string &bound, const std::string &bools) {
     std::string text = constants + "%bound = train.constant dense<" + bound +
                        "> : $B\n%c = train.compare lt %b0, %bound : $B -> " + bools +

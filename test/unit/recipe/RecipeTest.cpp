@@ -363,7 +363,7 @@ TEST(RecipeKeys, EveryKeyIsStoredOnce) {
   EXPECT_THAT(stored, testing::UnorderedElementsAreArray(compiled));
 }
 
-/// A TOML value that the key takes: other than its default, if `other`.
+/// A TOML value that the key takes.
 static std::string valueOf(const recipe::Key &key) {
   using Type = recipe::Values::Type;
   const recipe::Values &values = key.values;
