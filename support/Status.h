@@ -1,7 +1,7 @@
 //===- Status.h - errors as values ---------------------------------------===//
 //
-// The runtime returns errors by value: a message for the user (what is wrong, where, and what to do) and the exit
-// status of the command. Nothing in the runtime throws or ends the process on bad input.
+// Errors are returned by value: a message for the user (what is wrong, where, and what to do) and its kind. Nothing
+// throws or ends the process on bad input; programs make an exit status of the kind (tools/common/ExitStatus.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_SUPPORT_STATUS_H
@@ -15,33 +15,32 @@
 
 namespace tcc {
 
-/// Exit statuses of the commands.
-enum ExitCode : int {
-  kExitDone = 0,
-  kExitFault = 1,      ///< the input, the data or the machine is at fault
-  kExitUsage = 2,      ///< wrong usage
-  kExitOverBudget = 3, ///< no plan fits the budget
-  kExitNonFinite = 4,  ///< training stopped on a non-finite loss
+enum class StatusCode {
+  Ok,
+  Fault,      ///< the input, the data or the machine is at fault
+  Usage,      ///< what was asked for is wrong, or contradicts itself
+  OverBudget, ///< no plan fits the memory budget
+  NonFinite,  ///< training stopped on a loss, gradient or state that is not finite
 };
 
-/// Success, or a message and an exit code. A default-made Status is success.
+/// Success, or a message and its kind. A default-made Status is success.
 class [[nodiscard]] Status {
 public:
   Status() = default;
-  explicit Status(std::string message, int exitCode = kExitFault) : text(std::move(message)), code(exitCode) {}
+  explicit Status(std::string message, StatusCode code = StatusCode::Fault) : text(std::move(message)), kind(code) {}
 
   static Status success() { return Status(); }
 
-  bool ok() const { return code == kExitDone; }
+  bool ok() const { return kind == StatusCode::Ok; }
   const std::string &message() const { return text; }
-  int exitCode() const { return code; }
+  StatusCode code() const { return kind; }
 
   /// The same error with "prefix: " in front; success stays success.
-  Status withContext(const std::string &prefix) const { return ok() ? *this : Status(prefix + ": " + text, code); }
+  Status withContext(const std::string &prefix) const { return ok() ? *this : Status(prefix + ": " + text, kind); }
 
 private:
   std::string text;
-  int code = kExitDone;
+  StatusCode kind = StatusCode::Ok;
 };
 
 /// An error made from a format string: `return error("{}: cannot open: {}", path, reason);`

@@ -119,7 +119,7 @@ private:
         warnOfCuts();
       if (failed(runPhase(name, build)))
         return Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
-                      (*model.module)->hasAttr(train::names::kOverBudget) ? kExitOverBudget : kExitFault);
+                      (*model.module)->hasAttr(train::names::kOverBudget) ? StatusCode::OverBudget : StatusCode::Fault);
       if (!dumpStatus.ok())
         return dumpStatus;
       if (name == last)
@@ -193,17 +193,17 @@ private:
     if (options.maxWorkers && target->capabilities().slots)
       return Status(fmt::format("--threads {}: {} has a fixed number of slots for scratch, {}; leave --threads out",
                                 options.maxWorkers, targetName, target->capabilities().slots),
-                    kExitUsage);
+                    StatusCode::Usage);
     if (options.variants > 1 && target->capabilities().slots)
       return Status(fmt::format("--variants {}: a plan for {} holds one; compile one for each budget (--memory-budget)",
                                 options.variants, targetName),
-                    kExitUsage);
+                    StatusCode::Usage);
     if (precision == "tf32" && !target->capabilities().multipliesTf32)
       return Status(
           fmt::format("--precision tf32: {} does not multiply in TF32; compile for CUDA (--target cuda:sm_90), or "
                       "use bf16 or f32",
                       targetName),
-          kExitUsage);
+          StatusCode::Usage);
     if (recipe.parallel.distributed() && !target->capabilities().collectives && !options.describeOnly)
       return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
                    "[parallel] out",

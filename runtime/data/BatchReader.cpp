@@ -274,7 +274,7 @@ Status BatchReader::noteDamaged(uint64_t sample, const Status &problem) {
                           problem.message())
             : fmt::format("{}; {} damaged {} left out before, as many as data.max_bad allows", problem.message(),
                           damaged.size(), damaged.size() == 1 ? "sample was" : "samples were"),
-        problem.exitCode());
+        problem.code());
   if (damaged.size() + 1 == sampleCount)
     return error("{}; every other sample is damaged, too", problem.message());
   damaged.emplace(sample, problem.message());

@@ -262,7 +262,7 @@ Expected<MpiJob> tcc::runtime::joinMpi(const MpiStart &start, double seconds) {
     return error("MPI does not start: {}", failed);
   session.mpi = &mpi;
   session.first = given.rank == 0;
-  session.status = kExitFault; // until it leaves in order
+  session.status = 1; // until it leaves in order
   std::atexit(endAtExit);
   if (start.size && *start.size != given.size)
     return error("{}, but MPI found {} rank{}: the launcher and trun's MPI do not know each other. Start with the "
@@ -295,11 +295,11 @@ Expected<MpiJob> tcc::runtime::joinMpi(const MpiStart &start, double seconds) {
   return job;
 }
 
-void tcc::runtime::leaveMpi(int status) {
+Status tcc::runtime::leaveMpi(int status) {
   session.status = status;
   if (!session.mpi || status != 0)
-    return;
-  if (const char *failed = session.mpi->finish())
-    std::fprintf(stderr, "trun: warning: MPI: %s\n", failed);
+    return Status();
+  const char *failed = session.mpi->finish();
   session.mpi = nullptr;
+  return failed ? error("MPI: {}", failed) : Status();
 }

@@ -35,8 +35,8 @@ struct MpiJob {
 Expected<MpiJob> joinMpi(const MpiStart &start, double seconds = 120);
 
 /// Leaves the job. If `status` is not 0, all processes of the job are ended when this one exits, so that it can still
-/// report the reason. Does nothing without a job.
-void leaveMpi(int status);
+/// report the reason. Does nothing without a job. Error: MPI could not end in order, which undoes nothing of the job.
+Status leaveMpi(int status);
 
 } // namespace tcc::runtime
 

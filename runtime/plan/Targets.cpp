@@ -67,7 +67,7 @@ Expected<uint32_t> findTarget(const PlanReader &reader, const std::string &name)
   if (found == names.end())
     return Status(fmt::format("--target {}: {} is for {}; name one of those, or compile with tcc --target {}", name,
                               reader.path(), fmt::join(names, ", "), name),
-                  kExitUsage);
+                  StatusCode::Usage);
   return static_cast<uint32_t>(found - names.begin());
 }
 

@@ -81,7 +81,7 @@ Expected<uint32_t> tcc::runtime::chooseTarget(const plan::PlanReader &reader, co
   if (reasons.empty())
     return Status(fmt::format("--device {}: {} is for {}; compile the model for that device, too", device, reader.path(),
                               fmt::join(names, ", ")),
-                  kExitUsage);
+                  StatusCode::Usage);
   return error("{}: the plan is for {}, and none of them runs here:{}", reader.path(), fmt::join(names, ", "), reasons);
 }
 
@@ -99,7 +99,7 @@ Expected<std::unique_ptr<Device>> tcc::runtime::createDevice(const plan::PlanRea
     return device->create(reader, options);
   std::string known = fmt::format("{}", fmt::join(deviceNames(), ", "));
   if (!options.name.empty())
-    return Status(fmt::format("--device {}: unknown; use one of {}", options.name, known), kExitUsage);
+    return Status(fmt::format("--device {}: unknown; use one of {}", options.name, known), StatusCode::Usage);
   return error("{}: the plan is for {}, but this program has the devices {} alone; compile the model for one of them",
                reader.path(), wanted, known);
 }

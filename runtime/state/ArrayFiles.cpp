@@ -275,7 +275,7 @@ Expected<ArrayFormat> tcc::runtime::arrayFormatOf(const std::string &path, std::
     return ArrayFormat::Safetensors;
   return Status(
       fmt::format("{}: its suffix names no format that is written here; known are {}", path, fmt::join(known, ", ")),
-      kExitUsage);
+      StatusCode::Usage);
 }
 
 Status tcc::runtime::checkPlace(const std::string &path, ArrayFormat format) {

@@ -296,18 +296,25 @@ static Status putInPlace(const std::string &run, uint64_t step, const std::strin
   return Status();
 }
 
+/// The code that another rank sent as a number.
+static StatusCode codeOf(int number) {
+  return number > static_cast<int>(StatusCode::Ok) && number <= static_cast<int>(StatusCode::NonFinite)
+             ? static_cast<StatusCode>(number)
+             : StatusCode::Fault;
+}
+
 /// Exchanges each rank's result, a text, among all ranks; if one has an error, all return the first error.
 static Expected<std::vector<std::string>> tellRanks(Communicator *ranks, const Status &own, const std::string &text) {
   if (!ranks)
     return own.ok() ? Expected(std::vector<std::string>{text}) : own;
-  auto texts = ranks->gatherTexts(own.ok() ? "=" + text : fmt::format("{}!{}", own.exitCode(), own.message()));
+  auto texts = ranks->gatherTexts(own.ok() ? "=" + text : fmt::format("{}!{}", static_cast<int>(own.code()), own.message()));
   if (!texts)
     return texts.status();
   for (uint32_t rank = 0; rank < texts->size(); ++rank) {
     std::string &one = (*texts)[rank];
     if (size_t at = one.find('!'); !one.starts_with("=") && at != std::string::npos)
       return Status(rank == ranks->rank() ? own.message() : fmt::format("rank {}: {}", rank, one.substr(at + 1)),
-                    std::atoi(one.c_str()));
+                    codeOf(std::atoi(one.c_str())));
     one.erase(0, 1);
   }
   return texts;
@@ -374,7 +381,7 @@ Expected<uint64_t> tcc::runtime::writeCheckpoint(const std::string &run, const R
   if (!status.ok() && rank == 0)
     (void)removeOwnFolder(temporary, kindInUnfinished);
   if (!status.ok())
-    return status.exitCode() == kExitFault ? status.withContext(fmt::format("checkpoint of step {}", position.step))
+    return status.code() == StatusCode::Fault ? status.withContext(fmt::format("checkpoint of step {}", position.step))
                                            : status;
   return bytes;
 }

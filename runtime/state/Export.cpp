@@ -245,7 +245,7 @@ Status checkInputs(const plan::Plan &plan, const std::string &folder, const std:
     if (variable.has_external())
       for (const std::string &output : {path, path + ".data"})
         if (isSameFile((std::filesystem::path(folder) / variable.external().path()).string(), output))
-          return Status(fmt::format("{}: the plan reads initial values from this file; give another name", output), kExitUsage);
+          return Status(fmt::format("{}: the plan reads initial values from this file; give another name", output), StatusCode::Usage);
   return Status();
 }
 
@@ -411,15 +411,15 @@ Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const Trained
     return exportAdapter(reader.plan(), values, path, options.root, options.note);
   if (options.merge && !reader.plan().has_adapters())
     return Status(fmt::format("--merge: the run of {} trained no adapter; leave --merge out", reader.plan().model()),
-                  kExitUsage);
+                  StatusCode::Usage);
   if (onnx && !options.root.empty())
     return Status(fmt::format("--root {}: a model keeps its graph's names; give it with .safetensors", options.root),
-                  kExitUsage);
+                  StatusCode::Usage);
   if (onnx && options.names == WeightNames::Torch)
-    return Status("--names torch: a model keeps its graph's names; give it with .safetensors", kExitUsage);
+    return Status("--names torch: a model keeps its graph's names; give it with .safetensors", StatusCode::Usage);
   if (safetensors)
     return exportSafetensors(reader.plan(), values, path, options);
   if (onnx)
     return exportOnnx(reader, values, path, options);
-  return Status(fmt::format("{}: unknown release format; use .onnx or .safetensors", path), kExitUsage);
+  return Status(fmt::format("{}: unknown release format; use .onnx or .safetensors", path), StatusCode::Usage);
 }

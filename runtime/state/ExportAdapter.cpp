@@ -55,7 +55,7 @@ public:
           fmt::format("--adapter: the run of {} trained no adapter; leave --adapter out to export its weights, "
                       "or compile with [adapter] in the recipe",
                       plan.model()),
-          kExitUsage);
+          StatusCode::Usage);
     for (const plan::Adapter &adapter : plan.adapters().list())
       if (Status status = addAdapter(adapter); !status.ok())
         return status;
@@ -72,7 +72,7 @@ public:
     if (!isFile && !fs::is_directory(folder, code) && (means || fs::exists(folder, code)))
       return Status(
           fmt::format("{}: --adapter writes a folder, or NAME.safetensors and adapter_config.json beside it", path),
-          kExitUsage);
+          StatusCode::Usage);
     if (!isFile)
       if (Status status = makeFolders(folder.string()); !status.ok())
         return status;
@@ -92,7 +92,7 @@ private:
         fmt::format("--root {}: '{}' was trained and is outside; give a root that holds all that was trained, or "
                     "none",
                     root, name),
-        kExitUsage);
+        StatusCode::Usage);
   }
 
   void add(const std::string &name, const plan::Variable &variable) {

@@ -26,7 +26,7 @@ Status tcc::runtime::noNameInside(const plan::Plan &plan, const std::string &roo
         roots.insert(name.substr(0, name.find('.')));
   return Status(fmt::format("--root {}: no weight's name begins with '{}.'; {}", root, root,
                             nearestOrSome(root, std::vector<std::string>(roots.begin(), roots.end()))),
-                kExitUsage);
+                StatusCode::Usage);
 }
 
 ModelValues::ModelValues(const plan::PlanReader &reader, const TrainedValues &trained, const std::string &folder)

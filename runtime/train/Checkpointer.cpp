@@ -26,7 +26,7 @@ void Checkpointer::resumedFrom(uint64_t step) {
 
 Status Checkpointer::begin(const TrainingPosition &position, const VariableSums &sums) {
   if (Status status = finish(); !status.ok()) {
-    if (status.exitCode() == kExitNonFinite)
+    if (status.code() == StatusCode::NonFinite)
       return status;
     hearers.failed(status);
   }

@@ -26,7 +26,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   if (pairs && !isClassification(lossKind) && !ofLabels)
     return Status("a confusion matrix needs a loss over classes: cross_entropy, nll, or bce and bce_with_logits of one "
                   "label",
-                  kExitUsage);
+                  StatusCode::Usage);
   if (made.tasks.empty() && !pairs)
     return made;
   made.prediction = runner.outputIndex(outputs::kPrediction);
@@ -34,7 +34,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   if (pairs && (made.prediction < 0 || made.target < 0))
     return Status("a confusion matrix is made of predictions, which evaluations of this plan do not give; compile with tcc "
                   "--set 'evaluate.metrics=[\"f1\"]'",
-                  kExitUsage);
+                  StatusCode::Usage);
   if (made.prediction < 0 || made.target < 0)
     return error("the plan's entry 'evaluate' gives no prediction, which the metric {} is computed from; compile again",
                  made.tasks.front());
@@ -62,7 +62,7 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
     return Status(fmt::format("a confusion matrix has one class for each sample, and here a sample has {} labels of its "
                               "own; f1 and auroc are metrics of them",
                               made.columns),
-                  kExitUsage);
+                  StatusCode::Usage);
   const uint64_t classes = ofLabels ? 2 : made.columns; // a label is absent or present
   if (pairs)
     made.classPairs.resize(classes * classes);

@@ -72,7 +72,7 @@ void FiniteState::guard(std::vector<CheckpointTensor> &tensors, uint64_t step) c
           bytes = bytes.subspan(piece.size());
           if (!allFinite(piece, dtype))
             return Status(fmt::format("the state after update {} is not finite ('{}'), so it is not kept", step, name),
-                          kExitNonFinite);
+                          StatusCode::NonFinite);
           if (status = sink(piece); !status.ok())
             return status;
         }

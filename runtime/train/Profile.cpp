@@ -83,7 +83,7 @@ private:
       return Status(fmt::format("{}: the plan has several {}; give one of its entries: --entry {}",
                                 session.reader.path(), phased ? "optimizers ([[phase]])" : "stages ([[stage]])",
                                 entryNames()),
-                    kExitUsage);
+                    StatusCode::Usage);
     std::vector<std::pair<std::string, uint64_t>> wanted = {{options.entry, 1}};
     if (options.entry.empty() && window == 1 && session.training.parallel().virtual_ranks() == 0)
       wanted = {{entries::kStep, 1}};
@@ -108,7 +108,7 @@ private:
       if (!entry)
         return Status(
             fmt::format("--entry {}: {} has no such entry; it has {}", name, session.reader.path(), entryNames()),
-            kExitUsage);
+            StatusCode::Usage);
       Call call{std::make_unique<EntryRunner>(*session.device, *entry), times, -1};
       call.loss = call.runner->outputIndex(outputs::kLossSum);
       call.runner->setSeed(session.training.seed());

@@ -90,7 +90,7 @@ static Status chooseVariant(Session &session, const SessionOptions &options) {
                                 options.planPath, formatBytes(least), least,
                                 options.threads ? fmt::format(" with --threads {}", options.threads) : "",
                                 formatBytes(limit)),
-                    kExitOverBudget);
+                    StatusCode::OverBudget);
   }
   if (plan.variants().empty())
     return Status();
@@ -113,7 +113,7 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
   if (fixed && options.threads)
     return Status(fmt::format("{}: --threads {}: the plan is for {}, whose number of threads it sets; leave --threads out",
                               options.planPath, options.threads, plan.target()),
-                  kExitUsage);
+                  StatusCode::Usage);
   const uint32_t wanted = fixed ? plan.max_workers() : options.threads ? options.threads : ownProcessors(options);
   const uint64_t budget = options.budgetBytes ? options.budgetBytes : plan.budget_bytes();
   const uint32_t fit = budget ? plan::workersWithin(plan, budget, wanted) : wanted;
@@ -124,12 +124,12 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
     return Status(fmt::format("{}: the plan takes {} ({} bytes) of the device, the memory budget is {}; compile with "
                               "tcc --memory-budget set to it",
                               options.planPath, formatBytes(needed), needed, formatBytes(budget)),
-                  kExitOverBudget);
+                  StatusCode::OverBudget);
   if (options.threads)
     return Status(fmt::format("{}: --threads {} takes {} ({} bytes), the memory budget is {}; use --threads {}, or a "
                               "larger budget",
                               options.planPath, wanted, formatBytes(needed), needed, formatBytes(budget), fit),
-                  kExitOverBudget);
+                  StatusCode::OverBudget);
   session.notes.push_back(fmt::format("{} of {} processors: with all the plan would take {}, the memory budget is {}",
                                       fit, wanted, formatBytes(needed), formatBytes(budget)));
   return fit;
@@ -226,7 +226,7 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   if (options.tune && !session.device->capabilities().choosesAlgorithms)
     return Status(fmt::format("--tune: device {} chooses nothing: a plan for {} names every implementation; leave --tune out",
                               session.device->capabilities().name, session.plan().target()),
-                  kExitUsage);
+                  StatusCode::Usage);
   noteAlgorithms(session, options);
   return session;
 }
@@ -282,7 +282,7 @@ static Status readConstants(const Session &session, const std::string &text, std
     begin = end + 1;
     if (std::find(known.begin(), known.end(), name) == known.end())
       return Status(fmt::format("data.constant: the model has no input '{}'; {}", name, nearestOrSome(name, known)),
-                    kExitUsage);
+                    StatusCode::Usage);
     constants.insert(name);
   }
   return Status();

@@ -12,7 +12,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-Status usage(std::string text) { return Status(std::move(text), kExitUsage); }
+Status usage(std::string text) { return Status(std::move(text), StatusCode::Usage); }
 
 Status recompile(const std::string &setting, const std::string &why) {
   return usage(fmt::format("--set {}: {}; recompile with tcc --set {}", setting, why, setting));

@@ -447,12 +447,12 @@ Status Trainer::train() {
   try {
     status = steps();
     if (!status.ok())
-      if (Status last = completeUpdate(/*isLast=*/true); last.exitCode() == kExitNonFinite)
+      if (Status last = completeUpdate(/*isLast=*/true); last.code() == StatusCode::NonFinite)
         status = last;
     // If the loss is not finite, it is so on every rank: only rank 0 reports it.
-    if (!status.ok() && session.ranks && (session.leads() || status.exitCode() != kExitNonFinite))
+    if (!status.ok() && session.ranks && (session.leads() || status.code() != StatusCode::NonFinite))
       session.ranks->abort(status.message());
-    if (!status.ok() && status.exitCode() != kExitNonFinite)
+    if (!status.ok() && status.code() != StatusCode::NonFinite)
       status = stopOnError(status);
   } catch (const std::bad_alloc &) {
     status = stopOnError(error("out of memory"));

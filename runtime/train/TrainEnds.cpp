@@ -40,12 +40,12 @@ Status Trainer::checkpointOrWarn(bool wait) {
 }
 
 Status Trainer::warnOf(const Status &status) {
-  if (!status.ok() && status.exitCode() != kExitNonFinite && !warned)
+  if (!status.ok() && status.code() != StatusCode::NonFinite && !warned)
     progress().note(fmt::format(
         "warning: {}; training goes on and tries again{}", status.message(),
         checkpoints.last() ? "; until then the last one is " + checkpoints.pathOf(*checkpoints.last()) : ""));
   warned |= !status.ok();
-  return status.exitCode() == kExitNonFinite ? status : Status();
+  return status.code() == StatusCode::NonFinite ? status : Status();
 }
 
 std::string Trainer::kept() const {
@@ -141,7 +141,7 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
         "leave such samples out of the data, or let an update have more samples: a larger batch, or train.accumulate";
   }
   std::string text = fmt::format("step {}: {}{}; {}; {}", metrics.step, what, seen, kept, advice);
-  return Status(text, kExitNonFinite);
+  return Status(text, StatusCode::NonFinite);
 }
 
 Status Trainer::stopOnError(const Status &problem) {
@@ -159,7 +159,7 @@ Status Trainer::stopOnError(const Status &problem) {
   return Status(fmt::format("{}; training stopped{}; {}{}", problem.message(),
                             told ? "" : fmt::format(" without a checkpoint ({})", written.message()), kept(),
                             alone ? " (rank 0's state, which could not be compared with that of the other ranks)" : ""),
-                problem.exitCode());
+                problem.code());
 }
 
 Status Trainer::writeTrace() {

@@ -140,7 +140,7 @@ private:
       return Status(fmt::format("--eval-every {}: there is no evaluation data; give --eval-data PATH, or keep a part of "
                                 "--data with --set data.eval_split=0.1",
                                 options.evalEvery->text()),
-                    kExitUsage);
+                    StatusCode::Usage);
     if (Status status = setPlateau(); !status.ok())
       return status;
     if (settings.stop_patience() == 0 || !session.leads()) // rank 0 decides for all
@@ -153,7 +153,7 @@ private:
     if (!result.evaluation || !options.evaluatesOften())
       return Status("evaluate.stop: training ends early by its evaluations, and there are none; give --eval-data and "
                     "--eval-every, or turn it off with --set evaluate.stop.patience=0",
-                    kExitUsage);
+                    StatusCode::Usage);
     result.stop.emplace(stop.take(), settings.stop_patience(), settings.stop_min_change());
     return Status();
   }
@@ -165,7 +165,7 @@ private:
     if (!result.evaluation || !options.evaluatesOften())
       return Status("schedule.kind = \"plateau\": the learning rate follows evaluations, and there are none; give "
                     "--eval-data (or --set data.eval_split=0.1) and --eval-every, or --set schedule.kind=constant",
-                    kExitUsage);
+                    StatusCode::Usage);
     result.plateau.emplace(schedule, result.best);
     return Status();
   }
@@ -194,11 +194,11 @@ private:
       if (options.seed && *options.seed != position.seed)
         return Status(fmt::format("--seed {}: the run that is resumed has seed {}; leave --seed out", *options.seed,
                                   position.seed),
-                      kExitUsage);
+                      StatusCode::Usage);
       if (options.shuffle && *options.shuffle != position.shuffle)
         return Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled", *options.shuffle ? "" : "no-",
                                   position.shuffle ? "" : "not "),
-                      kExitUsage);
+                      StatusCode::Usage);
       if (Status status = loadState(*result.resumed->checkpoint, session.plan(), *session.device, &session.replaced,
                                     session.rank());
           !status.ok())
@@ -260,7 +260,7 @@ private:
         return Status(fmt::format("data.sampler = \"{}\" draws samples at random: it excludes --no-shuffle and "
                                   "data.windows = \"random\"",
                                   kind),
-                      kExitUsage);
+                      StatusCode::Usage);
     }
     SampleOrder order = data.dataset->epochSamples || !weights.empty() ? SampleOrder::Random
                         : position.shuffle                             ? SampleOrder::Shuffled
@@ -270,7 +270,7 @@ private:
       return Status(
           "data.shuffle_window: samples that are drawn at random (data.sampler, data.windows = \"random\") have no "
           "order to shuffle; leave one of them out",
-          kExitUsage);
+          StatusCode::Usage);
     if (!window.empty() && order == SampleOrder::Shuffled)
       order = SampleOrder::Windowed;
     Sampler sampler(samples, epochSamples, batch, order, position.seed, pad, std::move(weights));

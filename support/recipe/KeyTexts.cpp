@@ -57,7 +57,7 @@ std::string hintFor(std::string_view name) {
 Expected<toml::table> parseSetting(const std::string &setting) {
   size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0)
-    return Status(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting), kExitUsage);
+    return Status(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting), StatusCode::Usage);
   std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
   if (Status status = checkTomlText(key + " = " + value, "--set " + key); !status.ok())
     return status;

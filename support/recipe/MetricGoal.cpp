@@ -30,7 +30,7 @@ Expected<MetricGoal> parseGoal(const std::string &key, const std::string &text, 
                               "\"max:{}\"",
                               key, text, fmt::join(metricKindNames(), ", "),
                               nearest.empty() ? "" : " (the nearest is " + nearest + ")", rest, rest),
-                  kExitUsage);
+                  StatusCode::Usage);
   }
   return MetricGoal{fmt::format("{}eval_{}", averaged ? "ema_" : "", rest), most || (!least && metric && metric->larger)};
 }
@@ -45,7 +45,7 @@ Status checkGoal(const std::string &key, const MetricGoal &goal, const std::vect
                                                            goal.name.substr(goal.name.find("eval_") + 5));
   return Status(fmt::format("{}: evaluations of this plan have no {}, but {}; {}", key, goal.name,
                             fmt::join(known, ", "), way),
-                kExitUsage);
+                StatusCode::Usage);
 }
 
 std::vector<std::string> evaluationKeys(std::string_view lossKind, const std::vector<std::string> &metrics,

@@ -6,8 +6,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/parallel/Collectives.h"
-#include "runtime/parallel/Launch.h"
 #include "runtime/parallel/Mpi.h"
+#include "tools/common/ExitStatus.h"
+#include "tools/trun/RankProcesses.h"
 
 #include <algorithm>
 #include <chrono>
@@ -17,6 +18,7 @@
 
 using namespace tcc;
 using namespace tcc::runtime;
+using namespace tcc::tools;
 
 /// Joins this process to the job as a rank. Null, with `status` set, if it only started the ranks or could not join.
 static std::unique_ptr<Links> linksOf(int argc, char **argv, int &status) {
@@ -31,7 +33,7 @@ static std::unique_ptr<Links> linksOf(int argc, char **argv, int &status) {
   } else {
     auto started = startRanks(argc > 1 ? static_cast<uint32_t>(std::max(1, std::atoi(argv[1]))) : 2);
     if (started && !started->place) {
-      status = started->exitCode;
+      status = started->exitStatus;
       return nullptr;
     }
     if (started && argc > 2 && std::string_view(argv[2]) == "tcp")
@@ -72,6 +74,6 @@ int main(int argc, char **argv) {
                   best * 1e6, static_cast<double>(bytes) / best / 1e9);
   }
   ranks = nullptr;
-  leaveMpi(kExitDone);
+  (void)leaveMpi(kExitDone);
   return kExitDone;
 }

@@ -23,7 +23,7 @@ namespace {
 constexpr size_t kPipedColumns = 100;
 
 Status wrongUsage(const CLI::App &app, const std::string &text) {
-  return Status(fmt::format("{}; see {} --help", text, app.get_name()), kExitUsage);
+  return Status(fmt::format("{}; see {} --help", text, app.get_name()), StatusCode::Usage);
 }
 
 /// "--stepz" → the known option nearest to it.

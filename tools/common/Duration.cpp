@@ -9,7 +9,7 @@ namespace tcc::tools {
 Expected<double> parseDuration(const std::string &option, const std::string &text) {
   static constexpr std::pair<char, double> kUnits[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
   const Status wrong(fmt::format("{} {}: expected a time with its unit, such as 90s, 30m, 2h or 1d12h", option, text),
-                     kExitUsage);
+                     StatusCode::Usage);
   double total = 0, last = HUGE_VAL;
   for (const char *at = text.c_str(); *at;) {
     char *end = nullptr;

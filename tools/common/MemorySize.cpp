@@ -9,7 +9,7 @@ namespace tcc::tools {
 
 Expected<uint64_t> parseMemorySize(const std::string &option, const std::string &text, uint64_t wholeBytes) {
   auto wrong = [&](const std::string &why) {
-    return Status(fmt::format("{} {}: {}", option, text, why), kExitUsage);
+    return Status(fmt::format("{} {}: {}", option, text, why), StatusCode::Usage);
   };
   const char *expected = wholeBytes ? "expected a size such as 512MiB, 1.5GiB, 4096 (bytes) or 60%"
                                     : "expected a size such as 512MiB, 1.5GiB or 4096 (bytes)";

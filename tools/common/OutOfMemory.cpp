@@ -1,4 +1,5 @@
 //===- OutOfMemory.cpp - end with a message when memory runs out ----------===//
+#include "tools/common/ExitStatus.h"
 #include "tools/common/OutOfMemory.h"
 #include "support/Status.h"
 

@@ -1,6 +1,8 @@
 //===- StandardStreams.cpp - output that is written whole or reported -----===//
 #include "tools/common/StandardStreams.h"
+#include "support/TerminalText.h"
 #include "support/TerminalWidth.h"
+#include "tools/common/CommandLineWording.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -28,6 +30,8 @@ Status finishStandardStreams() {
     return error("standard error: cannot be written");
   return Status::success();
 }
+
+std::string shownText(const std::string &text) { return terminalText(worded(text, commandLineWording())); }
 
 void printText(const std::string &text) {
   const std::optional<size_t> columns = columnsOf(STDOUT_FILENO);

@@ -1,15 +1,14 @@
 //===- StandardStreams.h - print, and report output that fails --*- C++ -*-===//
 //
 // fmt::print throws if its stream fails; in an error handler that would end the process. The functions here leave the
-// failure in the stream, and main checks it once, at the end. They escape what they print (TerminalText.h), since names
-// come from files.
+// failure in the stream, and main checks it once, at the end. They put words for advice (support/Advice.h), and escape
+// what they print (TerminalText.h), since names come from files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_STANDARDSTREAMS_H
 #define TCC_TOOLS_COMMON_STANDARDSTREAMS_H
 
 #include "support/Status.h"
-#include "support/TerminalText.h"
 
 #include <cstdio>
 
@@ -24,15 +23,18 @@ void reserveStandardStreams();
 /// that is sent to /dev/full is never taken for success, --help included.
 Status finishStandardStreams();
 
+/// The text as it is printed: advice in the command line's words (CommandLineWording.h), and escaped.
+std::string shownText(const std::string &text);
+
 /// Writes a message to standard error.
 template <typename... Args> void printMessage(fmt::format_string<Args...> format, Args &&...args) {
-  std::string text = terminalText(fmt::format(format, std::forward<Args>(args)...));
+  std::string text = shownText(fmt::format(format, std::forward<Args>(args)...));
   (void)!std::fwrite(text.data(), 1, text.size(), stderr);
 }
 
 /// Writes a result to standard output.
 template <typename... Args> void printResult(fmt::format_string<Args...> format, Args &&...args) {
-  std::string text = terminalText(fmt::format(format, std::forward<Args>(args)...));
+  std::string text = shownText(fmt::format(format, std::forward<Args>(args)...));
   (void)!std::fwrite(text.data(), 1, text.size(), stdout);
 }
 

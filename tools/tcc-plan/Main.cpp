@@ -1,5 +1,6 @@
 //===- Main.cpp - the tcc-plan command ------------------------------------===//
 #include "tools/common/CommandLine.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/OutOfMemory.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
@@ -24,7 +25,7 @@ constexpr std::string_view kUsage =
 
 int tools::printError(const Status &status) {
   printMessage("error: {}\n", status.message());
-  return status.exitCode();
+  return tools::exitStatusOf(status);
 }
 
 void tools::SearchLimits::addTo(CLI::App &app, const std::string &unit, const std::string &usual) {
@@ -52,16 +53,16 @@ static int runCommand(int argc, char **argv) {
       return tools::rematCommand(argc - 1, argv + 1);
     if (command == "--version") {
       tools::printResult("tcc-plan {}\n", TCC_VERSION);
-      return kExitDone;
+      return tools::kExitDone;
     }
     if (command == "--help" || command == "-h") {
       tools::printResult("{}", kUsage);
-      return kExitDone;
+      return tools::kExitDone;
     }
     return tools::printError(Status(
         command.empty() ? std::string("a command is missing: pack, remat; see tcc-plan --help")
                         : fmt::format("unknown command '{}': this version has pack, remat; see tcc-plan --help", command),
-        kExitUsage));
+        StatusCode::Usage));
   } catch (const std::exception &problem) {
     tools::endIfOutOfMemory(problem);
     return tools::printError(error("internal error: {}; please report it", problem.what()));
@@ -73,5 +74,5 @@ int main(int argc, char **argv) {
   tools::endOnLackOfMemory("error: ");
   int exitStatus = runCommand(argc, argv);
   Status printed = tools::finishStandardStreams();
-  return exitStatus == kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
+  return exitStatus == tools::kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
 }

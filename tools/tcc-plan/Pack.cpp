@@ -8,6 +8,7 @@
 #include "support/AtomicFile.h"
 #include "support/MappedFile.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
 
@@ -162,7 +163,7 @@ int packCommand(int argc, char **argv) {
                     "{}: no packing into {} bytes was found within the {} allowed; {} are live at once, best-fit "
                     "needs {}. Try more --work",
                     problem, capacity, limits.hasDeadline() ? "time" : "work", solution.lowerBound, solution.bytes),
-          kExitOverBudget));
+          StatusCode::OverBudget));
     solution.offsets = std::move(answer.offsets);
     solution.bytes = 0;
     for (size_t i = 0; i < solution.offsets.size(); ++i)

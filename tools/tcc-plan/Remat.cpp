@@ -8,6 +8,7 @@
 #include "support/AtomicFile.h"
 #include "support/Json.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/MemorySize.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc-plan/Commands.h"
@@ -171,7 +172,7 @@ int rematCommand(int argc, char **argv) {
   if (Status status = checkOutputs(app, {{"--output", OwnFile::Schedule}}); !status.ok())
     return printError(status);
   if (!budgetOption->count() && !wholeFrontier)
-    return printError(Status("--budget or --frontier is missing; see tcc-plan remat --help", kExitUsage));
+    return printError(Status("--budget or --frontier is missing; see tcc-plan remat --help", StatusCode::Usage));
   Expected<RematGraphFile> graph = readRematGraph(path);
   if (!graph)
     return printError(graph.status());
@@ -222,13 +223,13 @@ int rematCommand(int argc, char **argv) {
                                        "below {} bytes ({:.1f} %)",
                                        command.limits.hasDeadline() ? " in time" : "", bound, share(bound)),
                 bound == least.peak ? "can be met" : "was met", least.peak, share(least.peak)),
-            kExitOverBudget));
+            StatusCode::OverBudget));
       }
       solution = planning::improve(problem, *budget, least.schedule, command.options);
     }
     if (!solution.feasible)
       return printError(Status(
-          fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget), kExitOverBudget));
+          fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget), StatusCode::OverBudget));
     answers.push_back(command.answerFor(*budget, std::move(solution)));
     result = json(command, answers.back());
   }

@@ -15,6 +15,7 @@
 #include "support/Json.h"
 #include "support/MachineMemory.h"
 #include "support/PlanNames.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/MemorySize.h"
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/FitBatch.h"
@@ -68,12 +69,12 @@ Expected<uint64_t> readDeviceMemory(const std::string &text, CompileOptions &opt
     return Status(fmt::format("--device-memory {}: it is a CUDA card's memory; give --target cuda:sm_90, or the card's "
                               "architecture",
                               text),
-                  kExitUsage);
+                  StatusCode::Usage);
   const report::Card *card = report::findCard(text);
   if (!card) {
     Expected<uint64_t> bytes = parseMemorySize("--device-memory", text);
     if (!bytes)
-      return Status(fmt::format("{}, or a card's name: {}", bytes.message(), cardNames()), kExitUsage);
+      return Status(fmt::format("{}, or a card's name: {}", bytes.message(), cardNames()), StatusCode::Usage);
     return bytes;
   }
   auto number = [](std::string_view architecture) { return std::atoi(architecture.data() + 3); };
@@ -81,7 +82,7 @@ Expected<uint64_t> readDeviceMemory(const std::string &text, CompileOptions &opt
     return Status(fmt::format("--device-memory {}: it has the architecture {}, which does not run code for {}; compile "
                               "with --target cuda:{}",
                               text, card->architecture, wanted, card->architecture),
-                  kExitUsage);
+                  StatusCode::Usage);
   options.card = card->name;
   return card->memoryBytes;
 }
@@ -205,7 +206,7 @@ Expected<std::string> combined(std::vector<MadePlan> &made, const std::string &p
       if (other.plan().target() == reader->plan().target())
         return Status(fmt::format("--target: two of them are {} on this machine; name each once",
                                   other.plan().target()),
-                      kExitUsage);
+                      StatusCode::Usage);
     readers.push_back(reader.take());
   }
   return plan::combineTargets(readers);
@@ -275,7 +276,7 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
   if (ownMemory && !wholeBytes && budget.ends_with('%'))
     return Status(fmt::format("--memory-budget {}: of which card? give --device-memory 80GiB, or a card's name: {}",
                               budget, cardNames()),
-                  kExitUsage);
+                  StatusCode::Usage);
   Expected<uint64_t> bytes = parseMemorySize("--memory-budget", budget, wholeBytes);
   if (!bytes)
     return bytes.status();
@@ -304,7 +305,7 @@ Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &option
       return status;
     for (size_t i = 0; i + 1 < all.size(); ++i)
       if (names[i] == name)
-        return Status(fmt::format("--target {}: it is named twice", name), kExitUsage);
+        return Status(fmt::format("--target {}: it is named twice", name), StatusCode::Usage);
   }
   return all;
 }
@@ -326,7 +327,7 @@ Status readEntries(const std::string &text, CompileOptions &options) {
     if (entry != entries::kTrain && entry != entries::kEvaluate && entry != entries::kPredict &&
         entry != entries::kGradients)
       return Status(fmt::format("--entry {}: expected train, evaluate, predict or gradients", entry),
-                          kExitUsage);
+                          StatusCode::Usage);
     if (std::find(options.entries.begin(), options.entries.end(), entry) == options.entries.end())
       options.entries.push_back(entry);
   }
@@ -389,11 +390,11 @@ int compileCommand(int argc, char **argv) {
   if (targets.size() > 1 && !fit.empty())
     return printError(Status("--fit batch is for one --target at a time; find the batch for one of them, and give it with "
                              "--shape or --dim",
-                             kExitUsage));
+                             StatusCode::Usage));
   if (targets.size() > 1 && !(timings.empty() && options.dumpFolder.empty()))
     return printError(Status(fmt::format("{} is for one --target at a time; compile for one alone",
                                          timings.empty() ? "--dump-phases-to" : "--timings"),
-                             kExitUsage));
+                             StatusCode::Usage));
   if (!cacheSize.empty()) {
     Expected<uint64_t> bytes = parseMemorySize("--cache-size", cacheSize);
     if (!bytes)
@@ -401,22 +402,22 @@ int compileCommand(int argc, char **argv) {
     cacheBytes = *bytes;
   }
   if (!fit.empty() && budget.empty())
-    return printError(Status("--fit batch: it needs a budget; give one with --memory-budget", kExitUsage));
+    return printError(Status("--fit batch: it needs a budget; give one with --memory-budget", StatusCode::Usage));
   if (Status status = model.fill(options); !status.ok())
     return printError(status);
   if (Status status = readEntries(entries, options); !status.ok())
     return printError(status);
   if (!suggestion.empty() && model.models.size() > 1)
-    return printError(Status("--suggest-recipe is for one model at a time", kExitUsage));
+    return printError(Status("--suggest-recipe is for one model at a time", StatusCode::Usage));
   options.target = targets.front();
   if (!suggestion.empty())
     return suggestRecipe(options, suggestion, quiet);
   if (model.models.size() > 1 && !output.empty() && !isFolder(output))
     return printError(Status(fmt::format("-o {}: with several models it must be a folder that exists", output),
-                                   kExitUsage));
+                                   StatusCode::Usage));
   if (model.models.size() > 1 && !timings.empty() && timings != "-")
     return printError(Status("--timings FILE is for one model at a time; --timings - prints a table for each",
-                                   kExitUsage));
+                                   StatusCode::Usage));
 
   std::vector<std::filesystem::path> plans;
   for (const std::string &path : model.models) {
@@ -427,7 +428,7 @@ int compileCommand(int argc, char **argv) {
       return printError(
           Status(fmt::format("{} and {} would both be compiled to {}: compile one of them on its own",
                                    model.models[size_t(other - plans.begin())], path, target.string()),
-                       kExitUsage));
+                       StatusCode::Usage));
     plans.push_back(target);
   }
 

@@ -64,7 +64,7 @@ Expected<BatchName> findBatch(const CompileOptions &options, const std::string &
     if (symbols.size() != 1)
       return Status(option + ": the inputs' first axes have several symbols; give data.batch_axis in the recipe, "
                              "or --dim for all but the batch",
-                    kExitUsage);
+                    StatusCode::Usage);
   }
   if (symbols.size() == 1)
     return BatchName{*symbols.begin(), {}};
@@ -80,7 +80,7 @@ Expected<BatchName> findBatch(const CompileOptions &options, const std::string &
         extent > 0 && (name.inputs.empty() || extent == extentOf(name.inputs.front())))
       name.inputs.push_back(input);
   if (name.inputs.empty())
-    return Status(option + ": no input of the model has an axis of samples", kExitUsage);
+    return Status(option + ": no input of the model has an axis of samples", StatusCode::Usage);
   return name;
 }
 
@@ -125,7 +125,7 @@ Expected<int64_t> fitBatch(CompileOptions &options) {
   if (*one > options.budgetBytes)
     return Status(fmt::format("--fit batch: not even a batch of 1 fits into {}; it needs {} ({} bytes)",
                                     report::formatBytes(options.budgetBytes), report::formatBytes(*one), *one),
-                        kExitOverBudget);
+                        StatusCode::OverBudget);
   // `fits` fits with `fitsBytes`; `fails`, once known, does not.
   int64_t fits = 1, tried = 0;
   uint64_t fitsBytes = *one;

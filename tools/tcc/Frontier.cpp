@@ -3,6 +3,7 @@
 // The packed plans between least memory and no recomputation, each with a lower bound on the cost within its bytes.
 //
 //===----------------------------------------------------------------------===//
+#include "tools/common/ExitStatus.h"
 #include "tools/tcc/Commands.h"
 #include "support/Json.h"
 #include "tools/tcc/Report.h"

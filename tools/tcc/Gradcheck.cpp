@@ -5,6 +5,7 @@
 // writes them, the others hold them fixed (passes/training/HoldStops.cpp).
 //
 //===----------------------------------------------------------------------===//
+#include "tools/common/ExitStatus.h"
 #include "tools/tcc/Gradcheck.h"
 
 #include "compiler/recipe/Recipe.h"
@@ -200,7 +201,7 @@ Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions opt
   if (results.parameters.empty())
     return Status(
         fmt::format("--parameter {}: no trained parameter matches", fmt::join(settings.parameters, " ")),
-        kExitUsage);
+        StatusCode::Usage);
   return results;
 }
 

@@ -8,6 +8,7 @@
 #include "frontend/Import.h"
 #include "support/Json.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/Stages.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/common/TextTable.h"

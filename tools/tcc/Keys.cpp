@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "support/recipe/Keys.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 
@@ -57,7 +58,7 @@ int keysCommand(int argc, char **argv) {
     return *status;
   const std::vector<const recipe::Key *> keys = keysIn(name);
   if (keys.empty())
-    return printError(Status(fmt::format("unknown key {}; {}", name, recipe::hintFor(name)), kExitUsage));
+    return printError(Status(fmt::format("unknown key {}; {}", name, recipe::hintFor(name)), StatusCode::Usage));
   std::string text;
   for (const recipe::Key *key : keys)
     text += linesOf(*key);

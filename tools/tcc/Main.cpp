@@ -1,5 +1,6 @@
 //===- Main.cpp - the tcc command -----------------------------------------===//
 #include "support/NearestName.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/OutOfMemory.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
@@ -43,7 +44,7 @@ int runCommand(int argc, char **argv) {
         return run(argc - 1, argv + 1);
     if (std::string meant = argc > 1 ? misspelt(argv[1]) : ""; !meant.empty())
       return tools::printError(Status(
-          fmt::format("unknown command '{}', did you mean '{}'? See tcc --help", argv[1], meant), kExitUsage));
+          fmt::format("unknown command '{}', did you mean '{}'? See tcc --help", argv[1], meant), StatusCode::Usage));
     return tools::compileCommand(argc, argv);
   } catch (const std::exception &problem) {
     tools::endIfOutOfMemory(problem);
@@ -57,7 +58,7 @@ void ended(void *, const char *reason, bool) {
       std::string_view(reason).find("memory") != std::string_view::npos)
     tools::endOutOfMemory();
   tools::printMessage("error: internal error in LLVM: {}; please report it with the model\n", reason);
-  std::_Exit(kExitFault);
+  std::_Exit(tools::kExitFault);
 }
 } // namespace
 
@@ -68,5 +69,5 @@ int main(int argc, char **argv) {
   llvm::install_fatal_error_handler(ended);
   int exitStatus = runCommand(argc, argv);
   Status printed = tools::finishStandardStreams();
-  return exitStatus == kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
+  return exitStatus == tools::kExitDone && !printed.ok() ? tools::printError(printed) : exitStatus;
 }

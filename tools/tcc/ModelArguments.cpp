@@ -1,5 +1,6 @@
 //===- ModelArguments.cpp - options that commands share -------------------===//
 #include "tools/common/CommandLine.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 #include "tools/tcc/FitBatch.h"
@@ -18,7 +19,7 @@ namespace {
 Expected<std::pair<std::string, std::string>> splitAssignment(const std::string &option, const std::string &text) {
   size_t at = text.find('=');
   if (at == std::string::npos || at == 0 || at + 1 == text.size())
-    return Status(fmt::format("{} {}: expected NAME=VALUE", option, text), kExitUsage);
+    return Status(fmt::format("{} {}: expected NAME=VALUE", option, text), StatusCode::Usage);
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
@@ -26,7 +27,7 @@ Expected<int64_t> parseExtent(const std::string &option, const std::string &text
   int64_t value = 0;
   auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (code != std::errc() || end != text.data() + text.size() || value < 0)
-    return Status(fmt::format("{}: `{}` is not an extent", option, text), kExitUsage);
+    return Status(fmt::format("{}: `{}` is not an extent", option, text), StatusCode::Usage);
   return value;
 }
 
@@ -78,7 +79,7 @@ Status ModelArguments::fill(CompileOptions &options) const {
     options.shapes[pair->first] = shape;
   }
   if (batch > 0 && models.size() > 1)
-    return Status("--batch is for one model at a time; give --dim or --shape", kExitUsage);
+    return Status("--batch is for one model at a time; give --dim or --shape", StatusCode::Usage);
   for (const std::string &text : fixed) {
     auto pair = splitAssignment("--fix", text);
     if (!pair)
@@ -97,7 +98,7 @@ int printError(const Status &status) {
   for (std::string line; std::getline(lines, line);)
     if (!line.empty())
       printMessage("{}{}\n", line.starts_with(" ") ? "" : "error: ", line);
-  return status.exitCode();
+  return exitStatusOf(status);
 }
 
 std::optional<int> readCommandLine(CLI::App &app, int argc, char **argv) {

@@ -6,6 +6,7 @@
 #include "frontend/OnnxLibrary.h"
 #include "frontend/OpTable.h"
 #include "support/Json.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 

@@ -86,7 +86,7 @@ Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std
       endIfOutOfMemory(problem);
       results = error("internal error: {}", problem.what());
     }
-    bool good = writeText(ends[1], std::to_string(results ? 0 : results.status().exitCode())) &&
+    bool good = writeText(ends[1], std::to_string(static_cast<int>(results.status().code()))) &&
                 writeText(ends[1], results ? "" : results.status().message());
     if (results)
       for (const std::string &text : *results)
@@ -106,7 +106,7 @@ Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std
     return WIFSIGNALED(status) ? error("the process that compiles one target ended by signal {}", WTERMSIG(status))
                                : error("the process that compiles one target ended without a result");
   if (texts[0] != "0")
-    return Status(texts[1], std::stoi(texts[0]));
+    return Status(texts[1], static_cast<StatusCode>(std::stoi(texts[0])));
   texts.erase(texts.begin(), texts.begin() + 2);
   return texts;
 }

@@ -6,6 +6,7 @@
 #include "compiler/recipe/Recipe.h"
 #include "support/AtomicFile.h"
 #include "support/Json.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/MemorySize.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/common/CommandLine.h"

@@ -2,6 +2,7 @@
 #include "support/AtomicFile.h"
 #include "support/Json.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 #include "runtime/plan/Targets.h"
@@ -25,7 +26,7 @@ Expected<plan::PlanReader> openTarget(const std::string &path, const std::string
   if (names.size() > 1 && target.empty())
     return Status(fmt::format("{}: {} is for {}; choose one with --target {}", option, path, fmt::join(names, ", "),
                               names.front()),
-                  kExitUsage);
+                  StatusCode::Usage);
   if (target.empty())
     return reader;
   Expected<uint32_t> index = plan::findTarget(*reader, target);
@@ -40,7 +41,7 @@ Expected<report::Report> analyzed(const plan::PlanReader &reader, const std::str
   if (variant >= uint32_t(variants))
     return Status(fmt::format("--variant {}: {} holds {} plan{}, counted from 0", variant, path, variants,
                                     variants == 1 ? "" : "s"),
-                        kExitUsage);
+                        StatusCode::Usage);
   if (auto problems = plan::verifyPlan(reader.plan(), 1); !problems.empty())
     return error("{}: the plan is not sound: {}", path, problems.front());
   return report::analyzePlan(reader.plan(), reader.fileBytes(), variant);
@@ -104,7 +105,7 @@ int reportCommand(int argc, char **argv) {
   if (Status status = checkOutputs(app, {{"--html", OwnFile::Page}, {"--code", OwnFile::Code}}); !status.ok())
     return printError(status);
   if (!html.empty() && !other.empty())
-    return printError(Status("--html shows one plan: compare two with the text, or --json", kExitUsage));
+    return printError(Status("--html shows one plan: compare two with the text, or --json", StatusCode::Usage));
 
   if (html.empty() && other.empty() && code.empty()) {
     Expected<plan::PlanReader> whole = plan::PlanReader::open(path);

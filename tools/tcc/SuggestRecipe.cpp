@@ -4,6 +4,7 @@
 #include "frontend/Suggest.h"
 #include "support/AtomicFile.h"
 #include "support/PlanNames.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
 

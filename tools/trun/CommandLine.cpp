@@ -5,6 +5,7 @@
 #include "support/ShortText.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/Duration.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/MemorySize.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/Commands.h"
@@ -404,7 +405,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
                                               {"--png", OwnFile::Picture},
                                               {"--confusion", OwnFile::Confusion}});
            !status.ok())
-    parsed.exitStatus = status.exitCode() == kExitUsage ? wrongUsage(status.message()) : fault(status.message());
+    parsed.exitStatus = exitStatusOf(status) == kExitUsage ? wrongUsage(status.message()) : fault(status.message());
   if (parsed.exitStatus)
     return parsed;
   parsed.exitStatus = check(options, raw);

@@ -40,7 +40,7 @@ void tell(const Options &options, const std::string &text) {
 Status checkEma(const Options &options) {
   if (!options.ema || (!options.from.empty() && !options.from.ends_with(".safetensors")))
     return Status();
-  return Status("--ema: averaged weights are in a run's checkpoints; give --from RUN[@STEP]", kExitUsage);
+  return Status("--ema: averaged weights are in a run's checkpoints; give --from RUN[@STEP]", StatusCode::Usage);
 }
 
 /// The set of weights that --from and --ema mean; prints a message if a run's best checkpoint decides it.
@@ -276,7 +276,7 @@ Status memoryCommand(const Options &options) {
     return target.status();
   reader->selectTarget(*target);
   if (int variants = std::max(1, reader->plan().variants_size()); options.variant >= static_cast<uint32_t>(variants))
-    return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants), kExitUsage);
+    return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants), StatusCode::Usage);
   if (!reader->plan().variants().empty())
     reader->selectVariant(options.variant);
   DeviceOptions deviceOptions;
@@ -368,7 +368,7 @@ Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionO
   if (train.data.empty())
     return Status(
         fmt::format("--resume {}: an earlier version wrote this run, without its options; give PLAN and --data", run),
-        kExitUsage);
+        StatusCode::Usage);
   session.target = train.target;
   session.device = train.device;
   session.threads = train.threads;

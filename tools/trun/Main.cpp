@@ -1,5 +1,6 @@
 //===- Main.cpp - trun: runs plans ---------------------------------------===//
 #include "support/MachineMemory.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/OutOfMemory.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/Commands.h"
@@ -21,12 +22,12 @@ static int run(int argc, char **argv) {
     // The message is empty if another rank prints the failure.
     if (!status.ok() && !status.message().empty())
       printMessage("trun: error: {}\n", status.message());
-    return status.exitCode();
+    return exitStatusOf(status);
   } catch (const std::exception &problem) {
     tcc::tools::endIfOutOfMemory(problem);
     printMessage("trun: error: internal error: {}; please report it\n", problem.what());
   }
-  return tcc::kExitFault;
+  return tcc::tools::kExitFault;
 }
 
 int main(int argc, char **argv) {
@@ -35,8 +36,8 @@ int main(int argc, char **argv) {
   std::signal(SIGXFSZ, SIG_IGN); // a limit on file sizes is an error of the write, with a message
   int exitStatus = run(argc, argv);
   tcc::Status printed = tcc::tools::finishStandardStreams();
-  if (exitStatus != tcc::kExitDone || printed.ok())
+  if (exitStatus != tcc::tools::kExitDone || printed.ok())
     return exitStatus;
   printMessage("trun: error: {}\n", printed.message());
-  return printed.exitCode();
+  return exitStatusOf(printed);
 }

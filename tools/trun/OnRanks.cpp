@@ -1,11 +1,13 @@
 //===- OnRanks.cpp - a command that several ranks carry out --------------===//
 #include "tools/trun/OnRanks.h"
 #include "runtime/parallel/Collectives.h"
-#include "runtime/parallel/Launch.h"
+#include "runtime/parallel/EnvironmentPlace.h"
 #include "runtime/parallel/Mpi.h"
 #include "runtime/parallel/NullGroup.h"
 #include "runtime/state/Checkpoint.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
+#include "tools/trun/RankProcesses.h"
 
 #include <cstdio>
 
@@ -39,7 +41,7 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
   const std::string first = ranks->describe(0);
   const bool told = place.launched || !failure || !failure->starts_with(first) || failure->starts_with(first + ": ") ||
                     status.message().find(*failure) == std::string::npos;
-  return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.exitCode());
+  return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.code());
 }
 
 static Status connected(RankPlace place, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
@@ -54,7 +56,7 @@ static Status connected(RankPlace place, TrainOptions &options, const std::funct
   bool told = false;
   auto links = connectRanks(place, kSeconds, &told);
   if (!links && told)
-    return Status("", links.status().exitCode());
+    return Status("", links.status().code());
   return links ? asRank(place, links.take(), options, body) : links.status();
 }
 
@@ -64,7 +66,8 @@ static Status byMpi(const MpiStart &start, TrainOptions &options, const std::fun
   Status status = !job         ? job.status()
                   : job->links ? asRank(job->place, std::move(job->links), options, body)
                                : body(nullptr);
-  leaveMpi(status.ok() ? kExitDone : status.exitCode());
+  if (Status left = leaveMpi(exitStatusOf(status)); !left.ok())
+    printMessage("trun: warning: {}\n", left.message());
   return status;
 }
 
@@ -78,9 +81,9 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
         fmt::format("--nproc {}: this process is rank {} of {} of a job already (RANK, WORLD_SIZE); leave --nproc "
                     "out",
                     processes, (*given)->rank, (*given)->size),
-        kExitUsage);
+        StatusCode::Usage);
   if (*given && (*given)->size > 1 && options.device == "null")
-    return Status("--device null: one process checks what every rank does; start it once, with --nproc", kExitUsage);
+    return Status("--device null: one process checks what every rank does; start it once, with --nproc", StatusCode::Usage);
   if (*given && (*given)->size > 1)
     return connected(**given, options, body);
   // torchrun's variables take precedence: they may be set on purpose, whereas MPI's always come with its launcher.
@@ -90,9 +93,9 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
       return Status(
           fmt::format("--nproc {}: MPI started this process as a rank of a job already ({}); leave --nproc out",
                       processes, mpi->variable),
-          kExitUsage);
+          StatusCode::Usage);
     if (options.device == "null")
-      return Status("--device null: one process checks what every rank does; start it once, with --nproc", kExitUsage);
+      return Status("--device null: one process checks what every rank does; start it once, with --nproc", StatusCode::Usage);
     return byMpi(*mpi, options, body);
   }
   if (processes == 1)
@@ -108,5 +111,5 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
     return connected(*started->place, options, body);
   // Rank 0 reports the failures that it sees, but not its own death.
   const bool silent = started->problem.empty() || !started->problem.starts_with("rank 0 ");
-  return started->exitCode == 0 ? Status() : Status(silent ? "" : started->problem, started->exitCode);
+  return started->exitStatus == kExitDone ? Status() : Status(silent ? "" : started->problem, statusCodeOf(started->exitStatus));
 }

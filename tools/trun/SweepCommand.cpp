@@ -151,7 +151,7 @@ public:
       printMessage("trun: run {} of {}: {}\n", i + 1, trials.size(), wordsOf(trials[i]));
       bool complete = false;
       Status status = train(trials[i], complete);
-      if (status.exitCode() == kExitNonFinite) {
+      if (status.code() == StatusCode::NonFinite) {
         printMessage("trun: {}: {}\n", trials[i].run, status.message());
         trials[i].diverged = true;
       } else if (!status.ok()) {

@@ -216,7 +216,7 @@ TargetKind cudaKind() {
       names.push_back(levelOf(architecture));
     return Status(fmt::format("--target cuda: cuda needs an architecture; write one of {} (H100 and H200: cuda:sm_90)",
                               fmt::join(names, ", ")),
-                  kExitUsage);
+                  StatusCode::Usage);
   };
   kind.create = [](const std::string &name) -> std::unique_ptr<const Target> {
     for (const Architecture &architecture : kArchitectures)

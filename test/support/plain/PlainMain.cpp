@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "test/support/plain/PlainCalls.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/trun/Commands.h"
 
 #include <cstdio>
@@ -21,5 +22,5 @@ int main(int argc, char **argv) {
   tcc::Status status = tcc::tools::runCommand(parsed.options);
   if (!status.ok())
     std::fprintf(stderr, "trun: error: %s\n", status.message().c_str());
-  return status.exitCode();
+  return tcc::tools::exitStatusOf(status);
 }

@@ -1,5 +1,5 @@
 //===- LaunchTest.cpp - the place of a rank ------------------------------===//
-#include "runtime/parallel/Launch.h"
+#include "runtime/parallel/EnvironmentPlace.h"
 #include "runtime/parallel/Mpi.h"
 
 #include <cstdlib>
@@ -23,14 +23,6 @@ Expected<std::optional<RankPlace>> placeOf(const std::map<std::string, std::stri
   return placeFromEnvironment();
 }
 } // namespace
-
-TEST(Launch, ProcessorsAreDividedWithoutARest) {
-  const std::vector<int> eight{0, 1, 2, 3, 8, 9, 10, 11};
-  EXPECT_EQ(shareOf(eight, 0, 3), (std::vector<int>{0, 1}));
-  EXPECT_EQ(shareOf(eight, 1, 3), (std::vector<int>{2, 3, 8}));
-  EXPECT_EQ(shareOf(eight, 2, 3), (std::vector<int>{9, 10, 11}));
-  EXPECT_EQ(shareOf({4, 5}, 2, 3), std::vector<int>{4}) << "more ranks than processors take turns";
-}
 
 TEST(Launch, TorchrunsVariablesGiveAPlace) {
   auto place = placeOf({{"RANK", "3"},

@@ -151,7 +151,7 @@ TEST(Target, AnUnknownOneIsRefusedWithThoseThatExist) {
   ASSERT_FALSE(model.ok());
   EXPECT_NE(model.message().find("--target gpu: this version compiles for cpu, cpu:v3"), std::string::npos)
       << model.message();
-  EXPECT_EQ(model.status().exitCode(), kExitUsage);
+  EXPECT_EQ(model.status().code(), StatusCode::Usage);
 }
 
 TEST(Target, APlanOfOtherConstantsRuns) {

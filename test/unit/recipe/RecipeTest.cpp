@@ -465,7 +465,7 @@ TEST_F(RecipeFile, SyntaxAndFilesAreLocated) {
   EXPECT_THAT(readRecipe(folder, {}).message(), HasSubstr("not a regular file but a folder"));
   auto usage = readRecipe("", {"optimizer.lr"});
   EXPECT_THAT(usage.message(), HasSubstr("expected KEY=VALUE"));
-  EXPECT_EQ(usage.status().exitCode(), kExitUsage);
+  EXPECT_EQ(usage.status().code(), StatusCode::Usage);
   EXPECT_THAT(readRecipe("", {"optimizer.betas=[0.9,"}).message(), HasSubstr("--set optimizer.betas=[0.9,: "));
 }
 

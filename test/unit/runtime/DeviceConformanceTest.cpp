@@ -98,7 +98,7 @@ TEST_P(DeviceConformance, NamesWhatThePlanHasNot) {
   std::byte byte{};
   std::span<std::byte> one(&byte, 1);
   auto refuse = [&](const Status &status, std::initializer_list<const char *> texts) {
-    EXPECT_EQ(status.exitCode(), kExitFault);
+    EXPECT_EQ(status.code(), StatusCode::Fault);
     expectContains(status.message(), texts);
   };
   refuse(device->read(Place::variable(3), 0, one), {"variable 3", "has 3"});
@@ -263,7 +263,7 @@ TEST(DeviceRegistry, TakesTheDeviceOfTheTarget) {
 
 TEST(DeviceRegistry, ListsItsDevicesForAnUnknownName) {
   auto made = createDevice(goodReader(), {"tpu"});
-  EXPECT_EQ(made.status().exitCode(), kExitUsage);
+  EXPECT_EQ(made.status().code(), StatusCode::Usage);
   expectContains(made.message(), {"--device tpu", "cpu", "null"});
 }
 

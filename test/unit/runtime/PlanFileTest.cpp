@@ -153,7 +153,7 @@ TEST(PlanFile, FolderThatCannotBeWritten) {
   EXPECT_NE(missing.message().find("/nonexistent-folder/m.tplan: cannot write: No such file"),
             std::string::npos)
       << missing.message();
-  EXPECT_EQ(missing.exitCode(), kExitFault);
+  EXPECT_EQ(missing.code(), StatusCode::Fault);
   // In /proc not even root can make files.
   EXPECT_NE(writer.write(Plan(), "/proc/m.tplan").message().find("/proc/m.tplan: cannot write"),
             std::string::npos);

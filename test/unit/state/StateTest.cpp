@@ -90,7 +90,7 @@ TEST_F(State, ExportOnnx) {
   EXPECT_EQ(floats(model.graph().initializer(1).raw_data()), (std::vector<float>{5, 5}));
   EXPECT_EQ(model.graph().node(0).op_type(), "MatMul");
   EXPECT_EQ(*readFile(at("run/model.onnx")), *readFile(at("m.onnx"))) << "what the end of the run wrote";
-  EXPECT_EQ(exportRun(at("run"), at("m.pt")).exitCode(), kExitUsage);
+  EXPECT_EQ(exportRun(at("run"), at("m.pt")).code(), StatusCode::Usage);
 }
 
 TEST_F(State, LargeWeightsLieBesideTheModel) {

@@ -1,6 +1,7 @@
 //===- CommandLineTest.cpp - trun's arguments, and how it refuses them ---===//
 #include "runtime/state/Checkpoint.h"
 #include "test/unit/train/TrainFixture.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/trun/Commands.h"
 #include "runtime/plan/Spaces.h"
 

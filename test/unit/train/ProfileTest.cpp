@@ -186,7 +186,7 @@ TEST_F(Profiling, WhatIsWrongIsNamed) {
   std::string out;
   options.profile.entry = "train";
   Status status = command(options, out);
-  EXPECT_EQ(status.exitCode(), kExitUsage);
+  EXPECT_EQ(status.code(), StatusCode::Usage);
   expectError(status, {"--entry train", "step, evaluate, predict, gradients"});
   options.profile.entry = "evaluate";
   EXPECT_TRUE(command(options, out).ok());

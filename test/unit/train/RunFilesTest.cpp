@@ -150,7 +150,7 @@ TEST_F(RunFiles, CheckpointsAreKeptByRule) {
                               "checkpoint.keep_best=3", "checkpoint.kep=3"}) {
     TrainOptions wrong = options(data, 1, "wrong");
     wrong.settings = {setting};
-    EXPECT_EQ(train(plan, wrong).exitCode(), kExitUsage) << setting;
+    EXPECT_EQ(train(plan, wrong).code(), StatusCode::Usage) << setting;
   }
 }
 
@@ -240,7 +240,7 @@ TEST_F(RunFiles, CheckpointsThatFailLeaveTheEarlierOnes) {
     FullDisk full(160); // enough for a line of metrics, but not for a state
     status = runtime::train(*session, rest);
   }
-  EXPECT_EQ(status.exitCode(), kExitFault);
+  EXPECT_EQ(status.code(), StatusCode::Fault);
   for (const char *text : {"step-1 holds the state after update 1", "--resume"})
     EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
   EXPECT_THAT(checkpointSteps(at("run")), ElementsAre(1));

@@ -49,7 +49,7 @@ Status apply(const std::vector<std::string> &settings, plan::Training &target) {
 }
 
 void expectUsage(const Status &status, std::initializer_list<std::string> texts) {
-  EXPECT_EQ(status.exitCode(), kExitUsage);
+  EXPECT_EQ(status.code(), StatusCode::Usage);
   for (const std::string &text : texts)
     EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
 }

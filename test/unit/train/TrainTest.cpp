@@ -120,7 +120,7 @@ TEST_F(Train, ResumeGoesOnBitForBit) {
     EXPECT_EQ(weights("whole" + name + "/checkpoints/step-9", "w/momentum_buffer"),
               weights("parts" + name + "/checkpoints/step-9", "w/momentum_buffer"));
     rest.seed = 4;
-    EXPECT_EQ(train(plan, rest).exitCode(), kExitUsage) << "another seed is refused";
+    EXPECT_EQ(train(plan, rest).code(), StatusCode::Usage) << "another seed is refused";
   }
 }
 
@@ -134,7 +134,7 @@ TEST_F(Train, NonFiniteLossStopsBeforeTheUpdate) {
     write("bad.safetensors", bytes);
     uint64_t good = accumulate == 1 ? 3 : 1;
     Status status = train(plan, options(at("bad.safetensors"), 8, "run" + name));
-    EXPECT_EQ(status.exitCode(), kExitNonFinite);
+    EXPECT_EQ(status.code(), StatusCode::NonFinite);
     for (const std::string &text : {"step " + std::to_string(good + 1), std::string("nan"),
                                     std::string("column 'y', sample 13: NaN")})
       EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
@@ -159,7 +159,7 @@ TEST_F(Train, NonFiniteNormLeavesTheLastCheckpoint) {
   TrainOptions none = options(at("bad.safetensors"), 8, "none");
   none.settings = {"optimizer.lr=0"};
   Status status = train(plan, none);
-  EXPECT_EQ(status.exitCode(), kExitNonFinite);
+  EXPECT_EQ(status.code(), StatusCode::NonFinite);
   EXPECT_NE(status.message().find("the gradient's norm is inf"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("no checkpoint had been written"), std::string::npos) << status.message();
   EXPECT_TRUE(std::filesystem::is_empty(at("none/checkpoints")));
@@ -243,7 +243,7 @@ TEST_F(Train, Refusals) {
   std::string newer = writeRegressionPlan(at("newer.tplan"), 1,
                                           [](plan::Plan &plan) { plan.mutable_training()->set_scalars(1, "warp"); });
   expectError(train(newer, options(data, 1, "d")), {"'warp'", "compile"});
-  EXPECT_EQ(train(plan, options(data, 1, "e"), "tpu").exitCode(), kExitUsage);
+  EXPECT_EQ(train(plan, options(data, 1, "e"), "tpu").code(), StatusCode::Usage);
   expectError(train(plan, options(data, 1, "nowhere/f/" + std::string(300, 'x'))), {"nowhere"});
   for (const char *run : {"a", "b", "c", "d", "e"})
     EXPECT_FALSE(std::filesystem::exists(at(run))) << "a refused run leaves no folder";

@@ -1,22 +1,17 @@
-//===- Launch.h - start the processes of a job ---------------------------===//
-#ifndef TCC_RUNTIME_PARALLEL_LAUNCH_H
-#define TCC_RUNTIME_PARALLEL_LAUNCH_H
+//===- RankProcesses.h - start the processes of a job ----------------------===//
+#ifndef TCC_TOOLS_TRUN_RANKPROCESSES_H
+#define TCC_TOOLS_TRUN_RANKPROCESSES_H
 
 #include "runtime/parallel/Tcp.h"
 
 #include <optional>
 
-namespace tcc::runtime {
-
-/// The place that torchrun's variables give this process: RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and, if set,
-/// LOCAL_RANK and LOCAL_WORLD_SIZE; and the job's secret (secretFromEnvironment). Nothing if RANK or WORLD_SIZE is not
-/// set. Error: a variable is missing, is no number, or contradicts another.
-Expected<std::optional<RankPlace>> placeFromEnvironment();
+namespace tcc::tools {
 
 /// The result of startRanks, in a rank or in the process that called it.
 struct Started {
-  std::optional<RankPlace> place; ///< in a rank; none: this is the calling process, and the job is over
-  int exitCode = 0;               ///< in the calling process: rank 0's, or that of another rank if rank 0's is 0
+  std::optional<runtime::RankPlace> place; ///< in a rank; none: this is the calling process, and the job is over
+  int exitStatus = 0;                      ///< in the calling process: rank 0's, or that of another rank if rank 0's is 0
   std::string problem;            ///< in words: a rank was ended by a signal; else empty
 };
 
@@ -30,6 +25,6 @@ Expected<Started> startRanks(uint32_t count);
 /// other ranks share.
 std::vector<int> shareOf(const std::vector<int> &processors, uint32_t rank, uint32_t count);
 
-} // namespace tcc::runtime
+} // namespace tcc::tools
 
-#endif // TCC_RUNTIME_PARALLEL_LAUNCH_H
+#endif // TCC_TOOLS_TRUN_RANKPROCESSES_H
