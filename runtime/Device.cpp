@@ -2,6 +2,7 @@
 #include "runtime/Device.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <fmt/ranges.h>
@@ -45,7 +46,7 @@ Expected<uint32_t> Device::findEntry(const std::string &name) const {
   for (int i = 0; i < shared->entries_size(); ++i)
     if (shared->entries(i).name() == name)
       return static_cast<uint32_t>(i);
-  return error("the plan has no entry '{}'; compile it with tcc --entry", name);
+  return error("the plan has no entry '{}'; compile it with {}", name, advice::compile("entry"));
 }
 
 Status Device::checkEntry(uint32_t entry) const {

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/InitialValues.h"
+#include "support/Advice.h"
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Shards.h"
@@ -43,8 +44,8 @@ Expected<InitialValues> InitialValues::open(const plan::PlanReader &reader, uint
       auto file = RegularFile::open(path);
       if (!file)
         return error("variable '{}': external weights: {}; the plan refers to the model's own file, keep it there or "
-                     "compile with --embed-weights",
-                     variable.name(), file.message());
+                     "compile with {}",
+                     variable.name(), file.message(), advice::compile("embed-weights"));
       known = values.files.emplace(source.path(), file->release()).first;
     }
     struct stat information {};

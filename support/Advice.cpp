@@ -6,7 +6,18 @@ namespace tcc {
 namespace {
 // A mark is kBegin, the kind's letter, the name, kMiddle, the value, kEnd: control characters, which no message has.
 constexpr char kBegin = '\x01', kMiddle = '\x02', kEnd = '\x03';
-enum Kind : char { kOption = 'o', kFlag = 'f', kSet = 's', kCommand = 'c', kResume = 'r', kCompile = 'p', kCompileSet = 't' };
+constexpr std::string_view kAll = "\x01\x02\x03";
+enum Kind : char {
+  kOption = 'o',
+  kFlag = 'f',
+  kSet = 's',
+  kCommand = 'c',
+  kRun = 'n',
+  kResume = 'r',
+  kCompile = 'p',
+  kCompileSet = 't',
+  kCompileCommand = 'd'
+};
 
 std::string mark(Kind kind, std::string_view name, std::string_view value = {}) {
   std::string text{kBegin, kind};
@@ -33,12 +44,16 @@ std::string wordsOf(char kind, std::string_view name, std::string_view value, co
     return wording.set(name, value);
   case kCommand:
     return wording.command(name);
+  case kRun:
+    return wording.run(name, value);
   case kResume:
     return wording.resume(name);
   case kCompile:
     return wording.compile(name, value);
   case kCompileSet:
     return wording.compileSet(name, value);
+  case kCompileCommand:
+    return wording.compileCommand(name);
   default:
     return joined(name, " ", value);
   }
@@ -49,9 +64,11 @@ std::string advice::option(std::string_view name, std::string_view value) { retu
 std::string advice::flag(std::string_view name, bool value) { return mark(kFlag, name, value ? "true" : "false"); }
 std::string advice::set(std::string_view key, std::string_view value) { return mark(kSet, key, value); }
 std::string advice::command(std::string_view name) { return mark(kCommand, name); }
+std::string advice::run(std::string_view option, std::string_view value) { return mark(kRun, option, value); }
 std::string advice::resume(std::string_view run) { return mark(kResume, run); }
 std::string advice::compile(std::string_view option, std::string_view value) { return mark(kCompile, option, value); }
 std::string advice::compileSet(std::string_view key, std::string_view value) { return mark(kCompileSet, key, value); }
+std::string advice::compileCommand(std::string_view name) { return mark(kCompileCommand, name); }
 
 std::string Wording::option(std::string_view name, std::string_view value) const { return joined(name, " = ", value); }
 std::string Wording::flag(std::string_view name, bool value) const {
@@ -59,11 +76,13 @@ std::string Wording::flag(std::string_view name, bool value) const {
 }
 std::string Wording::set(std::string_view key, std::string_view value) const { return joined(key, " = ", value); }
 std::string Wording::command(std::string_view name) const { return std::string(name); }
+std::string Wording::run(std::string_view option, std::string_view value) const { return joined(option, " = ", value); }
 std::string Wording::resume(std::string_view run) const { return joined("resume", " ", run); }
 std::string Wording::compile(std::string_view option, std::string_view value) const {
   return joined(option, " = ", value);
 }
 std::string Wording::compileSet(std::string_view key, std::string_view value) const { return joined(key, " = ", value); }
+std::string Wording::compileCommand(std::string_view name) const { return std::string(name); }
 
 std::string worded(std::string_view text, const Wording &wording) {
   std::string result;
@@ -72,11 +91,17 @@ std::string worded(std::string_view text, const Wording &wording) {
     result += text.substr(0, begin);
     if (begin == std::string_view::npos)
       break;
-    const size_t middle = text.find(kMiddle, begin), end = text.find(kEnd, begin);
-    if (middle == std::string_view::npos || end == std::string_view::npos || middle < begin + 2 || end < middle)
+    text.remove_prefix(begin);
+    const size_t middle = text.find_first_of(kAll, 1);
+    const size_t end = middle == std::string_view::npos ? middle : text.find_first_of(kAll, middle + 1);
+    if (middle == std::string_view::npos || (text[middle] == kMiddle && end == std::string_view::npos))
       return result; // cut short: a message that another process sent and that was damaged
-    result += wordsOf(text[begin + 1], text.substr(begin + 2, middle - begin - 2),
-                      text.substr(middle + 1, end - middle - 1), wording);
+    if (middle < 2 || text[middle] != kMiddle || text[end] != kEnd) { // a name from a file has that character
+      result += kBegin;
+      text.remove_prefix(1);
+      continue;
+    }
+    result += wordsOf(text[1], text.substr(2, middle - 2), text.substr(middle + 1, end - middle - 1), wording);
     text.remove_prefix(end + 1);
   }
   return result;

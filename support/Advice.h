@@ -27,12 +27,16 @@ std::string flag(std::string_view name, bool value = true);
 std::string set(std::string_view key, std::string_view value);
 /// A command of the program that runs the plan: "trun data".
 std::string command(std::string_view name);
+/// An option of the program that runs the plan, where the reader may think of the compiler: "trun --epochs N".
+std::string run(std::string_view option, std::string_view value = {});
 /// How the run of that folder goes on: "trun … --resume RUN".
 std::string resume(std::string_view run);
 /// An option with which the model is compiled again: "tcc --entry train".
 std::string compile(std::string_view option, std::string_view value = {});
 /// A setting with which the model is compiled again: "tcc --set parallel.mode=ddp".
 std::string compileSet(std::string_view key, std::string_view value);
+/// A command of the compiler: "tcc frontier".
+std::string compileCommand(std::string_view name);
 } // namespace advice
 
 /// The words for each kind of advice. The base class has neutral ones: names and values.
@@ -43,9 +47,11 @@ public:
   virtual std::string flag(std::string_view name, bool value) const;
   virtual std::string set(std::string_view key, std::string_view value) const;
   virtual std::string command(std::string_view name) const;
+  virtual std::string run(std::string_view option, std::string_view value) const;
   virtual std::string resume(std::string_view run) const;
   virtual std::string compile(std::string_view option, std::string_view value) const;
   virtual std::string compileSet(std::string_view key, std::string_view value) const;
+  virtual std::string compileCommand(std::string_view name) const;
 };
 
 /// The text with every mark replaced by words.

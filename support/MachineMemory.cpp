@@ -6,6 +6,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "support/MachineMemory.h"
+#include "support/Advice.h"
 #include "support/BytesText.h"
 
 #include <algorithm>
@@ -217,9 +218,9 @@ Status checkMemory(uint64_t bytes, const MemoryLimit &free, unsigned threads) {
   const uint64_t needed = bytes + beside;
   return error(
       "not enough memory: the plan takes {} and the process another {}, together {} bytes; {} leaves {} ({} bytes). "
-      "End other programs, raise that limit, or compile for less: a smaller batch, or a --memory-budget that tcc "
-      "frontier lists",
-      bytesText(bytes), bytesText(beside), needed, free.what, bytesText(free.bytes), free.bytes);
+      "End other programs, raise that limit, or compile for less: a smaller batch, or a {} that {} lists",
+      bytesText(bytes), bytesText(beside), needed, free.what, bytesText(free.bytes), free.bytes,
+      advice::compile("memory-budget"), advice::compileCommand("frontier"));
 }
 
 uint64_t processMemoryBytes() {

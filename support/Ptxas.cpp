@@ -1,5 +1,6 @@
 //===- Ptxas.cpp - NVIDIA's assembler, where it is installed -------------===//
 #include "support/Ptxas.h"
+#include "support/Advice.h"
 #include "support/MappedFile.h"
 #include "support/OwnFiles.h"
 
@@ -125,8 +126,8 @@ Expected<std::string> Ptxas::assemble(const std::string &ptx, const std::string 
   const std::string source = folder.path("code.ptx"), code = folder.path("code.cubin"), said = folder.path("said");
   if (!folder.write("code.ptx", ptx).ok() || !folder.write("said", "").ok())
     return error("no temporary file can be written for {}; set TMPDIR to a folder with {} bytes, or leave machine code "
-                 "out: --set compiler.cubins=none",
-                 version, ptx.size());
+                 "out: {}",
+                 version, ptx.size(), advice::set("compiler.cubins", "none"));
   const int status = runInto({path, "-arch=" + architecture, source, "-o", code}, said);
   Expected<std::string> assembled = status == 0 ? readFile(code) : error("exit status {}", status);
   if (assembled && !assembled->empty())
@@ -134,8 +135,9 @@ Expected<std::string> Ptxas::assemble(const std::string &ptx, const std::string 
   // The first line of its output names the error.
   Expected<std::string> text = readFile(said);
   const std::string first = text ? text->substr(0, std::min<size_t>(text->find('\n'), 500)) : "";
-  return error("{} ({}) does not assemble the kernels for {}: {}; leave machine code out: --set compiler.cubins=none",
-               path, version, architecture, first.empty() ? "exit status " + std::to_string(status) : first);
+  return error("{} ({}) does not assemble the kernels for {}: {}; leave machine code out: {}", path, version,
+               architecture, first.empty() ? "exit status " + std::to_string(status) : first,
+               advice::set("compiler.cubins", "none"));
 }
 
 } // namespace tcc

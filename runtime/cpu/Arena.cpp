@@ -1,5 +1,6 @@
 //===- Arena.cpp - one allocation for all buffers of a kind --------------===//
 #include "runtime/cpu/Arena.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -27,8 +28,8 @@ Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
   void *start = ::mmap(nullptr, mapped + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (start == MAP_FAILED)
     return error(
-        "cannot allocate the {} arena of {} bytes: {}; recompile with a smaller --memory-budget or batch", what, bytes,
-        std::strerror(errno));
+        "cannot allocate the {} arena of {} bytes: {}; recompile with a smaller {} or batch", what, bytes,
+        std::strerror(errno), advice::compile("memory-budget"));
   char *aligned = static_cast<char *>(start);
   if (extra) {
     aligned = reinterpret_cast<char *>(roundUp(reinterpret_cast<uintptr_t>(start), kHugePageBytes));
@@ -39,8 +40,12 @@ Expected<Arena> Arena::allocate(uint64_t bytes, const char *what) {
       ::munmap(aligned + mapped, extra - before);
     ::madvise(aligned, mapped, MADV_HUGEPAGE);
   }
+  // A program that embeds us may fork, for helpers that have no use for gigabytes: no page tables are copied, later
+  // writes find no page shared, and the system need not be able to hold the memory twice.
+  ::madvise(aligned, mapped, MADV_DONTFORK);
   arena.address = aligned;
   arena.size = bytes;
+  arena.process = ::getpid();
   return arena;
 }
 
@@ -61,16 +66,17 @@ void Arena::populate(uint64_t begin, uint64_t end) const {
 }
 
 Arena::Arena(Arena &&other) noexcept
-    : address(std::exchange(other.address, nullptr)), size(std::exchange(other.size, 0)) {}
+    : address(std::exchange(other.address, nullptr)), size(std::exchange(other.size, 0)), process(other.process) {}
 
 Arena &Arena::operator=(Arena &&other) noexcept {
   std::swap(address, other.address);
   std::swap(size, other.size);
+  std::swap(process, other.process);
   return *this;
 }
 
 Arena::~Arena() {
-  if (address)
+  if (address && process == ::getpid()) // in a forked process, other memory may have the address
     ::munmap(address, roundUp(size, pageBytes()));
 }
 

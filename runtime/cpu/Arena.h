@@ -5,11 +5,12 @@
 #include "support/Status.h"
 
 #include <cstdint>
+#include <sys/types.h>
 
 namespace tcc::runtime {
 
 /// Zeroed memory of exactly the requested size, 64-byte aligned (to 2 MiB if it is that large, so that the system can
-/// use huge pages). Freed by the destructor.
+/// use huge pages). Freed by the destructor. A forked process does not have it.
 class Arena {
 public:
   Arena() = default;
@@ -30,6 +31,7 @@ public:
 private:
   char *address = nullptr;
   uint64_t size = 0;
+  pid_t process = 0; ///< that allocated it
 };
 
 } // namespace tcc::runtime

@@ -1,8 +1,13 @@
 //===- CodeObject.cpp - generated kernels loaded from memory -------------===//
+//
+// The loader identifies a library by the path that it was opened with, and by the file's device and inode, as long as
+// it is loaded. The path of a memory file is its descriptor's, so the descriptor stays open until the library is
+// unloaded: no other memory file can have that path before, and the loader has forgotten it afterwards.
+//
+//===----------------------------------------------------------------------===//
 #include "runtime/cpu/CodeObject.h"
 #include "support/OwnFiles.h"
 
-#include <atomic>
 #include <cerrno>
 #include <dlfcn.h>
 #include <fmt/format.h>
@@ -29,10 +34,17 @@ bool writeAll(int file, std::span<const std::byte> bytes) {
 }
 
 int openMemoryFile() {
-  static std::atomic<unsigned> counter{0};
-  std::string name = fmt::format("tcc-kernels-{}", counter.fetch_add(1));
-  int file = ::memfd_create(name.c_str(), MFD_CLOEXEC | MFD_EXEC);
-  return file >= 0 ? file : ::memfd_create(name.c_str(), MFD_CLOEXEC); // kernels that do not know the flag
+  constexpr const char *name = "tcc-kernels"; // for /proc/PID/maps; it need not be unique
+  int file = ::memfd_create(name, MFD_CLOEXEC | MFD_EXEC);
+  return file >= 0 ? file : ::memfd_create(name, MFD_CLOEXEC); // kernels that do not know the flag
+}
+
+std::string pathOf(int file) { return fmt::format("/proc/self/fd/{}", file); }
+
+/// True if the loader still knows a library of this path: one that forbids unloading (DF_1_NODELETE).
+bool staysLoaded(const std::string &path) {
+  void *handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD);
+  return handle && ::dlclose(handle) == 0;
 }
 
 /// If memory files cannot be executed: loads from a private file, which is unlinked as soon as it is loaded.
@@ -52,9 +64,11 @@ Expected<CodeObject> CodeObject::load(std::span<const std::byte> elf) {
   std::string problem = "no memory file";
   if (int file = openMemoryFile(); file >= 0) {
     if (writeAll(file, elf)) {
-      object.handle = ::dlopen(fmt::format("/proc/self/fd/{}", file).c_str(), RTLD_NOW | RTLD_LOCAL);
-      if (object.handle)
+      object.handle = ::dlopen(pathOf(file).c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (object.handle) {
+        object.file = file;
         return object;
+      }
       problem = ::dlerror();
     }
     ::close(file);
@@ -63,6 +77,14 @@ Expected<CodeObject> CodeObject::load(std::span<const std::byte> elf) {
   if (!object.handle)
     return error("cannot load the generated kernels: {}", problem);
   return object;
+}
+
+CodeObject::~CodeObject() {
+  if (handle)
+    ::dlclose(handle);
+  // tcc links no library that forbids unloading. If a plan has one all the same, its path must never become another's.
+  if (file >= 0 && !staysLoaded(pathOf(file)))
+    ::close(file);
 }
 
 plan::KernelFunction CodeObject::find(const std::string &symbol) const {

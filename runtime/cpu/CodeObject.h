@@ -6,23 +6,34 @@
 #include "support/Status.h"
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 namespace tcc::runtime {
 
-/// A shared object that was loaded from bytes. It stays loaded, and its memory file open, until the process ends: the
-/// loader identifies libraries by path, so a reused descriptor path would return the first library again.
+/// A shared object that was loaded from bytes. The destructor unloads it: then none of its kernels may run any more.
 class CodeObject {
 public:
   static Expected<CodeObject> load(std::span<const std::byte> elf);
+
+  CodeObject(CodeObject &&other) noexcept
+      : handle(std::exchange(other.handle, nullptr)), file(std::exchange(other.file, -1)) {}
+  CodeObject &operator=(CodeObject &&other) noexcept {
+    std::swap(handle, other.handle);
+    std::swap(file, other.file);
+    return *this;
+  }
+  ~CodeObject();
 
   /// The kernel of that name; null if there is none.
   plan::KernelFunction find(const std::string &symbol) const;
 
 private:
+  CodeObject() = default;
+
   void *handle = nullptr;
+  int file = -1; ///< the memory file that was loaded; -1: none
 };
 
 } // namespace tcc::runtime

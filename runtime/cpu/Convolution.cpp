@@ -9,9 +9,9 @@
 
 namespace tcc::runtime {
 
-Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
-                                               unsigned workers) {
-  if (Status status = checkCall(call, scratch, workers); !status.ok())
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, CpuLevel level,
+                                               const Scratch &scratch, unsigned workers) {
+  if (Status status = checkCall(call, level, scratch, workers); !status.ok())
     return status;
   auto design = ConvolutionDesign::create(call);
   if (!design)

@@ -18,6 +18,7 @@
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/StateWrites.h"
 #include "runtime/plan/Verifier.h"
+#include "support/Advice.h"
 #include "support/MachineMemory.h"
 #include "support/Processors.h"
 
@@ -120,8 +121,8 @@ std::vector<Piece> touchedPieces(const plan::Entry &entry, plan::Arena arena, un
 
 class CpuDevice final : public Device {
 public:
-  CpuDevice(std::shared_ptr<const plan::Plan> sharedPlan, unsigned threads)
-      : Device(std::move(sharedPlan)), pool(threads) {
+  CpuDevice(const CallMaker &calls, std::shared_ptr<const plan::Plan> sharedPlan, CpuLevel level, unsigned threads)
+      : Device(std::move(sharedPlan)), calls(calls), level(level), pool(threads) {
     abilities.name = "cpu";
     abilities.threads = pool.size();
     abilities.guardsState = true;
@@ -348,10 +349,10 @@ private:
   }
 
   Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::MatmulCall &call, const Step &step) const {
-    return callMaker().make(call, step.scratchShape, pool.size(), step.kernel);
+    return calls.make(call, level, step.scratchShape, pool.size(), step.kernel);
   }
   Expected<std::unique_ptr<LibraryCall>> prepareCall(const plan::ConvolutionCall &call, const Step &step) const {
-    return callMaker().make(call, step.scratchShape, pool.size());
+    return calls.make(call, level, step.scratchShape, pool.size());
   }
 
   /// Equal calls share their primitives: twelve layers, one kernel.
@@ -543,10 +544,13 @@ private:
     }
   }
 
+  // Members are destroyed in reverse order: whatever calls the code, or accesses the arenas, before either.
   DeviceCapabilities abilities;
-  ThreadPool pool;
-  Arena resident, transient;
+  const CallMaker &calls;
+  const CpuLevel level;
   std::vector<CodeObject> objects;
+  Arena resident, transient;
+  ThreadPool pool;
   std::map<std::string, std::unique_ptr<LibraryCall>> library;
   uint64_t libraryTook = 0;
   std::vector<Program> programs; ///< by entry
@@ -562,13 +566,19 @@ Expected<uint32_t> rankCpuTarget(const std::string &target) {
 }
 
 Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader, const DeviceOptions &options) {
+  static const CallMaker ownKernels;
+  return createCpuDeviceWith(ownKernels, reader, options);
+}
+
+Expected<std::unique_ptr<Device>> createCpuDeviceWith(const CallMaker &calls, const plan::PlanReader &reader,
+                                                      const DeviceOptions &options) {
   const plan::Plan &plan = reader.plan();
   if (Status status = checkPlan(reader); !status.ok())
     return status;
   if (!plan.library().empty() && plan.library() != libraryName())
     return error("{}: the plan was made for {}, this program has {}; recompile the model with tcc", reader.path(),
                  plan.library(), libraryName());
-  if (Status status = selectLevel(plan.target()); !status.ok())
+  if (Status status = checkLevel(plan.target()); !status.ok())
     return status.withContext(reader.path());
   unsigned threads = options.threads ? options.threads : usableProcessors();
   // Check the memory now: a process that exceeds its control group's limit is killed without a message in its first
@@ -580,11 +590,11 @@ Expected<std::unique_ptr<Device>> createCpuDevice(const plan::PlanReader &reader
       return status.withContext(reader.path());
   std::unique_ptr<CpuDevice> device;
   try {
-    device = std::make_unique<CpuDevice>(reader.sharedPlan(), threads);
+    device = std::make_unique<CpuDevice>(calls, reader.sharedPlan(), *levelFromName(plan.target()), threads);
   } catch (const std::system_error &problem) {
-    return error("{}: cannot start {} threads ({}); use fewer (--threads), or raise the limits of processes and memory "
+    return error("{}: cannot start {} threads ({}); use fewer ({}), or raise the limits of processes and memory "
                  "(ulimit -u, -v)",
-                 reader.path(), threads, problem.code().message());
+                 reader.path(), threads, problem.code().message(), advice::option("threads"));
   }
   if (Status status = device->load(reader, options.initialValues, options.rank); !status.ok())
     return status.withContext(reader.path());

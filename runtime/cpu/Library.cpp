@@ -1,5 +1,6 @@
 //===- Library.cpp - version and machine level of oneDNN -----------------===//
 #include "runtime/cpu/LibraryPrimitive.h"
+#include "support/Advice.h"
 
 #include <mutex>
 #include <optional>
@@ -30,11 +31,6 @@ std::string libraryName() {
   return fmt::format("oneDNN {}.{}.{}", version->major, version->minor, version->patch);
 }
 
-CpuLevel selectedLevel() {
-  std::lock_guard lock(levelMutex);
-  return selected.value_or(CpuLevel::V3);
-}
-
 Status checkLevel(const std::string &target) {
   auto level = levelFromName(target);
   if (!level)
@@ -42,8 +38,8 @@ Status checkLevel(const std::string &target) {
   if (runsLevel(cpuFeatures(), *level))
     return Status::success();
   auto best = defaultLevel(cpuFeatures(), false);
-  return error("this machine cannot run programs for {}; recompile with tcc --target {}", target,
-               best ? levelName(*best) : levelName(CpuLevel::V3));
+  return error("this machine cannot run programs for {}; recompile with {}", target,
+               advice::compile("target", levelName(best ? *best : CpuLevel::V3)));
 }
 
 Status selectLevel(const std::string &target) {

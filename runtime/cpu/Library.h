@@ -18,14 +18,12 @@ namespace tcc::runtime {
 std::string libraryName();
 
 /// Restricts the library to one machine level until the process ends, overriding the environment. Must precede the
-/// first primitive. Error: a second call with another level, or a level that this machine lacks.
+/// first primitive; `prepare` calls it for calls that run on the library, so plans without any may be for other levels.
+/// Error: a second call with another level, or a level that this machine lacks.
 Status selectLevel(const std::string &target);
 
 /// Error: this machine lacks the level, or there is no such level; the message says which to compile for.
 Status checkLevel(const std::string &target);
-
-/// The level that selectLevel() chose; the lowest one before that.
-CpuLevel selectedLevel();
 
 } // namespace tcc::runtime
 

@@ -223,11 +223,11 @@ std::string scratchMismatch(const Scratch &planned, const CallNeeds &needed, uns
   return "";
 }
 
-template <typename Call> Status checkCall(const Call &call, const Scratch &scratch, unsigned workers) {
+template <typename Call> Status checkCall(const Call &call, CpuLevel level, const Scratch &scratch, unsigned workers) {
   auto needs = needsOf(call);
   if (!needs)
     return needs.status();
-  if (Status status = checkLevel(call, selectedLevel()); !status.ok())
+  if (Status status = checkLevel(call, level); !status.ok())
     return status;
   if (Status status = checkNumerics(call); !status.ok())
     return status;
@@ -235,7 +235,7 @@ template <typename Call> Status checkCall(const Call &call, const Scratch &scrat
     return error("{}; recompile the model with tcc", reason);
   return Status::success();
 }
-template Status checkCall(const plan::MatmulCall &, const Scratch &, unsigned);
-template Status checkCall(const plan::ConvolutionCall &, const Scratch &, unsigned);
+template Status checkCall(const plan::MatmulCall &, CpuLevel, const Scratch &, unsigned);
+template Status checkCall(const plan::ConvolutionCall &, CpuLevel, const Scratch &, unsigned);
 
 } // namespace tcc::runtime

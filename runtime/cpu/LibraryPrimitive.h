@@ -117,17 +117,18 @@ struct Scratch {
   uint64_t sharedBytes = 0;
 };
 
-/// Prepares a call from its descriptor. `rowKernel`: the function of MatmulCall.row_kernel, if there is one. Errors: a
-/// descriptor that fits no kernel, other numerics than this program's, too little scratch, a library that has no such
-/// primitive or needs more scratch than the plan allows.
-Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch, unsigned workers,
-                                               plan::KernelFunction rowKernel = nullptr);
-Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, const Scratch &scratch,
-                                               unsigned workers);
+/// Prepares a call of a plan for `level`, which this machine has, from its descriptor. `rowKernel`: the function of
+/// MatmulCall.row_kernel, if there is one. Errors: a descriptor that fits no kernel, other numerics than this program's,
+/// too little scratch, a library that has no such primitive, needs more scratch than the plan allows, or runs at another
+/// level (selectLevel).
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, CpuLevel level, const Scratch &scratch,
+                                               unsigned workers, plan::KernelFunction rowKernel = nullptr);
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, CpuLevel level,
+                                               const Scratch &scratch, unsigned workers);
 
-/// Checks a call's descriptor before its kernels are made: it must fit a kernel at the selected level, with this
-/// program's numerics, and have enough scratch.
-template <typename Call> Status checkCall(const Call &call, const Scratch &scratch, unsigned workers);
+/// Checks a call's descriptor before its kernels are made: it must fit a kernel at the level, with this program's
+/// numerics, and have enough scratch.
+template <typename Call> Status checkCall(const Call &call, CpuLevel level, const Scratch &scratch, unsigned workers);
 
 /// Why the plan's scratch does not suffice for this call with `workers` workers; empty if it does.
 std::string scratchMismatch(const Scratch &planned, const CallNeeds &needed, unsigned workers);

@@ -268,7 +268,10 @@ private:
 };
 } // namespace
 
-static Expected<std::unique_ptr<LibraryCall>> prepareLibrary(const plan::MatmulCall &call, unsigned workers) {
+static Expected<std::unique_ptr<LibraryCall>> prepareLibrary(const plan::MatmulCall &call, CpuLevel level,
+                                                             unsigned workers) {
+  if (Status status = selectLevel(levelName(level)); !status.ok())
+    return status;
   auto design = makeDesign(call);
   if (!design)
     return design.status();
@@ -279,12 +282,12 @@ static Expected<std::unique_ptr<LibraryCall>> prepareLibrary(const plan::MatmulC
   return MatmulRunner::create(design.take(), workers);
 }
 
-Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, const Scratch &scratch, unsigned workers,
-                                               plan::KernelFunction rowKernel) {
-  if (Status status = checkCall(call, scratch, workers); !status.ok())
+Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, CpuLevel level, const Scratch &scratch,
+                                               unsigned workers, plan::KernelFunction rowKernel) {
+  if (Status status = checkCall(call, level, scratch, workers); !status.ok())
     return status;
   if (call.implementation() == plan::MatmulCall::LIBRARY)
-    return prepareLibrary(call, workers);
+    return prepareLibrary(call, level, workers);
   MatmulShape shape = *shapeOf(call);
   MatmulTiling tiling = *tilingOf(call, shape);
   switch (call.implementation()) {

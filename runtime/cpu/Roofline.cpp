@@ -2,6 +2,7 @@
 #include "runtime/cpu/Roofline.h"
 #include "runtime/cpu/Arena.h"
 #include "runtime/cpu/LibraryPrimitive.h"
+#include "support/Advice.h"
 #include "support/MachineMemory.h"
 #include "runtime/plan/DType.h"
 
@@ -56,7 +57,7 @@ Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, CpuLev
     return needs.status();
   Scratch scratch{needs->scratchSlotBytes, std::min<uint64_t>(needs->scratchSlots, pool.size()),
                   needs->scratchSharedBytes};
-  auto prepared = prepare(call, scratch, pool.size());
+  auto prepared = prepare(call, level, scratch, pool.size());
   if (!prepared)
     return prepared.status();
   uint64_t size = plan::dtypeBytes(shape.dtype);
@@ -123,7 +124,7 @@ Expected<Roofline> measureRoofline(unsigned threads, const std::string &target,
   auto level = levelFromName(target);
   if (!level)
     return level.status();
-  if (Status status = selectLevel(target); !status.ok())
+  if (Status status = checkLevel(target); !status.ok())
     return status;
   Roofline roofline;
   ThreadPool pool(threads);
@@ -143,7 +144,8 @@ Expected<Roofline> measureRoofline(unsigned threads, const std::string &target,
       shape.dtype = type;
       auto seconds = matmulSeconds(pool, shape, *level, 0.12);
       if (!seconds)
-        return seconds.status().withContext("measuring the machine's matmul rate (--no-roofline leaves it out)");
+        return seconds.status().withContext(
+            fmt::format("measuring the machine's matmul rate ({} leaves it out)", advice::flag("roofline", false)));
       shape.flopsPerSecond = 2.0 * static_cast<double>(shape.m * shape.n * shape.k) / *seconds;
       if (shape.flopsPerSecond > best.flopsPerSecond)
         best = shape;
@@ -151,7 +153,8 @@ Expected<Roofline> measureRoofline(unsigned threads, const std::string &target,
     roofline.matmul.push_back(best);
   }
   if (Status status = measureCopy(pool, roofline); !status.ok())
-    return status.withContext("measuring the machine's memory bandwidth (--no-roofline leaves it out)");
+    return status.withContext(
+        fmt::format("measuring the machine's memory bandwidth ({} leaves it out)", advice::flag("roofline", false)));
   return roofline;
 }
 

@@ -1,5 +1,6 @@
 //===- AlgorithmChoice.cpp - choose a library's algorithm for each call ---===//
 #include "runtime/cuda/AlgorithmChoice.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <array>
@@ -14,15 +15,13 @@ constexpr int kRuns = 5;
 /// Content of operands while algorithms are timed: 1 in bf16, 1.875 in f16, and values of ordinary size in f32 and f64.
 constexpr unsigned short kFiller = 0x3f80;
 
-constexpr const char *kWayOut =
-    "go on with --tune, which times the algorithms of this library on this card and records "
-    "the fastest (results may differ in their last bits)";
-
-constexpr const char *kWayOutOfRanks = "give all ranks the same libraries and cards";
-
 /// Advice if recorded algorithms do not run.
-const char *wayOut(const runtime::Algorithms &recorded) {
-  return recorded.source == runtime::Algorithms::kFirstRank ? kWayOutOfRanks : kWayOut;
+std::string wayOut(const runtime::Algorithms &recorded) {
+  if (recorded.source == runtime::Algorithms::kFirstRank)
+    return "give all ranks the same libraries and cards";
+  return fmt::format("go on with {}, which times the algorithms of this library on this card and records the fastest "
+                     "(results may differ in their last bits)",
+                     advice::flag("tune"));
 }
 
 /// A pair of events that measures time.

@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/BlasProduct.h"
+#include "support/Advice.h"
 
 #include "runtime/plan/DType.h"
 
@@ -243,7 +244,9 @@ Expected<std::vector<BlasAlgorithm>> BlasProduct::candidates(int most) const {
       "cuBLASLt {} has no algorithm for {} products of {} x {} x {} in {}{} within {} bytes of workspace: {}{}",
       library->version(), call.batch(), call.m(), call.n(), call.k(), plan::DType_Name(call.dtype()),
       epilogueText(call), call.library_scratch_bytes(), (*library)->getStatusString(answer),
-      call.has_epilogue() ? "; compile with tcc --set compiler.epilogues=none, which computes it in kernels" : "");
+      call.has_epilogue() ? fmt::format("; compile with {}, which computes it in kernels",
+                                        advice::compileSet("compiler.epilogues", "none"))
+                          : "");
 }
 
 Expected<BlasAlgorithm> BlasProduct::check(const api::cublasLtMatmulAlgo_t &algo) const {

@@ -1,5 +1,6 @@
 //===- CardRanks.cpp - the cards of a job's ranks ------------------------===//
 #include "runtime/cuda/CardRanks.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <chrono>
@@ -84,9 +85,9 @@ Status compare(const std::vector<std::string> &texts, const runtime::Communicato
                    ranks.describe(rank), one.version, first.version);
     for (uint32_t other = 0; other < rank; ++other)
       if (one.card == introductions[other].card)
-        return error("{} and {} run on one card, {}; NCCL needs one for each rank: start fewer (--nproc), or show more "
+        return error("{} and {} run on one card, {}; NCCL needs one for each rank: start fewer ({}), or show more "
                      "cards (CUDA_VISIBLE_DEVICES)",
-                     ranks.describe(other), ranks.describe(rank), one.card);
+                     ranks.describe(other), ranks.describe(rank), one.card, advice::option("nproc"));
   }
   return Status();
 }

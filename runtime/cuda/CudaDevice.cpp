@@ -21,6 +21,7 @@
 #include "runtime/plan/ProductSlices.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Verifier.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <array>
@@ -44,8 +45,10 @@ std::string inGiB(uint64_t bytes) {
 }
 
 /// Advice for a driver call that failed for lack of memory.
-constexpr const char *kLessMemory =
-    "compile with a smaller tcc --memory-budget, or free the card (nvidia-smi lists who uses it)";
+std::string lessMemory() {
+  return fmt::format("compile with a smaller {}, or free the card (nvidia-smi lists who uses it)",
+                     advice::compile("memory-budget"));
+}
 
 /// To the start of a page.
 constexpr uint64_t kPageBytes = 4096;
@@ -389,19 +392,20 @@ private:
     card.emplace(opened.take());
     abilities.machine = card->name();
     if (card->capability() < needs.capability)
-      return error("{} has compute capability {}.{}, the plan is for {}; compile with tcc --target cuda:sm_{}",
-                   card->name(), card->capability() / 10, card->capability() % 10, plan().target(), card->capability());
+      return error("{} has compute capability {}.{}, the plan is for {}; compile with {}", card->name(),
+                   card->capability() / 10, card->capability() % 10, plan().target(),
+                   advice::compile("target", fmt::format("cuda:sm_{}", card->capability())));
     return Status();
   }
 
   Status allocate(uint64_t available) {
     if (arenaBytes() > available)
       return error("the plan takes {}, {} has {} free of {}; {}", inGiB(arenaBytes()), card->name(), inGiB(available),
-                   inGiB(card->totalBytes()), kLessMemory);
+                   inGiB(card->totalBytes()), lessMemory());
     api::CUresult result = driver->memAlloc(&arena, arenaBytes());
     if (result == api::CUDA_ERROR_OUT_OF_MEMORY)
       return error("{} does not give the plan {} in one piece, though {} are free; {}", card->name(),
-                   inGiB(arenaBytes()), inGiB(available), kLessMemory);
+                   inGiB(arenaBytes()), inGiB(available), lessMemory());
     return check(result, "allocating memory");
   }
 
@@ -576,11 +580,11 @@ Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reade
   if (Status status = checkPlan(reader); !status.ok())
     return status;
   if (!plan::runsOnGrids(plan))
-    return error("{}: the plan is for {}; compile the model with tcc --target cuda:sm_90, or the card's architecture",
-                 reader.path(), plan.target());
+    return error("{}: the plan is for {}; compile the model with {}, or the card's architecture", reader.path(),
+                 plan.target(), advice::compile("target", "cuda:sm_90"));
   Expected<DriverLibrary> driver = DriverLibrary::open();
   if (!driver)
-    return driver.status().withContext("--device cuda");
+    return driver.status().withContext(advice::option("device", "cuda"));
   Expected<cuda::PtxNeeds> needs = cuda::needsOf(reader);
   if (!needs)
     return needs.status();

@@ -9,6 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/DnnAttention.h"
+#include "support/Advice.h"
 
 #include "runtime/plan/AttentionLayout.h"
 #include "runtime/plan/DType.h"
@@ -23,7 +24,10 @@ namespace tcc::cuda {
 namespace {
 using Dims = std::array<int64_t, 4>;
 
-constexpr const char *kWayOut = "compile with tcc --set compiler.attention_calls=none, which generates kernels";
+std::string wayOut() {
+  return fmt::format("compile with {}, which generates kernels",
+                     advice::compileSet("compiler.attention_calls", "none"));
+}
 
 Dims denseStrides(const Dims &dims) {
   Dims strides{};
@@ -298,7 +302,7 @@ Expected<DnnAttention> DnnAttention::describe(std::shared_ptr<const DnnLibrary> 
                                               std::span<const api::CUdeviceptr> pointers, api::CUdeviceptr scratch) {
   if (library->versionNumber() < kLeastVersion)
     return error("attention runs on cuDNN 9.19 or later, this machine has {}; install another, or {}",
-                 library->version(), kWayOut);
+                 library->version(), wayOut());
   DnnAttention made;
   made.library = std::move(library);
   made.handle = handle;
@@ -351,7 +355,7 @@ DnnEngines DnnAttention::engines() const {
 }
 
 Expected<std::vector<DnnEngine>> DnnAttention::candidates(int most) const {
-  return engines().candidates(most, text(), kWayOut);
+  return engines().candidates(most, text(), wayOut());
 }
 
 Status DnnAttention::use(const DnnEngine &chosen) {

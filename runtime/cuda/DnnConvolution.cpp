@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/DnnConvolution.h"
+#include "support/Advice.h"
 
 #include "runtime/plan/DType.h"
 
@@ -60,11 +61,15 @@ std::vector<int64_t> stridesOf(const std::vector<int64_t> &dims, bool channelsLa
   return strides;
 }
 
-constexpr const char *kWayOut = "compile with tcc --set compiler.convolutions=kernels, which is far slower";
-constexpr const char *kWayOutOfFinish =
-    "compile with tcc --set compiler.epilogues=none, which leaves biases to kernels";
-
 bool isFinished(const Call &call) { return call.finish() != Call::SUMS; }
+
+/// Advice if the library has no engine for the call.
+std::string wayOut(const Call &call) {
+  return isFinished(call) ? fmt::format("compile with {}, which leaves biases to kernels",
+                                        advice::compileSet("compiler.epilogues", "none"))
+                          : fmt::format("compile with {}, which is far slower",
+                                        advice::compileSet("compiler.convolutions", "kernels"));
+}
 
 } // namespace
 
@@ -232,7 +237,7 @@ DnnEngines DnnConvolution::engines() const {
 }
 
 Expected<std::vector<DnnEngine>> DnnConvolution::candidates(int most) const {
-  return engines().candidates(most, text(), isFinished(call) ? kWayOutOfFinish : kWayOut);
+  return engines().candidates(most, text(), wayOut(call));
 }
 
 Status DnnConvolution::use(const DnnEngine &chosen) {

@@ -71,7 +71,8 @@ Expected<DnnEngine> DnnEngines::ready(DnnDescriptor configuration, std::vector<D
   return result;
 }
 
-Expected<std::vector<DnnEngine>> DnnEngines::candidates(int most, const std::string &what, const char *wayOut) const {
+Expected<std::vector<DnnEngine>> DnnEngines::candidates(int most, const std::string &what,
+                                                        const std::string &wayOut) const {
   std::vector<DnnEngine> found;
   std::vector<std::string> reasons;
   size_t listed = 0;

@@ -46,7 +46,7 @@ public:
 
   /// Up to `most` engines that satisfy the rules, the library's favourite first. Error: it has none; `what` describes
   /// the graph ("convolution (...)"), `wayOut` advises the user.
-  Expected<std::vector<DnnEngine>> candidates(int most, const std::string &what, const char *wayOut) const;
+  Expected<std::vector<DnnEngine>> candidates(int most, const std::string &what, const std::string &wayOut) const;
 
   /// An engine from its code. Error: not a code, or the library, the card or the rules do not allow it.
   Expected<DnnEngine> fromCode(const std::string &code) const;

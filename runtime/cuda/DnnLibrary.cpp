@@ -1,5 +1,6 @@
 //===- DnnLibrary.cpp - cuDNN, opened at run time ------------------------===//
 #include "runtime/cuda/DnnLibrary.h"
+#include "support/Advice.h"
 
 #include <dlfcn.h>
 
@@ -9,7 +10,9 @@ namespace {
 constexpr const char *kLibrary = "libcudnn.so.9";
 
 /// What a plan can do without the library.
-constexpr const char *kWithout = "or compile with tcc --set compiler.convolutions=kernels, which is far slower";
+std::string wayOut() {
+  return fmt::format("or compile with {}, which is far slower", advice::compileSet("compiler.convolutions", "kernels"));
+}
 } // namespace
 
 std::string DnnLibrary::version() const {
@@ -37,7 +40,7 @@ Expected<DnnLibrary> DnnLibrary::open() {
     return error(
         "the plan's convolutions run on cuDNN, which the loader does not open ({}); install NVIDIA's package "
         "cudnn9-cuda-13, or pip install nvidia-cudnn-cu13 and put the folder of its {} into LD_LIBRARY_PATH, {}",
-        ::dlerror(), kLibrary, kWithout);
+        ::dlerror(), kLibrary, wayOut());
   DnnLibrary library;
   const char *missing = nullptr;
   auto find = [&](auto &member, const char *symbol) {
@@ -52,7 +55,7 @@ Expected<DnnLibrary> DnnLibrary::open() {
   find(library.entryPoints.getErrorString, "cudnnGetErrorString");
   find(library.entryPoints.getLastErrorString, "cudnnGetLastErrorString");
   if (missing)
-    return error("{} has no {}: it is too old; install cuDNN 9.0 or later, {}", kLibrary, missing, kWithout);
+    return error("{} has no {}: it is too old; install cuDNN 9.0 or later, {}", kLibrary, missing, wayOut());
   return library;
 }
 

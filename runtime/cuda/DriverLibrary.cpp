@@ -1,5 +1,6 @@
 //===- DriverLibrary.cpp - CUDA's driver, opened at run time ------------===//
 #include "runtime/cuda/DriverLibrary.h"
+#include "support/Advice.h"
 
 #include <dlfcn.h>
 
@@ -31,8 +32,8 @@ Expected<DriverLibrary> DriverLibrary::open() {
   void *handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!handle)
     return error("no CUDA driver on this machine: {}; install NVIDIA's driver (nvidia-smi shows what it finds), or "
-                 "compile the model for this machine's processor (tcc --target cpu)",
-                 ::dlerror());
+                 "compile the model for this machine's processor ({})",
+                 ::dlerror(), advice::compile("target", "cpu"));
   DriverLibrary library;
   const char *missing = nullptr;
 #define TCC_CUDA_FIND(member, symbol, parameters)                                                                      \

@@ -1,5 +1,6 @@
 //===- Libraries.cpp - the libraries that a plan's calls run on ----------===//
 #include "runtime/cuda/Libraries.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <dlfcn.h>
@@ -55,7 +56,6 @@ Status Libraries::openDnn() {
 Status Libraries::openCompiler() {
   if (!compiler.empty())
     return Status();
-  constexpr const char *kWithout = "or compile with tcc --set compiler.attention_calls=none, which generates kernels";
   void *library = nullptr;
   for (const char *name : {"libnvrtc.so.13", "libnvrtc.so.12"})
     library = library ? library : ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
@@ -64,16 +64,16 @@ Status Libraries::openCompiler() {
   if (!versionOf || versionOf(&major, &minor) != 0)
     return error("cuDNN compiles attention by NVRTC, which the loader does not open (libnvrtc.so.13 or .12); install "
                  "NVIDIA's package cuda-nvrtc-13-0, or pip install nvidia-cuda-nvrtc and put its folder into "
-                 "LD_LIBRARY_PATH, {}",
-                 kWithout);
+                 "LD_LIBRARY_PATH, or compile with {}, which generates kernels",
+                 advice::compileSet("compiler.attention_calls", "none"));
   compiler = fmt::format("NVRTC {}.{}", major, minor);
   const std::string before = recorded.libraryNamed("NVRTC");
   if (tune || before.empty() || before == compiler)
     return Status();
   return error(
       "{}: the run's attention was compiled by {}, this machine has {}, which may give other bits: install {}, or "
-      "go on with --tune, which times and records engines anew (results may differ in their last bits)",
-      recorded.source, before, compiler, before);
+      "go on with {}, which times and records engines anew (results may differ in their last bits)",
+      recorded.source, before, compiler, before, advice::flag("tune"));
 }
 
 Status Libraries::compare(const plan::Plan &plan) {

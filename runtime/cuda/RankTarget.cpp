@@ -1,6 +1,7 @@
 //===- RankTarget.cpp - which targets this machine's card runs ----------===//
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/CudaDevice.h"
+#include "support/Advice.h"
 
 namespace tcc::runtime {
 
@@ -15,8 +16,9 @@ Expected<uint32_t> rankCudaTarget(const std::string &target) {
     return card.status();
   const int wanted = cuda::capabilityOf(target.substr(target.find(':') + 1));
   if (wanted == 0 || card->capability() < wanted)
-    return error("{} has compute capability {}.{}, which does not run code for {}; compile with tcc --target cuda:sm_{}",
-                 card->name(), card->capability() / 10, card->capability() % 10, target, card->capability());
+    return error("{} has compute capability {}.{}, which does not run code for {}; compile with {}",
+                 card->name(), card->capability() / 10, card->capability() % 10, target,
+                 advice::compile("target", fmt::format("cuda:sm_{}", card->capability())));
   return static_cast<uint32_t>(wanted);
 }
 

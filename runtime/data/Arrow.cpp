@@ -39,7 +39,7 @@ Expected<const TrunArrow *> openPlugin(const std::string &path) {
         "pyarrow into .venv and build again, {}",
         path, library, wayOut(path));
   // Never closed, because libraries below it keep threads running.
-  static void *const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void *const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char *reason = ::dlerror();
     return error("{}: {}; install pyarrow into .venv and build again, {}", path, reason ? reason : library,

@@ -2,6 +2,7 @@
 #include "runtime/data/BatchReader.h"
 #include "runtime/data/Convert.h"
 #include "runtime/data/Table.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <charconv>
@@ -54,7 +55,9 @@ bool hasSamplesOf(const plan::TensorType &column, const plan::TensorType &sample
 }
 
 /// The setting by which a user declares a constant.
-std::string constantKey(const std::string &input) { return fmt::format("--set 'data.constant=[\"{}\"]'", input); }
+std::string constantKey(const std::string &input) {
+  return advice::set("data.constant", fmt::format("[\"{}\"]", input));
+}
 
 /// A column as an input reads it.
 struct View {
@@ -99,11 +102,10 @@ Expected<View> columnOf(const plan::Entry &entry, const plan::Port &port, const 
     wanted = dataset.columns.front()->name();
   if (std::optional<View> view = findView(dataset, wanted))
     return *view;
-  return error("{}: no column '{}' for the model's input '{}' {}; the data has {}; name the right one with "
-                     "--set data.map.{}=COLUMN",
+  return error("{}: no column '{}' for the model's input '{}' {}; the data has {}; name the right one with {}",
                      dataset.path, wanted, port.name(),
                      plan::typeName(entry.buffers(static_cast<int>(port.buffer())).type()), dataset.describeColumns(),
-                     port.name());
+                     advice::set("data.map." + port.name(), "COLUMN"));
 }
 } // namespace
 
@@ -127,8 +129,9 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
         have.dtype() == plan::U8 && type.dtype() == plan::F32
             ? fmt::format(", or let [[data.transform]] with kind = \"to_float\" and column = \"{}\" divide it by 255",
                           column.name())
-        : type.dtype() == plan::F32 ? ", or let trun round its values to f32: --set data.cast=f32"
-                                    : "");
+        : type.dtype() == plan::F32
+            ? fmt::format(", or let trun round its values to f32: {}", advice::set("data.cast", "f32"))
+            : "");
   int axis = port.sample_axis();
   const bool canSample = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch() &&
                          !options.constants.contains(port.name());
@@ -270,13 +273,13 @@ Status BatchReader::countSamples(const plan::Entry &entry, const BindOptions &op
                      path, shown, weighs ? "weight" : "target", count, weighs ? "weighted by" : "compared with", count,
                      constantKey(input.name));
       input.sampled = false;
-      notesOfBinding.push_back(fmt::format(
-          "warning: {}: {} has the shape of the model's input '{}', and other columns have {} samples: every batch gets "
+      notesOfBinding.push_back(Message::warning(
+          "{}: {} has the shape of the model's input '{}', and other columns have {} samples: every batch gets "
           "the same values; if samples are meant, give {} rows; if a constant is meant, {} says so",
           path, shown, input.name, count, count, constantKey(input.name)));
     } else if (axis > 0 && isExact(i) && count == batchSize) {
-      notesOfBinding.push_back(fmt::format(
-          "warning: {}: {} could be one batch as the model's input '{}' has it, samples along axis {}, but the first axis "
+      notesOfBinding.push_back(Message::warning(
+          "{}: {} could be one batch as the model's input '{}' has it, samples along axis {}, but the first axis "
           "of a column is the sample: its rows are the samples; {} takes it as it is",
           path, shown, input.name, axis, constantKey(input.name)));
     }

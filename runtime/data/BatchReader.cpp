@@ -2,6 +2,7 @@
 #include "runtime/data/BatchReader.h"
 #include "runtime/data/Convert.h"
 #include "runtime/data/transforms/Mix.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <cassert>
@@ -83,8 +84,9 @@ Status BatchReader::checkWeights(const Input &input, const std::byte *converted,
     if (const double weight = floatElement(converted, input.dtype, i); !(weight >= 0) || std::isinf(weight))
       return error(
           "{}: {}: {} is no weight of a sample: weights are finite and at least 0; correct the column, or name "
-          "another one with --set data.map.{}=COLUMN",
-          path, placeOf(input, sample, i), elementText(converted, input.dtype, i), input.name);
+          "another one with {}",
+          path, placeOf(input, sample, i), elementText(converted, input.dtype, i),
+          advice::set("data.map." + input.name, "COLUMN"));
   return Status();
 }
 
@@ -270,8 +272,8 @@ Status BatchReader::noteDamaged(uint64_t sample, const Status &problem) {
   if (damaged.size() >= maxBad)
     return Status(
         maxBad == 0
-            ? fmt::format("{}; `trun data` lists every damaged sample, --set data.max_bad=N leaves up to N out",
-                          problem.message())
+            ? fmt::format("{}; `{}` lists every damaged sample, {} leaves up to N out", problem.message(),
+                          advice::command("data"), advice::set("data.max_bad", "N"))
             : fmt::format("{}; {} damaged {} left out before, as many as data.max_bad allows", problem.message(),
                           damaged.size(), damaged.size() == 1 ? "sample was" : "samples were"),
         problem.code());

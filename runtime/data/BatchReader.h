@@ -70,7 +70,7 @@ public:
   uint64_t tokensPerSample() const { return tokens; }
 
   /// Notes for the user on how columns were bound.
-  const std::vector<std::string> &notes() const { return notesOfBinding; }
+  const std::vector<Message> &notes() const { return notesOfBinding; }
 
   /// The columns that are read, each with its input's name.
   std::vector<std::pair<std::string, const Column *>> columns() const {
@@ -186,7 +186,7 @@ private:
            std::vector<float> &spare) const;
 
   std::string path;
-  std::vector<std::string> notesOfBinding;
+  std::vector<Message> notesOfBinding;
   std::vector<Input> inputs;
   std::vector<BatchTransform> batchTransforms;
   Scratch own;   ///< of the thread that calls fill()

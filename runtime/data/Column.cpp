@@ -36,6 +36,18 @@ Status MemoryColumn::read(uint64_t index, std::byte *destination) const {
   return Status();
 }
 
+Expected<std::unique_ptr<Column>> tcc::runtime::memoryColumn(std::string name, plan::TensorType type,
+                                                             std::span<const std::byte> bytes,
+                                                             std::shared_ptr<const void> owner) {
+  const auto needed = plan::tensorBytes(type);
+  if (plan::dtypeBytes(type.dtype()) == 0 || !needed)
+    return error("column '{}': {} is no type of an array", name, plan::typeName(type));
+  if (*needed != bytes.size())
+    return error("column '{}': {} takes {} bytes, the array has {}", name, plan::typeName(type), *needed, bytes.size());
+  return std::unique_ptr<Column>(
+      std::make_unique<MemoryColumn>(std::move(name), std::move(type), bytes, std::move(owner)));
+}
+
 static plan::TensorType withSamples(plan::TensorType type, uint64_t samples) {
   type.set_dims(0, static_cast<int64_t>(samples));
   return type;

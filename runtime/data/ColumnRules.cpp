@@ -7,6 +7,7 @@
 #include "support/recipe/ColumnRules.h"
 #include "runtime/data/Convert.h"
 #include "runtime/data/Table.h"
+#include "support/Advice.h"
 #include "support/TerminalText.h"
 
 #include <algorithm>
@@ -40,8 +41,8 @@ public:
   Status read(uint64_t index, std::byte *destination) const override {
     if (lacks(index))
       return error("column '{}', {}: the value is missing ('{}'); correct the file, or name the category that stands "
-                   "for missing values: --set data.missing.{}=TEXT",
-                   name(), place(index), texts->textOf(index), name());
+                   "for missing values: {}",
+                   name(), place(index), texts->textOf(index), advice::set("data.missing." + name(), "TEXT"));
     std::memcpy(destination, &numbers[index], sizeof(int64_t));
     return Status();
   }
@@ -174,9 +175,9 @@ private:
 
   /// The error that a fact is not known, because only training data determines it.
   Status unknown(const std::string &key, const char *what) const {
-    return error("data.{}: {} comes from the training data, and none is known here; evaluate and predict with --from "
-                 "RUN, which keeps it",
-                 key, what);
+    return error("data.{}: {} comes from the training data, and none is known here; evaluate and predict with {}, "
+                 "which keeps it",
+                 key, what, advice::option("from", "RUN"));
   }
 
   Status makeCategories(const std::string &name, const recipe::CategoryRule &rule) {
@@ -195,8 +196,8 @@ private:
     if (auto known = options.facts.categories.find(name); known != options.facts.categories.end()) {
       if (!names.empty() && names != known->second)
         return error("data.categories.{}: the list differs from the one that the run was trained with: {}; give the "
-                     "same list, leave the key out, or start anew from weights that trun export writes",
-                     name, listed(known->second));
+                     "same list, leave the key out, or start anew from weights that {} writes",
+                     name, listed(known->second), advice::command("export"));
       names = known->second;
     } else if (names.empty() && !options.learnsFacts) {
       return unknown("categories." + name, "the list");

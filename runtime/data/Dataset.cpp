@@ -328,3 +328,15 @@ Expected<Dataset> tcc::runtime::openDatasetBytes(const std::string &name, std::s
   const DatasetOptions options = withWindows(given);
   return finish(openFile(MappedFile::fromBytes(name, std::move(bytes)), options), name, options);
 }
+
+Expected<Dataset> tcc::runtime::openDatasetColumns(const std::string &name,
+                                                   std::vector<std::unique_ptr<Column>> columns,
+                                                   const DatasetOptions &given) {
+  Dataset dataset{.path = name, .format = "columns in memory"};
+  for (std::unique_ptr<Column> &column : columns) {
+    if (dataset.find(column->name()))
+      return error("{}: two columns have the name '{}'", name, column->name());
+    dataset.columns.push_back(std::move(column));
+  }
+  return finish(std::move(dataset), name, withWindows(given));
+}

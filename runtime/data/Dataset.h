@@ -2,13 +2,14 @@
 //
 // `openDataset` detects the format by name and content, and returns named columns. Formats: safetensors, npz, npy and
 // folders of npy, token files (.bin, .txt), IDX, CIFAR binary, CSV, JSON lines, Parquet, Arrow, folders or tars of
-// class folders.
+// class folders. `openDatasetColumns` takes columns that the program has in memory.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_DATASET_H
 #define TCC_RUNTIME_DATA_DATASET_H
 
 #include "runtime/data/Column.h"
+#include "support/Message.h"
 #include "support/recipe/Transforms.h"
 
 #include <cstdint>
@@ -70,7 +71,7 @@ struct DatasetOptions {
   /// Called with the progress of a scan of several files: files done, files, samples so far.
   std::function<void(uint64_t, uint64_t, uint64_t)> scanning;
   /// Called with notes for the user: a cache was written, or cannot be.
-  std::function<void(const std::string &)> note;
+  MessageSink note;
 };
 
 struct Dataset {
@@ -101,6 +102,11 @@ Expected<Dataset> openDataset(const std::string &path, const DatasetOptions &opt
 /// The same for one file's bytes in memory; `name` selects the format like the last part of a path. Files that belong
 /// to it (an IDX file's labels) are looked up relative to `name`.
 Expected<Dataset> openDatasetBytes(const std::string &name, std::string bytes, const DatasetOptions &options);
+
+/// The same for columns of the program's own, such as memoryColumn(): the settings apply as to columns of a file that are no
+/// tokens. `name` stands for the path in messages. Error: two columns of one name.
+Expected<Dataset> openDatasetColumns(const std::string &name, std::vector<std::unique_ptr<Column>> columns,
+                                     const DatasetOptions &options);
 
 /// A setting's text without surrounding quotes; empty if it is absent.
 std::string settingText(const DataMap &settings, const std::string &key);

@@ -191,13 +191,13 @@ Expected<std::unique_ptr<Column>> tcc::runtime::cacheImages(CachedPart part, con
   auto content = part.base->contentHash();
   if (!content)
     return content.status();
-  auto note = [&](const std::string &text) {
+  auto note = [&](const Message &message) {
     if (options.note)
-      options.note(text);
+      options.note(message);
   };
   if (!*content) {
-    note(fmt::format("warning: data.cache: column '{}' has no compressed images to find a cache by; it is read each time",
-                     part.base->name()));
+    note(Message::warning("data.cache: column '{}' has no compressed images to find a cache by; it is read each time",
+                          part.base->name()));
     return std::unique_ptr<Column>(std::make_unique<PlainImages>(std::move(part)));
   }
   const std::string words = fmt::format("{} {} {} {}", kVersion, LIBJPEG_TURBO_VERSION_NUMBER, **content, part.text);
@@ -220,13 +220,13 @@ Expected<std::unique_ptr<Column>> tcc::runtime::cacheImages(CachedPart part, con
     const uint64_t samples = images->samples();
     auto cached = openCache(images, path, key);
     if (cached) {
-      note(fmt::format("data.cache: {} images are in {}{} ({:.1f} s)", samples, path,
-                       why.empty() ? "" : fmt::format(", which was written anew: {}", why),
-                       std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()));
+      note(Message::plain("data.cache: {} images are in {}{} ({:.1f} s)", samples, path,
+                          why.empty() ? "" : fmt::format(", which was written anew: {}", why),
+                          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()));
       return cached;
     }
     status = cached.status();
   }
-  note(fmt::format("warning: data.cache: {}; images are decoded each time", status.message()));
+  note(Message::warning("data.cache: {}; images are decoded each time", status.message()));
   return images;
 }

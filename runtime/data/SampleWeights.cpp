@@ -2,6 +2,7 @@
 #include "runtime/data/SampleWeights.h"
 #include "runtime/data/Convert.h"
 #include "runtime/data/Sampler.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 
@@ -13,9 +14,9 @@ Expected<std::vector<double>> tcc::runtime::sampleWeights(const Dataset &dataset
     name = balanced ? "label" : "weight";
   const Column *column = dataset.find(name);
   if (!column)
-    return error("{}: data.sampler = \"{}\" reads the column '{}', but the data has {}; name the right one with "
-                 "--set data.weights=COLUMN",
-                 dataset.path, balanced ? "balanced" : "weighted", name, dataset.describeColumns());
+    return error("{}: data.sampler = \"{}\" reads the column '{}', but the data has {}; name the right one with {}",
+                 dataset.path, balanced ? "balanced" : "weighted", name, dataset.describeColumns(),
+                 advice::set("data.weights", "COLUMN"));
   const plan::TensorType &type = column->type();
   const bool floating = plan::isFloatingPoint(type.dtype()), rows = balanced && floating && type.dims_size() == 2;
   if (!rows && (type.dims_size() != 1 || (balanced && floating)))

@@ -1,6 +1,7 @@
 //===- Sheet.cpp - a picture of samples ------------------------------------===//
 #include "runtime/data/Sheet.h"
 #include "runtime/data/transforms/Resample.h"
+#include "support/Advice.h"
 #include "support/AtomicFile.h"
 
 #include <algorithm>
@@ -128,8 +129,8 @@ Status tcc::runtime::writeSheet(const std::string &path, const DatasetOptions &g
   for (const Column *column : {plain, changed})
     if (!column || !column->holdsImages() || column->type().dims_size() != 4 ||
         (column->type().dims(1) != 1 && column->type().dims(1) != 3))
-      return error("{}: --png draws a column '{}' of images with 1 or 3 channels; the data has {}", path, options.column,
-                   evaluation->describeColumns());
+      return error("{}: {} draws a column '{}' of images with 1 or 3 channels; the data has {}", path,
+                   advice::option("png"), options.column, evaluation->describeColumns());
   const auto [height, width] = cellOf(uint32_t(changed->type().dims(2)), uint32_t(changed->type().dims(3)));
   const uint64_t cells = options.rows * options.columns, samples = changed->samples();
   const uint64_t shown = std::min(random ? options.rows : cells, samples);

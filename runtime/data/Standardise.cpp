@@ -7,6 +7,7 @@
 #include "runtime/data/Convert.h"
 #include "runtime/data/Formats.h"
 #include "runtime/data/Table.h"
+#include "support/Advice.h"
 
 #include <cmath>
 #include <cstring>
@@ -108,8 +109,8 @@ Status formats::standardise(std::unique_ptr<Column> &column, const recipe::Trans
   if (known == options.facts.standards.end() && !options.learnsFacts)
     return error(
         "{}: mean and deviation of column '{}' come from the training data, and none are known here: evaluate and "
-        "predict with --from RUN, which keeps them, or write them into the recipe: kind = \"normalise\"",
-        spec.place(), column->name());
+        "predict with {}, which keeps them, or write them into the recipe: kind = \"normalise\"",
+        spec.place(), column->name(), advice::option("from", "RUN"));
   if (known != options.facts.standards.end()) {
     if (known->second.mean.size() != constants)
       return error("{}: column '{}' is {}, the run was trained with {} means of it", spec.place(), column->name(),

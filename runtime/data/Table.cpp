@@ -1,6 +1,7 @@
 //===- Table.cpp - columns of tables: numbers or texts, with gaps ----------===//
 #include "runtime/data/Table.h"
 #include "runtime/data/Convert.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <array>
@@ -87,9 +88,10 @@ public:
   Status read(uint64_t index, std::byte *destination) const override {
     if (lacks(index)) {
       const uint64_t element = *std::lower_bound(gaps.begin(), gaps.end(), index * width) - index * width;
-      return error("{}: column '{}'{}: the value is missing; correct the file, or fill missing values: --set "
-                   "data.missing.{}=0 (a number, or mean)",
-                   places->inFile(index), name(), width == 1 ? "" : fmt::format(", element {}", element), name());
+      return error("{}: column '{}'{}: the value is missing; correct the file, or fill missing values: {} (a "
+                   "number, or mean)",
+                   places->inFile(index), name(), width == 1 ? "" : fmt::format(", element {}", element),
+                   advice::set("data.missing." + name(), "0"));
     }
     copy(index, destination);
     return Status();
@@ -132,9 +134,8 @@ public:
           "{}: column '{}': '{}' is a number with a comma; write numbers with a decimal point and without "
           "separators of thousands, e.g. by pandas.read_csv(FILE, sep=';', decimal=',').to_csv(NEW, index=False)",
           places->inFile(strange), name(), shown(text));
-    return error("{}: column '{}': '{}' is no number; correct it, or make integers of the column's texts: --set "
-                 "data.categories.{}=sorted",
-                 places->inFile(strange), name(), shown(text), name());
+    return error("{}: column '{}': '{}' is no number; correct it, or make integers of the column's texts: {}",
+                 places->inFile(strange), name(), shown(text), advice::set("data.categories." + name(), "sorted"));
   }
   Status read(uint64_t, std::byte *) const override { return usable(); }
 
@@ -258,9 +259,9 @@ Status tcc::runtime::checkTableColumn(const Dataset &dataset, const Column &colu
     return Status();
   std::vector<std::byte> sample(column.sampleBytes());
   const Status status = column.read(first, sample.data());
-  return error("{}{}; {} of {} samples lack a value: --set data.max_bad={} leaves them out",
+  return error("{}{}; {} of {} samples lack a value: {} leaves them out",
                status.message().starts_with(dataset.path) ? "" : dataset.path + ": ", status.message(), count,
-               column.samples(), count);
+               column.samples(), advice::set("data.max_bad", std::to_string(count)));
 }
 
 void tcc::runtime::spreadRows(TableField &field, const std::vector<uint64_t> &present, uint64_t rows) {

@@ -283,7 +283,7 @@ Status formats::applyTransforms(Dataset &dataset, const std::string &transforms,
                                      [](const auto &column) { return isCompressed(*column); })) {
     cache.clear();
     if (options.note)
-      options.note("note: data.cache: " + dataset.path + " holds no JPEG or PNG images; nothing is cached");
+      options.note(Message::note("data.cache: {} holds no JPEG or PNG images; nothing is cached", dataset.path));
   }
   std::vector<TransformSpec> specs;
   const TransformSpec *ofTokens = nullptr;

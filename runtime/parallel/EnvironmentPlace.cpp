@@ -1,5 +1,6 @@
 //===- EnvironmentPlace.cpp - the rank that torchrun started ----------------===//
 #include "runtime/parallel/EnvironmentPlace.h"
+#include "support/Advice.h"
 
 #include <charconv>
 #include <cstdlib>
@@ -13,8 +14,8 @@ static Status readNumber(const char *name, uint64_t most, uint64_t &value) {
   if (!text)
     return error(
         "{} is not set, but RANK and WORLD_SIZE are; set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, or start "
-        "with --nproc",
-        name);
+        "with {}",
+        name, advice::option("nproc"));
   const char *end = text + std::strlen(text);
   auto [last, problem] = std::from_chars(text, end, value);
   if (problem != std::errc() || last != end || value > most)

@@ -1,6 +1,7 @@
 //===- Greeting.cpp - accept only connections of the job ------------------===//
 #include "runtime/parallel/Greeting.h"
 #include "runtime/parallel/Host.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -45,9 +46,9 @@ Status admits(const Trust &trust, const Descriptor &link, bool isNear) {
   if (!trust.secret.empty() || trust.insecure)
     return Status();
   return isNear ? requireOwnUser(link)
-                : error("the job has no secret, so its ranks are those of one machine; {}, or start all with "
-                        "--insecure-ranks on a network that you trust",
-                        kAdvice);
+                : error("the job has no secret, so its ranks are those of one machine; {}, or start all with {} "
+                        "on a network that you trust",
+                        kAdvice, advice::flag("insecure-ranks"));
 }
 
 /// The connecting end's handshake. `unheard`: the other end closed the connection or was silent.

@@ -2,6 +2,7 @@
 #include "runtime/parallel/Meeting.h"
 #include "runtime/parallel/Host.h"
 #include "runtime/parallel/Watch.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -125,9 +126,9 @@ Status Meeting::meet(const SharedMemory *shared) {
     return error(
         "rank {}: {} of the {} ranks are on this machine (LOCAL_WORLD_SIZE), and the job has no secret by which "
         "ranks of other machines prove that they belong to it; set TRUN_JOB_SECRET_FILE for all ranks to a file "
-        "with one (openssl rand -hex 32), or start all with --insecure-ranks on a network that you trust. Are all "
-        "on this machine, set LOCAL_WORLD_SIZE to {}",
-        place.rank, place.localSize, place.size, place.size);
+        "with one (openssl rand -hex 32), or start all with {} on a network that you trust. Are all on this "
+        "machine, set LOCAL_WORLD_SIZE to {}",
+        place.rank, place.localSize, place.size, advice::flag("insecure-ranks"), place.size);
   RankEntry &own = table[place.rank];
   if (shared)
     own.memory = shared->offer();
@@ -242,11 +243,12 @@ Status Meeting::receive(Guest guest) {
   };
   if (!words.good || hello.use != kWatch)
     return refuse("it is not at the start of a job");
+  const std::string noRun = fmt::format("no {}", advice::option("out"));
   if (hello.name != place.job)
     return refuse(
         fmt::format("it is of another job: rank 0 has {}, it has {}; give each job of a machine a MASTER_PORT of "
                     "its own, and all ranks of a job the same command",
-                    place.job.empty() ? "no --out" : place.job, hello.name.empty() ? "no --out" : hello.name));
+                    place.job.empty() ? noRun : place.job, hello.name.empty() ? noRun : hello.name));
   if (hello.size != place.size) {
     const std::string text =
         fmt::format("rank {} (host {}, process {}) says that the job has {} ranks, rank 0 that it has {}; start all of "

@@ -5,6 +5,7 @@
 #include "runtime/parallel/WiredLinks.h"
 #include "runtime/parallel/mpi/Plugin.h"
 #include "runtime/plan/PlanFile.h"
+#include "support/Advice.h"
 #include "support/ProgramFolder.h"
 
 #include <charconv>
@@ -38,15 +39,16 @@ struct Session {
 /// The symbols are made global: the MPI libraries open parts of their own, which look for the symbols of the others.
 Expected<const TrunMpi *> openPlugin(const MpiStart &start) {
   const std::string path = programFolder() + kPlugin;
-  constexpr const char *kWayOut = "or start the ranks with --nproc, or with torchrun's variables, which need no MPI";
+  const std::string wayOut = fmt::format(
+      "or start the ranks with {}, or with torchrun's variables, which need no MPI", advice::option("nproc"));
   if (::access(path.c_str(), R_OK) != 0)
     return error("MPI started this process ({}), but {} is missing: this trun was built without MPI. Install "
                  "libopenmpi-dev and openmpi-bin and build again, {}",
-                 start.variable, path, kWayOut);
+                 start.variable, path, wayOut);
   void *handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (!handle)
     return error("MPI started this process ({}), but {}; install libopenmpi3 and openmpi-bin, {}", start.variable,
-                 ::dlerror(), kWayOut);
+                 ::dlerror(), wayOut);
   auto find = reinterpret_cast<const TrunMpi *(*)()>(::dlsym(handle, "trunMpi"));
   const TrunMpi *mpi = find ? find() : nullptr;
   if (!mpi || mpi->version != TRUN_MPI_VERSION)
@@ -207,11 +209,11 @@ Status invite(const TrunMpi &mpi, RankPlace &place, Descriptor &listener, double
     }
   return error("rank {} cannot reach rank 0, port {}, for signs of life over TCP: {}", place.rank, place.port, reason);
 }
+} // namespace
 
-void endAtExit() {
+void tcc::runtime::endMpi() {
   if (!session.mpi || session.status == 0)
     return;
-  std::fflush(nullptr);
   // Give rank 0 time to report the failure: the launcher ends it as soon as another rank has exited.
   if (!session.first) {
     const timespec time{2, 0};
@@ -219,7 +221,6 @@ void endAtExit() {
   }
   session.mpi->end(session.status);
 }
-} // namespace
 
 /// True for a Slurm step without a process manager interface (PMIx, PMI): MPI cannot find its ranks there, and would
 /// end the process with a message of its own.
@@ -263,7 +264,6 @@ Expected<MpiJob> tcc::runtime::joinMpi(const MpiStart &start, double seconds) {
   session.mpi = &mpi;
   session.first = given.rank == 0;
   session.status = 1; // until it leaves in order
-  std::atexit(endAtExit);
   if (start.size && *start.size != given.size)
     return error("{}, but MPI found {} rank{}: the launcher and trun's MPI do not know each other. Start with the "
                  "mpirun of the MPI that trun-mpi.so was built with, or with srun --mpi=pmix",

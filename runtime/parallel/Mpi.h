@@ -34,9 +34,13 @@ struct MpiJob {
 /// (the message says what to install), or not all ranks arrived within `seconds`.
 Expected<MpiJob> joinMpi(const MpiStart &start, double seconds = 120);
 
-/// Leaves the job. If `status` is not 0, all processes of the job are ended when this one exits, so that it can still
-/// report the reason. Does nothing without a job. Error: MPI could not end in order, which undoes nothing of the job.
+/// Leaves the job. If `status` is not 0, endMpi ends all processes of the job, so that this one can still report the
+/// reason. Does nothing without a job. Error: MPI could not end in order, which undoes nothing of the job.
 Status leaveMpi(int status);
+
+/// For the end of the process: ends all processes of a job that this one joined and did not leave with status 0. Rank 0
+/// gets two seconds to report the failure first. Does not return if it ends them.
+void endMpi();
 
 } // namespace tcc::runtime
 

@@ -5,6 +5,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/Targets.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <fmt/ranges.h>
@@ -65,8 +66,8 @@ Expected<uint32_t> findTarget(const PlanReader &reader, const std::string &name)
   const std::vector<std::string> names = targetNames(reader.plan());
   auto found = std::find(names.begin(), names.end(), name);
   if (found == names.end())
-    return Status(fmt::format("--target {}: {} is for {}; name one of those, or compile with tcc --target {}", name,
-                              reader.path(), fmt::join(names, ", "), name),
+    return Status(fmt::format("{}: {} is for {}; name one of those, or compile with {}", advice::option("target", name),
+                              reader.path(), fmt::join(names, ", "), advice::compile("target", name)),
                   StatusCode::Usage);
   return static_cast<uint32_t>(found - names.begin());
 }

@@ -4,37 +4,32 @@
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/null/NullDevice.h"
 #include "runtime/plan/Targets.h"
+#include "support/Advice.h"
 
 #include <fmt/ranges.h>
-#include <map>
 
 using namespace tcc;
 using namespace tcc::runtime;
 
-namespace {
-using Devices = std::map<std::string, DeviceKind, std::less<>>;
-
-/// Starts with the devices that are linked into every program.
-Devices &registry() {
-  static Devices devices = [] {
-    Devices known;
-    for (DeviceKind kind : {cpuDevice(), cudaDevice(), nullDevice()})
-      known[kind.name] = kind;
-    return known;
-  }();
-  return devices;
+void DeviceRegistry::add(DeviceKind kind) {
+  const std::string name = kind.name;
+  kinds[name] = std::move(kind);
 }
 
-/// The device of a name, or of a target's kind; null for an unknown one.
-const DeviceKind *findDevice(std::string_view target) {
-  auto found = registry().find(plan::kindOf(target));
-  return found == registry().end() ? nullptr : &found->second;
+std::vector<std::string> DeviceRegistry::names() const {
+  std::vector<std::string> names;
+  for (const auto &[name, kind] : kinds)
+    names.push_back(name);
+  return names;
 }
 
-/// Ranks a target among those of all devices: greater is better.
-using Rank = std::pair<uint32_t, uint32_t>;
-Expected<Rank> rankOf(const std::string &target) {
-  const DeviceKind *device = findDevice(target);
+const DeviceKind *DeviceRegistry::find(std::string_view target) const {
+  auto found = kinds.find(plan::kindOf(target));
+  return found == kinds.end() ? nullptr : &found->second;
+}
+
+Expected<DeviceRegistry::Rank> DeviceRegistry::rankOf(const std::string &target) const {
+  const DeviceKind *device = find(target);
   if (!device)
     return error("this program has no device for {}", target);
   if (!device->rank)
@@ -44,21 +39,15 @@ Expected<Rank> rankOf(const std::string &target) {
     return rank.status();
   return Rank(device->preference, *rank);
 }
-} // namespace
 
-void tcc::runtime::registerDevice(DeviceKind kind) {
-  const std::string name = kind.name;
-  registry()[name] = std::move(kind);
-}
-
-Expected<uint32_t> tcc::runtime::chooseTarget(const plan::PlanReader &reader, const std::string &target,
-                                              const std::string &device) {
+Expected<uint32_t> DeviceRegistry::chooseTarget(const plan::PlanReader &reader, const std::string &target,
+                                                const std::string &device) const {
   if (!target.empty())
     return plan::findTarget(reader, target);
   const std::vector<std::string> names = plan::targetNames(reader.plan());
   if (names.size() == 1)
     return uint32_t(0);
-  const DeviceKind *asked = findDevice(device);
+  const DeviceKind *asked = find(device);
   const bool runsAny = asked && asked->runsAnyTarget;
   std::optional<uint32_t> best;
   Rank bestRank;
@@ -79,27 +68,31 @@ Expected<uint32_t> tcc::runtime::chooseTarget(const plan::PlanReader &reader, co
   if (runsAny)
     return uint32_t(0);
   if (reasons.empty())
-    return Status(fmt::format("--device {}: {} is for {}; compile the model for that device, too", device, reader.path(),
-                              fmt::join(names, ", ")),
+    return Status(fmt::format("{}: {} is for {}; compile the model for that device, too",
+                              advice::option("device", device), reader.path(), fmt::join(names, ", ")),
                   StatusCode::Usage);
   return error("{}: the plan is for {}, and none of them runs here:{}", reader.path(), fmt::join(names, ", "), reasons);
 }
 
-std::vector<std::string> tcc::runtime::deviceNames() {
-  std::vector<std::string> names;
-  for (const auto &[name, kind] : registry())
-    names.push_back(name);
-  return names;
-}
-
-Expected<std::unique_ptr<Device>> tcc::runtime::createDevice(const plan::PlanReader &reader,
-                                                             const DeviceOptions &options) {
+Expected<std::unique_ptr<Device>> DeviceRegistry::create(const plan::PlanReader &reader,
+                                                         const DeviceOptions &options) const {
   const std::string &wanted = options.name.empty() ? reader.plan().target() : options.name;
-  if (const DeviceKind *device = findDevice(wanted))
+  if (const DeviceKind *device = find(wanted))
     return device->create(reader, options);
-  std::string known = fmt::format("{}", fmt::join(deviceNames(), ", "));
+  std::string known = fmt::format("{}", fmt::join(names(), ", "));
   if (!options.name.empty())
-    return Status(fmt::format("--device {}: unknown; use one of {}", options.name, known), StatusCode::Usage);
+    return Status(fmt::format("{}: unknown; use one of {}", advice::option("device", options.name), known),
+                  StatusCode::Usage);
   return error("{}: the plan is for {}, but this program has the devices {} alone; compile the model for one of them",
                reader.path(), wanted, known);
+}
+
+const DeviceRegistry &tcc::runtime::standardDevices() {
+  static const DeviceRegistry devices = [] {
+    DeviceRegistry made;
+    for (DeviceKind kind : {cpuDevice(), cudaDevice(), nullDevice()})
+      made.add(std::move(kind));
+    return made;
+  }();
+  return devices;
 }

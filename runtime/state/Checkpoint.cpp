@@ -6,6 +6,7 @@
 #include "runtime/state/SealedJson.h"
 #include "runtime/state/Slices.h"
 #include "runtime/state/Weights.h"
+#include "support/Advice.h"
 #include "support/AtomicFile.h"
 #include "support/BytesText.h"
 #include "support/Json.h"
@@ -81,16 +82,15 @@ Expected<std::string> tcc::runtime::findCheckpoint(const RunReference &reference
                  reference.run);
   if (steps.empty())
     return error(
-        "{}: the run has no checkpoint: it broke off before its first; the command that began it, with --out {}, "
-        "starts it over",
-        reference.run, reference.run);
+        "{}: the run has no checkpoint: it broke off before its first; the command that began it, with {}, starts "
+        "it over",
+        reference.run, advice::option("out", reference.run));
   uint64_t step = steps.back();
   std::error_code code;
   if (reference.selector == "best") {
     if (!fs::exists(bestFileOf(reference.run), code))
-      return error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with "
-                   "--eval-data",
-                   reference.run);
+      return error("{}: the run has no best checkpoint: it was never evaluated; use @last, or train with {}",
+                   reference.run, advice::option("eval-data"));
     auto best = readBest(reference.run);
     if (!best)
       return best.status();
@@ -450,8 +450,8 @@ Status tcc::runtime::requireAverages(const Checkpoint &checkpoint) {
   for (const ManifestTensor &tensor : checkpoint.manifest().tensors)
     if (tensor.role == TensorRole::Ema)
       return Status();
-  return error("{}: the run keeps no averaged weights; leave --ema out, or train with --set train.ema.decay=0.999",
-               checkpoint.folder());
+  return error("{}: the run keeps no averaged weights; leave {} out, or train with {}", checkpoint.folder(),
+               advice::flag("ema"), advice::set("train.ema.decay", "0.999"));
 }
 
 /// True if an average of type `from` can be rounded to a value of type `to`: the shapes are equal, the elements of
@@ -559,8 +559,8 @@ Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, D
       problems += fmt::format("{}{} {}", problems.empty() ? "" : "; ", text, list->text());
   if (!problems.empty())
     return error("{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
-                 "new run from its weights with --init",
-                 checkpoint.folder(), problems);
+                 "new run from its weights with {}",
+                 checkpoint.folder(), problems, advice::option("init"));
   return copyToDevice(checkpoint, plan, found, device, rank);
 }
 

@@ -1,6 +1,7 @@
 //===- CheckpointFolder.cpp - find the checkpoints that a run wrote -------===//
 #include "runtime/state/CheckpointFolder.h"
 #include "runtime/state/Checkpoint.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -88,9 +89,9 @@ Status tcc::runtime::noRunFolder(const std::string &path) {
     return error("{}: it is a part of the run {}; give {}{}", path, run.string(), run.string(),
                  isStep ? "@" + name.substr(5) : "");
   }
-  return error("{}: it is no run folder: it has neither run.json nor a lock that trun wrote; give the folder that trun "
-               "--out named",
-               path);
+  return error("{}: it is no run folder: it has neither run.json nor a lock that trun wrote; give the folder that {} "
+               "named",
+               path, advice::run("out"));
 }
 
 bool tcc::runtime::isHiddenName(const std::string &name) {

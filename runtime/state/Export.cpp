@@ -11,6 +11,7 @@
 #include "runtime/state/ModelValues.h"
 #include "runtime/state/OnnxStream.h"
 #include "runtime/state/Quantization.h"
+#include "support/Advice.h"
 #include "support/AtomicFile.h"
 
 #include <filesystem>
@@ -209,8 +210,8 @@ Status exportSafetensors(const plan::Plan &plan, ModelValues &values, const std:
       guessed += fmt::format("{}{} as {}", guessed.empty() ? "" : ", ", variable.name(), variable.torch().name());
   if (!guessed.empty())
     options.note(fmt::format("{}: written by the names of the nodes that read them, since this export notes no parameters: "
-                             "{}; without --names torch a file has the graph's names",
-                             path, guessed));
+                             "{}; without {} a file has the graph's names",
+                             path, guessed, advice::option("names", "torch")));
   auto hash = writeSafetensors(path, std::move(tensors), {{"format", "pt"}});
   return hash.status();
 }
@@ -410,13 +411,17 @@ Status tcc::runtime::exportWeights(const plan::PlanReader &reader, const Trained
   if (options.adapter)
     return exportAdapter(reader.plan(), values, path, options.root, options.note);
   if (options.merge && !reader.plan().has_adapters())
-    return Status(fmt::format("--merge: the run of {} trained no adapter; leave --merge out", reader.plan().model()),
+    return Status(fmt::format("{0}: the run of {1} trained no adapter; leave {0} out", advice::flag("merge"),
+                              reader.plan().model()),
                   StatusCode::Usage);
   if (onnx && !options.root.empty())
-    return Status(fmt::format("--root {}: a model keeps its graph's names; give it with .safetensors", options.root),
+    return Status(fmt::format("{}: a model keeps its graph's names; give it with .safetensors",
+                              advice::option("root", options.root)),
                   StatusCode::Usage);
   if (onnx && options.names == WeightNames::Torch)
-    return Status("--names torch: a model keeps its graph's names; give it with .safetensors", StatusCode::Usage);
+    return Status(fmt::format("{}: a model keeps its graph's names; give it with .safetensors",
+                              advice::option("names", "torch")),
+                  StatusCode::Usage);
   if (safetensors)
     return exportSafetensors(reader.plan(), values, path, options);
   if (onnx)

@@ -7,6 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/state/ExportAdapter.h"
+#include "support/Advice.h"
 #include "support/AtomicFile.h"
 
 #include "support/Json.h"
@@ -52,9 +53,9 @@ public:
   Status write(const std::string &path) {
     if (!plan.has_adapters())
       return Status(
-          fmt::format("--adapter: the run of {} trained no adapter; leave --adapter out to export its weights, "
-                      "or compile with [adapter] in the recipe",
-                      plan.model()),
+          fmt::format("{0}: the run of {1} trained no adapter; leave {0} out to export its weights, or compile with "
+                      "[adapter] in the recipe",
+                      advice::flag("adapter"), plan.model()),
           StatusCode::Usage);
     for (const plan::Adapter &adapter : plan.adapters().list())
       if (Status status = addAdapter(adapter); !status.ok())
@@ -71,7 +72,8 @@ public:
     const bool means = std::any_of(std::begin(kFiles), std::end(kFiles), [&](auto end) { return path.ends_with(end); });
     if (!isFile && !fs::is_directory(folder, code) && (means || fs::exists(folder, code)))
       return Status(
-          fmt::format("{}: --adapter writes a folder, or NAME.safetensors and adapter_config.json beside it", path),
+          fmt::format("{}: {} writes a folder, or NAME.safetensors and adapter_config.json beside it", path,
+                      advice::flag("adapter")),
           StatusCode::Usage);
     if (!isFile)
       if (Status status = makeFolders(folder.string()); !status.ok())
@@ -89,9 +91,8 @@ private:
     if (std::optional<std::string> found = insideRoot(name, root))
       return *found;
     return Status(
-        fmt::format("--root {}: '{}' was trained and is outside; give a root that holds all that was trained, or "
-                    "none",
-                    root, name),
+        fmt::format("{}: '{}' was trained and is outside; give a root that holds all that was trained, or none",
+                    advice::option("root", root), name),
         StatusCode::Usage);
   }
 
@@ -186,7 +187,7 @@ Status tcc::runtime::exportAdapter(const plan::Plan &plan, ModelValues &values, 
   if (const std::string wrapper = moduleAround(plan); status.ok() && root.empty() && !wrapper.empty())
     note(
         fmt::format("{}: every name begins with '{}.': if that is a module around the one that peft gets, export again "
-                    "with --root {}",
-                    path, wrapper, wrapper));
+                    "with {}",
+                    path, wrapper, advice::option("root", wrapper)));
   return status;
 }

@@ -1,6 +1,7 @@
 //===- ModelValues.cpp - a model's values after training, as exports write them -===//
 #include "runtime/state/ModelValues.h"
 #include "runtime/plan/Int8.h"
+#include "support/Advice.h"
 #include "support/NearestName.h"
 
 #include <algorithm>
@@ -24,7 +25,7 @@ Status tcc::runtime::noNameInside(const plan::Plan &plan, const std::string &roo
     if (isModelValue(variable))
       if (const std::string &name = torchName(variable); name.find('.') != name.npos)
         roots.insert(name.substr(0, name.find('.')));
-  return Status(fmt::format("--root {}: no weight's name begins with '{}.'; {}", root, root,
+  return Status(fmt::format("{}: no weight's name begins with '{}.'; {}", advice::option("root", root), root,
                             nearestOrSome(root, std::vector<std::string>(roots.begin(), roots.end()))),
                 StatusCode::Usage);
 }

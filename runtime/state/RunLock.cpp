@@ -1,5 +1,6 @@
 //===- RunLock.cpp - one process writes a run ----------------------------===//
 #include "runtime/state/RunLock.h"
+#include "support/Advice.h"
 #include "support/OwnFiles.h"
 
 #include <cerrno>
@@ -55,8 +56,8 @@ Expected<RunLock> tcc::runtime::RunLock::acquire(const std::string &run) {
     result = lockNow(lock.descriptor, LOCK_EX);
   }
   if (result != 0 && errno == EWOULDBLOCK)
-    return error("{}: {} is training in this run; wait for its end, or write another run with --out", run,
-                       holderOf(lock.descriptor));
+    return error("{}: {} is training in this run; wait for its end, or write another run with {}", run,
+                 holderOf(lock.descriptor), advice::option("out"));
   if (result != 0 && errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP && errno != EINVAL)
     return error("{}: cannot lock: {}", path, std::strerror(errno));
   lock.locked = result == 0;

@@ -7,21 +7,17 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 Checkpointer::Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
-                           const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals,
+                           const WeightAverages *averages, std::vector<int> replaced, RunControl &control,
                            Communicator *ranks, const CheckpointRules &rules, double now, CheckpointHearers hearers)
     : run(std::move(run)), record(record), plan(plan), device(device), averages(averages),
-      replaced(std::move(replaced)), signals(signals), ranks(ranks), policy(rules, now), finite(plan, device),
+      replaced(std::move(replaced)), control(control), ranks(ranks), policy(rules, now), finite(plan, device),
       hearers(std::move(hearers)), writer(rules.stagingBytes, device) {}
 
 std::string Checkpointer::pathOf(uint64_t step) const { return fmt::format("{}/checkpoints/step-{}", run, step); }
 
-std::string Checkpointer::wordsOf(uint64_t step) const {
-  return fmt::format("the last checkpoint is {}", pathOf(step));
-}
-
 void Checkpointer::resumedFrom(uint64_t step) {
   newest = step;
-  signals.setLastWords(wordsOf(step));
+  control.setLastCheckpoint(pathOf(step));
 }
 
 Status Checkpointer::begin(const TrainingPosition &position, const VariableSums &sums) {
@@ -38,13 +34,13 @@ Status Checkpointer::begin(const TrainingPosition &position, const VariableSums 
     best = position.bestStep;
   // If the device copies its state itself, the bytes are available only while the file is written.
   const bool atWriting = writer.copiesState();
-  auto write = [this, position, atWriting, words = wordsOf(position.step)](std::vector<CheckpointTensor> tensors) {
-    SignalWatch::Uninterrupted writing;
+  auto write = [this, position, atWriting](std::vector<CheckpointTensor> tensors) {
+    RunControl::Writing writing(control);
     if (atWriting)
       finite.guard(tensors, position.step);
     auto bytes = writeCheckpoint(run, record, position, std::move(tensors), ranks);
     if (bytes && rank() == 0)
-      signals.setLastWords(words);
+      control.setLastCheckpoint(pathOf(position.step));
     return bytes;
   };
   policy.begun(monotonicSeconds());

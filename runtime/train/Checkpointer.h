@@ -11,7 +11,7 @@
 #include "runtime/train/CheckpointPolicy.h"
 #include "runtime/train/CheckpointWriter.h"
 #include "runtime/train/FiniteState.h"
-#include "runtime/train/Signals.h"
+#include "runtime/train/RunControl.h"
 #include "runtime/train/WeightAverages.h"
 
 #include <functional>
@@ -30,7 +30,7 @@ public:
   /// `averages`: of train.ema, or null. `replaced`: Session::replaced. `ranks`: of a job whose ranks each write a part
   /// of every checkpoint, and call the same functions after the same updates; else null.
   Checkpointer(std::string run, const RunRecord &record, const plan::Plan &plan, Device &device,
-               const WeightAverages *averages, std::vector<int> replaced, SignalWatch &signals, Communicator *ranks,
+               const WeightAverages *averages, std::vector<int> replaced, RunControl &control, Communicator *ranks,
                const CheckpointRules &rules, double now, CheckpointHearers hearers);
 
   bool isDue(uint64_t step, double now) const { return policy.isDue(step, now); }
@@ -66,7 +66,6 @@ private:
   uint32_t rank() const { return ranks ? ranks->rank() : 0; }
   Status collect(const std::optional<CheckpointWriter::Result> &result);
   void prune(uint64_t step);
-  std::string wordsOf(uint64_t step) const;
 
   std::string run;
   RunRecord record;
@@ -74,7 +73,7 @@ private:
   Device &device;
   const WeightAverages *averages;
   std::vector<int> replaced;
-  SignalWatch &signals;
+  RunControl &control;
   Communicator *ranks;
   std::optional<uint64_t> attempted; ///< with ranks: step of the last attempt, which no rank repeats alone
   Status attempt;                    ///< its result

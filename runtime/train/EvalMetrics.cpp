@@ -1,6 +1,7 @@
 //===- EvalMetrics.cpp - metrics of predictions, computed on the host ----===//
 #include "runtime/train/EvalMetrics.h"
 #include "runtime/plan/DType.h"
+#include "support/Advice.h"
 #include "support/PlanNames.h"
 #include "support/recipe/Kinds.h"
 
@@ -32,8 +33,9 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   made.prediction = runner.outputIndex(outputs::kPrediction);
   made.target = runner.outputIndex(outputs::kPredictionTarget);
   if (pairs && (made.prediction < 0 || made.target < 0))
-    return Status("a confusion matrix is made of predictions, which evaluations of this plan do not give; compile with tcc "
-                  "--set 'evaluate.metrics=[\"f1\"]'",
+    return Status(fmt::format("a confusion matrix is made of predictions, which evaluations of this plan do not give; "
+                              "compile with {}",
+                              advice::compileSet("evaluate.metrics", "[\"f1\"]")),
                   StatusCode::Usage);
   if (made.prediction < 0 || made.target < 0)
     return error("the plan's entry 'evaluate' gives no prediction, which the metric {} is computed from; compile again",

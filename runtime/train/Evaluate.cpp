@@ -3,6 +3,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/train/EvalMetrics.h"
 #include "runtime/train/Settings.h"
+#include "support/Advice.h"
 #include "support/PlanNames.h"
 #include "support/recipe/Kinds.h"
 #include "support/recipe/MetricGoal.h"
@@ -181,9 +182,9 @@ private:
     }
     if (allDamaged > reader.mostDamaged())
       return error(
-          "the ranks found {} damaged samples in the evaluation data, data.max_bad allows {}; `trun data` lists "
-          "them, --set data.max_bad=N leaves up to N out",
-          allDamaged, reader.mostDamaged());
+          "the ranks found {} damaged samples in the evaluation data, data.max_bad allows {}; `{}` lists them, {} leaves "
+          "up to N out",
+          allDamaged, reader.mostDamaged(), advice::command("data"), advice::set("data.max_bad", "N"));
     for (uint64_t begin = 0, rank = 0; begin < reader.samples(); begin += batch, rank = (rank + 1) % ranks)
       if (Status status = addSums(left[rank]); !status.ok())
         return status;
@@ -379,33 +380,34 @@ Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &re
   return Pass(runner, reader, options).run();
 }
 
-Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
-                             ArrayFormat format, const std::vector<std::string> &classes) {
+Expected<std::vector<ArraySpec>> tcc::runtime::predictedArrays(const EntryRunner &runner, const BatchReader &reader) {
   const plan::Entry &entry = runner.entry();
-  uint64_t samples = reader.samples(), batch = reader.batch();
-  bool single = samples == batch;
-  std::vector<std::vector<std::byte>> values(static_cast<size_t>(entry.outputs_size()));
-  std::vector<plan::TensorType> types;
+  const uint64_t samples = reader.samples(), batch = reader.batch();
   std::vector<ArraySpec> arrays;
-  for (int i = 0; i < entry.outputs_size(); ++i) {
-    plan::TensorType type = entry.buffers(static_cast<int>(entry.outputs(i).buffer())).type();
-    int axis = entry.outputs(i).sample_axis();
-    if (!single) {
+  for (const plan::Port &port : entry.outputs()) {
+    plan::TensorType type = entry.buffers(static_cast<int>(port.buffer())).type();
+    const int axis = port.sample_axis();
+    if (samples != batch) {
       if (axis < 0 || axis >= type.dims_size() || type.dims(axis) != static_cast<int64_t>(batch))
         return error(
             "output '{}' is {}: it has no sample axis, so only one batch of {} samples can be given, not {}{}",
-            entry.outputs(i).name(), plan::typeName(type), batch, samples,
+            port.name(), plan::typeName(type), batch, samples,
             type.dims_size() > 0 && type.dims(0) == static_cast<int64_t>(batch)
                 ? "; where the batch is fixed in the file, export it with dynamic_shapes"
                 : "");
       type.set_dims(axis, static_cast<int64_t>(samples));
     }
-    values[static_cast<size_t>(i)].resize(plan::tensorBytes(type).value_or(0));
-    types.push_back(type);
-    arrays.push_back({entry.outputs(i).name(), type, axis});
+    arrays.push_back({port.name(), type, axis});
   }
-  if (Status status = checkArrays(outputPath, format, arrays); !status.ok())
-    return status;
+  return arrays;
+}
+
+Expected<std::vector<std::vector<std::byte>>> tcc::runtime::predict(EntryRunner &runner, BatchReader &reader,
+                                                                    std::span<const ArraySpec> arrays) {
+  const uint64_t samples = reader.samples(), batch = reader.batch();
+  std::vector<std::vector<std::byte>> values;
+  for (const ArraySpec &array : arrays)
+    values.emplace_back(plan::tensorBytes(array.type).value_or(0));
   std::vector<std::byte> call; // one output of one call
   for (uint64_t begin = 0; begin < samples; begin += batch) {
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
@@ -415,39 +417,50 @@ Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, const std
       status = runner.run();
     if (!status.ok())
       return status;
-    for (int i = 0; i < entry.outputs_size(); ++i) {
-      std::vector<std::byte> &whole = values[static_cast<size_t>(i)];
-      if (single) {
-        if (status = runner.readOutput(i, 0, whole); !status.ok())
+    for (size_t i = 0; i < arrays.size(); ++i) {
+      std::vector<std::byte> &whole = values[i];
+      const int output = static_cast<int>(i);
+      if (samples == batch) {
+        if (status = runner.readOutput(output, 0, whole); !status.ok())
           return status;
         continue;
       }
-      const plan::TensorType &type = types[static_cast<size_t>(i)];
-      int axis = entry.outputs(i).sample_axis();
+      const plan::TensorType &type = arrays[i].type;
       uint64_t outer = 1, inner = plan::dtypeBytes(type.dtype());
       for (int k = 0; k < type.dims_size(); ++k)
-        if (k != axis)
-          (k < axis ? outer : inner) *= static_cast<uint64_t>(type.dims(k));
+        if (k != arrays[i].sampleAxis)
+          (k < arrays[i].sampleAxis ? outer : inner) *= static_cast<uint64_t>(type.dims(k));
       if (outer == 1) {
         std::span<std::byte> part = std::span(whole).subspan(begin * inner, indices.size() * inner);
-        if (status = runner.readOutput(i, 0, part); !status.ok())
+        if (status = runner.readOutput(output, 0, part); !status.ok())
           return status;
         continue;
       }
       call.resize(outer * batch * inner);
-      if (status = runner.readOutput(i, 0, call); !status.ok())
+      if (status = runner.readOutput(output, 0, call); !status.ok())
         return status;
       for (uint64_t block = 0; inner > 0 && block < outer; ++block)
         std::memcpy(whole.data() + (block * samples + begin) * inner, call.data() + block * batch * inner,
                     indices.size() * inner);
     }
   }
+  return values;
+}
+
+Status tcc::runtime::writePredictions(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
+                                      ArrayFormat format, const std::vector<std::string> &classes) {
+  auto arrays = predictedArrays(runner, reader);
+  if (!arrays)
+    return arrays.status();
+  if (Status status = checkArrays(outputPath, format, *arrays); !status.ok())
+    return status;
+  auto values = predict(runner, reader, *arrays);
+  if (!values)
+    return values.status();
   std::vector<StreamedValue> tensors;
-  for (int i = 0; i < entry.outputs_size(); ++i) {
-    const std::vector<std::byte> &whole = values[static_cast<size_t>(i)];
-    tensors.push_back({entry.outputs(i).name(), types[static_cast<size_t>(i)],
-                       [&whole](const ByteSink &sink) { return sink(whole); }});
-  }
+  for (size_t i = 0; i < arrays->size(); ++i)
+    tensors.push_back({(*arrays)[i].name, (*arrays)[i].type,
+                       [&whole = (*values)[i]](const ByteSink &sink) { return sink(whole); }});
   return writeArrays(outputPath, format, std::move(tensors), classes);
 }
 
@@ -459,8 +472,8 @@ Status tcc::runtime::writeGradients(EntryRunner &runner, BatchReader &reader, co
   if (Status status = checkArrays(outputPath, format, arrays); !status.ok())
     return status;
   if (reader.samples() != reader.batch())
-    return error("--inputs holds {} samples; gradients are of one batch: give exactly {}", reader.samples(),
-                       reader.batch());
+    return error("{} holds {} samples; gradients are of one batch: give exactly {}", advice::option("inputs"),
+                 reader.samples(), reader.batch());
   Status status =
       runner.giveInputs([&](auto inputs) { return reader.fill(indicesOf(0, reader.batch()), false, inputs); });
   if (status.ok())

@@ -45,10 +45,17 @@ std::vector<std::string> evaluationKeys(const Session &session);
 /// Runs the entry over all samples.
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
-/// Runs `predict` over all samples and writes every graph output, concatenated along its sample axis.
-/// `classes`: as writeArrays.
-Status predict(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
-               ArrayFormat format = ArrayFormat::Safetensors, const std::vector<std::string> &classes = {});
+/// What predict() gives for these samples: every graph output, its sample axis as long as there are samples. Error: an
+/// output without one, where there is more than a batch.
+Expected<std::vector<ArraySpec>> predictedArrays(const EntryRunner &runner, const BatchReader &reader);
+
+/// Runs the entry over all samples, and gives the values of `arrays`.
+Expected<std::vector<std::vector<std::byte>>> predict(EntryRunner &runner, BatchReader &reader,
+                                                      std::span<const ArraySpec> arrays);
+
+/// The same, to a file. `classes`: as writeArrays.
+Status writePredictions(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
+                        ArrayFormat format = ArrayFormat::Safetensors, const std::vector<std::string> &classes = {});
 
 /// Runs `gradients` on exactly one batch and writes loss and gradients ("gradient:X" as X).
 Status writeGradients(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,

@@ -4,6 +4,7 @@
 #include "runtime/state/Weights.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
+#include "runtime/train/TrainingBatches.h"
 #include "runtime/train/UpdateRunner.h"
 
 #include <cmath>
@@ -69,7 +70,7 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
     if (!fit)
       return fit.status();
     if (fit->averages && options.note)
-      options.note("note: " + averagesText(options.init));
+      options.note({Message::Tone::Note, averagesText(options.init)});
   }
   uint64_t samples = data->reader->samples(), batch = data->reader->batch(), drawn = data->dataset->epochSamples;
   TrainingPosition position;

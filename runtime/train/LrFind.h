@@ -15,7 +15,7 @@ struct LrFindOptions {
   std::string data, init;
   uint64_t steps = 100; ///< at least 2
   double start = 1e-7, end = 10;
-  std::function<void(const std::string &)> note = {}; ///< called with notes for the user
+  MessageSink note = {}; ///< called with notes for the user
 };
 
 struct LrPoint {

@@ -1,11 +1,9 @@
-//===- Metrics.cpp - metrics and progress of a run ------------------------===//
+//===- Metrics.cpp - metrics of a run --------------------------------------===//
 #include "runtime/train/Metrics.h"
+#include "runtime/train/RunText.h"
 #include "support/Json.h"
 #include "support/MappedFile.h"
-#include "support/TerminalWidth.h"
 
-#include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -16,71 +14,18 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-/// A line in a fixed buffer.
-class Line {
+/// Members of a JSON object.
+class Line : public TextLine {
 public:
-  template <typename... Args> void add(fmt::format_string<Args...> format, Args &&...args) {
-    auto result = fmt::format_to_n(text + length, sizeof(text) - length, format, std::forward<Args>(args)...);
-    length = std::min(sizeof(text), length + result.size);
-  }
   /// Writes the shortest text that reads back exactly; null if not finite, since JSON has no infinity or NaN.
-  void number(const char *key, double value) {
-    if (std::isfinite(value))
-      add(",\"{}\":{}", key, value);
-    else
-      add(",\"{}\":null", key);
-  }
+  void number(const char *key, double value) { number(key, "", value); }
   void number(const char *prefix, std::string_view name, double value) {
     if (std::isfinite(value))
       add(",\"{}{}\":{}", prefix, name, value);
     else
       add(",\"{}{}\":null", prefix, name);
   }
-  std::string_view view() const { return {text, length}; }
-
-private:
-  char text[4096];
-  size_t length = 0;
 };
-
-/// 3:07, 1:02:03.
-void addDuration(Line &line, double seconds) {
-  auto whole = static_cast<uint64_t>(std::max(0.0, seconds) + 0.5);
-  if (whole >= 3600)
-    line.add("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
-  else
-    line.add("{}:{:02}", whole / 60, whole % 60);
-}
-} // namespace
-
-namespace {
-constexpr size_t kUsualColumns = 80;
-
-/// Levels of detail of a progress line; each includes those before it.
-enum class Part { Loss, Time, Speed, All };
-
-Line progressLine(const UpdateMetrics &metrics, uint64_t total, double secondsLeft, Part most) {
-  Line line;
-  line.add("step {}/{}", metrics.step, total);
-  for (const PhaseMetrics &phase : metrics.phases)
-    if (phase.ran)
-      line.add("  loss.{} {:.5g}", phase.name, phase.loss);
-  if (metrics.phases.empty())
-    line.add("  loss {:.5g}", metrics.loss);
-  if (most == Part::All)
-    line.add("  lr {:.3g}", metrics.learningRate);
-  if (most >= Part::Speed)
-    line.add("  {:.0f} {}/s", static_cast<double>(metrics.tokens ? metrics.tokens : metrics.samples) / metrics.seconds,
-             metrics.tokens ? "tokens" : "samples");
-  if (most == Part::All && metrics.skippedUpdates)
-    line.add("  {} skipped, loss scale {}", metrics.skippedUpdates, metrics.lossScale);
-  if (most >= Part::Time) {
-    line.add("  ");
-    addDuration(line, secondsLeft);
-    line.add(" left");
-  }
-  return line;
-}
 } // namespace
 
 double tcc::runtime::monotonicSeconds() {
@@ -204,103 +149,4 @@ void MetricsFile::evaluation(uint64_t step, uint64_t epoch, const EvaluationReco
     add("eval_accuracy", NAN);
   add("seconds", seconds);
   records.add(text + "}\n");
-}
-
-Progress::Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out, bool quiet)
-    : total(totalSteps), first(firstStep), every(every), terminal(terminal), quiet(quiet), out(out),
-      startTime(monotonicSeconds()) {
-  if (every == 0 && !terminal)
-    this->every = std::max<uint64_t>(1, (totalSteps - std::min(firstStep, totalSteps)) / 20);
-}
-
-Status Progress::openLog(const std::string &path) {
-  auto opened = RecordFile::open(path, /*append=*/true);
-  if (!opened)
-    return opened.status();
-  log.emplace(opened.take());
-  return Status();
-}
-
-void Progress::show(std::string_view text) {
-  if (!out)
-    return;
-  errno = 0;
-  bool good = std::fwrite(text.data(), 1, text.size(), out) == text.size() && std::fflush(out) == 0;
-  if (good)
-    return;
-  std::clearerr(out);
-  if (errno == EPIPE || errno == EIO || errno == ENXIO || errno == EBADF)
-    out = nullptr;
-}
-
-void Progress::update(const UpdateMetrics &metrics) {
-  std::lock_guard lock(*mutex);
-  double now = monotonicSeconds();
-  bool last = metrics.step == total || metrics.step == first + 1;
-  bool due = every != 0 ? metrics.step % every == 0 : now - lastShown >= 0.1;
-  if (!due && !last)
-    return;
-  lastShown = now;
-  double perStep = (now - startTime) / static_cast<double>(std::max<uint64_t>(metrics.step - first, 1));
-  const double left = perStep * static_cast<double>(total - std::min(metrics.step, total));
-  Line line = progressLine(metrics, total, left, Part::All);
-  if (terminal && !quiet) {
-    // Drop the least important parts until the line fits: a line that wraps cannot be rewritten.
-    const size_t columns = columnsOf(::fileno(out ? out : stderr)).value_or(kUsualColumns);
-    Line shown = line;
-    for (Part most : {Part::Speed, Part::Time, Part::Loss})
-      if (characters(shown.view()) >= columns)
-        shown = progressLine(metrics, total, left, most);
-    Line again;
-    again.add("\r\033[K{}", shown.view().substr(0, columns - 1));
-    show(again.view());
-  }
-  lineOpen = terminal && !quiet;
-  line.add("\n");
-  if (!terminal && !quiet)
-    show(line.view());
-  if (log) {
-    log->add(line.view());
-    (void)log->flush();
-  }
-}
-
-void Progress::evaluating(uint64_t done, uint64_t samples) {
-  std::lock_guard lock(*mutex);
-  double now = monotonicSeconds();
-  if (!terminal || quiet || now - lastShown < 0.1)
-    return;
-  lastShown = now;
-  lineOpen = true;
-  show(fmt::format("\r\033[Kevaluating: {} of {} samples", done, samples));
-}
-
-void Progress::clear() {
-  std::lock_guard lock(*mutex);
-  if (lineOpen)
-    show("\r\033[K");
-  lineOpen = false;
-}
-
-void Progress::noteInLog(const std::string &text) {
-  std::lock_guard lock(*mutex);
-  if (!log)
-    return;
-  log->add(text + "\n");
-  (void)log->flush();
-}
-
-void Progress::note(const std::string &text) {
-  std::lock_guard lock(*mutex);
-  finish();
-  if (!quiet || text.starts_with("warning:"))
-    show(text + "\n");
-  noteInLog(text);
-}
-
-void Progress::finish() {
-  std::lock_guard lock(*mutex);
-  if (lineOpen)
-    show("\n");
-  lineOpen = false;
 }

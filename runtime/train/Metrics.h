@@ -1,7 +1,6 @@
-//===- Metrics.h - metrics and progress of a run --------------------------===//
+//===- Metrics.h - metrics of a run ----------------------------------------===//
 //
-// One line of JSON for each update, a progress line for people, and a log. Lines are formatted in a fixed buffer, so an
-// update allocates nothing.
+// One line of JSON for each update. Lines are formatted in a fixed buffer, so an update allocates nothing.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_METRICS_H
@@ -12,9 +11,6 @@
 #include "runtime/train/RecordFile.h"
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -100,37 +96,6 @@ private:
   explicit MetricsFile(RecordFile records) : records(std::move(records)) {}
   RecordFile records;
   std::vector<std::pair<uint64_t, EvaluationRecord>> past;
-};
-
-/// Progress for people: a rewritten line on a terminal, else plain lines; a copy of each is written to RUN/log.txt. A
-/// broken pipe, a closed terminal or a full disk ends the output, but not the run.
-class Progress {
-public:
-  /// `every`: updates between lines; 0: at most ten lines per second on a terminal, else about twenty lines per run.
-  /// `quiet`: only warnings are shown; the log has everything.
-  Progress(uint64_t totalSteps, uint64_t firstStep, uint64_t every, bool terminal, std::FILE *out, bool quiet = false);
-  Status openLog(const std::string &path);
-
-  void update(const UpdateMetrics &metrics);
-  /// On a terminal: shows the progress of an evaluation in the rewritten line, at most ten times per second.
-  void evaluating(uint64_t done, uint64_t samples);
-  /// Erases the rewritten line.
-  void clear();
-  /// A message on a line of its own.
-  void note(const std::string &text);
-  /// The same, only in the log.
-  void noteInLog(const std::string &text);
-  /// Ends the rewritten line.
-  void finish();
-
-private:
-  void show(std::string_view text);
-  uint64_t total, first, every;
-  bool terminal, quiet, lineOpen = false;
-  std::FILE *out;
-  std::optional<RecordFile> log;
-  std::unique_ptr<std::recursive_mutex> mutex = std::make_unique<std::recursive_mutex>(); ///< notes come from any thread
-  double startTime, lastShown = -1;
 };
 
 /// Seconds of a monotonic clock.

@@ -65,7 +65,7 @@ Status PhasedRunner::setSchedule(LearningSchedule schedule) {
   return Status();
 }
 
-Status PhasedRunner::run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) {
+Status PhasedRunner::run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) {
   metrics.phases.resize(phases.size());
   std::vector<PhaseMetrics> parts = std::move(metrics.phases);
   metrics = {};
@@ -145,6 +145,6 @@ bool PhasedRunner::keepsState(const UpdateMetrics &metrics) const {
   return !updated && failed < phases.size() && phases[failed]->keepsState(metrics);
 }
 
-UpdateRunner::Cause PhasedRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
+UpdateRunner::Cause PhasedRunner::findNonFinite(TrainingPosition &position, Batches &batches) {
   return failed < phases.size() ? phases[failed]->findNonFinite(position, batches) : Cause();
 }

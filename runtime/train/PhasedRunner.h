@@ -26,10 +26,10 @@ public:
   void setSeed(uint64_t seed) override;
   void traceTo(Trace::Track *track) override;
   Status setSchedule(LearningSchedule schedule) override;
-  Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) override;
+  Status run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) override;
   bool settle() override;
   bool keepsState(const UpdateMetrics &metrics) const override;
-  Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches) override;
+  Cause findNonFinite(TrainingPosition &position, Batches &batches) override;
 
 private:
   explicit PhasedRunner(const Session &session) : UpdateRunner(session, session.training) {}

@@ -5,6 +5,7 @@
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Ranks.h"
 #include "runtime/train/Scalars.h"
+#include "support/Advice.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -73,16 +74,17 @@ private:
     if (session.worldSize() > 1)
       for (const Status &status :
            {requireRanks(session), checkVirtualRanks(session),
-            compareLines(*session.ranks, fmt::format("--entry={}\n--warmup={}\n--steps={}\n", options.entry,
-                                                     options.warmup, options.steps))})
+            compareLines(*session.ranks, fmt::format("{}={}\n{}={}\n{}={}\n", advice::option("entry"), options.entry,
+                                                     advice::option("warmup"), options.warmup, advice::option("steps"),
+                                                     options.steps))})
         if (!status.ok())
           return status;
     uint64_t window = static_cast<uint64_t>(std::max<int64_t>(session.training.accumulate(), 1));
     const bool phased = !session.training.phases().empty();
     if ((phased || !session.training.stages().empty()) && options.entry.empty())
-      return Status(fmt::format("{}: the plan has several {}; give one of its entries: --entry {}",
+      return Status(fmt::format("{}: the plan has several {}; give one of its entries: {}",
                                 session.reader.path(), phased ? "optimizers ([[phase]])" : "stages ([[stage]])",
-                                entryNames()),
+                                advice::option("entry", entryNames())),
                     StatusCode::Usage);
     std::vector<std::pair<std::string, uint64_t>> wanted = {{options.entry, 1}};
     if (options.entry.empty() && window == 1 && session.training.parallel().virtual_ranks() == 0)
@@ -102,12 +104,13 @@ private:
       const plan::Entry *entry = findEntry(plan, name);
       if (!entry && options.entry.empty())
         return error(
-            "{}: the plan has no entry '{}', so it cannot train; compile with tcc --entry train, or give "
-            "one of its entries: --entry {}",
-            session.reader.path(), name, entryNames());
+            "{}: the plan has no entry '{}', so it cannot train; compile with {}, or give one of its "
+            "entries: {}",
+            session.reader.path(), name, advice::compile("entry", "train"), advice::option("entry", entryNames()));
       if (!entry)
         return Status(
-            fmt::format("--entry {}: {} has no such entry; it has {}", name, session.reader.path(), entryNames()),
+            fmt::format("{}: {} has no such entry; it has {}", advice::option("entry", name), session.reader.path(),
+                        entryNames()),
             StatusCode::Usage);
       Call call{std::make_unique<EntryRunner>(*session.device, *entry), times, -1};
       call.loss = call.runner->outputIndex(outputs::kLossSum);

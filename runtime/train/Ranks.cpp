@@ -4,6 +4,7 @@
 #include "runtime/plan/PlanFile.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/train/DataChecksum.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <sstream>
@@ -68,13 +69,13 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
   if (run.evaluation) {
     add("samples of the evaluation data", run.evaluation->data.reader->samples());
     add("checksum of the evaluation data", fmt::format("{:016x}", dataChecksum(run.evaluation->data.reader->columns())));
-    add("--eval-every", options.evalEvery.value_or(0).text());
+    add(advice::option("eval-every"), options.evalEvery.value_or(0).text());
   }
   add("seed", run.position.seed);
-  add("--shuffle", run.position.shuffle);
+  add(advice::flag("shuffle"), run.position.shuffle);
   add("step", run.position.step);
   add("steps in all", run.totalSteps);
-  add("--init", options.init);
+  add(advice::option("init"), options.init);
   return compareLines(*session.ranks, text);
 }
 
@@ -164,9 +165,9 @@ Expected<std::string> tcc::runtime::differencesOfReplicas(const Session &session
   if (!differences || differences->empty())
     return differences;
   if (begins)
-    return fmt::format("the ranks begin with different state: {}; give all of them the same plan, weights (--init) and "
-                       "run folder (--resume)",
-                       *differences);
+    return fmt::format("the ranks begin with different state: {}; give all of them the same plan, weights ({}) and run "
+                       "folder ({})",
+                       *differences, advice::option("init"), advice::option("resume"));
   return fmt::format("the ranks' state differs after update {}: {}; a rank's memory or arithmetic is at fault", step,
                      *differences);
 }

@@ -1,4 +1,4 @@
-//===- Recorder.cpp - the numbers of one run, on the disk and on the screen ===//
+//===- Recorder.cpp - the files of one run ---------------------------------===//
 #include "runtime/train/Recorder.h"
 
 using namespace tcc;
@@ -6,29 +6,70 @@ using namespace tcc::runtime;
 
 static constexpr double kFlushSeconds = 0.1;
 
-Expected<Recorder> Recorder::open(const std::string &run, Progress progress) {
+Expected<Recorder> Recorder::open(const std::string &run, RecorderOptions options) {
   auto metrics = MetricsFile::open(run + "/metrics.jsonl");
   if (!metrics)
     return metrics.status();
   auto events = TensorBoardFile::create(run);
   if (!events)
     return events.status();
-  if (Status status = progress.openLog(run + "/log.txt"); !status.ok())
+  Recorder recorder(options);
+  recorder.numbers.emplace(Numbers{metrics.take(), events.take()});
+  if (Status status = recorder.openLog(run + "/log.txt"); !status.ok())
     return status;
-  return Recorder(std::move(progress), Files{metrics.take(), events.take()});
+  return recorder;
 }
 
-Expected<Recorder> Recorder::openLog(const std::string &log, Progress progress) {
-  if (Status status = progress.openLog(log); !status.ok())
+Expected<Recorder> Recorder::openLog(const std::string &log, RecorderOptions options) {
+  Recorder recorder(options);
+  if (Status status = recorder.openLog(log); !status.ok())
     return status;
-  return Recorder(std::move(progress), std::nullopt);
+  return recorder;
 }
 
-void Recorder::update(const UpdateMetrics &update, double now) {
-  if (!files)
-    return screen.update(update);
-  TensorBoardFile &events = files->events;
-  files->metrics.update(update);
+Status Recorder::openLog(const std::string &path) {
+  auto opened = RecordFile::open(path, /*append=*/true);
+  if (!opened)
+    return opened.status();
+  lines.emplace(opened.take());
+  return Status();
+}
+
+void Recorder::log(std::string_view line) {
+  if (!lines)
+    return;
+  std::lock_guard lock(*mutex);
+  lines->add(line);
+  (void)lines->flush();
+}
+
+void Recorder::message(const Message &message) {
+  if (options.next)
+    options.next->message(message);
+  log(worded(message.line(), *options.wording) + "\n");
+}
+
+void Recorder::begins(const RunFacts &facts) {
+  if (options.next)
+    options.next->begins(facts);
+  pace = ProgressPace(facts, options.logEvery);
+  folder = facts.folder;
+  for (const std::string &line : linesOf(facts))
+    log(worded(line, *options.wording) + "\n");
+}
+
+void Recorder::update(const UpdateMetrics &update) {
+  if (options.next)
+    options.next->update(update);
+  if (lines && pace.isDue(update.step)) {
+    TextLine line = progressLine(update, pace.totalSteps(), pace.secondsLeft(update.step), Detail::All);
+    line.add("\n");
+    log(line.view());
+  }
+  if (!numbers)
+    return;
+  TensorBoardFile &events = numbers->events;
+  numbers->metrics.update(update);
   events.scalar("train/loss", update.step, update.loss);
   for (const LossPart &part : update.losses)
     events.scalar(fmt::format("train/loss/{}", part.name), update.step, part.loss());
@@ -43,64 +84,89 @@ void Recorder::update(const UpdateMetrics &update, double now) {
       events.scalar(fmt::format("train/grad_norm.{}", phase.name), update.step, phase.gradientNorm);
     }
   events.scalar("train/data_seconds", update.step, update.dataSeconds);
-  if (now - flushed >= kFlushSeconds)
+  if (monotonicSeconds() - flushed >= kFlushSeconds)
     flush();
-  screen.update(update);
 }
 
-void Recorder::checkpoint(const CheckpointWriter::Result &result) {
-  screen.noteInLog(fmt::format("checkpoint of update {}: {}, training waited {:.3f} s, durable after {:.3f} s",
-                               result.step, formatBytes(result.bytes), result.blockedSeconds, result.writingSeconds));
-  if (!files)
-    return;
-  TensorBoardFile &events = files->events;
-  files->metrics.checkpoint(result.step, result.bytes, result.blockedSeconds, result.writingSeconds);
-  events.scalar("checkpoint/bytes", result.step, static_cast<double>(result.bytes));
-  events.scalar("checkpoint/waited_seconds", result.step, result.blockedSeconds);
-  events.scalar("checkpoint/seconds", result.step, result.writingSeconds);
+void Recorder::evaluating(uint64_t done, uint64_t samples) {
+  if (options.next)
+    options.next->evaluating(done, samples);
 }
 
-void Recorder::evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds) {
-  if (!files)
+void Recorder::evaluated(const EvaluatedStep &evaluated) {
+  if (options.next)
+    options.next->evaluated(evaluated);
+  log(lineOf(evaluated) + "\n");
+  if (!numbers)
     return;
-  TensorBoardFile &events = files->events;
-  files->metrics.evaluation(step, epoch, evaluation, seconds);
+  numbers->metrics.evaluation(evaluated.step, evaluated.epoch, evaluated.record, evaluated.seconds);
   // "eval_loss" → "eval/loss", "ema_eval_loss" → "eval/ema_loss".
-  for (const auto &[key, value] : evaluation.values) {
-    bool averaged = key.starts_with("ema_");
-    events.scalar((averaged ? "eval/ema_" : "eval/") + key.substr(averaged ? 9 : 5), step, value);
+  for (const auto &[key, value] : evaluated.record.values) {
+    const bool averaged = key.starts_with("ema_");
+    numbers->events.scalar((averaged ? "eval/ema_" : "eval/") + key.substr(averaged ? 9 : 5), evaluated.step, value);
   }
   flush();
 }
 
-void Recorder::end(uint64_t step, const std::string &reason) {
-  if (files)
-    files->metrics.end(step, reason);
+void Recorder::checkpoint(const WrittenCheckpoint &checkpoint) {
+  if (options.next)
+    options.next->checkpoint(checkpoint);
+  log(lineOf(checkpoint) + "\n");
+  if (!numbers)
+    return;
+  TensorBoardFile &events = numbers->events;
+  numbers->metrics.checkpoint(checkpoint.step, checkpoint.bytes, checkpoint.waitedSeconds, checkpoint.writingSeconds);
+  events.scalar("checkpoint/bytes", checkpoint.step, static_cast<double>(checkpoint.bytes));
+  events.scalar("checkpoint/waited_seconds", checkpoint.step, checkpoint.waitedSeconds);
+  events.scalar("checkpoint/seconds", checkpoint.step, checkpoint.writingSeconds);
+}
+
+void Recorder::ends(const RunEnd &end) {
+  if (options.next)
+    options.next->ends(end);
+  for (const std::string &line : linesOf(end, folder))
+    log(worded(line, *options.wording) + "\n");
+  std::string reason = worded(end.reason, *options.wording);
+  switch (end.kind) {
+  case RunEnd::Kind::Done:
+    reason = "finished";
+    break;
+  case RunEnd::Kind::Early:
+    reason = "evaluate.stop: " + reason;
+    break;
+  case RunEnd::Kind::Failed:
+    reason = "error: " + reason;
+    log(reason + "\n");
+    break;
+  case RunEnd::Kind::Stopped:
+    break;
+  }
+  if (numbers)
+    numbers->metrics.end(end.step, reason);
   (void)tryFlush();
 }
 
 Status Recorder::tryFlush() {
   flushed = monotonicSeconds();
-  if (!files)
+  if (!numbers)
     return Status();
-  Status status = files->metrics.file().flush(), others = files->events.file().flush();
+  Status status = numbers->metrics.file().flush(), others = numbers->events.file().flush();
   return status.ok() ? others : status;
 }
 
 void Recorder::flush() {
   Status status = tryFlush();
   if (!status.ok() && !failing)
-    screen.note(fmt::format("warning: {}; training goes on, and lines wait until there is space", status.message()));
+    message(Message::warning("{}; training goes on, and lines wait until there is space", status.message()));
   failing = !status.ok();
 }
 
 Status Recorder::finish() {
   Status status = tryFlush();
-  if (!files)
+  if (!numbers)
     return status;
-  for (RecordFile *file : {&files->metrics.file(), &files->events.file()})
+  for (RecordFile *file : {&numbers->metrics.file(), &numbers->events.file()})
     if (status.ok() && file->lost() != 0)
-      status = error("{}: {} lines are missing: the disk was full, or failed, for too long", file->path(),
-                           file->lost());
+      status = error("{}: {} lines are missing: the disk was full, or failed, for too long", file->path(), file->lost());
   return status;
 }

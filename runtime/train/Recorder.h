@@ -1,40 +1,49 @@
-//===- Recorder.h - the numbers of one run, on the disk and on the screen ===//
+//===- Recorder.h - the files of one run -----------------------------------===//
 //
-// metrics.jsonl, TensorBoard events and messages. A full or failing disk does not stop the run: lines are kept in
-// memory, and the end of the run reports those that are missing.
+// Writes what a run tells (RunEvents.h) to metrics.jsonl, TensorBoard events and log.txt, and passes it on. A full or
+// failing disk does not stop the run: lines are kept in memory, and the end of the run reports those that are missing.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RECORDER_H
 #define TCC_RUNTIME_TRAIN_RECORDER_H
 
-#include "runtime/train/CheckpointWriter.h"
-#include "runtime/train/Evaluate.h"
-#include "runtime/train/Metrics.h"
+#include "runtime/train/RunText.h"
 #include "runtime/train/TensorBoard.h"
+#include "support/Advice.h"
+
+#include <memory>
+#include <mutex>
 
 namespace tcc::runtime {
 
-class Recorder {
+struct RecorderOptions {
+  RunEvents *next = nullptr; ///< who else is told; null: nobody
+  const Wording *wording;    ///< of advice in the files
+  uint64_t logEvery = 0;     ///< updates between progress lines in the log; 0: about twenty in all
+};
+
+class Recorder final : public RunEvents {
 public:
   /// Opens the files of `run`.
-  static Expected<Recorder> open(const std::string &run, Progress progress);
-  /// For a rank that does not lead: messages are written only to the file `log`, numbers are not recorded.
-  static Expected<Recorder> openLog(const std::string &log, Progress progress);
+  static Expected<Recorder> open(const std::string &run, RecorderOptions options);
+  /// For a rank that does not lead: only the file `log`; numbers are not recorded.
+  static Expected<Recorder> openLog(const std::string &log, RecorderOptions options);
+  /// For a run that keeps no files.
+  static Recorder withoutFiles(RecorderOptions options) { return Recorder(options); }
 
-  Progress &progress() { return screen; }
   /// Evaluations that the run's file held when it was opened, each with its step.
   std::vector<std::pair<uint64_t, EvaluationRecord>> evaluations() const {
-    return files ? files->metrics.evaluations() : std::vector<std::pair<uint64_t, EvaluationRecord>>();
+    return numbers ? numbers->metrics.evaluations() : std::vector<std::pair<uint64_t, EvaluationRecord>>();
   }
 
+  void message(const Message &message) override;
+  void begins(const RunFacts &facts) override;
   /// Allocates nothing. Steps of less than a tenth of a second share a system call.
-  void update(const UpdateMetrics &update, double now);
-  /// As MetricsFile::checkpoint.
-  void checkpoint(const CheckpointWriter::Result &result);
-  void evaluation(uint64_t step, uint64_t epoch, const EvaluationRecord &evaluation, double seconds);
-
-  /// Records that training ended after update `step`, and why; flushes.
-  void end(uint64_t step, const std::string &reason);
+  void update(const UpdateMetrics &update) override;
+  void evaluating(uint64_t done, uint64_t samples) override;
+  void evaluated(const EvaluatedStep &evaluated) override;
+  void checkpoint(const WrittenCheckpoint &checkpoint) override;
+  void ends(const RunEnd &end) override;
 
   /// Writes all records to the files, so that they survive the process, however it ends. The first failure is reported
   /// at once.
@@ -43,15 +52,23 @@ public:
   Status finish();
 
 private:
-  struct Files {
+  struct Numbers {
     MetricsFile metrics;
     TensorBoardFile events;
   };
-  Recorder(Progress progress, std::optional<Files> files) : screen(std::move(progress)), files(std::move(files)) {}
+  explicit Recorder(RecorderOptions options) : options(options) {}
+  Status openLog(const std::string &path);
   Status tryFlush();
+  /// A line of the log, written at once.
+  void log(std::string_view line);
 
-  Progress screen;
-  std::optional<Files> files; ///< none: this rank does not lead
+  RecorderOptions options;
+  std::optional<Numbers> numbers;  ///< none: this rank does not lead, or there are no files
+  std::optional<RecordFile> lines; ///< the log
+  /// Messages come from any thread.
+  std::unique_ptr<std::mutex> mutex = std::make_unique<std::mutex>();
+  ProgressPace pace;
+  std::string folder;
   double flushed = 0;
   bool failing = false;
 };

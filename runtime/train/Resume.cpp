@@ -1,6 +1,7 @@
 //===- Resume.cpp - compare a resumed run with its checkpoint -------------===//
 #include "runtime/train/Resume.h"
 #include "runtime/plan/SettingFields.h"
+#include "support/Advice.h"
 #include "support/Json.h"
 #include "support/ShortText.h"
 #include "runtime/state/Weights.h"
@@ -101,7 +102,8 @@ recipe::Resumed policyOf(const std::string &name) {
 }
 
 std::string wayOut(const RunReference &run) {
-  return fmt::format("start a new run from its weights: --init {}@{} --out NEW", run.run, run.selector);
+  return fmt::format("start a new run from its weights: {} {}",
+                     advice::option("init", fmt::format("{}@{}", run.run, run.selector)), advice::option("out", "NEW"));
 }
 
 std::string shown(const Settings &settings, const std::string &name) {
@@ -114,7 +116,7 @@ std::string shown(const Settings &settings, const std::string &name) {
 }
 
 Status compareSettings(const RunReference &run, const Manifest &stored, const RunRecord &now,
-                             std::vector<std::string> &notes) {
+                             std::vector<Message> &notes) {
   std::set<std::string> names;
   for (const Settings *settings : {&stored.run.training, &now.training})
     for (const auto &[name, value] : *settings)
@@ -135,15 +137,16 @@ Status compareSettings(const RunReference &run, const Manifest &stored, const Ru
       return error("the run was trained with another setting: {}; its state cannot go on so; {}", change,
                          wayOut(run));
     if (policyOf(name) == recipe::Resumed::Kept)
-      return error("{0} {1} → {2}: the run that is resumed goes on with {1}; leave it out, or give --set {0}={1}", name,
-                   shown(stored.run.training, name), shown(now.training, name));
+      return error("{0} {1} → {2}: the run that is resumed goes on with {1}; leave it out, or give {3}", name,
+                   shown(stored.run.training, name), shown(now.training, name),
+                   advice::set(name, shown(stored.run.training, name)));
     if (++count <= kShown)
       differences += (differences.empty() ? "" : ", ") + change;
   }
   if (count > kShown)
     differences += fmt::format(" and {} more", count - kShown);
   if (count != 0)
-    notes.push_back(fmt::format("note: settings differ from the run's: {}", differences));
+    notes.push_back(Message::note("settings differ from the run's: {}", differences));
   return Status();
 }
 
@@ -184,7 +187,7 @@ Status convertBatches(const RunReference &run, const DataRecord &before, const D
 }
 
 Status compareData(const RunReference &run, const Manifest &stored, const RunRecord &now,
-                         TrainingPosition &position, std::vector<std::string> &notes) {
+                         TrainingPosition &position, std::vector<Message> &notes) {
   if (!stored.run.data || !now.data)
     return Status();
   const DataRecord &before = *stored.run.data, &after = *now.data;
@@ -194,24 +197,24 @@ Status compareData(const RunReference &run, const Manifest &stored, const RunRec
     if (Status status = convertBatches(run, before, after, position); !status.ok())
       return status;
     if (before.ranks != after.ranks)
-      notes.push_back(fmt::format("note: the number of ranks differs from the run's: {} → {}; epoch {} goes on after {} of "
+      notes.push_back(Message::note("the number of ranks differs from the run's: {} → {}; epoch {} goes on after {} of "
                                   "its samples, of which the run had done {}",
                                   before.ranks, after.ranks, position.epoch + 1, position.batch * after.batch,
                                   was * before.batch));
     else if (before.batch != after.batch)
-      notes.push_back(fmt::format("note: the batch differs from the run's: {} → {} samples; epoch {} goes on after "
+      notes.push_back(Message::note("the batch differs from the run's: {} → {} samples; epoch {} goes on after "
                                   "batch {} (it was {})",
                                   before.batch, after.batch, position.epoch + 1, position.batch, was));
   }
   if (before.samples != after.samples)
-    notes.push_back(fmt::format("note: the data differ from the run's: {} → {} samples{}", before.samples,
+    notes.push_back(Message::note("the data differ from the run's: {} → {} samples{}", before.samples,
                                 after.samples,
                                 middle ? fmt::format("; the rest of epoch {} follows the new order, so that some "
                                                      "samples may come twice in it and others not at all",
                                                      position.epoch + 1)
                                        : ""));
   else if (before.fingerprint != after.fingerprint)
-    notes.push_back("note: the data differ from the run's: as many samples, but other values");
+    notes.push_back(Message::note("the data differ from the run's: as many samples, but other values"));
   return Status();
 }
 } // namespace
@@ -257,13 +260,13 @@ DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSam
   return record;
 }
 
-Expected<std::vector<std::string>> tcc::runtime::compareWithRun(const RunReference &run, const Manifest &stored,
+Expected<std::vector<Message>> tcc::runtime::compareWithRun(const RunReference &run, const Manifest &stored,
                                                                       const RunRecord &now,
                                                                       TrainingPosition &position) {
-  std::vector<std::string> notes;
+  std::vector<Message> notes;
   if (stored.version == 1) {
-    notes.push_back("note: an earlier version wrote this checkpoint, without its settings: whether they differ is not "
-                    "known");
+    notes.push_back(Message::note("an earlier version wrote this checkpoint, without its settings: whether they differ is not "
+                                  "known"));
     return notes;
   }
   Status status = compareSettings(run, stored, now, notes);
@@ -274,6 +277,6 @@ Expected<std::vector<std::string>> tcc::runtime::compareWithRun(const RunReferen
   if (!status.ok())
     return status;
   if (stored.run.model != now.model)
-    notes.push_back(fmt::format("note: the model differs from the run's: {} → {}", stored.run.model, now.model));
+    notes.push_back(Message::note("the model differs from the run's: {} → {}", stored.run.model, now.model));
   return notes;
 }

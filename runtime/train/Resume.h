@@ -21,7 +21,7 @@ DataRecord makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t
 /// Differences that a resume accepts, one message each; `position.batch` is converted if the batch size or the number
 /// of samples differs. Errors, with advice: another optimizer or loss, other frozen values, another seed, an epoch that
 /// cannot be continued with the new batch size. `run` is for messages.
-Expected<std::vector<std::string>> compareWithRun(const RunReference &run, const Manifest &stored,
+Expected<std::vector<Message>> compareWithRun(const RunReference &run, const Manifest &stored,
                                                         const RunRecord &now, TrainingPosition &position);
 
 } // namespace tcc::runtime

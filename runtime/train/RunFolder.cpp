@@ -7,6 +7,7 @@
 #include "runtime/train/FactsFile.h"
 #include "runtime/train/RunOptions.h"
 #include "runtime/train/UnfinishedRun.h"
+#include "support/Advice.h"
 #include "support/AtomicFile.h"
 #include "support/CopyFile.h"
 #include "support/Json.h"
@@ -125,9 +126,10 @@ Status tcc::runtime::runExists(const std::string &run) {
   std::error_code code;
   if (fs::is_directory(fs::symlink_status(run, code)) && fs::is_empty(run, code))
     return error("{}: exists already, and is empty: remove it (rmdir), since a run makes its folder itself, or give "
-                 "another --out",
-                 run);
-  return error("{}: exists already; give another --out, or go on with it by --resume {}", run, run);
+                 "another {}",
+                 run, advice::option("out"));
+  return error("{}: exists already; give another {}, or go on with it by {}", run, advice::option("out"),
+               advice::option("resume", run));
 }
 
 /// True if the run's metrics record its end: then it had checkpoints.
@@ -184,10 +186,13 @@ Status tcc::runtime::keepPlan(const std::string &run, const plan::PlanReader &re
         return status;
     }
   }
-  if (Status status = copyFile(reader.path(), path, OwnFile::Plan); !status.ok())
-    return status;
-  // The file may have been replaced since the plan was opened, so the opened bytes are written.
-  if (auto copy = plan::PlanReader::open(path); !copy || copy->checksum() != reader.checksum()) {
+  auto isCopy = [&] {
+    auto copy = plan::PlanReader::open(path);
+    return copy && copy->checksum() == reader.checksum();
+  };
+  // The plan may be in memory alone, and a file may have been replaced since it was opened: then the opened bytes are
+  // written.
+  if (!copyFile(reader.path(), path, OwnFile::Plan).ok() || !isCopy()) {
     std::span<const std::byte> bytes = reader.bytes();
     if (Status status = writeFileAtomically(path, {reinterpret_cast<const char *>(bytes.data()), bytes.size()},
                                             OwnFile::Plan);

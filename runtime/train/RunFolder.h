@@ -71,9 +71,9 @@ Expected<std::string> planFolderOf(const std::string &run, const std::string &pl
 Status copySources(const std::string &run, const std::string &folder);
 
 /// Moves all records of updates after `position` to RUN/superseded/N: lines of metrics.jsonl, checkpoints, and the best
-/// one, by the metric `best`, if it is among them. Returns a message about it, empty if there was nothing to move. Only
-/// for the holder of the run's lock.
-Expected<std::string> supersedeAfter(const std::string &run, const MetricGoal &best, TrainingPosition &position);
+/// one, by the metric `best`, if it is among them. Returns a message about it; none if there was nothing to move. Only for
+/// the holder of the run's lock.
+Expected<std::optional<Message>> supersedeAfter(const std::string &run, const MetricGoal &best, TrainingPosition &position);
 
 /// Copies the evaluations up to `step` from a run's metrics into a new run that continues from there.
 Status inheritEvaluations(const std::string &from, const std::string &to, uint64_t step);

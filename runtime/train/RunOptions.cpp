@@ -2,6 +2,7 @@
 #include "runtime/train/RunOptions.h"
 #include "runtime/state/SealedJson.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 
 #include <filesystem>
 
@@ -60,17 +61,6 @@ bool read(const json &from, double &into) {
   return from.is_number() && from.get<double>() >= 0 && (into = from.get<double>(), true);
 }
 template <typename T> bool read(const json &from, std::optional<T> &into) { return read(from, into.emplace()); }
-
-/// Quotes a word for a shell.
-std::string quoted(const std::string &word) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./=:,@%+";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos)
-    return word;
-  std::string text = "'";
-  for (char c : word)
-    text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
-}
 } // namespace
 
 EvaluationInterval tcc::runtime::EvaluationInterval::epochs() {
@@ -96,30 +86,17 @@ void tcc::runtime::fillFrom(RunOptions &given, const RunOptions &run) {
   });
 }
 
-std::string tcc::runtime::optionsText(const RunOptions &options) {
-  std::string text;
-  auto add = [&](const std::string &word) { text += (text.empty() ? "" : " ") + word; };
-  forEach(options, [&](std::string_view key, const auto &value) {
-    using T = std::remove_cvref_t<decltype(value)>;
+std::vector<std::pair<std::string, std::string>> tcc::runtime::givenOptions(const RunOptions &options) {
+  std::vector<std::pair<std::string, std::string>> given;
+  forEach(options, [&](const char *key, const auto &value) {
     if (!isGiven(value))
       return;
-    std::string name = "--" + std::string(key);
-    for (char &c : name)
-      c = c == '_' ? '-' : c;
-    if constexpr (std::is_same_v<T, std::string>)
-      add(name + " " + quoted(value));
-    else if constexpr (std::is_same_v<T, std::optional<bool>>)
-      add(*value ? "" : "--no-release");
-    else if constexpr (std::is_same_v<T, double>)
-      add(fmt::format("--max-time {}s", value));
-    else if constexpr (std::is_same_v<T, std::optional<EvaluationInterval>>)
-      add(name + " " + value->text());
-    else if constexpr (std::is_same_v<T, std::optional<uint64_t>>)
-      add(fmt::format("{} {}", name, *value));
-    else
-      add(fmt::format("{} {}", name, value));
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, double>)
+      return (void)given.emplace_back(key, fmt::format("{}", value));
+    const json text = toJson(value);
+    given.emplace_back(key, text.is_string() ? text.template get<std::string>() : jsonText(text));
   });
-  return text;
+  return given;
 }
 
 Status tcc::runtime::writeRunOptions(const std::string &run, const RunOptions &options) {

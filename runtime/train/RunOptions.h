@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace tcc::runtime {
 
@@ -26,7 +28,7 @@ struct EvaluationInterval {
   static EvaluationInterval epochs();
   bool operator==(const EvaluationInterval &) const = default;
   bool any() const { return epoch || updates != 0; }
-  /// The argument of --eval-every: "epoch", "100".
+  /// "epoch", "100".
   std::string text() const;
 };
 
@@ -37,11 +39,11 @@ struct RunOptions {
   std::optional<EvaluationInterval> evalEvery;
   std::optional<uint64_t> checkpointEvery, logEvery;            ///< updates
   std::optional<bool> release;                                  ///< write model.onnx at the end
-  double maxSeconds = 0;                                        ///< --max-time
+  double maxSeconds = 0;                                        ///< after which the run ends; 0: never
   std::string target, device;
   unsigned threads = 0;
   uint64_t budgetBytes = 0;
-  unsigned processes = 0; ///< --nproc; 0: not given, one
+  unsigned processes = 0; ///< ranks on this machine; 0: not given, one
 
   bool evaluatesOften() const { return evalEvery && evalEvery->any(); }
 };
@@ -49,8 +51,8 @@ struct RunOptions {
 /// Fills options that `given` lacks from those of the run.
 void fillFrom(RunOptions &given, const RunOptions &run);
 
-/// As they would be typed: "--data /data/cifar --steps 100".
-std::string optionsText(const RunOptions &options);
+/// The options that are given, by their key in run.json, with their values as text: {"data", "/data/cifar"}.
+std::vector<std::pair<std::string, std::string>> givenOptions(const RunOptions &options);
 
 Status writeRunOptions(const std::string &run, const RunOptions &options);
 

@@ -8,6 +8,7 @@
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Ranks.h"
 #include "runtime/train/Settings.h"
+#include "support/Advice.h"
 #include "support/MachineMemory.h"
 #include "support/NearestName.h"
 #include "support/PlanNames.h"
@@ -23,17 +24,22 @@
 using namespace tcc;
 using namespace tcc::runtime;
 
+static const DeviceRegistry &devicesOf(const SessionOptions &options) {
+  return options.devices ? *options.devices : standardDevices();
+}
+
 /// Selects a target of a plan for several: the one that the options name, or the best that runs here.
 static Status selectTarget(Session &session, const SessionOptions &options) {
   const std::vector<std::string> names = plan::targetNames(session.plan());
-  Expected<uint32_t> chosen = chooseTarget(session.reader, options.target, options.device);
+  Expected<uint32_t> chosen = chooseTarget(session.reader, options.target, options.device, devicesOf(options));
   if (!chosen)
     return chosen.status();
   if (names.size() == 1)
     return Status();
   session.reader.selectTarget(*chosen);
-  session.notes.push_back(fmt::format("target {}, of {}{}", session.plan().target(), fmt::join(names, ", "),
-                                      options.target.empty() ? "" : ", as --target says"));
+  session.notes.push_back(Message::plain(
+      "target {}, of {}{}", session.plan().target(), fmt::join(names, ", "),
+      options.target.empty() ? "" : fmt::format(", as {} says", advice::option("target"))));
   return Status();
 }
 
@@ -48,7 +54,7 @@ static Status compareSessions(const Session &session, const SessionOptions &opti
   std::string text = fmt::format("program=trun {}\nplan={:016x} ({})\ntarget={}\n", TCC_VERSION,
                                  session.reader.checksum(), session.plan().model(), session.plan().target());
   for (size_t i = 0; i < options.settings.size(); ++i)
-    text += fmt::format("--set {}={}\n", i, options.settings[i]);
+    text += fmt::format("{}={}\n", advice::option("set", std::to_string(i)), options.settings[i]);
   return compareLines(*session.ranks, text);
 }
 
@@ -85,22 +91,25 @@ static Status chooseVariant(Session &session, const SessionOptions &options) {
                    leastOfOne = plan::variantBytes(plan, plan::smallestVariant(plan, 1), 1);
     // It may fit with fewer workers: chooseWorkers finds the number.
     if (leastOfOne > limit || !plan.variants().empty())
-      return Status(fmt::format("{}: the plan takes at least {} ({} bytes){}, --memory-budget allows {}; compile with "
-                                "tcc --memory-budget, or with more --variants",
+      return Status(fmt::format("{}: the plan takes at least {} ({} bytes){}, {} allows {}; compile with {}, or with "
+                                "more {}",
                                 options.planPath, formatBytes(least), least,
-                                options.threads ? fmt::format(" with --threads {}", options.threads) : "",
-                                formatBytes(limit)),
+                                options.threads
+                                    ? " with " + advice::option("threads", std::to_string(options.threads))
+                                    : std::string(),
+                                advice::option("memory-budget"), formatBytes(limit), advice::compile("memory-budget"),
+                                advice::option("variants")),
                     StatusCode::OverBudget);
   }
   if (plan.variants().empty())
     return Status();
   uint32_t chosen = variant.value_or(plan::smallestVariant(plan, workers));
-  session.notes.push_back(fmt::format("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
-                                      formatBytes(plan::variantBytes(plan, chosen, workers)), formatBytes(limit),
-                                      options.budgetBytes ? "allowed"
-                                      : together          ? "free on the machine that has least"
-                                                          : "free on this machine",
-                                      variant ? "" : ", less than the smallest variant takes"));
+  session.notes.push_back(Message::plain("variant {} of {}: {} of {} {}{}", chosen + 1, plan.variants_size(),
+                                         formatBytes(plan::variantBytes(plan, chosen, workers)), formatBytes(limit),
+                                         options.budgetBytes ? "allowed"
+                                         : together          ? "free on the machine that has least"
+                                                             : "free on this machine",
+                                         variant ? "" : ", less than the smallest variant takes"));
   session.reader.selectVariant(chosen);
   return Status();
 }
@@ -111,8 +120,9 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
   const plan::Plan &plan = session.plan();
   const bool fixed = plan::runsOnGrids(plan);
   if (fixed && options.threads)
-    return Status(fmt::format("{}: --threads {}: the plan is for {}, whose number of threads it sets; leave --threads out",
-                              options.planPath, options.threads, plan.target()),
+    return Status(fmt::format("{}: {}: the plan is for {}, whose number of threads it sets; leave {} out", options.planPath,
+                              advice::option("threads", std::to_string(options.threads)), plan.target(),
+                              advice::option("threads")),
                   StatusCode::Usage);
   const uint32_t wanted = fixed ? plan.max_workers() : options.threads ? options.threads : ownProcessors(options);
   const uint64_t budget = options.budgetBytes ? options.budgetBytes : plan.budget_bytes();
@@ -121,17 +131,18 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
     return wanted;
   const uint64_t needed = plan::variantBytes(plan, 0, wanted);
   if (fixed)
-    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the device, the memory budget is {}; compile with "
-                              "tcc --memory-budget set to it",
-                              options.planPath, formatBytes(needed), needed, formatBytes(budget)),
+    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the device, the memory budget is {}; compile with {} "
+                              "set to it",
+                              options.planPath, formatBytes(needed), needed, formatBytes(budget),
+                              advice::compile("memory-budget")),
                   StatusCode::OverBudget);
   if (options.threads)
-    return Status(fmt::format("{}: --threads {} takes {} ({} bytes), the memory budget is {}; use --threads {}, or a "
-                              "larger budget",
-                              options.planPath, wanted, formatBytes(needed), needed, formatBytes(budget), fit),
+    return Status(fmt::format("{}: {} takes {} ({} bytes), the memory budget is {}; use {}, or a larger budget",
+                              options.planPath, advice::option("threads", std::to_string(wanted)), formatBytes(needed),
+                              needed, formatBytes(budget), advice::option("threads", std::to_string(fit))),
                   StatusCode::OverBudget);
-  session.notes.push_back(fmt::format("{} of {} processors: with all the plan would take {}, the memory budget is {}",
-                                      fit, wanted, formatBytes(needed), formatBytes(budget)));
+  session.notes.push_back(Message::plain("{} of {} processors: with all the plan would take {}, the memory budget is {}",
+                                         fit, wanted, formatBytes(needed), formatBytes(budget)));
   return fit;
 }
 
@@ -140,9 +151,10 @@ static void noteAlgorithms(Session &session, const SessionOptions &options) {
   const Algorithms now = session.device->algorithms();
   const Algorithms &before = options.recorded;
   if (options.tune && now.empty())
-    session.notes.push_back("note: --tune: the plan has no products or convolutions, so there was nothing to time");
+    session.notes.push_back(Message::note("{}: the plan has no products or convolutions, so there was nothing to time",
+                                          advice::option("tune")));
   else if (options.tune)
-    session.notes.push_back(fmt::format("tuned {} library call{} of the plan: the fastest algorithms of {} on {}",
+    session.notes.push_back(Message::plain("tuned {} library call{} of the plan: the fastest algorithms of {} on {}",
                                         now.calls.size(), now.calls.size() == 1 ? "" : "s", now.library, now.machine));
   if (now.empty() || before.empty())
     return;
@@ -153,13 +165,13 @@ static void noteAlgorithms(Session &session, const SessionOptions &options) {
   }
   constexpr const char *kBits = "results may differ in their last bits";
   if (missing)
-    session.notes.push_back(fmt::format("note: {} has no algorithm for {} of {} library calls: {}", before.source, missing,
+    session.notes.push_back(Message::note("{} has no algorithm for {} of {} library calls: {}", before.source, missing,
                                         now.calls.size(), kBits));
   if (others)
-    session.notes.push_back(fmt::format("note: {} of {} library calls take another algorithm than {} has: {}", others,
+    session.notes.push_back(Message::note("{} of {} library calls take another algorithm than {} has: {}", others,
                                         now.calls.size(), before.source, kBits));
   if (before.machine != now.machine)
-    session.notes.push_back(fmt::format("note: the machine differs from the one in {}: {} → {}; {}", before.source,
+    session.notes.push_back(Message::note("the machine differs from the one in {}: {} → {}; {}", before.source,
                                         before.machine, now.machine, kBits));
 }
 
@@ -175,19 +187,22 @@ Status tcc::runtime::requireRanks(const Session &session) {
     if (session.worldSize() % parallel.ranks() == 0)
       return Status();
     return error("{}: the plan's state is sharded over nodes of {} ranks (parallel.mode \"hybrid\"), the job has {}; "
-                 "start it with a multiple of {}, such as --nproc {}, or compile with tcc --set "
-                 "parallel.shard_within_node=K",
-                 session.reader.path(), parallel.ranks(), session.worldSize(), parallel.ranks(), 2 * parallel.ranks());
+                 "start it with a multiple of {}, such as {}, or compile with {}",
+                 session.reader.path(), parallel.ranks(), session.worldSize(), parallel.ranks(),
+                 advice::option("nproc", std::to_string(2 * parallel.ranks())),
+                 advice::compileSet("parallel.shard_within_node", "K"));
   }
   return error(
-      "{}: the plan's state is sharded over {} ranks (parallel.mode \"{}\"), the job has {}; start it with --nproc "
-      "{}, or compile with tcc --set parallel.ranks={}",
-      session.reader.path(), parallel.ranks(), parallel.mode(), session.worldSize(), parallel.ranks(),
-      session.worldSize());
+      "{}: the plan's state is sharded over {} ranks (parallel.mode \"{}\"), the job has {}; start it with {}, or "
+      "compile with {}",
+      session.reader.path(), parallel.ranks(), parallel.mode(), session.worldSize(),
+      advice::option("nproc", std::to_string(parallel.ranks())),
+      advice::compileSet("parallel.ranks", std::to_string(session.worldSize())));
 }
 
 Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
-  auto reader = plan::PlanReader::open(options.planPath);
+  auto reader = options.planBytes ? plan::PlanReader::fromBuffer(*options.planBytes, options.planPath)
+                                  : plan::PlanReader::open(options.planPath);
   if (!reader)
     return reader.status();
   Session session{reader.take(), {}, {}, nullptr};
@@ -196,8 +211,8 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
     return status;
   session.ranks = options.ranks;
   if (session.worldSize() > 1 && !session.plan().training().has_parallel())
-    return error("{}: the plan is for one rank, the job has {}; compile with tcc --set parallel.mode=ddp",
-                 options.planPath, session.worldSize());
+    return error("{}: the plan is for one rank, the job has {}; compile with {}", options.planPath, session.worldSize(),
+                 advice::compileSet("parallel.mode", "ddp"));
   if (session.worldSize() > 1)
     if (Status status = compareSessions(session, options); !status.ok())
       return status;
@@ -218,14 +233,14 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   deviceOptions.rank = session.rank();
   deviceOptions.localRank = options.localRank;
   deviceOptions.ranks = session.worldSize() > 1 ? options.ranks : nullptr;
-  auto device = createDevice(session.reader, deviceOptions);
+  auto device = createDevice(session.reader, deviceOptions, devicesOf(options));
   if (!device)
     return device.status();
   session.device = device.take();
   session.device->setRanks(options.ranks);
   if (options.tune && !session.device->capabilities().choosesAlgorithms)
-    return Status(fmt::format("--tune: device {} chooses nothing: a plan for {} names every implementation; leave --tune out",
-                              session.device->capabilities().name, session.plan().target()),
+    return Status(fmt::format("{0}: device {1} chooses nothing: a plan for {2} names every implementation; leave {0} out",
+                              advice::option("tune"), session.device->capabilities().name, session.plan().target()),
                   StatusCode::Usage);
   noteAlgorithms(session, options);
   return session;
@@ -238,14 +253,31 @@ Status tcc::runtime::checkVirtualRanks(const Session &session) {
     return Status();
   if (ranks > all || all % ranks != 0)
     return error(
-        "{}: {} virtual ranks are shared by {} to {} ranks, a power of two, the job has {}; use --nproc {}, or "
-        "compile with another train.virtual_ranks",
-        session.reader.path(), all, least, all, ranks, std::max(least, std::min(all, std::bit_floor(ranks))));
+        "{}: {} virtual ranks are shared by {} to {} ranks, a power of two, the job has {}; use {}, or compile "
+        "with another train.virtual_ranks",
+        session.reader.path(), all, least, all, ranks,
+        advice::option("nproc", std::to_string(std::max(least, std::min(all, std::bit_floor(ranks))))));
   if (ranks < least)
-    return error("{}: the plan has memory for {} ranks or more, the job has {}; use --nproc {}, or compile with --set "
-                 "parallel.least_ranks={}",
-                 session.reader.path(), least, ranks, least, ranks);
+    return error("{}: the plan has memory for {} ranks or more, the job has {}; use {}, or compile with {}",
+                 session.reader.path(), least, ranks, advice::option("nproc", std::to_string(least)),
+                 advice::compileSet("parallel.least_ranks", std::to_string(ranks)));
   return Status();
+}
+
+TrainedValues tcc::runtime::trainedValuesOf(const Session &session) {
+  std::map<std::string, int> byName;
+  for (int i = 0; i < session.plan().variables_size(); ++i)
+    byName[session.plan().variables(i).name()] = i;
+  TrainedValues trained;
+  trained.has = [&session, byName, written = writtenVariables(session.plan())](const plan::Variable &variable) {
+    const int index = byName.at(variable.name());
+    return variable.role() == plan::PARAMETER || written[static_cast<size_t>(index)] ||
+           std::find(session.replaced.begin(), session.replaced.end(), index) != session.replaced.end();
+  };
+  trained.stream = [&session, byName](const plan::Variable &variable, const ByteSink &sink) {
+    return session.device->readPieces(Place::variable(static_cast<uint32_t>(byName.at(variable.name()))), sink);
+  };
+  return trained;
 }
 
 double tcc::runtime::evalSplitOf(const Session &session) {
@@ -310,6 +342,25 @@ static bool isMaskedByOne(const plan::Training &training, bool trains) {
          (!trains || std::all_of(training.phases().begin(), training.phases().end(), isSame));
 }
 
+BindOptions tcc::runtime::bindOptionsOf(const Session &session, bool trains) {
+  const DataMap settings(session.data.settings().begin(), session.data.settings().end());
+  BindOptions bind;
+  bind.map.insert(session.data.map().begin(), session.data.map().end());
+  bind.target = session.training.target();
+  bind.sampleWeights = sampleWeightsOf(session.training);
+  if (isMaskedByOne(session.training, trains)) {
+    bind.ignoreIndex = ignoreIndexOf(session.training);
+    if (const int64_t classes = session.training.class_target().classes())
+      bind.classes = classes;
+    // The accuracy also ignores the class that the loss ignores, but it knows no weights.
+    if (!isClassification(session.training.loss_kind()))
+      bind.maskingWeight = session.training.sample_weight();
+  }
+  bind.maxBad = maxBadOf(session);
+  bind.negativeIndices = settingText(settings, "negative_indices") == "true";
+  return bind;
+}
+
 Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
                                                       const std::string &path, const EntryDataOptions &options) {
   DatasetOptions dataOptions;
@@ -336,35 +387,22 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
           !plan::isFloatingPoint(type.dtype()) && type.dtype() != plan::I1)
         dataOptions.windowLength = type.dims(1 - port.sample_axis());
     }
-  auto dataset = openDataset(path, dataOptions);
+  auto dataset = options.source ? options.source(dataOptions) : openDataset(path, dataOptions);
   if (!dataset)
     return dataset.status();
   EntryData result;
   result.dataset = std::make_unique<Dataset>(dataset.take());
-  BindOptions bind;
-  bind.map.insert(session.data.map().begin(), session.data.map().end());
-  bind.target = session.training.target();
-  bind.sampleWeights = sampleWeightsOf(session.training);
-  if (isMaskedByOne(session.training, options.training)) {
-    bind.ignoreIndex = ignoreIndexOf(session.training);
-    if (const int64_t classes = session.training.class_target().classes())
-      bind.classes = classes;
-    // The accuracy also ignores the class that the loss ignores, but it knows no weights.
-    if (!isClassification(session.training.loss_kind()))
-      bind.maskingWeight = session.training.sample_weight();
-  }
-  bind.maxBad = maxBadOf(session);
-  bind.negativeIndices = settingText(dataOptions.settings, "negative_indices") == "true";
+  BindOptions bind = bindOptionsOf(session, options.training);
   if (Status status = readConstants(session, settingText(dataOptions.settings, "constant"), bind.constants); !status.ok())
     return status;
   if (session.training.has_class_target() && !session.training.class_target().has_axis())
     bind.targetHint = "; if the classes are the last axis of the prediction, as in [batch, sequence, vocabulary], compile "
-                      "with tcc --set loss.class_axis=-1";
+                      "with " + advice::compileSet("loss.class_axis", "-1");
   auto reader = BatchReader::bind(entry, *result.dataset, bind);
   if (!reader)
     return reader.status();
   result.reader = std::make_unique<BatchReader>(reader.take());
-  for (const std::string &note : result.reader->notes())
+  for (const Message &note : result.reader->notes())
     if (options.note)
       options.note(note);
   return result;

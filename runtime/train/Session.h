@@ -5,6 +5,7 @@
 #include "runtime/Device.h"
 #include "runtime/data/BatchReader.h"
 #include "runtime/plan/VirtualRanks.h"
+#include "runtime/state/ModelValues.h"
 
 #include <memory>
 #include <optional>
@@ -13,19 +14,26 @@
 
 namespace tcc::runtime {
 
+/// Opens a data set that is no file: rows in memory.
+using DatasetSource = std::function<Expected<Dataset>(const DatasetOptions &)>;
+
+class DeviceRegistry;
+
 struct SessionOptions {
   std::string planPath;
   std::string device;                ///< a registered name; empty: the one of the plan's target
   unsigned threads = 0;              ///< 0: as many as the process may use and the budget has room for
-  std::vector<std::string> settings; ///< --set KEY=VALUE
+  std::vector<std::string> settings; ///< KEY=VALUE, of keys that need no compilation
   std::string planFolder; ///< folder of external weights; empty: the plan's
-  uint64_t budgetBytes = 0; ///< --memory-budget: limit on the arenas; 0: the plan's own, if it has one
-  std::string target;       ///< --target: one of the plan's; empty: the best that runs here
+  uint64_t budgetBytes = 0; ///< limit on the arenas, in bytes; 0: the plan's own, if it has one
+  std::string target;       ///< one of the plan's; empty: the best that runs here
   Algorithms recorded = {}; ///< of the resumed run
-  bool tune = false;        ///< --tune
+  bool tune = false;        ///< time the algorithms of libraries and take the fastest
   Communicator *ranks = nullptr; ///< of the job that this process belongs to; null: it is alone
   uint32_t localRank = 0;        ///< among the ranks of this machine
   uint32_t sharers = 1;          ///< ranks that may use the same processors, this one among them
+  std::shared_ptr<const std::string> planBytes = nullptr; ///< the plan itself, which planPath then only names
+  const DeviceRegistry *devices = nullptr; ///< null: standardDevices()
 };
 
 /// The plan and the device of a command. The plan stays as compiled; `training` and `data` include the settings.
@@ -35,7 +43,7 @@ struct Session {
   plan::DataSettings data;
   std::unique_ptr<Device> device;
   std::vector<int> replaced = {}; ///< frozen variables whose value --init or a checkpoint replaced
-  std::vector<std::string> notes =
+  std::vector<Message> notes =
       {}; ///< the target and variant that were selected, if there are several; why fewer workers run than could
 
   Communicator *ranks = nullptr; ///< null: a single rank
@@ -45,7 +53,7 @@ struct Session {
   uint32_t worldSize() const { return ranks ? ranks->size() : 1; }
   /// The virtual ranks that this rank computes. Requires checkVirtualRanks.
   plan::VirtualRanks virtualRanks() const { return plan::virtualRanksOf(training, rank(), worldSize()); }
-  /// True for the rank that writes the run's folder and prints messages.
+  /// True for the rank that writes the run's folder and tells what the run does.
   bool leads() const { return rank() == 0; }
   /// True if the state is sharded over several ranks.
   bool isSharded() const { return worldSize() > 1 && plan().training().parallel().ranks() != 0; }
@@ -64,6 +72,9 @@ Expected<Session> openSession(const SessionOptions &options);
 /// Error: the job's number of ranks cannot share the plan's virtual ranks, or is too small for the planned memory.
 Status checkVirtualRanks(const Session &session);
 
+/// The values of the session's device for exports: those that training has changed. The session outlives them.
+TrainedValues trainedValuesOf(const Session &session);
+
 /// A data set as one entry reads it.
 struct EntryData {
   std::unique_ptr<Dataset> dataset;
@@ -75,10 +86,14 @@ struct EntryDataOptions {
   bool training = false; ///< random windows are drawn only for training
   std::optional<std::vector<uint32_t>> vocabulary;
   std::function<void(uint64_t, uint64_t, uint64_t)> scanning; ///< as DatasetOptions::scanning
-  std::function<void(const std::string &)> note;              ///< as DatasetOptions::note
+  MessageSink note;                                           ///< as DatasetOptions::note
   ColumnFacts facts;         ///< facts that are already known
   bool learnsFacts = false; ///< as DatasetOptions::learnsFacts
+  DatasetSource source;     ///< opens the data set; null: that of the path
 };
+
+/// How inputs of the session's entries are bound to columns. `trains`: for an entry that trains.
+BindOptions bindOptionsOf(const Session &session, bool trains);
 
 /// Opens `path` with the settings of the session and binds its columns to the entry's inputs.
 Expected<EntryData> openEntryData(const Session &session, const plan::Entry &entry, const std::string &path,

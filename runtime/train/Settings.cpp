@@ -1,6 +1,7 @@
 //===- Settings.cpp - settings that need no compilation -------------------===//
 #include "runtime/train/Settings.h"
 #include "runtime/plan/SettingFields.h"
+#include "support/Advice.h"
 #include "support/Json.h"
 #include "support/ShortText.h"
 
@@ -14,8 +15,11 @@ using namespace tcc::runtime;
 namespace {
 Status usage(std::string text) { return Status(std::move(text), StatusCode::Usage); }
 
+/// The setting as it was given.
+std::string given(const std::string &setting) { return advice::option("set", setting); }
+
 Status recompile(const std::string &setting, const std::string &why) {
-  return usage(fmt::format("--set {}: {}; recompile with tcc --set {}", setting, why, setting));
+  return usage(fmt::format("{}: {}; recompile with {}", given(setting), why, advice::compile("set", setting)));
 }
 
 /// The key of KEY=VALUE.
@@ -84,8 +88,8 @@ Status checkLossScale(const Setting &setting, const plan::Training &before, plan
   if (!before.has_loss_scale())
     return recompile(setting.text, "the plan was compiled without loss scaling");
   if (!before.loss_scale().dynamic() && setting.key.name != "train.loss_scale.init_scale")
-    return usage(fmt::format("--set {}: the plan's loss scale is fixed; recompile with tcc --set "
-                             "train.loss_scale.kind=dynamic", setting.text));
+    return usage(fmt::format("{}: the plan's loss scale is fixed; recompile with {}", given(setting.text),
+                             advice::compileSet("train.loss_scale.kind", "dynamic")));
   return Status();
 }
 
@@ -137,9 +141,9 @@ Expected<toml::table> parseTransforms(const std::string &setting, const std::str
     return parsed;
   auto json = parseJson(text, "JSON");
   if (!json || !json->is_array())
-    return usage(fmt::format("--set {}: neither TOML ({}) nor JSON ({}); such as data.transform='[{{ kind = "
+    return usage(fmt::format("{}: neither TOML ({}) nor JSON ({}); such as data.transform='[{{ kind = "
                              "\"horizontal_flip\" }}]'",
-                             shortened(setting), parsed.message(), json ? "it is no list" : json.message()));
+                             given(shortened(setting)), parsed.message(), json ? "it is no list" : json.message()));
   toml::table table;
   insertJson(table, "v", *json);
   return table;
@@ -164,7 +168,7 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
 Status store(const Setting &setting, plan::Training &training, plan::DataSettings &data) {
   plan::Training after = training;
   if (Status status = plan::storeSetting(setting.key, setting.value, after, data); !status.ok())
-    return usage(fmt::format("--set {}: {}", setting.text, status.message()));
+    return usage(fmt::format("{}: {}", given(setting.text), status.message()));
   if (Status status = checkIsRead(setting, training, after, data); !status.ok())
     return status;
   for (const Rule &rule : kRules)
@@ -190,7 +194,7 @@ Status applyTable(const std::string &name, const toml::table &table, plan::Train
 Status applyOne(const std::string &setting, plan::Training &training, plan::DataSettings &data) {
   size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0)
-    return usage(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting));
+    return usage(fmt::format("{}: expected KEY=VALUE, such as optimizer.lr=3e-4", given(setting)));
   const std::string name = nameOf(setting);
   std::string text = setting.substr(std::min(setting.find_first_not_of(' ', equals + 1), setting.size()));
   const recipe::Key *key = recipe::findKey(name);
@@ -205,13 +209,13 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
       return usage(parsed.message());
     const toml::node *node = parsed->at_path(name).node();
     if (!node || !node->is_table())
-      return usage(fmt::format("--set {}: {} is a table, such as {}={{ KEY = VALUE }}", setting, name, name));
+      return usage(fmt::format("{}: {} is a table, such as {}={{ KEY = VALUE }}", given(setting), name, name));
     return applyTable(name, *node->as_table(), training, data);
   }
   if (!key)
-    return usage(fmt::format("--set {}: unknown key {}; {}", setting, name, recipe::hintFor(name)));
+    return usage(fmt::format("{}: unknown key {}; {}", given(setting), name, recipe::hintFor(name)));
   if (key->change == recipe::Change::Later)
-    return usage(fmt::format("--set {}: {} is not supported by this version yet", setting, name));
+    return usage(fmt::format("{}: {} is not supported by this version yet", given(setting), name));
   auto parsed = key->values.type == recipe::Values::Type::Transforms ? parseTransforms(setting, text)
                                                                      : recipe::parseSetting(setting);
   if (!parsed)
@@ -219,9 +223,9 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
   const toml::node *node =
       key->values.type == recipe::Values::Type::Transforms ? parsed->get("v") : parsed->at_path(name).node();
   if (!node)
-    return usage(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting));
+    return usage(fmt::format("{}: expected KEY=VALUE, such as optimizer.lr=3e-4", given(setting)));
   if (Status status = recipe::check(key->values, *node); !status.ok())
-    return usage(fmt::format("--set {}: {}", setting, status.message()));
+    return usage(fmt::format("{}: {}", given(setting), status.message()));
   if (key->change == recipe::Change::Recompile)
     return recompile(setting, fmt::format("{} is compiled into the plan", name));
   if (!training.phases().empty() &&
@@ -249,7 +253,7 @@ Status tcc::runtime::applySettings(const std::vector<std::string> &settings, pla
   for (const std::string &setting : settings)
     if (const recipe::Key *key = recipe::findKey(nameOf(setting));
         key && !key->with.empty() && !plan::hasSetting(recipe::keyOf(key->neededKey()), training, data))
-      return usage(fmt::format("--set {}: {} needs {}", setting, key->name, key->with));
+      return usage(fmt::format("{}: {} needs {}", given(setting), key->name, key->with));
   if (training.has_ema())
     plan::storePresets("train.ema", training);
   return Status();

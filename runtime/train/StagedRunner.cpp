@@ -55,7 +55,7 @@ Status StagedRunner::setSchedule(LearningSchedule schedule) {
   return Status();
 }
 
-Status StagedRunner::run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) {
+Status StagedRunner::run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) {
   current = 0;
   while (current + 1 < stages.size() && position.step >= session.training.stages(static_cast<int>(current)).until())
     ++current;

@@ -24,10 +24,10 @@ public:
   void setSeed(uint64_t seed) override;
   void traceTo(Trace::Track *track) override;
   Status setSchedule(LearningSchedule schedule) override;
-  Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) override;
+  Status run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) override;
   bool settle() override { return stages[current]->settle(); }
   bool keepsState(const UpdateMetrics &metrics) const override { return stages[current]->keepsState(metrics); }
-  Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches) override {
+  Cause findNonFinite(TrainingPosition &position, Batches &batches) override {
     return stages[current]->findNonFinite(position, batches);
   }
 

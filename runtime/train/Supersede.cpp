@@ -139,7 +139,7 @@ Status tcc::runtime::inheritEvaluations(const std::string &from, const std::stri
   return lines.empty() ? Status() : writeFileAtomically(to + "/metrics.jsonl", lines, OwnFile::OfRun);
 }
 
-Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, const MetricGoal &best,
+Expected<std::optional<Message>> tcc::runtime::supersedeAfter(const std::string &run, const MetricGoal &best,
                                                     TrainingPosition &position) {
   std::string metrics = run + "/metrics.jsonl";
   std::error_code code;
@@ -168,12 +168,12 @@ Expected<std::string> tcc::runtime::supersedeAfter(const std::string &run, const
   if (!status.ok())
     return status;
   if (lines.later.empty() && later.empty())
-    return std::string();
+    return std::optional<Message>();
   std::string what;
   if (lines.count != 0)
     what = fmt::format("{} line{} of metrics.jsonl", lines.count, lines.count == 1 ? "" : "s");
   if (!later.empty())
     what += fmt::format("{}{} checkpoint{}", what.empty() ? "" : " and ", later.size(), later.size() == 1 ? "" : "s");
-  return fmt::format("note: the run goes on after update {}; {} of later updates moved to {}", position.step, what,
-                     folder);
+  return std::optional(
+      Message::note("the run goes on after update {}; {} of later updates moved to {}", position.step, what, folder));
 }

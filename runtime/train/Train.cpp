@@ -5,9 +5,11 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/train/Train.h"
 #include "runtime/plan/SettingFields.h"
+#include "runtime/train/Evaluate.h"
 #include "runtime/train/LossScale.h"
 #include "runtime/train/Ranks.h"
 #include "runtime/train/Trainer.h"
+#include "support/Advice.h"
 #include "support/AtomicFile.h"
 #include "support/recipe/Keys.h"
 
@@ -33,30 +35,34 @@ static CheckpointRules rulesOf(const plan::Checkpoints &given, std::optional<uin
   return rules;
 }
 
-Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prepared, SignalWatch &signals,
+Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prepared, RunControl &control,
                  Recorder opened)
-    : session(session), options(options), run(std::move(prepared)), signals(signals), recorder(std::move(opened)),
-      checkpoints(
-          run.folder, run.record, session.plan(), *session.device, run.averages.get(), session.replaced, signals,
-          session.isSharded() ? session.ranks : nullptr,
-          rulesOf(session.training.checkpoints(), options.checkpointEvery,
-                  session.computes() ? hostMemoryOf(session.plan(), session.training, session.data).staging : 0),
-          monotonicSeconds(),
-          {[this](const std::string &text) { progress().note("warning: " + text); },
-           [this](const Status &status) { (void)warnOf(status); }, // only its text: `begin` ends non-finite runs
-           [this](const CheckpointWriter::Result &result) {
-             warned = false;
-             recorder.checkpoint(result);
-           }}) {
+    : session(session), options(options), run(std::move(prepared)), control(control), recorder(std::move(opened)),
+      ranks(session),
+      checkpoints(run.folder, run.record, session.plan(), *session.device, run.averages.get(), session.replaced, control,
+                  session.isSharded() ? session.ranks : nullptr,
+                  rulesOf(session.training.checkpoints(), options.checkpointEvery,
+                          options.keepsFiles && session.computes()
+                              ? hostMemoryOf(session.plan(), session.training, session.data).staging
+                              : 0),
+                  monotonicSeconds(),
+                  {[this](const std::string &text) { recorder.message({Message::Tone::Warning, text}); },
+                   [this](const Status &status) { (void)warnOf(status); }, // only its text: `begin` ends non-finite runs
+                   [this](const CheckpointWriter::Result &result) {
+                     warned = false;
+                     recorder.checkpoint({result.step, checkpoints.pathOf(result.step), result.bytes,
+                                          result.blockedSeconds, result.writingSeconds});
+                   }}) {
   if (!options.trace.empty()) {
     track = &trace.emplace().track("training");
     run.batches->traceTo(&*trace, track);
     run.updates->traceTo(track);
     checkpoints.traceTo(track, &trace->track("checkpoint"));
   }
+  auto warn = [this](const std::string &text) { recorder.message({Message::Tone::Warning, text}); };
   if (session.ranks)
-    session.ranks->onSlow([this](const std::string &text) { progress().note("warning: " + text); });
-  run.batches->onDamaged([this](const std::string &text) { progress().note("warning: " + text); });
+    session.ranks->onSlow(warn);
+  run.batches->onDamaged(warn);
   if (run.goesOn())
     checkpoints.resumedFrom(run.position.step);
   for (const auto &[step, record] : recorder.evaluations()) {
@@ -73,7 +79,7 @@ Expected<Evaluation> Trainer::evaluateWith(bool averages) {
   with.ranks = session.ranks;
   BatchReader &reader = *run.evaluation->data.reader;
   with.goesOn = [&](uint64_t done) {
-    progress().evaluating(done, reader.samples());
+    recorder.evaluating(done, reader.samples());
     return !endRequested();
   };
   if (!averages)
@@ -99,14 +105,10 @@ Status Trainer::exchangeAverages() {
 Status Trainer::evaluateNow() {
   if (!run.evaluation || !session.computes())
     return Status();
-  uint64_t done = evaluated == run.position.step;
-  if (session.worldSize() > 1) { // only rank 0 knows the evaluations of a resumed run
-    auto agreed = session.ranks->anyOf(session.leads() ? done : 0);
-    if (!agreed)
-      return agreed.status();
-    done = *agreed;
-  }
-  if (done)
+  auto done = ranks.asFirst(evaluated == run.position.step); // only rank 0 knows the evaluations of a resumed run
+  if (!done)
+    return done.status();
+  if (*done)
     return Status();
   recorder.flush();
   TraceScope span(track, "evaluation", "update", run.position.step);
@@ -127,14 +129,8 @@ Status Trainer::evaluateNow() {
   if (!session.leads())
     return shareReductions();
   EvaluationRecord record = recordOf(*result, averaged ? &*averaged : nullptr);
-  recorder.evaluation(run.position.step, run.position.epoch + (run.position.batch ? 1 : 0), record,
-                      monotonicSeconds() - start);
-  progress().clear();
-  std::string text = fmt::format("step {}/{}", run.position.step, run.totalSteps);
-  for (const auto &[key, value] : record.values)
-    text += key.ends_with("eval_accuracy") ? fmt::format("  {} {:.4f}", key, value)
-                                           : fmt::format("  {} {:.6g}", key, value);
-  progress().note(text);
+  recorder.evaluated({run.position.step, run.totalSteps, run.position.epoch + (run.position.batch ? 1 : 0), record,
+                      monotonicSeconds() - start});
   if (run.stop)
     run.stop->hear(run.position.step, record);
   hearForRate(run.position.step, record);
@@ -164,18 +160,18 @@ void Trainer::hearForRate(uint64_t step, const EvaluationRecord &record) {
   auto rate = [&] { return run.updates->schedule().rate(base, {run.totalSteps, state.reductions}); };
   const double before = rate();
   if (run.plateau->hear(step, record, state) && rate() < before)
-    progress().note(fmt::format("step {}: {} is no better than {:.6g}: the learning rate falls from {:.6g} to {:.6g}",
-                                step, state.metric, state.best.value_or(NAN), before, rate()));
+    recorder.message(Message::plain("step {}: {} is no better than {:.6g}: the learning rate falls from {:.6g} to {:.6g}",
+                                    step, state.metric, state.best.value_or(NAN), before, rate()));
 }
 
 Status Trainer::shareReductions() {
   if (!run.plateau || session.worldSize() == 1)
     return Status();
   uint64_t &reductions = run.position.plateau->reductions;
-  auto agreed = session.ranks->anyOf(session.leads() ? reductions : 0);
-  if (agreed)
-    reductions = *agreed;
-  return agreed.status();
+  auto first = ranks.numberOfFirst(reductions);
+  if (first)
+    reductions = *first;
+  return first.status();
 }
 
 Status Trainer::keepBest(const EvaluationRecord &record) {
@@ -191,59 +187,25 @@ Status Trainer::keepBest(const EvaluationRecord &record) {
   position.bestValue = value;
   position.bestMetric = run.best.name;
   if (Status status = checkpoints.markBest(position); !status.ok())
-    progress().note(fmt::format("warning: {}; training goes on", status.message()));
+    recorder.message(Message::warning("{}; training goes on", status.message()));
   return Status();
 }
 
 bool Trainer::endRequested() const {
-  return signals.received() != 0 || (options.maxSeconds > 0 && monotonicSeconds() - begun >= options.maxSeconds);
+  return control.stoppedBy() || (options.maxSeconds > 0 && monotonicSeconds() - begun >= options.maxSeconds);
 }
 
 Expected<bool> Trainer::goesOn() {
-  std::optional<uint64_t> ends = std::exchange(agreedEnds, std::nullopt);
-  if (!ends) {
-    auto agreed = session.ranks ? session.ranks->anyOf(ownEnds()) : Expected<uint64_t>(ownEnds());
-    if (!agreed)
-      return agreed.status();
-    ends = *agreed;
-  }
-  ending = *ends;
-  return ending == 0 && run.position.step < run.totalSteps;
-}
-
-Expected<bool> Trainer::checkpointIsDue(bool evaluating, bool &asked) {
-  bool due = evaluating || asked || checkpoints.isDue(run.position.step, monotonicSeconds());
-  if (session.worldSize() == 1)
-    return due;
-  // Ranks receive a signal at different updates, and their clocks differ: rank 0 decides for all.
-  constexpr uint64_t kDue = kStopped << 1, kAsked = kStopped << 2;
-  auto agreed = session.ranks->anyOf(ownEnds() | (session.leads() ? (due ? kDue : 0) | (asked ? kAsked : 0) : 0));
+  auto agreed = ranks.ends(ownEnds());
   if (!agreed)
     return agreed.status();
-  asked = (*agreed & kAsked) != 0;
-  due = (*agreed & kDue) != 0;
-  if (!due) // the next update begins at once, so goesOn reuses this agreement
-    agreedEnds = *agreed & (kEndRequested | kStopped);
-  return due;
-}
-
-Status Trainer::checkReplicas() {
-  if (session.worldSize() == 1 || !session.computes() || compared == run.position.step)
-    return Status();
-  TraceScope span(track, "compare ranks", "update", run.position.step);
-  auto differences = differencesOfReplicas(session, run.position.step, /*begins=*/!compared, comparedSums);
-  if (!differences) // an error, such as the end of a rank, does not mean that the state differs
-    return differences.status().withContext(fmt::format("step {}", run.position.step));
-  diverged = !differences->empty();
-  if (diverged)
-    return Status(*differences);
-  compared = run.position.step;
-  return Status();
+  ending = *agreed;
+  return !ending.any() && run.position.step < run.totalSteps;
 }
 
 Status Trainer::updateOnce(UpdateMetrics &metrics, bool &finite) {
   TraceScope span(track, "update", "update", run.position.step + 1);
-  comparedSums.clear(); // the state changes now
+  ranks.stateChanges();
   const CollectiveTimes before = session.worldSize() > 1 ? session.device->collectiveTimes() : CollectiveTimes();
   Status status = run.updates->run(run.position, *run.batches, metrics, finite);
   if (session.worldSize() > 1 && session.computes()) {
@@ -261,16 +223,15 @@ void Trainer::warnOfScale(const UpdateMetrics &metrics) {
   if (scaleTold || (dynamic && metrics.lossScale > 1))
     return;
   scaleTold = true;
-  progress().note(
-      fmt::format("warning: step {}: a gradient is not finite at a loss scale of {:g}, {}; the run ends after {} "
-                  "such updates in a row",
-                  metrics.step, metrics.lossScale, dynamic ? "where a smaller one hardly helps" : "which is fixed",
-                  kMostHopelessUpdates));
+  recorder.message(Message::warning(
+      "step {}: a gradient is not finite at a loss scale of {:g}, {}; the run ends after {} such updates in a row",
+      metrics.step, metrics.lossScale, dynamic ? "where a smaller one hardly helps" : "which is fixed",
+      kMostHopelessUpdates));
 }
 
 void Trainer::recordUpdate(const UpdateMetrics &metrics, double now, const Start &start) {
   if (metrics.normOfRun == 0)
-    return recorder.update(metrics, now);
+    return recorder.update(metrics);
   awaited = {metrics, start, now};
 }
 
@@ -285,7 +246,7 @@ Status Trainer::completeUpdate(bool isLast) {
   if (finite) {
     if (isLast)
       one.metrics.seconds += monotonicSeconds() - one.now;
-    recorder.update(one.metrics, one.now);
+    recorder.update(one.metrics);
     return Status();
   }
   run.position.step = one.start.step;
@@ -297,7 +258,7 @@ Status Trainer::completeUpdate(bool isLast) {
 Status Trainer::steps() {
   UpdateMetrics metrics;
   uint64_t batches = run.batches->perEpoch();
-  double startedAt = monotonicSeconds(), before = startedAt;
+  double before = loopBegun = monotonicSeconds();
   bool updated = false;
   // Files of the same name (checkpoints, weights) may differ between machines.
   if (Status status = checkReplicas(); !status.ok())
@@ -306,7 +267,8 @@ Status Trainer::steps() {
     return status;
   if (run.position.step == 0 && plan::numberSetting(session.training, "evaluate.at_start") != 0) {
     if (!run.evaluation)
-      progress().note("note: evaluate.at_start: there is no evaluation data; give --eval-data PATH");
+      recorder.message(Message::note("evaluate.at_start: there is no evaluation data; give {}",
+                                     advice::option("eval-data", "PATH")));
     if (Status status = evaluateNow(); !status.ok())
       return status;
   }
@@ -358,20 +320,21 @@ Status Trainer::steps() {
     recordUpdate(metrics, now, start);
     if (Status polled = warnOf(checkpoints.poll()); !polled.ok())
       return polled;
-    bool evaluating = run.evaluation && isEvaluated(run.position.step), asked = signals.takeRequest();
-    Expected<bool> due = checkpointIsDue(evaluating, asked);
+    const bool evaluating = run.evaluation && isEvaluated(run.position.step), asked = control.takeCheckpointRequest();
+    const bool isDue = evaluating || asked || checkpoints.isDue(run.position.step, monotonicSeconds());
+    auto due = ranks.checkpoint({isDue, asked}, ownEnds());
     if (!due)
       return due.status().withContext(fmt::format("step {}", run.position.step));
-    if (!*due)
+    if (!due->due)
       continue;
     if (Status earlier = completeUpdate(/*isLast=*/true); !earlier.ok())
       return earlier;
     if (Status status = checkReplicas(); !status.ok())
       return status;
-    if (Status status = checkpointOrWarn(/*wait=*/asked); !status.ok())
+    if (Status status = checkpointOrWarn(/*wait=*/due->asked); !status.ok())
       return status;
-    if (asked && checkpoints.last() == run.position.step)
-      progress().note("checkpoint: " + checkpoints.pathOf(run.position.step));
+    if (due->asked && checkpoints.last() == run.position.step)
+      recorder.message(Message::plain("checkpoint: {}", checkpoints.pathOf(run.position.step)));
     // With several ranks, all must begin the evaluation; it ends on all if one of them has to end.
     if (evaluating && (session.worldSize() > 1 || !endRequested()))
       if (Status status = evaluateNow(); !status.ok())
@@ -382,67 +345,58 @@ Status Trainer::steps() {
     return status;
   if (Status status = checkReplicas(); !status.ok())
     return status;
-  if (ending == kEndRequested && run.position.step < run.totalSteps)
+  if (ending == EndReasons{.requested = true} && run.position.step < run.totalSteps)
     return stopOnRequest();
-  if (isStopped())
-    progress().note(fmt::format("stopped early after update {}: {}; --set evaluate.stop.patience=N goes on",
-                                run.position.step, run.stop->text()));
-  if (Status status = finish(); !status.ok())
-    return status;
-  double waited = run.batches->waitedSeconds();
-  progress().note(fmt::format("{} updates in {:.1f} s{}; {}", run.position.step, monotonicSeconds() - startedAt,
-                              waited >= 0.1 ? fmt::format(", {:.1f} s of them waiting for data", waited) : "",
-                              run.folder));
-  return Status();
+  return finish();
 }
 
-/// The number of ranks, by which the batch is multiplied.
-static std::string ranksText(const Session &session) {
-  const plan::VirtualRanks share = session.virtualRanks();
-  if (session.training.parallel().virtual_ranks() != 0)
-    return fmt::format(" x {} virtual ranks on {}", share.all, session.worldSize());
-  return share.all > 1 ? fmt::format(" x {} ranks", share.all) : "";
-}
-
-void Trainer::report() {
-  for (const std::string &note : run.notes)
-    progress().note(note);
+RunFacts Trainer::facts() const {
   const Dataset &dataset = run.batches->dataset();
-  const BatchReader &reader = run.batches->reader();
-  uint64_t window = run.updates->window(), dataBytes = dataset.hostBytes() + run.batches->hostBytes();
-  if (run.evaluation)
-    dataBytes += run.evaluation->data.dataset->hostBytes();
-  progress().note(fmt::format("{}: {} samples, {} a batch{}{}, {} updates{}, seed {}{}", session.plan().model(),
-                              reader.samples(), reader.batch(), ranksText(session),
-                              window > 1 ? fmt::format(" x {} accumulated", window) : "", run.totalSteps,
-                              run.resumed ? fmt::format(" of which {} are done", run.position.step) : "",
-                              run.position.seed, run.position.shuffle ? "" : ", not shuffled"));
-  if (!dataset.vocabulary.empty())
-    progress().note(fmt::format("vocabulary: {} characters", dataset.vocabulary.size()));
-  if (!dataset.classes.empty())
-    progress().note(fmt::format("classes: {}", dataset.classes.size()));
+  const Device &device = *session.device;
+  const HostMemory host = hostMemoryOf(session.plan(), session.training, session.data);
+  const bool hasVirtualRanks = session.training.parallel().virtual_ranks() != 0;
+  RunFacts facts;
+  facts.model = session.plan().model();
+  facts.folder = run.folder;
+  facts.samples = run.batches->reader().samples();
+  facts.batch = run.batches->reader().batch();
+  facts.window = run.updates->window();
+  facts.ranks = hasVirtualRanks ? session.worldSize() : session.virtualRanks().all;
+  facts.virtualRanks = hasVirtualRanks ? session.virtualRanks().all : 0;
+  facts.totalSteps = run.totalSteps;
+  facts.doneSteps = run.position.step;
+  facts.resumed = run.resumed.has_value();
+  facts.seed = run.position.seed;
+  facts.shuffle = run.position.shuffle;
+  facts.vocabulary = dataset.vocabulary.size();
+  facts.classes = dataset.classes.size();
   for (const auto &[column, names] : dataset.facts.categories)
-    progress().note(fmt::format("column '{}': {} categories", column, names.size()));
-  for (const std::string &note : session.notes)
-    progress().note(note);
-  uint64_t resident = session.device->residentBytes(), transient = session.device->transientBytes();
-  unsigned workers = session.device->capabilities().threads;
-  HostMemory host = hostMemoryOf(session.plan(), session.training, session.data);
+    facts.categories.emplace_back(column, names.size());
+  for (const Message &note : session.notes)
+    facts.selected.push_back(note.line());
+  facts.resident = device.residentBytes();
+  facts.transient = device.transientBytes();
+  facts.workers = device.capabilities().threads;
   // With several ranks the memory is measured, because the plan does not contain NCCL's buffers.
-  const bool joined = session.worldSize() > 1 && session.device->capabilities().memory == DeviceMemory::Separate;
-  progress().note(
-      fmt::format("memory: resident {}, transient {}, together {} on the device with {} worker{}{}; host: data "
-                  "{}, plan {} (mapped){}{}",
-                  formatBytes(resident), formatBytes(transient), formatBytes(resident + transient), workers,
-                  workers == 1 ? "" : "s",
-                  joined ? fmt::format(", and {} of libraries", formatBytes(session.device->libraryBytes())) : "",
-                  formatBytes(dataBytes), formatBytes(session.reader.fileBytes()),
-                  host.averages ? ", averages " + formatBytes(host.averages) : "",
-                  host.staging ? ", checkpoints " + formatBytes(host.staging) : ""));
+  if (session.worldSize() > 1 && device.capabilities().memory == DeviceMemory::Separate)
+    facts.libraries = device.libraryBytes();
+  facts.data = dataset.hostBytes() + run.batches->hostBytes() +
+               (run.evaluation ? run.evaluation->data.dataset->hostBytes() : 0);
+  facts.plan = session.reader.fileBytes();
+  facts.averages = host.averages;
+  facts.staging = options.keepsFiles ? host.staging : 0;
+  return facts;
+}
+
+void Trainer::tellEnd(RunEnd::Kind kind, std::string reason, std::string kept) {
+  recorder.ends({kind, run.position.step, std::move(reason), std::move(kept), monotonicSeconds() - loopBegun,
+                 run.batches ? run.batches->waitedSeconds() : 0});
 }
 
 Status Trainer::train() {
-  report();
+  for (const Message &note : run.notes)
+    recorder.message(note);
+  recorder.begins(facts());
   Status status;
   try {
     status = steps();
@@ -457,21 +411,26 @@ Status Trainer::train() {
   } catch (const std::bad_alloc &) {
     status = stopOnError(error("out of memory"));
   }
-  if (!status.ok()) {
-    progress().noteInLog("error: " + status.message());
-    recorder.end(run.position.step, "error: " + status.message());
-  }
+  if (!status.ok())
+    tellEnd(RunEnd::Kind::Failed, status.message());
   Status traced = trace ? writeTrace() : Status();
   if (status.ok())
     status = traced;
   return status;
 }
 
-Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *complete) {
+Status tcc::runtime::train(Session &session, const TrainOptions &given, RunResult *result) {
   // Report a trace file that cannot be written now, not after hours of training.
-  if (!options.trace.empty())
-    if (Status status = writeFileAtomically(options.trace, "", OwnFile::Trace); !status.ok())
-      return status.withContext("--trace");
+  if (!given.trace.empty())
+    if (Status status = writeFileAtomically(given.trace, "", OwnFile::Trace); !status.ok())
+      return status.withContext(advice::option("trace"));
+  RunEvents nobody;
+  RunControl unasked;
+  const Wording neutral;
+  TrainOptions options = given;
+  options.events = given.events ? given.events : &nobody;
+  options.control = given.control ? given.control : &unasked;
+  options.wording = given.wording ? given.wording : &neutral;
   // The other ranks must not wait for one that cannot begin.
   auto refused = [&](const Status &status) {
     if (session.ranks)
@@ -481,28 +440,30 @@ Status tcc::runtime::train(Session &session, const TrainOptions &options, bool *
   auto prepared = prepareRun(session, options);
   if (!prepared)
     return refused(prepared.status());
-  Expected<std::string> places = std::string();
   if (session.worldSize() > 1) {
     if (Status status = compareRanks(session, options, *prepared); !status.ok())
       return refused(status);
-    places = warningOfPlaces(session);
+    auto places = warningOfPlaces(session);
     if (!places)
       return refused(places.status());
+    if (session.leads() && !places->empty())
+      prepared->notes.insert(prepared->notes.begin(), {Message::Tone::Warning, *places});
   }
-  SignalWatch signals(fileno(options.messages));
-  if (Status status = openRunFolder(session, options, *prepared); !status.ok())
-    return refused(status);
-  Progress progress(prepared->totalSteps, prepared->position.step, options.logEvery.value_or(0), options.terminal,
-                    options.messages, options.quiet);
-  if (session.leads() && !places->empty())
-    progress.note("warning: " + *places);
-  auto recorder = session.leads() ? Recorder::open(prepared->folder, std::move(progress))
-                                  : Recorder::openLog(rankLog(prepared->folder, session.rank()), std::move(progress));
+  if (options.keepsFiles) {
+    if (Status status = openRunFolder(session, options, *prepared); !status.ok())
+      return refused(status);
+  } else if (prepared->resumed) {
+    prepared->resumed->checkpoint.reset();
+  }
+  const RecorderOptions recording{options.events, options.wording, options.logEvery.value_or(0)};
+  auto recorder = !options.keepsFiles ? Expected<Recorder>(Recorder::withoutFiles(recording))
+                  : session.leads()   ? Recorder::open(prepared->folder, recording)
+                                      : Recorder::openLog(rankLog(prepared->folder, session.rank()), recording);
   if (!recorder)
     return refused(recorder.status());
-  Trainer trainer(session, options, prepared.take(), signals, recorder.take());
+  Trainer trainer(session, options, prepared.take(), *options.control, recorder.take());
   Status status = trainer.train();
-  if (complete)
-    *complete = trainer.isComplete();
+  if (result)
+    *result = trainer.result();
   return status;
 }

@@ -6,7 +6,7 @@
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/Resume.h"
 #include "runtime/train/RunFolder.h"
-#include "runtime/train/ScanLine.h"
+#include "support/Advice.h"
 #include "support/OwnFiles.h"
 #include "support/PlanNames.h"
 
@@ -82,41 +82,43 @@ private:
     const std::string from = result.resumed ? resumedFolder : options.init;
     // With --init-partial the data may differ from that of the initial model.
     const bool others = !options.init.empty() && options.initPartial;
-    ScanLine scan(options.terminal && !options.quiet ? options.messages : nullptr);
-    auto hears = [&scan](uint64_t done, uint64_t files, uint64_t found) { scan.hear(done, files, found); };
-    auto notes = [this](const std::string &text) {
-      if (std::find(result.notes.begin(), result.notes.end(), text) == result.notes.end())
-        result.notes.push_back(text);
+    auto scanning = [this](uint64_t done, uint64_t files, uint64_t found) {
+      options.events->scanning(done, files, found);
+    };
+    auto notes = [this](const Message &message) {
+      if (std::find(result.notes.begin(), result.notes.end(), message) == result.notes.end())
+        result.notes.push_back(message);
     };
     auto opened = openEntryData(
         session, result.updates->dataEntry(), options.data,
         {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true,
-         others ? std::nullopt : known.vocabulary, hears, notes,
-         others ? ColumnFacts() : known.facts, !result.resumed});
+         others ? std::nullopt : known.vocabulary, scanning, notes,
+         others ? ColumnFacts() : known.facts, !result.resumed, options.dataSource});
+    options.events->scanned();
     if (!opened)
       return opened.status();
     data = opened.take();
     if (Status status = checkClasses(known, *data.dataset, from); !status.ok() && others)
-      notes("warning: " + status.message());
+      notes({Message::Tone::Warning, status.message()});
     else if (!status.ok())
       return status;
     if (others && known.vocabulary && *known.vocabulary != data.dataset->vocabulary)
-      notes(fmt::format("warning: {}: its characters have other tokens than those of {}", options.data, from));
+      notes(Message::warning("{}: its characters have other tokens than those of {}", options.data, from));
     if (options.evalData.empty() && !split)
       return Status();
     const plan::Entry *evaluate = findEntry(session.plan(), entries::kEvaluate);
     if (!evaluate)
-      return error("{}: the plan has no entry 'evaluate'; compile with tcc --entry train,evaluate, or leave the "
-                   "evaluation data out",
-                   session.reader.path());
+      return error("{}: the plan has no entry 'evaluate'; compile with {}, or leave the evaluation data out",
+                   session.reader.path(), advice::compile("entry", "train,evaluate"));
     // Evaluation texts use the vocabulary of the training text; other data has none.
     known.vocabulary = data.dataset->vocabulary;
     if (known.vocabulary->empty())
       known.vocabulary.reset();
     opened = openEntryData(
         session, *evaluate, split ? options.data : options.evalData,
-        {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, known.vocabulary, hears, notes,
-         data.dataset->facts});
+        {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, known.vocabulary, scanning, notes,
+         data.dataset->facts, false, split ? options.dataSource : options.evalDataSource});
+    options.events->scanned();
     if (!opened)
       return opened.status();
     if (!split && opened->dataset->classes != data.dataset->classes)
@@ -137,9 +139,10 @@ private:
       return status;
     result.best = best.take();
     if (!result.evaluation && options.evaluatesOften())
-      return Status(fmt::format("--eval-every {}: there is no evaluation data; give --eval-data PATH, or keep a part of "
-                                "--data with --set data.eval_split=0.1",
-                                options.evalEvery->text()),
+      return Status(fmt::format("{}: there is no evaluation data; give {}, or keep a part of {} with {}",
+                                advice::option("eval-every", options.evalEvery->text()),
+                                advice::option("eval-data", "PATH"), advice::option("data"),
+                                advice::set("data.eval_split", "0.1")),
                     StatusCode::Usage);
     if (Status status = setPlateau(); !status.ok())
       return status;
@@ -151,8 +154,10 @@ private:
     if (Status status = checkGoal("evaluate.stop.metric", *stop, keys); !status.ok())
       return status;
     if (!result.evaluation || !options.evaluatesOften())
-      return Status("evaluate.stop: training ends early by its evaluations, and there are none; give --eval-data and "
-                    "--eval-every, or turn it off with --set evaluate.stop.patience=0",
+      return Status(fmt::format("evaluate.stop: training ends early by its evaluations, and there are none; give {} and "
+                                "{}, or turn it off with {}",
+                                advice::option("eval-data"), advice::option("eval-every"),
+                                advice::set("evaluate.stop.patience", "0")),
                     StatusCode::Usage);
     result.stop.emplace(stop.take(), settings.stop_patience(), settings.stop_min_change());
     return Status();
@@ -163,8 +168,10 @@ private:
     if (schedule.kind() != "plateau")
       return Status();
     if (!result.evaluation || !options.evaluatesOften())
-      return Status("schedule.kind = \"plateau\": the learning rate follows evaluations, and there are none; give "
-                    "--eval-data (or --set data.eval_split=0.1) and --eval-every, or --set schedule.kind=constant",
+      return Status(fmt::format("schedule.kind = \"plateau\": the learning rate follows evaluations, and there are none; "
+                                "give {} (or {}) and {}, or {}",
+                                advice::option("eval-data"), advice::set("data.eval_split", "0.1"),
+                                advice::option("eval-every"), advice::set("schedule.kind", "constant")),
                     StatusCode::Usage);
     result.plateau.emplace(schedule, result.best);
     return Status();
@@ -179,10 +186,10 @@ private:
       return fit.status();
     session.replaced = fit->replaced;
     if (fit->averages)
-      result.notes.push_back("note: " + averagesText(options.init));
+      result.notes.push_back({Message::Tone::Note, averagesText(options.init)});
     if (!fit->text().empty())
       result.notes.push_back(
-          fmt::format("note: {}: {} of the model's values taken; {}", options.init, fit->loaded, fit->text()));
+          Message::note("{}: {} of the model's values taken; {}", options.init, fit->loaded, fit->text()));
     return Status();
   }
 
@@ -192,11 +199,12 @@ private:
     if (result.resumed) {
       position = stored().position;
       if (options.seed && *options.seed != position.seed)
-        return Status(fmt::format("--seed {}: the run that is resumed has seed {}; leave --seed out", *options.seed,
-                                  position.seed),
+        return Status(fmt::format("{}: the run that is resumed has seed {}; leave {} out",
+                                  advice::option("seed", std::to_string(*options.seed)), position.seed,
+                                  advice::option("seed")),
                       StatusCode::Usage);
       if (options.shuffle && *options.shuffle != position.shuffle)
-        return Status(fmt::format("--{}shuffle: the run that is resumed was {}shuffled", *options.shuffle ? "" : "no-",
+        return Status(fmt::format("{}: the run that is resumed was {}shuffled", advice::flag("shuffle", *options.shuffle),
                                   position.shuffle ? "" : "not "),
                       StatusCode::Usage);
       if (Status status = loadState(*result.resumed->checkpoint, session.plan(), *session.device, &session.replaced,
@@ -204,7 +212,9 @@ private:
           !status.ok())
         return status;
     } else {
-      position.seed = options.seed.value_or(session.training.seed());
+      if (options.from)
+        position = *options.from;
+      position.seed = options.seed.value_or(options.from ? position.seed : session.training.seed());
       position.shuffle = options.shuffle.value_or(true);
     }
     result.updates->setSeed(position.seed);
@@ -220,17 +230,21 @@ private:
     // If averages are on the host and parameters are not sharded, only rank 0 keeps them; otherwise every rank does.
     if (!session.computes() || (!session.leads() && !session.training.ema().on_device() && !session.shardsParameters()))
       return Status();
+    if (options.averages && !result.resumed) {
+      result.averages = options.averages;
+      return Status();
+    }
     if (session.training.has_ema())
-      result.averages = std::make_unique<WeightAverages>(session.plan(), session.training, *session.device);
+      result.averages = std::make_shared<WeightAverages>(session.plan(), session.training, *session.device);
     if (result.resumed && result.averages) {
       auto loaded = result.averages->load(*result.resumed->checkpoint, session.rank());
       if (!loaded || *loaded)
         return loaded.status();
-      result.notes.push_back(fmt::format("note: the run kept no averaged weights: they start as those of update {}",
-                                         result.position.step));
+      result.notes.push_back(Message::note("the run kept no averaged weights: they start as those of update {}",
+                                           result.position.step));
     } else if (result.resumed && requireAverages(*result.resumed->checkpoint).ok()) {
-      result.notes.push_back("note: the run's averaged weights are not continued; --set train.ema.decay=… goes on with "
-                             "them");
+      result.notes.push_back(Message::note("the run's averaged weights are not continued; {} goes on with them",
+                                           advice::set("train.ema.decay", "…")));
     }
     return result.averages ? result.averages->start() : Status();
   }
@@ -257,9 +271,9 @@ private:
         return read.status();
       weights = read.take();
       if (!position.shuffle || data.dataset->epochSamples)
-        return Status(fmt::format("data.sampler = \"{}\" draws samples at random: it excludes --no-shuffle and "
-                                  "data.windows = \"random\"",
-                                  kind),
+        return Status(fmt::format("data.sampler = \"{}\" draws samples at random: it excludes {} and data.windows = "
+                                  "\"random\"",
+                                  kind, advice::flag("shuffle", false)),
                       StatusCode::Usage);
     }
     SampleOrder order = data.dataset->epochSamples || !weights.empty() ? SampleOrder::Random
@@ -280,13 +294,14 @@ private:
     sampler.setShare(share.count, result.updates->window());
     uint64_t batches = sampler.batchesPerEpoch();
     if (batches == 0)
-      return error("{}: too few samples: {}, but a batch takes {}{}; compile with a smaller batch, or pad with --set "
-                   "data.last=pad",
-                   options.data, epochSamples, batch, ranks > 1 ? fmt::format(" of each of {} ranks", ranks) : "");
+      return error("{}: too few samples: {}, but a batch takes {}{}; compile with a smaller batch, or pad with {}",
+                   options.data, epochSamples, batch, ranks > 1 ? fmt::format(" of each of {} ranks", ranks) : "",
+                   advice::set("data.last", "pad"));
     if (ranks > 1 && sampler.dropped())
       result.notes.push_back(
-          fmt::format("note: the last {} samples of an epoch fill no batch of {} ranks and are left out{}",
-                      sampler.dropped(), ranks, pad ? "" : "; --set data.last=pad takes them"));
+          Message::note("the last {} samples of an epoch fill no batch of {} ranks and are left out{}",
+                        sampler.dropped(), ranks,
+                        pad ? "" : fmt::format("; {} takes them", advice::set("data.last", "pad"))));
     result.record = makeRunRecord(session);
     result.record.data = makeDataRecord(data, epochSamples, batches, ranks);
     result.batches = std::make_unique<TrainingBatches>(std::move(data), std::move(sampler), maxBadOf(session),
@@ -297,7 +312,7 @@ private:
       auto differences = compareWithRun(result.resumed->reference, stored(), result.record, position);
       if (!differences)
         return differences.status();
-      std::vector<std::string> notes = differences.take();
+      std::vector<Message> notes = differences.take();
       result.notes.insert(result.notes.end(), notes.begin(), notes.end());
     }
     result.batches->beginAt(position.epoch, position.batch);
@@ -343,9 +358,9 @@ private:
     uint64_t next = schedule.perEpoch() ? position.epoch : position.step, last = std::max<uint64_t>(*total, 1) - 1;
     if (other && (other->factor(next) != schedule.factor(next) || other->factor(last) != schedule.factor(last)))
       result.notes.push_back(
-          fmt::format("note: the schedule keeps the length {} that the run began with, though it now goes on to "
-                      "{}; --set schedule.total_steps={} changes it",
-                      position.scheduleTotal, *total, *total));
+          Message::note("the schedule keeps the length {} that the run began with, though it now goes on to {}; {} "
+                        "changes it",
+                        position.scheduleTotal, *total, advice::set("schedule.total_steps", std::to_string(*total))));
   }
 
   Session &session;
@@ -374,6 +389,7 @@ static Status joinRunFolder(const Session &session, PreparedRun &run) {
 static Status makeRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run);
 
 Status tcc::runtime::openRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run) {
+  options.events->opening();
   if (!session.leads())
     return joinRunFolder(session, run);
   if (Status status = makeRunFolder(session, options, run); !status.ok() || session.worldSize() == 1)
@@ -392,20 +408,19 @@ static Status makeRunFolder(const Session &session, const TrainOptions &options,
   if (resumed) {
     const RunRecord &stored = resumed->checkpoint->manifest().run;
     if (stored.plan && stored.plan != run.record.plan)
-      run.notes.push_back(fmt::format("note: the plan is not the one in {}: results may differ in their last bits",
-                                      resumed->reference.run));
+      run.notes.push_back(Message::note("the plan is not the one in {}: results may differ in their last bits",
+                                        resumed->reference.run));
     else if (!stored.target.empty() && stored.target != run.record.target)
       run.notes.push_back(
-          fmt::format("note: the target differs from the run's: {} → {}; results may differ in their last "
-                      "bits",
-                      stored.target, run.record.target));
+          Message::note("the target differs from the run's: {} → {}; results may differ in their last bits",
+                        stored.target, run.record.target));
   }
   if (run.goesOn()) {
     auto superseded = supersedeAfter(run.folder, run.best, run.position);
     if (!superseded)
       return superseded.status();
-    if (!superseded->empty())
-      run.notes.push_back(*superseded);
+    if (*superseded)
+      run.notes.push_back(**superseded);
     run.record.files = resumed->checkpoint->manifest().run.files;
   } else {
     auto taken = createRunFolder(run.folder);
@@ -426,7 +441,7 @@ static Status makeRunFolder(const Session &session, const TrainOptions &options,
   }
   if (!run.lock->held())
     run.notes.push_back(
-        fmt::format("note: the file system of {} has no locks: do not resume it twice at once", run.folder));
+        Message::note("the file system of {} has no locks: do not resume it twice at once", run.folder));
   if (run.resumed)
     run.resumed->checkpoint.reset();
   if (Status status = writeRunOptions(run.folder, options); !status.ok())

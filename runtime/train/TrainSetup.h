@@ -6,6 +6,7 @@
 #include "runtime/state/RunLock.h"
 #include "runtime/train/Plateau.h"
 #include "runtime/train/Train.h"
+#include "runtime/train/TrainingBatches.h"
 #include "runtime/train/UpdateRunner.h"
 #include "runtime/train/WeightAverages.h"
 
@@ -27,7 +28,7 @@ struct EvaluationSet {
 struct PreparedRun {
   std::unique_ptr<UpdateRunner> updates;
   std::unique_ptr<TrainingBatches> batches;
-  std::unique_ptr<WeightAverages> averages; ///< null without train.ema, and on a device that computes nothing
+  std::shared_ptr<WeightAverages> averages; ///< null without train.ema, and on a device that computes nothing
   std::optional<EvaluationSet> evaluation;
   MetricGoal best;               ///< evaluate.best
   std::optional<EarlyStop> stop; ///< evaluate.stop
@@ -38,7 +39,7 @@ struct PreparedRun {
   RunRecord record;
   TrainingPosition position;
   uint64_t totalSteps = 0;
-  std::vector<std::string> notes; ///< for the log, once it is open
+  std::vector<Message> notes; ///< for the listener and the log, once that is open
 
   bool goesOn() const { return resumed && resumed->goesOn; }
 };
@@ -47,7 +48,8 @@ struct PreparedRun {
 /// resumed run, so an error leaves no new folder.
 Expected<PreparedRun> prepareRun(Session &session, const TrainOptions &options);
 
-/// Makes the run's folder or reuses that of a resumed run, and writes data notes and plan to it.
+/// Makes the run's folder or reuses that of a resumed run, and writes data notes and plan to it. Tells the listener
+/// that it does so (RunEvents::opening).
 Status openRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run);
 
 } // namespace tcc::runtime

@@ -1,13 +1,15 @@
 //===- Trainer.h - the loop of a training run ----------------------------===//
 //
 // Train.cpp has the loop, TrainEnds.cpp the ways in which a run ends and the files that it leaves. The preparation is
-// in TrainSetup.h, one update in UpdateRunner.h.
+// in TrainSetup.h, one update in UpdateRunner.h, what ranks decide together in RankAgreement.h. What the run tells goes
+// to its recorder, which passes it on (RunEvents.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_TRAINER_H
 #define TCC_RUNTIME_TRAIN_TRAINER_H
 
 #include "runtime/train/Checkpointer.h"
+#include "runtime/train/RankAgreement.h"
 #include "runtime/train/Recorder.h"
 #include "runtime/train/TrainSetup.h"
 
@@ -15,16 +17,12 @@ namespace tcc::runtime {
 
 class Trainer {
 public:
-  /// `signals` has been active since before the run's folder was made.
-  Trainer(Session &session, const TrainOptions &options, PreparedRun run, SignalWatch &signals, Recorder recorder);
+  Trainer(Session &session, const TrainOptions &options, PreparedRun run, RunControl &control, Recorder recorder);
   Status train();
-  /// True if the run reached its planned end, not ended by a signal, --max-time or an error.
-  bool isComplete() const { return complete; }
+  RunResult result() const { return {complete, run.position}; }
 
 private:
-  Progress &progress() { return recorder.progress(); }
-  /// Prints the data, lengths and memory of the run, for people.
-  void report();
+  RunFacts facts() const;
   Status steps();
   Status updateOnce(UpdateMetrics &metrics, bool &finite);
   /// The position at which an update began.
@@ -48,7 +46,7 @@ private:
   Expected<Evaluation> evaluateWith(bool averages);
   /// True if the last update was the last of its epoch.
   bool endsEpoch() const;
-  /// True if --eval-every asks for an evaluation after update `step`.
+  /// True if TrainOptions::evalEvery asks for an evaluation after update `step`.
   bool isEvaluated(uint64_t step) const;
   /// Passes the evaluation after the last update to the plateau schedule, if there is one.
   void hearForRate(uint64_t step, const EvaluationRecord &record);
@@ -56,34 +54,31 @@ private:
   Status shareReductions();
   /// Makes the current checkpoint RUN@best if its evaluation is the best.
   Status keepBest(const EvaluationRecord &record);
-  /// True if a signal or --max-time asks for an end after the update.
+  /// True if a request or the time asks for an end after the update.
   bool endRequested() const;
-  /// Compares the state of all ranks, at most once per update. Error: a rank's state differs from rank 0's.
-  Status checkReplicas();
-  /// True if a checkpoint is due after this update, as rank 0 decides: the ranks compare its state, and with shards all
-  /// write it. `asked` (by SIGUSR1) is set on every rank to rank 0's value.
-  Expected<bool> checkpointIsDue(bool evaluating, bool &asked);
-  /// The reasons for which this rank would end training now: bits kEndRequested, kStopped.
-  uint64_t ownEnds() const { return (endRequested() ? kEndRequested : 0) | (isStopped() ? kStopped : 0); }
+  Status checkReplicas() { return ranks.compareState(run.position.step, track); }
+  /// The reasons for which this rank would end training now.
+  EndReasons ownEnds() const { return {endRequested(), isStopped()}; }
   /// True if this rank writes checkpoints, or its part of them.
-  bool writesCheckpoints() const { return session.computes() && (session.leads() || session.isSharded()); }
+  bool writesCheckpoints() const {
+    return options.keepsFiles && session.computes() && (session.leads() || session.isSharded());
+  }
   /// True if all ranks agree that another update follows; otherwise `ending` has the reasons.
   Expected<bool> goesOn();
   /// True if evaluate.stop ends training.
   bool isStopped() const { return run.stop && run.stop->isDue(); }
   /// Begins a checkpoint between updates; with `wait`, completes it.
   Status checkpointOrWarn(bool wait);
-  /// Turns a failure to write a checkpoint into a warning, printed once; state that is not finite stays an error.
+  /// Turns a failure to write a checkpoint into a warning, told once; state that is not finite stays an error.
   Status warnOf(const Status &status);
   /// The checkpoint that an end needs. Error: it could not be written.
   Status checkpointAtEnd();
   /// The same, on all ranks together. Error also if the ranks' state differs; then no checkpoint is written.
   Status comparedCheckpointAtEnd();
-  /// A message about the last checkpoint after an error or a signal, and how to resume.
+  /// A message about the last checkpoint after an error or a request, and how to resume.
   std::string kept() const;
   Status stopNonFinite(const UpdateMetrics &metrics);
-  /// The cause of an update that is not finite, from the rank where it came first; `where` names the rank if there are
-  /// several.
+  /// The cause of an update that is not finite, on the rank where it came first.
   UpdateRunner::Cause causeOnAnyRank(std::string &where);
   /// After an error between or in updates: writes a checkpoint of the last whole update, if its state still exists.
   Status stopOnError(const Status &problem);
@@ -92,18 +87,21 @@ private:
   Status finish();
   /// Writes the trained model.
   Status release();
-  /// Writes --trace. Error: the file cannot be written.
+  /// Writes TrainOptions::trace. Error: the file cannot be written.
   Status writeTrace();
+  /// Tells how the run ended.
+  void tellEnd(RunEnd::Kind kind, std::string reason = {}, std::string kept = {});
 
   Session &session;
   const TrainOptions &options;
   PreparedRun run;
-  SignalWatch &signals;
+  RunControl &control;
   Recorder recorder;
+  RankAgreement ranks;
   std::optional<Trace> trace;
   Trace::Track *track = nullptr; ///< of this thread
   Checkpointer checkpoints;
-  double begun = monotonicSeconds();
+  double begun = monotonicSeconds(), loopBegun = begun;
   std::optional<uint64_t> evaluated; ///< the last update that was evaluated
   /// An update whose gradient norm is not known yet.
   struct Awaited {
@@ -112,15 +110,10 @@ private:
     double now;
   };
   std::optional<Awaited> awaited;
-  static constexpr uint64_t kEndRequested = 1, kStopped = 2;
-  uint64_t ending = 0; ///< these bits, of any rank
-  std::optional<uint64_t> agreedEnds; ///< these bits, if all ranks already agreed on them for the next update
-  bool diverged = false;              ///< the ranks' state differs, so no checkpoint is written
-  std::optional<uint64_t> compared;   ///< the last update after which all ranks held the same state
-  VariableSums comparedSums;          ///< of that state; empty once it may have changed
-  bool complete = false;
-  bool scaleTold = false;            ///< warnOfScale has printed its warning
-  bool warned = false;               ///< a warning was printed that the last checkpoint could not be written
+  EndReasons ending; ///< of any rank
+  bool complete = false; ///< the planned end was reached, not one by a request, the time or an error
+  bool scaleTold = false; ///< warnOfScale has told its warning
+  bool warned = false;    ///< a warning was told that the last checkpoint could not be written
 };
 
 } // namespace tcc::runtime

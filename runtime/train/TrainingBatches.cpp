@@ -1,6 +1,7 @@
 //===- TrainingBatches.cpp - the micro-batches of a run ------------------===//
 #include "runtime/train/TrainingBatches.h"
 #include "runtime/train/Metrics.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <cstring>
@@ -60,8 +61,8 @@ template <typename Sink> Status TrainingBatches::read(TrainingPosition &position
     try {
       loader = std::make_unique<Loader>(*data.reader, sampler, position.seed, position.epoch, number, workers, trace);
     } catch (const std::system_error &problem) {
-      return error("cannot start {} threads that read data ahead: {}; use fewer: --set data.workers=0", workers,
-                   std::strerror(problem.code().value()));
+      return error("cannot start {} threads that read data ahead: {}; use fewer: {}", workers,
+                   std::strerror(problem.code().value()), advice::set("data.workers", "0"));
     }
   // A batch that is read again, for a diagnosis, is not in the loader's sequence: read it on this thread.
   const bool ahead = loader && loader->isNext(position.epoch, number);

@@ -3,25 +3,22 @@
 #define TCC_RUNTIME_TRAIN_TRAININGBATCHES_H
 
 #include "runtime/data/Loader.h"
-#include "runtime/state/Manifest.h"
-#include "runtime/train/EntryRunner.h"
+#include "runtime/train/Batches.h"
 #include "runtime/train/Session.h"
 
 #include <functional>
 
 namespace tcc::runtime {
 
-/// Gives micro-batches of training data to entries, in the sampler's order. Counts the damaged samples that are left
-/// out.
-class TrainingBatches {
+/// Gives micro-batches of a data set to entries, in the sampler's order. Counts the damaged samples that are left out.
+class TrainingBatches : public Batches {
 public:
   /// `maxBad`: damaged samples that may be left out, for messages. `workers` threads read ahead; 0: none.
   TrainingBatches(EntryData data, Sampler sampler, uint64_t maxBad, unsigned workers);
 
   const Dataset &dataset() const { return *data.dataset; }
   const BatchReader &reader() const { return *data.reader; }
-  /// Global batches of an epoch.
-  uint64_t perEpoch() const { return sampler.batchesPerEpoch(); }
+  uint64_t perEpoch() const override { return sampler.batchesPerEpoch(); }
   /// Sets the global batch at which the windows of this epoch begin.
   void beginAt(uint64_t epoch, uint64_t number) { sampler.beginAt(epoch, number); }
 
@@ -38,14 +35,11 @@ public:
   /// inputs.
   void keep(uint64_t count);
 
-  /// Gives `runner` the micro-batch of read `number` (Sampler::setShare) in the epoch of `position`, and adds damaged
-  /// samples to the list in `position`. Allocates nothing if no sample is damaged.
-  Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number);
+  Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number) override;
 
   /// Seconds that steps have waited for workers.
   double waitedSeconds() const { return loader ? loader->waitedSeconds() : 0; }
-  /// Seconds that give() has taken: waiting for workers, or reading.
-  double dataSeconds() const { return taken; }
+  double dataSeconds() const override { return taken; }
   /// Memory of batches that were read ahead.
   uint64_t hostBytes() const {
     uint64_t bytes = workers ? Loader::hostBytes(*data.reader) : 0;
@@ -54,12 +48,10 @@ public:
     return bytes;
   }
 
-  /// Samples and tokens of global batch `number`.
-  uint64_t samples(uint64_t number) const { return sampler.globalSamples(number); }
-  uint64_t tokens(uint64_t number) const { return samples(number) * data.reader->tokensPerSample(); }
+  uint64_t samples(uint64_t number) const override { return sampler.globalSamples(number); }
+  uint64_t tokens(uint64_t number) const override { return samples(number) * data.reader->tokensPerSample(); }
 
-  /// Describes the first NaN (with `infinities`, also infinity) in the last micro-batch; empty if there is none.
-  std::string describeNonFinite(bool infinities) const { return data.reader->describeNonFinite(indices, infinities); }
+  std::string describeNonFinite(bool infinities) const override { return data.reader->describeNonFinite(indices, infinities); }
 
 private:
   /// A micro-batch in memory.

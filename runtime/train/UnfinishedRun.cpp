@@ -3,6 +3,7 @@
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/CheckpointFolder.h"
 #include "runtime/state/RunLock.h"
+#include "support/Advice.h"
 
 #include <filesystem>
 
@@ -40,7 +41,8 @@ Status tcc::runtime::removeUnfinishedRun(const std::string &run, const std::vect
     for (fs::path path = fs::weakly_canonical(input, code); !path.empty() && path != path.root_path();
          path = path.parent_path())
       if (path == folder)
-        return error("{}: it holds {}, which this command reads; give another --out", run, input);
+        return error("{}: it holds {}, which this command reads; give another {}", run, input,
+                     advice::option("out"));
   const bool marked = isRunFolder(run); // checked before this process adds its lock file
   auto lock = RunLock::acquire(run);
   if (!lock)

@@ -3,6 +3,7 @@
 #include "runtime/train/LossScale.h"
 #include "runtime/train/PhasedRunner.h"
 #include "runtime/train/StagedRunner.h"
+#include "support/Advice.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -15,8 +16,8 @@ Expected<const plan::Entry *> UpdateRunner::require(const std::string &base) con
   const std::string name = phase.name.empty() ? base : base + "." + phase.name;
   if (const plan::Entry *entry = findEntry(session.plan(), name))
     return entry;
-  return error("{}: the plan has no entry '{}', so it cannot train; compile with tcc --entry train,evaluate",
-               session.reader.path(), name);
+  return error("{}: the plan has no entry '{}', so it cannot train; compile with {}",
+               session.reader.path(), name, advice::compile("entry", "train,evaluate"));
 }
 
 Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &session) {
@@ -129,7 +130,7 @@ Status UpdateRunner::giveScalars(EntryRunner &runner, const TrainingPosition &po
 }
 
 Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position,
-                                TrainingBatches &batches, UpdateMetrics &metrics, Sums &sums) {
+                                Batches &batches, UpdateMetrics &metrics, Sums &sums) {
   LossEntry &entry = entryOf(inWindow);
   entry.runner.setCounters(position.step, counterOf(virtualRank, inWindow));
   if (Status status = giveScalars(entry.runner, position); !status.ok())
@@ -166,7 +167,7 @@ Status UpdateRunner::addToTree(uint64_t virtualRank) {
   }
 }
 
-Status UpdateRunner::runWindows(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics,
+Status UpdateRunner::runWindows(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics,
                                 Sums &sums) {
   Status status = closing ? before->save() : Status();
   for (uint64_t v = 0; v < own.count && status.ok(); ++v) {
@@ -182,7 +183,7 @@ Status UpdateRunner::runWindows(TrainingPosition &position, TrainingBatches &bat
   return status.ok() && ofFirst ? ofFirst->restore() : status;
 }
 
-Status UpdateRunner::run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite) {
+Status UpdateRunner::run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) {
   std::vector<LossPart> parts = std::move(metrics.losses);
   metrics = {};
   parts.resize(static_cast<size_t>(training.losses_size()));
@@ -301,7 +302,7 @@ bool UpdateRunner::keepsState(const UpdateMetrics &metrics) const {
   return !std::isfinite(metrics.loss) || normGuards();
 }
 
-UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, TrainingBatches &batches) {
+UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, Batches &batches) {
   Cause cause;
   // If entries gather parameters, either all ranks rerun a micro-batch or none does.
   const bool together = session.shardsParameters();

@@ -11,9 +11,11 @@
 #ifndef TCC_RUNTIME_TRAIN_UPDATERUNNER_H
 #define TCC_RUNTIME_TRAIN_UPDATERUNNER_H
 
+#include "runtime/train/Batches.h"
 #include "runtime/train/Metrics.h"
-#include "runtime/train/TrainingBatches.h"
+#include "runtime/train/Session.h"
 #include "runtime/train/WindowState.h"
+#include "support/Trace.h"
 
 #include <memory>
 #include <optional>
@@ -55,7 +57,7 @@ public:
   /// metrics.skipped says that the loss scale made a gradient infinite. Allocates nothing. If the next update does not
   /// depend on the gradients' norm, a device that keeps numbers may return before the norm is known
   /// (metrics.normOfRun): then complete() must be called before the second run() after this one.
-  virtual Status run(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, bool &finite);
+  virtual Status run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite);
   /// Waits for the norm if run() did not; `finite` says whether training may go on.
   Status complete(UpdateMetrics &metrics, bool &finite) const;
 
@@ -73,7 +75,7 @@ public:
     std::string node, nanInput, infiniteInput;
     uint64_t place = 0; ///< position of the node in the update; sums carry a NaN to other ranks, where it appears later
   };
-  virtual Cause findNonFinite(TrainingPosition &position, TrainingBatches &batches);
+  virtual Cause findNonFinite(TrainingPosition &position, Batches &batches);
 
 protected:
   UpdateRunner(const Session &session, const plan::Training &training, UpdatePhase phase = {})
@@ -99,10 +101,10 @@ private:
   Expected<const plan::Entry *> require(const std::string &name) const;
   /// The entry of the window's micro-batch `inWindow`: first, next, next…
   LossEntry &entryOf(uint64_t inWindow) { return losses[std::min<size_t>(inWindow, losses.size() - 1)]; }
-  Status microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position, TrainingBatches &batches,
+  Status microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position, Batches &batches,
                     UpdateMetrics &metrics, Sums &sums);
   /// All micro-batches of the update.
-  Status runWindows(TrainingPosition &position, TrainingBatches &batches, UpdateMetrics &metrics, Sums &sums);
+  Status runWindows(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, Sums &sums);
   /// Adds the sums of a virtual rank's window to the tree over this rank's virtual ranks.
   Status addToTree(uint64_t virtualRank);
   /// True if `update` adds the losses of all ranks; before it, they are those of this rank.

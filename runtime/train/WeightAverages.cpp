@@ -1,6 +1,7 @@
 //===- WeightAverages.cpp - moving averages of the trained parameters ----===//
 #include "runtime/train/WeightAverages.h"
 #include "runtime/plan/Shards.h"
+#include "support/Advice.h"
 
 #include <algorithm>
 #include <cstring>
@@ -110,10 +111,10 @@ Expected<bool> WeightAverages::load(Checkpoint &checkpoint, uint32_t rank) {
   }
   if (!missing.empty() || !different.empty())
     return error("{}: its averages are not those of the plan's parameters: {}{}{}; resume with the plan that the run was "
-                 "made with, or start a new run from its weights with --init",
+                 "made with, or start a new run from its weights with {}",
                  checkpoint.folder(), missing.empty() ? "" : "missing are " + missing.text(),
                  missing.empty() || different.empty() ? "" : "; ",
-                 different.empty() ? "" : "these differ: " + different.text());
+                 different.empty() ? "" : "these differ: " + different.text(), advice::option("init"));
   std::vector<std::byte> own;
   for (Average &one : averages) {
     const ManifestTensor &tensor = *checkpoint.find(one.name);

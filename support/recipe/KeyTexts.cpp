@@ -1,4 +1,5 @@
 //===- KeyTexts.cpp - messages, settings and documentation of recipe keys -===//
+#include "support/Advice.h"
 #include "support/Json.h"
 #include "support/NearestName.h"
 #include "support/recipe/Keys.h"
@@ -15,10 +16,11 @@ std::string hintFor(std::string_view name) {
   const std::string_view given = name.substr(dot == name.npos ? 0 : dot + 1);
   for (const char *batch : {"batch", "batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"})
     if (given == batch)
-      return "a batch is a dimension of the graph: give tcc --batch N, or model.dims = { batch = N }";
+      return fmt::format("a batch is a dimension of the graph: give {}, or model.dims = {{ batch = N }}",
+                         advice::compile("batch", "N"));
   for (const char *epochs : {"epochs", "max_epochs", "num_epochs", "n_epochs", "num_train_epochs"})
     if (given == epochs)
-      return "epochs belong to a run: give trun --epochs N";
+      return fmt::format("epochs belong to a run: give {}", advice::run("epochs", "N"));
   std::string best;
   size_t bestDistance = ~size_t(0);
   auto offer = [&](const std::string &key, std::optional<size_t> distance, size_t penalty) {
@@ -57,9 +59,10 @@ std::string hintFor(std::string_view name) {
 Expected<toml::table> parseSetting(const std::string &setting) {
   size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0)
-    return Status(fmt::format("--set {}: expected KEY=VALUE, such as optimizer.lr=3e-4", setting), StatusCode::Usage);
+    return Status(fmt::format("{}: expected KEY=VALUE, such as optimizer.lr=3e-4", advice::option("set", setting)),
+                  StatusCode::Usage);
   std::string key = setting.substr(0, equals), value = setting.substr(equals + 1);
-  if (Status status = checkTomlText(key + " = " + value, "--set " + key); !status.ok())
+  if (Status status = checkTomlText(key + " = " + value, advice::option("set", key)); !status.ok())
     return status;
   Expected<toml::table> parsed = parseToml(key + " = " + value);
   if (parsed)
@@ -74,7 +77,7 @@ Expected<toml::table> parseSetting(const std::string &setting) {
     if (Expected<toml::table> asString = parseToml(key + " = \"" + quoted + "\""))
       return asString;
   }
-  return error("--set {}: {}", setting, parsed.message());
+  return error("{}: {}", advice::option("set", setting), parsed.message());
 }
 
 std::string keysTable() {

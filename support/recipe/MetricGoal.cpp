@@ -1,5 +1,6 @@
 //===- MetricGoal.cpp - metrics that decide about a run -------------------===//
 #include "support/recipe/MetricGoal.h"
+#include "support/Advice.h"
 #include "support/NearestName.h"
 #include "support/recipe/Kinds.h"
 
@@ -40,9 +41,11 @@ Status checkGoal(const std::string &key, const MetricGoal &goal, const std::vect
     return Status();
   bool averaged = goal.name.starts_with("ema_");
   bool hasAverages = std::any_of(known.begin(), known.end(), [](auto &name) { return name.starts_with("ema_"); });
-  std::string way = averaged && !hasAverages ? "average the weights with --set train.ema.decay=0.999"
-                                             : fmt::format("compile with tcc --set 'evaluate.metrics=[\"{}\"]'",
-                                                           goal.name.substr(goal.name.find("eval_") + 5));
+  const std::string metric = goal.name.substr(goal.name.find("eval_") + 5);
+  std::string way =
+      averaged && !hasAverages
+          ? fmt::format("average the weights with {}", advice::set("train.ema.decay", "0.999"))
+          : fmt::format("compile with {}", advice::compileSet("evaluate.metrics", fmt::format("[\"{}\"]", metric)));
   return Status(fmt::format("{}: evaluations of this plan have no {}, but {}; {}", key, goal.name,
                             fmt::join(known, ", "), way),
                 StatusCode::Usage);

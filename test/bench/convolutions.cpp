@@ -86,7 +86,7 @@ Result ours(Kind call, const Floats &first, const Floats &second, const Floats &
     call.set_partial_bytes(design->partialBytes);
   }
   auto needs = runtime::needsOf(call);
-  auto made = runtime::prepare(call, scratchOf(*needs, 1), 1);
+  auto made = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, 1), 1);
   if (!made)
     return {0, 0, made.message(), ""};
   runtime::WorkerScope scope;

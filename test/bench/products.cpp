@@ -106,7 +106,7 @@ double tiled(Call call, const runtime::MatmulTiling &t, Call::Implementation imp
   auto needs = runtime::needsOf(call);
   if (!needs)
     return 0;
-  auto made = runtime::prepare(call, test::scratchOf(*needs, 1), 1);
+  auto made = runtime::prepare(call, test::levelOfTest(), test::scratchOf(*needs, 1), 1);
   if (!made)
     return 0;
   runtime::WorkerScope scope;

@@ -4,7 +4,8 @@ A translation unit that includes MLIR takes half a minute to compile, so their n
 A source file has at most LONGEST lines; plan.proto, the format, is one file whatever its length.
 Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name.
 Folders include each other in no circle, as docs/design/layers.md lists; only the CPU's folders name its library, its
-instructions or its workers, and general folders name nothing of a card. DEPENDENCIES.md explains every installed package.
+instructions or its workers, and general folders name nothing of a card. Messages of the libraries name no option of a
+command. DEPENDENCIES.md explains every installed package.
 """
 import re
 import subprocess
@@ -75,6 +76,31 @@ CPU_ROOMS = ("compiler/target/cpu/", "compiler/codegen/", "compiler/cache/")
 GENERAL_ROOMS = ("passes", "compiler/dialect", "compiler/planning", "runtime/train")
 CARD_WORDS = re.compile(r"warp|\bcards?\b|cuda|cublas|cudnn|\bptx", re.IGNORECASE)
 CPU_WORDS = re.compile(r"onednn|dnnl|\bworkers?\b|avx|\bamx\b|cache line", re.IGNORECASE)
+
+# What a program does, and a library inside another program must not: handle signals, print, fork, end the process.
+PROCESS_CALLS = re.compile(r"\b(sigaction|sigprocmask|fork|vfork|_exit|_Exit|quick_exit|atexit|printf|fprintf|puts|perror)\s*\("
+                           r"|\bstd::(signal|exit|abort|terminate)\b|(?<![\w.:>])(signal|exit)\(|\braise\("
+                           r"|\b(stderr|stdout)\b|std::(cout|cerr|clog)\b|fmt::print|\bFILE \*|\bfopen\(|\bfwrite\(")
+
+# Files of libraries → texts with an option that are no advice in a message; support/Advice.h marks advice.
+OPTION = re.compile(r"(?<![\w-])--(?=[a-z{]|$)")
+OPTIONS = {
+    "support/OwnFiles.cpp": ("a file of --timings", "a table of --confusion", "tcc report --code"),  # what a file is
+    "support/OwnFiles.h": ("// tcc report --code",),  # how a file begins
+    "support/recipe/Keys.cpp": ("as `--shape` gives them", "`--precision` overrides it"),  # docs/guide/recipe.md
+    "support/recipe/KeyTexts.cpp": ("| `trun --set` |",),  # docs/guide/recipe.md
+    "support/Ptxas.cpp": ("--version",),  # of ptxas
+    "runtime/parallel/Mpi.cpp": ("srun --mpi",),  # of Slurm
+    "runtime/api/Api.cpp": ("tcc --",),  # a program, wherever the advice is shown
+}
+TOKEN = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(?P<mark>\w*)\((?P<raw>.*?)\)(?P=mark)"|"(?P<text>(?:[^"\\\n]|\\.)*)"|(?<!\w)'(?:[^'\\\n]|\\.)+'""",
+                   re.DOTALL)
+
+
+def literals(code):
+    """The string literals of C++ code, without those in comments and of included files."""
+    code = re.sub(r"^#include .*", "", code, flags=re.MULTILINE)
+    return [match["raw"] or match["text"] for match in TOKEN.finditer(code) if match["raw"] or match["text"]]
 
 
 def layers():
@@ -176,6 +202,15 @@ class Sources(unittest.TestCase):
         for word in ("discards", "cardinality", "a lane group"):
             self.assertIsNone(CARD_WORDS.search(word), word)
 
+    def test_only_tools_behave_as_a_process(self):
+        wrong = [line for line in self.lines_with(PROCESS_CALLS, ("runtime", "support"))
+                 if PROCESS_CALLS.search(line.split(": ", 1)[1].split("//")[0])]
+        self.assertEqual(wrong, [], "\n".join(wrong))
+        for word in ("::fork()", "std::fprintf(stderr", "sigaction(number", "_exit(1)", "std::exit(2)", "  exit(3);", "std::FILE *out"):
+            self.assertTrue(PROCESS_CALLS.search(word), word)
+        for word in ("session.ranks->abort(", "snprintf(", "fork", "exitStatusOf(status)", "on_exit(x)"):
+            self.assertIsNone(PROCESS_CALLS.search(word), word)
+
     def test_files_are_opened_removed_and_parsed_in_one_place(self):
         for what, (pattern, allowed) in CALLS.items():
             found = {}
@@ -189,6 +224,24 @@ class Sources(unittest.TestCase):
             for name in found.keys() - allowed.keys():
                 self.fail(f"{what}, which {next(iter(allowed))} does for all:\n" + "\n".join(found[name]))
             self.assertEqual(set(allowed) - set(found), set(), f"no longer {what}")
+
+    def test_messages_of_libraries_name_no_option(self):
+        wrong, seen = [], {name: set() for name in OPTIONS}
+        for path in [path for root in ("runtime", "support") for end in ("cpp", "h") for path in sorted((ROOT / root).rglob(f"*.{end}"))]:
+            name = str(path.relative_to(ROOT))
+            for text in literals(path.read_text()):
+                for known in OPTIONS.get(name, ()):
+                    if known in text:
+                        seen[name].add(known)
+                        text = text.replace(known, "")
+                if OPTION.search(text):
+                    wrong.append(f"{name}: {text}")
+        self.assertEqual(wrong, [], "give advice by support/Advice.h")
+        self.assertEqual({name: set(known) for name, known in OPTIONS.items()}, seen, "no longer there")
+        code = '''#include "a--b.h"  // "--comment"
+            /* "--comment" */ char quote = '"'; f(R"(--raw)", "--one=\\"--two", 1'000, "a--b", "--{}", "--", "-- --three");'''
+        self.assertEqual(literals(code), ["--raw", '--one=\\"--two', "a--b", "--{}", "--", "-- --three"])
+        self.assertEqual([bool(OPTION.search(text)) for text in literals(code)], [True, True, False, True, True, True])
 
     def test_no_file_is_too_long(self):
         lengths = {path.relative_to(ROOT): len(path.read_text().splitlines()) for folder in (*PRODUCT, "cmake", "test")

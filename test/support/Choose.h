@@ -15,13 +15,15 @@ inline std::string testLevel() {
   return level ? level : machineLevel();
 }
 
+inline runtime::CpuLevel levelOfTest() { return *runtime::levelFromName(testLevel()); }
+
 struct Needs : runtime::CallNeeds {
   uint64_t reorderedBytes = 0;
 };
 
 /// Completes a call for the level of the test.
 template <typename Call> Expected<Needs> query(Call &call) {
-  auto choice = target::cpu::choose(call, *runtime::levelFromName(testLevel()), target::cpu::CpuModel());
+  auto choice = target::cpu::choose(call, levelOfTest(), target::cpu::CpuModel());
   if (!choice)
     return choice.status();
   return Needs{choice->needs, choice->reorderedBytes};

@@ -23,6 +23,9 @@ std::string CommandLineWording::set(std::string_view key, std::string_view value
   return "--set " + assignment(key, value);
 }
 std::string CommandLineWording::command(std::string_view name) const { return fmt::format("trun {}", name); }
+std::string CommandLineWording::run(std::string_view name, std::string_view value) const {
+  return "trun " + option(name, value);
+}
 std::string CommandLineWording::resume(std::string_view run) const {
   return resumeCommand ? resumeCommand(run) : fmt::format("trun … --resume {}", run);
 }
@@ -32,6 +35,7 @@ std::string CommandLineWording::compile(std::string_view name, std::string_view 
 std::string CommandLineWording::compileSet(std::string_view key, std::string_view value) const {
   return "tcc " + set(key, value);
 }
+std::string CommandLineWording::compileCommand(std::string_view name) const { return fmt::format("tcc {}", name); }
 
 CommandLineWording &commandLineWording() {
   static CommandLineWording wording;

@@ -15,9 +15,11 @@ public:
   std::string flag(std::string_view name, bool value) const override;
   std::string set(std::string_view key, std::string_view value) const override;
   std::string command(std::string_view name) const override;
+  std::string run(std::string_view option, std::string_view value) const override;
   std::string resume(std::string_view run) const override;
   std::string compile(std::string_view option, std::string_view value) const override;
   std::string compileSet(std::string_view key, std::string_view value) const override;
+  std::string compileCommand(std::string_view name) const override;
 
   /// The command that goes on with a run; without it "trun … --resume RUN".
   std::function<std::string(std::string_view run)> resumeCommand;

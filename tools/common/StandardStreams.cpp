@@ -34,8 +34,9 @@ Status finishStandardStreams() {
 std::string shownText(const std::string &text) { return terminalText(worded(text, commandLineWording())); }
 
 void printText(const std::string &text) {
+  const std::string shown = shownText(text);
   const std::optional<size_t> columns = columnsOf(STDOUT_FILENO);
-  printResult("{}", columns ? wrapped(text, *columns) : text);
+  printResult("{}", columns ? wrapped(shown, *columns) : shown);
 }
 
 } // namespace tcc::tools

@@ -93,8 +93,8 @@ Status ModelArguments::fill(CompileOptions &options) const {
 }
 
 int printError(const Status &status) {
-  // One line for each problem: an import reports all of them.
-  std::stringstream lines(status.message());
+  // One line for each problem: an import reports all of them. Advice may hold a setting of several lines.
+  std::stringstream lines(shownText(status.message()));
   for (std::string line; std::getline(lines, line);)
     if (!line.empty())
       printMessage("{}{}\n", line.starts_with(" ") ? "" : "error: ", line);

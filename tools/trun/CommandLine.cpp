@@ -4,6 +4,7 @@
 #include "support/PlanNames.h"
 #include "support/ShortText.h"
 #include "tools/common/CommandLine.h"
+#include "tools/common/CommandLineWording.h"
 #include "tools/common/Duration.h"
 #include "tools/common/ExitStatus.h"
 #include "tools/common/MemorySize.h"
@@ -11,6 +12,7 @@
 #include "tools/trun/Commands.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <fmt/ranges.h>
@@ -67,7 +69,7 @@ void addDevice(CLI::App &app, Options &options, Raw &raw) {
 }
 
 void addQuiet(CLI::App &app, Options &options) {
-  app.add_flag("--quiet", options.train.quiet, "print warnings and errors only");
+  app.add_flag("--quiet", options.screen.quiet, "print warnings and errors only");
 }
 
 void addSettings(CLI::App &app, Options &options) {
@@ -90,7 +92,7 @@ void addFrom(CLI::App &app, Options &options) {
 
 void addInsecureRanks(CLI::App &app, Options &options) {
   app.add_flag(
-      "--insecure-ranks", options.train.insecureRanks,
+      "--insecure-ranks", options.job.insecureRanks,
       "let ranks of several machines join without a job secret (TRUN_JOB_SECRET_FILE): anybody on their network can "
       "read and change the training");
 }
@@ -218,6 +220,7 @@ int fault(const std::string &text) {
 
 std::optional<int> check(Options &options, const Raw &raw) {
   runtime::TrainOptions &train = options.train;
+  options.screen.terminal = ::isatty(STDERR_FILENO) != 0;
   if (!raw.budget.empty()) {
     Expected<uint64_t> bytes = parseMemorySize("--memory-budget", raw.budget, tcc::machineMemoryBytes());
     if (!bytes)
@@ -235,7 +238,8 @@ std::optional<int> check(Options &options, const Raw &raw) {
   if (raw.names == "torch" || hasRoot)
     options.exporting.names = runtime::WeightNames::Torch;
   const bool sweep = options.command == Options::Command::Sweep;
-  train.processes = static_cast<unsigned>(raw.processes);
+  options.job.processes = train.processes = static_cast<unsigned>(raw.processes);
+  options.job.quiet = options.screen.quiet;
   if (options.command != Options::Command::Train && !sweep)
     return std::nullopt;
   if (sweep && (train.out.empty() || !train.resume.empty()))
@@ -254,7 +258,7 @@ std::optional<int> check(Options &options, const Raw &raw) {
   else if (!raw.evalEvery.empty())
     train.evalEvery = *countOf(raw.evalEvery);
   if (raw.logEvery >= 0)
-    train.logEvery = static_cast<uint64_t>(raw.logEvery);
+    options.screen.logEvery = *(train.logEvery = static_cast<uint64_t>(raw.logEvery));
   if (!raw.maxTime.empty()) {
     Expected<double> seconds = parseDuration("--max-time", raw.maxTime);
     if (!seconds)
@@ -281,10 +285,24 @@ std::optional<int> check(Options &options, const Raw &raw) {
     return wrongUsage("--init-partial: it needs --init WEIGHTS.safetensors");
   if (raw.noRelease)
     train.release = false;
-  train.terminal = ::isatty(STDERR_FILENO) != 0;
   return std::nullopt;
 }
 } // namespace
+
+std::string tcc::tools::optionsText(const runtime::RunOptions &options) {
+  std::string text;
+  for (const auto &[key, value] : runtime::givenOptions(options)) {
+    std::string name = key == "max_seconds" ? "max-time" : key;
+    std::replace(name.begin(), name.end(), '_', '-');
+    if (key == "release" && value == "true")
+      continue;
+    text += text.empty() ? "" : " ";
+    text += key == "release"       ? "--no-release"
+            : key == "max_seconds" ? fmt::format("--{} {}s", name, value)
+                                   : fmt::format("--{} {}", name, shellWord(value));
+  }
+  return text;
+}
 
 Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   static constexpr std::pair<const char *, Options::Command> kCommands[] = {
@@ -409,8 +427,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   if (parsed.exitStatus)
     return parsed;
   parsed.exitStatus = check(options, raw);
-  options.train.resumeCommand = [program = std::string(argv[0])](const std::string &run) {
-    return shellWord(program) + " --resume " + shellWord(run);
+  commandLineWording().resumeCommand = [program = std::string(argv[0])](std::string_view run) {
+    return shellWord(program) + " --resume " + shellWord(std::string(run));
   };
   return parsed;
 }

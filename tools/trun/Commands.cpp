@@ -8,7 +8,6 @@
 #include "runtime/state/Weights.h"
 #include "runtime/train/AlgorithmRecord.h"
 #include "runtime/train/Evaluate.h"
-#include "runtime/train/Metrics.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"
 #include "support/AtomicFile.h"
@@ -31,9 +30,9 @@ using namespace tcc::tools;
 
 namespace {
 /// Prints a message; --quiet suppresses all but warnings.
-void tell(const Options &options, const std::string &text) {
-  if (!options.train.quiet || text.starts_with("warning:"))
-    printMessage("trun: {}\n", text);
+void tell(const Options &options, const Message &message) {
+  if (!options.screen.quiet || message.tone == Message::Tone::Warning)
+    printMessage("trun: {}\n", message.line());
 }
 
 /// Error: --ema without a run, since only a run's checkpoint holds averages.
@@ -49,7 +48,7 @@ Expected<WeightSet> setOf(const Options &options) {
     return WeightSet::Averages;
   auto set = weightSetOf(parseRunReference(options.from));
   if (set && *set == WeightSet::Averages)
-    tell(options, "note: " + averagesText(options.from));
+    tell(options, {Message::Tone::Note, averagesText(options.from)});
   return set;
 }
 
@@ -72,13 +71,13 @@ Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const O
   if (!checkpoint) {
     auto fit = loadWeights(session.plan(), *session.device, from, WeightsRule::MayBeMissing);
     if (fit && !fit->complete())
-      tell(options, fmt::format("note: {}: {}; they keep the model's own values", from, fit->text()));
+      tell(options, Message::note("{}: {}; they keep the model's own values", from, fit->text()));
     return fit.status();
   }
   NameList unused;
   Status status = loadModelValues(*checkpoint, session.plan(), *session.device, unused, set);
   if (status.ok() && !unused.empty())
-    tell(options, fmt::format("note: {}: the plan has no {}", from, unused.text()));
+    tell(options, Message::note("{}: the plan has no {}", from, unused.text()));
   return status;
 }
 
@@ -135,9 +134,9 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
     checkpoint->reset();
   }
   if (options.from.empty())
-    tell(options, fmt::format("note: no --from: {} takes the plan's initial weights", entryName));
+    tell(options, Message::note("no --from: {} takes the plan's initial weights", entryName));
   dataOptions.vocabulary = notes.vocabulary;
-  dataOptions.note = [&](const std::string &text) { tell(options, text); };
+  dataOptions.note = [&](const Message &message) { tell(options, message); };
   dataOptions.facts = notes.facts;
   auto data = openEntryData(*session, *entry, dataPath, dataOptions);
   if (!data)
@@ -187,14 +186,14 @@ Status evalCommand(const Options &options) {
   if (!prepared)
     return prepared.status();
   EvaluateOptions with = evaluateOptionsOf(prepared->session);
-  Progress progress(0, 0, 0, options.train.terminal, stderr, options.train.quiet);
+  Screen screen(options.screen);
   with.goesOn = [&](uint64_t done) {
-    progress.evaluating(done, prepared->data.reader->samples());
+    screen.evaluating(done, prepared->data.reader->samples());
     return true;
   };
   with.confusion = !options.confusion.empty();
   auto result = evaluate(*prepared->runner, *prepared->data.reader, with);
-  progress.clear();
+  screen.clear();
   if (!result)
     return result.status();
   const Dataset &dataset = *prepared->data.dataset;
@@ -227,7 +226,7 @@ Status predictCommand(const Options &options) {
   std::vector<std::string> names;
   if (predictsClasses(prepared->session))
     names = classNames(*prepared, prepared->notes.facts, prepared->notes.classes.value_or(std::vector<std::string>()));
-  return predict(*prepared->runner, *prepared->data.reader, options.outputs, *format, names);
+  return writePredictions(*prepared->runner, *prepared->data.reader, options.outputs, *format, names);
 }
 
 Status gradientsCommand(const Options &options) {
@@ -244,7 +243,7 @@ Status gradientsCommand(const Options &options) {
 
 Status exportCommand(const Options &options) {
   ExportOptions with = options.exporting;
-  with.note = [&](const std::string &text) { tell(options, "note: " + text); };
+  with.note = [&](const std::string &text) { tell(options, {Message::Tone::Note, text}); };
   return exportRun(options.run, options.output, with, options.ema ? WeightSet::Averages : WeightSet::Last);
 }
 
@@ -342,24 +341,21 @@ Status profileRank(const Options &options, const SessionOptions &sessionOptions)
 }
 
 Status profileCommand(const Options &options) {
-  TrainOptions job = options.train;
-  SessionOptions session = options.session;
-  job.threads = session.threads;
-  job.device = session.device;
-  return onRanks(job, [&](Communicator *ranks) {
-    session.ranks = ranks;
-    session.threads = job.threads;
-    session.localRank = job.localRank;
-    session.sharers = job.sharers;
+  JobOptions job = options.job;
+  job.device = options.session.device;
+  return onRanks(job, [&](const OwnRank &own) {
+    SessionOptions session = options.session;
+    own.applyTo(session);
     Status status = profileRank(options, session);
-    if (!status.ok() && ranks)
-      ranks->abort(status.message());
+    if (!status.ok() && own.ranks)
+      own.ranks->abort(status.message());
     return status;
   });
 }
 
 /// Takes from a resumed run its plan, and the options that the command line does not give.
-Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionOptions &session, TrainOptions &train) {
+Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionOptions &session, TrainOptions &train,
+                      bool quiet) {
   auto kept = readRunOptions(run);
   if (!kept)
     return kept.status();
@@ -383,7 +379,7 @@ Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionO
     session.planPath = reader->path();
     session.planFolder = *folder;
   }
-  if (!train.quiet)
+  if (!quiet)
     printMessage("trun: {} goes on after update {}: {} {}\n", run, manifest.position.step, session.planPath,
                  optionsText(train));
   return Status();
@@ -404,7 +400,8 @@ Status trainCommand(const Options &options) {
       return manifest.status();
     sessionOptions.settings = mergeSettings(manifest->position.settings, sessionOptions.settings);
     trainOptions.resume = fmt::format("{}@{}", reference.run, manifest->position.step);
-    if (Status status = takeRunOptions(reference.run, *manifest, sessionOptions, trainOptions); !status.ok())
+    if (Status status = takeRunOptions(reference.run, *manifest, sessionOptions, trainOptions, options.screen.quiet);
+        !status.ok())
       return status;
     auto recorded = readAlgorithms(reference.run);
     if (!recorded)
@@ -423,24 +420,32 @@ Status trainCommand(const Options &options) {
       return removed.status();
     if (!*removed)
       return runExists(trainOptions.out);
-    tell(options, fmt::format("note: {}: it broke off before its first checkpoint, and begins anew", trainOptions.out));
+    tell(options, Message::note("{}: it broke off before its first checkpoint, and begins anew", trainOptions.out));
     return Status();
   };
   trainOptions.settings = sessionOptions.settings;
-  return onRanks(trainOptions, [&](Communicator *ranks) {
-    sessionOptions.ranks = ranks;
-    sessionOptions.threads = trainOptions.threads;
-    sessionOptions.localRank = trainOptions.localRank;
-    sessionOptions.sharers = trainOptions.sharers;
-    if (Status status = !ranks || ranks->rank() == 0 ? makeRoom() : Status(); !status.ok()) {
-      if (ranks)
-        ranks->abort(status.message());
+  JobOptions job = options.job;
+  job.processes = trainOptions.processes;
+  job.device = trainOptions.device;
+  job.run = trainOptions.out.empty() ? parseRunReference(trainOptions.resume).run : trainOptions.out;
+  return onRanks(job, [&](const OwnRank &own) {
+    own.applyTo(sessionOptions);
+    if (Status status = own.speaks() ? makeRoom() : Status(); !status.ok()) {
+      if (own.ranks)
+        own.ranks->abort(status.message());
       return status;
     }
     auto session = openSession(sessionOptions);
-    if (!session && ranks)
-      ranks->abort(session.message());
-    return session ? train(*session, trainOptions) : session.status();
+    if (!session && own.ranks)
+      own.ranks->abort(session.message());
+    if (!session)
+      return session.status();
+    ScreenOptions screenOptions = options.screen;
+    screenOptions.logEvery = trainOptions.logEvery.value_or(0);
+    screenOptions.out = own.speaks() ? screenOptions.out : nullptr;
+    TrainScreen screen(screenOptions);
+    screen.tellTo(trainOptions);
+    return train(*session, trainOptions);
   });
 }
 } // namespace

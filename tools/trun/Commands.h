@@ -6,6 +6,8 @@
 #include "runtime/train/LrFind.h"
 #include "runtime/train/Profile.h"
 #include "runtime/train/Train.h"
+#include "tools/trun/OnRanks.h"
+#include "tools/trun/Screen.h"
 
 #include <string>
 
@@ -16,6 +18,8 @@ struct Options {
   enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile, Data, LrFind, Sweep, Report } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
+  ScreenOptions screen;
+  JobOptions job;
   std::string from, inputs, outputs; ///< eval, predict, gradients
   std::string run, output;           ///< export, report
   std::string confusion;             ///< eval: file to write; empty: none
@@ -45,6 +49,9 @@ Status reportCommand(const Options &options);
 
 /// Runs the command; messages go to standard error, results to standard output.
 Status runCommand(const Options &options);
+
+/// The options of a run as they would be typed: "--data /data/cifar --steps 100".
+std::string optionsText(const runtime::RunOptions &options);
 
 /// Reads the command line. If the exit status is set, the program ends with it: help, version, wrong usage.
 struct Parsed {

@@ -38,7 +38,7 @@ Expected<EntryData> openForPlan(const Options &options) {
   if (!entry)
     return error("{}: no entry of the plan reads data", options.session.planPath);
   EntryDataOptions with;
-  with.note = [](const std::string &text) { printMessage("trun: {}\n", text); };
+  with.note = [](const Message &message) { printMessage("trun: {}\n", message.line()); };
   with.learnsFacts = true;
   return openEntryData(*session, *entry, options.train.data, with);
 }

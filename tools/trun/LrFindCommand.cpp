@@ -31,7 +31,7 @@ Status tcc::tools::lrFindCommand(const Options &options) {
   if (!session)
     return session.status();
   LrFindOptions with = options.lrFind;
-  with.note = [](const std::string &text) { printMessage("trun: {}\n", text); };
+  with.note = [](const Message &message) { printMessage("trun: {}\n", message.line()); };
   auto found = findLearningRate(*session, with);
   if (!found)
     return found.status();

@@ -22,7 +22,7 @@ static int run(int argc, char **argv) {
     // The message is empty if another rank prints the failure.
     if (!status.ok() && !status.message().empty())
       printMessage("trun: error: {}\n", status.message());
-    return exitStatusOf(status);
+    return tcc::tools::exitStatusOf(status);
   } catch (const std::exception &problem) {
     tcc::tools::endIfOutOfMemory(problem);
     printMessage("trun: error: internal error: {}; please report it\n", problem.what());
@@ -39,5 +39,5 @@ int main(int argc, char **argv) {
   if (exitStatus != tcc::tools::kExitDone || printed.ok())
     return exitStatus;
   printMessage("trun: error: {}\n", printed.message());
-  return exitStatusOf(printed);
+  return tcc::tools::exitStatusOf(printed);
 }

@@ -4,35 +4,29 @@
 #include "runtime/parallel/EnvironmentPlace.h"
 #include "runtime/parallel/Mpi.h"
 #include "runtime/parallel/NullGroup.h"
-#include "runtime/state/Checkpoint.h"
 #include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/RankProcesses.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 using namespace tcc;
 using namespace tcc::runtime;
 using namespace tcc::tools;
 
 /// This process as one rank of its job.
-static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, TrainOptions &options,
-                     const std::function<Status(Communicator *)> &body) {
-  options.sharers = place.launched || place.bound ? 1 : std::max(place.localSize, 1u);
-  options.localRank = place.localRank;
+static Status asRank(const RankPlace &place, std::unique_ptr<Links> links,
+                     const std::function<Status(const OwnRank &)> &body) {
   auto made = makeCommunicator(std::move(links));
   if (!made)
     return made.status();
   const std::unique_ptr<Communicator> ranks = made.take();
+  Status status = body({.ranks = ranks.get(),
+                        .localRank = place.localRank,
+                        .sharers = place.launched || place.bound ? 1 : std::max(place.localSize, 1u)});
   if (place.rank == 0)
-    return body(ranks.get());
-  std::FILE *nowhere = std::fopen("/dev/null", "w");
-  if (nowhere)
-    options.messages = nowhere;
-  options.terminal = false;
-  Status status = body(ranks.get());
-  if (nowhere)
-    std::fclose(nowhere);
+    return status;
   if (status.ok())
     return status;
   // Rank 0 prints every failure except its own death, and failures that all ranks detect. An error that it sent to the
@@ -44,11 +38,10 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links, Train
   return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.code());
 }
 
-static Status connected(RankPlace place, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+static Status connected(RankPlace place, const JobOptions &options, const std::function<Status(const OwnRank &)> &body) {
   // Jobs with the same secret, or without one, are distinguished by their run folder, which all ranks of a job share.
-  const std::string run = options.out.empty() ? parseRunReference(options.resume).run : options.out;
-  if (!run.empty())
-    place.job += fmt::format("{}the run {}", place.job.empty() ? "" : ", ", run);
+  if (!options.run.empty())
+    place.job += fmt::format("{}the run {}", place.job.empty() ? "" : ", ", options.run);
   place.trust.insecure = options.insecureRanks;
   if (!options.quiet)
     place.note = [](const std::string &text) { printMessage("trun: note: {}\n", text); };
@@ -57,21 +50,25 @@ static Status connected(RankPlace place, TrainOptions &options, const std::funct
   auto links = connectRanks(place, kSeconds, &told);
   if (!links && told)
     return Status("", links.status().code());
-  return links ? asRank(place, links.take(), options, body) : links.status();
+  return links ? asRank(place, links.take(), body) : links.status();
 }
 
 /// This process as one that MPI started.
-static Status byMpi(const MpiStart &start, TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+static Status byMpi(const MpiStart &start, const std::function<Status(const OwnRank &)> &body) {
+  std::atexit([] {
+    std::fflush(nullptr);
+    endMpi();
+  });
   auto job = joinMpi(start);
   Status status = !job         ? job.status()
-                  : job->links ? asRank(job->place, std::move(job->links), options, body)
-                               : body(nullptr);
+                  : job->links ? asRank(job->place, std::move(job->links), body)
+                               : body({});
   if (Status left = leaveMpi(exitStatusOf(status)); !left.ok())
     printMessage("trun: warning: {}\n", left.message());
   return status;
 }
 
-Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Communicator *)> &body) {
+Status tcc::tools::onRanks(const JobOptions &options, const std::function<Status(const OwnRank &)> &body) {
   auto given = placeFromEnvironment();
   if (!given)
     return given.status();
@@ -96,13 +93,13 @@ Status tcc::tools::onRanks(TrainOptions &options, const std::function<Status(Com
           StatusCode::Usage);
     if (options.device == "null")
       return Status("--device null: one process checks what every rank does; start it once, with --nproc", StatusCode::Usage);
-    return byMpi(*mpi, options, body);
+    return byMpi(*mpi, body);
   }
   if (processes == 1)
-    return body(nullptr);
+    return body({});
   if (options.device == "null") { // nothing is computed: one process checks what a rank does
     auto group = makeNullGroup(processes);
-    return body(group.front().get());
+    return body({.ranks = group.front().get()});
   }
   auto started = startRanks(processes);
   if (!started)

@@ -7,6 +7,7 @@
 #include "support/Json.h"
 #include "support/MappedFile.h"
 #include "support/ShortText.h"
+#include "tools/common/CommandLineWording.h"
 
 #include <algorithm>
 #include <cmath>
@@ -59,7 +60,7 @@ public:
   }
 
 private:
-  void problem(const Status &status) { history.problems.push_back(status.message()); }
+  void problem(const Status &status) { history.problems.push_back(worded(status.message(), commandLineWording())); }
 
   void readMetrics() {
     const std::string path = history.folder + "/metrics.jsonl";

@@ -4,6 +4,7 @@
 #include "tools/common/Page.h"
 #include "tools/common/Stages.h"
 #include "tools/common/TextTable.h"
+#include "tools/trun/Commands.h"
 
 #include <algorithm>
 #include <cmath>

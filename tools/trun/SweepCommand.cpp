@@ -274,7 +274,14 @@ private:
       trainOptions.seed.reset();
     }
     auto session = openSession(sessionOptions);
-    return session ? runtime::train(*session, trainOptions, &complete) : session.status();
+    if (!session)
+      return session.status();
+    TrainScreen screen(options.screen);
+    screen.tellTo(trainOptions);
+    RunResult result;
+    Status status = runtime::train(*session, trainOptions, &result);
+    complete = result.complete;
+    return status;
   }
 
   /// Best first; also as SWEEP/summary.json.

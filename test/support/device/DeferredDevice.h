@@ -124,6 +124,9 @@ private:
   std::map<uint64_t, uint64_t> events;
 };
 
+/// The device "deferred". No part of the runtime knows it: a program adds it to the devices that it passes on.
+inline runtime::DeviceKind deferredDevice() { return {.name = "deferred", .create = DeferredDevice::create}; }
+
 } // namespace tcc::test
 
 #endif // TCC_TEST_SUPPORT_DEVICE_DEFERREDDEVICE_H

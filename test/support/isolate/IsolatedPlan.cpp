@@ -69,7 +69,7 @@ private:
 } // namespace
 
 struct IsolatedPlan::State {
-  explicit State(const plan::Plan &plan, unsigned threads) : plan(plan), pool(threads) {}
+  State(const plan::Plan &plan, CpuLevel level, unsigned threads) : plan(plan), level(level), pool(threads) {}
 
   std::vector<char> &arenaOf(const plan::Buffer &buffer) {
     return buffer.arena() == plan::RESIDENT ? resident : transient;
@@ -96,8 +96,8 @@ struct IsolatedPlan::State {
         }
         if (!instruction.has_matmul() && !instruction.has_convolution())
           continue;
-        auto call = instruction.has_matmul() ? prepare(instruction.matmul(), scratch, pool.size(), rows)
-                                             : prepare(instruction.convolution(), scratch, pool.size());
+        auto call = instruction.has_matmul() ? prepare(instruction.matmul(), level, scratch, pool.size(), rows)
+                                             : prepare(instruction.convolution(), level, scratch, pool.size());
         if (!call)
           return call.status();
         calls[&instruction] = call.take();
@@ -252,10 +252,11 @@ struct IsolatedPlan::State {
   }
 
   const plan::Plan &plan;
-  ThreadPool pool;
+  CpuLevel level;
   IsolatedRun how;
   std::vector<char> resident, transient;
   std::vector<CodeObject> objects;
+  ThreadPool pool;
   std::map<const plan::Instruction *, std::unique_ptr<LibraryCall>> calls;
 };
 
@@ -265,12 +266,12 @@ IsolatedPlan::~IsolatedPlan() = default;
 
 Expected<IsolatedPlan> IsolatedPlan::load(const plan::PlanReader &reader, unsigned threads, uint64_t mostBytes) {
   const plan::Plan &plan = reader.plan();
-  if (Status status = selectLevel(plan.target()); !status.ok())
+  if (Status status = checkLevel(plan.target()); !status.ok())
     return status;
   if (plan::spaceBytes(plan, plan::RESIDENT) > mostBytes || plan::spaceBytes(plan, plan::TRANSIENT) > mostBytes)
     return error("arenas of {} and {} bytes are too large to test", plan::spaceBytes(plan, plan::RESIDENT),
                  plan::spaceBytes(plan, plan::TRANSIENT));
-  auto state = std::make_unique<State>(plan, threads);
+  auto state = std::make_unique<State>(plan, *levelFromName(plan.target()), threads);
   state->resident.resize(plan::spaceBytes(plan, plan::RESIDENT));
   state->transient.resize(plan::spaceBytes(plan, plan::TRANSIENT));
   for (const plan::CodeObject &code : plan.code_objects()) {

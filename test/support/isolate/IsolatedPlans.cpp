@@ -69,7 +69,7 @@ bool tryPlan(const char *path) {
         reader->selectVariant(variant);
       if (auto problems = plan::verifyPlan(reader->plan(), 1); !problems.empty()) {
         problem = problems.front();
-      } else if (Status status = runtime::selectLevel(reader->plan().target()); !status.ok()) {
+      } else if (Status status = runtime::checkLevel(reader->plan().target()); !status.ok()) {
         fmt::print("{}: left out: {}\n", path, status.message());
         continue;
       } else {

@@ -239,9 +239,9 @@ private:
 };
 } // namespace
 
-PlainCalls::Made PlainCalls::make(const plan::MatmulCall &call, const runtime::Scratch &scratch, unsigned workers,
-                                  plan::KernelFunction rowKernel) const {
-  if (Status status = runtime::checkCall(call, scratch, workers); !status.ok())
+PlainCalls::Made PlainCalls::make(const plan::MatmulCall &call, runtime::CpuLevel level, const runtime::Scratch &scratch,
+                                  unsigned workers, plan::KernelFunction rowKernel) const {
+  if (Status status = runtime::checkCall(call, level, scratch, workers); !status.ok())
     return status;
   if (call.implementation() != plan::MatmulCall::ROWS_TO_KERNEL)
     return std::unique_ptr<LibraryCall>(std::make_unique<PlainMatmul>(call));
@@ -251,9 +251,9 @@ PlainCalls::Made PlainCalls::make(const plan::MatmulCall &call, const runtime::S
       call, runtime::RowwiseDesign(*shape, tiling->tileM, tiling->blockK), rowKernel));
 }
 
-PlainCalls::Made PlainCalls::make(const plan::ConvolutionCall &call, const runtime::Scratch &scratch,
+PlainCalls::Made PlainCalls::make(const plan::ConvolutionCall &call, runtime::CpuLevel level, const runtime::Scratch &scratch,
                                   unsigned workers) const {
-  if (Status status = runtime::checkCall(call, scratch, workers); !status.ok())
+  if (Status status = runtime::checkCall(call, level, scratch, workers); !status.ok())
     return status;
   return std::unique_ptr<LibraryCall>(std::make_unique<PlainConvolution>(call));
 }

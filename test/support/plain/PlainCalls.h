@@ -14,9 +14,10 @@ namespace tcc::test {
 
 class PlainCalls final : public runtime::CallMaker {
 public:
-  Made make(const plan::MatmulCall &call, const runtime::Scratch &scratch, unsigned workers,
+  Made make(const plan::MatmulCall &call, runtime::CpuLevel level, const runtime::Scratch &scratch, unsigned workers,
             plan::KernelFunction rowKernel) const override;
-  Made make(const plan::ConvolutionCall &call, const runtime::Scratch &scratch, unsigned workers) const override;
+  Made make(const plan::ConvolutionCall &call, runtime::CpuLevel level, const runtime::Scratch &scratch,
+            unsigned workers) const override;
 };
 
 } // namespace tcc::test

@@ -103,6 +103,118 @@ TEST_F(ArrayFormats, Npz) {
   expectError(openDataset(write("text.npz", "no zip at all, just words"), {}), {"text.npz"});
 }
 
+namespace {
+/// The bytes of every input of the first batches, as reads of two epochs fill them.
+std::vector<std::string> batchesOf(const Dataset &data, const plan::Entry &entry) {
+  std::vector<std::string> all;
+  auto reader = BatchReader::bind(entry, data, {});
+  EXPECT_TRUE(reader.ok()) << reader.message();
+  if (!reader)
+    return all;
+  std::vector<std::string> batch;
+  std::vector<std::span<std::byte>> given;
+  for (uint64_t bytes : reader->inputBytes())
+    batch.emplace_back(bytes, '\0');
+  for (std::string &bytes : batch)
+    given.push_back(std::as_writable_bytes(std::span(bytes)));
+  for (uint64_t epoch : {0, 1})
+    for (uint64_t first = 0; first < reader->samples(); ++first) {
+      const std::vector<uint64_t> samples = {first, (first + 1) % reader->samples()};
+      Status status = reader->fill(samples, false, given, {.draw = {7, epoch}});
+      EXPECT_TRUE(status.ok()) << status.message();
+      all.insert(all.end(), batch.begin(), batch.end());
+    }
+  return all;
+}
+} // namespace
+
+TEST_F(ArrayFormats, ColumnsInMemoryAreReadAsTheSameArraysOfAFile) {
+  std::vector<float> x(24), scale = {3, 4};
+  std::vector<uint8_t> image(12 * 36);
+  std::vector<int64_t> label(12);
+  std::vector<double> weight(12);
+  for (size_t i = 0; i < image.size(); ++i)
+    image[i] = static_cast<uint8_t>(i * 37);
+  for (size_t i = 0; i < 24; ++i)
+    x[i] = static_cast<float>(i % 7) - static_cast<float>(i) / 5;
+  for (size_t i = 0; i < 12; ++i) {
+    label[i] = static_cast<int64_t>(i * i % 5);
+    weight[i] = static_cast<double>(i) / 3;
+  }
+  const std::string path = npz("d.npz", {{"x.npy", npy("<f4", "(12, 2)", bytesOf(x))},
+                                         {"image.npy", npy("|u1", "(12, 1, 6, 6)", bytesOf(image))},
+                                         {"label.npy", npy("<i8", "(12,)", bytesOf(label))},
+                                         {"weight.npy", npy("<f8", "(12,)", bytesOf(weight))},
+                                         {"scale.npy", npy("<f4", "(2,)", bytesOf(scale))}});
+  const plan::Entry entry = entryOf(2, {{"x", plan::F32, {2, 2}, 0},
+                                        {"image", plan::F32, {2, 1, 4, 4}, 0},
+                                        {"label", plan::I64, {2}, 0},
+                                        {"weight", plan::F32, {2}, 0},
+                                        {"scale", plan::F32, {2}, -1}});
+  auto columns = [&] {
+    std::vector<std::unique_ptr<Column>> made;
+    auto add = [&](const char *name, plan::DType dtype, std::vector<int64_t> dims, const auto &values) {
+      auto owner = std::make_shared<std::decay_t<decltype(values)>>(values);
+      auto column = memoryColumn(name, typeOf(dtype, std::move(dims)), std::as_bytes(std::span(*owner)), owner);
+      ASSERT_TRUE(column.ok()) << column.message();
+      made.push_back(column.take());
+    };
+    add("x", plan::F32, {12, 2}, x);
+    add("image", plan::U8, {12, 1, 6, 6}, image);
+    add("label", plan::I64, {12}, label);
+    add("weight", plan::F64, {12}, weight);
+    add("scale", plan::F32, {2}, scale);
+    return made;
+  };
+  using Part = DatasetOptions::Part;
+  for (bool training : {true, false})
+    for (Part part : {Part::All, Part::Head, Part::Tail})
+      for (uint64_t limit : {0, 2}) {
+        DatasetOptions options;
+        options.settings["cast"] = "'f32'";
+        options.settings["transform"] = "tables = [ { kind = 'random_crop', size = 4 }, { kind = 'horizontal_flip' }, "
+                                        "{ kind = 'center_crop', size = 4, on = 'eval' }, "
+                                        "{ kind = 'to_float', column = 'image' }, "
+                                        "{ kind = 'standardise', column = 'x' } ]";
+        options.training = training;
+        options.learnsFacts = true;
+        options.part = part;
+        options.evalSplit = part == Part::All ? 0 : 0.25;
+        options.limit = limit;
+        auto file = openDataset(path, options), memory = openDatasetColumns("arrays", columns(), options);
+        ASSERT_TRUE(file.ok()) << file.message();
+        ASSERT_TRUE(memory.ok()) << memory.message();
+        EXPECT_EQ(memory->path, "arrays");
+        EXPECT_EQ(memory->describeColumns(), file->describeColumns());
+        EXPECT_EQ(memory->find("label")->samples(), limit ? limit : part == Part::All ? 12 : part == Part::Head ? 9 : 3);
+        EXPECT_TRUE(memory->facts == file->facts);
+        EXPECT_FALSE(memory->facts.standards.empty());
+        const std::vector<std::string> batches = batchesOf(*memory, entry);
+        EXPECT_FALSE(batches.empty());
+        EXPECT_EQ(batches, batchesOf(*file, entry));
+      }
+}
+
+TEST_F(ArrayFormats, FaultsOfColumnsInMemory) {
+  const std::vector<float> x(6);
+  const auto bytes = std::as_bytes(std::span(x));
+  expectError(memoryColumn("x", typeOf(plan::F32, {4, 2}), bytes, nullptr), {"'x'", "f32[4x2]", "32 bytes", "has 24"});
+  expectError(memoryColumn("x", typeOf(plan::F32, {-1}), bytes, nullptr), {"'x'", "f32[-1]"});
+  expectError(memoryColumn("x", typeOf(plan::DTYPE_NONE, {24}), bytes, nullptr), {"'x'", "type"});
+  std::vector<std::unique_ptr<Column>> two;
+  for (int i = 0; i < 2; ++i)
+    two.push_back(memoryColumn("x", typeOf(plan::F32, {3, 2}), bytes, nullptr).take());
+  expectError(openDatasetColumns("arrays", std::move(two), {}), {"arrays", "'x'"});
+  // As in a file, columns of different lengths are an error of the inputs that read them.
+  std::vector<std::unique_ptr<Column>> uneven;
+  uneven.push_back(memoryColumn("x", typeOf(plan::F32, {3, 2}), bytes, nullptr).take());
+  uneven.push_back(memoryColumn("y", typeOf(plan::F32, {6}), bytes, nullptr).take());
+  auto data = openDatasetColumns("arrays", std::move(uneven), {});
+  ASSERT_TRUE(data.ok()) << data.message();
+  expectError(BatchReader::bind(entryOf(2, {{"x", plan::F32, {2, 2}, 0}, {"y", plan::F32, {2}, 0}}), *data, {}),
+              {"arrays", "'x' has 3", "'y' has 6"});
+}
+
 TEST_F(ArrayFormats, Csv) {
   auto data = openDataset(write("d.csv", "x.0,x.1,\"label\"\n1.5,2,0\r\n -3,4e1,1\n\n"), {});
   ASSERT_TRUE(data.ok()) << data.message();

@@ -52,7 +52,7 @@ TEST_F(Batches, ColumnOfTheInputsShapeIsAConstant) {
   EXPECT_EQ(fill<float>(*reader, {3, 2}, 2, false, 1, 2), (std::vector<float>{8, 9}));
   ASSERT_EQ(reader->notes().size(), 1u);
   for (const char *text : {"'scale' f32[2]", "4 samples", "--set 'data.constant=[\"scale\"]'"})
-    EXPECT_NE(reader->notes()[0].find(text), std::string::npos) << reader->notes()[0];
+    EXPECT_NE(shown(reader->notes()[0].text).find(text), std::string::npos) << reader->notes()[0].text;
   BindOptions meant;
   meant.constants = {"scale"};
   reader = BatchReader::bind(entry, data, meant);

@@ -4,6 +4,7 @@
 
 #include "runtime/data/BatchReader.h"
 #include "runtime/tensors/Safetensors.h"
+#include "test/support/Shown.h"
 
 #include <cstring>
 #include <filesystem>
@@ -54,11 +55,12 @@ template <typename T> std::vector<T> readSample(const runtime::Column &column, u
   return values;
 }
 
-/// Fails unless `result` is an error whose message contains all the texts.
+/// Fails unless `result` is an error whose message, as it is shown, contains all the texts.
 template <typename Result> void expectError(const Result &result, std::initializer_list<std::string> texts) {
   ASSERT_FALSE(result.ok()) << "no error";
+  const std::string message = shown(result);
   for (const std::string &text : texts)
-    EXPECT_NE(result.message().find(text), std::string::npos) << "no '" << text << "' in: " << result.message();
+    EXPECT_NE(message.find(text), std::string::npos) << "no '" << text << "' in: " << message;
 }
 
 /// An entry that only has inputs: name, type, sample axis.

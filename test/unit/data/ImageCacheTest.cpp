@@ -33,7 +33,7 @@ protected:
                                     "{ kind = 'horizontal_flip' }, { kind = 'normalise', mean = 0.5, std = 0.25 }]";
     if (cached)
       options.settings["cache"] = at("cache");
-    options.note = [this](const std::string &text) { notes.push_back(text); };
+    options.note = [this](const Message &message) { notes.push_back(message.line()); };
     return options;
   }
   /// The bits of all samples of two epochs.

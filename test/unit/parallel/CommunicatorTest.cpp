@@ -11,6 +11,7 @@
 #include <bit>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <fmt/ranges.h>
@@ -429,6 +430,41 @@ TEST(Communicator, AnAbortReachesRanksThatWait) {
     EXPECT_EQ(ranks.barrier().message(), status.message());
   });
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(5));
+}
+
+/// A program that embeds a rank decides by itself about SIGPIPE, whose default action ends the process.
+TEST(Communicator, APeerThatClosedItsConnectionsRaisesNoSignal) {
+  struct sigaction byDefault {}, before{};
+  byDefault.sa_handler = SIG_DFL;
+  ASSERT_EQ(::sigaction(SIGPIPE, &byDefault, &before), 0);
+  std::vector<std::byte> much(size_t(1) << 20);
+  auto listener = listenOn("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok()) << listener.message();
+  auto socket = connectTo("127.0.0.1", *portOf(*listener), deadlineIn(20));
+  ASSERT_TRUE(socket.ok()) << socket.message();
+  int problem = 0;
+  acceptNow(*listener, problem).close();
+  Status status;
+  for (int i = 0; i < 100 && status.ok(); ++i)
+    status = sendAll(*socket, much, deadlineIn(20));
+  EXPECT_FALSE(status.ok());
+  // The connections of a job, likewise.
+  std::latch closed(1);
+  asRanksOf(2, 1, [&](std::unique_ptr<Links> links) {
+    if (links->rank() == 1) {
+      links.reset();
+      closed.count_down();
+      return;
+    }
+    closed.wait();
+    Status exchanged;
+    for (int i = 0; i < 100 && exchanged.ok(); ++i) {
+      Transfer transfer{.peer = 1, .send = true, .parts = {{much.data(), much.size()}}};
+      exchanged = links->exchange({&transfer, 1});
+    }
+    EXPECT_FALSE(exchanged.ok());
+  });
+  ASSERT_EQ(::sigaction(SIGPIPE, &before, nullptr), 0);
 }
 
 TEST(Communicator, RanksThatDoNotAgreeOnTheirNumberAreNamed) {

@@ -7,6 +7,7 @@
 #include "runtime/parallel/Secret.h"
 #include "runtime/parallel/SharedMemory.h"
 #include "runtime/parallel/Tcp.h"
+#include "test/support/Shown.h"
 
 #include <cstring>
 #include <fcntl.h>
@@ -156,7 +157,7 @@ TEST(Meeting, RanksOfSeveralMachinesNeedASecret) {
   place.localSize = 2;
   place.address = "198.51.100.1"; // of the range for documentation (RFC 5737): nobody is there
   place.port = 1;
-  const std::string refused = connectRanks(place, 20).message();
+  const std::string refused = test::shown(connectRanks(place, 20));
   EXPECT_TRUE(contains(refused, "--insecure-ranks")) << refused;
   for (const Trust &trust : {Trust{"", true}, Trust{"a secret of this test", false}}) {
     place.trust = trust;

@@ -1,6 +1,7 @@
 //===- RecipeTest.cpp - recipes: values, defaults, and every kind of mistake -===//
 #include "compiler/recipe/Recipe.h"
 #include "compiler/recipe/RecipeStores.h"
+#include "test/support/Shown.h"
 
 #include <cstdlib>
 #include <filesystem>
@@ -31,7 +32,7 @@ protected:
     Expected<Recipe> recipe = read(text, settings);
     if (recipe)
       return "accepted";
-    std::string message = recipe.message();
+    std::string message = test::shown(recipe);
     for (size_t at; (at = message.find(folder + "/")) != message.npos;)
       message.erase(at, folder.size() + 1);
     return message;
@@ -466,7 +467,7 @@ TEST_F(RecipeFile, SyntaxAndFilesAreLocated) {
   auto usage = readRecipe("", {"optimizer.lr"});
   EXPECT_THAT(usage.message(), HasSubstr("expected KEY=VALUE"));
   EXPECT_EQ(usage.status().code(), StatusCode::Usage);
-  EXPECT_THAT(readRecipe("", {"optimizer.betas=[0.9,"}).message(), HasSubstr("--set optimizer.betas=[0.9,: "));
+  EXPECT_THAT(test::shown(readRecipe("", {"optimizer.betas=[0.9,"})), HasSubstr("--set optimizer.betas=[0.9,: "));
 }
 
 TEST(Globs, MatchAsTheShellDoes) {

@@ -98,10 +98,9 @@ constexpr size_t kMostOfACall = 1024; ///< bytes that the library may allocate i
 /// Runs a call several times, and counts allocations during the last one.
 template <typename Call>
 void check(const std::string &what, Call call, size_t first, size_t second, size_t result, unsigned threads) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   auto needs = test::query(call);
   ASSERT_TRUE(needs.ok()) << what << ": " << needs.message();
-  auto runner = runtime::prepare(call, scratchOf(*needs, threads), threads);
+  auto runner = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, threads), threads);
   ASSERT_TRUE(runner.ok()) << what << ": " << runner.message();
   runtime::WorkerScope scope;
   runtime::ThreadPool pool(threads);

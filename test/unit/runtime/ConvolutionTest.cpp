@@ -206,7 +206,6 @@ TEST(Convolution, OneAndThreeDimensions) {
 TEST(Convolution, BatchesWithARest) {
   ConvolutionShape shape{{33, 16, 12, 12}, {16, 16, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1};
   check(shape, 3);
-  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   Kind call = convolutionCall(shape, Kind::WEIGHT_GRADIENT);
   auto needs = test::query(call);
   ASSERT_TRUE(needs.ok());
@@ -254,7 +253,6 @@ TEST(Convolution, AnInfinityReachesItsOwnWeightsAlone) {
 /// With few channels, registers hold pixels: the form PLANES for both layouts, PIXELS for weight gradients
 /// channels-last.
 TEST(Convolution, FewChannelsLieSideBySideByPixels) {
-  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   auto formOf = [](int64_t in, int64_t out, Kind::Kind kind, bool channelsLast) {
     Kind call = convolutionCall({{4, in, 24, 24}, {out, in, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
     call.set_channels_last(channelsLast);
@@ -272,7 +270,6 @@ TEST(Convolution, FewChannelsLieSideBySideByPixels) {
 
 /// The purpose of channels-last operands.
 TEST(Convolution, ChannelsLastActivationsAreNotReordered) {
-  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   for (plan::DType type : {plan::F32, plan::BF16})
     for (Kind::Kind kind : {Kind::FORWARD, Kind::INPUT_GRADIENT, Kind::WEIGHT_GRADIENT}) {
       Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {2, 2}, {1, 1}, {1, 1}, {1, 1}, 1}, kind);
@@ -362,7 +359,7 @@ std::vector<float> resultOf(const Kind &call, std::string &problem) {
     problem = needs.message();
     return {};
   }
-  auto runner = runtime::prepare(call, scratchOf(*needs, 2), 2);
+  auto runner = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, 2), 2);
   if (!runner) {
     problem = runner.message();
     return {};
@@ -423,7 +420,6 @@ TEST(NarrowConvolution, ManyShapes) {
 TEST(Convolution, HasTheSameBitsWithAvx2) {
   if (!runtime::cpuFeatures().avx512)
     return; // only one instruction set is available
-  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   runtime::CpuFeatures avx2 = runtime::cpuFeatures();
   avx2.avx512 = avx2.bf16 = avx2.amx = false;
   Shapes shapes;
@@ -444,7 +440,6 @@ TEST(Convolution, HasTheSameBitsWithAvx2) {
 
 /// Tiles and chunks of the batch do not change a result's bits; for the weight gradient, chunks do.
 TEST(Convolution, TilesChangeNoBit) {
-  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   Shapes shapes;
   for (int i = 0; i < 40; ++i)
     forEachCall(shapes.next(), [&](Kind call, const std::string &what) {
@@ -476,7 +471,6 @@ TEST(Convolution, TilesChangeNoBit) {
 }
 
 TEST(Convolution, DescriptorsThatFitNothingAreRefused) {
-  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   Kind call = convolutionCall({{4, 64, 14, 14}, {128, 64, 3, 3}, {1, 1}, {1, 1}, {1, 1}, {1, 1}, 1}, Kind::WEIGHT_GRADIENT);
   ASSERT_TRUE(test::query(call).ok());
   auto refused = [](Kind changed, const std::string &word) {

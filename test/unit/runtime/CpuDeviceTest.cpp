@@ -1,9 +1,12 @@
 //===- CpuDeviceTest.cpp - plans that run, and plans that are refused ----===//
 #include "TestReader.h"
 
+#include "runtime/cpu/Arena.h"
+#include "runtime/cpu/calls/MatmulDesigns.h"
 #include "runtime/cpu/CpuDevice.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
+#include "test/support/ProcessResources.h"
 #include "test/support/device/DeviceValues.h"
 
 #include <cmath>
@@ -12,6 +15,8 @@
 #include <numeric>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 using namespace tcc;
 using namespace tcc::test;
@@ -32,6 +37,34 @@ struct Folder {
 template <typename Change> std::string refusal(Change change, const std::string &name = "test.tplan") {
   auto device = runtime::createCpuDevice(makeReader(change, name), {"cpu", 2});
   return device ? "" : device.message();
+}
+
+/// The test plan for a level, with its product by oneDNN or by our own kernels.
+plan::PlanReader planFor(runtime::CpuLevel level, bool library) {
+  return makeReader([&](plan::Plan &plan, plan::PlanWriter &) {
+    plan.set_target(runtime::levelName(level));
+    plan::Entry &entry = *plan.mutable_entries(0);
+    plan::Instruction &product = *entry.mutable_instructions(3);
+    plan::MatmulCall &call = *product.mutable_matmul();
+    EXPECT_TRUE(target::cpu::choose(call, level, target::cpu::CpuModel()).ok());
+    if (library) {
+      call.set_implementation(plan::MatmulCall::LIBRARY);
+      call.set_tile_batch(1);
+      call.set_tile_m(call.m());
+      call.set_tile_n(call.n());
+      call.set_chunk_k(call.k());
+      call.set_block_k(call.k());
+      call.set_numerics(runtime::numericsOf(call.implementation()));
+      auto shape = runtime::shapeOf(call);
+      call.set_library_scratch_bytes(runtime::libraryScratchBound(*shape, *runtime::tilingOf(call, *shape), level));
+    }
+    auto needs = runtime::needsOf(call);
+    EXPECT_TRUE(needs.ok()) << needs.message();
+    product.set_scratch_slot_bytes(std::max<uint64_t>(needs->scratchSlotBytes, 512));
+    product.set_scratch_shared_bytes(needs->scratchSharedBytes);
+    entry.set_transient_bytes(1024 + needs->scratchSharedBytes + product.scratch_slot_bytes() * plan.max_workers());
+    plan::setSpaceBytes(plan, plan::TRANSIENT, entry.transient_bytes());
+  });
 }
 } // namespace
 
@@ -103,6 +136,73 @@ TEST(CpuDevice, TouchesWhatAnEntryUses) {
     EXPECT_FALSE(present(9 * mebibyte));
     EXPECT_EQ(start[6 * mebibyte + 5], 1);
   }
+}
+
+/// Only oneDNN has one level for the whole process: that of the first plan with a call for it.
+TEST(CpuDevice, PlansOfSeveralLevelsRunInOneProcess) {
+  if (!runtime::cpuFeatures().avx512)
+    GTEST_SKIP() << "this machine has one level";
+  using runtime::CpuLevel;
+  std::vector<std::unique_ptr<runtime::Device>> devices;
+  for (auto [level, library] : {std::pair(CpuLevel::V3, false), {CpuLevel::V4, false}, {CpuLevel::V3, true},
+                                {CpuLevel::V4, false}, {CpuLevel::V3, true}}) {
+    auto device = runtime::createCpuDevice(planFor(level, library), {"cpu", 2});
+    ASSERT_TRUE(device.ok()) << device.message();
+    devices.push_back(device.take());
+  }
+  const std::vector<float> x(64, 1);
+  for (const std::unique_ptr<runtime::Device> &device : devices) {
+    setValues(*device, Place::buffer(0, kX), x);
+    ASSERT_TRUE(device->run(0).ok());
+    EXPECT_EQ(valuesAt<float>(*device, Place::buffer(0, kZ)), std::vector<float>(128, 64));
+  }
+  auto refused = runtime::createCpuDevice(planFor(CpuLevel::V4, true), {"cpu", 2});
+  expectContains(refused.message(), {"test.tplan", "node_matmul", "cpu:v3", "cpu:v4"});
+}
+
+TEST(CpuDevice, DevicesLeaveNothing) {
+  constexpr int64_t kHeapMargin = 16 << 10;
+  for (bool library : {false, true}) {
+    const plan::PlanReader reader = planFor(runtime::CpuLevel::V3, library);
+    auto runOnce = [&] {
+      auto device = runtime::createCpuDevice(reader, {"cpu", 3});
+      ASSERT_TRUE(device.ok()) << device.message();
+      ASSERT_TRUE((*device)->run(0).ok());
+    };
+    for (int i = 0; i < 20; ++i)
+      runOnce();
+    const ProcessResources before = ProcessResources::now();
+    for (int i = 0; i < 500; ++i)
+      runOnce();
+    const ProcessResources after = ProcessResources::now();
+    SCOPED_TRACE(testing::Message() << (library ? "oneDNN, " : "") << "before: " << before << "; after: " << after);
+    EXPECT_EQ(after.descriptors, before.descriptors);
+    EXPECT_EQ(after.mappings, before.mappings);
+    EXPECT_LT(after.heapBytes, before.heapBytes + kHeapMargin);
+  }
+}
+
+/// Neither does the end of an arena there unmap memory that has its address now.
+TEST(CpuDevice, AForkedProcessHasNoArenas) {
+  constexpr uint64_t bytes = uint64_t(4) << 20;
+  auto arena = runtime::Arena::allocate(bytes, "test");
+  ASSERT_TRUE(arena.ok()) << arena.message();
+  arena->populate(0, bytes);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    void *other = ::mmap(arena->data(), bytes, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    const bool isFree = other == arena->data();
+    { runtime::Arena ended = arena.take(); }
+    unsigned char state = 0;
+    ::_exit(isFree && ::mincore(other, 1, &state) == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  arena->data()[bytes - 1] = 1;
 }
 
 TEST(CpuDevice, SeveralDevicesKeepTheirOwnKernelsAndState) {
@@ -186,7 +286,7 @@ TEST(CpuDevice, InitialValuesFromPayloadAndFile) {
   std::filesystem::resize_file(folder.path / "weights.bin", 2054);
   expectContains(refusal(change, name), {"variable 'w'", "2048 bytes at offset 7", "weights.bin' of 2054 bytes"});
   std::filesystem::remove(folder.path / "weights.bin");
-  expectContains(refusal(change, name), {"variable 'w'", "weights.bin: cannot open: No such file", "--embed-weights"});
+  expectContains(refusal(change, name), {"variable 'w'", "weights.bin: cannot open: No such file", "compile with tcc --embed-weights"});
   ASSERT_EQ(::mkfifo((folder.path / "weights.bin").c_str(), 0600), 0);
   expectContains(refusal(change, name), {"variable 'w'", "weights.bin: cannot read: it is not a regular file"});
 }

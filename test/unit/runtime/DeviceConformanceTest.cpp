@@ -1,6 +1,6 @@
 //===- DeviceConformanceTest.cpp - the contract of every device ----------===//
 //
-// Tests the contract of Device.h for every registered device, and for one that delays all work (DeferredDevice.h).
+// Tests the contract of Device.h for every standard device, and for one that delays all work (DeferredDevice.h).
 //
 //===----------------------------------------------------------------------===//
 #include "TestReader.h"
@@ -22,9 +22,17 @@ using namespace tcc::runtime;
 namespace {
 constexpr uint32_t kStep = 0, kBias = 1, kUnused = 2;
 
-std::vector<std::string> testedDevices() {
-  registerDevice({.name = "deferred", .create = DeferredDevice::create});
-  std::vector<std::string> names = deviceNames();
+const DeviceRegistry &testedDevices() {
+  static const DeviceRegistry devices = [] {
+    DeviceRegistry made = standardDevices();
+    made.add(deferredDevice());
+    return made;
+  }();
+  return devices;
+}
+
+std::vector<std::string> testedNames() {
+  std::vector<std::string> names = testedDevices().names();
   std::erase(names, "cuda"); // the plan's kernels are CPU code
   return names;
 }
@@ -35,7 +43,7 @@ protected:
     DeviceOptions options;
     options.name = GetParam();
     options.threads = 2;
-    auto made = createDevice(goodReader(), options);
+    auto made = testedDevices().create(goodReader(), options);
     EXPECT_TRUE(made.ok()) << made.message();
     return made.take();
   }
@@ -64,7 +72,7 @@ protected:
   const bool hasMemory = device->capabilities().memory != DeviceMemory::None;
   const Place x = Place::buffer(kStep, kX), z = Place::buffer(kStep, kZ), bias = Place::variable(kBias);
 };
-INSTANTIATE_TEST_SUITE_P(All, DeviceConformance, ::testing::ValuesIn(testedDevices()),
+INSTANTIATE_TEST_SUITE_P(All, DeviceConformance, ::testing::ValuesIn(testedNames()),
                          [](const auto &info) { return info.param; });
 } // namespace
 
@@ -248,7 +256,7 @@ TEST_P(DeviceConformance, RefusesAnUnsafePlan) {
   auto made = createDevice(makeReader([](plan::Plan &plan, plan::PlanWriter &) {
                              plan.mutable_entries(0)->mutable_buffers(kY)->set_offset(64);
                            }),
-                           {GetParam()});
+                           {GetParam()}, testedDevices());
   expectContains(made.message(), {"test.tplan", "not safe to run", "'x'", "'y'", "overlap"});
 }
 
@@ -268,8 +276,10 @@ TEST(DeviceRegistry, ListsItsDevicesForAnUnknownName) {
 }
 
 TEST(DeviceRegistry, TakesAnotherDevice) {
-  registerDevice({.name = "abacus", .create = createNullDevice});
+  DeviceRegistry devices = standardDevices();
+  devices.add({.name = "abacus", .create = createNullDevice});
   auto foreign = makeReader([](plan::Plan &plan, plan::PlanWriter &) { plan.set_target("abacus:9"); });
-  EXPECT_TRUE(createDevice(foreign).ok());
-  EXPECT_TRUE(createDevice(foreign, {"abacus:1"}).ok()) << "the number of a device is its own business";
+  EXPECT_TRUE(devices.create(foreign).ok());
+  EXPECT_TRUE(devices.create(foreign, {"abacus:1"}).ok()) << "the number of a device is its own business";
+  EXPECT_FALSE(createDevice(foreign).ok()) << "other registries do not have it";
 }

@@ -167,7 +167,7 @@ TEST(FewRowsMatmul, TailsMeetNothingBehindThem) {
 
 /// The columns of a large weight are divided among workers; a small product has one tile, so that it wakes none.
 TEST(FewRowsMatmul, TilesAreWorthAWorker) {
-  if (Status status = runtime::selectLevel(testLevel()); !status.ok())
+  if (Status status = runtime::checkLevel(testLevel()); !status.ok())
     GTEST_SKIP() << status.message();
   for (Kind kind : kinds()) {
     plan::MatmulCall small = callOf(kind, 8, 10, 64, true), large = callOf(kind, 8, 768, 768, true);

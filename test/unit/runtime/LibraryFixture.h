@@ -60,12 +60,12 @@ inline runtime::Scratch scratchOf(const runtime::CallNeeds &needs, unsigned work
 template <typename Call>
 std::string runCompleted(const Call &call, const Floats &first, const Floats &second, const Floats &result,
                          unsigned threads) {
-  if (Status status = runtime::selectLevel(testLevel()); !status.ok())
+  if (Status status = runtime::checkLevel(testLevel()); !status.ok())
     return status.message();
   auto needs = runtime::needsOf(call);
   if (!needs)
     return needs.message();
-  auto runner = runtime::prepare(call, scratchOf(*needs, threads), threads);
+  auto runner = runtime::prepare(call, levelOfTest(), scratchOf(*needs, threads), threads);
   if (!runner)
     return runner.message();
   runtime::WorkerScope scope;

@@ -81,7 +81,6 @@ TEST(Matmul, PackedPanels) {
 
 /// One core's registers hold 8 words instead of 16; every sum is made in the same order.
 TEST(Matmul, PanelsHaveTheSameBitsWithAvx2Alone) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   runtime::CpuFeatures avx2;
   avx2.avx2 = true;
   for (auto [m, n, k] : {std::tuple(1, 1, 1), std::tuple(7, 5, 3), std::tuple(33, 17, 65), std::tuple(13, 40, 9),
@@ -110,7 +109,7 @@ TEST(Matmul, PanelsHaveTheSameBitsWithAvx2Alone) {
           reinterpret_cast<uint16_t *>(values->get())[i] = runtime::roundToBf16((*values)[i]);
       auto run = [&] {
         Floats c = randomFloats(static_cast<size_t>(m * n), 3), scratch(needs->scratchBytes(1) / 4);
-        auto made = runtime::prepare(call, scratchOf(*needs, 1), 1);
+        auto made = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, 1), 1);
         EXPECT_TRUE(made.ok()) << made.message();
         runtime::WorkerScope scope;
         runtime::ThreadPool pool(1);
@@ -202,7 +201,6 @@ TEST(Matmul, AddedSumsAreTheSameForAnyThreads) {
 
 /// The plan's tiles come from the shape alone: same answers, always.
 TEST(Matmul, QueryIsDeterministic) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   plan::MatmulCall first = matmulCall(1, 256, 3072, 768, false, false), second = first;
   ASSERT_TRUE(test::query(first).ok());
   ASSERT_TRUE(test::query(second).ok());
@@ -222,7 +220,6 @@ TEST(Matmul, PanelsLeaveWorkForManyWorkers) {
 
 /// Tiles that need less scratch sum in the order of the usual ones.
 TEST(Matmul, LighterTilesHaveTheSameBits) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   const target::cpu::CpuModel model;
   const uint64_t slots = 8;
   plan::MatmulCall usual = matmulCall(1, 512, 2304, 1280, true, false);
@@ -245,7 +242,6 @@ TEST(Matmul, LighterTilesHaveTheSameBits) {
 /// A matrix of one row or column is its own transpose in memory. The library must not answer one description of it
 /// before, and another after it has made a kernel for the first.
 TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   std::vector<std::pair<plan::MatmulCall, runtime::Scratch>> calls;
   for (auto [m, n, k] : {std::tuple(16, 16, 1), std::tuple(16, 1, 16), std::tuple(1, 16, 16), std::tuple(16, 1, 1)})
     for (bool transA : {true, false})
@@ -256,7 +252,7 @@ TEST(Matmul, RowsAndColumnsAreDescribedInOneWay) {
         calls.emplace_back(call, scratchOf(*needs, 1));
       }
   for (const auto &[call, scratch] : calls) {
-    auto made = runtime::prepare(call, scratch, 1);
+    auto made = runtime::prepare(call, test::levelOfTest(), scratch, 1);
     EXPECT_TRUE(made.ok()) << call.ShortDebugString() << ": " << made.message();
   }
 }
@@ -271,14 +267,13 @@ TEST(Matmul, UnsupportedIsAnError) {
 
 /// A plan carries its tiles, so that tiles which this version would not choose must run as well.
 TEST(Matmul, OtherTilesThanTheChosenOnesRun) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   plan::MatmulCall chosen = matmulCall(1, 96, 640, 300, false, true);
   ASSERT_TRUE(test::query(chosen).ok());
   Floats a = randomFloats(96 * 300, 1), b = randomFloats(640 * 300, 2), first(96 * 640), other(96 * 640);
   auto run = [&](const plan::MatmulCall &call, Floats &c) {
     auto needs = runtime::needsOf(call);
     ASSERT_TRUE(needs.ok()) << needs.message();
-    auto made = runtime::prepare(call, scratchOf(*needs, 2), 2);
+    auto made = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, 2), 2);
     ASSERT_TRUE(made.ok()) << made.message();
     runtime::WorkerScope scope;
     runtime::ThreadPool pool(2);
@@ -298,54 +293,52 @@ TEST(Matmul, OtherTilesThanTheChosenOnesRun) {
 }
 
 TEST(Matmul, UnsoundCallsAreRefused) {
-  ASSERT_TRUE(runtime::selectLevel(test::machineLevel()).ok());
   plan::MatmulCall call = matmulCall(1, 64, 64, 64, false, false);
   auto needs = test::query(call);
   ASSERT_TRUE(needs.ok());
   plan::MatmulCall other = call;
   other.set_numerics(call.numerics() + 1);
-  auto refused = runtime::prepare(other, scratchOf(*needs, 1), 1);
+  auto refused = runtime::prepare(other, test::levelOfTest(), scratchOf(*needs, 1), 1);
   EXPECT_NE(refused.message().find("numerics 2"), std::string::npos) << refused.message();
   EXPECT_NE(refused.message().find("recompile"), std::string::npos);
   other = call;
   other.set_tile_m(65);
-  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("tile_m"), std::string::npos);
+  EXPECT_NE(runtime::prepare(other, test::levelOfTest(), scratchOf(*needs, 1), 1).message().find("tile_m"), std::string::npos);
   other = call;
   other.set_tile_n(0);
-  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("tile_n"), std::string::npos);
+  EXPECT_NE(runtime::prepare(other, test::levelOfTest(), scratchOf(*needs, 1), 1).message().find("tile_n"), std::string::npos);
   other = call;
   other.set_implementation(plan::MatmulCall::ROWS_TO_KERNEL);
-  EXPECT_NE(runtime::prepare(other, scratchOf(*needs, 1), 1).message().find("kernel"), std::string::npos);
+  EXPECT_NE(runtime::prepare(other, test::levelOfTest(), scratchOf(*needs, 1), 1).message().find("kernel"), std::string::npos);
   // Instructions that the level of the test lacks would end the process.
   other = matmulCall(1, 64, 640, 300, false, false);
   other.set_dtype(plan::BF16);
   ASSERT_TRUE(target::cpu::choose(other, runtime::CpuLevel::V4Bf16, target::cpu::CpuModel()).ok());
   ASSERT_EQ(other.implementation(), plan::MatmulCall::PANELS);
   runtime::Scratch plenty{1 << 24, 1, 1 << 24};
-  EXPECT_NE(runtime::prepare(other, plenty, 1).message().find("does not have"), std::string::npos);
+  EXPECT_NE(runtime::prepare(other, test::levelOfTest(), plenty, 1).message().find("does not have"), std::string::npos);
   other.set_block_k(101);
-  EXPECT_NE(runtime::prepare(other, plenty, 1).message().find("splits a pair"), std::string::npos);
+  EXPECT_NE(runtime::prepare(other, test::levelOfTest(), plenty, 1).message().find("splits a pair"), std::string::npos);
   other = matmulCall(1, 64, 640, 640, true, true);
   ASSERT_TRUE(test::query(other).ok());
   if (other.implementation() == plan::MatmulCall::LIBRARY && other.library_scratch_bytes() > 0) {
     other.set_library_scratch_bytes(0);
     runtime::Scratch ample{1 << 24, 1, 0};
-    EXPECT_NE(runtime::prepare(other, ample, 1).message().find("the plan bounds it by"), std::string::npos);
+    EXPECT_NE(runtime::prepare(other, test::levelOfTest(), ample, 1).message().find("the plan bounds it by"), std::string::npos);
   }
   plan::MatmulCall wide = matmulCall(1, 64, 64, 64, true, false);
   needs = test::query(wide);
   ASSERT_TRUE(needs.ok());
   runtime::Scratch small = scratchOf(*needs, 1);
   small.slotBytes -= 64;
-  EXPECT_NE(runtime::prepare(wide, small, 1).message().find("scratch"), std::string::npos);
+  EXPECT_NE(runtime::prepare(wide, test::levelOfTest(), small, 1).message().find("scratch"), std::string::npos);
   small = scratchOf(*needs, 1);
   small.slots = 0;
-  EXPECT_NE(runtime::prepare(wide, small, 1).message().find("scratch"), std::string::npos);
+  EXPECT_NE(runtime::prepare(wide, test::levelOfTest(), small, 1).message().find("scratch"), std::string::npos);
 }
 
 /// The compiler does not ask the library: a formula bounds a primitive's scratch.
 TEST(Matmul, LibraryScratchIsBounded) {
-  ASSERT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   auto level = *runtime::levelFromName(test::testLevel());
   uint64_t state = 3;
   auto pick = [&](int64_t most) {
@@ -369,7 +362,7 @@ TEST(Matmul, LibraryScratchIsBounded) {
     call.set_library_scratch_bytes(runtime::libraryScratchBound(*shape, *runtime::tilingOf(call, *shape), level));
     auto needs = runtime::needsOf(call);
     ASSERT_TRUE(needs.ok()) << needs.message();
-    auto made = runtime::prepare(call, test::scratchOf(*needs, 1), 1);
+    auto made = runtime::prepare(call, test::levelOfTest(), test::scratchOf(*needs, 1), 1);
     EXPECT_TRUE(made.ok()) << made.message();
   }
 }

@@ -63,7 +63,7 @@ void check(Shape s, bool transA, bool transB, bool wideResult, unsigned threads,
 
 class NarrowMatmul : public testing::Test {
   void SetUp() override {
-    if (Status status = runtime::selectLevel(testLevel()); !status.ok())
+    if (Status status = runtime::checkLevel(testLevel()); !status.ok())
       GTEST_SKIP() << status.message();
   }
 };

@@ -73,10 +73,9 @@ uint64_t resultOf(const Call &call) {
   };
   Floats a = operand(call.m() * call.k(), 1), b = operand(call.n() * call.k(), 2),
          c(static_cast<size_t>(call.m() * call.n()));
-  EXPECT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   auto needs = runtime::needsOf(call);
   EXPECT_TRUE(needs.ok()) << needs.message();
-  auto made = runtime::prepare(call, test::scratchOf(*needs, 1), 1, copyRows);
+  auto made = runtime::prepare(call, test::levelOfTest(), test::scratchOf(*needs, 1), 1, copyRows);
   EXPECT_TRUE(made.ok()) << made.message();
   if (!made)
     return 0;
@@ -132,9 +131,8 @@ uint64_t resultOf(const plan::ConvolutionCall &call) {
   Floats first = operand(size(toInput ? call.y_dims() : call.x_dims()), 1),
          second = operand(size(toWeights ? call.y_dims() : call.w_dims()), 2),
          result(size(toWeights ? call.w_dims() : toInput ? call.x_dims() : call.y_dims()));
-  EXPECT_TRUE(runtime::selectLevel(test::testLevel()).ok());
   auto needs = runtime::needsOf(call);
-  auto made = runtime::prepare(call, test::scratchOf(*needs, 1), 1);
+  auto made = runtime::prepare(call, test::levelOfTest(), test::scratchOf(*needs, 1), 1);
   EXPECT_TRUE(made.ok()) << made.message();
   if (!made)
     return 0;

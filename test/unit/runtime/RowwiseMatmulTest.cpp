@@ -40,7 +40,7 @@ bool runRowwise(plan::MatmulCall call, const Floats &a, const Floats &b, const F
   compiled.columns = call.n();
   compiled.tileRows = call.tile_m();
   compiled.seen = 0;
-  auto runner = runtime::prepare(call, scratchOf(*needs, threads), threads, copyRows);
+  auto runner = runtime::prepare(call, test::levelOfTest(), scratchOf(*needs, threads), threads, copyRows);
   EXPECT_TRUE(bool(runner)) << runner.message();
   runtime::WorkerScope scope;
   runtime::ThreadPool pool(threads);
@@ -105,7 +105,6 @@ int check(plan::DType dtype, bool roundsB) {
 }
 
 bool hasNone(plan::DType dtype) {
-  EXPECT_TRUE(runtime::selectLevel(testLevel()).ok());
   return !runtime::hasPanels(*runtime::levelFromName(testLevel()), dtype);
 }
 } // namespace

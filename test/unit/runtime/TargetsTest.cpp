@@ -4,6 +4,7 @@
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/registry/DeviceRegistry.h"
+#include "test/support/Shown.h"
 #include "test/unit/runtime/TestPlan.h"
 
 using namespace tcc;
@@ -67,14 +68,16 @@ runtime::CpuFeatures avx512() {
   return features;
 }
 
-std::string chosen(const plan::PlanReader &reader, const std::string &target = "", const std::string &device = "") {
-  auto index = runtime::chooseTarget(reader, target, device);
+std::string chosen(const plan::PlanReader &reader, const std::string &target = "", const std::string &device = "",
+                   const runtime::DeviceRegistry &devices = runtime::standardDevices()) {
+  auto index = devices.chooseTarget(reader, target, device);
   return index ? plan::targetNames(reader.plan())[*index] : index.message();
 }
 
 void expectAll(const std::string &message, std::initializer_list<const char *> texts) {
+  const std::string words = test::shown(message);
   for (const char *text : texts)
-    EXPECT_NE(message.find(text), std::string::npos) << "'" << text << "' is missing in: " << message;
+    EXPECT_NE(words.find(text), std::string::npos) << "'" << text << "' is missing in: " << words;
 }
 } // namespace
 
@@ -154,16 +157,16 @@ TEST(Targets, TheDeviceOfTheGreatestPreferenceIsChosen) {
   };
   plan::PlanReader reader = open(combined({"abacus:0", "abacus:1", "cpu:v4"}));
   runtime::ScopedFeatures machine(avx512());
-  runtime::registerDevice({.name = "abacus", .create = runtime::createNullDevice, .rank = rank});
-  EXPECT_EQ(chosen(reader), "cpu:v4") << "it has the higher rank";
-  runtime::registerDevice({.name = "abacus", .create = runtime::createNullDevice, .rank = rank, .preference = 2});
-  EXPECT_EQ(chosen(reader), "abacus:0");
+  runtime::DeviceRegistry devices = runtime::standardDevices();
+  devices.add({.name = "abacus", .create = runtime::createNullDevice, .rank = rank});
+  EXPECT_EQ(chosen(reader, "", "", devices), "cpu:v4") << "it has the higher rank";
+  devices.add({.name = "abacus", .create = runtime::createNullDevice, .rank = rank, .preference = 2});
+  EXPECT_EQ(chosen(reader, "", "", devices), "abacus:0");
   highest = 1;
-  EXPECT_EQ(chosen(reader), "abacus:1");
-  EXPECT_EQ(chosen(reader, "", "cpu"), "cpu:v4");
+  EXPECT_EQ(chosen(reader, "", "", devices), "abacus:1");
+  EXPECT_EQ(chosen(reader, "", "cpu", devices), "cpu:v4");
   highest = -1;
-  EXPECT_EQ(chosen(reader), "cpu:v4");
-  runtime::registerDevice({.name = "abacus", .create = runtime::createNullDevice});
+  EXPECT_EQ(chosen(reader, "", "", devices), "cpu:v4");
 }
 
 TEST(Targets, NoneThatRunsNamesAll) {

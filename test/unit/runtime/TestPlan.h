@@ -101,7 +101,6 @@ inline plan::Plan makeTestPlan() {
   addVariable(plan, "unused", {3}, 2304, 1);
   plan::setSpaceBytes(plan, plan::RESIDENT, 2304 + 12);
 
-  EXPECT_TRUE(runtime::selectLevel(plan.target()).ok());
   plan::MatmulCall matmul;
   matmul.set_dtype(plan::F32);
   matmul.set_batch(1);

@@ -2,6 +2,7 @@
 #ifndef TCC_TEST_UNIT_RUNTIME_TESTREADER_H
 #define TCC_TEST_UNIT_RUNTIME_TESTREADER_H
 
+#include "test/support/Shown.h"
 #include "test/unit/runtime/TestPlan.h"
 
 #include <fstream>
@@ -33,8 +34,9 @@ inline plan::PlanReader goodReader() {
 }
 
 inline void expectContains(const std::string &message, std::initializer_list<const char *> texts) {
+  const std::string words = shown(message);
   for (const char *text : texts)
-    EXPECT_NE(message.find(text), std::string::npos) << "'" << text << "' is missing in: " << message;
+    EXPECT_NE(words.find(text), std::string::npos) << "'" << text << "' is missing in: " << words;
 }
 
 } // namespace tcc::test

@@ -12,6 +12,16 @@ using namespace tcc::runtime;
 using namespace tcc::test;
 
 namespace {
+/// The messages of runs.
+class Heard : public RunEvents {
+public:
+  void message(const Message &message) override { lines += message.line() + "\n"; }
+  std::string take() { return std::exchange(lines, std::string()); }
+
+private:
+  std::string lines;
+};
+
 class RunFolder : public TrainTest {
 protected:
   void SetUp() override {
@@ -26,17 +36,13 @@ protected:
   }
   TrainOptions resume(uint64_t steps, const std::string &reference = "run") {
     TrainOptions more = options(data, steps, "");
+    more.events = &heard;
     more.out.clear();
     more.resume = at(reference);
     return more;
   }
-  std::string said() {
-    std::fflush(messages);
-    std::string text = *readFile(at("messages")), fresh = text.substr(heard);
-    heard = text.size();
-    return fresh;
-  }
-  size_t heard = 0;
+  std::string said() { return heard.take(); }
+  Heard heard;
   std::string plan, data;
 };
 } // namespace

@@ -224,7 +224,7 @@ TEST_F(CheckpointWriterTest, AnErrorOfACopyIsTheResult) {
   open();
   CheckpointWriter writer(24, device());
   std::vector<CheckpointTensor> given = tensors();
-  given.front().stream = [](const ByteSink &) { return Status("not finite", 4); };
+  given.front().stream = [](const ByteSink &) { return Status("not finite", StatusCode::NonFinite); };
   writer.start(1, std::move(given), keep());
   EXPECT_TRUE(step().ok());
   auto result = writer.wait();

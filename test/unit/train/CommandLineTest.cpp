@@ -98,7 +98,7 @@ TEST_F(Commands, FromTrainingToExport) {
   auto run = [&](std::vector<std::string> words) {
     Outcome outcome = parse(std::move(words));
     EXPECT_FALSE(outcome.parsed.exitStatus.has_value()) << outcome.err;
-    outcome.parsed.options.train.messages = messages;
+    outcome.parsed.options.screen.out = nullptr;
     ::testing::internal::CaptureStdout();
     Status status = runCommand(outcome.parsed.options);
     out = ::testing::internal::GetCapturedStdout();

@@ -2,8 +2,8 @@
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/CheckpointFolder.h"
 #include "runtime/train/RecordFile.h"
-#include "runtime/train/ScanLine.h"
 #include "test/unit/train/TrainFixture.h"
+#include "tools/trun/Screen.h"
 
 #include <cmath>
 #include <csignal>
@@ -77,9 +77,14 @@ TEST_F(RunFiles, BrokenPipeStopsPrintingAlone) {
   close(ends[0]);
   TrainOptions broken = options(data, 30, "run");
   broken.logEvery = 1;
-  broken.messages = fdopen(ends[1], "w");
-  Status status = train(plan, broken);
-  std::fclose(broken.messages);
+  std::FILE *pipe = fdopen(ends[1], "w");
+  Status status;
+  {
+    tools::TrainScreen screen({.out = pipe, .logEvery = 1});
+    screen.tellTo(broken);
+    status = train(plan, broken);
+  }
+  std::fclose(pipe);
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(metrics("run").size(), 30u);
   std::string log = *readFile(at("run/log.txt"));
@@ -97,12 +102,17 @@ TEST_F(RunFiles, TheProgressLineFitsTheTerminal) {
   for (size_t columns : {120u, 60u, 40u, 20u}) {
     ASSERT_EQ(::setenv("COLUMNS", std::to_string(columns).c_str(), 1), 0);
     std::FILE *screen = std::fopen(at("screen").c_str(), "w+");
-    Progress progress(1000000, 0, 1, /*terminal=*/true, screen);
-    progress.update(update);
+    {
+      tools::Screen shown({.out = screen, .terminal = true, .logEvery = 1});
+      RunFacts facts;
+      facts.totalSteps = 1000000;
+      shown.begins(facts);
+      shown.update(update);
+    }
     std::fclose(screen);
     auto text = readFile(at("screen"));
     ASSERT_TRUE(text.ok());
-    const std::string line = text->substr(text->find("\033[K") + 3);
+    const std::string line = text->substr(text->find("\033[K") + 3, text->rfind("\r") - text->find("\033[K") - 3);
     EXPECT_LT(line.size(), columns) << line;
     EXPECT_NE(line.find("step 123456/100"), std::string::npos) << line;
     EXPECT_EQ(line.find("loss 0.12346") != std::string::npos, columns >= 40) << line;
@@ -115,11 +125,12 @@ TEST_F(RunFiles, TheLineOfAScanIsWiped) {
   std::FILE *terminal = std::tmpfile();
   ASSERT_NE(terminal, nullptr);
   {
-    ScanLine line(terminal);
-    line.hear(3, 10, 1234);
-    line.hear(4, 10, 2000); // too soon
-    ScanLine silent(nullptr);
-    silent.hear(1, 2, 3);
+    tools::Screen screen({.out = terminal, .terminal = true});
+    screen.scanning(3, 10, 1234);
+    screen.scanning(4, 10, 2000); // too soon
+    screen.scanned();
+    tools::Screen silent({.out = nullptr, .terminal = true});
+    silent.scanning(1, 2, 3);
   }
   std::rewind(terminal);
   char text[200] = {};
@@ -242,7 +253,7 @@ TEST_F(RunFiles, CheckpointsThatFailLeaveTheEarlierOnes) {
   }
   EXPECT_EQ(status.code(), StatusCode::Fault);
   for (const char *text : {"step-1 holds the state after update 1", "--resume"})
-    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+    EXPECT_NE(shown(status).find(text), std::string::npos) << shown(status);
   EXPECT_THAT(checkpointSteps(at("run")), ElementsAre(1));
   status = train(plan, rest);
   ASSERT_TRUE(status.ok()) << status.message();

@@ -6,6 +6,7 @@
 #include "runtime/train/Settings.h"
 #include "support/recipe/Keys.h"
 #include "support/recipe/Kinds.h"
+#include "test/support/Shown.h"
 
 #include <cmath>
 #include <gtest/gtest.h>
@@ -50,8 +51,9 @@ Status apply(const std::vector<std::string> &settings, plan::Training &target) {
 
 void expectUsage(const Status &status, std::initializer_list<std::string> texts) {
   EXPECT_EQ(status.code(), StatusCode::Usage);
+  const std::string message = test::shown(status);
   for (const std::string &text : texts)
-    EXPECT_NE(status.message().find(text), std::string::npos) << status.message();
+    EXPECT_NE(message.find(text), std::string::npos) << message;
 }
 } // namespace
 

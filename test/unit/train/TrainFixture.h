@@ -2,6 +2,7 @@
 #ifndef TCC_TEST_UNIT_TRAIN_TRAINFIXTURE_H
 #define TCC_TEST_UNIT_TRAIN_TRAINFIXTURE_H
 
+#include "runtime/registry/DeviceRegistry.h"
 #include "runtime/train/Train.h"
 #include "test/support/device/DeviceValues.h"
 #include "test/unit/train/RegressionPlan.h"
@@ -12,27 +13,18 @@ namespace tcc::test {
 
 class TrainTest : public FolderTest {
 protected:
-  void SetUp() override {
-    FolderTest::SetUp();
-    messages = std::fopen(at("messages").c_str(), "w");
-  }
-  void TearDown() override {
-    std::fclose(messages);
-    FolderTest::TearDown();
-  }
-
   runtime::TrainOptions options(const std::string &data, uint64_t steps, const std::string &run) {
     runtime::TrainOptions result;
     result.data = data;
     result.steps = steps;
     result.out = at(run);
     result.shuffle = false;
-    result.messages = messages;
     return result;
   }
 
   Status train(const std::string &plan, const runtime::TrainOptions &options, const std::string &device = "cpu") {
-    auto session = runtime::openSession({plan, device, 1, options.settings});
+    auto session = runtime::openSession(
+        {.planPath = plan, .device = device, .threads = 1, .settings = options.settings, .devices = &devices});
     return session ? runtime::train(*session, options) : session.status();
   }
 
@@ -56,7 +48,7 @@ protected:
     return values;
   }
 
-  std::FILE *messages = nullptr;
+  runtime::DeviceRegistry devices = runtime::standardDevices(); ///< of train()
 };
 
 } // namespace tcc::test

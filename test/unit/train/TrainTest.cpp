@@ -1,5 +1,4 @@
 //===- TrainTest.cpp - the loop on a plan made by hand -------------------===//
-#include "runtime/registry/DeviceRegistry.h"
 #include "runtime/state/Checkpoint.h"
 #include "runtime/train/TensorBoard.h"
 #include "test/support/device/DeferredDevice.h"
@@ -251,7 +250,7 @@ TEST_F(Train, Refusals) {
 
 /// A device that delays its work, and whose memory the host accesses only by copies, gives the same bits.
 TEST_F(Train, ADeviceWithItsOwnMemoryTrainsAlike) {
-  registerDevice({.name = "deferred", .create = DeferredDevice::create});
+  devices.add(deferredDevice());
   for (int64_t accumulate : {1, 2}) {
     std::string name = std::to_string(accumulate), plan = writeRegressionPlan(at(name + ".tplan"), accumulate),
                 data = writeRegressionData(at("d.safetensors"), 10);

@@ -1,7 +1,6 @@
-//===- Signals.cpp - signals that end or checkpoint a run -----------------===//
-#include "runtime/train/Signals.h"
+//===- Signals.cpp - signals that end or checkpoint a run -------*- C++ -*-===//
+#include "tools/trun/Signals.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -9,23 +8,39 @@
 #include <unistd.h>
 
 using namespace tcc::runtime;
+using namespace tcc::tools;
 
 namespace {
 // timeout(1), a closing terminal and some schedulers send the same signal twice within milliseconds; people do not.
 constexpr double kSameSignalSeconds = 1;
 
-// State shared by the handlers and the loop: handlers may only use lock-free atomics.
-std::atomic<int> first{0}, pending{0}, uninterrupted{0}, requests{0}, descriptor{-1};
+// State shared by the handlers and the watch: handlers may only use lock-free atomics.
+std::atomic<RunControl *> watched{nullptr};
+std::atomic<int> pending{0}, descriptor{-1};
 std::atomic<double> firstSeconds{0};
-/// Two alternating texts, so that a handler never reads one that is being written.
-char lastWords[2][4096];
-std::atomic<int> currentWords{0};
-static_assert(std::atomic<double>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
+static_assert(std::atomic<double>::is_always_lock_free && std::atomic<RunControl *>::is_always_lock_free);
 
 double seconds() {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+const char *nameOf(int number) {
+  switch (number) {
+  case SIGINT:
+    return "SIGINT";
+  case SIGTERM:
+    return "SIGTERM";
+  case SIGHUP:
+    return "SIGHUP";
+  case SIGXCPU:
+    return "SIGXCPU";
+  case SIGPWR:
+    return "SIGPWR";
+  default:
+    return "a signal";
+  }
 }
 
 void say(const char *text) {
@@ -34,8 +49,10 @@ void say(const char *text) {
 }
 
 [[noreturn]] void endBy(int number) {
+  const char *path = watched.load()->lastCheckpoint();
   say("\ntrun: stopped at once by a second signal; ");
-  say(lastWords[currentWords]);
+  say(*path ? "the last checkpoint is " : "no checkpoint had been written");
+  say(path);
   say("\n");
   struct sigaction action {};
   action.sa_handler = SIG_DFL;
@@ -49,13 +66,15 @@ void say(const char *text) {
 }
 
 void onStop(int number) {
-  int error = errno, none = 0;
-  if (first.compare_exchange_strong(none, number)) {
+  const int error = errno;
+  RunControl &run = *watched.load();
+  if (!run.stoppedBy()) {
     firstSeconds = seconds();
+    run.stop(nameOf(number));
     if (number == SIGINT || number == SIGTERM)
       say("\ntrun: stopping: finishing the update, then writing a checkpoint; the same signal again stops at once\n");
   } else if ((number == SIGINT || number == SIGTERM) && seconds() - firstSeconds >= kSameSignalSeconds) {
-    if (uninterrupted == 0)
+    if (!run.isWriting())
       endBy(number);
     if (pending.exchange(number) == 0)
       say("\ntrun: stopping as soon as the checkpoint is complete\n");
@@ -63,18 +82,17 @@ void onStop(int number) {
   errno = error;
 }
 
-void onRequest(int) { requests = 1; }
+void onRequest(int) { watched.load()->requestCheckpoint(); }
 } // namespace
 
-std::string tcc::runtime::signalName(int number) {
-  const char *name = sigabbrev_np(number);
-  return name ? std::string("SIG") + name : "signal " + std::to_string(number);
-}
-
-SignalWatch::SignalWatch(int messages) {
-  first = pending = uninterrupted = requests = 0;
+SignalWatch::SignalWatch(RunControl &run, int messages) {
+  watched = &run;
+  pending = 0;
   descriptor = messages;
-  setLastWords("no checkpoint had been written");
+  run.onWritten = [] {
+    if (int number = pending)
+      endBy(number);
+  };
   auto install = [&](int number, void (*handler)(int)) {
     struct sigaction action {}, old{};
     if (sigaction(number, nullptr, &old) != 0 || old.sa_handler == SIG_IGN)
@@ -95,24 +113,4 @@ SignalWatch::SignalWatch(int messages) {
 SignalWatch::~SignalWatch() {
   for (const auto &[number, old] : before)
     sigaction(number, &old, nullptr);
-}
-
-int SignalWatch::received() const { return first; }
-
-bool SignalWatch::takeRequest() { return requests.exchange(0) != 0; }
-
-void SignalWatch::setLastWords(const std::string &text) {
-  int next = 1 - currentWords;
-  size_t length = std::min(text.size(), sizeof(lastWords[next]) - 1);
-  std::memcpy(lastWords[next], text.data(), length);
-  lastWords[next][length] = 0;
-  currentWords = next;
-}
-
-SignalWatch::Uninterrupted::Uninterrupted() { ++uninterrupted; }
-
-SignalWatch::Uninterrupted::~Uninterrupted() {
-  if (--uninterrupted == 0)
-    if (int number = pending)
-      endBy(number);
 }
