@@ -1,0 +1,198 @@
+//===- GivenData.cpp - a caller's tensors as the inputs of an entry --------===//
+#include "runtime/train/GivenData.h"
+#include "runtime/train/Metrics.h"
+#include "support/NearestName.h"
+#include "support/PlanNames.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+using namespace tcc;
+using namespace tcc::runtime;
+
+/// The rows of one tensor: its samples, wherever the sample axis is.
+class GivenData::Rows final : public Column {
+public:
+  Rows(std::string name, plan::TensorType type) : Column(std::move(name), std::move(type)) {}
+
+  /// `rowDims`, `strides`: those of one sample, in elements.
+  void take(const void *from, int64_t rowStride, std::vector<int64_t> rowDims, std::vector<int64_t> strides) {
+    data = static_cast<const std::byte *>(from);
+    width = static_cast<int64_t>(plan::dtypeBytes(type().dtype()));
+    stride = rowStride * width;
+    dims = std::move(rowDims);
+    steps = std::move(strides);
+    isDense = true;
+    int64_t inner = 1;
+    for (size_t d = dims.size(); d-- > 0; inner *= dims[d])
+      isDense = isDense && (dims[d] == 1 || steps[d] == inner);
+  }
+  void take(const void *from) { data = static_cast<const std::byte *>(from); }
+
+  Status read(uint64_t index, std::byte *to) const override {
+    copy(data + static_cast<int64_t>(index) * stride, 0, to);
+    return Status();
+  }
+
+  /// A constant is read whole; samples are checked as they are read, since the next tensors have other values.
+  std::span<const std::byte> contiguous() const override {
+    return constant.empty() ? std::span<const std::byte>() : std::span<const std::byte>(constant);
+  }
+  /// Copies the whole tensor, which is a constant.
+  void copyConstant() {
+    constant.resize(sampleBytesOf(dims));
+    std::byte *to = constant.data();
+    copy(data, 0, to);
+  }
+
+private:
+  uint64_t sampleBytesOf(const std::vector<int64_t> &of) const {
+    return static_cast<uint64_t>(std::accumulate(of.begin(), of.end(), width, std::multiplies<>()));
+  }
+  void copy(const std::byte *from, size_t axis, std::byte *to) const {
+    if (isDense || axis == dims.size()) {
+      std::memcpy(to, from, isDense ? sampleBytesOf(dims) : static_cast<size_t>(width));
+      return;
+    }
+    copyAxis(from, axis, to);
+  }
+  /// Returns the end of what it wrote.
+  std::byte *copyAxis(const std::byte *from, size_t axis, std::byte *to) const {
+    for (int64_t i = 0; i < dims[axis]; ++i, from += steps[axis] * width)
+      if (axis + 1 == dims.size()) {
+        std::memcpy(to, from, static_cast<size_t>(width));
+        to += width;
+      } else {
+        to = copyAxis(from, axis + 1, to);
+      }
+    return to;
+  }
+
+  const std::byte *data = nullptr;
+  int64_t width = 1, stride = 0; ///< bytes
+  std::vector<int64_t> dims, steps;
+  bool isDense = true;
+  std::vector<std::byte> constant;
+};
+
+static std::vector<int64_t> denseStrides(const std::vector<int64_t> &dims) {
+  std::vector<int64_t> strides(dims.size(), 1);
+  for (size_t d = dims.size(); d-- > 1;)
+    strides[d - 1] = strides[d] * dims[d];
+  return strides;
+}
+
+bool GivenData::fits(std::span<const GivenTensor> tensors) const {
+  return std::equal(bound.begin(), bound.end(), tensors.begin(), tensors.end(),
+                    [](const Bound &have, const GivenTensor &given) {
+                      return have.name == given.name && have.dtype == given.dtype && have.dims == given.dims &&
+                             have.strides == given.strides;
+                    });
+}
+
+void GivenData::take(std::span<const GivenTensor> tensors) {
+  for (size_t i = 0; i < bound.size(); ++i) {
+    bound[i].rows->take(tensors[i].data);
+    if (!bound[i].rows->contiguous().empty())
+      bound[i].rows->copyConstant();
+  }
+}
+
+Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, const plan::Entry &entry, bool trains,
+                                                     std::span<const GivenTensor> tensors) {
+  std::unique_ptr<GivenData> made(new GivenData);
+  made->dataset.path = "the tensors";
+  made->dataset.format = "tensors";
+  std::vector<std::string> inputs;
+  for (const plan::Port &port : entry.inputs())
+    inputs.push_back(port.name());
+  BindOptions options = bindOptionsOf(session, trains);
+  options.map.clear(); // names are those of inputs
+  options.constants.clear();
+  std::vector<Rows *> constants;
+  const GivenTensor *first = nullptr; // of the sampled ones
+  int64_t count = 0;
+  for (const GivenTensor &tensor : tensors) {
+    const auto found = std::find(inputs.begin(), inputs.end(), tensor.name);
+    if (found == inputs.end())
+      return Status(fmt::format("'{}' is no input of '{}'; {}", tensor.name, entry.name(),
+                                nearestOrSome(tensor.name, inputs)),
+                    StatusCode::Usage);
+    if (!tensor.data && std::find(tensor.dims.begin(), tensor.dims.end(), 0) == tensor.dims.end())
+      return Status(fmt::format("'{}': the tensor has no data", tensor.name), StatusCode::Usage);
+    if (!tensor.strides.empty() && tensor.strides.size() != tensor.dims.size())
+      return Status(fmt::format("'{}': {} strides for {} dimensions", tensor.name, tensor.strides.size(),
+                                tensor.dims.size()),
+                    StatusCode::Usage);
+    const plan::Port &port = entry.inputs(static_cast<int>(found - inputs.begin()));
+    const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
+    std::vector<int64_t> dims = tensor.dims, strides = tensor.strides.empty() ? denseStrides(dims) : tensor.strides;
+    const int axis = port.sample_axis();
+    const bool sampled = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch();
+    bool sameShape = static_cast<int>(dims.size()) == type.dims_size();
+    for (int d = 0; sameShape && d < type.dims_size(); ++d)
+      sameShape = dims[static_cast<size_t>(d)] == type.dims(d) || (sampled && d == axis);
+    if (!sameShape) {
+      plan::TensorType have;
+      have.set_dtype(tensor.dtype);
+      for (int64_t dim : dims)
+        have.add_dims(dim);
+      return Status(fmt::format("'{}' is {}, the model's input is {}{}", tensor.name, plan::typeName(have),
+                                plan::typeName(type),
+                                sampled ? fmt::format("; only axis {}, the samples, may have another length", axis) : ""),
+                    StatusCode::Usage);
+    }
+    if (sampled) { // samples first
+      const int64_t samples = dims[static_cast<size_t>(axis)];
+      if (first && samples != count)
+        return Status(fmt::format("'{}' has {} rows, '{}' has {}", tensor.name, samples, first->name, count),
+                      StatusCode::Usage);
+      first = &tensor;
+      count = samples;
+      std::rotate(dims.begin(), dims.begin() + axis, dims.begin() + axis + 1);
+      std::rotate(strides.begin(), strides.begin() + axis, strides.begin() + axis + 1);
+    }
+    plan::TensorType columnType;
+    columnType.set_dtype(tensor.dtype);
+    for (int64_t dim : dims)
+      columnType.add_dims(dim);
+    auto rows = std::make_unique<Rows>(tensor.name, columnType);
+    const size_t first = sampled ? 1 : 0;
+    rows->take(tensor.data, sampled ? strides[0] : 0, {dims.begin() + static_cast<std::ptrdiff_t>(first), dims.end()},
+               {strides.begin() + static_cast<std::ptrdiff_t>(first), strides.end()});
+    made->bound.push_back({tensor.name, tensor.dtype, tensor.dims, tensor.strides, rows.get()});
+    if (!sampled)
+      constants.push_back(rows.get());
+    made->dataset.columns.push_back(std::move(rows));
+  }
+  for (const plan::Port &port : entry.inputs())
+    if (!made->dataset.find(port.name()))
+      return Status(fmt::format("no tensor for the model's input '{}' {}", port.name(),
+                                plan::typeName(entry.buffers(static_cast<int>(port.buffer())).type())),
+                    StatusCode::Usage);
+  auto reader = BatchReader::bind(entry, made->dataset, options);
+  if (!reader)
+    return reader.status();
+  for (Rows *rows : constants)
+    rows->copyConstant();
+  made->batch.emplace(reader.take());
+  return made;
+}
+
+Status GivenBatches::give(EntryRunner &runner, TrainingPosition &, uint64_t number) {
+  const double begin = monotonicSeconds();
+  indices.resize(samples(number));
+  std::iota(indices.begin(), indices.end(), number * batch());
+  if (indices.size() < batch() && !data->reader().maskable())
+    return error("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows out", rows(), batch());
+  Status status = runner.giveInputs([&](std::span<const std::span<std::byte>> inputs) {
+    return data->reader().fill(indices, data->reader().maskable(), inputs);
+  });
+  taken += monotonicSeconds() - begin;
+  return status;
+}
+
+std::string GivenBatches::describeNonFinite(bool infinities) const {
+  return data->reader().describeNonFinite(indices, infinities);
+}

@@ -1,0 +1,79 @@
+//===- GivenData.h - a caller's tensors as the inputs of an entry ----------===//
+//
+// Tensors in memory, in the shapes and layouts of the graph's inputs, go through the same conversions and checks as the
+// columns of a file (BatchReader.h), but through no transform of data.…: they are final. Binding looks up types and
+// shapes; the next tensors of the same types and shapes only replace the addresses.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_TRAIN_GIVENDATA_H
+#define TCC_RUNTIME_TRAIN_GIVENDATA_H
+
+#include "runtime/train/Batches.h"
+#include "runtime/train/Session.h"
+
+namespace tcc::runtime {
+
+/// A tensor of the caller, which must stay valid during the call.
+struct GivenTensor {
+  std::string name; ///< of the graph's input
+  const void *data = nullptr;
+  plan::DType dtype = plan::F32;
+  std::vector<int64_t> dims;    ///< of the input, except that the sample axis may be of another length
+  std::vector<int64_t> strides; ///< in elements, by axis; empty: dense, the last axis first in memory
+};
+
+class GivenData {
+public:
+  /// Error: a name that is no input of the entry, an input without a tensor, another type or shape.
+  static Expected<std::unique_ptr<GivenData>> bind(const Session &session, const plan::Entry &entry, bool trains,
+                                                   std::span<const GivenTensor> tensors);
+
+  /// True if the tensors have the names, types and shapes of those that were bound, in the same order.
+  bool fits(std::span<const GivenTensor> tensors) const;
+  /// Takes the addresses of other tensors. Requires fits().
+  void take(std::span<const GivenTensor> tensors);
+
+  BatchReader &reader() { return *batch; }
+  const BatchReader &reader() const { return *batch; }
+
+private:
+  class Rows;
+  GivenData() = default;
+
+  struct Bound {
+    std::string name;
+    plan::DType dtype;
+    std::vector<int64_t> dims, strides;
+    Rows *rows; ///< of `dataset`
+  };
+  std::vector<Bound> bound;
+  Dataset dataset;
+  std::optional<BatchReader> batch;
+};
+
+/// The micro-batches of one update, which the caller gives as one set of tensors: `accumulate` batches of rows, fewer in
+/// the last, or one batch. Every update is an epoch of its own for the order of the data.
+class GivenBatches final : public Batches {
+public:
+  /// `data` outlives the object, or the next call.
+  void give(GivenData &next) { data = &next; }
+
+  uint64_t perEpoch() const override { return (rows() + batch() - 1) / batch(); }
+  Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number) override;
+  double dataSeconds() const override { return taken; }
+  uint64_t samples(uint64_t number) const override { return std::min(batch(), rows() - number * batch()); }
+  uint64_t tokens(uint64_t number) const override { return samples(number) * data->reader().tokensPerSample(); }
+  std::string describeNonFinite(bool infinities) const override;
+
+private:
+  uint64_t rows() const { return data->reader().samples(); }
+  uint64_t batch() const { return data->reader().batch(); }
+
+  GivenData *data = nullptr;
+  std::vector<uint64_t> indices; ///< of the last micro-batch
+  double taken = 0;
+};
+
+} // namespace tcc::runtime
+
+#endif // TCC_RUNTIME_TRAIN_GIVENDATA_H

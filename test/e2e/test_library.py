@@ -1,0 +1,280 @@
+"""libtrun from C, C++ and Python: the numbers of PyTorch and of trun, mistakes with their messages, and nothing left behind."""
+import json
+import os
+import subprocess
+import sys
+import threading
+import unittest
+
+import numpy as np
+import safetensors.numpy
+
+import models
+from common import BIN, ROOT, ZOO, EndToEnd, case, metrics
+
+os.environ.setdefault("TCC_LIBRARY", str(BIN.parent / "lib" / "libtrun.so"))
+os.environ.setdefault("TCC_PROGRAM", str(BIN / "tcc"))
+sys.path.insert(0, str(ROOT / "python"))
+import tcc                                                                      # noqa: E402
+
+CLASSES = models.CLASSES + '[optimizer]\nkind = "sgd"\nlr = 0.1\n'
+
+
+class Programs(EndToEnd):
+    def plan(self, *arguments):
+        return self.compile(models.classifier(self.folder / "m.onnx", 32, 16, 10), "--recipe", self.write("r.toml", CLASSES), "--entry",
+                            "train,evaluate,predict", *arguments)
+
+    def test_an_own_loop_in_c_learns_and_leaves_a_run(self):
+        done = self.succeed("api-own-loop", self.plan(), "run")
+        self.assertIn("after 300 updates", done.out)
+        self.succeed("trun", "export", "run", "-o", "m.safetensors")
+        more = self.succeed("trun", "--resume", "run", "--data", self.save("d.safetensors", **models.labelled(64, 10, 16)), "--steps", 302)
+        self.assertIn("update 300", more.err)
+        self.assertEqual(metrics(self.folder / "run")[0][-1]["step"], 302)
+
+    def test_several_models_in_threads_and_a_run_that_is_stopped(self):
+        done = self.succeed("api-several-models", self.plan())
+        self.assertIn("stopped after", done.out)
+
+    def test_a_program_outside_the_tree_builds_against_the_header_and_the_library(self):
+        source = self.write("own.c", (ROOT / "test/api/own_loop.c").read_text())
+        library = BIN.parent / "lib"
+        subprocess.run(["cc", "-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", source, "-I", ROOT / "include", "-L", library, "-ltrun",
+                        "-lm", f"-Wl,-rpath,{library}", "-o", self.folder / "own"], check=True)
+        done = subprocess.run([self.folder / "own", self.plan(), self.folder / "run"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_the_library_exports_its_functions_alone(self):
+        names = subprocess.run(["nm", "-D", "--defined-only", BIN.parent / "lib" / "libtrun.so"], capture_output=True, text=True,
+                               check=True).stdout
+        exported = {line.split()[2].split("@")[0] for line in names.splitlines() if line.split()[1] in "TWVBDR"}
+        declared = {word.split("(")[0] for word in (ROOT / "include/trun/trun.h").read_text().replace("*", " ").split() if
+                    word.startswith("trun_") and "(" in word and not word.startswith("trun_trainer_step(trainer")}
+        self.assertEqual({name for name in exported if not name.startswith("trun_")}, set())
+        self.assertEqual(exported, declared & exported)
+        self.assertGreater(len(exported), 30)
+
+
+class Python(EndToEnd):
+    def zoo(self, name, *entries, **options):
+        folder = ZOO / name
+        return tcc.compile(folder / "model.onnx", folder / "recipe.toml", entries=entries or ("train",), **options)
+
+    def classifier(self, batch=32, settings=(), entries=("train", "evaluate", "predict", "gradients")):
+        model = models.classifier(self.folder / "m.onnx", batch, 16, 10)
+        recipe = {"loss.kind": "cross_entropy", "loss.of": "logits", "loss.target": "labels", "optimizer.kind": "sgd", "optimizer.lr": 0.1}
+        return tcc.compile(model, recipe | dict(settings), entries=entries)
+
+    def test_an_own_loop_has_pytorchs_losses(self):
+        for name in ("mlp", "small-cnn", "nano-gpt"):
+            plan = self.zoo(name)
+            expected = json.loads((ZOO / name / "expected.json").read_text())
+            data = safetensors.numpy.load_file(next((ZOO / name).glob("data*.safetensors")))
+            trainer = tcc.Trainer(plan, threads=1)
+            names, rows, losses = [value.name for value in plan.inputs()], trainer.rows, []
+            for step in range(len(expected["loss"])):
+                count = len(data[names[0]]) // rows
+                at = step % count * rows
+                losses.append(trainer.step(*(data[name][at:at + rows] for name in names)).loss)
+            np.testing.assert_allclose(losses, expected["loss"], rtol=max(expected["tolerance"], 1e-4), err_msg=name)
+
+    def test_fit_over_arrays_has_the_losses_of_trun_over_a_file(self):
+        plan, rows = self.classifier(), models.labelled(128, 10, 16)
+        losses = []
+        trainer = tcc.Trainer(plan, threads=1, seed=5)
+        trainer.fit(rows, steps=6, callbacks=[lambda event: losses.append(event.update.loss) if event.kind == "update" else None])
+        path = self.folder / "plan.tplan"
+        self.compile(self.folder / "m.onnx", "--recipe", self.write("r.toml", CLASSES))
+        self.succeed("trun", path, "--data", self.save("d.safetensors", **rows), "--steps", 6, "--seed", 5, "--out", "run", "--threads", 1)
+        self.assertEqual(losses, [line["loss"] for line in metrics(self.folder / "run")[0]])
+        weights = self.weights("run")
+        for name, value in trainer.get_parameters().items():
+            np.testing.assert_array_equal(value, weights[name], name)
+
+    def test_strides_types_and_torchs_layout_do_not_matter(self):
+        plan, rows = self.classifier(), models.labelled(32, 10, 16)
+        x, labels = rows["x"], rows["labels"]
+        losses = {tcc.Trainer(plan).step(*given).loss for given in (
+            (x, labels), (np.asfortranarray(x), labels), (x[::-1][::-1], labels.astype(np.int32)), (np.repeat(x, 2, axis=0)[::2], labels),
+            (np.concatenate([x, x], axis=1)[:, :16], labels.astype(np.uint8)), (x.astype(">f4").astype("<f4"), labels))}
+        self.assertEqual(len(losses), 1)
+        self.assertEqual(losses, {tcc.Trainer(plan).step(labels=labels, x=x).loss})
+
+    def test_evaluate_predict_and_gradients_agree_with_numpy(self):
+        plan, rows = self.classifier(), models.labelled(77, 10, 16)
+        trainer = tcc.Trainer(plan)
+        w, b = trainer.read("w"), trainer.read("b")
+        logits = rows["x"] @ w.T + b
+        np.testing.assert_allclose(trainer.predict(rows["x"])["logits"], logits, rtol=1e-4, atol=1e-5)
+        scores = logits.astype(np.float64)
+        losses = np.log(np.exp(scores).sum(1)) - scores[np.arange(77), rows["labels"]]
+        result = trainer.evaluate(rows["x"], rows["labels"])
+        self.assertAlmostEqual(result["eval_loss"], losses.mean(), places=5)
+        self.assertAlmostEqual(result["eval_accuracy"], (logits.argmax(1) == rows["labels"]).mean(), places=6)
+        x, labels = rows["x"][:32], rows["labels"][:32]
+        share = np.exp(scores[:32]) / np.exp(scores[:32]).sum(1, keepdims=True)
+        share[np.arange(32), labels] -= 1
+        gradients = trainer.gradients(x, labels)
+        found = next(value for name, value in gradients.items() if name.endswith("w"))
+        np.testing.assert_allclose(found, (share / 32).T @ x, rtol=1e-3, atol=1e-5)
+
+    def test_parameters_go_out_and_in(self):
+        """A federated client: weights in, some updates, weights out."""
+        plan, rows = self.classifier(), models.labelled(64, 10, 16)
+        first, second = tcc.Trainer(plan), tcc.Trainer(plan)
+        first.fit(rows, steps=2)
+        second.set_parameters(first.get_parameters())
+        a, b = (one.evaluate(rows["x"], rows["labels"])["eval_loss"] for one in (first, second))
+        self.assertEqual(a, b)
+        with self.assertRaisesRegex(tcc.UsageError, "no parameter 'v'"):
+            second.set_parameters({"w": first.read("w"), "v": first.read("w")})
+        with self.assertRaisesRegex(tcc.UsageError, r"'w' is float32\[10, 16\], the array float64\[2, 3\]"):
+            second.write("w", np.zeros((2, 3)))
+
+    def test_a_rate_of_the_callers_and_settings(self):
+        plan, rows = self.classifier(), models.labelled(32, 10, 16)
+        trainer = tcc.Trainer(plan, settings={"optimizer.lr": 0.05})
+        self.assertEqual(trainer.step(rows["x"], rows["labels"]).learning_rate, 0.05)
+        before = trainer.read("w")
+        self.assertEqual(trainer.step(rows["x"], rows["labels"], lr=0.0).learning_rate, 0)
+        np.testing.assert_array_equal(trainer.read("w"), before)
+        trainer.set("optimizer.lr", 0.25)
+        self.assertEqual(trainer.step(rows["x"], rows["labels"]).learning_rate, 0.25)
+        with self.assertRaisesRegex(tcc.UsageError, "recompile with tcc --set loss.kind=mse"):
+            trainer.set("loss.kind", "mse")
+
+    def test_a_run_is_saved_resumed_and_exported(self):
+        plan, rows = self.classifier(), models.labelled(64, 10, 16)
+        whole, part = tcc.Trainer(plan, threads=1), tcc.Trainer(plan, threads=1)
+        batches = [(rows["x"][at:at + 32], rows["labels"][at:at + 32]) for at in (0, 32)] * 3
+        losses = [whole.step(*batch).loss for batch in batches]
+        for batch in batches[:3]:
+            part.step(*batch)
+        part.save(self.folder / "run")
+        resumed = tcc.Trainer.resume(self.folder / "run", threads=1)
+        self.assertEqual(resumed.steps, 3)
+        self.assertEqual([resumed.step(*batch).loss for batch in batches[3:]], losses[3:])
+        resumed.export(self.folder / "m.safetensors")
+        np.testing.assert_array_equal(safetensors.numpy.load_file(self.folder / "m.safetensors")["w"], whole.read("w"))
+
+    def test_callbacks_stop_early_and_interrupts_keep_everything(self):
+        plan, rows = self.classifier(), models.labelled(64, 10, 16)
+        kinds = []
+        trainer = tcc.Trainer(plan, settings={"optimizer.lr": 0.0})
+        result = trainer.fit(rows, eval=rows, steps=1000, eval_every=1, out=self.folder / "run",
+                             callbacks=[tcc.EarlyStopping("eval_loss", patience=3), lambda event: kinds.append(event.kind)])
+        self.assertEqual(trainer.steps, 4)
+        self.assertIn("eval_accuracy", result)
+        self.assertEqual({"begin", "update", "evaluation", "checkpoint", "end"} - set(kinds), set())
+        self.assertTrue((self.folder / "run/checkpoints/step-4").is_dir())
+
+        def interrupt(event):
+            if event.kind == "update" and event.step == trainer_steps + 5:
+                raise KeyboardInterrupt
+        trainer_steps = trainer.steps
+        with self.assertRaises(KeyboardInterrupt):
+            trainer.fit(rows, steps=1000, callbacks=[interrupt])
+        self.assertLess(trainer.steps, trainer_steps + 10)
+        trainer.step(rows["x"][:32], rows["labels"][:32])
+
+    def test_mistakes_have_a_message(self):
+        plan, rows = self.classifier(), models.labelled(32, 10, 16)
+        trainer = tcc.Trainer(plan)
+        x, labels = rows["x"], rows["labels"]
+        for pattern, call in (
+                ("3 tensors for 2 inputs: x, labels", lambda: trainer.step(x, labels, labels)),
+                ("no tensor for the model's input 'labels'", lambda: trainer.step(x)),
+                ("'y' is no input of 'step'; the nearest|'y' is no input of 'step'", lambda: trainer.step(x=x, y=labels)),
+                (r"'x' is f32\[32x15\], the model's input is f32\[32x16\]; only axis 0", lambda: trainer.step(x[:, :15], labels)),
+                ("f64 does not become f32 silently", lambda: trainer.step(x.astype(np.float64), labels)),
+                ("complex64 is none that a plan can read", lambda: trainer.step(x.astype(np.complex64), labels)),
+                ("'labels' has 31 rows, 'x' has 32", lambda: trainer.step(x, labels[:31])),
+                ("33 rows; an update takes 32", lambda: trainer.step(np.concatenate([x, x[:1]]), np.append(labels, 1))),
+                ("sample 3: value 10 names no class", lambda: trainer.step(x, np.where(np.arange(32) == 3, 10, labels))),
+                ("no entry 'nothing'", lambda: plan.values("nothing")),
+                ("no variable 'v'", lambda: trainer.read("v")),
+                ("must be a number of at least 0", lambda: trainer.step(x, labels, lr=-1.0)),
+                ("no such file", lambda: trainer.fit("absent.npz")),
+                ("absent", lambda: tcc.Plan("absent.tplan")),
+                ("not a plan", lambda: tcc.Plan(b"0123456789" * 10)),
+                ("no run|absent", lambda: trainer.load("absent")),
+                ("unknown", lambda: tcc.Trainer(plan, device="tpu")),
+                ("expected KEY=VALUE|unknown key", lambda: trainer.set("optimizer.speed", 3)),
+        ):
+            with self.assertRaisesRegex(tcc.Error, pattern):
+                call()
+        trainer.step(x, labels)
+        for option in ("eval-", "--"):
+            with self.assertRaises(tcc.Error) as caught:
+                trainer.fit(rows, steps=3, eval_every=1)
+            self.assertNotIn(option, str(caught.exception))
+        with self.assertRaises(tcc.OverBudget):
+            tcc.Trainer(plan, memory_budget=1000)
+        with self.assertRaisesRegex(tcc.CompileError, "absent.onnx"):
+            tcc.compile("absent.onnx")
+
+    def test_what_is_not_finite_is_found_and_refused(self):
+        plan, rows = self.classifier(settings={"train.clip_norm": 1.0}.items()), models.labelled(32, 10, 16)
+        trainer = tcc.Trainer(plan)
+        before = trainer.read("w")
+        bad = rows["x"].copy()
+        bad[7, 3] = np.nan
+        with self.assertRaisesRegex(tcc.NonFinite, "a tensor holds a NaN.*sample 7"):
+            trainer.step(bad, rows["labels"])
+        np.testing.assert_array_equal(trainer.read("w"), before)
+        with self.assertRaises(tcc.NonFinite) as caught:
+            trainer.step(rows["x"] * 3e38, rows["labels"])
+        self.assertNotEqual(caught.exception.node, "")
+        self.assertEqual(trainer.step(rows["x"], rows["labels"]).step, 1)
+
+    def test_threads_forks_and_1000_plans(self):
+        plan, rows = self.classifier(), models.labelled(32, 10, 16)
+        alone = [tcc.Trainer(plan, threads=1).step(rows["x"], rows["labels"]).loss]
+        losses = [None] * 2
+
+        def work(i):
+            trainer = tcc.Trainer(plan, threads=1)
+            losses[i] = [trainer.step(rows["x"], rows["labels"]).loss for _ in range(50)]
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(losses[0], losses[1])
+        self.assertEqual(losses[0][:1], alone)
+        trainer = tcc.Trainer(plan)
+        child = os.fork()
+        if child == 0:
+            try:
+                trainer.step(rows["x"], rows["labels"])
+                os._exit(1)
+            except tcc.Error as problem:
+                os._exit(0 if "does not survive a fork" in str(problem) else 2)
+        self.assertEqual(os.waitpid(child, 0)[1], 0)
+        trainer.step(rows["x"], rows["labels"])
+
+        def open_files():
+            with open("/proc/self/maps") as maps:
+                return len(os.listdir("/proc/self/fd")), len(maps.readlines())
+        del trainer
+        for i in range(1050):
+            tcc.Trainer(plan, threads=1).step(rows["x"], rows["labels"])
+            if i == 49:
+                before = open_files()
+        self.assertLessEqual(open_files()[0], before[0])
+        self.assertLess(open_files()[1] - before[1], 20)
+
+    def test_a_plan_says_what_it_holds(self):
+        plan = self.classifier()
+        self.assertEqual([(v.name, v.dtype, v.shape, v.sample_axis) for v in plan.inputs()],
+                         [("x", "float32", (32, 16), 0), ("labels", "int64", (32,), 0)])
+        self.assertEqual({v.name for v in plan.variables if v.role == "parameter"}, {"w", "b"})
+        resident, transient = plan.memory(threads=1)
+        self.assertEqual(plan.memory(threads=1)[0], resident)
+        self.assertGreater(transient, 0)
+        self.assertTrue(plan.target.startswith("cpu:"))
+
+
+if __name__ == "__main__":
+    unittest.main()
