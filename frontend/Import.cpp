@@ -5,6 +5,7 @@
 //===----------------------------------------------------------------------===//
 #include "frontend/GraphImport.h"
 
+#include "compiler/dialect/WeightFacts.h"
 #include "frontend/BatchAxis.h"
 #include "frontend/Dequantize.h"
 #include "frontend/Dimensions.h"
@@ -44,9 +45,10 @@ void GraphImport::createVariables() {
     Type type = RankedTensorType::get(initializer.dims,
                                       importedElementType(&context, initializer.type, options.forceF64));
     builder.setInsertionPointToEnd(module->getBody());
-    train::VariableOp::create(builder, locationOf(role.node.empty() ? name : role.node), name, type,
-                              role.role == Role::Parameter ? roles::kParameter : roles::kFrozen, FloatAttr(),
-                              ElementsAttr(), int64_t(-1));
+    auto variable = train::VariableOp::create(builder, locationOf(role.node.empty() ? name : role.node), name, type,
+                                              role.role == Role::Parameter ? roles::kParameter : roles::kFrozen,
+                                              FloatAttr(), ElementsAttr(), int64_t(-1));
+    train::setWeightFacts(variable, {role.display, role.torchName, role.uses, role.lifted, role.torch});
     variables.insert(name);
   }
 }
@@ -531,7 +533,6 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
     }
     out.display = role.display;
     out.node = role.node;
-    out.uses = role.uses;
     out.constant = role.lifted;
     out.list = listName(role.list);
     out.sign = role.sign;

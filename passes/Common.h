@@ -35,6 +35,8 @@ inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string:
 // On ops.
 inline constexpr llvm::StringLiteral kGather = "train.gather"; ///< i64, on all_gather: its number for its parameter
 // On the module.
+inline constexpr llvm::StringLiteral kRecipe = "train.recipe";   ///< dictionary: see RecipeAttribute.h
+inline constexpr llvm::StringLiteral kEntries = "train.entries"; ///< strings: entries to build; absent: all that can be
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut
 inline constexpr llvm::StringLiteral kGroups =
     "train.groups"; ///< dictionaries: name, lr_scale, weight_decay, parameters

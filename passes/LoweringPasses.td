@@ -275,6 +275,23 @@ def FuseUpdatesPass : Pass<"fuse-updates", "::mlir::func::FuncOp"> {
   }];
 }
 
+def MarkTileThreadsPass : Pass<"mark-tile-threads", "::mlir::func::FuncOp"> {
+  let summary = "Record how many threads share a tile of each kernel";
+  let description = [{
+    The code generator chooses the threads that share a tile of a kernel. Kernels can share a launch only if their blocks
+    have the same size, so the pass that joins them reads this number.
+
+    ```mlir
+    %0 = train.fused(%x) : (tensor<8xf32>) -> tensor<8xf32> { ... }
+    ```
+    becomes
+    ```mlir
+    %0 = train.fused(%x) {train.tile_threads = 32 : i64} : (tensor<8xf32>) -> tensor<8xf32> { ... }
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
 def MaterializeBuffersPass : Pass<"materialize-buffers", "::mlir::ModuleOp"> {
   let summary = "Give every value that is stored in memory a buffer of its own";
   let description = [{
@@ -413,7 +430,7 @@ def VerifyPhasePass : Pass<"verify-phase", "::mlir::func::FuncOp"> {
     }
     ```
   }];
-  let options = [Option<"phase", "phase", "std::string", "\"decompose\"", "decompose, kernels or memory">];
+  let options = [Option<"name", "phase", "std::string", "\"decompose\"", "decompose, kernels or memory">];
 }
 
 #endif // TCC_PASSES_LOWERINGPASSES_TD

@@ -1,8 +1,7 @@
 //===- Passes.td - the passes, in the order of the pipeline ----------------===//
 //
 // One pass, one file, one test, one name in four spellings: AttachLossPass, --attach-loss, AttachLoss.cpp,
-// attach-loss.mlir. Options written here serve tcc-opt and the tests; tcc itself passes its recipe to the factory
-// functions of Passes.h.
+// attach-loss.mlir. What a pass reads beside its options is in the module: the recipe is its attribute train.recipe.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_TD
@@ -12,6 +11,24 @@ include "mlir/Pass/PassBase.td"
 //===----------------------------------------------------------------------===//
 // The mathematics: loss, gradients, update
 //===----------------------------------------------------------------------===//
+
+def SetRecipePass : Pass<"set-recipe", "::mlir::ModuleOp"> {
+  let summary = "Set the recipe that the module is compiled with";
+  let description = [{
+    For tests: reads the settings as `tcc --set` does, but checks no rules between keys, and writes them as the module
+    attribute `train.recipe`, from which passes read the recipe. The attribute holds what differs from the defaults. `tcc`
+    writes it after the import.
+
+    ```mlir
+    module {}
+    ```
+    becomes, with `settings=loss.kind=mse,loss.target=t`,
+    ```mlir
+    module attributes {train.recipe = {loss = {kind = "mse", target = "t"}}} {}
+    ```
+  }];
+  let options = [ListOption<"settings", "settings", "std::string", "keys and values, as KEY=VALUE in TOML">];
+}
 
 def FoldConstantsPass : Pass<"fold-constants", "::mlir::ModuleOp"> {
   let summary = "Evaluate ops whose operands are all constants";
@@ -78,7 +95,7 @@ def AddAdaptersPass : Pass<"add-adapters", "::mlir::ModuleOp"> {
       return %y : tensor<1x8x4xf32>
     }
     ```
-    becomes, with `rank=2 alpha=4 targets=fc`,
+    becomes, with `rank = 2`, `alpha = 4` and `targets = ["fc"]` in the recipe,
     ```mlir
     train.variable @fc.weight : tensor<4x3xf32> {role = "frozen"}
     train.variable @fc.lora_A.weight : tensor<2x3xf32> {role = "parameter", value = dense<...>}
@@ -98,15 +115,38 @@ def AddAdaptersPass : Pass<"add-adapters", "::mlir::ModuleOp"> {
     }
     ```
   }];
-  let options = [
-    ListOption<"targets", "targets", "std::string", "globs of the adapted matrices">,
-    Option<"rank", "rank", "int64_t", "8", "rank of the adapters">,
-    Option<"alpha", "alpha", "double", "8", "scale times rank">,
-    Option<"dropout", "dropout", "double", "0", "probability that an element of an adapter's input is dropped">,
-    ListOption<"train", "train", "std::string", "globs of parameters that are trained besides">,
-    Option<"base", "base", "std::string", "\"f32\"", "how frozen matrices are kept: f32, bf16 or int8">
-  ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def SplitPhasesPass : Pass<"split-phases", "::mlir::ModuleOp"> {
+  let summary = "Make a module for each [[phase]] or [[stage]] of the recipe";
+  let description = [{
+    Each phase is compiled in a copy of the module in which other phases' parameters are frozen, so that later passes see
+    an ordinary model with one loss. A copy has the phase's name and recipe; evaluation and prediction belong to the first
+    one (`train.entries`). Parameters that some phase trains are marked `train.of_phase`, and with the stages that train
+    them as bits of `train.stages`. Runs up to merge-phases on each copy.
+
+    ```mlir
+    module attributes {train.recipe = {phases = [{phase = "d", phase_parameters = ["d.*"]}, {phase = "g", phase_parameters = ["g.*"]} ]}} {
+      train.variable @d.w : tensor<4xf32> {role = "parameter"}
+      train.variable @g.w : tensor<4xf32> {role = "parameter"}
+    }
+    ```
+    becomes
+    ```mlir
+    module attributes {train.recipe = ...} {
+      module @d attributes {train.recipe = {phase = "d", phase_parameters = ["d.*"]}} {
+        train.variable @d.w : tensor<4xf32> {role = "parameter", train.of_phase}
+        train.variable @g.w : tensor<4xf32> {role = "frozen", train.of_phase}
+      }
+      module @g attributes {train.entries = ["train"], train.recipe = {phase = "g", phase_parameters = ["g.*"]}} {
+        train.variable @d.w : tensor<4xf32> {role = "frozen", train.of_phase}
+        train.variable @g.w : tensor<4xf32> {role = "parameter", train.of_phase}
+      }
+    }
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
 }
 
 def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
@@ -123,7 +163,7 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
       return %x : tensor<8x4xf32>
     }
     ```
-    gains, with `kind=mse of=y target=t`,
+    gains, with `kind = "mse"`, `of = ["y"]` and `target = "t"` in the recipe,
     ```mlir
     func.func @loss(%x: tensor<8x4xf32> {train.name = "x"}, %t: tensor<8x4xf32> {train.name = "t", train.sample_axis = 0})
         -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"}) {
@@ -137,23 +177,6 @@ def AttachLossPass : Pass<"attach-loss", "::mlir::ModuleOp"> {
     }
     ```
   }];
-  let options = [
-    Option<"output", "output", "std::string", "", "the scalar graph output that is the loss">,
-    Option<"kind", "kind", "std::string", "", "a built-in loss">,
-    ListOption<"of", "of", "std::string", "predictions of the built-in loss">,
-    Option<"target", "target", "std::string", "", "target of the built-in loss: a new or existing graph input">,
-    Option<"classAxis", "class-axis", "int64_t", "1", "axis of the classes">,
-    Option<"shift", "shift", "bool", "false", "position t predicts target t + 1">,
-    Option<"ignoreIndex", "ignore-index", "int64_t", "-100", "target class to ignore">,
-    Option<"labelSmoothing", "label-smoothing", "double", "0", "weight of the uniform distribution in the target">,
-    ListOption<"weight", "weight", "double", "weight of each class (bce: of each element)">,
-    ListOption<"posWeight", "pos-weight", "double", "weight of positive examples">,
-    Option<"reduction", "reduction", "std::string", "\"mean\"", "mean or sum">,
-    Option<"delta", "delta", "double", "1", "huber's threshold">,
-    Option<"beta", "beta", "double", "1", "smooth_l1's threshold">,
-    Option<"logTarget", "log-target", "bool", "false", "kl_div's target is in log space">,
-    ListOption<"set", "set", "std::string", "other keys of [loss], as KEY=VALUE in TOML">
-  ];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }
 
@@ -237,6 +260,30 @@ def HoldStopsPass : Pass<"hold-stops", "::mlir::ModuleOp"> {
     %s = train.select %q, %k, %b : tensor<4xi1>, tensor<4xf64>
     train.write @"tcc.stopped/0", %s : tensor<4xf64>
     %c = train.exp %s : tensor<4xf64>
+    ```
+  }];
+  let dependentDialects = ["::tcc::train::TrainDialect"];
+}
+
+def DropForeignWritesPass : Pass<"drop-foreign-writes", "::mlir::ModuleOp"> {
+  let summary = "Remove writes of @loss that belong to networks of other phases";
+  let description = [{
+    With [[phase]] a phase only computes values that its loss needs. A `train.write` (running statistics) stays if the
+    loss depends on one of the nearest mode-dependent ops (`ModeDependent`) that its value comes from, or if there are
+    none; the ops that only a removed write needs are removed with it.
+
+    ```mlir
+    func.func @loss(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %y, %mean, %var = train.batch_norm %x ...  // the result does not depend on %y
+      train.write @other.mean, %mean : tensor<4xf32>
+      return %x : tensor<4xf32>
+    }
+    ```
+    becomes
+    ```mlir
+    func.func @loss(%x: tensor<4xf32>) -> tensor<4xf32> {
+      return %x : tensor<4xf32>
+    }
     ```
   }];
   let dependentDialects = ["::tcc::train::TrainDialect"];
@@ -420,6 +467,7 @@ def DecomposeCompositesPass : Pass<"decompose-composites", "::mlir::ModuleOp"> {
 def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
   let summary = "Build the entry functions from forward, loss, gradients, clipping and optimizer";
   let description = [{
+    The entries that the module attribute `train.entries` names are built; without it, all whose function is there.
     Creates `step` (or, with accumulation, `accumulate_first`, `accumulate_next` and `update`), `evaluate`, `predict`
     and `gradients` from @forward, @loss and @backward, and erases these three. Entry functions take state as arguments
     and return its next values; both carry `train.variable`. Run-time numbers (learning rate and so on) are one vector,
@@ -435,29 +483,29 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 
     If @backward scales the loss, the update removes the factor from the gradients before it measures and clips them, and
     every next value but those of running statistics waits for the norm. `gradients` scales by the recipe's first factor.
-    With `moments=bf16` the optimizer's state is stored in bf16 and computed in f32. Next values are rounded
+    With `optimizer.moments = "bf16"` the optimizer's state is stored in bf16 and computed in f32. Next values are rounded
     stochastically: the probability of each neighbour grows with its nearness, so that changes below half a unit in the
     last place are kept in the mean.
 
-    With `mode=ddp` the numerator and denominator of the loss and every gradient go through `train.all_reduce` before
+    With `parallel.mode = "ddp"` the numerator and denominator of the loss and every gradient go through `train.all_reduce` before
     they are averaged, in `step` or, once a window, in `update`; running statistics become those of rank 0
     (`train.rank_broadcast`). Random numbers of the update are the same on every rank.
 
-    With `virtual-ranks=V` an update always has `accumulate_first`, `accumulate_next` (with more than one micro-batch) and
+    With `train.virtual_ranks = V` an update always has `accumulate_first`, `accumulate_next` (with more than one micro-batch) and
     `update`, and a rank takes the windows of its virtual ranks one after the other. For each level k of the tree over those
     of one rank, `hold_k` copies the window's sums to variables of their own, and `join_k` adds the held sums to the
     window's sums. The tree is that of `train.all_reduce`, so the sum does not depend on the number of ranks.
 
-    With `mode=grad_op` each of `ranks` ranks owns a shard of every parameter (dialect, Collective.td), and the optimizer's
+    With `parallel.mode = "grad_op"` each of `ranks` ranks owns a shard of every parameter (dialect, Collective.td), and the optimizer's
     state has a shard's size (`train.whole` of its variable has the parameter's type). Gradients go through
     `train.reduce_scatter`, the update computes this rank's shard of the next value, and `train.all_gather` assembles
-    the parameter. With `mode=full` the parameter itself is a shard, which entries gather before they read it. With
-    `mode=hybrid` the same holds in each node of `ranks` ranks, and a `train.all_reduce` across nodes sums the shards.
+    the parameter. With `"full"` the parameter itself is a shard, which entries gather before they read it. With
+    `"hybrid"` the same holds in each node of `ranks` ranks, and a `train.all_reduce` across nodes sums the shards.
 
     ```mlir
     func.func @backward(%x: tensor<4xf32>) -> (tensor<f32>, tensor<f32>, tensor<4xf32> {train.gradient_of = "w"})
     ```
-    becomes, with `kind=sgd`,
+    becomes, with `optimizer.kind = "sgd"`,
     ```mlir
     func.func @step(%x: tensor<4xf32>, %w: tensor<4xf32> {train.variable = "w"}, %scalars: tensor<1xf32> {train.scalars})
         -> (tensor<f32> {train.name = "loss_sum"}, tensor<f32> {train.name = "loss_weight"},
@@ -472,21 +520,32 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
     }
     ```
   }];
-  let options = [
-    Option<"kind", "kind", "std::string", "\"adamw\"", "optimizer">,
-    ListOption<"numbers", "numbers", "std::string", "optimizer's numbers, such as momentum=0.9">,
-    Option<"nesterov", "nesterov", "bool", "false", "Nesterov momentum">,
-    ListOption<"decayExempt", "decay-exempt", "std::string", "globs and selectors without weight decay">,
-    Option<"accumulate", "accumulate", "int64_t", "1", "micro-batches per update">,
-    Option<"clipNorm", "clip-norm", "double", "0", "largest global gradient norm; 0: no clipping">,
-    Option<"moments", "moments", "std::string", "\"f32\"", "type that optimizer state is stored in: f32 or bf16">,
-    Option<"mode", "mode", "std::string", "\"none\"", "how ranks share the work: none, ddp, grad_op, full or hybrid">,
-    Option<"ranks", "ranks", "int64_t", "0", "that state is sharded over, with hybrid those of a node">,
-    Option<"average", "average", "std::string", "\"exact\"", "of the ranks' gradients: exact or ranks">,
-    Option<"reduceDtype", "reduce-dtype", "std::string", "\"f32\"", "of gradients on their way: f32, bf16 or f16">,
-    Option<"virtualRanks", "virtual-ranks", "int64_t", "0", "virtual ranks of the job; 0: the ranks themselves">,
-    Option<"leastRanks", "least-ranks", "int64_t", "1", "fewest ranks that virtual ranks are divided among">
-  ];
+  let options = [Option<"predictAsExported", "predict-as-exported", "bool", "false",
+                        "predict runs dropout and batch norm as the graph says, and predict_inference in inference mode; else predict does">];
+  let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
+}
+
+def MergePhasesPass : Pass<"merge-phases", "::mlir::ModuleOp"> {
+  let summary = "Join the entries of all phases in one module over the same variables";
+  let description = [{
+    Ends what split-phases began. The phase's name is added to the names of training entries and of the optimizers'
+    state; for stages, which share that state, to those of entries only. The module attribute `train.phases` holds each
+    phase's groups and run-time numbers; lists of the report are joined.
+
+    ```mlir
+    module {
+      module @d { func.func @step() attributes {train.entry = "step"} { ... } }
+      module @g { func.func @step() attributes {train.entry = "step"} { ... } }
+    }
+    ```
+    becomes
+    ```mlir
+    module attributes {train.phases = [...]} {
+      func.func @step.d() attributes {train.entry = "step.d"} { ... }
+      func.func @step.g() attributes {train.entry = "step.g"} { ... }
+    }
+    ```
+  }];
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }
 

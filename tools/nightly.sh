@@ -13,6 +13,7 @@
 #             forward, gradients, updates, in every way to compile them, for the former an emulated card among them;
 #             TCC_RANDOM_RECIPES (500) recipes and data sets beside PyTorch's loop; every plan that the end-to-end tests
 #             compile and those of the benchmarks, between guard pages
+#   phases    every phase of every model of the zoo for three targets, run again by tcc-opt on the dump before it
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates, must equal those made on this machine
 #   length    tcc's instructions for each node of a graph, counted by valgrind, must not grow in graphs twice as long
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
@@ -23,7 +24,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-known=(address thread fuzz plans cuda emulation graphs levels length ranks crash)
+known=(address thread fuzz plans cuda emulation graphs phases levels length ranks crash)
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
@@ -125,6 +126,10 @@ stage_graphs() {
   TCC_TEST_ISOLATED=1 ctest --test-dir build -j "$jobs" --output-on-failure --timeout 3600 -R '^e2e' || failed=1
   .venv-nightly/bin/python test/bench/performance.py --bin build/bin --isolated || failed=1
   return $failed
+}
+
+stage_phases() {
+  tools/build.sh tcc tcc-opt && TCC_BIN=$PWD/build/bin TCC_CACHE_DIR= $python test/e2e/test_reruns.py --all
 }
 
 stage_levels() {

@@ -21,7 +21,7 @@
 #include "frontend/Import.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
-#include "passes/training/Phases.h"
+#include "passes/RecipeAttribute.h"
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
 #include "support/PlanNames.h"
@@ -36,12 +36,12 @@
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassRegistry.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <functional>
 #include <set>
 
 using namespace mlir;
@@ -87,94 +87,42 @@ public:
       messages += place + diagnostic.str();
       return success();
     });
-    if (options.forceF64)
-      recipe.stages.clear(); // derivatives of all parameters are checked
-    if (!recipe.stages.empty() && recipe.train.scalesLoss())
-      return error("{}[[stage]] does not go with a loss scale (f16): skipped updates would count differently for each "
-                   "parameter; use bf16 or f32",
-                   recipe.at("stage"));
-    // Until entries are built, each phase or stage has a module of its own.
-    const bool alternating = !(recipe.phases.empty() && recipe.stages.empty()) && wants(entries::kTrain);
-    Status status = runPhases("", alternating ? "fold" : "", messages);
-    if (status.ok() && alternating)
-      status = compileAlternating(messages);
-    if (status.ok() && alternating)
-      status = runPhases("update", "", messages);
-    if (!status.ok())
-      return status;
+    for (size_t i = 0; i < steps.size(); ++i)
+      if (Status status = runStep(i, messages); !status.ok())
+        return status;
     return emitPlan(messages);
   }
 
 private:
-  /// Runs the phases behind `after` (empty: from the first on) up to `last` (empty: to the end).
-  Status runPhases(StringRef after, StringRef last, const std::string &messages) {
-    bool runs = after.empty();
-    const Pipeline pipeline = this->pipeline();
-    for (const auto &[name, build] : pipeline.phases()) {
-      if (!std::exchange(runs, runs || name == after))
-        continue;
-      if (name == "order" || name == "memory")
-        startKernels(/*all=*/name == "memory");
-      if (name == "update")
-        warnOfCuts();
-      if (failed(runPhase(name, build)))
-        return Status(messages.empty() ? "internal error: phase " + name + " failed" : messages,
-                      (*model.module)->hasAttr(train::names::kOverBudget) ? StatusCode::OverBudget : StatusCode::Fault);
-      if (!dumpStatus.ok())
-        return dumpStatus;
-      if (name == last)
-        break;
-    }
-    return Status::success();
+  /// Runs one phase, and what the driver does at its place.
+  Status runStep(size_t index, const std::string &messages) {
+    const Pipeline::Step &step = steps[index];
+    if (step.phase == Phase::Order || step.phase == Phase::Memory)
+      startKernels(/*all=*/step.phase == Phase::Memory);
+    if (step.phase == Phase::BuildUpdate)
+      warnOfCuts();
+    if (failed(runPasses(step)))
+      return Status(messages.empty() ? "internal error: phase " + nameOf(step.phase).str() + " failed" : messages,
+                    (*model.module)->hasAttr(train::names::kOverBudget) ? StatusCode::OverBudget : StatusCode::Fault);
+    dump(step.phase, index + 1);
+    return dumpStatus;
   }
 
-  /// [[phase]], [[stage]]: a copy of the module for each one, compiled up to its entries; then one module of all.
-  Status compileAlternating(const std::string &messages) {
-    const Recipe whole = recipe;
-    const std::vector<std::string> wanted = entries;
-    const bool staged = !whole.stages.empty();
-    if (wants(entries::kGradients) && staged)
+  /// Refuses gradients of a recipe that has several, and a loss scale with stages.
+  Status checkPhases() {
+    if (!recipe.stages.empty() && recipe.train.scalesLoss())
+      return error("{}[[stage]] does not go with a loss scale (f16): skipped updates would count differently for each "
+                   "parameter; use bf16 or f32",
+                   recipe.at("stage"));
+    if (!pipeline().splits() || !wants(entries::kGradients))
+      return Status::success();
+    if (!recipe.stages.empty())
       return error(
           "gradients: the recipe has stages ([[stage]]), each with gradients of its own; compile without them, "
           "and with model.trainable, for gradients");
-    if (wants(entries::kGradients))
-      return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
-                   "output = \"{}\"",
-                   whole.loss.output.empty() ? "NAME" : whole.loss.output);
-    // A phase may train adapters, so they have to exist before parameters are matched.
-    if (!whole.adapter.targets.empty())
-      if (Status status = runPhases("fold", "adapters", messages); !status.ok())
-        return status;
-    OwningOpRef<ModuleOp> imported = std::move(model.module);
-    const std::vector<Recipe> phases = staged ? stageRecipes(whole) : whole.phases;
-    if (Status status = train::markPhaseParameters(*imported, phases, model.initializers); !status.ok())
-      return status;
-    std::vector<OwningOpRef<ModuleOp>> parts;
-    for (const Recipe &phase : phases) {
-      recipe = phase;
-      recipe.train.precision = whole.train.precision;
-      recipe.train.lossScaleKind = whole.train.lossScaleKind;
-      *recipe.training.mutable_loss_scale() = whole.training.loss_scale();
-      recipe.adapter = {}; // already added above
-      entries = parts.empty() ? wanted : std::vector<std::string>{entries::kTrain};
-      model.module = imported->clone();
-      Status status = train::restrictToPhase(*model.module, phase, model.initializers);
-      if (status.ok())
-        status = runPhases("fold", "loss", messages);
-      if (status.ok() && !staged)
-        train::dropForeignWrites(*model.module);
-      if (status.ok())
-        status = runPhases("loss", "update", messages);
-      if (!status.ok())
-        return status;
-      parts.push_back(std::move(model.module));
-    }
-    recipe = whole;
-    entries = wanted;
-    model.module = train::mergePhases(std::move(parts), phases);
-    if (failed(mlir::verify(*model.module)))
-      return Status("internal error: the phases of the recipe do not fit together");
-    return Status::success();
+    return error("gradients: the recipe has several losses ([[phase]]); compile with one, as by a recipe with [loss] "
+                 "output = \"{}\"",
+                 recipe.loss.output.empty() ? "NAME" : recipe.loss.output);
   }
 
   Status chooseTarget() {
@@ -208,8 +156,10 @@ private:
       return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
                    "[parallel] out",
                    recipe.at("parallel.mode"), recipe.parallel.mode, targetName);
-    if (options.forceF64)
-      recipe.parallel = {}; // derivatives are checked by one process
+    if (options.forceF64) {
+      recipe.parallel = {}; // derivatives are checked by one process,
+      recipe.stages.clear(); // those of all parameters
+    }
     if (precision == "auto")
       precision = target->capabilities().multipliesBf16 ? "bf16" : "f32";
     return Status::success();
@@ -240,13 +190,6 @@ private:
           "{}parallel.batch_norm \"sync\": {} has no BatchNormalization that trains; export it in train() mode or "
           "set model.batch_norm = \"train\", or leave parallel.batch_norm out",
           recipe.at("parallel.batch_norm"), options.modelPath);
-    (*model.module)->setAttr(target::kTargetAttribute, StringAttr::get(&context, targetName));
-    if (recipe.train.precision == "tf32")
-      (*model.module)->setAttr(target::kTf32Attribute, UnitAttr::get(&context));
-    if (recipe.convolutions == "kernels")
-      (*model.module)->setAttr(target::kConvolutionKernelsAttribute, UnitAttr::get(&context));
-    if (recipe.sliceBytes)
-      (*model.module)->setAttr(target::kSliceBytesAttribute, Builder(&context).getI64IntegerAttr(*recipe.sliceBytes));
     if (Status status = chooseEntries(); !status.ok())
       return status;
     // With adapters all weights of the file are frozen: a value that the exporter computed in a weight's place will do.
@@ -259,8 +202,29 @@ private:
       model.warnings.push_back(model.inferenceWarning);
     if (Status status = checkEvaluations(); !status.ok())
       return status;
-    dump("import");
+    if (Status status = checkPhases(); !status.ok())
+      return status;
+    describeCompile();
+    steps = pipeline().steps();
+    dump(Phase::Import, 0);
     return dumpStatus;
+  }
+
+  /// Writes into the module what passes have to know beside the graph: the machine and the recipe.
+  void describeCompile() {
+    Operation *module = *model.module;
+    Builder builder(&context);
+    module->setAttr(target::kTargetAttribute, builder.getStringAttr(targetName));
+    module->setAttr(train::names::kSlots, builder.getI64IntegerAttr(maxWorkers()));
+    if (recipe.train.precision == "tf32")
+      module->setAttr(target::kTf32Attribute, builder.getUnitAttr());
+    if (recipe.convolutions == "kernels")
+      module->setAttr(target::kConvolutionKernelsAttribute, builder.getUnitAttr());
+    if (recipe.sliceBytes)
+      module->setAttr(target::kSliceBytesAttribute, builder.getI64IntegerAttr(*recipe.sliceBytes));
+    module->setAttr(train::names::kEntries,
+                    builder.getStrArrayAttr(llvm::SmallVector<StringRef>(entries.begin(), entries.end())));
+    train::setRecipe(*model.module, recipe);
   }
 
   /// evaluate.*: replaces other trainers' names of metrics by ours, unless the graph has an output of that name, and
@@ -350,12 +314,17 @@ private:
 
   bool wants(StringRef entry) const { return llvm::is_contained(entries, entry); }
 
-  Pipeline pipeline() const { return {options, recipe, *target, model.initializers, entries, hasNoRecipe()}; }
+  Pipeline pipeline() const { return {options, recipe, *target, entries, hasNoRecipe()}; }
 
   /// Warns of parameters that get no gradient because every path to the loss ends at an op without a derivative
   /// (Round, Sign, a comparison). Paths cut by a stop_gradient are intended.
   void warnOfCuts() {
-    auto list = (*model.module)->getAttrOfType<ArrayAttr>(train::names::kUnused);
+    warnOfCuts(*model.module);
+    for (ModuleOp part : model.module->getOps<ModuleOp>()) // of a [[phase]] or [[stage]]
+      warnOfCuts(part);
+  }
+  void warnOfCuts(ModuleOp module) {
+    auto list = module->getAttrOfType<ArrayAttr>(train::names::kUnused);
     if (!list)
       return;
     using Cut = std::pair<std::string, std::string>; // op, node
@@ -383,36 +352,24 @@ private:
     }
   }
 
-  LogicalResult runPhase(const std::string &name, const std::function<void(OpPassManager &)> &build) {
+  LogicalResult runPasses(const Pipeline::Step &step) {
+    const std::string name = nameOf(step.phase).str();
     Profile::Span clock = profile.phase(name);
-    if (name == "order" && pipeline().joinsKernels())
-      markTileThreads();
-    if (name == "order")
-      model.module->getOperation()->setAttr(train::names::kSlots, Builder(&context).getI64IntegerAttr(maxWorkers()));
-    PassManager passes(&context);
+    FailureOr<OpPassManager> parsed = parsePassPipeline(step.passes);
+    if (failed(parsed))
+      return failure();
+    PassManager passes(&context, ModuleOp::getOperationName());
+    static_cast<OpPassManager &>(passes) = std::move(*parsed);
     passes.enableVerifier(false); // once at the end of the phase: after each pass it took a fifth of a long compile
     passes.addInstrumentation(std::make_unique<PassClock>(profile, name));
-    build(passes);
-    if (name == "decompose" || name == "kernels" || name == "memory") {
-      train::VerifyPhasePassOptions verify;
-      verify.phase = name;
-      passes.addNestedPass<func::FuncOp>(train::createVerifyPhasePass(verify));
-    }
+    // One part after the other, so that the first error is the only one.
+    const bool inParts = !model.module->getOps<ModuleOp>().empty() && context.isMultithreadingEnabled();
+    if (inParts)
+      context.disableMultithreading();
     LogicalResult result = passes.run(*model.module);
-    if (succeeded(result))
-      result = mlir::verify(*model.module);
-    dump(name);
-    return result;
-  }
-
-  /// Marks each kernel with the number of threads that share a tile, as the code generator chooses it: kernels can
-  /// share a launch only if their blocks have the same size.
-  void markTileThreads() {
-    for (auto function : model.module->getOps<func::FuncOp>())
-      if (function->hasAttr(train::names::kEntry))
-        for (auto fused : function.getOps<train::FusedOp>())
-          fused->setAttr(train::names::kTileThreads,
-                         Builder(&context).getI64IntegerAttr(codegen::workOf(fused, target->code()).tileThreads));
+    if (inParts)
+      context.enableMultithreading();
+    return succeeded(result) ? mlir::verify(*model.module) : result;
   }
 
   /// Compiles kernels in the background while memory is planned: no kernel depends on the offsets of buffers, and few
@@ -487,21 +444,23 @@ private:
     return code;
   }
 
-  /// `--dump-phases-to`: writes the module. A failure is kept in `dumpStatus` and fails the compile.
-  void dump(const std::string &phase) {
+  /// `--dump-phases-to`: writes the module, whole, and the passes of the step that comes next: tcc-opt makes the next
+  /// file from this one. A failure is kept in `dumpStatus` and fails the compile.
+  void dump(Phase phase, size_t next) {
     if (options.dumpFolder.empty() || !dumpStatus.ok())
       return;
     std::string text;
     llvm::raw_string_ostream stream(text);
-    OpPrintingFlags flags;
-    flags.elideLargeElementsAttrs(32);
-    flags.enableDebugInfo(true, false);
-    stream << kPhaseMark.data() << phase << "\n";
-    model.module->print(stream, flags);
+    stream << StringRef(kPhaseMark) << nameOf(phase) << "\n";
+    if (next < steps.size())
+      stream << "// next " << nameOf(steps[next].phase) << ": " << steps[next].passes << "\n";
+    model.module->print(stream, OpPrintingFlags().enableDebugInfo(true, false));
+    stream << "\n";
     dumpStatus = tcc::makeFolders(options.dumpFolder);
     if (dumpStatus.ok())
-      dumpStatus = tcc::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, phase), text,
-                                            OwnFile::Phase);
+      dumpStatus =
+          tcc::writeFileAtomically(fmt::format("{}/{}-{}.mlir", options.dumpFolder, ++dumped, nameOf(phase).str()),
+                                   text, OwnFile::Phase);
   }
 
   MLIRContext &context;
@@ -511,6 +470,7 @@ private:
   const target::Target *target = nullptr;
   ImportedModel model;
   std::vector<std::string> entries;
+  std::vector<Pipeline::Step> steps;
   Profile unread, &profile;
   std::optional<codegen::KernelSet> kernels;
   unsigned dumped = 0;
@@ -521,6 +481,7 @@ private:
 
 void registerDialects(DialectRegistry &registry) {
   target::registerTargets();
+  registerPipelinePasses();
   registry.insert<train::TrainDialect, func::FuncDialect, arith::ArithDialect, scf::SCFDialect, math::MathDialect,
                   vector::VectorDialect, cf::ControlFlowDialect, LLVM::LLVMDialect>();
   train::registerKernels(registry);

@@ -2,12 +2,10 @@
 #ifndef TCC_COMPILER_DRIVER_PIPELINE_H
 #define TCC_COMPILER_DRIVER_PIPELINE_H
 
-#include "compiler/model/Initializer.h"
+#include "passes/Phase.h"
 
 #include "mlir/Pass/PassManager.h"
 
-#include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
@@ -25,17 +23,20 @@ struct Pipeline {
   const CompileOptions &options;
   const Recipe &recipe;
   const target::Target &target;
-  const std::map<std::string, Initializer> &initializers;
   const std::vector<std::string> &entries; ///< that the plan gets
   bool asExported = false;                 ///< there is no recipe: the graph alone decides
 
-  struct Phase {
-    std::string name; ///< as `--dump-phases-to` has it
-    std::function<void(mlir::OpPassManager &)> build;
+  struct Step {
+    Phase phase;
+    /// Its passes, as `tcc-opt --pass-pipeline` takes them. The compile runs this text, so that nothing but the module
+    /// and the text decides what a phase does.
+    std::string passes;
   };
-  std::vector<Phase> phases() const;
+  std::vector<Step> steps() const;
   /// May kernels share a launch?
   bool joinsKernels() const;
+  /// Until entries are built, is there a module for each [[phase]] or [[stage]]?
+  bool splits() const;
 
 private:
   target::Wishes wishes() const;
@@ -47,6 +48,9 @@ private:
   /// collectives, and none overlaps a reduce-scatter.
   double extraTimeOf() const;
 };
+
+/// Makes the passes of Pipeline known to the parser of pipelines.
+void registerPipelinePasses();
 
 } // namespace tcc
 

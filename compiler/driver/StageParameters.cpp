@@ -14,7 +14,7 @@ Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const I
     plan::StageSummary stage{part.phase, first, settings.until, settings.lrScale, {}};
     if (model) {
       auto own = train::matchingParameters(train::trainableParameters(*model->module), settings.trainable,
-                                           part.at("parameters"), "stage.trainable", &model->initializers);
+                                           part.at("parameters"), "stage.trainable");
       if (!own)
         return own.status();
       for (train::VariableOp parameter : *own)

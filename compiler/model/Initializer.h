@@ -1,7 +1,7 @@
 //===- Initializer.h - a tensor that the model's file gives -----*- C++ -*-===//
 //
-// What the importer knows about an initializer beside its variable in the IR: where its bytes are, and how the model
-// uses it. Passes match parameters by these facts, and emit reads the bytes.
+// What the plan keeps of an initializer beside its variable in the IR: where its bytes are, and how it is called. Only
+// emit and reports read it; what passes have to know is on the variable (compiler/dialect/WeightFacts.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_MODEL_INITIALIZER_H
@@ -25,11 +25,10 @@ struct Initializer {
   uint64_t offset = 0, bytes = 0;
   std::string display;        ///< the one parameter it was folded from, by the exporter's notes; else empty
   std::string node;           ///< a node that reads it
-  std::vector<std::string> uses; ///< kinds of its readers, for @selectors: "bias", "norm", "embedding" (and "1d" from its rank)
   bool constant = false;      ///< a lifted constant or running statistic: not trained by default
   std::string list;           ///< "trained", "frozen", "buffer" or "constant", by the file and model.*
   std::string sign;           ///< the reason for `list`
-  TorchShape torch;           ///< its shape in torch, for optimizers that depend on rank or orientation
+  TorchShape torch;           ///< its shape in torch
   std::string torchName;      ///< its parameter's name in torch, if that differs and is certain
   bool namedByNode = false;   ///< `torchName` follows from its reader's name only
   bool computed = false;      ///< no part of the module's state, by the exporter's notes

@@ -3,6 +3,7 @@
 #include "passes/memory/Buffers.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
+#include "passes/Phase.h"
 
 using namespace mlir;
 
@@ -16,6 +17,15 @@ namespace {
 struct VerifyPhase : impl::VerifyPhasePassBase<VerifyPhase> {
   using VerifyPhasePassBase::VerifyPhasePassBase;
 
+  LogicalResult initialize(MLIRContext *context) override {
+    std::optional<Phase> found = findPhase(name);
+    if (!found || (*found != Phase::Decompose && *found != Phase::Kernels && *found != Phase::Memory))
+      return mlir::emitError(UnknownLoc::get(context))
+             << "verify-phase: `" << name << "` is no phase that it verifies; known: decompose, kernels, memory";
+    phase = *found;
+    return success();
+  }
+
   void runOnOperation() override {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry))
@@ -23,7 +33,7 @@ struct VerifyPhase : impl::VerifyPhasePassBase<VerifyPhase> {
     for (Operation &op : function.getBody().front().without_terminator())
       if (std::optional<StringRef> pass = shouldHaveGone(&op)) {
         op.emitOpError("internal error: illegal after phase ")
-            << phase << ", expected to have been converted by " << *pass;
+            << name << ", expected to have been converted by " << *pass;
         signalPassFailure();
       }
   }
@@ -35,12 +45,12 @@ private:
       return "build-update";
     if (isa<Decomposable>(op))
       return "decompose-composites";
-    if (phase == "decompose" || op->hasTrait<View>())
+    if (phase == Phase::Decompose || op->hasTrait<View>())
       return std::nullopt;
     bool constant = isa<ConstantOp>(op);
     if (!constant && !isa<FusedOp, JoinedOp, FillOp, CopyOp, Collective>(op) && !op->hasAttr(names::kCall))
       return "fuse-kernels";
-    if (phase == "kernels")
+    if (phase == Phase::Kernels)
       return std::nullopt;
     if (constant)
       return "materialize-buffers";
@@ -48,6 +58,8 @@ private:
       return "plan-memory";
     return std::nullopt;
   }
+
+  Phase phase = Phase::Decompose;
 };
 
 } // namespace

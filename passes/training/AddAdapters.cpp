@@ -8,8 +8,10 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Philox.h"
+#include "compiler/dialect/WeightFacts.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
+#include "passes/RecipeAttribute.h"
 #include "passes/training/FrozenBase.h"
 #include "passes/training/ParameterGroups.h"
 #include "passes/training/WeightReads.h"
@@ -31,15 +33,13 @@ namespace {
 
 class AdapterBuilder {
 public:
-  AdapterBuilder(ModuleOp module, func::FuncOp forward, const Recipe &recipe,
-                 const std::map<std::string, Initializer> *initializers)
-      : module(module), forward(forward), recipe(recipe), settings(recipe.adapter), matcher(initializers),
-        builder(module.getContext()) {}
+  AdapterBuilder(ModuleOp module, func::FuncOp forward, const Recipe &recipe)
+      : module(module), forward(forward), recipe(recipe), settings(recipe.adapter), builder(module.getContext()) {}
 
   LogicalResult run() {
     // Constants that the exporter wrote are no weights.
     for (VariableOp variable : module.getOps<VariableOp>())
-      if (const Initializer *known = matcher.find(variable);
+      if (const std::optional<WeightFacts> known = weightFacts(variable);
           variable.getRole() == roles::kParameter ||
           (variable.getRole() == roles::kFrozen && !(known && known->constant)))
         variables.push_back(variable);
@@ -66,8 +66,8 @@ private:
   std::string targetsKey() const { return recipe.where.count("adapter.match") ? "adapter.match" : "adapter.targets"; }
 
   /// The matrix's names and those of its module, for people and patterns: "a.b.weight", "a.b".
-  std::vector<std::string> namesOf(VariableOp variable) const {
-    std::vector<std::string> names = matcher.namesOf(variable);
+  std::vector<std::string> pathsOf(VariableOp variable) const {
+    std::vector<std::string> names = namesOf(variable);
     for (const std::string &name : std::vector<std::string>(names))
       if (std::string module = moduleOf(name); module != name)
         names.push_back(module);
@@ -79,13 +79,13 @@ private:
   }
   /// As it is called in torch, if known.
   std::string bestName(VariableOp variable) const {
-    const Initializer *known = matcher.find(variable);
+    const std::optional<WeightFacts> known = weightFacts(variable);
     return known && !known->torchName.empty() ? known->torchName : variable.getSymName().str();
   }
 
   /// A pattern names a path or, as in peft, its end: "q_proj" is any "….q_proj".
   bool matches(const std::string &pattern, VariableOp variable) const {
-    const std::vector<std::string> names = namesOf(variable);
+    const std::vector<std::string> names = pathsOf(variable);
     return llvm::any_of(names, [&](const std::string &name) {
       return matchesGlob(pattern, name) || matchesGlob("*." + pattern, name);
     });
@@ -134,13 +134,13 @@ private:
 
   /// Freezes every parameter that adapter.train does not match.
   LogicalResult freeze(llvm::ArrayRef<VariableOp> targets) {
-    if (Status status = checkPatterns(settings.train, recipe.at("adapter.train"), "adapter.train", variables, matcher);
+    if (Status status = checkPatterns(settings.train, recipe.at("adapter.train"), "adapter.train", variables);
         !status.ok())
       return mlir::emitError(forward.getLoc()) << status.message();
     for (VariableOp variable : variables) {
       if (variable.getRole() != roles::kParameter)
         continue;
-      const bool trained = matcher.matchesAny(settings.train, variable);
+      const bool trained = matchesAnyPattern(settings.train, variable);
       if (trained && llvm::is_contained(targets, variable))
         return fail("adapter.train") << "`" << bestName(variable)
                                      << "` is adapted, so that it is frozen itself; take it out "
@@ -328,7 +328,6 @@ private:
   func::FuncOp forward;
   const Recipe &recipe;
   const AdapterSettings &settings;
-  ParameterMatcher matcher;
   OpBuilder builder;
   std::vector<VariableOp> variables, frozen;           ///< of the model; those frozen here
   llvm::StringMap<llvm::SmallVector<ReadOp, 1>> reads; // asked by name
@@ -336,35 +335,18 @@ private:
 };
 
 struct AddAdaptersPass : impl::AddAdaptersPassBase<AddAdaptersPass> {
-  using AddAdaptersPassBase::AddAdaptersPassBase;
-  AddAdaptersPass(const Recipe &recipe, const std::map<std::string, Initializer> *initializers)
-      : given(&recipe), initializers(initializers) {}
-
   void runOnOperation() override {
-    Recipe own;
-    own.adapter.targets.assign(targets.begin(), targets.end());
-    own.adapter.rank = rank;
-    own.adapter.alpha = alpha;
-    own.adapter.dropout = dropout;
-    own.adapter.train.assign(train.begin(), train.end());
-    own.adapter.base = base;
+    FailureOr<Recipe> recipe = recipeOf(getOperation());
+    if (failed(recipe))
+      return signalPassFailure();
     func::FuncOp forward = lookupFunction(getOperation(), "forward");
     if (!forward || forward.isDeclaration())
       return;
-    if (failed(AdapterBuilder(getOperation(), forward, given ? *given : own, initializers).run()))
+    if (failed(AdapterBuilder(getOperation(), forward, *recipe).run()))
       signalPassFailure();
   }
-
-private:
-  const Recipe *given = nullptr;
-  const std::map<std::string, Initializer> *initializers = nullptr;
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createAddAdaptersPass(const Recipe &recipe,
-                                            const std::map<std::string, Initializer> *initializers) {
-  return std::make_unique<AddAdaptersPass>(recipe, initializers);
-}
 
 } // namespace tcc::train

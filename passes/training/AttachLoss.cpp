@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
 #include "passes/Passes.h"
+#include "passes/RecipeAttribute.h"
 #include "passes/training/LossPrediction.h"
 #include "passes/training/LossTargets.h"
 #include "passes/training/RankSums.h"
@@ -330,9 +331,6 @@ private:
 };
 
 struct AttachLossPass : impl::AttachLossPassBase<AttachLossPass> {
-  using AttachLossPassBase::AttachLossPassBase;
-  explicit AttachLossPass(const Recipe &recipe) : given(recipe) {}
-
   void runOnOperation() override {
     func::FuncOp forward = lookupFunction(getOperation(), "forward");
     if (!forward || forward.isDeclaration()) {
@@ -343,46 +341,13 @@ struct AttachLossPass : impl::AttachLossPassBase<AttachLossPass> {
       getOperation().emitError("attach-loss: there is an @loss already");
       return signalPassFailure();
     }
-    Recipe recipe;
-    if (given)
-      recipe = *given;
-    else if (failed(readOptions(recipe)))
-      return signalPassFailure();
-    if (failed(LossBuilder(getOperation(), forward, recipe).run()))
+    FailureOr<Recipe> recipe = recipeOf(getOperation());
+    if (failed(recipe) || failed(LossBuilder(getOperation(), forward, *recipe).run()))
       signalPassFailure();
   }
 
-private:
-  LogicalResult readOptions(Recipe &recipe) {
-    LossSettings &loss = recipe.loss;
-    loss.output = output;
-    loss.kind = kind;
-    loss.of.assign(of.begin(), of.end());
-    loss.target = target;
-    if (classAxis.hasValue())
-      loss.classAxis = classAxis;
-    loss.shift = shift;
-    loss.ignoreIndex = ignoreIndex;
-    loss.labelSmoothing = labelSmoothing;
-    loss.weight.assign(weight.begin(), weight.end());
-    loss.posWeight.assign(posWeight.begin(), posWeight.end());
-    loss.reduction = reduction;
-    loss.delta = delta;
-    loss.beta = beta;
-    loss.logTarget = logTarget;
-    std::vector<std::string> others;
-    for (const std::string &setting : set)
-      others.push_back("loss." + setting);
-    if (Status status = applySettings(recipe, others); !status.ok())
-      return getOperation().emitError("attach-loss: ") << status.message();
-    return success();
-  }
-
-  std::optional<Recipe> given;
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createAttachLossPass(const Recipe &recipe) { return std::make_unique<AttachLossPass>(recipe); }
 
 } // namespace tcc::train

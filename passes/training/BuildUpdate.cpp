@@ -8,6 +8,7 @@
 #include "compiler/dialect/Philox.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
+#include "passes/RecipeAttribute.h"
 #include "passes/optimizers/Optimizer.h"
 #include "passes/training/EntryBuilder.h"
 #include "passes/training/RankSums.h"
@@ -37,8 +38,9 @@ struct UpdateInputs {
 
 class EntryMaker {
 public:
-  EntryMaker(ModuleOp module, const Recipe &recipe, const BuildUpdateOptions &options)
-      : module(module), recipe(recipe), options(options), builder(module.getContext()) {
+  EntryMaker(ModuleOp module, const Recipe &recipe, bool predictAsExported)
+      : module(module), recipe(recipe), predictAsExported(predictAsExported), builder(module.getContext()),
+        wanted(module->getAttrOfType<ArrayAttr>(names::kEntries)) {
     forward = lookupFunction(module, "forward");
     loss = lookupFunction(module, "loss");
     backward = lookupFunction(module, "backward");
@@ -49,8 +51,8 @@ public:
   LogicalResult run() {
     if (failed(checkNames()))
       return failure();
-    if (options.train && backward) {
-      FailureOr<TrainingState> declared = declareTrainingState(module, backward, recipe, options);
+    if (wants(entries::kTrain) && backward) {
+      FailureOr<TrainingState> declared = declareTrainingState(module, backward, recipe);
       if (failed(declared))
         return failure();
       state = std::move(*declared);
@@ -59,11 +61,11 @@ public:
       else
         makeAccumulation();
     }
-    if (options.evaluate && loss)
+    if (wants(entries::kEvaluate) && loss)
       makeEvaluate();
-    if (options.predict && forward)
+    if (wants(entries::kPredict) && forward)
       makePredictions();
-    if (options.gradients && backward)
+    if (wants(entries::kGradients) && backward)
       makeGradients();
     for (func::FuncOp function : {forward, loss, backward})
       if (function)
@@ -72,6 +74,10 @@ public:
   }
 
 private:
+  bool wants(llvm::StringRef entry) const {
+    return !wanted || llvm::is_contained(wanted.getAsValueRange<StringAttr>(), entry);
+  }
+
   static bool isScalar(Type type) {
     auto tensor = dyn_cast<RankedTensorType>(type);
     return tensor && tensor.getRank() == 0;
@@ -416,8 +422,8 @@ private:
     using Mode = EntryBuilder::Mode;
     bool dependent = false;
     forward.walk([&](ModeDependent) { dependent = true; });
-    makePredict(entries::kPredict, options.predictAsExported ? Mode::Training : Mode::Inference);
-    if (options.predictAsExported && dependent)
+    makePredict(entries::kPredict, predictAsExported ? Mode::Training : Mode::Inference);
+    if (predictAsExported && dependent)
       makePredict(entries::kPredictInference, Mode::Inference);
   }
 
@@ -459,8 +465,9 @@ private:
 
   ModuleOp module;
   const Recipe &recipe;
-  const BuildUpdateOptions &options;
+  bool predictAsExported;
   OpBuilder builder;
+  ArrayAttr wanted; ///< train.entries; null: every entry whose function the module has
   func::FuncOp forward, loss, backward;
   FloatAttr gradientScale; ///< of @backward; null: it does not scale
   TrainingState state;
@@ -469,53 +476,14 @@ private:
 
 struct BuildUpdatePass : impl::BuildUpdatePassBase<BuildUpdatePass> {
   using BuildUpdatePassBase::BuildUpdatePassBase;
-  explicit BuildUpdatePass(const BuildUpdateOptions &options) : given(options) {}
 
   void runOnOperation() override {
-    Recipe recipe;
-    BuildUpdateOptions options = given;
-    if (!options.recipe) {
-      if (failed(readOptions(recipe)))
-        return signalPassFailure();
-      options.recipe = &recipe;
-    }
-    if (failed(EntryMaker(getOperation(), *options.recipe, options).run()))
+    FailureOr<Recipe> recipe = recipeOf(getOperation());
+    if (failed(recipe) || failed(EntryMaker(getOperation(), *recipe, predictAsExported).run()))
       signalPassFailure();
   }
-
-private:
-  LogicalResult readOptions(Recipe &recipe) {
-    plan::Optimizer &optimizer = *recipe.training.mutable_optimizer();
-    optimizer.set_kind(kind);
-    optimizer.set_nesterov(nesterov);
-    recipe.optimizer.decayExempt.assign(decayExempt.begin(), decayExempt.end());
-    recipe.optimizer.moments = moments;
-    recipe.training.set_accumulate(accumulate);
-    recipe.parallel.mode = mode;
-    (mode == "hybrid" ? recipe.parallel.shardWithinNode : recipe.parallel.ranks) = ranks;
-    recipe.parallel.average = average;
-    recipe.parallel.reduceDtype = reduceDtype;
-    recipe.parallel.virtualRanks = virtualRanks;
-    recipe.parallel.leastRanks = leastRanks;
-    if (clipNorm > 0)
-      recipe.training.set_clip_norm(clipNorm);
-    for (const std::string &number : numbers) {
-      auto [name, text] = llvm::StringRef(number).split('=');
-      double value = 0;
-      if (text.getAsDouble(value))
-        return getOperation().emitError("build-update: `") << number << "` is not name=number";
-      (*optimizer.mutable_numbers())[name.str()] = value;
-    }
-    return success();
-  }
-
-  BuildUpdateOptions given;
 };
 
 } // namespace
-
-std::unique_ptr<Pass> createBuildUpdatePass(const BuildUpdateOptions &options) {
-  return std::make_unique<BuildUpdatePass>(options);
-}
 
 } // namespace tcc::train

@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "passes/training/ParameterGroups.h"
 
+#include "compiler/dialect/WeightFacts.h"
 #include "passes/Common.h"
 #include "support/NearestName.h"
 
@@ -23,45 +24,39 @@ namespace tcc::train {
 
 static constexpr const char *kSelectors[] = {"@bias", "@norm", "@embedding", "@1d"};
 
-const Initializer *ParameterMatcher::find(VariableOp variable) const {
-  if (!initializers)
-    return nullptr;
-  auto found = initializers->find(variable.getSymName().str());
-  return found == initializers->end() ? nullptr : &found->second;
-}
+static bool isSelector(const std::string &pattern) { return !pattern.empty() && pattern.front() == '@'; }
 
-bool ParameterMatcher::matches(const std::string &pattern, VariableOp variable) const {
-  const Initializer *known = find(variable);
+bool matchesPattern(const std::string &pattern, VariableOp variable) {
+  const std::optional<WeightFacts> known = weightFacts(variable);
   if (pattern == "@1d")
     return known ? known->torch.dims.size() <= 1 : cast<RankedTensorType>(variable.getType()).getRank() <= 1;
   if (isSelector(pattern))
-    return known && std::find(known->uses.begin(), known->uses.end(), pattern.substr(1)) != known->uses.end();
-  const std::vector<std::string> names = namesOf(variable);
-  return std::any_of(names.begin(), names.end(), [&](const std::string &name) { return matchesGlob(pattern, name); });
+    return known && llvm::is_contained(known->uses, pattern.substr(1));
+  return llvm::any_of(namesOf(variable), [&](const std::string &name) { return matchesGlob(pattern, name); });
 }
 
-std::vector<std::string> ParameterMatcher::namesOf(VariableOp variable) const {
+std::vector<std::string> namesOf(VariableOp variable) {
   std::vector<std::string> names{variable.getSymName().str()};
-  if (const Initializer *known = find(variable))
+  if (const std::optional<WeightFacts> known = weightFacts(variable))
     for (const std::string &other : {known->display, known->torchName})
-      if (!other.empty() && std::find(names.begin(), names.end(), other) == names.end())
+      if (!other.empty() && !llvm::is_contained(names, other))
         names.push_back(other);
   return names;
 }
 
-bool ParameterMatcher::matchesAny(const std::vector<std::string> &patterns, VariableOp variable) const {
-  return std::any_of(patterns.begin(), patterns.end(), [&](const std::string &p) { return matches(p, variable); });
+bool matchesAnyPattern(const std::vector<std::string> &patterns, VariableOp variable) {
+  return llvm::any_of(patterns, [&](const std::string &pattern) { return matchesPattern(pattern, variable); });
 }
 
 Status checkPatterns(const std::vector<std::string> &patterns, const std::string &where, const std::string &key,
-                           llvm::ArrayRef<VariableOp> variables, const ParameterMatcher &matcher) {
+                     llvm::ArrayRef<VariableOp> variables) {
   for (const std::string &pattern : patterns) {
-    if (ParameterMatcher::isSelector(pattern)) {
+    if (isSelector(pattern)) {
       if (std::find(std::begin(kSelectors), std::end(kSelectors), pattern) == std::end(kSelectors))
         return error("{}{}: unknown selector `{}`; known: {}", where, key, pattern, fmt::join(kSelectors, ", "));
       continue;
     }
-    if (llvm::any_of(variables, [&](VariableOp variable) { return matcher.matches(pattern, variable); }))
+    if (llvm::any_of(variables, [&](VariableOp variable) { return matchesPattern(pattern, variable); }))
       continue;
     std::vector<std::string> known;
     for (VariableOp variable : variables)
@@ -76,9 +71,8 @@ namespace {
 /// The layer of each parameter, and the learning rate scale that follows from it.
 class LayerDecay {
 public:
-  LayerDecay(const Recipe &recipe, const ParameterMatcher &matcher, llvm::ArrayRef<VariableOp> all,
-             llvm::ArrayRef<std::string> readOrder)
-      : recipe(recipe), settings(recipe.optimizer.layerDecay), matcher(matcher) {
+  LayerDecay(const Recipe &recipe, llvm::ArrayRef<VariableOp> all, llvm::ArrayRef<std::string> readOrder)
+      : recipe(recipe), settings(recipe.optimizer.layerDecay) {
     if (!settings)
       return;
     for (VariableOp variable : all)
@@ -123,7 +117,7 @@ public:
 private:
   /// The number at the pattern's {}, in the initializer's name or the exporter's name for it.
   std::optional<int64_t> layerOf(VariableOp variable) const {
-    for (const std::string &name : matcher.namesOf(variable))
+    for (const std::string &name : namesOf(variable))
       if (std::optional<int64_t> layer = numberIn(name))
         return layer;
     return std::nullopt;
@@ -145,7 +139,6 @@ private:
 
   const Recipe &recipe;
   const std::optional<LayerDecaySettings> &settings;
-  const ParameterMatcher &matcher;
   int64_t count = 0;
   std::set<std::string> before; ///< read before the first layer
 };
@@ -154,19 +147,16 @@ private:
 
 Expected<std::vector<ParameterGroup>>
 groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp> others, const Recipe &recipe,
-                const std::map<std::string, Initializer> *initializers, double weightDecay,
-                llvm::ArrayRef<std::string> readOrder) {
+                double weightDecay, llvm::ArrayRef<std::string> readOrder) {
   const OptimizerSettings &settings = recipe.optimizer;
-  ParameterMatcher matcher(initializers);
   std::vector<VariableOp> all(parameters.begin(), parameters.end());
   all.insert(all.end(), others.begin(), others.end());
   Status status =
-      checkPatterns(settings.decayExempt, recipe.at("optimizer.decay_exempt"), "optimizer.decay_exempt", all, matcher);
+      checkPatterns(settings.decayExempt, recipe.at("optimizer.decay_exempt"), "optimizer.decay_exempt", all);
   for (const OptimizerGroupSettings &group : settings.groups)
     if (status.ok())
-      status = checkPatterns(group.match, group.where.empty() ? "" : group.where + ": ", "optimizer.group.match", all,
-                             matcher);
-  LayerDecay layers(recipe, matcher, all, readOrder);
+      status = checkPatterns(group.match, group.where.empty() ? "" : group.where + ": ", "optimizer.group.match", all);
+  LayerDecay layers(recipe, all, readOrder);
   if (status.ok())
     status = layers.check();
   if (!status.ok())
@@ -176,9 +166,9 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
   for (VariableOp parameter : parameters) {
     const OptimizerGroupSettings *given = nullptr;
     for (const OptimizerGroupSettings &candidate : settings.groups)
-      if (!given && matcher.matchesAny(candidate.match, parameter))
+      if (!given && matchesAnyPattern(candidate.match, parameter))
         given = &candidate;
-    bool exempt = matcher.matchesAny(settings.decayExempt, parameter);
+    bool exempt = matchesAnyPattern(settings.decayExempt, parameter);
     double lrScale = (given ? given->lrScale : 1) * layers.rateScale(parameter);
     double decay = given && given->weightDecay ? *given->weightDecay : exempt ? 0 : weightDecay;
     std::string name = given    ? fmt::format("{}", fmt::join(given->match, ", "))
@@ -200,14 +190,12 @@ groupParameters(llvm::ArrayRef<VariableOp> parameters, llvm::ArrayRef<VariableOp
 
 Expected<std::vector<VariableOp>> matchingParameters(llvm::ArrayRef<VariableOp> parameters,
                                                      const std::vector<std::string> &patterns, const std::string &where,
-                                                     const std::string &key,
-                                                     const std::map<std::string, Initializer> *initializers) {
-  ParameterMatcher matcher(initializers);
-  if (Status status = checkPatterns(patterns, where, key, parameters, matcher); !status.ok())
+                                                     const std::string &key) {
+  if (Status status = checkPatterns(patterns, where, key, parameters); !status.ok())
     return status;
   std::vector<VariableOp> found;
   for (VariableOp parameter : parameters)
-    if (matcher.matchesAny(patterns, parameter))
+    if (matchesAnyPattern(patterns, parameter))
       found.push_back(parameter);
   return found;
 }

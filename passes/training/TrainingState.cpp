@@ -1,6 +1,7 @@
 //===- TrainingState.cpp - trained parameters and their state --------------===//
 #include "passes/training/TrainingState.h"
 
+#include "compiler/dialect/WeightFacts.h"
 #include "passes/Common.h"
 #include "passes/training/RankSums.h"
 #include "support/PlanNames.h"
@@ -36,8 +37,8 @@ namespace {
 
 class StateMaker {
 public:
-  StateMaker(ModuleOp module, func::FuncOp backward, const Recipe &recipe, const BuildUpdateOptions &options)
-      : module(module), backward(backward), recipe(recipe), options(options), builder(module.getContext()) {}
+  StateMaker(ModuleOp module, func::FuncOp backward, const Recipe &recipe)
+      : module(module), backward(backward), recipe(recipe), builder(module.getContext()) {}
 
   FailureOr<TrainingState> run() {
     made.optimizer = findOptimizer(recipe.training.optimizer().kind());
@@ -70,8 +71,8 @@ public:
       return fail("model.trainable")
              << "there is nothing to train: the loss reaches no trainable parameter" << firstReason()
              << "; see model.trainable and model.frozen, or compile with --entry evaluate,predict";
-    auto grouped = groupParameters(parameters, others, recipe, options.initializers,
-                                   made.settings.numbers.at("weight_decay"), readOrder());
+    auto grouped = groupParameters(parameters, others, recipe, made.settings.numbers.at("weight_decay"),
+                                   readOrder());
     if (!grouped)
       return mlir::emitError(module.getLoc()) << grouped.message();
     made.groups = grouped.take();
@@ -188,9 +189,8 @@ private:
   }
 
   TorchShape torchShape(VariableOp parameter) const {
-    if (options.initializers)
-      if (auto found = options.initializers->find(parameter.getSymName().str()); found != options.initializers->end())
-        return found->second.torch;
+    if (std::optional<WeightFacts> known = weightFacts(parameter))
+      return known->torch;
     return TorchShape::asStored(cast<RankedTensorType>(parameter.getType()).getShape().vec());
   }
 
@@ -223,7 +223,6 @@ private:
   ModuleOp module;
   func::FuncOp backward;
   const Recipe &recipe;
-  const BuildUpdateOptions &options;
   OpBuilder builder;
   llvm::StringMap<unsigned> groupOf; ///< by a parameter's name
   TrainingState made;
@@ -231,9 +230,8 @@ private:
 
 } // namespace
 
-FailureOr<TrainingState> declareTrainingState(ModuleOp module, func::FuncOp backward, const Recipe &recipe,
-                                              const BuildUpdateOptions &options) {
-  return StateMaker(module, backward, recipe, options).run();
+FailureOr<TrainingState> declareTrainingState(ModuleOp module, func::FuncOp backward, const Recipe &recipe) {
+  return StateMaker(module, backward, recipe).run();
 }
 
 } // namespace tcc::train

@@ -51,7 +51,7 @@ mlir::Type updateType(mlir::Type element);
 /// averages and a window's sums. Errors name the recipe's key: an unknown optimizer, nothing to train, a glob that
 /// matches nothing.
 mlir::FailureOr<TrainingState> declareTrainingState(mlir::ModuleOp module, mlir::func::FuncOp backward,
-                                                    const Recipe &recipe, const BuildUpdateOptions &options);
+                                                    const Recipe &recipe);
 
 } // namespace tcc::train
 

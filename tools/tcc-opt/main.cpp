@@ -4,8 +4,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/kernels/Kernels.h"
-#include "compiler/target/cpu/passes/CpuPasses.h"
-#include "compiler/target/cuda/passes/CudaPasses.h"
 #include "compiler/target/registry/Targets.h"
 #include "passes/Lowering.h"
 #include "passes/Passes.h"
@@ -22,8 +20,6 @@ int main(int argc, char **argv) {
   tcc::train::registerKernels(registry);
   tcc::train::registerTccPasses();
   tcc::train::registerTccLoweringPasses();
-  tcc::train::registerTccCpuPasses();
-  tcc::train::registerTccCudaPasses();
   tcc::target::registerTargets();
   mlir::registerTransformsPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(argc, argv, "tcc-opt: passes of the training compiler\n", registry));

@@ -5,6 +5,7 @@
 #include "frontend/Import.h"
 #include "passes/Common.h"
 #include "passes/Passes.h"
+#include "passes/RecipeAttribute.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Pass/PassManager.h"
@@ -85,9 +86,10 @@ Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context
     messages += (messages.empty() ? "" : "\n") + diagnostic.str();
     return success();
   });
+  train::setRecipe(*model->module, *recipe);
   PassManager passes(&context);
   passes.addPass(train::createFoldConstantsPass());
-  passes.addPass(train::createAttachLossPass(*recipe));
+  passes.addPass(train::createAttachLossPass());
   if (failed(passes.run(*model->module)))
     return Status(messages.empty() ? "internal error: attach-loss failed" : messages);
   std::map<std::string, IndexRange> ranges;

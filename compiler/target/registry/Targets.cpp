@@ -2,9 +2,13 @@
 #include "compiler/target/registry/Targets.h"
 
 #include "compiler/target/cpu/CpuTarget.h"
+#include "compiler/target/cpu/passes/CpuPasses.h"
 #include "compiler/target/cuda/CudaTarget.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 
 void tcc::target::registerTargets() {
   registerTarget(cpu::cpuKind());
   registerTarget(cuda::cudaKind());
+  train::registerTccCpuPasses();
+  train::registerTccCudaPasses();
 }

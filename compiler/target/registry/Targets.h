@@ -4,7 +4,7 @@
 
 namespace tcc::target {
 
-/// Registers every kind of machine that this program compiles for; "cpu" is the default. Idempotent.
+/// Registers every kind of machine that this program compiles for, with its passes; "cpu" is the default. Idempotent.
 void registerTargets();
 
 } // namespace tcc::target

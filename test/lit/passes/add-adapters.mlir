@@ -1,11 +1,11 @@
-// RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4" --split-input-file | FileCheck %s
-// RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4 train=norm base=bf16" --split-input-file | FileCheck %s --check-prefix=BF16
-// RUN: tcc-opt %s --add-adapters="targets=fc rank=2 alpha=4 dropout=0.25" --split-input-file | FileCheck %s --check-prefix=DROP
-// RUN: tcc-opt %s --add-adapters="targets=fc,table rank=2 base=int8" --split-input-file | FileCheck %s --check-prefix=INT8
-// RUN: not tcc-opt %s --add-adapters="targets=norm rank=2" --split-input-file 2>&1 | FileCheck %s --check-prefix=VECTOR
-// RUN: not tcc-opt %s --add-adapters="targets=fd rank=2" --split-input-file 2>&1 | FileCheck %s --check-prefix=NONE
-// RUN: not tcc-opt %s --add-adapters="targets=fc rank=4" --split-input-file 2>&1 | FileCheck %s --check-prefix=RANK
-// RUN: not tcc-opt %s --add-adapters="targets=fc rank=2 train=fc.weight" --split-input-file 2>&1 | FileCheck %s --check-prefix=BOTH
+// RUN: tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=2,adapter.alpha=4" --add-adapters --split-input-file | FileCheck %s
+// RUN: tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=2,adapter.alpha=4,adapter.train=norm,adapter.base=bf16" --add-adapters --split-input-file | FileCheck %s --check-prefix=BF16
+// RUN: tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=2,adapter.alpha=4,adapter.dropout=0.25" --add-adapters --split-input-file | FileCheck %s --check-prefix=DROP
+// RUN: tcc-opt %s --set-recipe="settings=adapter.targets=['fc','table'],adapter.rank=2,adapter.base=int8" --add-adapters --split-input-file | FileCheck %s --check-prefix=INT8
+// RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=norm,adapter.rank=2" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=VECTOR
+// RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=fd,adapter.rank=2" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=NONE
+// RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=4" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=RANK
+// RUN: not tcc-opt %s --set-recipe="settings=adapter.targets=fc,adapter.rank=2,adapter.train=fc.weight" --add-adapters --split-input-file 2>&1 | FileCheck %s --check-prefix=BOTH
 
 // VECTOR: adapter.targets: "norm" matches `norm`, which is read by broadcast: only a matrix that products alone read, a filter that convolutions alone read, or a table that lookups alone read can be adapted; there are table, fc
 // NONE: adapter.targets: "fd" matches no matrix, filter or table that can be adapted; there are table, fc

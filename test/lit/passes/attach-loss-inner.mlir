@@ -1,6 +1,6 @@
-// RUN: tcc-opt %s --attach-loss="kind=cross_entropy of=y target=labels" | FileCheck %s
-// RUN: tcc-opt %s --attach-loss="kind=cross_entropy of=p target=labels" | FileCheck %s --check-prefix=OUTPUT
-// RUN: not tcc-opt %s --attach-loss="kind=mse of=z target=t" 2>&1 | FileCheck %s --check-prefix=OUTPUTS
+// RUN: tcc-opt %s --set-recipe="settings=loss.kind=cross_entropy,loss.of=y,loss.target=labels" --attach-loss | FileCheck %s
+// RUN: tcc-opt %s --set-recipe="settings=loss.kind=cross_entropy,loss.of=p,loss.target=labels" --attach-loss | FileCheck %s --check-prefix=OUTPUT
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=mse,loss.of=z,loss.target=t" --attach-loss 2>&1 | FileCheck %s --check-prefix=OUTPUTS
 
 // attach-loss alone makes a value inside the graph a result: @forward returns the graph's outputs behind it. The loader
 // does not see this value's shape, so that the target carries the number of classes.

@@ -1,21 +1,20 @@
-// RUN: tcc-opt %s --attach-loss="kind=mse of=y target=t" | FileCheck %s --check-prefix=MSE
-// RUN: tcc-opt %s --attach-loss="kind=cross_entropy of=y target=labels class-axis=-1" | FileCheck %s --check-prefix=CE
-// RUN: tcc-opt %s --attach-loss="output=own" | FileCheck %s --check-prefix=OWN
+// RUN: tcc-opt %s --set-recipe="settings=loss.kind=mse,loss.of=y,loss.target=t" --attach-loss | FileCheck %s --check-prefix=MSE
+// RUN: tcc-opt %s --set-recipe="settings=loss.kind=cross_entropy,loss.of=y,loss.target=labels,loss.class_axis=-1" --attach-loss | FileCheck %s --check-prefix=CE
+// RUN: tcc-opt %s --set-recipe="settings=loss.output=own" --attach-loss | FileCheck %s --check-prefix=OWN
 // RUN: tcc-opt %s --attach-loss | FileCheck %s --check-prefix=OWN
-// RUN: not tcc-opt %s --attach-loss="kind=mse of=z target=t" 2>&1 | FileCheck %s --check-prefix=NO-OUTPUT
-// RUN: not tcc-opt %s --attach-loss="kind=mse target=t" 2>&1 | FileCheck %s --check-prefix=AMBIGUOUS
-// RUN: not tcc-opt %s --attach-loss="output=y" 2>&1 | FileCheck %s --check-prefix=NO-SCALAR
-// RUN: not tcc-opt %s --attach-loss="kind=cross_entropy of=y target=x" 2>&1 | FileCheck %s --check-prefix=BAD-TARGET
-// RUN: not tcc-opt %s --attach-loss="kind=cross_entropy of=y target=l class-axis=2" 2>&1 | FileCheck %s --check-prefix=BAD-AXIS
-// RUN: not tcc-opt %s --attach-loss="kind=cross_entropy of=y target=l weight=1,2" 2>&1 | FileCheck %s --check-prefix=BAD-WEIGHT
-// RUN: not tcc-opt %s --attach-loss="kind=mean_square of=y target=l" 2>&1 | FileCheck %s --check-prefix=BAD-KIND
-// RUN: tcc-opt %s --attach-loss="kind=margin_ranking of=y,y target=t set=margin=0.5" | FileCheck %s --check-prefix=MARGIN
-// RUN: not tcc-opt %s --attach-loss="kind=triplet of=y,y" 2>&1 | FileCheck %s --check-prefix=COUNT
-// RUN: not tcc-opt %s --attach-loss="kind=margin_ranking of=y,own target=t" 2>&1 | FileCheck %s --check-prefix=SHAPES
-// RUN: not tcc-opt %s --attach-loss="kind=gaussian_nll of=y,own target=t" 2>&1 | FileCheck %s --check-prefix=VARIANCE
-// RUN: not tcc-opt %s --attach-loss="kind=ctc of=y target=t set=max_target_length=3" 2>&1 | FileCheck %s --check-prefix=RANK
-// RUN: not tcc-opt %s --attach-loss="kind=dice of=y target=t class-axis=0" 2>&1 | FileCheck %s --check-prefix=DICE
-// RUN: not tcc-opt %s --attach-loss="kind=mse of=y target=t set=margn=1" 2>&1 | FileCheck %s --check-prefix=SETTING
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=mse,loss.of=z,loss.target=t" --attach-loss 2>&1 | FileCheck %s --check-prefix=NO-OUTPUT
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=mse,loss.target=t" --attach-loss 2>&1 | FileCheck %s --check-prefix=AMBIGUOUS
+// RUN: not tcc-opt %s --set-recipe="settings=loss.output=y" --attach-loss 2>&1 | FileCheck %s --check-prefix=NO-SCALAR
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=cross_entropy,loss.of=y,loss.target=x" --attach-loss 2>&1 | FileCheck %s --check-prefix=BAD-TARGET
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=cross_entropy,loss.of=y,loss.target=l,loss.class_axis=2" --attach-loss 2>&1 | FileCheck %s --check-prefix=BAD-AXIS
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=cross_entropy,loss.of=y,loss.target=l,loss.weight=[1,2]" --attach-loss 2>&1 | FileCheck %s --check-prefix=BAD-WEIGHT
+// RUN: tcc-opt %s --set-recipe="settings=loss.kind=margin_ranking,loss.of=['y','y'],loss.target=t,loss.margin=0.5" --attach-loss | FileCheck %s --check-prefix=MARGIN
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=triplet,loss.of=['y','y']" --attach-loss 2>&1 | FileCheck %s --check-prefix=COUNT
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=margin_ranking,loss.of=['y','own'],loss.target=t" --attach-loss 2>&1 | FileCheck %s --check-prefix=SHAPES
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=gaussian_nll,loss.of=['y','own'],loss.target=t" --attach-loss 2>&1 | FileCheck %s --check-prefix=VARIANCE
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=ctc,loss.of=y,loss.target=t,loss.max_target_length=3" --attach-loss 2>&1 | FileCheck %s --check-prefix=RANK
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=dice,loss.of=y,loss.target=t,loss.class_axis=0" --attach-loss 2>&1 | FileCheck %s --check-prefix=DICE
+// RUN: not tcc-opt %s --set-recipe="settings=loss.kind=mse,loss.of=y,loss.target=t,loss.margn=1" --attach-loss 2>&1 | FileCheck %s --check-prefix=SETTING
 
 func.func @forward(%x: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 : i64})
     -> (tensor<8x4xf32> {train.name = "y"}, tensor<f32> {train.name = "own"}) {
@@ -57,7 +56,6 @@ func.func @forward(%x: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 
 // BAD-TARGET: the graph input `x` is tensor<8x3xf32>, but cross_entropy of tensor<8x4xf32> needs the shape of tensor<8xi64>
 // BAD-AXIS: loss.class_axis: 2 is no axis of the prediction: `y` is tensor<8x4xf32>; use one from -2 to 1
 // BAD-WEIGHT: loss.weight has 2 numbers, but class_axis 1 has 4 classes
-// BAD-KIND: unknown loss `mean_square`; known: cross_entropy
 // MARGIN: func.func @loss({{.*}}%{{.*}}: tensor<8x4xf32> {train.name = "t"
 // MARGIN: train.constant dense<5.000000e-01>
 // COUNT: loss.of: triplet compares 3 values, and 2 are named: set loss.of = ["anchor", "positive", "negative"]; outputs: `y`
@@ -65,4 +63,4 @@ func.func @forward(%x: tensor<8x3xf32> {train.name = "x", train.sample_axis = 0 
 // VARIANCE: the variance, the second value that loss.of names, does not fit the mean
 // RANK: loss.of: ctc needs a prediction with the axes time, samples and classes: `y` is tensor<8x4xf32>
 // DICE: loss.class_axis: axis 0 holds the samples of dice: name another axis (`y` is tensor<8x4xf32>)
-// SETTING: attach-loss: unknown key loss.margn; the nearest known one is loss.margin
+// SETTING: set-recipe: unknown key loss.margn; the nearest known one is loss.margin

@@ -1,9 +1,9 @@
-// RUN: tcc-opt %s --build-update="kind=sgd" | FileCheck %s --check-prefix=STEP
-// RUN: tcc-opt %s --build-update="kind=sgd" | FileCheck %s --check-prefix=REST
-// RUN: tcc-opt %s --build-update="kind=sgd accumulate=2" | FileCheck %s --check-prefix=ACC
-// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp" | FileCheck %s --check-prefix=DDP
-// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp accumulate=2" | FileCheck %s --check-prefix=WINDOW
-// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp virtual-ranks=4 least-ranks=2" | FileCheck %s --check-prefix=VIRTUAL
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd" --build-update | FileCheck %s --check-prefix=STEP
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd" --build-update | FileCheck %s --check-prefix=REST
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,train.accumulate=2" --build-update | FileCheck %s --check-prefix=ACC
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=ddp" --build-update | FileCheck %s --check-prefix=DDP
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=ddp,train.accumulate=2" --build-update | FileCheck %s --check-prefix=WINDOW
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=ddp,train.virtual_ranks=4,parallel.least_ranks=2" --build-update | FileCheck %s --check-prefix=VIRTUAL
 
 // A step keeps the ops that depend on the mode, and writes state only where the loss is finite; counters come last.
 // STEP: func.func @step(

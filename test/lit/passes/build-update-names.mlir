@@ -1,4 +1,4 @@
-// RUN: not tcc-opt %s --split-input-file --build-update="kind=sgd" 2>&1 >/dev/null | FileCheck %s
+// RUN: not tcc-opt %s --split-input-file --set-recipe="settings=optimizer.kind=sgd" --build-update 2>&1 >/dev/null | FileCheck %s
 
 // The pass finds results by their attributes: a missing result is an error.
 train.variable @w : tensor<4xf32> {role = "parameter"}

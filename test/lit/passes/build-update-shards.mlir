@@ -1,7 +1,7 @@
-// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=grad_op ranks=3 clip-norm=1" | FileCheck %s --check-prefix=GRADOP
-// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=full ranks=3" | FileCheck %s --check-prefix=FULL
-// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=full ranks=3" --distribute=bucket-bytes=64 | FileCheck %s --check-prefix=NEAR
-// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9 mode=hybrid ranks=3 clip-norm=1" | FileCheck %s --check-prefix=HYBRID
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,parallel.mode=grad_op,parallel.ranks=3,train.clip_norm=1" --build-update | FileCheck %s --check-prefix=GRADOP
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,parallel.mode=full,parallel.ranks=3" --build-update | FileCheck %s --check-prefix=FULL
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,parallel.mode=full,parallel.ranks=3" --build-update --distribute=bucket-bytes=64 | FileCheck %s --check-prefix=NEAR
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,parallel.mode=hybrid,parallel.shard_within_node=3,train.clip_norm=1" --build-update | FileCheck %s --check-prefix=HYBRID
 
 train.variable @w : tensor<2x4xf32> {role = "parameter"}
 train.variable @v : tensor<4x8xf32> {role = "parameter"}

@@ -1,14 +1,13 @@
-// RUN: tcc-opt %s --build-update="kind=sgd numbers=momentum=0.9,weight_decay=0.1 decay-exempt=@1d clip-norm=1" | FileCheck %s --check-prefix=SGD
-// RUN: tcc-opt %s --build-update="kind=adamw accumulate=2" | FileCheck %s --check-prefix=ACC
-// RUN: tcc-opt %s --build-update="kind=adam moments=bf16" | FileCheck %s --check-prefix=BF16
-// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp" | FileCheck %s --check-prefix=DDP
-// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp average=ranks reduce-dtype=bf16" | FileCheck %s --check-prefix=RANKS
-// RUN: tcc-opt %s --build-update="kind=sgd mode=ddp accumulate=2" | FileCheck %s --check-prefix=WINDOW
-// RUN: tcc-opt %s --build-update="kind=adam moments=bf16 mode=ddp" | FileCheck %s --check-prefix=SHARED
-// RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=wx*" 2>&1 | FileCheck %s --check-prefix=NO-MATCH
-// RUN: not tcc-opt %s --build-update="kind=sgd decay-exempt=@bia" 2>&1 | FileCheck %s --check-prefix=NO-SELECTOR
-// RUN: not tcc-opt %s --build-update="kind=sdg" 2>&1 | FileCheck %s --check-prefix=NO-KIND
-// RUN: not tcc-opt %s --build-update="kind=sgd nesterov" 2>&1 | FileCheck %s --check-prefix=NESTEROV
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.momentum=0.9,optimizer.weight_decay=0.1,optimizer.decay_exempt=@1d,train.clip_norm=1" --build-update | FileCheck %s --check-prefix=SGD
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=adamw,train.accumulate=2" --build-update | FileCheck %s --check-prefix=ACC
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=adam,optimizer.moments=bf16" --build-update | FileCheck %s --check-prefix=BF16
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=ddp" --build-update | FileCheck %s --check-prefix=DDP
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=ddp,parallel.average=ranks,parallel.reduce_dtype=bf16" --build-update | FileCheck %s --check-prefix=RANKS
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,parallel.mode=ddp,train.accumulate=2" --build-update | FileCheck %s --check-prefix=WINDOW
+// RUN: tcc-opt %s --set-recipe="settings=optimizer.kind=adam,optimizer.moments=bf16,parallel.mode=ddp" --build-update | FileCheck %s --check-prefix=SHARED
+// RUN: not tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.decay_exempt=wx*" --build-update 2>&1 | FileCheck %s --check-prefix=NO-MATCH
+// RUN: not tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.decay_exempt=@bia" --build-update 2>&1 | FileCheck %s --check-prefix=NO-SELECTOR
+// RUN: not tcc-opt %s --set-recipe="settings=optimizer.kind=sgd,optimizer.nesterov=true" --build-update 2>&1 | FileCheck %s --check-prefix=NESTEROV
 
 train.variable @w : tensor<2x4xf32> {role = "parameter"}
 train.variable @b : tensor<4xf32> {role = "parameter"}
@@ -86,7 +85,6 @@ func.func @backward(%x: tensor<4xf32> {train.name = "x", train.sample_axis = 0 :
 
 // NO-MATCH: optimizer.decay_exempt: `wx*` matches no parameter; there are w, b, scale
 // NO-SELECTOR: unknown selector `@bia`; known: @bias, @norm, @embedding, @1d
-// NO-KIND: unknown optimizer `sdg`; known: sgd, adam, adamw
 // NESTEROV: optimizer.nesterov needs momentum
 
 // Ranks sum numerator, denominator and gradients; the rest is one rank's update.

@@ -1,6 +1,6 @@
 // RUN: tcc-opt %s --differentiate=loss-scale | FileCheck %s
-// RUN: tcc-opt %s --differentiate=loss-scale --build-update="kind=sgd" | FileCheck %s --check-prefix=STEP
-// RUN: tcc-opt %s --differentiate=loss-scale --build-update="kind=sgd accumulate=2" | FileCheck %s --check-prefix=ACC
+// RUN: tcc-opt %s --differentiate=loss-scale --set-recipe="settings=optimizer.kind=sgd" --build-update | FileCheck %s --check-prefix=STEP
+// RUN: tcc-opt %s --differentiate=loss-scale --set-recipe="settings=optimizer.kind=sgd,train.accumulate=2" --build-update | FileCheck %s --check-prefix=ACC
 
 train.variable @w : tensor<6xf32> {role = "parameter"}
 train.variable @mean : tensor<6xf32> {role = "frozen"}

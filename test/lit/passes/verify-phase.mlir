@@ -2,6 +2,11 @@
 // RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=decompose}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=DECOMPOSE
 // RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=kernels}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=KERNELS
 // RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=memory}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=MEMORY
+// RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=kernel}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=UNKNOWN
+// RUN: not tcc-opt %s --split-input-file --pass-pipeline="builtin.module(func.func(verify-phase{phase=order}))" 2>&1 >/dev/null | FileCheck %s --check-prefix=OTHER
+
+// UNKNOWN: verify-phase: `kernel` is no phase that it verifies; known: decompose, kernels, memory
+// OTHER: verify-phase: `order` is no phase that it verifies
 
 // DECOMPOSE: 'train.softmax' op internal error: illegal after phase decompose, expected to have been converted by decompose-composites
 func.func @composite(%x: tensor<4x8xf32>) -> tensor<4x8xf32> attributes {train.entry = "predict"} {

@@ -1,4 +1,5 @@
 //===- ImportTest.cpp - whole graphs: variables, folding, locations, errors -===//
+#include "compiler/dialect/WeightFacts.h"
 #include "test/unit/frontend/Importing.h"
 
 using namespace tcc;
@@ -43,7 +44,9 @@ TEST_F(Import, VariablesArgumentsAndNames) {
                                   HasSubstr("(tensor<4x3xf32> {train.name = \"y\"})")));
   EXPECT_EQ(model->name, "m.onnx");
   const Initializer &bias = model->initializers.at("fc.bias");
-  EXPECT_THAT(bias.uses, ElementsAre("1d", "bias"));
+  auto facts = train::weightFacts(model->module->lookupSymbol<train::VariableOp>("fc.bias"));
+  ASSERT_TRUE(facts);
+  EXPECT_THAT(facts->uses, ElementsAre("1d", "bias"));
   EXPECT_EQ(bias.node, "fc");
   EXPECT_EQ(bias.type.dtype(), plan::F32);
   EXPECT_EQ(bias.bytes, 12u);

@@ -86,7 +86,7 @@ const char *const kWeight =
 
 TEST_F(Quantization, StoredIntegersAreTrained) {
   OnnxModel m = fromText(kWeight);
-  EXPECT_THAT(imported(m), AllOf(HasSubstr("train.variable @w : tensor<2x2xf32> {role = \"parameter\"}"),
+  EXPECT_THAT(imported(m), AllOf(HasSubstr("train.variable @w : tensor<2x2xf32> {role = \"parameter\""),
                                  HasSubstr("within -128 to 127"), Not(HasSubstr("@s"))));
   ASSERT_EQ(quantized.size(), 1u);
   EXPECT_EQ(quantized[0].type().dtype(), plan::I8);
@@ -110,7 +110,7 @@ TEST_F(Quantization, ObservedScales) {
   std::string range = imported(fromText(std::string("g (float[4] x) => (float[4] y) <") + kScales +
                                         "> { q = QuantizeLinear(x, s, z) y = DequantizeLinear(q, s, z) }"),
                                observing());
-  EXPECT_THAT(range, AllOf(HasSubstr("train.variable @\"s/low\" : tensor<f32> {role = \"frozen\"}"),
+  EXPECT_THAT(range, AllOf(HasSubstr("train.variable @\"s/low\" : tensor<f32> {role = \"frozen\""),
                            HasSubstr("train.observed_range"), HasSubstr("train.write @\"s/high\"")));
   // Only the upper end moves if a range starts at 0.
   std::string relu = imported(fromText("g (float[4] x) => (float[4] y) <float s = {0.5}, uint8 z = {0}> {"
@@ -135,7 +135,7 @@ TEST_F(Quantization, DequantizedFiles) {
   options.dequantize = true;
   EXPECT_THAT(
       imported(fromText(kWeight), options),
-      AllOf(HasSubstr("train.variable @w : tensor<2x2xf32> {role = \"parameter\"}"), Not(HasSubstr("fake_quantize"))));
+      AllOf(HasSubstr("train.variable @w : tensor<2x2xf32> {role = \"parameter\""), Not(HasSubstr("fake_quantize"))));
   EXPECT_THAT(quantized, IsEmpty());
   imported(fromText("g (float[4] x) => (float[4] y) { y = Neg(x) }"), options);
   EXPECT_THAT(warnings, Contains(HasSubstr("no node of the model is quantised")));

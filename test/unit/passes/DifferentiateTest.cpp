@@ -67,8 +67,9 @@ void differentiate(Program &program) {
   recipe.loss.classAxis = -1;
   recipe.loss.labelSmoothing = 0.1;
   recipe.loss.shift = true;
-  ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
-    manager.addPass(train::createAttachLossPass(recipe));
+  program.describe(recipe);
+  ASSERT_TRUE(program.run([](mlir::PassManager &manager) {
+    manager.addPass(train::createAttachLossPass());
     manager.addPass(train::createElideUnusedPass());
     manager.addPass(train::createDifferentiatePass());
   })) << program.messages;

@@ -9,6 +9,7 @@
 #include "test/unit/passes/Program.h"
 
 #include <gtest/gtest.h>
+#include <sstream>
 
 namespace tcc::test {
 namespace {
@@ -43,28 +44,29 @@ std::string moduleOf(const LossCase &test) {
          ") {\n  %p = train.read @p : " + whole + "\n" + body + "  return " + values + " : " + types + "\n}\n";
 }
 
-/// "y", or "y0,y1,…"
-std::string predictionsOf(const LossCase &test) {
-  std::string names = test.outputs > 1 ? "y0" : "y";
+/// The case's settings; its predictions are "y", or "y0", "y1", ….
+std::vector<std::string> settingsOf(const LossCase &test) {
+  std::string names = test.outputs > 1 ? "'y0'" : "'y'";
   for (int i = 1; i < test.outputs; ++i)
-    names += ",y" + std::to_string(i);
-  return names;
+    names += ", 'y" + std::to_string(i) + "'";
+  std::vector<std::string> settings{"loss.target=target", "loss.of=[" + names + "]"};
+  std::istringstream words(test.settings);
+  for (std::string word; words >> word;)
+    settings.push_back("loss." + word);
+  return settings;
 }
 
 TEST_P(Loss, IsPyTorchsWithItsGradient) {
   const LossCase &test = GetParam();
   Program program(moduleOf(test));
+  Recipe recipe;
+  const Status applied = applySettings(recipe, settingsOf(test));
+  ASSERT_TRUE(applied.ok()) << applied.message();
+  program.describe(recipe, {"evaluate", "predict", "gradients"});
   ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
-    auto attach = train::createAttachLossPass();
-    ASSERT_TRUE(succeeded(attach->initializeOptions(std::string(test.settings) + " target=target of=" + predictionsOf(test),
-                                                    [](const llvm::Twine &) { return mlir::failure(); })));
-    manager.addPass(std::move(attach));
+    manager.addPass(train::createAttachLossPass());
     manager.addPass(train::createDifferentiatePass());
-    train::BuildUpdateOptions options;
-    Recipe recipe;
-    options.recipe = &recipe;
-    options.train = false;
-    manager.addPass(train::createBuildUpdatePass(options));
+    manager.addPass(train::createBuildUpdatePass());
   })) << program.messages;
   Tensors arguments{{"p", program.tensor("p", test.prediction)}};
   if (!test.target.empty())
@@ -102,8 +104,9 @@ TEST(BinaryCrossEntropy, StaysFiniteWhereSaturated) {
   Program program(parameterModule("2"));
   Recipe recipe;
   recipe.loss.kind = "bce";
+  program.describe(recipe);
   ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
-    manager.addPass(train::createAttachLossPass(recipe));
+    manager.addPass(train::createAttachLossPass());
     manager.addPass(train::createDifferentiatePass());
   }));
   Tensors results =
@@ -121,7 +124,8 @@ TEST(Ctc, WhatItKeepsIsBounded) {
   recipe.loss.target = "labels";
   recipe.loss.maxTargetLength = 1 << 20;
   recipe.where["loss.max_target_length"] = "recipe.toml:5:1";
-  EXPECT_FALSE(program.run([&](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass(recipe)); }));
+  program.describe(recipe);
+  EXPECT_FALSE(program.run([](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass()); }));
   EXPECT_NE(program.messages.find("recipe.toml:5:1: ctc keeps [samples, steps, 2·labels + 1] = [4000, 1000, 2097153] numbers "
                                   "for its gradient: more than 1 TiB, the most that one tensor may take"),
             std::string::npos)
@@ -135,7 +139,8 @@ TEST(AttachLoss, NamesTheRecipesLine) {
   recipe.loss.kind = "cross_entropy";
   recipe.loss.of = {"logits"};
   recipe.where["loss.of"] = "recipe.toml:3:1";
-  EXPECT_FALSE(program.run([&](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass(recipe)); }));
+  program.describe(recipe);
+  EXPECT_FALSE(program.run([](mlir::PassManager &manager) { manager.addPass(train::createAttachLossPass()); }));
   EXPECT_NE(program.messages.find("recipe.toml:3:1: loss.of: the graph has no output `logits`; outputs: `y`"),
             std::string::npos)
       << program.messages;

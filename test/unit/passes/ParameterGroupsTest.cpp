@@ -1,6 +1,8 @@
 //===- ParameterGroupsTest.cpp - globs, selectors, first match ---------------===//
 #include "passes/training/ParameterGroups.h"
 
+#include "compiler/dialect/WeightFacts.h"
+
 #include "test/unit/passes/Program.h"
 
 #include <gtest/gtest.h>
@@ -19,19 +21,30 @@ train.variable @mask : tensor<4xf32> {role = "frozen"})";
 struct Groups : testing::Test {
   Program program{kVariables};
   Recipe recipe;
-  std::map<std::string, Initializer> initializers;
 
   void SetUp() override {
-    initializers["layers.0.bias"].uses = {"bias"};
-    initializers["ln.weight"].uses = {"norm"};
-    initializers["onnx_MatMul_7"].display = "head.weight";
+    train::WeightFacts bias, norm;
+    bias.uses = {"bias"};
+    norm.uses = {"norm"};
+    setFacts("layers.0.bias", bias);
+    setFacts("ln.weight", norm);
+    setDisplay("head.weight");
+  }
+  void setFacts(const char *name, const train::WeightFacts &facts) {
+    train::setWeightFacts(program.module->lookupSymbol<train::VariableOp>(name), facts);
+  }
+  /// The exporter's name of onnx_MatMul_7.
+  void setDisplay(const std::string &name) {
+    train::WeightFacts facts;
+    facts.display = name;
+    setFacts("onnx_MatMul_7", facts);
   }
 
   Expected<std::vector<train::ParameterGroup>> make() {
     std::vector<train::VariableOp> parameters, others;
     for (auto variable : program.module->getOps<train::VariableOp>())
       (variable.getRole() == "parameter" ? parameters : others).push_back(variable);
-    return train::groupParameters(parameters, others, recipe, &initializers, 0.1);
+    return train::groupParameters(parameters, others, recipe, 0.1);
   }
 };
 
@@ -73,7 +86,7 @@ TEST_F(Groups, FirstMatchDecidesAndExporterNamesCount) {
 }
 
 TEST_F(Groups, LayerDecayScalesFromTheLastLayerDown) {
-  initializers["onnx_MatMul_7"].display = "layers.2.weight"; // layers are found by the displayed name
+  setDisplay("layers.2.weight"); // layers are found by the displayed name
   recipe.optimizer.groups = {{{"layers.0.bias"}, 0.5, {}, "recipe.toml:9:1"}};
   recipe.optimizer.layerDecay = LayerDecaySettings{"layers.{}.", 0.5, true};
   std::vector<train::VariableOp> parameters;
@@ -81,7 +94,7 @@ TEST_F(Groups, LayerDecayScalesFromTheLastLayerDown) {
     parameters.push_back(variable);
   for (bool before : {false, true}) {
     recipe.optimizer.layerDecay->beforeFirst = before;
-    auto groups = train::groupParameters(parameters, {}, recipe, &initializers, 0.1, {"ln.weight", "layers.0.weight", "mask"});
+    auto groups = train::groupParameters(parameters, {}, recipe, 0.1, {"ln.weight", "layers.0.weight", "mask"});
     ASSERT_TRUE(groups) << groups.message();
     std::map<std::string, double> scale;
     for (const train::ParameterGroup &group : *groups)

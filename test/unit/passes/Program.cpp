@@ -3,6 +3,8 @@
 
 #include "compiler/dialect/Builders.h"
 #include "compiler/kernels/Kernels.h"
+#include "passes/Common.h"
+#include "passes/RecipeAttribute.h"
 
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
@@ -19,6 +21,12 @@ Program::Program(const std::string &text) {
   context.loadDialect<train::TrainDialect, func::FuncDialect>();
   module = parseSourceString<ModuleOp>(text, &context);
   EXPECT_TRUE(module) << text;
+}
+
+void Program::describe(const Recipe &recipe, llvm::ArrayRef<llvm::StringRef> entries) {
+  train::setRecipe(*module, recipe);
+  if (!entries.empty())
+    (*module)->setAttr(train::names::kEntries, Builder(&context).getStrArrayAttr(entries));
 }
 
 bool Program::run(const std::function<void(PassManager &)> &addPasses) {

@@ -7,6 +7,7 @@
 #ifndef TCC_TEST_UNIT_PASSES_PROGRAM_H
 #define TCC_TEST_UNIT_PASSES_PROGRAM_H
 
+#include "compiler/recipe/Recipe.h"
 #include "passes/Passes.h"
 
 #include "mlir/IR/MLIRContext.h"
@@ -33,6 +34,9 @@ public:
   mlir::OwningOpRef<mlir::ModuleOp> module;
   /// Messages of the last run.
   std::string messages;
+
+  /// Gives the module a recipe, and the entries to build (empty: all that can be).
+  void describe(const Recipe &recipe, llvm::ArrayRef<llvm::StringRef> entries = {});
 
   /// Runs passes; false if one fails.
   bool run(const std::function<void(mlir::PassManager &)> &addPasses);

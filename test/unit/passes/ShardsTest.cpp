@@ -66,14 +66,12 @@ public:
         program(shardedModel(seed, recipe.parallel.distributed() ? kRankBatch : kRankBatch * int64_t(ranks))),
         own(recipe.parallel.distributed() ? ranks : 1),
         holders(recipe.parallel.sharded() ? size_t(recipe.parallel.shardRanks()) : ranks) {
+    program.describe(recipe, {"train"});
     EXPECT_TRUE(program.run([&](PassManager &manager) {
-      manager.addPass(train::createAttachLossPass(recipe));
+      manager.addPass(train::createAttachLossPass());
       manager.addPass(train::createElideUnusedPass());
       manager.addPass(train::createDifferentiatePass());
-      train::BuildUpdateOptions options;
-      options.recipe = &recipe;
-      options.evaluate = options.predict = options.gradients = false;
-      manager.addPass(train::createBuildUpdatePass(options));
+      manager.addPass(train::createBuildUpdatePass());
       train::DistributePassOptions distribute;
       distribute.bucketBytes = bucketBytes;
       manager.addPass(train::createDistributePass(distribute));

@@ -53,17 +53,14 @@ Tensors argumentsOf(Program &program) {
 
 /// Makes @gradients; `ignore` removes the stops before gradients are derived, as a broken compiler would.
 void makeGradients(Program &program, bool ignore) {
-  Recipe recipe;
-  train::BuildUpdateOptions update;
-  update.recipe = &recipe;
-  update.train = update.evaluate = update.predict = false;
+  program.describe(Recipe(), {"gradients"});
   ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
     manager.addPass(train::createHoldStopsPass());
     if (ignore)
       manager.addPass(train::createElideStopsPass());
     manager.addPass(train::createDifferentiatePass());
     manager.addPass(train::createElideStopsPass());
-    manager.addPass(train::createBuildUpdatePass(update));
+    manager.addPass(train::createBuildUpdatePass());
   })) << program.messages;
 }
 

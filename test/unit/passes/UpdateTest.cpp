@@ -47,13 +47,12 @@ Recipe recipeOf(const UpdateCase &test) {
 }
 
 void compile(Program &program, const Recipe &recipe) {
+  program.describe(recipe);
   ASSERT_TRUE(program.run([&](mlir::PassManager &manager) {
-    manager.addPass(train::createAttachLossPass(recipe));
+    manager.addPass(train::createAttachLossPass());
     manager.addPass(train::createElideUnusedPass());
     manager.addPass(train::createDifferentiatePass());
-    train::BuildUpdateOptions options;
-    options.recipe = &recipe;
-    manager.addPass(train::createBuildUpdatePass(options));
+    manager.addPass(train::createBuildUpdatePass());
     manager.addPass(train::createElideZeroFillPass());
     manager.addPass(train::createFoldConstantsPass());
     manager.addPass(train::createDecomposeCompositesPass());
@@ -179,12 +178,11 @@ TEST(Update, RefusesWhereNothingIsTrained) {
   Program program(text);
   Recipe recipe;
   recipe.loss.kind = "mse";
+  program.describe(recipe);
   EXPECT_FALSE(program.run([&](mlir::PassManager &manager) {
-    manager.addPass(train::createAttachLossPass(recipe));
+    manager.addPass(train::createAttachLossPass());
     manager.addPass(train::createDifferentiatePass());
-    train::BuildUpdateOptions options;
-    options.recipe = &recipe;
-    manager.addPass(train::createBuildUpdatePass(options));
+    manager.addPass(train::createBuildUpdatePass());
   }));
   EXPECT_NE(program.messages.find("nothing to train"), std::string::npos) << program.messages;
 }

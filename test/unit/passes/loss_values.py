@@ -50,7 +50,7 @@ namespace tcc::test {
 
 struct LossCase {
   const char *name;
-  const char *settings;    ///< of attach-loss
+  const char *settings;    ///< keys of [loss], as KEY=VALUE
   const char *shape;       ///< of the prediction
   const char *targetShape; ///< of a target that is a graph input already; empty: the pass makes it
   std::vector<double> prediction, target;
@@ -68,24 +68,24 @@ x, t = torch.randn(4, 5), torch.tensor([1, -100, 4, 0])
 t = torch.where(t == 4, x.argmax(1), t)
 w = torch.tensor([0.5, 1.0, 2.0, 0.25, 1.5])
 case("cross_entropy", '"kind=cross_entropy"', x, t, F.cross_entropy, correct=hits(x, t, 1)[0], counted=3)
-case("cross_entropy_weight", '"kind=cross_entropy weight=0.5,1,2,0.25,1.5"', x, t, lambda p, y: F.cross_entropy(p, y, weight=w))
-case("cross_entropy_smoothing", '"kind=cross_entropy label-smoothing=0.1"', x, t,
+case("cross_entropy_weight", '"kind=cross_entropy weight=[0.5,1,2,0.25,1.5]"', x, t, lambda p, y: F.cross_entropy(p, y, weight=w))
+case("cross_entropy_smoothing", '"kind=cross_entropy label_smoothing=0.1"', x, t,
      lambda p, y: F.cross_entropy(p, y, label_smoothing=0.1))
-case("cross_entropy_weight_smoothing", '"kind=cross_entropy label-smoothing=0.2 weight=0.5,1,2,0.25,1.5"', x, t,
+case("cross_entropy_weight_smoothing", '"kind=cross_entropy label_smoothing=0.2 weight=[0.5,1,2,0.25,1.5]"', x, t,
      lambda p, y: F.cross_entropy(p, y, weight=w, label_smoothing=0.2))
 case("cross_entropy_sum", '"kind=cross_entropy reduction=sum"', x, t, lambda p, y: F.cross_entropy(p, y, reduction="sum"))
-case("cross_entropy_ignore", '"kind=cross_entropy ignore-index=0"', x, t.clamp(min=0), lambda p, y: F.cross_entropy(p, y, ignore_index=0))
+case("cross_entropy_ignore", '"kind=cross_entropy ignore_index=0"', x, t.clamp(min=0), lambda p, y: F.cross_entropy(p, y, ignore_index=0))
 x3, t3 = torch.randn(2, 3, 5), torch.tensor([[1, 2, -100], [0, 4, 3]])
-case("cross_entropy_last_axis", '"kind=cross_entropy class-axis=-1"', x3, t3,
+case("cross_entropy_last_axis", '"kind=cross_entropy class_axis=-1"', x3, t3,
      lambda p, y: F.cross_entropy(p.reshape(6, 5), y.reshape(6)))
-case("cross_entropy_shift", '"kind=cross_entropy class-axis=-1 shift=true"', x3, t3,
+case("cross_entropy_shift", '"kind=cross_entropy class_axis=-1 shift=true"', x3, t3,
      lambda p, y: F.cross_entropy(p[:, :-1].reshape(4, 5), y[:, 1:].reshape(4)))
 case("cross_entropy_images", '"kind=cross_entropy"', torch.randn(2, 5, 3), t3, F.cross_entropy)
 probabilities = torch.softmax(torch.randn(4, 5), 1)
-case("cross_entropy_probabilities", '"kind=cross_entropy label-smoothing=0.1 weight=0.5,1,2,0.25,1.5"', x, probabilities,
+case("cross_entropy_probabilities", '"kind=cross_entropy label_smoothing=0.1 weight=[0.5,1,2,0.25,1.5]"', x, probabilities,
      lambda p, y: F.cross_entropy(p, y, weight=w, label_smoothing=0.1), target_in_graph=True,
      correct=(x.argmax(1) == probabilities.argmax(1)).sum(), counted=4)
-case("nll", '"kind=nll weight=0.5,1,2,0.25,1.5"', torch.log_softmax(x, 1), t, lambda p, y: F.nll_loss(p, y, weight=w))
+case("nll", '"kind=nll weight=[0.5,1,2,0.25,1.5]"', torch.log_softmax(x, 1), t, lambda p, y: F.nll_loss(p, y, weight=w))
 a, b = torch.randn(3, 4), torch.randn(3, 4)
 b[1, 2] = a[1, 2]
 case("mse", '"kind=mse"', a, b, F.mse_loss)
@@ -96,23 +96,23 @@ case("smooth_l1", '"kind=smooth_l1 beta=0.5"', a, b, lambda p, y: F.smooth_l1_lo
 case("smooth_l1_zero", '"kind=smooth_l1 beta=0"', a, b, lambda p, y: F.smooth_l1_loss(p, y, beta=0.0))
 y01 = torch.tensor([[0, 1, 0.25, 1], [1, 0, 0, 0.5], [1, 1, 0, 0]])
 e = torch.tensor([0.5, 1.0, 2.0, 0.25])
-case("bce", '"kind=bce weight=0.5,1,2,0.25"', torch.sigmoid(a), y01, lambda p, y: F.binary_cross_entropy(p, y, weight=e))
+case("bce", '"kind=bce weight=[0.5,1,2,0.25]"', torch.sigmoid(a), y01, lambda p, y: F.binary_cross_entropy(p, y, weight=e))
 a[0, 0] = a[0, 1] = 0
 a[2, 3] = 40
 case("bce_with_logits", '"kind=bce_with_logits"', a, y01, F.binary_cross_entropy_with_logits)
-case("bce_with_logits_weights", '"kind=bce_with_logits pos-weight=0.5,1,2,0.25 weight=0.25,2,1,0.5"', a, y01,
+case("bce_with_logits_weights", '"kind=bce_with_logits pos_weight=[0.5,1,2,0.25] weight=[0.25,2,1,0.5]"', a, y01,
      lambda p, y: F.binary_cross_entropy_with_logits(p, y, pos_weight=e, weight=e.flip(0)))
 q = torch.softmax(torch.randn(3, 4), 1)
 q[0, 1] = 0
 case("kl_div", '"kind=kl_div"', torch.log_softmax(b, 1), q, lambda p, y: F.kl_div(p, y, reduction="mean"))
-case("kl_div_log", '"kind=kl_div log-target=true reduction=sum"', torch.log_softmax(b, 1), torch.log_softmax(a, 1),
+case("kl_div_log", '"kind=kl_div log_target=true reduction=sum"', torch.log_softmax(b, 1), torch.log_softmax(a, 1),
      lambda p, y: F.kl_div(p, y, reduction="sum", log_target=True))
 z = torch.tensor([[1.0, 0, 0, 1], [0, 0, 1, 1], [1, 1, 0, 0]])
 case("focal", '"kind=focal"', a, z, lambda p, y: sigmoid_focal_loss(p, y, reduction="mean"))
-case("focal_sum", '"kind=focal set=alpha=-1,gamma=1.5 reduction=sum"', a, z,
+case("focal_sum", '"kind=focal alpha=-1 gamma=1.5 reduction=sum"', a, z,
      lambda p, y: sigmoid_focal_loss(p, y, alpha=-1, gamma=1.5, reduction="sum"))
-case("focal_gamma_one", '"kind=focal set=alpha=0.6,gamma=1"', a, z, lambda p, y: sigmoid_focal_loss(p, y, alpha=0.6, gamma=1, reduction="mean"))
-case("focal_gamma_zero", '"kind=focal set=gamma=0"', a, z, lambda p, y: sigmoid_focal_loss(p, y, gamma=0, reduction="mean"))
+case("focal_gamma_one", '"kind=focal alpha=0.6 gamma=1"', a, z, lambda p, y: sigmoid_focal_loss(p, y, alpha=0.6, gamma=1, reduction="mean"))
+case("focal_gamma_zero", '"kind=focal gamma=0"', a, z, lambda p, y: sigmoid_focal_loss(p, y, gamma=0, reduction="mean"))
 
 
 def dice(p, y, dims, smooth=1.0):
@@ -121,42 +121,42 @@ def dice(p, y, dims, smooth=1.0):
 
 images, masks = torch.randn(3, 2, 2, 3), (torch.rand(3, 2, 2, 3) < 0.5).double()
 case("dice", '"kind=dice"', torch.sigmoid(images), masks, lambda p, y: dice(p, y, (1, 2, 3)))
-case("dice_logits", '"kind=dice set=input=logits,smooth=0.5"', images, masks, lambda p, y: dice(torch.sigmoid(p), y, (1, 2, 3), 0.5))
-case("dice_classes", '"kind=dice class-axis=1"', torch.softmax(images, 1), masks, lambda p, y: dice(p, y, (2, 3)))
+case("dice_logits", '"kind=dice input=logits smooth=0.5"', images, masks, lambda p, y: dice(torch.sigmoid(p), y, (1, 2, 3), 0.5))
+case("dice_classes", '"kind=dice class_axis=1"', torch.softmax(images, 1), masks, lambda p, y: dice(p, y, (2, 3)))
 sides = torch.randn(2, 5, 4)
 sides[1, 1] = -3 * sides[0, 1]
 signs = torch.tensor([1.0, -1, 1, -1, 0])
 case("cosine_embedding", '"kind=cosine_embedding"', sides, signs, F.cosine_embedding_loss, outputs=2)
-case("cosine_embedding_margin", '"kind=cosine_embedding set=margin=-0.9 reduction=sum"', sides, signs,
+case("cosine_embedding_margin", '"kind=cosine_embedding margin=-0.9 reduction=sum"', sides, signs,
      lambda p, q, y: F.cosine_embedding_loss(p, q, y, margin=-0.9, reduction="sum"), outputs=2)
 triple = torch.randn(3, 5, 4)
 triple[1, 0] = triple[0, 0]
 for name, arguments in [("", {}), ("_p1", {"p": 1, "margin": 0.5}), ("_p3", {"p": 3, "eps": 1e-3}),
                         ("_swap", {"swap": True, "reduction": "sum"})]:
-    settings = ",".join(f"{k}={str(v).lower()}" for k, v in arguments.items() if k != "reduction")
-    case(f"triplet{name}", f'"kind=triplet{" set=" + settings if settings else ""}{" reduction=sum" if "swap" in arguments else ""}"',
+    settings = "".join(f" {k}={str(v).lower()}" for k, v in arguments.items() if k != "reduction")
+    case(f"triplet{name}", f'"kind=triplet{settings}{" reduction=sum" if "swap" in arguments else ""}"',
          triple, None, lambda p, q, r: F.triplet_margin_loss(p, q, r, **arguments), outputs=3)
 signs = torch.sign(torch.randn(5, 4))
 case("margin_ranking", '"kind=margin_ranking"', sides, signs, F.margin_ranking_loss, outputs=2)
-case("margin_ranking_margin", '"kind=margin_ranking set=margin=0.5 reduction=sum"', sides, signs,
+case("margin_ranking_margin", '"kind=margin_ranking margin=0.5 reduction=sum"', sides, signs,
      lambda p, q, y: F.margin_ranking_loss(p, q, y, margin=0.5, reduction="sum"), outputs=2)
 signs = torch.tensor([[1.0, -1, 1, -1], [-1, -1, 0, 1], [1, 1, -1, -1]])
 case("hinge", '"kind=hinge"', a, signs, lambda p, y: (1 - y * p).clamp_min(0).mean())
-case("hinge_margin", '"kind=hinge set=margin=0.3"', a, signs, lambda p, y: (0.3 - y * p).clamp_min(0).mean())
+case("hinge_margin", '"kind=hinge margin=0.3"', a, signs, lambda p, y: (0.3 - y * p).clamp_min(0).mean())
 case("hinge_embedding", '"kind=hinge_embedding"', a, signs, F.hinge_embedding_loss)
-case("hinge_embedding_margin", '"kind=hinge_embedding set=margin=0.3 reduction=sum"', a, signs,
+case("hinge_embedding_margin", '"kind=hinge_embedding margin=0.3 reduction=sum"', a, signs,
      lambda p, y: F.hinge_embedding_loss(p, y, margin=0.3, reduction="sum"))
 counts = torch.tensor([[0.0, 1, 2, 7], [3, 0, 1, 0], [12, 1, 0.5, 4]])
 case("poisson_nll", '"kind=poisson_nll"', b, counts, F.poisson_nll_loss)
-case("poisson_nll_full", '"kind=poisson_nll set=full=true reduction=sum"', b, counts, lambda p, y: F.poisson_nll_loss(p, y, full=True, reduction="sum"))
+case("poisson_nll_full", '"kind=poisson_nll full=true reduction=sum"', b, counts, lambda p, y: F.poisson_nll_loss(p, y, full=True, reduction="sum"))
 rates = b.exp()
 rates[1, 1] = 0
-case("poisson_nll_rates", '"kind=poisson_nll set=log_input=false,eps=0.01"', rates, counts,
+case("poisson_nll_rates", '"kind=poisson_nll log_input=false eps=0.01"', rates, counts,
      lambda p, y: F.poisson_nll_loss(p, y, log_input=False, eps=0.01))
 moments = torch.stack([torch.randn(3, 4), torch.rand(3, 4)])
 moments[1, 0, 0] = 0
 case("gaussian_nll", '"kind=gaussian_nll"', moments, b, lambda p, v, y: F.gaussian_nll_loss(p, y, v), outputs=2)
-case("gaussian_nll_full", '"kind=gaussian_nll set=full=true,eps=0.5 reduction=sum"', moments, b,
+case("gaussian_nll_full", '"kind=gaussian_nll full=true eps=0.5 reduction=sum"', moments, b,
      lambda p, v, y: F.gaussian_nll_loss(p, y, v, full=True, eps=0.5, reduction="sum"), outputs=2)
 
 
@@ -186,15 +186,15 @@ def plain_ctc(p, y, blank=0):
 frames = torch.randn(4, 6, 4)
 words = torch.tensor([[1, 1, 3], [2, -100, -100], [-100, -100, -100], [3, 2, 1]])
 length = "max_target_length=3"
-case("ctc", f'"kind=ctc set=input=logits,time_axis=1,{length}"', frames, words, ctc)
-case("ctc_sum", f'"kind=ctc set=input=logits,time_axis=1,{length} reduction=sum"', frames, words, lambda p, y: ctc(p, y, reduction="sum"))
-case("ctc_blank", f'"kind=ctc ignore-index=3 set=input=logits,time_axis=-2,blank=3,{length}"', frames, torch.where(words == 3, 0, words).clamp(max=2)
+case("ctc", f'"kind=ctc input=logits time_axis=1 {length}"', frames, words, ctc)
+case("ctc_sum", f'"kind=ctc input=logits time_axis=1 {length} reduction=sum"', frames, words, lambda p, y: ctc(p, y, reduction="sum"))
+case("ctc_blank", f'"kind=ctc ignore_index=3 input=logits time_axis=-2 blank=3 {length}"', frames, torch.where(words == 3, 0, words).clamp(max=2)
      .masked_fill(words == -100, 3), lambda p, y: ctc(p, y, ignore=3, blank=3))
 probs = torch.softmax(frames.permute(1, 0, 2), -1)
 assert torch.allclose(plain_ctc(probs, words), ctc(probs, words, axes=(0, 1, 2), space=lambda x, _: x.log()))
-case("ctc_probs", f'"kind=ctc set=input=probs,{length}"', probs, words, plain_ctc)
-case("ctc_log_probs", f'"kind=ctc set={length}"', probs.log(), words, lambda p, y: plain_ctc(p.exp(), y))
-case("ctc_time_last", f'"kind=ctc class-axis=1 set=input=logits,time_axis=2,zero_infinity=true,{length}"', frames[:, :4, :2].transpose(1, 2)
+case("ctc_probs", f'"kind=ctc input=probs {length}"', probs, words, plain_ctc)
+case("ctc_log_probs", f'"kind=ctc {length}"', probs.log(), words, lambda p, y: plain_ctc(p.exp(), y))
+case("ctc_time_last", f'"kind=ctc class_axis=1 input=logits time_axis=2 zero_infinity=true {length}"', frames[:, :4, :2].transpose(1, 2)
      .repeat(1, 2, 1), words, lambda p, y: ctc(p, y, axes=(2, 0, 1), zero_infinity=True))
 
 
@@ -209,32 +209,32 @@ def weighed(name, settings, prediction, target, elements, w, counts=None, total=
 
 
 w4, w3, w5 = torch.tensor([0.5, 2, 0.25, 1.5]), torch.tensor([0.5, 3, 1.25]), torch.tensor([0.5, 0, 1, 2, 0.25])
-named = "set=sample_weight=w"
+named = "sample_weight=w"
 valid = (t != -100).double()
 weighed("cross_entropy", f'"kind=cross_entropy {named}"', x, t, lambda p, y: F.cross_entropy(p, y, reduction="none"), w4, valid,
         correct=hits(x, t, 1)[0], counted=3)
-weighed("cross_entropy_classes", f'"kind=cross_entropy label-smoothing=0.2 weight=0.5,1,2,0.25,1.5 {named}"', x, t,
+weighed("cross_entropy_classes", f'"kind=cross_entropy label_smoothing=0.2 weight=[0.5,1,2,0.25,1.5] {named}"', x, t,
         lambda p, y: F.cross_entropy(p, y, weight=w, label_smoothing=0.2, reduction="none"), w4, valid * w[t.clamp(min=0)])
 weighed("cross_entropy_sum", f'"kind=cross_entropy reduction=sum {named}"', x, t,
         lambda p, y: F.cross_entropy(p, y, reduction="none"), w4, total=True)
 w2 = torch.tensor([0.5, 2.0])
-weighed("cross_entropy_tokens", f'"kind=cross_entropy class-axis=-1 {named}"', x3, t3,
+weighed("cross_entropy_tokens", f'"kind=cross_entropy class_axis=-1 {named}"', x3, t3,
         lambda p, y: F.cross_entropy(p.transpose(1, 2), y, reduction="none"), w2, (t3 != -100).double())
-weighed("cross_entropy_shift", f'"kind=cross_entropy class-axis=-1 shift=true {named}"', x3, t3,
+weighed("cross_entropy_shift", f'"kind=cross_entropy class_axis=-1 shift=true {named}"', x3, t3,
         lambda p, y: F.cross_entropy(p[:, :-1].transpose(1, 2), y[:, 1:], reduction="none"), w2, (t3[:, 1:] != -100).double())
 weighed("cross_entropy_probabilities", f'"kind=cross_entropy {named}"', x, probabilities,
         lambda p, y: F.cross_entropy(p, y, reduction="none"), w4, target_in_graph=True)
-weighed("nll", f'"kind=nll weight=0.5,1,2,0.25,1.5 {named}"', torch.log_softmax(x, 1), t,
+weighed("nll", f'"kind=nll weight=[0.5,1,2,0.25,1.5] {named}"', torch.log_softmax(x, 1), t,
         lambda p, y: F.nll_loss(p, y, weight=w, reduction="none"), w4, valid * w[t.clamp(min=0)])
 weighed("mse", f'"kind=mse {named}"', a, b, lambda p, y: F.mse_loss(p, y, reduction="none"), w3)
 weighed("mse_sum", f'"kind=mse reduction=sum {named}"', a, b, lambda p, y: F.mse_loss(p, y, reduction="none"), w3, total=True)
-weighed("bce_with_logits", f'"kind=bce_with_logits pos-weight=0.5,1,2,0.25 weight=0.25,2,1,0.5 {named}"', a, y01,
+weighed("bce_with_logits", f'"kind=bce_with_logits pos_weight=[0.5,1,2,0.25] weight=[0.25,2,1,0.5] {named}"', a, y01,
         lambda p, y: F.binary_cross_entropy_with_logits(p, y, pos_weight=e, weight=e.flip(0), reduction="none"), w3)
 weighed("kl_div", f'"kind=kl_div reduction=batchmean {named}"', torch.log_softmax(b, 1), q,
         lambda p, y: F.kl_div(p, y, reduction="none").sum(1), w3)
 weighed("dice", f'"kind=dice {named}"', torch.sigmoid(images), masks,
         lambda p, y: 1 - (2 * (p * y).sum((1, 2, 3)) + 1) / (p.sum((1, 2, 3)) + y.sum((1, 2, 3)) + 1), w3)
-weighed("dice_classes", f'"kind=dice class-axis=1 {named}"', torch.softmax(images, 1), masks,
+weighed("dice_classes", f'"kind=dice class_axis=1 {named}"', torch.softmax(images, 1), masks,
         lambda p, y: 1 - (2 * (p * y).sum((2, 3)) + 1) / (p.sum((2, 3)) + y.sum((2, 3)) + 1), w3)
 signs = torch.tensor([1.0, -1, 1, -1, 0])
 weighed("cosine_embedding", f'"kind=cosine_embedding {named}"', sides, signs,
@@ -242,9 +242,9 @@ weighed("cosine_embedding", f'"kind=cosine_embedding {named}"', sides, signs,
 weighed("triplet", f'"kind=triplet {named}"', triple, None, lambda p, q, r: F.triplet_margin_loss(p, q, r, reduction="none"), w5, outputs=3)
 weighed("gaussian_nll", f'"kind=gaussian_nll {named}"', moments, b, lambda p, v, y: F.gaussian_nll_loss(p, y, v, reduction="none"), w3, outputs=2)
 lengths_of = torch.tensor([3, 1, 1, 3])   # of the words, an empty one counted as 1
-weighed("ctc", f'"kind=ctc set=input=logits,time_axis=1,sample_weight=w,{length}"', frames, words,
+weighed("ctc", f'"kind=ctc input=logits time_axis=1 sample_weight=w {length}"', frames, words,
         lambda p, y: ctc(p, y, reduction="none") / lengths_of, w4)
-weighed("ctc_time_first", f'"kind=ctc set=input=logits,sample_weight=w,{length}"', frames.transpose(0, 1), words,
+weighed("ctc_time_first", f'"kind=ctc input=logits sample_weight=w {length}"', frames.transpose(0, 1), words,
         lambda p, y: ctc(p, y, axes=(0, 1, 2), reduction="none") / lengths_of, w4)
 print('''};
 

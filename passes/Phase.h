@@ -1,0 +1,43 @@
+//===- Phase.h - the phases of a compile ------------------------*- C++ -*-===//
+//
+// A phase is a sequence of passes after which the module has a stated form (compiler/driver/Pipeline.cpp). One table
+// gives each its name, which --dump-phases-to, --timings and verify-phase use.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_PASSES_PHASE_H
+#define TCC_PASSES_PHASE_H
+
+#include "llvm/ADT/StringRef.h"
+
+#include <optional>
+
+namespace tcc {
+
+/// In their order; a compile runs those that it needs.
+enum class Phase {
+  Import,         ///< no passes: the module that the frontend made
+  Fold,
+  AddAdapters,
+  SplitPhases,    ///< up to MergePhases the module holds one module for each [[phase]] or [[stage]]
+  AttachLoss,
+  FuseAttention,
+  Autocast,
+  FindLoops,
+  Differentiate,
+  WidenProducts,
+  BuildUpdate,
+  MergePhases,
+  Distribute,
+  Decompose,
+  Kernels,
+  Order,
+  Memory,
+};
+
+llvm::StringRef nameOf(Phase phase);
+/// Nothing for a name that no phase has.
+std::optional<Phase> findPhase(llvm::StringRef name);
+
+} // namespace tcc
+
+#endif // TCC_PASSES_PHASE_H
