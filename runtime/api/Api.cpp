@@ -29,7 +29,7 @@ namespace {
 class ApiWording : public Wording {
 public:
   std::string option(std::string_view name, std::string_view value) const override {
-    return Wording::option(underscored(name), value);
+    return name == "set" && !value.empty() ? std::string(value) : Wording::option(underscored(name), value);
   }
   std::string flag(std::string_view name, bool value) const override { return Wording::flag(underscored(name), value); }
   std::string compile(std::string_view name, std::string_view value) const override {

@@ -1,6 +1,6 @@
 //===- Shown.h - messages as the commands print them -------------*- C++ -*-===//
 //
-// For tests that compare advice in a message (support/Advice.h). Link TccToolsCommon.
+// For tests that compare advice in a message (support/Advice.h). Link TccWording.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TEST_SUPPORT_SHOWN_H
