@@ -363,7 +363,9 @@ Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionO
     fillFrom(train, **kept);
   if (train.data.empty())
     return Status(
-        fmt::format("--resume {}: an earlier version wrote this run, without its options; give PLAN and --data", run),
+        fmt::format("--resume {}: the run was written without its options, by an earlier version or by a program with a loop of "
+                    "its own; give PLAN and --data",
+                    run),
         StatusCode::Usage);
   session.target = train.target;
   session.device = train.device;
