@@ -179,7 +179,7 @@ TRUN_API uint64_t trun_trainer_steps(const trun_trainer *trainer);
 TRUN_API trun_error *trun_trainer_set_rate(trun_trainer *trainer, double rate);
 TRUN_API trun_error *trun_trainer_set(trun_trainer *trainer, const char *setting);
 
-/* Named results: numbers of an evaluation, or arrays. */
+/* Named results: numbers of an evaluation, or arrays. Beyond the last there is no name (NULL), number (NaN) or data. */
 typedef struct trun_results trun_results;
 TRUN_API size_t trun_results_count(const trun_results *results);
 TRUN_API const char *trun_results_name(const trun_results *results, size_t index);

@@ -240,7 +240,7 @@ class Trainer:
         native.trainer_write(self._handle, name.encode(), _address(owner)[0], value.nbytes)
 
     def get_parameters(self):
-        """{name: numpy array} of what is trained."""
+        """Copies of the trained parameters: {name: numpy array}."""
         return {value.name: self.read(value.name) for value in self._variables(("parameter",))}
 
     def set_parameters(self, arrays):

@@ -18,6 +18,7 @@
 #include "support/Processors.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <unistd.h>
 
@@ -449,13 +450,19 @@ trun_error *trun_trainer_set(trun_trainer *trainer, const char *setting) {
 }
 
 size_t trun_results_count(const trun_results *results) { return results->all.size(); }
-const char *trun_results_name(const trun_results *results, size_t index) { return results->all[index].name.c_str(); }
-double trun_results_number(const trun_results *results, size_t index) { return results->all[index].number; }
-void trun_results_info(const trun_results *results, size_t index, trun_info *info) {
-  if (const trun_results::One &one = results->all[index]; one.array)
-    one.array->to(*info);
+const char *trun_results_name(const trun_results *results, size_t index) {
+  return index < results->all.size() ? results->all[index].name.c_str() : nullptr;
 }
-const void *trun_results_data(const trun_results *results, size_t index) { return results->all[index].values.data(); }
+double trun_results_number(const trun_results *results, size_t index) {
+  return index < results->all.size() ? results->all[index].number : NAN;
+}
+void trun_results_info(const trun_results *results, size_t index, trun_info *info) {
+  if (index < results->all.size() && results->all[index].array)
+    results->all[index].array->to(*info);
+}
+const void *trun_results_data(const trun_results *results, size_t index) {
+  return index < results->all.size() ? results->all[index].values.data() : nullptr;
+}
 void trun_results_free(trun_results *results) { delete results; }
 
 trun_error *trun_trainer_evaluate(trun_trainer *trainer, const trun_tensor *tensors, size_t count, int averages,

@@ -57,7 +57,7 @@ private:
     }
     copyAxis(from, axis, to);
   }
-  /// Returns the end of what it wrote.
+  /// Returns the address behind the last byte written.
   std::byte *copyAxis(const std::byte *from, size_t axis, std::byte *to) const {
     for (int64_t i = 0; i < dims[axis]; ++i, from += steps[axis] * width)
       if (axis + 1 == dims.size()) {
