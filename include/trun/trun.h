@@ -179,6 +179,9 @@ TRUN_API uint64_t trun_trainer_steps(const trun_trainer *trainer);
 TRUN_API trun_error *trun_trainer_set_rate(trun_trainer *trainer, double rate);
 TRUN_API trun_error *trun_trainer_set(trun_trainer *trainer, const char *setting);
 
+/* Begins the next epoch, for a schedule that counts epochs (schedule.per); an own loop knows where one ends. */
+TRUN_API trun_error *trun_trainer_next_epoch(trun_trainer *trainer);
+
 /* Named results: numbers of an evaluation, or arrays. Beyond the last there is no name (NULL), number (NaN) or data. */
 typedef struct trun_results trun_results;
 TRUN_API size_t trun_results_count(const trun_results *results);

@@ -159,6 +159,7 @@ public:
   }
   uint64_t rows() const { return trun_trainer_rows(get()); }
   uint64_t steps() const { return trun_trainer_steps(get()); }
+  void nextEpoch() { check(trun_trainer_next_epoch(get())); }
   void setRate(double rate) { check(trun_trainer_set_rate(get(), rate)); }
   void set(const std::string &setting) { check(trun_trainer_set(get(), setting.c_str())); }
 

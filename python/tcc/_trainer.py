@@ -177,6 +177,10 @@ class Trainer:
         """Changes a setting that needs no compilation, from the next update on: set("optimizer.weight_decay", 0.1)."""
         native.trainer_set(self._handle, f"{key}={value}".encode())
 
+    def next_epoch(self):
+        """Begins the next epoch, for a schedule that counts epochs: an own loop knows where one ends."""
+        native.trainer_next_epoch(self._handle)
+
     def evaluate(self, *tensors, averages=False, **named):
         """Loss and metrics over any number of rows, in inference mode: {"eval_loss": …}. averages: of the averaged weights."""
         array, count = self._tensors("evaluate", [value.name for value in self.plan.inputs("evaluate")], tensors, named)

@@ -449,6 +449,13 @@ trun_error *trun_trainer_set(trun_trainer *trainer, const char *setting) {
   return guarded(trainer, [&](Stepper &stepper) { return stepper.set(setting); });
 }
 
+trun_error *trun_trainer_next_epoch(trun_trainer *trainer) {
+  return guarded(trainer, [](Stepper &stepper) {
+    stepper.nextEpoch();
+    return Status();
+  });
+}
+
 size_t trun_results_count(const trun_results *results) { return results->all.size(); }
 const char *trun_results_name(const trun_results *results, size_t index) {
   return index < results->all.size() ? results->all[index].name.c_str() : nullptr;

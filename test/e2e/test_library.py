@@ -143,6 +143,15 @@ class Python(EndToEnd):
         with self.assertRaisesRegex(tcc.UsageError, "recompile with tcc --set loss.kind=mse"):
             trainer.set("loss.kind", "mse")
 
+    def test_an_own_loop_says_where_epochs_end(self):
+        schedule = {"schedule.kind": "exponential", "schedule.gamma": 0.5, "schedule.per": "epoch"}
+        plan, rows = self.classifier(settings=schedule.items()), models.labelled(32, 10, 16)
+        trainer, rates = tcc.Trainer(plan), []
+        for _ in range(3):
+            rates += [trainer.step(rows["x"], rows["labels"]).learning_rate for _ in range(2)]
+            trainer.next_epoch()
+        np.testing.assert_allclose(rates, [0.1, 0.1, 0.05, 0.05, 0.025, 0.025])
+
     def test_a_run_is_saved_resumed_and_exported(self):
         plan, rows = self.classifier(), models.labelled(64, 10, 16)
         whole, part = tcc.Trainer(plan, threads=1), tcc.Trainer(plan, threads=1)
