@@ -47,22 +47,23 @@ struct Clock {
 };
 } // namespace
 
-template <typename Call>
-AlgorithmChoice<Call>::AlgorithmChoice(std::string version, const DriverLibrary &driver, api::CUstream stream,
-                                       std::string machine, const runtime::Algorithms &recorded, bool tune)
-    : version(std::move(version)), driver(driver), stream(stream), machine(std::move(machine)), recorded(recorded),
-      tune(tune) {}
+template <LibraryCall Call>
+AlgorithmChoice<Call>::AlgorithmChoice(const char *noun, std::string version, const DriverLibrary &driver,
+                                       api::CUstream stream, std::string machine, const runtime::Algorithms &recorded,
+                                       bool tune)
+    : noun(noun), version(std::move(version)), driver(driver), stream(stream), machine(std::move(machine)),
+      recorded(recorded), tune(tune) {}
 
-template <typename Call> Status AlgorithmChoice<Call>::compareLibrary() const {
+template <LibraryCall Call> Status AlgorithmChoice<Call>::compareLibrary() const {
   const std::string before = recorded.libraryNamed(Call::kLibrary);
   if (tune || before.empty() || before == libraryName())
     return Status();
   return error(
       "{}: the run's {}s were computed by {}, this machine has {}, which may give other bits: install {}, or {}",
-      recorded.source, Call::kNoun, before, libraryName(), before, wayOut(recorded));
+      recorded.source, noun, before, libraryName(), before, wayOut(recorded));
 }
 
-template <typename Call> Status AlgorithmChoice<Call>::choose(Call &call) {
+template <LibraryCall Call> Status AlgorithmChoice<Call>::choose(Call &call) {
   const std::string text = call.text();
   if (auto known = byText.find(text); known != byText.end())
     return call.use(known->second);
@@ -90,19 +91,18 @@ template <typename Call> Status AlgorithmChoice<Call>::choose(Call &call) {
   return status.ok() ? driver.check(driver->streamSynchronize(stream), "waiting for the card") : status;
 }
 
-template <typename Call>
+template <LibraryCall Call>
 Expected<typename Call::Algorithm> AlgorithmChoice<Call>::fromRecord(const Call &call,
                                                                      const runtime::Algorithm &algorithm) const {
   Expected<Algorithm> checked = call.fromCode(algorithm.code);
   if (checked)
     return checked;
   return error("{}: {} on {} does not run the algorithm that the run recorded for this {} ({}): {}; {}",
-               recorded.source, libraryName(), machine, Call::kNoun, algorithm.about, checked.message(),
-               wayOut(recorded));
+               recorded.source, libraryName(), machine, noun, algorithm.about, checked.message(), wayOut(recorded));
 }
 
-template <typename Call> Status AlgorithmChoice<Call>::fillOperands(const Call &call) const {
-  for (const auto &range : call.operandRanges())
+template <LibraryCall Call> Status AlgorithmChoice<Call>::fillOperands(const Call &call) const {
+  for (const MemoryRange &range : call.operandRanges())
     if (Status status = driver.check(
             driver->memsetD16Async(range.address, kFiller, range.bytes / sizeof kFiller, stream), "filling memory");
         !status.ok())
@@ -110,7 +110,7 @@ template <typename Call> Status AlgorithmChoice<Call>::fillOperands(const Call &
   return Status();
 }
 
-template <typename Call>
+template <LibraryCall Call>
 Expected<typename Call::Algorithm> AlgorithmChoice<Call>::fastest(Call &call, double &seconds) const {
   auto candidates = call.candidates(kTimed);
   if (!candidates)
@@ -134,7 +134,7 @@ Expected<typename Call::Algorithm> AlgorithmChoice<Call>::fastest(Call &call, do
   return *best;
 }
 
-template <typename Call>
+template <LibraryCall Call>
 Expected<double> AlgorithmChoice<Call>::secondsOf(const Call &call, api::CUevent begin, api::CUevent end) const {
   float least = 0;
   for (int run = -1; run < kRuns; ++run) {
@@ -157,7 +157,6 @@ Expected<double> AlgorithmChoice<Call>::secondsOf(const Call &call, api::CUevent
 }
 
 template class AlgorithmChoice<BlasProduct>;
-template class AlgorithmChoice<DnnConvolution>;
-template class AlgorithmChoice<DnnAttention>;
+template class AlgorithmChoice<DnnCall>;
 
 } // namespace tcc::cuda

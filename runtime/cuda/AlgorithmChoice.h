@@ -4,27 +4,24 @@
 // list, untimed. With `tune` it is the fastest of the list: each is run several times between events, in the plan's
 // memory before that is initialised, and its least time counts.
 //
-// Call is BlasProduct, DnnConvolution or DnnAttention.
-//
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CUDA_ALGORITHMCHOICE_H
 #define TCC_RUNTIME_CUDA_ALGORITHMCHOICE_H
 
 #include "runtime/Algorithms.h"
 #include "runtime/cuda/BlasProduct.h"
-#include "runtime/cuda/DnnAttention.h"
-#include "runtime/cuda/DnnConvolution.h"
+#include "runtime/cuda/DnnCall.h"
 #include "runtime/cuda/DriverLibrary.h"
 
 namespace tcc::cuda {
 
-template <typename Call> class AlgorithmChoice {
+template <LibraryCall Call> class AlgorithmChoice {
 public:
   using Algorithm = typename Call::Algorithm;
 
-  /// `machine` names the card for messages. References must outlive the choice.
-  AlgorithmChoice(std::string version, const DriverLibrary &driver, api::CUstream stream, std::string machine,
-                  const runtime::Algorithms &recorded, bool tune);
+  /// `noun` ("convolution") and `machine`, the card, are for messages. References must outlive the choice.
+  AlgorithmChoice(const char *noun, std::string version, const DriverLibrary &driver, api::CUstream stream,
+                  std::string machine, const runtime::Algorithms &recorded, bool tune);
 
   /// "cuDNN 9.26.0".
   std::string libraryName() const { return std::string(Call::kLibrary) + " " + version; }
@@ -45,6 +42,7 @@ private:
   Expected<double> secondsOf(const Call &call, api::CUevent begin, api::CUevent end) const;
   Status fillOperands(const Call &call) const;
 
+  const char *noun;
   std::string version;
   const DriverLibrary &driver;
   api::CUstream stream;
@@ -56,8 +54,7 @@ private:
 };
 
 extern template class AlgorithmChoice<BlasProduct>;
-extern template class AlgorithmChoice<DnnConvolution>;
-extern template class AlgorithmChoice<DnnAttention>;
+extern template class AlgorithmChoice<DnnCall>;
 
 } // namespace tcc::cuda
 

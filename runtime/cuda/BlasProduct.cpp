@@ -286,7 +286,7 @@ std::string BlasProduct::aboutOf(const BlasAlgorithm &algorithm) const {
                      number(api::CUBLASLT_ALGO_CONFIG_TILE_ID), parts, parts == 1 ? "" : "s");
 }
 
-std::vector<BlasProduct::Range> BlasProduct::operandRanges() const {
+std::vector<MemoryRange> BlasProduct::operandRanges() const {
   const plan::DType result = call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype();
   auto bytes = [&](int64_t rows, int64_t columns, plan::DType type) {
     return static_cast<uint64_t>(call.batch() * rows * columns) * plan::dtypeBytes(type);
@@ -294,9 +294,9 @@ std::vector<BlasProduct::Range> BlasProduct::operandRanges() const {
   const uint64_t bytesOfA = operands.rowOfA
                                 ? bytes(call.k() - 1, operands.rowOfA, call.dtype()) + bytes(1, call.m(), call.dtype())
                                 : bytes(call.m(), call.k(), call.dtype());
-  std::vector<Range> ranges = {{operands.a, bytesOfA},
-                               {operands.b, bytes(call.k(), call.n(), call.dtype())},
-                               {operands.c, bytes(call.m(), call.n(), result)}};
+  std::vector<MemoryRange> ranges = {{operands.a, bytesOfA},
+                                     {operands.b, bytes(call.k(), call.n(), call.dtype())},
+                                     {operands.c, bytes(call.m(), call.n(), result)}};
   const int64_t elements = call.epilogue().sums() == plan::Epilogue::OF_A ? call.m() : call.n(),
                 vectors = call.epilogue().bias_of_each() ? call.batch() : 1;
   if (operands.vector)

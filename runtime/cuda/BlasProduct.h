@@ -10,6 +10,7 @@
 #define TCC_RUNTIME_CUDA_BLASPRODUCT_H
 
 #include "runtime/cuda/BlasLibrary.h"
+#include "runtime/cuda/LibraryCall.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <memory>
@@ -39,45 +40,30 @@ struct BlasAlgorithm {
 class BlasProduct {
 public:
   using Algorithm = BlasAlgorithm;
-  static constexpr const char *kLibrary = "cuBLASLt", *kNoun = "product";
-  /// Algorithms that the library is asked for when one is needed, since some may not satisfy the plan.
-  static constexpr int kAsked = 8;
+  static constexpr const char *kLibrary = "cuBLASLt";
+  static constexpr int kAsked = 8; ///< some may not satisfy the plan
   static constexpr bool kLoadsWhenRun = false;
 
   /// Error: types that the library does not multiply, or one of its calls failed.
   static Expected<BlasProduct> describe(std::shared_ptr<const BlasLibrary> library, api::cublasLtHandle_t handle,
                                         const plan::MatmulCall &call, const BlasOperands &operands);
 
-  /// Everything that the library is told about the product: products with equal texts may share an algorithm.
+  /// See LibraryCall.
   std::string text() const;
-
-  /// Up to `most` algorithms that satisfy the plan, the library's favourite first. Error: it has none.
   Expected<std::vector<BlasAlgorithm>> candidates(int most) const;
-
-  /// Checks an algorithm from another source. Error: the library or the card cannot run it for this product, it needs
-  /// more workspace than the plan has, or its split-K sums have no fixed order.
-  Expected<BlasAlgorithm> check(const api::cublasLtMatmulAlgo_t &algo) const;
-
-  /// Converts an algorithm to its code in the record, and back. Error: not a code, or that of check().
   static std::string codeOf(const BlasAlgorithm &algorithm);
   Expected<BlasAlgorithm> fromCode(const std::string &code) const;
-  /// A description for reports.
   std::string aboutOf(const BlasAlgorithm &algorithm) const;
-
   Status use(const BlasAlgorithm &chosen) {
     algorithm = chosen;
     return Status();
   }
-
-  /// Adds the product to a stream; after use().
   Status submit(api::CUstream stream) const;
+  std::vector<MemoryRange> operandRanges() const;
 
-  /// The memory that it reads and writes.
-  struct Range {
-    api::CUdeviceptr address;
-    uint64_t bytes;
-  };
-  std::vector<Range> operandRanges() const;
+  /// Checks an algorithm from another source. Error: the library or the card cannot run it for this product, it needs
+  /// more workspace than the plan has, or its split-K sums have no fixed order.
+  Expected<BlasAlgorithm> check(const api::cublasLtMatmulAlgo_t &algo) const;
 
 private:
   template <typename T> using Owned = std::shared_ptr<std::remove_pointer_t<T>>;

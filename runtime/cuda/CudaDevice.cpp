@@ -462,12 +462,10 @@ private:
                    : take(step.product, libraries->product(instruction.matmul(), step.pointers, workspaceOf(step)));
       break;
     case plan::Instruction::kConvolution:
-      status =
-          take(step.convolution, libraries->convolution(instruction.convolution(), step.pointers, workspaceOf(step)));
+      status = take(step.graph, libraries->convolution(instruction.convolution(), step.pointers, workspaceOf(step)));
       break;
     case plan::Instruction::kAttention:
-      status =
-          cuda::take(step.attention, libraries->attention(instruction.attention(), step.pointers, workspaceOf(step)));
+      status = cuda::take(step.graph, libraries->attention(instruction.attention(), step.pointers, workspaceOf(step)));
       break;
     case plan::Instruction::kKernel:
       status = modules->find(instruction.kernel(), step);

@@ -1,5 +1,7 @@
 //===- Libraries.cpp - the libraries that a plan's calls run on ----------===//
 #include "runtime/cuda/Libraries.h"
+#include "runtime/cuda/DnnAttention.h"
+#include "runtime/cuda/DnnConvolution.h"
 #include "support/Advice.h"
 
 #include <algorithm>
@@ -13,6 +15,15 @@ bool calls(const plan::Plan &plan, plan::Instruction::CallCase kind) {
     return std::any_of(entry.instructions().begin(), entry.instructions().end(),
                        [&](const plan::Instruction &instruction) { return instruction.call_case() == kind; });
   });
+}
+
+/// The call with its algorithm.
+template <LibraryCall Call>
+Expected<Call> chosen(std::optional<AlgorithmChoice<Call>> &choice, Expected<Call> described) {
+  if (described)
+    if (Status status = choice->choose(*described); !status.ok())
+      return status;
+  return described;
 }
 } // namespace
 
@@ -35,7 +46,7 @@ Status Libraries::openBlas() {
   blas = std::make_shared<const BlasLibrary>(opened.take());
   if (Status status = blas->check((*blas)->create(&blasHandle), "starting cuBLASLt"); !status.ok())
     return status;
-  products.emplace(blas->version(), driver, stream, machine, recorded, tune);
+  products.emplace("product", blas->version(), driver, stream, machine, recorded, tune);
   return products->compareLibrary();
 }
 
@@ -48,8 +59,8 @@ Status Libraries::openDnn() {
   dnn = std::make_shared<const DnnLibrary>(opened.take());
   if (Status status = dnn->check((*dnn)->create(&dnnHandle), "starting cuDNN"); !status.ok())
     return status;
-  convolutions.emplace(dnn->version(), driver, stream, machine, recorded, tune);
-  attentions.emplace(dnn->version(), driver, stream, machine, recorded, tune);
+  convolutions.emplace("convolution", dnn->version(), driver, stream, machine, recorded, tune);
+  attentions.emplace("attention call", dnn->version(), driver, stream, machine, recorded, tune);
   return Status();
 }
 
@@ -91,37 +102,23 @@ Status Libraries::compare(const plan::Plan &plan) {
 Expected<BlasProduct> Libraries::product(const plan::MatmulCall &call, const BlasOperands &operands) {
   if (Status status = openBlas(); !status.ok())
     return status;
-  Expected<BlasProduct> product = BlasProduct::describe(blas, blasHandle, call, operands);
-  if (product)
-    if (Status status = products->choose(*product); !status.ok())
-      return status;
-  return product;
+  return chosen(products, BlasProduct::describe(blas, blasHandle, call, operands));
 }
 
-Expected<DnnConvolution> Libraries::convolution(const plan::ConvolutionCall &call, Pointers pointers,
-                                                api::CUdeviceptr workspace) {
+Expected<DnnCall> Libraries::convolution(const plan::ConvolutionCall &call, Pointers pointers,
+                                         api::CUdeviceptr workspace) {
   if (Status status = openDnn(); !status.ok())
     return status;
-  Expected<DnnConvolution> convolution =
-      DnnConvolution::describe(dnn, dnnHandle, call, DnnOperands::of(call, pointers, workspace));
-  if (convolution)
-    if (Status status = convolutions->choose(*convolution); !status.ok())
-      return status;
-  return convolution;
+  return chosen(convolutions, describeConvolution(dnn, dnnHandle, call, pointers, workspace));
 }
 
-Expected<DnnAttention> Libraries::attention(const plan::AttentionCall &call, Pointers pointers,
-                                            api::CUdeviceptr workspace) {
+Expected<DnnCall> Libraries::attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace) {
   Status status = openDnn();
   if (status.ok())
     status = openCompiler();
   if (!status.ok())
     return status;
-  Expected<DnnAttention> attention = DnnAttention::describe(dnn, dnnHandle, call, pointers, workspace);
-  if (attention)
-    if (status = attentions->choose(*attention); !status.ok())
-      return status;
-  return attention;
+  return chosen(attentions, describeAttention(dnn, dnnHandle, call, pointers, workspace));
 }
 
 runtime::Algorithms Libraries::taken() const {

@@ -32,9 +32,8 @@ public:
   Expected<BlasProduct> product(const plan::MatmulCall &call, Pointers pointers, api::CUdeviceptr workspace) {
     return product(call, BlasOperands::of(call, pointers, workspace));
   }
-  Expected<DnnConvolution> convolution(const plan::ConvolutionCall &call, Pointers pointers,
-                                       api::CUdeviceptr workspace);
-  Expected<DnnAttention> attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
+  Expected<DnnCall> convolution(const plan::ConvolutionCall &call, Pointers pointers, api::CUdeviceptr workspace);
+  Expected<DnnCall> attention(const plan::AttentionCall &call, Pointers pointers, api::CUdeviceptr workspace);
 
   /// The algorithms chosen so far.
   runtime::Algorithms taken() const;
@@ -55,8 +54,7 @@ private:
   std::optional<AlgorithmChoice<BlasProduct>> products;
   std::shared_ptr<const DnnLibrary> dnn;
   api::cudnnHandle_t dnnHandle = nullptr;
-  std::optional<AlgorithmChoice<DnnConvolution>> convolutions;
-  std::optional<AlgorithmChoice<DnnAttention>> attentions;
+  std::optional<AlgorithmChoice<DnnCall>> convolutions, attentions;
   std::string compiler; ///< "NVRTC 13.0"; empty: no call needs it
 };
 

@@ -37,10 +37,8 @@ Status submit(const Step &step, const DriverLibrary &driver, api::CUstream strea
     return step.product->submit(stream);
   if (step.slices)
     return step.slices->submit(driver, stream);
-  if (step.convolution)
-    return step.convolution->submit(stream);
-  if (step.attention)
-    return step.attention->submit(stream);
+  if (step.graph)
+    return step.graph->submit(stream);
   if (step.collective) {
     Status status = step.collective->begin(driver, stream, ranks ? ranks->rank() : 0);
     return status.ok() && ranks && !step.collective->isLocal() ? step.collective->submit(*ranks, stream) : status;

@@ -4,8 +4,7 @@
 
 #include "runtime/cuda/BlasProduct.h"
 #include "runtime/cuda/Collective.h"
-#include "runtime/cuda/DnnAttention.h"
-#include "runtime/cuda/DnnConvolution.h"
+#include "runtime/cuda/DnnCall.h"
 #include "runtime/cuda/DriverLibrary.h"
 #include "runtime/cuda/SlicedProduct.h"
 
@@ -20,8 +19,7 @@ struct Step {
   const plan::Instruction *source = nullptr;
   std::optional<BlasProduct> product;
   std::optional<SlicedProduct> slices;
-  std::optional<DnnConvolution> convolution;
-  std::optional<DnnAttention> attention;
+  std::optional<DnnCall> graph; ///< a convolution, or attention
   std::optional<Collective> collective;
   std::vector<api::CUdeviceptr> pointers;
   api::CUfunction kernel = nullptr;

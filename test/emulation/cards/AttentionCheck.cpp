@@ -322,7 +322,7 @@ public:
       exactBias.emplace(s, qkv, grads, bias, sample, head);
     for (const plan::AttentionCall *call : {&forward, &gradient}) {
       const bool isGradient = call == &gradient;
-      Expected<DnnAttention> attention = DnnAttention::describe(dnn, handle, *call, operands, scratch);
+      Expected<DnnCall> attention = describeAttention(dnn, handle, *call, operands, scratch);
       Expected<std::vector<DnnEngine>> engines =
           attention ? attention->candidates(8) : Expected<std::vector<DnnEngine>>(attention.status());
       if (!engines) {
@@ -406,7 +406,7 @@ private:
   }
 
   /// The least time of several runs, in seconds.
-  Status time(const DnnAttention &attention, double &seconds) {
+  Status time(const DnnCall &attention, double &seconds) {
     std::array<api::CUevent, 2> events{};
     for (api::CUevent &event : events)
       (void)driver->eventCreate(&event, api::CU_EVENT_DEFAULT);

@@ -107,7 +107,7 @@ public:
     static cudnnHandle_t handle = nullptr;
     if (!handle && dnn.create(&handle) != CUDNN_STATUS_SUCCESS)
       return false;
-    auto attention = tcc::cuda::DnnAttention::describe(library, handle, call, memory, scratch);
+    auto attention = tcc::cuda::describeAttention(library, handle, call, memory, scratch);
     if (!attention)
       return false;
     auto engines = attention->candidates(1);
