@@ -1,13 +1,11 @@
-//===- TargetTest.cpp - a second target, and constants that change -------===//
+//===- TargetTest.cpp - constants of a target that change ----------------===//
 //
-// A new target's answers reach the plan without a change to any pass. A plan carries decisions, so that a plan made
-// with other constants runs as well.
+// A plan carries decisions, so that a plan made with other constants runs as well. test/tiny has a whole machine.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/driver/CompileModel.h"
 #include "compiler/target/Target.h"
 #include "compiler/target/cpu/CpuTarget.h"
-#include "runtime/plan/Verifier.h"
 #include "runtime/registry/DeviceRegistry.h"
 
 #include "mlir/IR/MLIRContext.h"
@@ -18,49 +16,6 @@
 using namespace tcc;
 
 namespace {
-/// A machine with one level: it has a library call for f32 products whose sizes are multiples of 8, and generates
-/// kernels with four lanes for everything else.
-class TinyTarget final : public target::Target {
-public:
-  TinyTarget() : Target("tiny:one") {
-    rates.callFlopsPerNs = 3;
-    rates.launchNs = 7;
-    generated = {"x86-64-v3", "", 4, false};
-  }
-
-  const target::Capabilities &capabilities() const override { return able; }
-  const target::CostModel &costs() const override { return rates; }
-  const target::CodeModel &code() const override { return generated; }
-  void addPasses(target::Stage, mlir::OpPassManager &, const target::Wishes &) const override {}
-
-  std::optional<target::Call> call(mlir::Operation *op) const override {
-    auto library = mlir::dyn_cast<train::LibraryCall>(op);
-    if (!library)
-      return std::nullopt;
-    target::Call made;
-    library.buildCall(made.instruction);
-    if (!made.instruction.has_matmul())
-      return std::nullopt;
-    plan::MatmulCall &call = *made.instruction.mutable_matmul();
-    if (call.dtype() != plan::F32 || call.m() % 8 || call.n() % 8 || call.k() % 8)
-      return std::nullopt;
-    call.set_tile_batch(1);
-    call.set_tile_m(8);
-    call.set_tile_n(8);
-    call.set_chunk_k(call.k());
-    call.set_block_k(call.k());
-    call.set_numerics(5);
-    made.scratchSlotBytes = 640;
-    made.scratchSlots = static_cast<uint64_t>(call.batch() * call.m() / 8 * call.n() / 8);
-    return made;
-  }
-
-private:
-  target::Capabilities able;
-  target::CostModel rates;
-  target::CodeModel generated;
-};
-
 /// Registers a target after those of the compiler, the first of which is the default.
 void registerBehind(const target::TargetKind &kind) {
   mlir::DialectRegistry registry;
@@ -112,39 +67,6 @@ template <typename Visit> void forProducts(const plan::Plan &plan, Visit visit) 
         visit(instruction);
 }
 } // namespace
-
-TEST(Target, ASecondOneCompilesAModelWithoutAChangeToAPass) {
-  target::TargetKind tiny;
-  tiny.name = "tiny";
-  tiny.levels = {"tiny:one"};
-  tiny.defaultLevel = [](bool) -> Expected<std::string> { return std::string("tiny:one"); };
-  tiny.create = [](const std::string &) -> std::unique_ptr<const target::Target> {
-    return std::make_unique<TinyTarget>();
-  };
-  registerBehind(tiny);
-  auto model = compile("tiny");
-  ASSERT_TRUE(model.ok()) << model.message();
-  EXPECT_EQ(model->plan.target(), "tiny:one");
-  EXPECT_EQ(model->plan.library(), "");
-  auto bytes = model->writer.toBuffer(model->plan);
-  ASSERT_TRUE(bytes.ok()) << bytes.message();
-  auto reader = plan::PlanReader::fromBuffer(*bytes);
-  ASSERT_TRUE(reader.ok()) << reader.message();
-  for (const std::string &problem : plan::verifyPlan(reader->plan(), 5))
-    ADD_FAILURE() << problem;
-  EXPECT_NE(runtime::createDevice(*reader).message().find("tiny"), std::string::npos) << "nothing runs it";
-  int products = 0;
-  forProducts(model->plan, [&](const plan::Instruction &instruction) {
-    ++products;
-    EXPECT_EQ(instruction.matmul().tile_m(), 8) << "the target's tiles stand in the plan";
-    EXPECT_EQ(instruction.matmul().numerics(), 5u);
-    EXPECT_FALSE(instruction.matmul().has_row_kernel()) << "it cannot hand rows to kernels";
-    EXPECT_EQ(instruction.scratch_slot_bytes(), 640u);
-    // The cost follows the target's own rates: 7 ns, plus 1 ns for 3 operations.
-    EXPECT_GE(static_cast<double>(instruction.cost()), 7 + instruction.flops() / 3 - 1);
-  });
-  EXPECT_GT(products, 0);
-}
 
 TEST(Target, AnUnknownOneIsRefusedWithThoseThatExist) {
   auto model = compile("gpu");
