@@ -147,11 +147,10 @@ private:
                                 options.variants, targetName),
                     StatusCode::Usage);
     if (precision == "tf32" && !target->capabilities().multipliesTf32)
-      return Status(
-          fmt::format("--precision tf32: {} does not multiply in TF32; compile for CUDA (--target cuda:sm_90), or "
-                      "use bf16 or f32",
-                      targetName),
-          StatusCode::Usage);
+      return Status(fmt::format("--precision tf32: {} does not multiply in TF32; use bf16 or f32, or compile for a "
+                                "machine that does (--target {})",
+                                targetName, target::firstTargetWith(&target::Capabilities::multipliesTf32)),
+                    StatusCode::Usage);
     if (recipe.parallel.distributed() && !target->capabilities().collectives && !options.describeOnly)
       return error("{}parallel.mode \"{}\": {} has no collectives yet; compile for a CPU (--target cpu), or leave "
                    "[parallel] out",

@@ -88,6 +88,19 @@ const Target *findTarget(llvm::StringRef name) {
   return nullptr;
 }
 
+std::string firstTargetWith(bool Capabilities::*feature) {
+  std::vector<std::string> names;
+  {
+    Registry &all = registry();
+    std::lock_guard lock(all.mutex);
+    for (const TargetKind &kind : all.kinds)
+      names.insert(names.end(), kind.levels.begin(), kind.levels.end());
+  }
+  auto found = std::find_if(names.begin(), names.end(),
+                            [&](const std::string &name) { return findTarget(name)->capabilities().*feature; });
+  return found == names.end() ? "" : *found;
+}
+
 const Target *targetOf(mlir::Operation *op) {
   auto module = mlir::dyn_cast<mlir::ModuleOp>(op);
   if (!module)

@@ -161,6 +161,9 @@ const TargetKind *findKind(llvm::StringRef name);
 /// A target by its full name; null for an unknown one. It lives as long as the process.
 const Target *findTarget(llvm::StringRef name);
 
+/// The full name of the first target with a feature, in the order of registration; "" if none has it.
+std::string firstTargetWith(bool Capabilities::*feature);
+
 /// unit, on a module: its products of f32 round their operands to TF32, as its target does (multipliesTf32).
 inline constexpr llvm::StringLiteral kTf32Attribute = "train.tf32";
 
