@@ -17,7 +17,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 namespace {
-constexpr std::string_view kMagic("\x93NUMPY", 6);
+constexpr std::string_view kNpyMagic("\x93NUMPY", 6);
 
 plan::DType dtypeOfDescriptor(std::string_view text) {
   static constexpr std::pair<std::string_view, plan::DType> kTable[] = {
@@ -67,7 +67,7 @@ struct NpyHeader {
 
 /// Offset and length of the header's text, from the first 12 bytes of the file (or fewer, if the file is shorter).
 Expected<std::pair<size_t, uint64_t>> headerExtent(const std::string &where, std::string_view text) {
-  if (text.size() < 10 || text.substr(0, 6) != kMagic)
+  if (text.size() < 10 || text.substr(0, 6) != kNpyMagic)
     return error("{}: not an .npy file: it does not start with NumPy's magic", where);
   size_t lengthBytes = text[6] == 1 ? 2 : 4, start = 8 + lengthBytes;
   uint32_t length = 0;

@@ -26,7 +26,7 @@ constexpr std::array<uint32_t, 256> kTable = makeTable();
 uint32_t masked(uint32_t crc) { return (crc >> 15 | crc << 17) + 0xa282ead8u; }
 
 /// A protobuf message in a fixed buffer.
-class Message {
+class ProtoMessage {
 public:
   void varint(uint64_t value) {
     while (value >= 0x80) {
@@ -80,7 +80,7 @@ Expected<TensorBoardFile> TensorBoardFile::create(const std::string &folder) {
   if (!records)
     return records.status();
   TensorBoardFile result(records.take());
-  Message event;
+  ProtoMessage event;
   event.tag(1, 1); // Event.wall_time
   event.fixed(wallSeconds());
   event.text(3, "brain.Event:2"); // Event.file_version
@@ -90,7 +90,7 @@ Expected<TensorBoardFile> TensorBoardFile::create(const std::string &folder) {
 
 void TensorBoardFile::record(std::string_view bytes) {
   uint64_t size = bytes.size();
-  Message whole;
+  ProtoMessage whole;
   whole.fixed(size);
   whole.fixed(masked(crc32c(&size, 8)));
   whole.bytes(bytes.data(), bytes.size());
@@ -99,7 +99,7 @@ void TensorBoardFile::record(std::string_view bytes) {
 }
 
 void TensorBoardFile::scalar(std::string_view tag, uint64_t step, double value) {
-  Message point, summary, event;
+  ProtoMessage point, summary, event;
   point.text(1, tag); // Summary.Value.tag
   point.tag(2, 5);    // Summary.Value.simple_value
   point.fixed(static_cast<float>(value));
