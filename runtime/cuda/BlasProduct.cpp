@@ -16,7 +16,7 @@ namespace tcc::cuda {
 
 namespace {
 
-Expected<api::cudaDataType> typeOf(plan::DType type) {
+Expected<api::cudaDataType> blasTypeOf(plan::DType type) {
   switch (type) {
   case plan::F32:
     return api::CUDA_R_32F;
@@ -112,8 +112,8 @@ BlasOperands BlasOperands::of(const plan::MatmulCall &call, std::span<const api:
 Expected<BlasProduct> BlasProduct::describe(std::shared_ptr<const BlasLibrary> shared, api::cublasLtHandle_t handle,
                                             const plan::MatmulCall &call, const BlasOperands &operands) {
   const BlasLibrary &library = *shared;
-  auto type = typeOf(call.dtype());
-  auto resultType = typeOf(call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype());
+  auto type = blasTypeOf(call.dtype());
+  auto resultType = blasTypeOf(call.result_dtype() == plan::DTYPE_NONE ? call.dtype() : call.result_dtype());
   if (!type || !resultType)
     return type ? resultType.status() : type.status();
   BlasProduct product;

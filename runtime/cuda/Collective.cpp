@@ -6,7 +6,7 @@
 namespace tcc::cuda {
 
 namespace {
-api::ncclDataType_t typeOf(plan::DType type) {
+api::ncclDataType_t ncclTypeOf(plan::DType type) {
   switch (type) {
   case plan::F64:
     return api::ncclFloat64;
@@ -149,7 +149,7 @@ Status Collective::submitTo(const CardRanks &ranks, const runtime::RankGroup &me
   const NcclLibrary &nccl = ranks.library();
   const api::ncclComm_t communicator = together->communicator;
   const uint64_t size = members.count, own = together->numberOf(ranks.rank());
-  const api::ncclDataType_t type = typeOf(call->dtype());
+  const api::ncclDataType_t type = ncclTypeOf(call->dtype());
   Group group(nccl);
   /// Calls visit(begin, count), in elements, for each rank's part of an unequally divided tensor.
   auto forParts = [&](const Tensor &tensor, auto &&visit) {

@@ -2,20 +2,19 @@
 //
 // One allocation on the card holds the resident arena followed by the transient one. All work goes to one stream. When
 // the device is created, every entry's instructions are captured into graphs, with all addresses and grids; running an
-// entry launches these (EntryProgram.h). Values that change from step to step (inputs, scalars, counters) are in
+// entry launches these (CapturedEntry.h). Values that change from step to step (inputs, scalars, counters) are in
 // buffers. Concurrently with that stream run collectives with other ranks, in the graphs (EntryGraph.h), copies of
 // numbers to the host (EntryNumbers.h), and copies of the state for checkpoints (StateCopyStream.h).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/CudaDevice.h"
 #include "runtime/InitialValues.h"
+#include "runtime/cuda/CapturedEntry.h"
 #include "runtime/cuda/Card.h"
 #include "runtime/cuda/CardRanks.h"
-#include "runtime/cuda/EntryProgram.h"
 #include "runtime/cuda/HostCopies.h"
 #include "runtime/cuda/Libraries.h"
 #include "runtime/cuda/Modules.h"
-#include "runtime/cuda/TimedEvents.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"
@@ -35,10 +34,43 @@ using cuda::DriverLibrary;
 using cuda::HostCopies;
 using cuda::PinnedMemory;
 using cuda::Step;
-using Program = cuda::EntryProgram;
+using Program = cuda::CapturedEntry;
 namespace api = cuda::api;
 
 namespace {
+/// Points of a stream, in order. The card records its time when it reaches a point, with a resolution of about half a
+/// microsecond (CUDA Driver API, event management).
+class TimedEvents {
+public:
+  explicit TimedEvents(const DriverLibrary &driver) : driver(driver) {}
+  TimedEvents(const TimedEvents &) = delete;
+  TimedEvents &operator=(const TimedEvents &) = delete;
+  ~TimedEvents() {
+    for (api::CUevent event : events)
+      (void)driver->eventDestroy(event);
+  }
+
+  Status record(api::CUstream stream) {
+    api::CUevent event = nullptr;
+    if (Status status = driver.check(driver->eventCreate(&event, api::CU_EVENT_DEFAULT), "making an event");
+        !status.ok())
+      return status;
+    events.push_back(event);
+    return driver.check(driver->eventRecord(event, stream), "recording an event");
+  }
+
+  /// The time between two recorded points that the card has passed.
+  Expected<double> secondsBetween(size_t first, size_t second) const {
+    float milliseconds = 0;
+    Status status = driver.check(driver->eventElapsedTime(&milliseconds, events[first], events[second]),
+                                 "reading the card's clock");
+    return status.ok() ? Expected<double>(milliseconds * 1e-3) : status;
+  }
+
+private:
+  const DriverLibrary &driver;
+  std::vector<api::CUevent> events;
+};
 
 std::string inGiB(uint64_t bytes) {
   return fmt::format("{:.2f} GiB ({} bytes)", static_cast<double>(bytes) / 0x1p30, bytes);
@@ -283,7 +315,7 @@ protected:
     Program &program = programs[entry];
     if (Status status = beforeSteps(program); !status.ok())
       return status;
-    cuda::TimedEvents marks(driver);
+    TimedEvents marks(driver);
     if (together())
       program.times.resize(program.steps.size());
     Status status = program.collectives && together() ? beginTogether() : Status();
@@ -595,6 +627,21 @@ Expected<std::unique_ptr<Device>> createCudaDevice(const plan::PlanReader &reade
   if (Status status = device->load(reader, options.initialValues); !status.ok())
     return status.withContext(reader.path());
   return std::unique_ptr<Device>(std::move(device));
+}
+
+Expected<uint32_t> rankCudaTarget(const std::string &target) {
+  Expected<DriverLibrary> driver = DriverLibrary::open();
+  if (!driver)
+    return driver.status();
+  Expected<cuda::Card> card = cuda::Card::open(*driver);
+  if (!card)
+    return card.status();
+  const int wanted = cuda::capabilityOf(target.substr(target.find(':') + 1));
+  if (wanted == 0 || card->capability() < wanted)
+    return error("{} has compute capability {}.{}, which does not run code for {}; compile with {}", card->name(),
+                 card->capability() / 10, card->capability() % 10, target,
+                 advice::compile("target", fmt::format("cuda:sm_{}", card->capability())));
+  return static_cast<uint32_t>(wanted);
 }
 
 } // namespace tcc::runtime

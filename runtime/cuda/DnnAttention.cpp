@@ -7,8 +7,14 @@
 // A bias is added to the scaled scores, before the diagonal is compared; dimensions of extent 1 are repeated. Its
 // gradient is that of the scores before they are multiplied by the scale, summed where the bias is repeated.
 //
+// Of the gradient's forms we use the one without atomic additions: it stores the gradients of the scores in the
+// workspace, where a second product and the sum for the bias's gradient read them. (No engine note reveals that the
+// other form adds in arbitrary order.)
+//
+// NVRTC compiles engines when they are made ready, so the run records its version in addition to cuDNN's.
+//
 //===----------------------------------------------------------------------===//
-#include "runtime/cuda/DnnAttention.h"
+#include "runtime/cuda/DnnCall.h"
 #include "support/Advice.h"
 
 #include "runtime/plan/AttentionLayout.h"

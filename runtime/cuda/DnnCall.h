@@ -9,6 +9,7 @@
 
 #include "runtime/cuda/DnnEngines.h"
 #include "runtime/cuda/LibraryCall.h"
+#include "runtime/plan/plan.pb.h"
 
 namespace tcc::cuda {
 
@@ -99,6 +100,20 @@ private:
   size_t numbers = 0;
   Status status;
 };
+
+/// Describes a convolution. `pointers` are the instruction's operands, `workspace` is aligned and has the call's number
+/// of bytes. Error: types that the library does not convolve, or one of its calls failed.
+Expected<DnnCall> describeConvolution(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
+                                      const plan::ConvolutionCall &call, std::span<const api::CUdeviceptr> pointers,
+                                      api::CUdeviceptr workspace);
+
+/// The oldest version of cuDNN that we use for attention and have tested.
+constexpr int kLeastDnnForAttention = 91900;
+
+/// Describes attention, or its gradient. Error: the library is too old, or one of its calls failed.
+Expected<DnnCall> describeAttention(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
+                                    const plan::AttentionCall &call, std::span<const api::CUdeviceptr> pointers,
+                                    api::CUdeviceptr scratch);
 
 } // namespace tcc::cuda
 

@@ -7,7 +7,7 @@
 // once, when it is stored. NVIDIA lists the graph among its specialised engines that are compiled beforehand.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cuda/DnnConvolution.h"
+#include "runtime/cuda/DnnCall.h"
 #include "support/Advice.h"
 
 #include "runtime/plan/DType.h"
@@ -22,7 +22,7 @@ namespace {
 using Call = plan::ConvolutionCall;
 using Sizes = google::protobuf::RepeatedField<int64_t>;
 
-Expected<api::cudnnDataType_t> typeOf(plan::DType type) {
+Expected<api::cudnnDataType_t> dnnTypeOf(plan::DType type) {
   switch (type) {
   case plan::F32:
     return api::CUDNN_DATA_FLOAT;
@@ -149,7 +149,7 @@ void convolve(DnnGraph &graph, const Call &call, const DnnDescriptor &x, const D
 Expected<DnnCall> describeConvolution(std::shared_ptr<const DnnLibrary> library, api::cudnnHandle_t handle,
                                       const Call &call, std::span<const api::CUdeviceptr> pointers,
                                       api::CUdeviceptr workspace) {
-  Expected<api::cudnnDataType_t> type = typeOf(call.dtype());
+  Expected<api::cudnnDataType_t> type = dnnTypeOf(call.dtype());
   if (!type)
     return type.status();
   const Addresses at = Addresses::of(call, pointers);

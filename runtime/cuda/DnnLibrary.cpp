@@ -7,7 +7,7 @@
 namespace tcc::cuda {
 
 namespace {
-constexpr const char *kLibrary = "libcudnn.so.9";
+constexpr const char *kDnnLibrary = "libcudnn.so.9";
 
 /// What a plan can do without the library.
 std::string wayOut() {
@@ -35,12 +35,12 @@ Status DnnLibrary::check(api::cudnnStatus_t status, const char *what) const {
 }
 
 Expected<DnnLibrary> DnnLibrary::open() {
-  void *handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  void *handle = ::dlopen(kDnnLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!handle)
     return error(
         "the plan's convolutions run on cuDNN, which the loader does not open ({}); install NVIDIA's package "
         "cudnn9-cuda-13, or pip install nvidia-cudnn-cu13 and put the folder of its {} into LD_LIBRARY_PATH, {}",
-        ::dlerror(), kLibrary, wayOut());
+        ::dlerror(), kDnnLibrary, wayOut());
   DnnLibrary library;
   const char *missing = nullptr;
   auto find = [&](auto &member, const char *symbol) {
@@ -55,7 +55,7 @@ Expected<DnnLibrary> DnnLibrary::open() {
   find(library.entryPoints.getErrorString, "cudnnGetErrorString");
   find(library.entryPoints.getLastErrorString, "cudnnGetLastErrorString");
   if (missing)
-    return error("{} has no {}: it is too old; install cuDNN 9.0 or later, {}", kLibrary, missing, wayOut());
+    return error("{} has no {}: it is too old; install cuDNN 9.0 or later, {}", kDnnLibrary, missing, wayOut());
   return library;
 }
 

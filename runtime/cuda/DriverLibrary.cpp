@@ -7,7 +7,7 @@
 namespace tcc::cuda {
 
 namespace {
-constexpr const char *kLibrary = "libcuda.so.1";
+constexpr const char *kDriverLibrary = "libcuda.so.1";
 
 /// The first driver with every entry point and PTX 8.0, the version of our kernels.
 constexpr int kLeastVersion = 12000;
@@ -29,7 +29,7 @@ Status DriverLibrary::check(api::CUresult result, const char *what) const {
 }
 
 Expected<DriverLibrary> DriverLibrary::open() {
-  void *handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  void *handle = ::dlopen(kDriverLibrary, RTLD_NOW | RTLD_LOCAL);
   if (!handle)
     return error("no CUDA driver on this machine: {}; install NVIDIA's driver (nvidia-smi shows what it finds), or "
                  "compile the model for this machine's processor ({})",
@@ -45,7 +45,7 @@ Expected<DriverLibrary> DriverLibrary::open() {
   if (library.entryPoints.driverGetVersion)
     (void)library.entryPoints.driverGetVersion(&library.driverVersion);
   if (missing || library.driverVersion < kLeastVersion)
-    return error("the CUDA driver ({}, version {}){} is too old; install one of CUDA {} or later", kLibrary,
+    return error("the CUDA driver ({}, version {}){} is too old; install one of CUDA {} or later", kDriverLibrary,
                  versionText(library.driverVersion), missing ? fmt::format(" has no {}: it", missing) : "",
                  versionText(kLeastVersion));
   api::CUresult started = library.entryPoints.init(0);
@@ -53,7 +53,7 @@ Expected<DriverLibrary> DriverLibrary::open() {
     return error("the CUDA driver sees no card: {}; check nvidia-smi, the container's devices and CUDA_VISIBLE_DEVICES",
                  library.textOf(started));
   if (started == api::CUDA_ERROR_STUB_LIBRARY)
-    return error("{} is the toolkit's stub, not a driver; take its folder out of LD_LIBRARY_PATH", kLibrary);
+    return error("{} is the toolkit's stub, not a driver; take its folder out of LD_LIBRARY_PATH", kDriverLibrary);
   if (started != api::CUDA_SUCCESS)
     return error("the CUDA driver does not start: {}; nvidia-smi says more", library.textOf(started));
   return library;

@@ -1,7 +1,5 @@
 //===- Libraries.cpp - the libraries that a plan's calls run on ----------===//
 #include "runtime/cuda/Libraries.h"
-#include "runtime/cuda/DnnAttention.h"
-#include "runtime/cuda/DnnConvolution.h"
 #include "support/Advice.h"
 
 #include <algorithm>

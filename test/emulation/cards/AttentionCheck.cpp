@@ -11,7 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/cuda/Card.h"
-#include "runtime/cuda/DnnAttention.h"
+#include "runtime/cuda/DnnCall.h"
 #include "runtime/plan/AttentionLayout.h"
 
 #include <algorithm>

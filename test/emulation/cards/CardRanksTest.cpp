@@ -4,7 +4,7 @@
 // kind of collective in a captured entry beside other instructions, and the end of waiting kernels when the job fails.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cuda/EntryGraph.h"
+#include "runtime/cuda/CapturedEntry.h"
 #include "runtime/parallel/NullGroup.h"
 
 #include <chrono>

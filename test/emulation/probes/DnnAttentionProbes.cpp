@@ -4,7 +4,7 @@
 // query, and weights that are all the same. attention-check compares random numbers with f64.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cuda/DnnAttention.h"
+#include "runtime/cuda/DnnCall.h"
 #include "runtime/plan/AttentionLayout.h"
 #include "test/emulation/probes/Probe.h"
 

@@ -1,17 +1,32 @@
-//===- EntryProgram.h - the captured graphs of an entry ------------------===//
-#ifndef TCC_RUNTIME_CUDA_ENTRYPROGRAM_H
-#define TCC_RUNTIME_CUDA_ENTRYPROGRAM_H
+//===- CapturedEntry.h - an entry as captured graphs ----------------------===//
+#ifndef TCC_RUNTIME_CUDA_CAPTUREDENTRY_H
+#define TCC_RUNTIME_CUDA_CAPTUREDENTRY_H
 
 #include "runtime/Device.h"
-#include "runtime/cuda/EntryGraph.h"
 #include "runtime/cuda/EntryNumbers.h"
 #include "runtime/cuda/StateCopyStream.h"
+#include "runtime/cuda/Step.h"
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 namespace tcc::cuda {
+
+/// Captures steps [begin, end) as a graph. All steps are on `stream`, in order, except collectives with other ranks.
+/// Those are on a stream of their own, in order, concurrent with the instructions that the plan allows
+/// (Instruction.beside): each begins after the steps before it, and the first instruction that may not run
+/// concurrently, or the graph's end, waits for it. `ranks`: null for a single rank. `where` names a step for messages.
+/// Null if there are no steps.
+Expected<api::CUgraphExec> captureSteps(const std::vector<Step> &steps, size_t begin, size_t end,
+                                        const DriverLibrary &driver, api::CUstream stream, api::CUstream communication,
+                                        const CardRanks *ranks, const std::function<std::string(size_t)> &where);
+
+/// Submits each collective of an entry once, on zeros instead of its operands, because NCCL makes connections when an
+/// operation of a kind and size runs for the first time.
+Status runCollectives(const plan::Entry &entry, const std::vector<Step> &steps, const DriverLibrary &driver,
+                      api::CUstream stream, const CardRanks &ranks);
 
 /// Streams of a card.
 struct EntryStreams {
@@ -21,10 +36,10 @@ struct EntryStreams {
 };
 
 /// The steps of an entry, captured as graphs: one, or two with the early numbers between them.
-class EntryProgram {
+class CapturedEntry {
 public:
-  explicit EntryProgram(const plan::Entry &entry) : entry(&entry) {}
-  EntryProgram(EntryProgram &&) = default;
+  explicit CapturedEntry(const plan::Entry &entry) : entry(&entry) {}
+  CapturedEntry(CapturedEntry &&) = default;
 
   const plan::Entry *entry;
   std::vector<Step> steps;
@@ -58,4 +73,4 @@ private:
 
 } // namespace tcc::cuda
 
-#endif // TCC_RUNTIME_CUDA_ENTRYPROGRAM_H
+#endif // TCC_RUNTIME_CUDA_CAPTUREDENTRY_H
