@@ -25,7 +25,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-
 #include <sys/types.h>
 
 struct XXH3_state_s;
@@ -106,6 +105,11 @@ void removeIfAbandoned(int folder, const std::string &name);
 
 /// Flushes a folder's entries (the effect of renames) to the disk; best effort on file systems that cannot.
 void syncFolder(const std::string &folder);
+
+/// Makes `to` a copy of the regular file `from`. A `to` that exists must be of that kind; it is replaced atomically.
+/// The file system shares the blocks until one of the files is written to (FICLONE), or copies them (copy_file_range),
+/// or this process copies the bytes: in every case later changes of `from` do not affect `to`. Error: names the file.
+Status copyFile(const std::string &from, const std::string &to, OwnFile kind);
 
 } // namespace tcc
 

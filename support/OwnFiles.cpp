@@ -1,7 +1,6 @@
 //===- OwnFiles.cpp - files and folders that the commands may replace or remove -===//
 #include "support/OwnFiles.h"
 #include "support/AtomicFile.h"
-#include "support/CopyFile.h"
 
 #include <algorithm>
 #include <cerrno>

@@ -2,6 +2,7 @@
 #ifndef TCC_SUPPORT_SHORTTEXT_H
 #define TCC_SUPPORT_SHORTTEXT_H
 
+#include <cstddef>
 #include <fmt/format.h>
 #include <string>
 #include <string_view>
@@ -19,6 +20,27 @@ inline std::string shortened(std::string_view text, size_t most = 60) {
 
 /// A number with at most 9 significant digits.
 inline std::string numberText(double value) { return fmt::format("{:.9g}", value); }
+
+/// Names for one message: the first ones in quotes, each with a note, and the count of the rest.
+class NameList {
+public:
+  void add(const std::string &name, const std::string &note = "") {
+    if (count++ < kShown)
+      shown += fmt::format("{}'{}'{}", shown.empty() ? "" : ", ", name, note.empty() ? "" : " (" + note + ")");
+    else
+      ++more;
+  }
+  /// True if the next name will be shown; expensive notes are computed only then.
+  bool room() const { return count < kShown; }
+  bool empty() const { return count == 0; }
+  size_t size() const { return count; }
+  std::string text() const { return more == 0 ? shown : fmt::format("{} and {} more", shown, more); }
+
+private:
+  static constexpr size_t kShown = 8;
+  std::string shown;
+  size_t count = 0, more = 0;
+};
 
 } // namespace tcc
 

@@ -8,7 +8,6 @@
 #ifndef TCC_SUPPORT_TRACE_H
 #define TCC_SUPPORT_TRACE_H
 
-#include "support/Nvtx.h"
 #include "support/Status.h"
 
 #include <chrono>
@@ -17,6 +16,24 @@
 #include <mutex>
 #include <string>
 #include <vector>
+
+namespace tcc::nvtx {
+
+// A profiler such as Nsight Systems names a library in NVTX_INJECTION64_PATH. The library is opened once and provides
+// the functions to call; without it nothing is called. The tables and their numbers are those of NVTX 3
+// (github.com/NVIDIA/NVTX, nvtxDetail/nvtxTypes.h), a header-only library.
+
+/// True if a profiler records ranges.
+bool isAttached();
+
+/// Begins a range of this thread inside its open ranges: `name`, then label and number if there is a label. Requires an
+/// attached profiler.
+void push(const char *name, const char *label, uint64_t number);
+
+/// Ends this thread's innermost range.
+void pop();
+
+} // namespace tcc::nvtx
 
 namespace tcc {
 

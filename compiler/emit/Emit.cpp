@@ -17,7 +17,7 @@
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Spaces.h"
-#include "runtime/plan/UpdateCalls.h"
+#include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
 
 using namespace mlir;

@@ -2,7 +2,6 @@
 #include "runtime/data/Dataset.h"
 #include "runtime/data/Formats.h"
 #include "runtime/data/Table.h"
-#include "runtime/data/TokenColumns.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -15,6 +15,7 @@
 #ifndef TCC_RUNTIME_DATA_SAMPLER_H
 #define TCC_RUNTIME_DATA_SAMPLER_H
 
+#include "runtime/data/Dataset.h"
 #include "support/Status.h"
 
 #include <cstdint>
@@ -101,6 +102,11 @@ private:
   mutable std::vector<uint64_t> fileAt, placeOf;
   mutable uint64_t placedEpoch = ~uint64_t(0);
 };
+
+/// Cumulative weights of all samples, for a Sampler. `balanced`: each class of `column` (default `label`) gets the same
+/// total weight; a row of class probabilities counts as its largest class. Else the weights are the values of `column`
+/// (default `weight`), one per sample.
+Expected<std::vector<double>> sampleWeights(const Dataset &dataset, bool balanced, std::string column);
 
 } // namespace tcc::runtime
 

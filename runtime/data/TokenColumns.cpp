@@ -4,8 +4,8 @@
 // epoch, sample), so inputs and targets agree.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/data/TokenColumns.h"
 #include "runtime/data/Convert.h"
+#include "runtime/data/Formats.h"
 #include "runtime/data/transforms/Tokens.h"
 
 #include <algorithm>

@@ -9,7 +9,6 @@
 #include "runtime/data/Formats.h"
 #include "runtime/data/ImageCache.h"
 #include "runtime/data/Table.h"
-#include "runtime/data/TokenColumns.h"
 #include "runtime/data/transforms/Transform.h"
 
 #include <algorithm>

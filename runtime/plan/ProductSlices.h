@@ -10,7 +10,13 @@
 #include "runtime/plan/KernelAbi.h"
 #include "runtime/plan/plan.pb.h"
 
+#include <cstdint>
+
 namespace tcc::plan {
+
+/// The row stride of gelu's input matrix must be a multiple of this many elements (cublasLtMatmulDescAttributes_t,
+/// EPILOGUE_AUX_LD).
+inline constexpr int64_t kBlasAuxiliaryElements = 8;
 
 /// The type of C.
 inline DType resultType(const MatmulCall &call) {

@@ -1,5 +1,4 @@
 //===- VerifierGrid.cpp - kernels of a GPU: formats and grids ------------===//
-#include "runtime/plan/BlasLimits.h"
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/ProductSlices.h"

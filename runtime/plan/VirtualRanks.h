@@ -8,9 +8,11 @@
 #define TCC_RUNTIME_PLAN_VIRTUALRANKS_H
 
 #include "runtime/plan/plan.pb.h"
+#include "support/PlanNames.h"
 
 #include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 namespace tcc::plan {
 
@@ -32,6 +34,21 @@ inline VirtualRanks virtualRanksOf(const Training &training, uint64_t rank, uint
 inline uint64_t mostVirtualRanks(const Training &training) {
   const Parallel &parallel = training.parallel();
   return std::max<uint64_t>(parallel.virtual_ranks() / std::max<uint64_t>(parallel.least_ranks(), 1), 1);
+}
+
+/// True for an entry of a stage of the run that is not the last.
+inline bool isOfEarlierStage(const Training &training, std::string_view entry) {
+  const std::string_view base = entries::baseOf(entry);
+  return !training.stages().empty() && base != entry &&
+         entry.substr(base.size() + 1) != training.stages().rbegin()->name();
+}
+
+/// Calls of the entry in one update, on a rank with the most virtual ranks; if the run has stages, in an update of the
+/// last stage. 0 for an entry that no update runs.
+inline uint64_t callsPerUpdate(const Training &training, std::string_view entry) {
+  return isOfEarlierStage(training, entry)
+             ? 0
+             : entries::runsPerUpdate(entry, training.accumulate(), mostVirtualRanks(training));
 }
 
 } // namespace tcc::plan

@@ -10,8 +10,8 @@
 
 #include "runtime/Device.h"
 #include "runtime/state/Manifest.h"
-#include "runtime/state/NameList.h"
 #include "runtime/tensors/Safetensors.h"
+#include "support/ShortText.h"
 
 #include <cstdint>
 #include <map>

@@ -7,24 +7,293 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Export.h"
 #include "runtime/plan/ModelNotes.h"
-#include "runtime/state/ExportAdapter.h"
 #include "runtime/state/ModelValues.h"
-#include "runtime/state/OnnxStream.h"
 #include "runtime/state/Quantization.h"
+#include "runtime/state/Weights.h"
 #include "support/Advice.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/wire_format_lite.h>
+#include <limits>
+#include <map>
 #include <onnx/onnx-ml.pb.h>
 #include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
+namespace fs = std::filesystem;
+using google::protobuf::internal::WireFormatLite;
+using google::protobuf::io::CodedOutputStream;
 
 namespace {
+// Serialising a model would need its bytes in memory a second time, and tensors with copies of their bytes, too. Here
+// the large initializers stay empty until they are written: their sizes are known, and protobuf's lengths follow from
+// sizes (https://protobuf.dev/programming-guides/encoding, "Length-Delimited Records"; fields may come in any order).
+
+/// The raw bytes of one initializer, streamed piece by piece when they are written.
+struct StreamedTensor {
+  uint64_t bytes = 0;
+  /// Calls its argument with one piece after the other, `bytes` in total; a piece must be valid only during that call.
+  std::function<Status(const ByteSink &)> make;
+};
+
+/// The tag and length that precede a field of `bytes` bytes.
+std::string head(int field, uint64_t bytes) {
+  uint8_t text[2 * 10];
+  uint8_t *end = CodedOutputStream::WriteTagToArray(
+      WireFormatLite::MakeTag(field, WireFormatLite::WIRETYPE_LENGTH_DELIMITED), text);
+  end = CodedOutputStream::WriteVarint64ToArray(bytes, end);
+  return {reinterpret_cast<char *>(text), reinterpret_cast<char *>(end)};
+}
+
+Status writeMessage(const google::protobuf::MessageLite &message, AtomicFile &file) {
+  std::string bytes;
+  if (!message.SerializePartialToString(&bytes))
+    return error("the model is too large for one file");
+  return file.write(bytes);
+}
+
+/// Writes `model` to `file` (not committed yet); initializer number i of its graph gets the bytes of `tensors[i]`.
+/// Needs memory only for the model without these. Empties `model`. Error: a stream's, a full disk, 2 GiB or more
+/// (protobuf's limit).
+Status writeOnnx(onnx::ModelProto &model, const std::map<int, StreamedTensor> &tensors,
+                 AtomicFile &file) {
+  onnx::GraphProto graph;
+  graph.Swap(model.mutable_graph());
+  model.clear_graph();
+  google::protobuf::RepeatedPtrField<onnx::TensorProto> initializers;
+  initializers.Swap(graph.mutable_initializer());
+
+  auto streamed = [&](int i) {
+    auto found = tensors.find(i);
+    return found == tensors.end() ? nullptr : &found->second;
+  };
+  auto tensorBytes = [&](int i) {
+    uint64_t bytes = initializers.Get(i).ByteSizeLong();
+    if (const StreamedTensor *source = streamed(i))
+      bytes += head(onnx::TensorProto::kRawDataFieldNumber, source->bytes).size() + source->bytes;
+    return bytes;
+  };
+  uint64_t graphBytes = graph.ByteSizeLong();
+  for (int i = 0; i < initializers.size(); ++i) {
+    uint64_t bytes = tensorBytes(i);
+    graphBytes += head(onnx::GraphProto::kInitializerFieldNumber, bytes).size() + bytes;
+  }
+  if (model.ByteSizeLong() + graphBytes + 16 > uint64_t(std::numeric_limits<int32_t>::max()))
+    return error("the model is too large for one file of 2 GiB, protobuf's limit");
+
+  Status status = writeMessage(model, file);
+  if (status.ok())
+    status = file.write(head(onnx::ModelProto::kGraphFieldNumber, graphBytes));
+  if (status.ok())
+    status = writeMessage(graph, file);
+  for (int i = 0; status.ok() && i < initializers.size(); ++i) {
+    status = file.write(head(onnx::GraphProto::kInitializerFieldNumber, tensorBytes(i)));
+    if (status.ok())
+      status = writeMessage(initializers.Get(i), file);
+    const StreamedTensor *source = streamed(i);
+    if (!status.ok() || !source)
+      continue;
+    status = file.write(head(onnx::TensorProto::kRawDataFieldNumber, source->bytes));
+    uint64_t written = 0;
+    if (status.ok())
+      status = source->make([&](std::span<const std::byte> piece) {
+        written += piece.size();
+        return file.write(piece.data(), piece.size());
+      });
+    if (status.ok() && written != source->bytes)
+      status = error("internal error: initializer '{}' has {} bytes, not {}", initializers.Get(i).name(), written,
+                           source->bytes);
+  }
+  return status;
+}
+
+// The layout is that of peft 0.21 (https://github.com/huggingface/peft, utils/save_and_load.py, tuners/lora/config.py):
+// base_model.model.MODULE.lora_A.weight is [rank, inputs] and lora_B.weight [outputs, rank], whatever the orientation
+// of the module's own weight; of a convolution [rank, channels, kernel] and [channels, rank, 1, …]; an embedding has
+// parameters lora_embedding_A and lora_embedding_B.
+
+/// "a.b.weight" → "a.b"; empty if the parameter belongs to the root itself.
+std::string moduleOf(const std::string &parameter) {
+  const size_t dot = parameter.rfind('.');
+  return dot == parameter.npos ? std::string() : parameter.substr(0, dot);
+}
+
+/// "model" if every weight of the model is inside this only member of the root; else empty.
+std::string moduleAround(const plan::Plan &plan) {
+  std::string around;
+  for (const plan::Variable &variable : plan.variables()) {
+    if (!isModelValue(variable) || variable.computed())
+      continue;
+    const std::string &known = torchName(variable);
+    const std::string &name = known.find('.') == known.npos && !variable.display().empty() ? variable.display() : known;
+    const size_t dot = name.find('.');
+    if (dot == name.npos)
+      continue; // the exporter computed it and chose its name
+    if (!around.empty() && name.substr(0, dot) != around)
+      return {};
+    around = name.substr(0, dot);
+  }
+  return around;
+}
+
+class AdapterExport {
+public:
+  AdapterExport(const plan::Plan &plan, ModelValues &values, const std::string &root)
+      : plan(plan), values(values), root(root) {}
+
+  Status write(const std::string &path) {
+    if (!plan.has_adapters())
+      return Status(
+          fmt::format("{0}: the run of {1} trained no adapter; leave {0} out to export its weights, or compile with "
+                      "[adapter] in the recipe",
+                      advice::flag("adapter"), plan.model()),
+          StatusCode::Usage);
+    for (const plan::Adapter &adapter : plan.adapters().list())
+      if (Status status = addAdapter(adapter); !status.ok())
+        return status;
+    for (const plan::Variable &variable : plan.variables())
+      if (variable.role() == plan::PARAMETER && !values.isAdapter(variable))
+        if (Status status = addModule(variable); !status.ok())
+          return status;
+    const bool isFile = path.ends_with(".safetensors");
+    const fs::path folder = isFile ? fs::path(path).parent_path() : fs::path(path);
+    std::error_code code;
+    // A path with the suffix of a file is probably not meant to be a folder.
+    static constexpr std::string_view kFiles[] = {".onnx", ".npz", ".npy", ".csv", ".pt", ".bin", ".json"};
+    const bool means = std::any_of(std::begin(kFiles), std::end(kFiles), [&](auto end) { return path.ends_with(end); });
+    if (!isFile && !fs::is_directory(folder, code) && (means || fs::exists(folder, code)))
+      return Status(
+          fmt::format("{}: {} writes a folder, or NAME.safetensors and adapter_config.json beside it", path,
+                      advice::flag("adapter")),
+          StatusCode::Usage);
+    if (!isFile)
+      if (Status status = makeFolders(folder.string()); !status.ok())
+        return status;
+    auto hash = writeSafetensors(isFile ? path : (folder / "adapter_model.safetensors").string(), std::move(tensors),
+                                 {{"format", "pt"}});
+    if (!hash)
+      return hash.status();
+    return writeFileAtomically((folder / "adapter_config.json").string(), jsonText(config(), 2) + "\n",
+                               OwnFile::AdapterConfig);
+  }
+
+private:
+  Expected<std::string> inside(const std::string &name) {
+    if (std::optional<std::string> found = insideRoot(name, root))
+      return *found;
+    return Status(
+        fmt::format("{}: '{}' was trained and is outside; give a root that holds all that was trained, or none",
+                    advice::option("root", root), name),
+        StatusCode::Usage);
+  }
+
+  void add(const std::string &name, const plan::Variable &variable) {
+    tensors.push_back({std::string(kPeftPrefix) + name, torchType(variable, values.typeOf(variable)),
+                       [this, &variable](const ByteSink &sink) { return values.streamTorch(variable, sink); }});
+  }
+
+  Status addAdapter(const plan::Adapter &adapter) {
+    const plan::Variable &base = values.variable(adapter.of());
+    for (const std::string &part : {adapter.a(), adapter.b()}) {
+      auto name = inside(part);
+      if (!name)
+        return name.status();
+      add(*name, values.variable(part));
+    }
+    auto name = inside(torchName(base));
+    if (!name)
+      return name.status();
+    if (!name->ends_with(".weight"))
+      return error("'{}' is adapted, and is not the weight of a module: peft has no name for its adapter; export the "
+                   "whole model, in which the adapter is merged: -o model.onnx",
+                   *name);
+    if (!adapter.not_peft().empty())
+      return error("'{}' is adapted, and peft computes its adapter otherwise: {}; export the whole model, in which the "
+                   "adapter is merged: -o model.onnx",
+                   *name, adapter.not_peft());
+    targets.push_back(moduleOf(*name));
+    // nn.Linear has [outputs, inputs], transformers' Conv1D the transpose; filters and tables have only one
+    // orientation.
+    if (base.type().dims_size() == 2 && adapter.a().ends_with(".lora_A.weight")) {
+      ++matrices;
+      inputFirst += adapter.input_first() != base.torch().transposed();
+    }
+    return Status();
+  }
+
+  Status addModule(const plan::Variable &variable) {
+    auto name = inside(torchName(variable));
+    if (!name)
+      return name.status();
+    const std::string module = moduleOf(*name);
+    if (module.empty())
+      return error(
+          "'{}' was trained beside the adapter, and is a parameter of the root module: peft has no place for it; "
+          "export the whole model: -o model.onnx",
+          *name);
+    if (std::find(targets.begin(), targets.end(), module) != targets.end())
+      return error("'{}' was trained beside the adapter of its own module: peft has no place for it; export the whole "
+                   "model: -o model.onnx",
+                   *name);
+    add(*name, variable);
+    if (std::find(modules.begin(), modules.end(), module) == modules.end())
+      modules.push_back(module);
+    return Status();
+  }
+
+  nlohmann::ordered_json config() const {
+    const plan::Adapters &adapters = plan.adapters();
+    nlohmann::ordered_json config;
+    config["peft_type"] = "LORA";
+    config["base_model_name_or_path"] = nullptr;
+    config["task_type"] = nullptr;
+    config["inference_mode"] = true;
+    config["r"] = adapters.rank();
+    if (adapters.alpha() == std::floor(adapters.alpha()))
+      config["lora_alpha"] = static_cast<int64_t>(adapters.alpha());
+    else
+      config["lora_alpha"] = adapters.alpha();
+    config["lora_dropout"] = adapters.dropout();
+    config["use_rslora"] = adapters.rank_stabilized();
+    config["target_modules"] = targets;
+    config["modules_to_save"] = modules.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(modules);
+    config["fan_in_fan_out"] = matrices != 0 && inputFirst == matrices;
+    config["bias"] = "none";
+    config["init_lora_weights"] = true;
+    return config;
+  }
+
+  const plan::Plan &plan;
+  ModelValues &values;
+  const std::string &root;
+  std::vector<StreamedValue> tensors;
+  std::vector<std::string> targets, modules;
+  size_t matrices = 0, inputFirst = 0;
+};
+
+/// Writes an adapter for PeftModel.from_pretrained. `path` is a new or existing folder, which gets
+/// adapter_model.safetensors and adapter_config.json; or it is NAME.safetensors, for the former, with the latter in the
+/// same folder. Names are relative to the submodule `root` (empty: the module). Other trained parameters become
+/// modules_to_save. `note` is called if all names share an outer module, which peft's model may not have. Errors: no
+/// adapter in the plan, an adapter outside `root`, a parameter that peft's format cannot hold.
+Status exportAdapter(const plan::Plan &plan, ModelValues &values, const std::string &path,
+                     const std::string &root, const std::function<void(const std::string &)> &note) {
+  Status status = AdapterExport(plan, values, root).write(path);
+  if (const std::string wrapper = moduleAround(plan); status.ok() && root.empty() && !wrapper.empty())
+    note(
+        fmt::format("{}: every name begins with '{}.': if that is a module around the one that peft gets, export again "
+                    "with {}",
+                    path, wrapper, advice::option("root", wrapper)));
+  return status;
+}
 plan::DType dtypeOf(int onnxType) {
   switch (onnxType) {
   case onnx::TensorProto::DOUBLE:

@@ -15,7 +15,7 @@ struct ExportOptions {
   bool keepMode = false;  ///< keep BatchNormalization and Dropout in training mode if the model has them so
   WeightNames names = WeightNames::Onnx;
   std::string root;     ///< Torch: the submodule whose state is written; empty: the whole module
-  bool adapter = false; ///< only the trained adapter, in peft's format (ExportAdapter.h)
+  bool adapter = false; ///< only the trained adapter, in peft's format
   bool merge = false;   ///< require a run with an adapter, which is added to the base in any case
   /// Called with notes for the user about the names.
   std::function<void(const std::string &)> note = [](const std::string &) {};

@@ -6,7 +6,6 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/state/Manifest.h"
 #include "runtime/state/SealedJson.h"
-#include "runtime/state/Slices.h"
 #include "support/Json.h"
 #include "support/ShortText.h"
 

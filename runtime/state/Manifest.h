@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -137,6 +138,16 @@ Status checkCoverage(const std::vector<uint64_t> &shape, const std::vector<Tenso
 
 /// True if the run had this initializer frozen at the value of that identity; then its checkpoints do not hold it.
 bool wasFrozenAs(const Manifest &manifest, const std::string &name, uint64_t identity);
+
+/// True if a slice is a range of the elements of a tensor of `shape` in row-major order, instead of a box of its axes.
+bool isFlat(const TensorSlice &slice, const std::vector<uint64_t> &shape);
+
+/// Copies a slice's elements, dense and row-major in `from`, to their positions in a tensor of `shape`.
+void copySlice(const TensorSlice &slice, std::span<const std::byte> from, const std::vector<uint64_t> &shape,
+               uint64_t elementBytes, std::byte *to);
+
+/// The type of a slice of a tensor.
+plan::TensorType sliceType(const plan::TensorType &whole, const TensorSlice &slice);
 
 } // namespace tcc::runtime
 

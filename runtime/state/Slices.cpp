@@ -6,7 +6,7 @@
 // in the number of boxes, while comparing pairs would be quadratic.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/state/Slices.h"
+#include "runtime/state/Manifest.h"
 
 #include <algorithm>
 #include <cstring>

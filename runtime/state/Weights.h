@@ -3,8 +3,8 @@
 #define TCC_RUNTIME_STATE_WEIGHTS_H
 
 #include "runtime/Device.h"
-#include "runtime/state/NameList.h"
 #include "runtime/tensors/Safetensors.h"
+#include "support/ShortText.h"
 
 #include <map>
 #include <optional>

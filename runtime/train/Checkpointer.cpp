@@ -3,6 +3,8 @@
 #include "runtime/state/CheckpointFolder.h"
 #include "runtime/train/Metrics.h"
 
+#include <algorithm>
+
 using namespace tcc;
 using namespace tcc::runtime;
 
@@ -88,4 +90,27 @@ void Checkpointer::prune(uint64_t step) {
   for (uint64_t old : policy.expired(ownCheckpointSteps(run), step, best))
     if (Status status = removeCheckpoint(run, old); !status.ok())
       hearers.warn(status.message());
+}
+
+/// Seconds until a failed checkpoint is tried again: a full disk may have space by then.
+static constexpr double kRetrySeconds = 60;
+
+bool CheckpointPolicy::isDue(uint64_t step, double now) const {
+  if (rules.everySteps != 0 && step % rules.everySteps == 0)
+    return true;
+  if (failure)
+    return now - *failure >= kRetrySeconds;
+  return rules.everyMinutes > 0 && now - last >= rules.everyMinutes * 60;
+}
+
+std::vector<uint64_t> CheckpointPolicy::expired(std::vector<uint64_t> steps, uint64_t newest,
+                                                std::optional<uint64_t> best) const {
+  std::erase_if(steps, [&](uint64_t step) { return step > newest; });
+  if (rules.keep == 0 || steps.size() <= rules.keep)
+    return {};
+  std::sort(steps.begin(), steps.end());
+  steps.resize(steps.size() - rules.keep);
+  if (rules.keepBest && best)
+    std::erase(steps, *best);
+  return steps;
 }

@@ -1,6 +1,6 @@
 //===- LrFind.cpp - search for a learning rate ----------------------------===//
 #include "runtime/train/LrFind.h"
-#include "runtime/data/SampleWeights.h"
+#include "runtime/data/Sampler.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/RunFolder.h"
 #include "runtime/train/Settings.h"

@@ -7,7 +7,9 @@
 #ifndef TCC_RUNTIME_TRAIN_RUNCONTROL_H
 #define TCC_RUNTIME_TRAIN_RUNCONTROL_H
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <functional>
 #include <string>
 
@@ -49,7 +51,13 @@ public:
 
   /// True once after each request.
   bool takeCheckpointRequest() noexcept { return requested.exchange(false); }
-  void setLastCheckpoint(const std::string &path) noexcept;
+  void setLastCheckpoint(const std::string &path) noexcept {
+    const int next = 1 - current;
+    const size_t length = std::min(path.size(), sizeof(paths[next]) - 1);
+    std::memcpy(paths[next], path.data(), length);
+    paths[next][length] = 0;
+    current = next;
+  }
 
   /// Files are written while it lives.
   class Writing {

@@ -15,6 +15,7 @@
 #include "runtime/state/Export.h"
 #include "runtime/state/RunLock.h"
 #include "runtime/train/Goal.h"
+#include "support/Status.h"
 
 #include <map>
 #include <optional>
@@ -31,7 +32,7 @@ Expected<RunLock> createRunFolder(const std::string &run);
 Status runExists(const std::string &run);
 
 /// Removes a run that was interrupted, at any point, before its first checkpoint, so that it can start again. False,
-/// and nothing is removed, if the folder is no such run. Error: as removeUnfinishedRun (UnfinishedRun.h).
+/// and nothing is removed, if the folder is no such run. Error: as removeUnfinishedRun.
 Expected<bool> removeUnbegun(const std::string &run, const std::vector<std::string> &inputs);
 
 /// Makes RUN/plan.tplan a copy of the plan. If the run had another plan, that is kept as plan-CHECKSUM.tplan, for the
@@ -84,6 +85,18 @@ Status exportRun(const std::string &reference, const std::string &path, ExportOp
 
 /// A free name for a run of that plan in the current folder: "model.run", "model.run-2", ….
 std::string freeRunName(const std::string &planPath);
+
+// Facts derived from the run's training data: categories of columns, means that replace missing values, constants of
+// `standardise`. Numbers are written so that they read back as the same bits.
+
+std::string factsText(const ColumnFacts &facts);
+/// The inverse of factsText. Error: malformed; the message lacks the file's name.
+Expected<ColumnFacts> parseFacts(const std::string &text);
+
+/// Removes the folder of a run that ended before its first checkpoint, if it contains only files that trun wrote.
+/// Error, and nothing is removed: the folder contains other files or one of the command's `inputs`, or a process trains
+/// in it.
+Status removeUnfinishedRun(const std::string &run, const std::vector<std::string> &inputs);
 
 } // namespace tcc::runtime
 

@@ -1,6 +1,6 @@
 //===- TrainSetup.cpp - preparation of a training run ---------------------===//
 #include "runtime/train/TrainSetup.h"
-#include "runtime/data/SampleWeights.h"
+#include "runtime/data/Sampler.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/AlgorithmRecord.h"
 #include "runtime/train/Evaluate.h"

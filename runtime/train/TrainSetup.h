@@ -4,7 +4,7 @@
 
 #include "runtime/state/Checkpoint.h"
 #include "runtime/state/RunLock.h"
-#include "runtime/train/Plateau.h"
+#include "runtime/train/Goal.h"
 #include "runtime/train/Train.h"
 #include "runtime/train/TrainingBatches.h"
 #include "runtime/train/UpdateRunner.h"

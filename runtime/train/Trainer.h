@@ -1,8 +1,8 @@
 //===- Trainer.h - the loop of a training run ----------------------------===//
 //
-// Train.cpp has the loop, TrainEnds.cpp the ways in which a run ends and the files that it leaves. The preparation is
-// in TrainSetup.h, one update in UpdateRunner.h, what ranks decide together in RankAgreement.h. What the run tells goes
-// to its recorder, which passes it on (RunEvents.h).
+// Train.cpp has the loop, the ways in which a run ends, and the files that it leaves. TrainSetup.h prepares the run,
+// UpdateRunner.h runs one update, RankAgreement.h makes ranks agree on decisions. The run's events go to its recorder,
+// which forwards them to the listener (RunEvents.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_TRAINER_H

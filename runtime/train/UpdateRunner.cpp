@@ -1,16 +1,284 @@
 //===- UpdateRunner.cpp - one update of the weights ----------------------===//
 #include "runtime/train/UpdateRunner.h"
+#include "runtime/plan/DType.h"
+#include "runtime/state/Weights.h"
 #include "runtime/train/LossScale.h"
-#include "runtime/train/PhasedRunner.h"
-#include "runtime/train/StagedRunner.h"
 #include "support/Advice.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 using namespace tcc;
 using namespace tcc::runtime;
+
+namespace {
+/// A step of a plan with phases ([[phase]] of the recipe) is one round: each phase that is due updates its parameters,
+/// in order, on the same micro-batches. A phase is an UpdateRunner over entries of its own; all share the state.
+///
+/// All phases share one loss scale, like several optimizers with one GradScaler: a phase whose gradients are not finite
+/// skips only its own update. The factor changes once per round; it shrinks if any phase skipped its update.
+class PhasedRunner : public UpdateRunner {
+public:
+  /// Error: the plan lacks an entry of a phase.
+  static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session);
+
+  const plan::Entry &dataEntry() const override { return inputs; }
+  uint64_t window() const override { return main().window(); }
+  uint64_t taken() const override { return main().taken(); }
+  const LearningSchedule &schedule() const override { return main().schedule(); }
+  void setSeed(uint64_t seed) override;
+  void traceTo(Trace::Track *track) override;
+  Status setSchedule(LearningSchedule schedule) override;
+  Status run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) override;
+  bool settle() override;
+  bool keepsState(const UpdateMetrics &metrics) const override;
+  Cause findNonFinite(TrainingPosition &position, Batches &batches) override;
+
+private:
+  explicit PhasedRunner(const Session &session) : UpdateRunner(session, session.training) {}
+  /// Computes the next round's loss scale. False: training should end. `metrics` are those of the round; `overflow` is
+  /// the first phase that was skipped, or the number of phases.
+  bool scaleAfterRound(TrainingPosition &position, UpdateMetrics &metrics, size_t overflow);
+  /// The first phase that runs at every step: `loss`, `lr` and `grad_norm` of a step are its numbers.
+  const UpdateRunner &main() const { return *phases[mainPhase]; }
+
+  std::vector<std::unique_ptr<UpdateRunner>> phases;
+  size_t mainPhase = 0, failed = 0; ///< failed: the phase that failed or was not finite
+  bool updated = false;             ///< an earlier phase of the round has updated its parameters
+  plan::Entry inputs;               ///< the inputs of all entries, for the data
+};
+} // namespace
+
+Expected<std::unique_ptr<UpdateRunner>> PhasedRunner::create(const Session &session) {
+  std::unique_ptr<PhasedRunner> made(new PhasedRunner(session));
+  made->mainPhase = static_cast<size_t>(session.training.phases_size());
+  for (const plan::Phase &phase : session.training.phases()) {
+    const auto number = static_cast<uint64_t>(made->phases.size());
+    auto runner = UpdateRunner::create(session, phase.training(), {phase.name(), phase.every(), number});
+    if (!runner)
+      return runner.status();
+    if (phase.every() == 1)
+      made->mainPhase = std::min<size_t>(made->mainPhase, number);
+    made->phases.push_back(runner.take());
+  }
+  if (made->mainPhase == made->phases.size())
+    return error("{}: no phase of the plan runs at every step; compile again", session.reader.path());
+  made->inputs = made->phases.front()->dataEntry();
+  auto has = [&](const std::string &name) {
+    return std::any_of(made->inputs.inputs().begin(), made->inputs.inputs().end(),
+                       [&](const plan::Port &port) { return port.name() == name; });
+  };
+  for (const auto &phase : made->phases)
+    for (const plan::Port &port : phase->dataEntry().inputs())
+      if (!has(port.name())) {
+        *made->inputs.add_buffers() = phase->dataEntry().buffers(static_cast<int>(port.buffer()));
+        plan::Port &added = *made->inputs.add_inputs();
+        added = port;
+        added.set_buffer(static_cast<uint32_t>(made->inputs.buffers_size() - 1));
+      }
+  return std::unique_ptr<UpdateRunner>(std::move(made));
+}
+
+void PhasedRunner::setSeed(uint64_t seed) {
+  for (const auto &phase : phases)
+    phase->setSeed(seed);
+}
+
+void PhasedRunner::traceTo(Trace::Track *track) {
+  for (const auto &phase : phases)
+    phase->traceTo(track);
+}
+
+Status PhasedRunner::setSchedule(LearningSchedule schedule) {
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const plan::Phase &phase = session.training.phases(static_cast<int>(i));
+    const plan::Schedule &own = phase.training().schedule();
+    // A phase's schedule counts its own updates.
+    auto made = LearningSchedule::create(
+        own, own.per() == "epoch" ? schedule.totalSteps() : std::floor(schedule.totalSteps() / double(phase.every())));
+    if (!made)
+      return made.status().withContext(fmt::format("phase {}", phase.name()));
+    if (Status status = phases[i]->setSchedule(made.take()); !status.ok())
+      return status;
+  }
+  return Status();
+}
+
+Status PhasedRunner::run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) {
+  metrics.phases.resize(phases.size());
+  std::vector<PhaseMetrics> parts = std::move(metrics.phases);
+  metrics = {};
+  failed = phases.size();
+  updated = false;
+  finite = true;
+  size_t overflow = phases.size();
+  double overflowNorm = 0;
+  for (size_t i = 0; i < phases.size(); ++i) {
+    const plan::Phase &phase = session.training.phases(static_cast<int>(i));
+    PhaseMetrics &part = parts[i];
+    part.name = phase.name();
+    part.ran = (position.step + 1) % phase.every() == 0;
+    if (!part.ran)
+      continue;
+    UpdateMetrics own;
+    Status status = phases[i]->run(position, batches, own, finite);
+    part.loss = own.loss;
+    part.learningRate = own.learningRate;
+    part.gradientNorm = own.gradientNorm;
+    part.skipped = own.skipped;
+    const double waited = metrics.dataSeconds + own.dataSeconds;
+    if (i == mainPhase || !status.ok() || !finite)
+      metrics = own;
+    metrics.dataSeconds = waited;
+    if (!status.ok() || !finite) {
+      failed = i;
+      metrics.phases = std::move(parts);
+      return status.ok() ? status : status.withContext(fmt::format("phase {}", phase.name()));
+    }
+    updated |= !own.skipped;
+    if (own.skipped && overflow == phases.size()) {
+      overflow = i;
+      overflowNorm = own.gradientNorm;
+    }
+  }
+  metrics.phases = std::move(parts);
+  finite = scaleAfterRound(position, metrics, overflow);
+  if (!finite) {
+    failed = overflow;
+    metrics.gradientNorm = overflowNorm;
+  }
+  return Status();
+}
+
+bool PhasedRunner::scaleAfterRound(TrainingPosition &position, UpdateMetrics &metrics, size_t overflow) {
+  if (!position.lossScale || !session.training.has_loss_scale())
+    return true;
+  LossScaleState &scale = *position.lossScale;
+  metrics.overflowed = overflow != phases.size();
+  metrics.skipped = !updated;
+  bool goesOn = true;
+  if (metrics.overflowed)
+    goesOn = noteSkipped(session.training.loss_scale(), scale, /*wholly=*/!updated);
+  else
+    noteApplied(session.training.loss_scale(), scale);
+  metrics.skippedUpdates = 0;
+  for (PhaseMetrics &part : metrics.phases) {
+    auto own = scale.skippedOf.find(part.name);
+    if (own == scale.skippedOf.end()) // the first round
+      own = scale.skippedOf.emplace(part.name, 0).first;
+    uint64_t &skipped = own->second;
+    skipped += part.ran && part.skipped && goesOn;
+    part.skippedUpdates = skipped;
+    metrics.skippedUpdates += part.skippedUpdates;
+  }
+  return goesOn;
+}
+
+bool PhasedRunner::settle() {
+  if (failed == phases.size())
+    return true;
+  return phases[failed]->settle() && !updated;
+}
+
+bool PhasedRunner::keepsState(const UpdateMetrics &metrics) const {
+  return !updated && failed < phases.size() && phases[failed]->keepsState(metrics);
+}
+
+UpdateRunner::Cause PhasedRunner::findNonFinite(TrainingPosition &position, Batches &batches) {
+  return failed < phases.size() ? phases[failed]->findNonFinite(position, batches) : Cause();
+}
+
+namespace {
+/// A plan with stages ([[stage]] of the recipe) has the entries of an update for each stage: they update the parameters
+/// that the stage trains, and only read the others. The update's number determines the stage, so a resumed run continues
+/// in the right one. All stages share the optimizer's state.
+class StagedRunner : public UpdateRunner {
+public:
+  /// Error: the plan lacks an entry of a stage.
+  static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session);
+
+  const plan::Entry &dataEntry() const override { return stages.front()->dataEntry(); }
+  uint64_t window() const override { return stages.front()->window(); }
+  uint64_t taken() const override { return stages[current]->taken(); }
+  const LearningSchedule &schedule() const override { return stages.front()->schedule(); }
+  void setSeed(uint64_t seed) override;
+  void traceTo(Trace::Track *track) override;
+  Status setSchedule(LearningSchedule schedule) override;
+  Status run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) override;
+  bool settle() override { return stages[current]->settle(); }
+  bool keepsState(const UpdateMetrics &metrics) const override { return stages[current]->keepsState(metrics); }
+  Cause findNonFinite(TrainingPosition &position, Batches &batches) override {
+    return stages[current]->findNonFinite(position, batches);
+  }
+
+private:
+  explicit StagedRunner(const Session &session) : UpdateRunner(session, session.training) {}
+
+  std::vector<plan::Training> trainings; ///< by stage; the stage's runner refers to it
+  std::vector<std::unique_ptr<UpdateRunner>> stages;
+  size_t current = 0; ///< of the last update
+};
+} // namespace
+
+/// The plan's settings, with those of the stage in place of the plan's.
+static plan::Training trainingOf(const plan::Training &whole, const plan::Stage &stage) {
+  plan::Training training = whole;
+  *training.mutable_scalars() = stage.training().scalars();
+  *training.mutable_optimizer() = stage.training().optimizer();
+  double &rate = (*training.mutable_optimizer()->mutable_numbers())["lr"];
+  rate *= stage.lr_scale();
+  return training;
+}
+
+Expected<std::unique_ptr<UpdateRunner>> StagedRunner::create(const Session &session) {
+  std::unique_ptr<StagedRunner> made(new StagedRunner(session));
+  for (const plan::Stage &stage : session.training.stages())
+    made->trainings.push_back(trainingOf(session.training, stage));
+  auto inputsOf = [](const plan::Entry &entry) {
+    std::vector<std::string> names;
+    for (const plan::Port &port : entry.inputs())
+      names.push_back(port.name());
+    return names;
+  };
+  for (int i = 0; i < session.training.stages_size(); ++i) {
+    const std::string &name = session.training.stages(i).name();
+    auto runner = UpdateRunner::create(session, made->trainings[static_cast<size_t>(i)], {name});
+    if (!runner)
+      return runner.status();
+    made->stages.push_back(runner.take());
+    // One reader fills the inputs of all stages, so they must be the same, in the same order.
+    if (inputsOf(made->stages.back()->dataEntry()) != inputsOf(made->dataEntry()))
+      return error("{}: the entries of {} read other inputs than those of {}; compile again", session.reader.path(),
+                   name, session.training.stages(0).name());
+  }
+  return std::unique_ptr<UpdateRunner>(std::move(made));
+}
+
+void StagedRunner::setSeed(uint64_t seed) {
+  for (const auto &stage : stages)
+    stage->setSeed(seed);
+}
+
+void StagedRunner::traceTo(Trace::Track *track) {
+  for (const auto &stage : stages)
+    stage->traceTo(track);
+}
+
+Status StagedRunner::setSchedule(LearningSchedule schedule) {
+  for (const auto &stage : stages)
+    if (Status status = stage->setSchedule(schedule); !status.ok())
+      return status;
+  return Status();
+}
+
+Status StagedRunner::run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) {
+  current = 0;
+  while (current + 1 < stages.size() && position.step >= session.training.stages(static_cast<int>(current)).until())
+    ++current;
+  return stages[current]->run(position, batches, metrics, finite);
+}
 
 Expected<const plan::Entry *> UpdateRunner::require(const std::string &base) const {
   const std::string name = phase.name.empty() ? base : base + "." + phase.name;
@@ -329,4 +597,31 @@ UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, Batc
       break;
   }
   return cause;
+}
+
+WindowState::WindowState(const plan::Plan &plan, Device &device) : device(device) {
+  std::vector<bool> written = writtenVariables(plan);
+  for (int i = 0; i < plan.variables_size(); ++i) {
+    const plan::Variable &variable = plan.variables(i);
+    bool byForwardPass = written[static_cast<size_t>(i)] && variable.role() != plan::PARAMETER &&
+                         variable.role() != plan::OPTIMIZER && variable.role() != plan::ACCUMULATOR &&
+                         variable.role() != plan::EMA;
+    if (byForwardPass)
+      kept.push_back({Place::variable(static_cast<uint32_t>(i)),
+                      std::vector<std::byte>(plan::tensorBytes(variable.type()).value_or(0))});
+  }
+}
+
+Status WindowState::save() {
+  for (Kept &one : kept)
+    if (Status status = device.read(one.place, 0, one.copy); !status.ok())
+      return status;
+  return Status();
+}
+
+Status WindowState::restore() {
+  for (const Kept &one : kept)
+    if (Status status = device.write(one.place, 0, one.copy); !status.ok())
+      return status;
+  return Status();
 }

@@ -11,16 +11,38 @@
 #ifndef TCC_RUNTIME_TRAIN_UPDATERUNNER_H
 #define TCC_RUNTIME_TRAIN_UPDATERUNNER_H
 
+#include "runtime/Device.h"
 #include "runtime/train/Batches.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Session.h"
-#include "runtime/train/WindowState.h"
 #include "support/Trace.h"
 
 #include <memory>
 #include <optional>
+#include <vector>
 
 namespace tcc::runtime {
+
+// With accumulation, the forward passes of a window advance running statistics before the update runs. If a window ends
+// early, by bad data or a loss that is not finite, these partial changes must not get into a checkpoint.
+
+class WindowState {
+public:
+  WindowState(const plan::Plan &plan, Device &device);
+
+  /// Saves the values at the start of a window. Allocates nothing. Error, here and below: the device's.
+  Status save();
+  /// Restores them.
+  Status restore();
+
+private:
+  struct Kept {
+    Place place;
+    std::vector<std::byte> copy;
+  };
+  Device &device;
+  std::vector<Kept> kept;
+};
 
 /// One of several alternating optimizers ([[phase]]), or of several stages. Its entries have its name as a suffix.
 struct UpdatePhase {

@@ -8,7 +8,7 @@
 #include "runtime/parallel/Collectives.h"
 #include "runtime/parallel/Mpi.h"
 #include "tools/common/ExitStatus.h"
-#include "tools/trun/RankProcesses.h"
+#include "tools/trun/OnRanks.h"
 
 #include <algorithm>
 #include <chrono>

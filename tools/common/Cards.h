@@ -1,7 +1,7 @@
 //===- Cards.h - data sheets of NVIDIA's cards ------------------*- C++ -*-===//
 //
 // Memory and peak rates of cards by their data sheets: to turn `--memory-budget 60%` into bytes, and for the least
-// times in reports and profiles (CardRoofline.h). Apart from the budget, no decision of a plan depends on them.
+// times in reports and profiles. Apart from the budget, no decision of a plan depends on them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_CARDS_H
@@ -9,6 +9,7 @@
 
 #include "runtime/plan/plan.pb.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string_view>
@@ -41,6 +42,29 @@ const Card *usualCard(std::string_view architecture);
 
 /// Operations per second on products of a type; those of other types run at f32's rate.
 double productRate(const Card &card, plan::DType type);
+
+// Roofline (Williams, Waterman, Patterson, 2009): an instruction takes at least its bytes over the card's bandwidth,
+// and its operations over the card's rate, whichever is longer. Rates are those of data sheets, each operand is moved
+// once, launches take no time: this is a lower bound that most kernels do not reach.
+
+/// The card whose data sheet times are compared with.
+struct ChosenCard {
+  const Card *card = nullptr;
+  enum class From { Device, Plan, Architecture } from = From::Architecture;
+};
+
+/// For a plan for CUDA: the card that runs it, if its driver's name is known; else the card that the plan was made for;
+/// else its architecture's usual card. Null for plans of other targets and unknown architectures.
+ChosenCard chooseCard(const plan::Plan &plan, std::string_view driverName = "");
+
+struct LeastTime {
+  double arithmetic = 0, traffic = 0; ///< seconds
+  double seconds() const { return std::max(arithmetic, traffic); }
+};
+
+/// Products of the library, and kernels that name the type of their products, run at the rate of that type; all other
+/// instructions at f32's.
+LeastTime leastTime(const Card &card, const plan::Instruction &instruction);
 
 } // namespace tcc::report
 

@@ -3,7 +3,7 @@
 #include "support/AtomicFile.h"
 #include "support/NearestName.h"
 #include "support/ShortText.h"
-#include "support/TerminalWidth.h"
+#include "support/TerminalText.h"
 #include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>

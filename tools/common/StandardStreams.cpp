@@ -1,7 +1,6 @@
 //===- StandardStreams.cpp - output that is written whole or reported -----===//
 #include "tools/common/StandardStreams.h"
 #include "support/TerminalText.h"
-#include "support/TerminalWidth.h"
 #include "tools/common/CommandLineWording.h"
 
 #include <cerrno>

@@ -2,7 +2,7 @@
 #include "tools/common/TextTable.h"
 
 #include "support/BytesText.h"
-#include "support/TerminalWidth.h"
+#include "support/TerminalText.h"
 
 #include <algorithm>
 #include <fmt/format.h>

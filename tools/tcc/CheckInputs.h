@@ -6,16 +6,28 @@
 #ifndef TCC_TOOLS_TCC_CHECKINPUTS_H
 #define TCC_TOOLS_TCC_CHECKINPUTS_H
 
-#include "support/Status.h"
+#include "compiler/driver/CompileModel.h"
 #include "runtime/plan/plan.pb.h"
-#include "tools/tcc/InputRanges.h"
+#include "support/Status.h"
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tcc::gradcheck {
+
+/// The tables that an integer input indexes.
+struct IndexRange {
+  std::optional<int64_t> rows;    ///< the smallest axis it gathers from: values are 0 … rows − 1
+  std::optional<int64_t> classes; ///< the smallest axis it picks from; values outside are allowed (ignore_index)
+};
+
+/// Follows every integer input of the loss through integer arithmetic and views to the tables that it indexes. Inputs
+/// that index nothing are left out.
+Expected<std::map<std::string, IndexRange>> findIndexRanges(mlir::MLIRContext &context,
+                                                                  const CompileOptions &options);
 
 /// Bytes of each input of an entry, in its order.
 using InputValues = std::vector<std::vector<std::byte>>;

@@ -5,7 +5,7 @@
 #include "support/MappedFile.h"
 #include "support/NearestName.h"
 #include "support/Toml.h"
-#include "tools/common/MemorySize.h"
+#include "tools/common/Quantities.h"
 
 #include <map>
 

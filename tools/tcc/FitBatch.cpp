@@ -4,7 +4,7 @@
 // to try, and bisection takes over where that does not converge.
 //
 //===----------------------------------------------------------------------===//
-#include "tools/tcc/FitBatch.h"
+#include "tools/tcc/Commands.h"
 
 #include "compiler/recipe/Recipe.h"
 #include "frontend/BatchAxis.h"

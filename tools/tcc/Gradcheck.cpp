@@ -5,29 +5,46 @@
 // writes them, the others hold them fixed (passes/training/HoldStops.cpp).
 //
 //===----------------------------------------------------------------------===//
-#include "tools/common/ExitStatus.h"
-#include "tools/tcc/Gradcheck.h"
-
+#include "compiler/driver/CompileModel.h"
 #include "compiler/recipe/Recipe.h"
+#include "mlir/IR/MLIRContext.h"
 #include "passes/Common.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Verifier.h"
 #include "runtime/registry/DeviceRegistry.h"
 #include "support/PlanNames.h"
+#include "tools/common/ExitStatus.h"
+#include "tools/common/StandardStreams.h"
 #include "tools/tcc/CheckInputs.h"
 #include "tools/tcc/Commands.h"
-
-#include "mlir/IR/MLIRContext.h"
-#include "tools/common/StandardStreams.h"
+#include "tools/tcc/GradientCheck.h"
 
 #include <CLI/CLI.hpp>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <fmt/format.h>
+#include <map>
 
 namespace tcc::gradcheck {
+
+struct ModelSettings {
+  Settings check;
+  std::string data;                    ///< .safetensors with a tensor for each input; empty: random inputs
+  std::vector<std::string> parameters; ///< globs; empty: all
+};
+
+struct ModelResults {
+  double loss = 0;
+  std::vector<ParameterResult> parameters;
+  std::vector<std::string> notes;
+  plan::Plan plan; ///< of the f64 program; decisions.unused_parameters lists parameters without a gradient, and why
+};
+
+/// Compiles the gradients of a model in f64, runs them on the CPU, and checks each of them. Errors: the model or
+/// recipe is at fault, the data does not fit, the loss is not finite.
+Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
+                                        const ModelSettings &settings);
 
 namespace {
 

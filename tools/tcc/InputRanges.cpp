@@ -1,5 +1,5 @@
 //===- InputRanges.cpp - what integer inputs index -------------------------===//
-#include "tools/tcc/InputRanges.h"
+#include "tools/tcc/CheckInputs.h"
 
 #include "compiler/recipe/Recipe.h"
 #include "frontend/Import.h"

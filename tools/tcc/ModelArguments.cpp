@@ -3,7 +3,6 @@
 #include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/tcc/Commands.h"
-#include "tools/tcc/FitBatch.h"
 
 #include <CLI/CLI.hpp>
 #include <climits>

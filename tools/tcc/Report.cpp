@@ -6,24 +6,27 @@
 //
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Report.h"
-
-#include "tools/tcc/ReportAttention.h"
-#include "tools/tcc/ReportDecisions.h"
-#include "tools/tcc/ReportRecomputation.h"
-#include "tools/tcc/ReportStops.h"
-
 #include "runtime/cpu/calls/Needs.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Spaces.h"
-#include "runtime/plan/UpdateCalls.h"
+#include "runtime/plan/VirtualRanks.h"
+#include "support/Json.h"
 #include "support/PlanNames.h"
 #include "tools/common/InstructionText.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
+#include <map>
 #include <set>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace tcc::report {
 
@@ -323,6 +326,122 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
   report.hostBytes += report.hostMemory.total();
   countKernels(report);
   return report;
+}
+
+} // namespace tcc::report
+
+// The only numbers of a report that do not follow from the plan: the memory of shared libraries, heap and primitives is
+// measured, in the program that will run the plan.
+
+extern char **environ;
+
+namespace tcc::report {
+
+namespace {
+/// Standard output of a command that ends with status 0.
+std::optional<std::string> outputOf(std::vector<std::string> words) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return std::nullopt;
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  std::vector<char *> arguments;
+  for (std::string &word : words)
+    arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  pid_t child = 0;
+  bool started = ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ) == 0;
+  posix_spawn_file_actions_destroy(&actions);
+  ::close(ends[1]);
+  std::string text;
+  char block[4096];
+  while (started) {
+    ssize_t count = ::read(ends[0], block, sizeof(block));
+    if (count < 0 && errno == EINTR)
+      continue;
+    if (count <= 0)
+      break;
+    text.append(block, size_t(count));
+  }
+  ::close(ends[0]);
+  int status = 0;
+  while (started && ::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!started || !WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return std::nullopt;
+  return text;
+}
+} // namespace
+
+std::optional<ProcessMemory> measureProcess(const std::string &planPath, const std::string &target,
+                                            uint32_t variant) {
+  std::error_code code;
+  std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", code);
+  if (code)
+    return std::nullopt;
+  std::optional<std::string> text =
+      outputOf({(self.parent_path() / "trun").string(), "memory", planPath, "--target", target, "--variant",
+                std::to_string(variant)});
+  nlohmann::json line = parseJsonOrNull(text.value_or(""));
+  if (!line.is_object())
+    return std::nullopt;
+  return ProcessMemory{line.value("process_bytes", uint64_t(0)), line.value("host_bytes", uint64_t(0)),
+                       line.value("library_bytes", uint64_t(0))};
+}
+
+/// Earlier plans: a note on each initializer of rank 1 and more; the variable's role says the rest.
+static constexpr char kParameterNote[] = "parameter";
+
+std::vector<Decision> decisionsOf(const plan::Plan &plan) {
+  std::map<std::string, const plan::Variable *> variables;
+  for (const plan::Variable &variable : plan.variables())
+    variables[variable.name()] = &variable;
+  std::vector<Decision> decisions;
+  for (const plan::Decisions::Note &note : plan.decisions().notes()) {
+    auto found = variables.find(note.subject());
+    const plan::Variable *variable = found == variables.end() ? nullptr : found->second;
+    if (plan::lists::isList(note.kind()))
+      decisions.push_back({note.subject(), note.kind(), note.text(), variable});
+    else if (note.kind() == kParameterNote && variable)
+      decisions.push_back({note.subject(),
+                           variable->role() == plan::PARAMETER ? plan::lists::kTrained : plan::lists::kFrozen, note.text(),
+                           variable});
+  }
+  return decisions;
+}
+
+bool isDecisionNote(const plan::Decisions::Note &note) {
+  return note.kind() == kParameterNote || plan::lists::isList(note.kind());
+}
+
+using Json = nlohmann::ordered_json;
+
+bool isStopNote(const plan::Decisions::Note &note) { return note.kind() == "stop_gradient"; }
+
+Json stopsJson(const plan::Plan &plan) {
+  Json rows = Json::array();
+  for (const plan::Decisions::Note &note : plan.decisions().notes())
+    if (isStopNote(note))
+      rows.push_back({{"node", note.subject()}, {"source", note.text()}});
+  return rows;
+}
+
+std::string stopsText(const plan::Plan &plan) {
+  constexpr size_t kShown = 12;
+  const Json rows = stopsJson(plan);
+  if (rows.empty())
+    return "";
+  std::string text = fmt::format("\nstopped gradients: {}\n", counted(rows.size(), "node"));
+  Table table("<<", {"  node", "marked by"});
+  const size_t shown = rows.size() > kShown + 1 ? kShown : rows.size();
+  for (size_t i = 0; i < shown; ++i)
+    table.add({"  " + rows[i]["node"].get<std::string>(), rows[i]["source"].get<std::string>()});
+  text += table.text();
+  if (shown < rows.size())
+    text += fmt::format("  and {} more\n", rows.size() - shown);
+  return text;
 }
 
 } // namespace tcc::report

@@ -10,17 +10,27 @@
 #include "compiler/emit/Lives.h"
 #include "runtime/plan/PlanFile.h"
 #include "runtime/state/HostMemory.h"
-#include "tools/tcc/ProcessMemory.h"
 #include "tools/common/TextTable.h"
 
-#include <nlohmann/json.hpp>
-
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tcc::report {
+
+/// Resident bytes of a `trun` with the plan loaded and its arenas untouched.
+struct ProcessMemory {
+  uint64_t processBytes = 0; ///< before the plan is opened: the program and its shared libraries
+  uint64_t hostBytes = 0;    ///< the plan as objects, code of kernels, threads
+  uint64_t libraryBytes = 0; ///< the library's primitives, their code, its pages in use
+};
+
+/// Runs `trun memory` of the trun beside this program. Nothing without it, or if this machine cannot load the plan.
+std::optional<ProcessMemory> measureProcess(const std::string &planPath, const std::string &target, uint32_t variant);
 
 /// The live bytes while one instruction runs.
 struct TimelineRow {

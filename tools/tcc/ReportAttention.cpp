@@ -1,5 +1,5 @@
 //===- ReportAttention.cpp - the report's section on attention ------------===//
-#include "tools/tcc/ReportAttention.h"
+#include "tools/tcc/ReportSections.h"
 
 #include <fmt/format.h>
 

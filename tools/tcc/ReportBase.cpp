@@ -4,7 +4,7 @@
 // transient arena: the copy lives from that kernel to the call.
 //
 //===----------------------------------------------------------------------===//
-#include "tools/tcc/ReportBase.h"
+#include "tools/tcc/ReportSections.h"
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Int8.h"

@@ -1,14 +1,14 @@
 //===- ReportCard.cpp - the least time of a step on a CUDA card -----------===//
 //
-// Sums the roofline times of all instructions (CardRoofline.h), which run one after another.
+// Sums the roofline times of all instructions (Cards.h), which run one after another.
 //
 //===----------------------------------------------------------------------===//
-#include "tools/tcc/ReportCard.h"
+#include "tools/tcc/ReportSections.h"
 
 #include "runtime/plan/ProductSlices.h"
-#include "runtime/plan/UpdateCalls.h"
+#include "runtime/plan/VirtualRanks.h"
 #include "support/PlanNames.h"
-#include "tools/common/CardRoofline.h"
+#include "tools/common/Cards.h"
 #include "tools/common/InstructionText.h"
 #include "tools/common/TextTable.h"
 

@@ -5,7 +5,7 @@
 // collective is done; the wait for its results is exposed time. `trun profile --nproc N --all` measures the same.
 //
 //===----------------------------------------------------------------------===//
-#include "tools/tcc/ReportCommunication.h"
+#include "tools/tcc/ReportSections.h"
 
 #include "runtime/plan/Shards.h"
 #include "tools/common/TextTable.h"

@@ -7,13 +7,7 @@
 #include "runtime/plan/Stages.h"
 #include "tools/common/Stages.h"
 #include "tools/tcc/Report.h"
-#include "tools/tcc/ReportAttention.h"
-#include "tools/tcc/ReportBase.h"
-#include "tools/tcc/ReportCard.h"
-#include "tools/tcc/ReportCommunication.h"
-#include "tools/tcc/ReportDecisions.h"
-#include "tools/tcc/ReportStops.h"
-#include "tools/tcc/ReportWorkers.h"
+#include "tools/tcc/ReportSections.h"
 
 #include <set>
 

@@ -1,5 +1,5 @@
 //===- ReportRecomputation.cpp - recomputed tensors and their cost --------===//
-#include "tools/tcc/ReportRecomputation.h"
+#include "tools/tcc/ReportSections.h"
 
 #include <algorithm>
 #include <map>

@@ -4,7 +4,7 @@
 // the most tiles is done. Memory bandwidth and caches are ignored.
 //
 //===----------------------------------------------------------------------===//
-#include "tools/tcc/ReportWorkers.h"
+#include "tools/tcc/ReportSections.h"
 
 #include "runtime/plan/Parallelism.h"
 #include "tools/common/TextTable.h"

@@ -10,6 +10,7 @@
 #include "tools/tcc/Cluster.h"
 
 #include <array>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -53,6 +54,17 @@ struct ScalePrediction {
 
 /// Error: the plan does not train, or has several optimizers.
 Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cluster, uint64_t mostDevices);
+
+/// The model and settings of the prediction.
+struct ScaleSubject {
+  std::string model, target, precision;
+};
+
+std::string scaleText(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
+nlohmann::ordered_json scaleJson(const ScalePrediction &prediction, const Cluster &cluster,
+                                 const ScaleSubject &subject);
+/// One self-contained page with the curves of step time and memory.
+std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
 
 } // namespace tcc::report
 

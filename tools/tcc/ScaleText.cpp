@@ -1,5 +1,5 @@
 //===- ScaleText.cpp - a prediction for people and programs ---------------===//
-#include "tools/tcc/ScaleText.h"
+#include "tools/tcc/Scale.h"
 
 #include "tools/common/TextTable.h"
 

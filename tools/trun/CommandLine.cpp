@@ -5,9 +5,8 @@
 #include "support/ShortText.h"
 #include "tools/common/CommandLine.h"
 #include "tools/common/CommandLineWording.h"
-#include "tools/common/Duration.h"
 #include "tools/common/ExitStatus.h"
-#include "tools/common/MemorySize.h"
+#include "tools/common/Quantities.h"
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/Commands.h"
 

@@ -17,7 +17,7 @@
 #include "tools/common/StandardStreams.h"
 #include "tools/trun/OnRanks.h"
 #include "tools/trun/ProfileReport.h"
-#include "tools/trun/RunReport.h"
+#include "tools/trun/RunHistory.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,7 +11,7 @@
 
 #include "runtime/cpu/Roofline.h"
 #include "runtime/train/Profile.h"
-#include "tools/common/CardRoofline.h"
+#include "tools/common/Cards.h"
 #include "tools/common/InstructionText.h"
 
 #include <optional>

@@ -14,6 +14,7 @@
 #include "runtime/train/RunOptions.h"
 
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -86,6 +87,13 @@ struct RunHistory {
 
 /// Error: no folder of a run.
 Expected<RunHistory> readRunHistory(const std::string &run);
+
+/// Merges the updates of a long run into at most `most` points, each with the mean, least and greatest loss, sums of
+/// seconds, samples and tokens, and the last learning rate.
+nlohmann::ordered_json runReportJson(const RunHistory &history, size_t most = 1500);
+std::string runReportText(const RunHistory &history);
+/// One HTML file that needs no network; it includes RUN/samples.png if that exists.
+std::string runReportHtml(const RunHistory &history);
 
 } // namespace tcc::tools
 

@@ -1,10 +1,10 @@
 //===- RunReport.cpp - a run as text, JSON or a page -----------------------===//
-#include "tools/trun/RunReport.h"
 #include "support/MappedFile.h"
 #include "tools/common/Page.h"
 #include "tools/common/Stages.h"
 #include "tools/common/TextTable.h"
 #include "tools/trun/Commands.h"
+#include "tools/trun/RunHistory.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 //===- Screen.cpp - what a run tells, shown to people -----------------------===//
 #include "tools/trun/Screen.h"
-#include "support/TerminalWidth.h"
+#include "support/TerminalText.h"
 #include "tools/common/CommandLineWording.h"
 #include "tools/common/StandardStreams.h"
 

@@ -6,7 +6,6 @@
 
 #include "compiler/dialect/Attention.h"
 #include "compiler/dialect/TrainDialect.h"
-#include "runtime/plan/BlasLimits.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
 #include "runtime/plan/ProductSlices.h"

@@ -1,5 +1,5 @@
 /* A profiler for tests: writes the begin and end of each range, with the number of its thread, to the file NVTX_RECORD.
- * The tables are declared here again, from the documentation alone, so that a mistake in support/Nvtx.cpp shows. */
+ * The tables are declared here again, from the documentation alone, so that a mistake in support/Trace.cpp shows. */
 #define _GNU_SOURCE
 #include <stddef.h>
 #include <stdint.h>

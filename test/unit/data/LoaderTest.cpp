@@ -1,6 +1,6 @@
 //===- LoaderTest.cpp - reading ahead does not change batches ------------===//
 #include "runtime/data/Loader.h"
-#include "runtime/data/SampleWeights.h"
+#include "runtime/data/Sampler.h"
 #include "runtime/data/Sheet.h"
 #include "test/unit/data/DataFixture.h"
 #include "test/unit/data/SampleFiles.h"

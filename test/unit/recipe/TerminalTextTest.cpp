@@ -1,6 +1,5 @@
 //===- TerminalTextTest.cpp - text that is safe for terminals --------------===//
 #include "support/TerminalText.h"
-#include "support/TerminalWidth.h"
 
 #include <gtest/gtest.h>
 

@@ -1,8 +1,8 @@
 //===- ReportCardTest.cpp - the roofline of a CUDA card in reports --------===//
-#include "tools/tcc/ReportCard.h"
 #include "test/unit/report/HandMadePlan.h"
-#include "tools/common/CardRoofline.h"
+#include "tools/common/Cards.h"
 #include "tools/tcc/Report.h"
+#include "tools/tcc/ReportSections.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 //===- RunFolderTest.cpp - locks, plans, files that a resume replaces ----===//
 #include "runtime/train/RunFolder.h"
-#include "support/CopyFile.h"
 #include "runtime/state/RunLock.h"
+#include "support/AtomicFile.h"
 #include "test/unit/train/TrainFixture.h"
 
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
 //===- CheckpointPolicyTest.cpp - when checkpoints are due, and which stay ===//
-#include "runtime/train/CheckpointPolicy.h"
+#include "runtime/train/Checkpointer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

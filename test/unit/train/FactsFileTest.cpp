@@ -1,5 +1,5 @@
 //===- FactsFileTest.cpp - a run's columns.json -----------------------------===//
-#include "runtime/train/FactsFile.h"
+#include "runtime/train/RunFolder.h"
 
 #include <gtest/gtest.h>
 #include <random>

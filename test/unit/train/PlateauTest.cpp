@@ -4,7 +4,7 @@
 // after each of the metrics below.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/train/Plateau.h"
+#include "runtime/train/Goal.h"
 #include "runtime/train/Scalars.h"
 
 #include <cmath>

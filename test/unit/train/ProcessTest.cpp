@@ -1,5 +1,5 @@
 //===- ProcessTest.cpp - what trun's process does with signals and ranks ---===//
-#include "tools/trun/RankProcesses.h"
+#include "tools/trun/OnRanks.h"
 #include "tools/trun/Signals.h"
 
 #include <csignal>

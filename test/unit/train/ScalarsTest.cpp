@@ -1,8 +1,8 @@
 //===- ScalarsTest.cpp - run-time scalars and --set ----------------------===//
 #include "runtime/train/Scalars.h"
-#include "runtime/train/CheckpointPolicy.h"
-#include "runtime/train/LossScale.h"
 #include "runtime/plan/SettingFields.h"
+#include "runtime/train/Checkpointer.h"
+#include "runtime/train/LossScale.h"
 #include "runtime/train/Settings.h"
 #include "support/recipe/Keys.h"
 #include "support/recipe/Kinds.h"

@@ -1,5 +1,5 @@
-//===- MemorySize.cpp - sizes such as 512MiB or 60% -----------------------===//
-#include "tools/common/MemorySize.h"
+//===- Quantities.cpp - sizes such as 512MiB or 60% -----------------------===//
+#include "tools/common/Quantities.h"
 
 #include <cmath>
 #include <cstdlib>
@@ -39,6 +39,29 @@ Expected<uint64_t> parseMemorySize(const std::string &option, const std::string 
     return wrong(fmt::format("units are KiB, MiB and GiB: write {}{}iB", text.substr(0, size_t(end - text.c_str())),
                              unit.substr(0, 1)));
   return wrong(expected);
+}
+
+Expected<double> parseDuration(const std::string &option, const std::string &text) {
+  static constexpr std::pair<char, double> kUnits[] = {{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}};
+  const Status wrong(fmt::format("{} {}: expected a time with its unit, such as 90s, 30m, 2h or 1d12h", option, text),
+                     StatusCode::Usage);
+  double total = 0, last = HUGE_VAL;
+  for (const char *at = text.c_str(); *at;) {
+    char *end = nullptr;
+    const bool digit = *at >= '0' && *at <= '9';
+    const double number = digit ? std::strtod(at, &end) : -1;
+    double unit = 0;
+    for (auto [name, seconds] : kUnits)
+      if (digit && *end == name)
+        unit = seconds;
+    // Larger units come first, each once.
+    if (!(number >= 0) || !std::isfinite(number) || unit == 0 || unit >= last)
+      return wrong;
+    total += number * unit;
+    last = unit;
+    at = end + 1;
+  }
+  return total > 0 && std::isfinite(total) ? Expected<double>(total) : wrong;
 }
 
 } // namespace tcc::tools

@@ -1,0 +1,85 @@
+//===- ReportSections.h - the report's section on attention ----*- C++ -*-===//
+//
+// Reads the notes of fuse-attention and call-attention, whose text is a JSON object.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_TOOLS_TCC_REPORTSECTIONS_H
+#define TCC_TOOLS_TCC_REPORTSECTIONS_H
+
+#include "runtime/plan/plan.pb.h"
+#include "tools/tcc/Report.h"
+
+#include <string>
+#include <vector>
+
+namespace tcc::report {
+
+/// Is it one of those notes? They have a section of their own.
+bool isAttentionNote(const plan::Decisions::Note &note);
+
+/// `fused`, `near_misses`, `weights_elided`; `kept_from_library` if the recipe asks for calls that are not made.
+nlohmann::ordered_json attentionJson(const plan::Plan &plan);
+/// The same for people; empty where the plan has no attention.
+std::string attentionText(const plan::Plan &plan);
+
+/// Of adapter.base = "int8": `tensors`, their `bytes` and `scale_bytes`, `model_bytes` in the model's type; and for
+/// each program with copies that are widened in memory, `copies` (`name`, `bytes`, `first`, `last`: instructions) and
+/// `most_bytes`, live at once. Null for other plans.
+nlohmann::ordered_json integerBaseJson(const Report &report);
+/// The same in words, a line each; empty for other plans.
+std::string integerBaseText(const Report &report);
+
+/// For a plan of a cuda target: the card (the named one, or the architecture's usual one), the launches in the programs
+/// of `Report::counted`, the least seconds by the roofline, and its slow kernels (`floor`). Null for others.
+nlohmann::ordered_json cardJson(const Report &report);
+
+/// The same as text; empty for others.
+std::string cardText(const Report &report);
+
+/// For each program with collectives: the bytes of each, the instructions beside it, and its exposed time on a nominal
+/// link.
+/// Null for a plan without any.
+nlohmann::ordered_json communicationJson(const Report &report);
+
+/// The same as text; empty without collectives.
+std::string communicationText(const Report &report);
+
+/// A floating-point initializer of the model, or a variable of an older plan, which has one list for all of them.
+struct Decision {
+  std::string name, list, reason; ///< list: as of runtime/plan/InitializerLists.h
+  const plan::Variable *variable = nullptr;
+};
+/// In the plan's order.
+std::vector<Decision> decisionsOf(const plan::Plan &plan);
+
+/// True for a note on one initializer, which decisionsOf reads.
+bool isDecisionNote(const plan::Decisions::Note &note);
+
+// An instruction marked as recomputation executes a call that the program has executed before. If the earlier call for
+// the same nodes is found, its results were dropped after their last reader before the recomputation.
+
+Recomputation analyzeRecomputation(const plan::Entry &program, const emit::EntryLives &lives);
+
+/// Adds a program that an update calls `calls` times. The saved bytes are those of the program that saves most, since
+/// all programs share one arena.
+void addRecomputation(Recomputation &sum, const Recomputation &program, uint64_t calls);
+
+// Reads the notes that prune-stops leaves for each stop behind a trainable parameter.
+
+/// True for such a note, which has a section of its own.
+bool isStopNote(const plan::Decisions::Note &note);
+
+/// `stop_gradient` of the report: `node`, `source`.
+nlohmann::ordered_json stopsJson(const plan::Plan &plan);
+std::string stopsText(const plan::Plan &plan);
+
+/// For each program the arena and the parallel efficiency with 1, 2, 4, … 128 workers, and the instructions that leave
+/// most of 128 workers idle.
+nlohmann::ordered_json workersJson(const Report &report);
+
+/// The same as text, for the program with the largest peak and, where that is another one, training.
+std::string workersText(const Report &report);
+
+} // namespace tcc::report
+
+#endif // TCC_TOOLS_TCC_REPORTSECTIONS_H
