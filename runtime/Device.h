@@ -282,8 +282,8 @@ using TargetRank = std::function<Expected<uint32_t>(const std::string &target)>;
 
 /// A device as the registry lists it.
 struct DeviceKind {
-  std::string name;           ///< the part before ':' of the targets that it runs ("cpu" of "cpu:v3"), or another word for
-                              ///< a device that is only chosen by name
+  std::string name; ///< the part before ':' of the targets that it runs ("cpu" of "cpu:v3"), or another word for
+                    ///< a device that is only chosen by name
   DeviceFactory create;
   TargetRank rank = nullptr;  ///< null: every target of that name runs
   uint32_t preference = 0;    ///< greater: its targets are taken before those of other devices

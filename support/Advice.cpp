@@ -1,4 +1,4 @@
-//===- Advice.cpp - what to do, in the words of the program that shows it --===//
+//===- Advice.cpp - advice in messages, worded by the program that shows it ===//
 #include "support/Advice.h"
 
 namespace tcc {
@@ -81,7 +81,9 @@ std::string Wording::resume(std::string_view run) const { return joined("resume"
 std::string Wording::compile(std::string_view option, std::string_view value) const {
   return joined(option, " = ", value);
 }
-std::string Wording::compileSet(std::string_view key, std::string_view value) const { return joined(key, " = ", value); }
+std::string Wording::compileSet(std::string_view key, std::string_view value) const {
+  return joined(key, " = ", value);
+}
 std::string Wording::compileCommand(std::string_view name) const { return std::string(name); }
 
 std::string worded(std::string_view text, const Wording &wording) {

@@ -1,8 +1,8 @@
-//===- Advice.h - what to do, in the words of the program that shows it ----===//
+//===- Advice.h - advice in messages, worded by the program that shows it --===//
 //
-// A message of a library ends with a way out: an option, a setting, a command. On the command line that is
+// A message of a library ends with advice: an option, a setting or a command that helps. On the command line that is
 // "--set data.max_bad=N", in another program an argument of a call. So messages hold advice as marked data, made by the
-// functions here, and the program that shows a message puts its own words in place of the marks:
+// functions here, and the program that shows a message replaces the marks by its own words:
 //
 //   error("{}: exists already; give {}", run, advice::option("out"))    a message
 //   worded(status.message(), CommandLineWording())                      "r: exists already; give --out"

@@ -254,9 +254,9 @@ Status AtomicFile::check(const std::string &path, OwnFile kind) {
 }
 
 AtomicFile::AtomicFile(AtomicFile &&other) noexcept
-    : kind(other.kind), path(std::move(other.path)), place(std::move(other.place)), temporary(std::move(other.temporary)),
-      descriptor(other.descriptor), written(other.written), direct(other.direct), buffer(std::move(other.buffer)),
-      buffered(other.buffered), state(other.state) {
+    : kind(other.kind), path(std::move(other.path)), place(std::move(other.place)),
+      temporary(std::move(other.temporary)), descriptor(other.descriptor), written(other.written), direct(other.direct),
+      buffer(std::move(other.buffer)), buffered(other.buffered), state(other.state) {
   other.descriptor = -1;
   other.state = nullptr;
   other.temporary.clear();

@@ -28,9 +28,9 @@ namespace tcc {
 namespace {
 constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max();
 
-/// More than trun takes after this check beside the arenas: library calls, stacks, the loader's buffers.
+/// Bytes reserved for allocations after this check that are not arenas: library calls, stacks, the loader's buffers.
 constexpr uint64_t kBesideArenasBytes = uint64_t(8) << 20;
-/// Addresses mapped besides: the library's code, pools of malloc.
+/// Bytes of address space reserved for the library's code and malloc's pools.
 constexpr uint64_t kUnusedAddressBytes = uint64_t(8) << 20;
 
 /// The addresses that a thread's stack takes.
@@ -53,7 +53,7 @@ uint64_t fromMeminfo(const std::string &root, const std::string &key) {
   return 0;
 }
 
-/// The number that a file holds; none where it is not there or says "max".
+/// The number in a file; none if the file is missing or holds "max".
 std::optional<uint64_t> readNumber(const std::string &path) {
   std::ifstream file(path);
   uint64_t value = 0;

@@ -16,8 +16,8 @@ struct MemoryLimit {
   std::string what; ///< "the machine's memory", "the control group /sys/fs/cgroup/job", "RLIMIT_AS (ulimit -v)"
 };
 
-/// The smallest of: the machine's memory, the limits of this process's control groups (version 1 or 2, its own and all that
-/// enclose it), its RLIMIT_AS and RLIMIT_DATA. `root` is put before /proc and /sys, for tests.
+/// The smallest of: the machine's memory, the limits of this process's control groups (version 1 or 2, its own and all
+/// that enclose it), RLIMIT_AS and RLIMIT_DATA. Tests set `root`, a prefix of /proc and /sys.
 MemoryLimit memoryLimit(const std::string &root = "");
 
 /// The least free memory under any of these limits. Pages of cached files count as free: the kernel reclaims them.

@@ -39,8 +39,8 @@ private:
   size_t length = 0;
 };
 
-/// Reads a whole file into memory; for small files. Takes regular files, and pipes passed down as /dev/stdin or /dev/fd/N;
-/// never waits for the writer of a FIFO.
+/// Reads a whole file into memory; for small files. Accepts regular files, and pipes passed down as /dev/stdin or
+/// /dev/fd/N; never waits for the writer of a FIFO.
 Expected<std::string> readFile(const std::string &path);
 
 } // namespace tcc

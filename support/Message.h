@@ -1,4 +1,4 @@
-//===- Message.h - what a library tells its caller ---------------*- C++ -*-===//
+//===- Message.h - messages from a library to its caller ---------*- C++ -*-===//
 #ifndef TCC_SUPPORT_MESSAGE_H
 #define TCC_SUPPORT_MESSAGE_H
 

@@ -201,16 +201,19 @@ bool hasMark(OwnFile kind, int file, uint64_t bytes, std::string_view head, std:
   case OwnFile::Phase:
     return head.starts_with(kPhaseMark);
   case OwnFile::AdapterConfig:
-    return head.starts_with("{\n  \"peft_type\": \"LORA\",\n  \"base_model_name_or_path\": null,\n  \"task_type\": null,\n"
-                            "  \"inference_mode\": true,\n  \"r\": ");
+    return head.starts_with(
+        "{\n  \"peft_type\": \"LORA\",\n  \"base_model_name_or_path\": null,\n  \"task_type\": null,\n"
+        "  \"inference_mode\": true,\n  \"r\": ");
   case OwnFile::Summary:
     return head.starts_with("[\n {\n  \"settings\": [") && has(head, R"("diverged": )") && has(head, R"("run": )");
   case OwnFile::Images:
-    return head.starts_with(kImagesMark) || has(tail.substr(tail.size() - std::min<size_t>(tail.size(), 64)), "tcccache");
+    return head.starts_with(kImagesMark) ||
+           has(tail.substr(tail.size() - std::min<size_t>(tail.size(), 64)), "tcccache");
   case OwnFile::Sealed: {
     constexpr std::string_view kKey = "\"xxh3\": \"";
     const size_t at = tail.rfind(kKey);
-    return head.starts_with("{\n") && at != tail.npos && tail.size() - at == kKey.size() + 20 && tail.ends_with("\"\n}\n");
+    return head.starts_with("{\n") && at != tail.npos && tail.size() - at == kKey.size() + 20 &&
+           tail.ends_with("\"\n}\n");
   }
   case OwnFile::Lock:
     return isLock(head) && bytes <= 512;
@@ -349,7 +352,8 @@ Status checkReplaceable(const std::string &path, OwnFile kind, const std::string
     return error("{}: it is a symbolic link; trun writes files of runs and caches through none: remove it", name);
   if (reason != 0)
     return error("{}: cannot write: {}", name, std::strerror(reason));
-  return error("{}: it exists and is not {}, so it is not replaced; give another name, or remove it", name, nounOf(kind));
+  return error("{}: it exists and is not {}, so it is not replaced; give another name, or remove it", name,
+               nounOf(kind));
 }
 
 Status removeOwnFile(const std::string &path, OwnFile kind) {
@@ -397,7 +401,8 @@ Status removeOwnFolder(const std::string &folder, const KindOfName &kindOf) {
     const std::optional<OwnFile> kind = kindOf(name);
     return kind == OwnFile::OfRun ? 0 : kind == OwnFile::Lock ? 2 : 1;
   };
-  std::sort(names.begin(), names.end(), [&](const std::string &a, const std::string &b) { return order(a) < order(b); });
+  std::sort(names.begin(), names.end(),
+            [&](const std::string &a, const std::string &b) { return order(a) < order(b); });
   for (const std::string &name : names) {
     if (ownerOfTemporary(name)) {
       const Descriptor opened{::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
@@ -531,7 +536,8 @@ Status TemporaryFolder::write(std::string_view name, std::string_view bytes) con
     if (count < 0 && errno == EINTR)
       continue;
     if (count <= 0)
-      return error("cannot write {}: {}; set TMPDIR to a folder with room", place, std::strerror(count < 0 ? errno : ENOSPC));
+      return error("cannot write {}: {}; set TMPDIR to a folder with room", place,
+                   std::strerror(count < 0 ? errno : ENOSPC));
     done += static_cast<size_t>(count);
   }
   return file.number >= 0 ? Status() : error("cannot write {}: {}", place, std::strerror(errno));

@@ -54,7 +54,8 @@ constexpr std::string_view kWeightsProducer = "trun", kCheckpointProducer = "tru
 /// The key in the metadata of an exported model.
 constexpr std::string_view kModelMark = "trun.export";
 /// The first bytes of external data, of decoded images, and of a dumped phase.
-constexpr std::string_view kModelDataMark = "trun external data\n", kImagesMark = "tccimages", kPhaseMark = "// tcc phase ";
+constexpr std::string_view kModelDataMark = "trun external data\n", kImagesMark = "tccimages",
+                           kPhaseMark = "// tcc phase ";
 /// The last bytes of a file of `tcc report --code`.
 constexpr std::string_view kCodeMark = "\n// tcc report --code\n";
 /// The text chunk of a picture.
@@ -68,8 +69,8 @@ std::string sealRecipe(std::string text);
 /// is never replaced.
 void noteWritten(int file, const std::string &place, uint64_t bytes, uint64_t hash);
 
-/// Error: the file at `path` must not be replaced, since it is neither missing nor empty nor ours. `name` stands for
-/// the path in the message. `path` is not a link: callers follow links first, where `followsLinks` says so.
+/// Error: the file at `path` must not be replaced, because it is neither missing nor empty nor ours. `name` stands for
+/// the path in the message. `path` is not a link: callers follow links first if `followsLinks` is true.
 Status checkReplaceable(const std::string &path, OwnFile kind, const std::string &name);
 
 /// Files inside runs and caches are never written through a link; outputs that a user names are.

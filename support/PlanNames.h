@@ -63,7 +63,9 @@ namespace outputs {
 inline constexpr char kLossSum[] = "loss_sum", kLossWeight[] = "loss_weight"; ///< the loss is their quotient
 /// Prefixes of a loss's name, if there are several losses: its own numerator and denominator.
 inline constexpr std::string_view kTermSum = "loss_sum/", kTermWeight = "loss_weight/";
-constexpr bool isTerm(std::string_view output) { return output.starts_with(kTermSum) || output.starts_with(kTermWeight); }
+constexpr bool isTerm(std::string_view output) {
+  return output.starts_with(kTermSum) || output.starts_with(kTermWeight);
+}
 inline constexpr char kCorrect[] = "correct", kCounted[] = "counted";         ///< accuracy is their quotient
 inline constexpr char kGradNorm[] = "grad_norm";
 /// Of `evaluate`, for metrics that the host computes: the loss's prediction, classes last, and its target.
@@ -81,8 +83,8 @@ inline constexpr std::string_view kEmaSuffix = "/ema"; ///< the parameter's aver
 namespace scalars {
 inline constexpr char kLossScale[] = "loss_scale", kClipNorm[] = "clip_norm";
 /// Scalars that depend on how many updates a parameter has had; those of groups have the prefix "gN.".
-inline constexpr std::string_view kOfUpdates[] = {"bias_correction1", "bias_correction2_sqrt", "first_update", "step_size",
-                                                  "decayed_lr"};
+inline constexpr std::string_view kOfUpdates[] = {"bias_correction1", "bias_correction2_sqrt", "first_update",
+                                                  "step_size", "decayed_lr"};
 constexpr bool dependsOnUpdates(std::string_view scalar) {
   const std::string_view last = scalar.substr(scalar.find('.') + 1);
   return std::find(std::begin(kOfUpdates), std::end(kOfUpdates), last) != std::end(kOfUpdates);

@@ -54,7 +54,8 @@ private:
     const auto first = static_cast<unsigned char>(text[at]);
     const bool returns = first == '\r' && at + 1 < text.size() && text[at + 1] == '\n';
     if ((first < 0x20 && first != '\t' && !returns) || first == 0x7f)
-      return problem(fmt::format("a control character, {}; TOML has none but tabs and newlines", oneLine(text.substr(at, 1))));
+      return problem(
+          fmt::format("a control character, {}; TOML has none but tabs and newlines", oneLine(text.substr(at, 1))));
     if (first < 0x80)
       return Status::success();
     const std::string_view character = text.substr(at, width());
@@ -73,7 +74,8 @@ private:
       const size_t next = std::min(text.find_first_not_of(" \t\r\n", at), text.size());
       if (next < text.size() && static_cast<unsigned char>(text[next]) >= 0x80)
         return problem("a backslash before a character that is not ASCII; \\\\ stands for a backslash");
-      if (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x20 && static_cast<unsigned char>(text[at]) < 0x7f)
+      if (at < text.size() && static_cast<unsigned char>(text[at]) >= 0x20 &&
+          static_cast<unsigned char>(text[at]) < 0x7f)
         ++at;
       return Status::success();
     }
@@ -109,7 +111,8 @@ private:
         return problem(fmt::format("a key of more than {} parts", kMostKeyParts));
     } else if (std::string_view(",={}[]").find(c) != std::string_view::npos) {
       keyParts = 1;
-      if (c == '[' && depth == 0 && text.substr(lineStart, at - lineStart).find_first_not_of(" \t") == text.npos && !namesTable())
+      if (c == '[' && depth == 0 && text.substr(lineStart, at - lineStart).find_first_not_of(" \t") == text.npos &&
+          !namesTable())
         return problem("a table needs a name of letters, digits, _ and -, or in quotes");
       depth += c == '[' ? 1 : c == ']' && depth ? -1 : 0;
     }
@@ -153,7 +156,8 @@ private:
   bool namesTable() const {
     size_t next = at + (text.substr(at, 2) == "[[" ? 2 : 1);
     next = std::min(text.find_first_not_of(" \t", next), text.size());
-    return next < text.size() && (std::isalnum(static_cast<unsigned char>(text[next])) || std::strchr("_-\"'", text[next]));
+    return next < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[next])) || std::strchr("_-\"'", text[next]));
   }
 
   Status problem(const std::string &what) const {

@@ -30,9 +30,9 @@ namespace tcc {
 /// The most parts of a dotted key: each is a table inside the one before.
 constexpr int kMostKeyParts = 16;
 
-/// Errors: bytes that are not UTF-8, control characters, characters beyond ASCII outside of strings and comments, keys of more
-/// than kMostKeyParts parts, values that are missing or run into each other. The message begins with `place` and line and
-/// column: "recipe.toml:3:1: …".
+/// Errors: bytes that are not UTF-8, control characters, characters beyond ASCII outside of strings and comments, keys
+/// of more than kMostKeyParts parts, values that are missing or not separated. The message begins with `place`, line
+/// and column: "recipe.toml:3:1: …".
 Status checkTomlText(std::string_view text, const std::string &place);
 
 /// The text as a table. Errors: those of checkTomlText, and all other invalid TOML; without line and column if `place`

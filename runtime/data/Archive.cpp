@@ -51,8 +51,8 @@ Status Archive::checkInflation() {
 }
 
 Status Archive::skipRest() {
-  // The directory of a zip locates the next member. A compressed tar is inflated block by block up to there, so that
-  // the bound is enforced.
+  // The directory of a zip locates the next member. In a compressed tar, the bytes up to the next member are inflated
+  // block by block, so that the bound on inflated bytes is enforced.
   if (kind == Kind::Zip || archive_filter_count(reader.get()) <= 1)
     return Status();
   const void *block = nullptr;

@@ -263,9 +263,10 @@ Status BatchReader::countSamples(const plan::Entry &entry, const BindOptions &op
       if (axis >= type.dims_size() || type.dims(axis) != entry.batch())
         continue; // no axis of samples
       if (axis > 0 && !input.sampled && count == batchSize)
-        return error("{}: {} has the shape of the model's input '{}', whose samples lie along axis {}; the first axis of a "
-                     "column is the sample, so give it as {}; if it is no samples, say so with {}",
-                     path, shown, input.name, axis, plan::typeName(samplesFirst(type, axis)), constantKey(input.name));
+        return error(
+            "{}: {} has the shape of the model's input '{}', whose samples lie along axis {}; the first axis of a "
+            "column is the sample, so give it as {}; if it is no samples, say so with {}",
+            path, shown, input.name, axis, plan::typeName(samplesFirst(type, axis)), constantKey(input.name));
       const bool weighs = options.sampleWeights.contains(input.name);
       if (weighs || input.name == options.target)
         return error("{}: {} is the {} of a single batch, but other columns have {} samples: each batch would be "
@@ -317,7 +318,7 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::T
     for (size_t d = 0; usable && d < range.begin.size(); ++d)
       usable = range.begin[d] >= 0 && range.begin[d] <= range.end[d] && range.end[d] <= input.dims[d];
     if (!usable)
-      continue; // it concerns only some slots of a batch; the verifier refuses ranges of other shapes
+      continue; // the range covers only some slots of a batch; the verifier refuses ranges of other shapes
     // ONNX counts negative indices from the end, torch's embedding refuses them. A constant that is added to the
     // indices shifts both ends of the range.
     const bool ofRows = !given.table().empty() && given.axis() == 0 && given.extent() > 0;
@@ -334,8 +335,8 @@ void BatchReader::bindRanges(Input &input, const plan::Port &port, const plan::T
     std::string legal = range.low == kLeast   ? fmt::format("up to {}", range.high)
                         : range.high == kMost ? fmt::format("from {} on", range.low)
                                               : fmt::format("from {} to {}", range.low, range.high);
-    const std::string takes = fmt::format("the model's input '{}' takes values {}{}: correct the data", input.name, legal,
-                                          exceptionsText(range.exceptions));
+    const std::string takes = fmt::format("the model's input '{}' takes values {}{}: correct the data", input.name,
+                                          legal, exceptionsText(range.exceptions));
     range.what = given.meaning().empty()
                      ? fmt::format("is no index of {}; {}, or compile a model whose table is larger{}", table, takes,
                                    wraps ? "; data.negative_indices = true counts negative ones from the end" : "")
@@ -352,23 +353,27 @@ Status BatchReader::bindBatchTransforms(const Dataset &dataset) {
                                  }) - inputs.begin());
     };
     BatchTransform bound{spec, indexOf(spec.column), indexOf(spec.word("target")), 0, 0};
-    for (const auto &[name, place] : {std::pair(spec.column, bound.input), std::pair(spec.word("target"), bound.target)})
+    for (const auto &[name, place] :
+         {std::pair(spec.column, bound.input), std::pair(spec.word("target"), bound.target)})
       if (place == inputs.size())
-        return error("{}: no input of the model reads the column '{}'; set `column` and `target` to those that it mixes",
-                     spec.place(), name);
+        return error(
+            "{}: no input of the model reads the column '{}'; set `column` and `target` to those that it mixes",
+            spec.place(), name);
     const Input &image = inputs[bound.input], &target = inputs[bound.target];
     for (const Input *input : {&image, &target})
       if (input->dtype != plan::F32 || !input->sampled || input->outer != 1)
-        return error("{}: the model's input '{}' is {}{}; it mixes f32 inputs whose first axis is the sample{}", spec.place(),
-                     input->name, plan::dtypeName(input->dtype), input->sampled ? "" : " and constant",
-                     input == &target ? fmt::format(": the loss must take probabilities of classes, and the column needs "
-                                                    "{{ column = \"{}\", kind = \"one_hot\", classes = N }}",
-                                                    target.column->name())
-                                      : std::string());
+        return error("{}: the model's input '{}' is {}{}; it mixes f32 inputs whose first axis is the sample{}",
+                     spec.place(), input->name, plan::dtypeName(input->dtype), input->sampled ? "" : " and constant",
+                     input == &target
+                         ? fmt::format(": the loss must take probabilities of classes, and the column needs "
+                                       "{{ column = \"{}\", kind = \"one_hot\", classes = N }}",
+                                       target.column->name())
+                         : std::string());
     if (spec.kind->name != "mixup") {
       if (image.dims.size() != 3)
-        return error("{}: a sample of the model's input '{}' has {} dimensions; cutmix needs channels, height and width",
-                     spec.place(), image.name, image.dims.size());
+        return error(
+            "{}: a sample of the model's input '{}' has {} dimensions; cutmix needs channels, height and width",
+            spec.place(), image.name, image.dims.size());
       bound.height = static_cast<uint32_t>(image.dims[1]);
       bound.width = static_cast<uint32_t>(image.dims[2]);
     }

@@ -34,7 +34,7 @@ struct BindOptions {
   std::string target;
   /// The recipe's inputs of sample weights: finite numbers of at least 0, not all 0.
   std::set<std::string> sampleWeights = {};
-  /// The one of them whose value 0 excludes a sample from everything that the entry computes; empty: none.
+  /// The input of `weights` whose value 0 excludes a sample from everything that the entry computes; empty: none.
   std::string maskingWeight = {};
   /// The target value that the loss ignores, if it has one and the target is an integer.
   std::optional<int64_t> ignoreIndex;
@@ -102,8 +102,8 @@ public:
   Status finish(std::span<const std::span<std::byte>> given, uint64_t count, bool mask, const BatchDraw &draw,
                 Scratch &scratch) const;
 
-  /// The treatment of a damaged sample (it cannot be decoded or converted, an index or class is outside its range, or a
-  /// floating-point input holds NaN) while there are at most BindOptions::maxBad of them.
+  /// What to do with a damaged sample (it cannot be decoded or converted, an index or class is outside its range, or a
+  /// floating-point input holds NaN) as long as there are at most BindOptions::maxBad of them.
   enum class Damaged {
     Replace, ///< use the next sample that is not damaged, which depends on the data alone
     Drop     ///< leave it out

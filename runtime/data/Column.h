@@ -121,8 +121,8 @@ private:
 
 /// A column of the caller's array: row-major, without gaps, the sample axis first. `owner` keeps the array alive, and
 /// nothing may change it meanwhile. Error: no number type, or another number of bytes than the type takes.
-Expected<std::unique_ptr<Column>> memoryColumn(std::string name, plan::TensorType type, std::span<const std::byte> bytes,
-                                               std::shared_ptr<const void> owner);
+Expected<std::unique_ptr<Column>> memoryColumn(std::string name, plan::TensorType type,
+                                               std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 
 /// A memory column that owns `values`.
 template <typename T>

@@ -317,7 +317,8 @@ Expected<Dataset> tcc::runtime::openDataset(const std::string &path, const Datas
     auto names = formats::expandPattern(path);
     if (!names)
       return names.status();
-    return finish(names->size() == 1 ? openPath(names->front(), options) : openFiles(path, *names, options), path, options);
+    return finish(names->size() == 1 ? openPath(names->front(), options) : openFiles(path, *names, options), path,
+                  options);
   }
   return error("{}: no such file or folder", path);
 }

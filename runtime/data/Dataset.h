@@ -96,14 +96,14 @@ struct Dataset {
   uint64_t hostBytes() const;
 };
 
-/// Errors: a missing or truncated file, or one of another format than its name says, with file and place.
+/// Errors, each with file and place: the file is missing or truncated, or its format is not the one that its name says.
 Expected<Dataset> openDataset(const std::string &path, const DatasetOptions &options);
 
 /// The same for one file's bytes in memory; `name` selects the format like the last part of a path. Files that belong
 /// to it (an IDX file's labels) are looked up relative to `name`.
 Expected<Dataset> openDatasetBytes(const std::string &name, std::string bytes, const DatasetOptions &options);
 
-/// The same for columns of the program's own, such as memoryColumn(): the settings apply as to columns of a file that are no
+/// The same for columns in memory, such as memoryColumn(). Settings apply as to a file's columns, except settings of
 /// tokens. `name` stands for the path in messages. Error: two columns of one name.
 Expected<Dataset> openDatasetColumns(const std::string &name, std::vector<std::unique_ptr<Column>> columns,
                                      const DatasetOptions &options);

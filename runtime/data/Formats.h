@@ -42,8 +42,8 @@ Expected<Dataset> openImageFolder(const std::string &folder, const DatasetOption
 /// One data set of all images; `path` names it in messages.
 Expected<Dataset> openImageTars(const std::string &path, const std::vector<File> &files, const DatasetOptions &options);
 
-/// The files that a pattern names: globs (* ? [...]) and ranges ({000..146}, {a,b}) of WebDataset's names, sorted. Error: a
-/// pattern that names none, a file of a range that is missing.
+/// The files that a pattern names, sorted: globs (* ? [...]) and ranges of WebDataset's names ({000..146}, {a,b}).
+/// Error: the pattern names no file, or a file of a range is missing.
 Expected<std::vector<std::string>> expandPattern(const std::string &pattern);
 bool isPattern(const std::string &path);
 /// The samples of all, one after the other. Error: their columns differ.

@@ -1,6 +1,6 @@
 //===- ImageDecode.cpp - JPEG and PNG to pixels --------------------------===//
 //
-// libjpeg reports errors by longjmp, so functions that it may leave that way have no object with a destructor.
+// libjpeg reports errors by longjmp, so functions that longjmp may leave hold no object with a destructor.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/ImageDecode.h"

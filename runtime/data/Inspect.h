@@ -16,10 +16,10 @@ struct ColumnSummary {
   bool anyFinite = false;
   uint64_t nans = 0, infinities = 0;
   uint64_t missing = 0;                    ///< samples without a value
-  std::string unusable = {};               ///< why it holds no numbers; of texts empty
+  std::string unusable = {};               ///< why it holds no numbers; empty for texts
   bool texts = false;
-  std::vector<std::string> distinct = {}; ///< the sorted texts, while there are few
-  bool manyDistinct = false;               ///< there are more
+  std::vector<std::string> distinct = {}; ///< the distinct texts, sorted, up to a limit
+  bool manyDistinct = false;               ///< there are more than that limit
 };
 
 /// A sample that cannot be used, and why.

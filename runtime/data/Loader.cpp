@@ -27,7 +27,8 @@ Loader::Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint6
   anyBad = !bad.empty();
   try {
     for (unsigned i = 0; i < workers; ++i)
-      threads.emplace_back([this, track = trace ? &trace->track(fmt::format("loader {}", i + 1)) : nullptr] { work(track); });
+      threads.emplace_back(
+          [this, track = trace ? &trace->track(fmt::format("loader {}", i + 1)) : nullptr] { work(track); });
   } catch (...) {
     stop(); // ends the threads that were started
     throw;

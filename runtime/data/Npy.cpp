@@ -46,8 +46,9 @@ std::string adviceOn(std::string_view element) {
   case 'V':
     return "it holds structures or raw bytes; save each field as an array of its own";
   default:
-    return element.starts_with(">") ? "its bytes are in big-endian order; save array.astype(array.dtype.newbyteorder(\"<\"))"
-                             : "save array.astype(\"float32\")";
+    return element.starts_with(">")
+               ? "its bytes are in big-endian order; save array.astype(array.dtype.newbyteorder(\"<\"))"
+               : "save array.astype(\"float32\")";
   }
 }
 

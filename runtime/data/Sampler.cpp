@@ -131,7 +131,8 @@ uint64_t Sampler::windowed(uint64_t epoch, uint64_t key, uint64_t place) const {
   }
   const uint64_t number = place / window, begin = number * window, size = std::min(window, samples - begin);
   const uint64_t there = begin + Permutation(size, mixBits(key + (number + 2) * kGolden))(place - begin);
-  const auto rank = static_cast<uint64_t>(std::upper_bound(placeOf.begin(), placeOf.end(), there) - placeOf.begin() - 1);
+  const auto rank =
+      static_cast<uint64_t>(std::upper_bound(placeOf.begin(), placeOf.end(), there) - placeOf.begin() - 1);
   return shardBegins[fileAt[rank]] + there - placeOf[rank];
 }
 

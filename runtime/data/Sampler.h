@@ -3,13 +3,12 @@
 // The order of an epoch is a function of (seed, epoch), not of a stream of random numbers: any batch can be computed
 // from its number, and a resumed run continues where it stopped.
 //   Shuffled: a permutation of [0, n) by a Feistel network of six rounds over the smallest even number of bits that
-//   holds
-//     n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with
+//     holds n - 1; an image ≥ n is mapped again until it is smaller ("cycle walking": Black and Rogaway, Ciphers with
 //     arbitrary finite domains, 2002). The round function is SplitMix64's finaliser of key, round and half. No memory.
 //   Windowed: the files are concatenated in an order drawn by (seed, epoch); then each run of `window` samples of that
 //   sequence is permuted. Reads stay within a window and the files that it overlaps.
-//   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product, or,
-//     with weights, to [0, sum) and looked up among their cumulative sums.
+//   Random: draw i of an epoch is the same hash of (seed, epoch, i), scaled to [0, n) by the high half of a product;
+//     with weights it is scaled to [0, sum) and looked up among their cumulative sums.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_DATA_SAMPLER_H
@@ -59,8 +58,9 @@ public:
   /// of which this rank gets the rank-th part. Without padding, a last, shorter global batch is dropped; with padding,
   /// its samples are spread evenly over the ranks, unless there are fewer samples than ranks: then they are dropped.
   void setRanks(uint64_t rank, uint64_t ranks);
-  /// Reads for `count` ranks, from that of setRanks on: the batches of a window of `window` global batches for the
-  /// first of them, then for the next one. Reads are numbered in this order; an epoch has count × batchesPerEpoch().
+  /// Makes this sampler read for `count` consecutive ranks, the first of which is the rank given to setRanks: first the
+  /// batches of a window of `window` global batches for the first rank, then the same window for the next rank. Reads
+  /// are numbered in this order; an epoch has count × batchesPerEpoch().
   void setShare(uint64_t count, uint64_t window);
   /// Windows of this epoch begin at this global batch, those of other epochs at 0.
   void beginAt(uint64_t epoch, uint64_t number);

@@ -144,7 +144,8 @@ bool areNumbersOfText(const Column &a, const Column &b) {
 
 /// True if samples of both have the same type: element type, and all dimensions but the first.
 bool alike(const Column &a, const Column &b) {
-  if ((a.type().dtype() != b.type().dtype() && !areNumbersOfText(a, b)) || a.type().dims_size() != b.type().dims_size() || a.type().dims_size() == 0)
+  if ((a.type().dtype() != b.type().dtype() && !areNumbersOfText(a, b)) ||
+      a.type().dims_size() != b.type().dims_size() || a.type().dims_size() == 0)
     return false;
   for (int i = 1; i < a.type().dims_size(); ++i)
     if (a.type().dims(i) != b.type().dims(i))

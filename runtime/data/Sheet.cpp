@@ -32,7 +32,8 @@ Expected<std::string> forEyes(const std::string &text, bool &random) {
   toml::array kept;
   for (size_t i = 0; i < specs->size(); ++i) {
     const std::string &kind = (*specs)[i].kind->name;
-    if (kind == "normalise" || kind == "standardise" || kind == "scale" || (*specs)[i].kind->works == recipe::TransformKind::Works::OnBatches)
+    if (kind == "normalise" || kind == "standardise" || kind == "scale" ||
+        (*specs)[i].kind->works == recipe::TransformKind::Works::OnBatches)
       continue;
     random |= isRandom((*specs)[i]);
     kept.push_back(*tables[i].as_table());
@@ -102,7 +103,8 @@ Image bytesOf(const Column &column, const std::vector<std::byte> &values) {
 
 /// The size of a cell whose image has sides of at least kLeastCell (by a whole factor) and at most kMostCell.
 std::pair<uint32_t, uint32_t> cellOf(uint32_t height, uint32_t width) {
-  const uint32_t longer = std::max(height, width), factor = longer < kLeastCell ? (kLeastCell + longer - 1) / longer : 1;
+  const uint32_t longer = std::max(height, width),
+                 factor = longer < kLeastCell ? (kLeastCell + longer - 1) / longer : 1;
   if (longer * factor <= kMostCell)
     return {height * factor, width * factor};
   return {std::max(1u, height * kMostCell / longer), std::max(1u, width * kMostCell / longer)};
@@ -152,8 +154,8 @@ Status tcc::runtime::writeSheet(const std::string &path, const DatasetOptions &g
       return status;
     Image image = bytesOf(column, values), scaled;
     const bool smaller = image.height > height || image.width > width;
-    resample(image, {0, 0, image.height, image.width}, height, width, smaller ? Filter::Bilinear : Filter::Nearest, true,
-             scaled);
+    resample(image, {0, 0, image.height, image.width}, height, width, smaller ? Filter::Bilinear : Filter::Nearest,
+             true, scaled);
     canvas.draw(scaled, uint32_t(row * (height + kGap) + kGap), uint32_t(place * (width + kGap) + kGap));
   }
   return canvas.write(png);

@@ -13,8 +13,8 @@
 
 namespace tcc::runtime {
 
-/// Memory for one sample of a column that another column reads. It reuses a buffer of the thread, unless that is in use
-/// because such columns are nested.
+/// Memory for one sample of a column that another column reads. It reuses a buffer of the thread, unless a nested
+/// column already uses that.
 class SampleMemory {
 public:
   explicit SampleMemory(uint64_t bytes) : memory(std::move(spare())) { memory.resize(bytes); }
@@ -59,7 +59,8 @@ struct TableField {
   std::vector<std::string_view> texts = {};
   std::vector<uint64_t> gaps = {}; ///< elements without a value, ascending; 0 in `numbers`, as written in `texts`
   bool fromText = false;           ///< numbers from text, without a type of their own
-  std::optional<uint64_t> strange = {}; ///< the row of a text because of which the column holds no numbers
+  std::optional<uint64_t> strange =
+      {}; ///< the first row whose text is no number, if the column is read as texts for that reason
   std::string problem = {};             ///< why a column that has neither numbers nor texts cannot be read
 };
 

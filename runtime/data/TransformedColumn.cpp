@@ -24,7 +24,7 @@ using recipe::TransformKind;
 using recipe::TransformSpec;
 
 namespace {
-/// Two images of the thread, or new ones if those are in use because such columns are nested.
+/// Two scratch images of the thread; new ones if nested columns already use them.
 struct ThreadImages {
   Image image = std::move(kept()[0]), spare = std::move(kept()[1]);
   ThreadImages() = default;
@@ -188,8 +188,9 @@ bool worksOnNumbers(std::span<const TransformSpec> specs) {
   return specs.front().kind->name == "scale" || specs.front().kind->name == "normalise";
 }
 
-/// Wraps `column` in transforms of images. `cache`: the folder of data.cache, or empty. `shared`: by number of a
-/// transform that also moves a mask, the shape of its input for the column or the mask, whichever was wrapped first.
+/// Wraps `column` in transforms of images. `cache`: the folder of data.cache, or empty. `shared` maps the number of a
+/// transform that also moves a mask to the shape of its input, as set by the column or the mask, whichever was wrapped
+/// first.
 Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> specs, const std::string &cache,
             const DatasetOptions &options, std::map<size_t, ImageShape> &shared, bool casts,
             bool drawsBase) {
@@ -248,7 +249,8 @@ Status wrap(std::unique_ptr<Column> &column, std::span<const TransformSpec> spec
       return made.status();
     column = made.take();
   }
-  column = std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps), flat, drawsBase);
+  column =
+      std::make_unique<TransformedColumn>(std::move(column), std::move(type), shape, std::move(steps), flat, drawsBase);
   return Status();
 }
 

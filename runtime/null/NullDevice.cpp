@@ -128,9 +128,10 @@ private:
           continue;
         if (int owner = transient.intruder(begin, end, index); owner != index)
           return error("{}: '{}' is read, but its bytes {}", where(), buffer.name(),
-                       owner < 0                       ? std::string("were never written")
-                       : owner >= entry.buffers_size() ? "hold scratch of '" + entry.instructions(owner - entry.buffers_size()).node() + "'"
-                                                       : "hold '" + entry.buffers(owner).name() + "'");
+                       owner < 0 ? std::string("were never written")
+                       : owner >= entry.buffers_size()
+                           ? "hold scratch of '" + entry.instructions(owner - entry.buffers_size()).node() + "'"
+                           : "hold '" + entry.buffers(owner).name() + "'");
       }
       // Its end depends on the number of workers, which is not bounded.
       if (plan::hasScratch(instruction))

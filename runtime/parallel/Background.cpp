@@ -1,4 +1,4 @@
-//===- Background.cpp - collectives beside other work --------------------===//
+//===- Background.cpp - run collectives concurrently with other work -----===//
 #include "runtime/parallel/Background.h"
 
 using namespace tcc;

@@ -1,4 +1,4 @@
-//===- Background.h - collectives beside other work ----------------------===//
+//===- Background.h - run collectives concurrently with other work -------===//
 //
 // A thread that carries out jobs one after the other, in the order of submission: collectives keep the plan's order,
 // whatever runs concurrently.

@@ -5,8 +5,9 @@
 // Sums are added in one tree that follows from the number of ranks, not from the order of arrival: every rank gets the
 // same bits, in every run.
 //
-// Implementations: Collectives.h, over shared memory, TCP (Tcp.h) or MPI (Mpi.h); NullGroup.h, for checks in one
-// process.
+// Implementations: makeCommunicator (Collectives.h) over links: TCP with shared memory between ranks of one machine
+// (Tcp.h), or MPI (Mpi.h); NullGroup.h, for checks in one process. A device may carry out a plan's collectives by a
+// library of its own; the training loop then uses the Communicator for everything else.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_PARALLEL_COMMUNICATOR_H

@@ -97,7 +97,7 @@ void Watch::fail(const std::string &text) {
 
 std::string Watch::lost(uint32_t other, const Peer &peer, const char *how) const {
   const std::string text = fmt::format("{} {}; its last sign of life was in step {}", names[other], how, peer.step);
-  return pausedSeconds > kSilenceSeconds // long enough that the others gave this rank up
+  return pausedSeconds > kSilenceSeconds // so long that the others have reported this rank as lost
              ? fmt::format("{}; rank {} itself had been stopped for {:.0f} s", text, rank, pausedSeconds)
              : text;
 }

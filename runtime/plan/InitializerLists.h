@@ -14,10 +14,12 @@ namespace lists {
 inline constexpr char kTrained[] = "trained", kFrozen[] = "frozen", kBuffer[] = "buffer", kConstant[] = "constant";
 inline constexpr std::string_view kAll[] = {kTrained, kFrozen, kBuffer, kConstant};
 
-inline bool isList(std::string_view kind) { return std::find(std::begin(kAll), std::end(kAll), kind) != std::end(kAll); }
+inline bool isList(std::string_view kind) {
+  return std::find(std::begin(kAll), std::end(kAll), kind) != std::end(kAll);
+}
 } // namespace lists
 
-/// Kind of the note on facts that the model's file cannot state and the recipe does not.
+/// Kind of the note on a fact that neither the model's file nor the recipe states.
 inline constexpr char kUnsaidNote[] = "unsaid";
 
 } // namespace tcc::plan

@@ -66,7 +66,8 @@ uint64_t transientBytes(const Entry &entry, uint64_t workers) {
     }
   for (const Instruction &instruction : entry.instructions())
     if (hasScratch(instruction))
-      bytes = std::max(bytes, saturated(Wide(instruction.scratch_offset()) + scratchBytes(entry, instruction, workers)));
+      bytes =
+          std::max(bytes, saturated(Wide(instruction.scratch_offset()) + scratchBytes(entry, instruction, workers)));
   return bytes;
 }
 
@@ -78,7 +79,7 @@ uint64_t transientBytes(const Plan &plan, uint64_t workers) {
 }
 
 uint32_t workersWithin(const Plan &plan, uint64_t bytes, uint32_t most) {
-  // More workers never need less.
+  // The arena never shrinks as workers are added, so bisection finds the largest number that fits.
   uint32_t fit = 0;
   for (uint32_t beyond = most + 1; fit + 1 < beyond;) {
     const uint32_t workers = fit + (beyond - fit) / 2;

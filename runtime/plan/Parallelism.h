@@ -38,8 +38,8 @@ uint64_t transientBytes(const Entry &entry, uint64_t workers);
 /// Bytes of the plan's transient arena: those of its largest entry.
 uint64_t transientBytes(const Plan &plan, uint64_t workers);
 
-/// The most workers, up to `most`, with which both arenas of a plan without variants fit into `bytes`; 0 if not even one
-/// fits.
+/// The most workers, up to `most`, with which both arenas of a plan without variants fit into `bytes`; 0 if not even
+/// one fits.
 uint32_t workersWithin(const Plan &plan, uint64_t bytes, uint32_t most);
 
 /// The busy share of all workers' time if an entry takes its planned cost: the sum of the instructions' costs over

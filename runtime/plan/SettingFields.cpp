@@ -28,8 +28,8 @@ struct Field {
   const Reflection &reflection() const { return *owner->GetReflection(); }
 };
 
-/// Follows a path from the message that it begins in; nothing if a message on the way is absent, unless `make` lets it
-/// come into being. Paths come from the table of keys, so one that leads nowhere is a fault of the table.
+/// The field at the end of a path. With `make`, messages on the way that are absent are created; without it, the result
+/// is then empty. Paths come from the table of keys, so a path without a field is a bug of the table.
 std::optional<Field> follow(std::string_view path, Training &training, DataSettings &data, bool make) {
   Message *message = &training;
   if (constexpr std::string_view kData = "data."; path.starts_with(kData)) {
@@ -49,12 +49,13 @@ std::optional<Field> follow(std::string_view path, Training &training, DataSetti
   }
 }
 
-/// The field or entry at a place, to store to.
+/// The field or entry at a place, for writing. Creates the messages around it.
 Field placeIn(Training &training, DataSettings &data, const std::string &place) {
   return *follow(place, training, data, /*make=*/true);
 }
 
-/// The same to read from, if the messages around it are there. (Without `make` a walk changes nothing.)
+/// The same for reading; nothing if a message around it is absent. The cast is safe: follow changes nothing without
+/// `make`.
 std::optional<Field> placeIn(const Training &training, const DataSettings &data, const std::string &place) {
   return follow(place, const_cast<Training &>(training), const_cast<DataSettings &>(data), /*make=*/false);
 }
@@ -124,7 +125,7 @@ std::string indexed(const std::string &pattern, size_t index) {
   return pattern.substr(0, pattern.size() - 2) + std::to_string(index);
 }
 
-/// Stores a list under names with their indices, instead of the list before.
+/// Replaces a list of entries, each of whose names ends in its index.
 void storeIndexed(const Field &map, const Key &key, const toml::array &list) {
   for (size_t i = 0; entryOf(map, indexed(map.entry, i)) >= 0; ++i)
     removeEntry(map, entryOf(map, indexed(map.entry, i)));
@@ -132,7 +133,7 @@ void storeIndexed(const Field &map, const Key &key, const toml::array &list) {
     storeEntry(map, indexed(map.entry, i), key, list[i]);
 }
 
-/// A value of the file's own format, as the text of a setting.
+/// A TOML value as the text of a setting.
 Status storeRules(const Field &map, const Key &key, const toml::table &columns) {
   for (const auto &[column, rule] : columns) {
     Expected<std::string> text = recipe::columnRuleText(map.entry, rule);
@@ -171,7 +172,7 @@ Status storeAt(const Field &field, const Key &key, const toml::node &value, cons
   return Status();
 }
 
-/// A number in the words of a recipe: a flag, a choice's word, or the number itself.
+/// A stored number as a recipe writes it: a boolean, a choice's word, or the number itself.
 json inWords(const Key &key, double number) {
   if (key.values.type == Type::Flag)
     return number != 0;
@@ -201,7 +202,7 @@ json entryValue(const Field &map, int number, const Key &key) {
   return valueOf(entry, valueOf(map.descriptor), key);
 }
 
-/// What a field or entry holds; null if nothing.
+/// The value of a field or entry; null if it is not set.
 json valueAt(const Field &field, const Key &key) {
   if (field.descriptor->is_map() && field.entry.ends_with("{}")) {
     json list;

@@ -16,7 +16,7 @@
 
 namespace tcc::plan {
 
-/// The beginning of a message about a part of a value: "recipe.toml:3:1: ", or nothing.
+/// Returns the prefix of a message about a node of a value: "recipe.toml:3:1: ", or an empty text.
 using PlaceOf = std::function<std::string(const toml::node &)>;
 
 /// Stores a value that recipe::check accepted. A choice is stored in a number or boolean as the index of its word; a
@@ -25,15 +25,16 @@ using PlaceOf = std::function<std::string(const toml::node &)>;
 Status storeSetting(const recipe::Key &key, const toml::node &value, Training &training, DataSettings &data,
                     const PlaceOf &placeOf = {});
 
-/// Stores the default of each key of a section ("train.ema") that has one and whose field is empty. Fields that know
-/// whether they are set, and entries of maps, stay empty: their readers take the default from the key's record.
+/// Stores the default of each key of a section ("train.ema") that has one and whose field is empty. Optional fields and
+/// map entries stay empty: their readers take the default from the key's record.
 void storePresets(std::string_view section, Training &training);
 
 /// True if the plan holds a value of the key.
 bool hasSetting(const recipe::Key &key, const Training &training, const DataSettings &data);
 
-/// The values of a key as JSON texts, each a single value (a list is a string that holds it), by the key's name; by names of their own where a list has a place for each number
-/// ("optimizer.beta1") or the key is a table of columns ("data.map.x"). Empty if the plan has no value.
+/// The values of a key as JSON texts, each a single value (a list is a string that holds it). The name of a value is
+/// that of the key, of the number's place if a list has a place for each number ("optimizer.beta1"), or of the entry if
+/// the key is a table of columns ("data.map.x"). Empty if the plan has no value.
 std::map<std::string, std::string> settingTexts(const recipe::Key &key, const Training &training,
                                                 const DataSettings &data);
 

@@ -1,4 +1,4 @@
-//===- Signatures.h - what kernels may touch, bound to their code --------===//
+//===- Signatures.h - a hash of kernel signatures and code ---------------===//
 #ifndef TCC_RUNTIME_PLAN_SIGNATURES_H
 #define TCC_RUNTIME_PLAN_SIGNATURES_H
 

@@ -15,7 +15,7 @@ struct StageSummary {
   std::string name;
   uint64_t first = 1, last = 0; ///< its updates, counted from 1; last 0: the run's end
   double lrScale = 1;
-  std::vector<std::string> parameters; ///< those that it trains
+  std::vector<std::string> parameters; ///< number of parameters that the stage trains
 };
 
 /// In their order; empty for a plan without stages.

@@ -194,7 +194,7 @@ private:
       if (!bad && after != alive.begin())
         bad |= clash(std::prev(after));
       if (!bad)
-        alive[b.offset()] = index; // takes the place of the one it is born from
+        alive[b.offset()] = index; // replaces the buffer whose memory it takes over in place
       if (report.full())
         return;
     }
@@ -414,7 +414,7 @@ public:
       verifyScalars(static_cast<uint32_t>(entry.scalars()));
     if (entry.has_counters())
       verifyCounters(entry.counters());
-    // Every buffer of a kind that the runtime fills must be one that it does fill.
+    // The runtime fills only the inputs, scalars and counters that the entry declares.
     for (uint32_t index = 0; exists(index); ++index) {
       Buffer::Kind kind = buffer(index).kind();
       bool filled = kind == Buffer::INPUT      ? filledInputs.contains(index)

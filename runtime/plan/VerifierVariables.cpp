@@ -233,7 +233,7 @@ void verifyQuantized(const Plan &plan, Reporter &report) {
   for (const Quantized &one : plan.quantized()) {
     auto of = variables.find(one.name());
     if (of == variables.end())
-      continue; // neither trained nor kept: the model has its integers
+      continue; // the plan does not hold it: an export keeps the integers of the model
     TensorType held = one.type();
     held.set_dtype(F32);
     if (typeName(of->second->type()) != typeName(held) ||

@@ -19,8 +19,8 @@ public:
   /// Sorted.
   std::vector<std::string> names() const;
 
-  /// Makes the device that `options` names, or else the one of the plan's target. Error: no device has that name, or the
-  /// factory's. The message lists the known ones.
+  /// Makes the device that `options` names, or else the one of the plan's target. Error: no device has that name, or
+  /// the factory's. The message lists the known ones.
   Expected<std::unique_ptr<Device>> create(const plan::PlanReader &reader, const DeviceOptions &options = {}) const;
 
   /// The target of a plan to run, for PlanReader::selectTarget: the one that `target` names, else the best that this

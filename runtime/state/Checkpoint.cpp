@@ -307,7 +307,8 @@ static StatusCode codeOf(int number) {
 static Expected<std::vector<std::string>> tellRanks(Communicator *ranks, const Status &own, const std::string &text) {
   if (!ranks)
     return own.ok() ? Expected(std::vector<std::string>{text}) : own;
-  auto texts = ranks->gatherTexts(own.ok() ? "=" + text : fmt::format("{}!{}", static_cast<int>(own.code()), own.message()));
+  auto texts =
+      ranks->gatherTexts(own.ok() ? "=" + text : fmt::format("{}!{}", static_cast<int>(own.code()), own.message()));
   if (!texts)
     return texts.status();
   for (uint32_t rank = 0; rank < texts->size(); ++rank) {

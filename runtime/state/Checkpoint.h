@@ -49,7 +49,7 @@ public:
   std::span<const std::byte> bytes(const ManifestTensor &tensor);
   /// The same, copied to `destination`, which has the tensor's size.
   void copyTo(const ManifestTensor &tensor, std::byte *destination) const;
-  /// Passes them to `sink` in order; shards of several ranks are not assembled in memory.
+  /// Passes the tensor's bytes to `sink` in order, without assembling the shards of several ranks in memory.
   Status stream(const ManifestTensor &tensor, const ByteSink &sink);
   /// Copies `count` elements from number `begin` on, in row-major order.
   void copyTo(const ManifestTensor &tensor, uint64_t begin, uint64_t count, std::byte *destination);

@@ -33,9 +33,9 @@ using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedOutputStream;
 
 namespace {
-// Serialising a model would need its bytes in memory a second time, and tensors with copies of their bytes, too. Here
-// the large initializers stay empty until they are written: their sizes are known, and protobuf's lengths follow from
-// sizes (https://protobuf.dev/programming-guides/encoding, "Length-Delimited Records"; fields may come in any order).
+// Serialising a whole model would hold its bytes in memory twice. Here large initializers stay empty until they are
+// written: their sizes are known, and protobuf's length prefixes follow from sizes
+// (https://protobuf.dev/programming-guides/encoding, "Length-Delimited Records"; fields may come in any order).
 
 /// The raw bytes of one initializer, streamed piece by piece when they are written.
 struct StreamedTensor {
@@ -349,7 +349,8 @@ void clearBytes(onnx::TensorProto &tensor) {
 }
 
 /// Calls `visit(tensor, inNode)` for the tensors of Constant nodes (`inNode`) and of the graphs inside nodes.
-template <typename Nodes> void forEachInnerTensor(Nodes &nodes, const std::function<void(onnx::TensorProto &, bool)> &visit) {
+template <typename Nodes>
+void forEachInnerTensor(Nodes &nodes, const std::function<void(onnx::TensorProto &, bool)> &visit) {
   for (onnx::NodeProto &node : nodes)
     for (onnx::AttributeProto &attribute : *node.mutable_attribute()) {
       if (attribute.has_t())
@@ -478,9 +479,10 @@ Status exportSafetensors(const plan::Plan &plan, ModelValues &values, const std:
     if (options.names == WeightNames::Torch && variable.torch().by_node())
       guessed += fmt::format("{}{} as {}", guessed.empty() ? "" : ", ", variable.name(), variable.torch().name());
   if (!guessed.empty())
-    options.note(fmt::format("{}: written by the names of the nodes that read them, since this export notes no parameters: "
-                             "{}; without {} a file has the graph's names",
-                             path, guessed, advice::option("names", "torch")));
+    options.note(
+        fmt::format("{}: written by the names of the nodes that read them, since this export notes no parameters: "
+                    "{}; without {} a file has the graph's names",
+                    path, guessed, advice::option("names", "torch")));
   auto hash = writeSafetensors(path, std::move(tensors), {{"format", "pt"}});
   return hash.status();
 }
@@ -515,7 +517,8 @@ Status checkInputs(const plan::Plan &plan, const std::string &folder, const std:
     if (variable.has_external())
       for (const std::string &output : {path, path + ".data"})
         if (isSameFile((std::filesystem::path(folder) / variable.external().path()).string(), output))
-          return Status(fmt::format("{}: the plan reads initial values from this file; give another name", output), StatusCode::Usage);
+          return Status(fmt::format("{}: the plan reads initial values from this file; give another name", output),
+                        StatusCode::Usage);
   return Status();
 }
 

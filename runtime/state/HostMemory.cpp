@@ -52,7 +52,8 @@ static bool hasLoader(const plan::DataSettings &data) {
   if (tables == data.settings().end())
     return false;
   auto transforms = recipe::parseTransforms(tables->second);
-  return transforms && std::any_of(transforms->begin(), transforms->end(), [](const auto &one) { return one.inTraining; });
+  return transforms &&
+         std::any_of(transforms->begin(), transforms->end(), [](const auto &one) { return one.inTraining; });
 }
 
 /// Bytes of the inputs of one training call.

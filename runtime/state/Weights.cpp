@@ -382,7 +382,8 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
     const int scale = destinations.scaleIndex(plan.variables(one->first));
     const bool apart = scale >= 0 && (one->second->type.dtype() == plan::I8) != (found.count(scale) != 0);
     if (apart)
-      fit.different.add(one->second->name, fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
+      fit.different.add(one->second->name,
+                        fmt::format("integers and '{}' belong together", plan.variables(scale).name()));
     one = apart ? found.erase(one) : std::next(one);
   }
   // A file with only the base leaves the adapter at its initial value.
@@ -435,7 +436,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
       continue;
     }
     if (variable.role() == plan::CONSTANT)
-      continue; // written with its integers
+      continue; // scales are written with their integers
     if (variable.role() == plan::FROZEN && !written[static_cast<size_t>(index)] &&
         plan::hashBytes(bytes.data(), bytes.size()) != initialIdentity(plan, variable))
       fit.replaced.push_back(index);

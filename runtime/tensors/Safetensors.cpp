@@ -296,7 +296,8 @@ bool tcc::runtime::comesBefore(const StreamedValue &a, const StreamedValue &b) {
   return widthA != widthB ? widthA > widthB : a.name < b.name;
 }
 
-const std::map<std::string, std::string> tcc::runtime::kShardMetadata = {{"producer", std::string(kCheckpointProducer)}};
+const std::map<std::string, std::string> tcc::runtime::kShardMetadata = {
+    {"producer", std::string(kCheckpointProducer)}};
 
 /// The header's text, of tensors in the order of the file; adds up their bytes.
 static Expected<std::string> headerOf(const std::string &path, const std::vector<StreamedValue> &tensors,
@@ -340,7 +341,8 @@ Expected<uint64_t> tcc::runtime::writeSafetensors(const std::string &path, std::
   // Copying gigabytes into the page cache takes processor time, and memory that other processes use.
   constexpr uint64_t kLargeBytes = uint64_t(1) << 20;
   const OwnFile kind = metadata == kShardMetadata ? OwnFile::Checkpoint : OwnFile::Weights;
-  auto file = AtomicFile::create(path, kind, total < kLargeBytes ? AtomicFile::Through::Cache : AtomicFile::Through::Disk);
+  auto file =
+      AtomicFile::create(path, kind, total < kLargeBytes ? AtomicFile::Through::Cache : AtomicFile::Through::Disk);
   if (!file)
     return file.status();
   Status status = file->write(&headerBytes, 8);

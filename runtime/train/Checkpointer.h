@@ -20,9 +20,6 @@
 
 namespace tcc::runtime {
 
-// A checkpoint is due by the clock or by the number of updates, and again a while after one could not be written. The
-// newest ones and the best are kept. Time and steps are arguments: the policy reads no clock and no disk.
-
 struct CheckpointRules {
   double everyMinutes = 0; ///< 0: not by the clock
   uint64_t everySteps = 0; ///< 0: not by the number of updates
@@ -31,6 +28,9 @@ struct CheckpointRules {
   uint64_t stagingBytes = 0; ///< memory for copies of the state that are written while training goes on
 };
 
+/// Decides when a checkpoint is due, by the clock or by the number of updates, and again some time after one could not
+/// be written; and which checkpoints are kept: the newest ones and the best. Time and steps are arguments: the policy
+/// reads no clock and no disk.
 class CheckpointPolicy {
 public:
   /// `now`: seconds of a monotonic clock, here and below.

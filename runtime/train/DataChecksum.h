@@ -12,8 +12,8 @@
 namespace tcc::runtime {
 
 /// A checksum of the columns that a reader reads (BatchReader::columns), at a bounded cost. It covers each column's
-/// type and - for columns in memory or in mapped files: all bytes, if they have at most 256 MiB together; else an equal
-/// share of
+/// type and
+/// - for columns in memory or in mapped files: all bytes, if they have at most 256 MiB together; else an equal share of
 ///   256 MiB for each, in evenly spread pieces of 4 KiB if that is less than the column;
 /// - for columns whose samples are copied: all samples, or at most 65,536 samples and 32 MiB of them, evenly spread;
 /// - for columns whose samples are decoded or transformed: 64 samples, and the sizes of up to 4,096 of their files.

@@ -48,8 +48,9 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
   uint64_t elements = plan::elementCount(scores).value_or(0), goals = plan::elementCount(targets).value_or(0);
   // A row of scores belongs to one target for classes, and to one sample for labels and numbers.
   uint64_t rows = made.form == Form::Classes ? goals : made.batch;
-  bool fits = scores.dtype() == plan::F32 && rows != 0 && elements % rows == 0 && rows % made.batch == 0 &&
-              (made.form == Form::Classes ? targets.dtype() == plan::I64 : targets.dtype() == plan::F32 && goals == elements);
+  bool fits =
+      scores.dtype() == plan::F32 && rows != 0 && elements % rows == 0 && rows % made.batch == 0 &&
+      (made.form == Form::Classes ? targets.dtype() == plan::I64 : targets.dtype() == plan::F32 && goals == elements);
   if (!fits)
     return error("the plan's entry 'evaluate' gives a prediction of {} and a target of {}; compile again",
                  plan::typeName(scores), plan::typeName(targets));
@@ -61,10 +62,11 @@ Expected<EvalMetrics> EvalMetrics::create(const EntryRunner &runner, const std::
     return error("a confusion matrix of {} classes would have {} numbers; the most classes are {}", made.columns,
                  made.columns * made.columns, kMostClasses);
   if (pairs && ofLabels && made.columns != 1)
-    return Status(fmt::format("a confusion matrix has one class for each sample, and here a sample has {} labels of its "
-                              "own; f1 and auroc are metrics of them",
-                              made.columns),
-                  StatusCode::Usage);
+    return Status(
+        fmt::format("a confusion matrix has one class for each sample, and here a sample has {} labels of its "
+                    "own; f1 and auroc are metrics of them",
+                    made.columns),
+        StatusCode::Usage);
   const uint64_t classes = ofLabels ? 2 : made.columns; // a label is absent or present
   if (pairs)
     made.classPairs.resize(classes * classes);

@@ -181,10 +181,10 @@ private:
       text = text.substr(1, text.size() - 1 - sizeof(count));
     }
     if (allDamaged > reader.mostDamaged())
-      return error(
-          "the ranks found {} damaged samples in the evaluation data, data.max_bad allows {}; `{}` lists them, {} leaves "
-          "up to N out",
-          allDamaged, reader.mostDamaged(), advice::command("data"), advice::set("data.max_bad", "N"));
+      return error("the ranks found {} damaged samples in the evaluation data, data.max_bad allows {}; `{}` lists "
+                   "them, {} leaves "
+                   "up to N out",
+                   allDamaged, reader.mostDamaged(), advice::command("data"), advice::set("data.max_bad", "N"));
     for (uint64_t begin = 0, rank = 0; begin < reader.samples(); begin += batch, rank = (rank + 1) % ranks)
       if (Status status = addSums(left[rank]); !status.ok())
         return status;
@@ -317,7 +317,8 @@ private:
     std::vector<float> values(plan::elementCount(runner.outputType(one.output)).value_or(0));
     if (Status status = runner.readOutput(one.output, 0, std::as_writable_bytes(std::span(values))); !status.ok())
       return status;
-    const size_t perSample = values.size() / (one.sampled ? batch : 1), count = one.sampled ? perSample * samples : perSample;
+    const size_t perSample = values.size() / (one.sampled ? batch : 1),
+                 count = one.sampled ? perSample * samples : perSample;
     double sum = 0;
     for (size_t i = 0; i < count; ++i)
       sum += values[i];

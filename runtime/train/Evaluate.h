@@ -45,8 +45,8 @@ std::vector<std::string> evaluationKeys(const Session &session);
 /// Runs the entry over all samples.
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
-/// What predict() gives for these samples: every graph output, its sample axis as long as there are samples. Error: an
-/// output without one, where there is more than a batch.
+/// The arrays that predict() writes for these samples: every graph output, with one entry per sample on its sample
+/// axis. Error: an output has no sample axis, and there is more than one batch.
 Expected<std::vector<ArraySpec>> predictedArrays(const EntryRunner &runner, const BatchReader &reader);
 
 /// Runs the entry over all samples, and gives the values of `arrays`.

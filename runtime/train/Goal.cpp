@@ -1,4 +1,4 @@
-//===- Goal.cpp - training that ends early -------------------------------===//
+//===- Goal.cpp - early stop and plateau, decided by metrics -------------===//
 #include "runtime/train/Goal.h"
 #include "runtime/plan/SettingFields.h"
 

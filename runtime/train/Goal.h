@@ -1,4 +1,4 @@
-//===- Goal.h - metrics that decide about a run --------------------------===//
+//===- Goal.h - early stop and plateau, decided by metrics ---------------===//
 //
 // evaluate.best names the metric of the best checkpoint, evaluate.stop the one that ends training early. Both depend
 // only on the run's evaluations, which metrics.jsonl holds, so a resumed run can reconstruct their state.
@@ -35,9 +35,8 @@ private:
   uint64_t bestStep = 0, waited = 0;
 };
 
-// schedule.kind = "plateau" is PyTorch's ReduceLROnPlateau: evaluations decide when the rate is reduced. Checkpoints
-// hold the state (PlateauState); the rate follows from the number of reductions (LearningSchedule::rate).
-
+/// schedule.kind = "plateau" is PyTorch's ReduceLROnPlateau: evaluations decide when the rate is reduced. Checkpoints
+/// hold the state (PlateauState); the rate follows from the number of reductions (LearningSchedule::rate).
 class Plateau {
 public:
   /// `metric`: that of evaluate.best.

@@ -1,4 +1,4 @@
-//===- RankAgreement.cpp - what the ranks of a run decide together ---------===//
+//===- RankAgreement.cpp - decisions on which all ranks agree --------------===//
 #include "runtime/train/RankAgreement.h"
 #include "runtime/train/Ranks.h"
 
@@ -66,7 +66,8 @@ UpdateRunner::Cause RankAgreement::firstCause(const UpdateRunner::Cause &own, st
     return own;
   using Field = std::string UpdateRunner::Cause::*;
   std::vector<UpdateRunner::Cause> causes(session.worldSize());
-  for (Field field : {&UpdateRunner::Cause::node, &UpdateRunner::Cause::nanInput, &UpdateRunner::Cause::infiniteInput}) {
+  for (Field field :
+       {&UpdateRunner::Cause::node, &UpdateRunner::Cause::nanInput, &UpdateRunner::Cause::infiniteInput}) {
     auto texts = session.ranks->gatherTexts(own.*field);
     if (!texts)
       return own;

@@ -1,8 +1,8 @@
-//===- RankAgreement.h - what the ranks of a run decide together -----------===//
+//===- RankAgreement.h - decisions on which all ranks agree ----------------===//
 //
-// All ranks make the same updates, evaluations and checkpoints in the same order, but a signal, a clock or an evaluation
-// is known to one of them alone. Each such fact becomes one that all ranks know here, at the same place of the loop.
-// A single rank agrees with itself, without cost.
+// All ranks make the same updates, evaluations and checkpoints in the same order, but only one rank knows of a signal,
+// a clock or an evaluation. These functions make each such fact known to all ranks, at the same place of the loop. A
+// single rank returns its own answer without communication.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RANKAGREEMENT_H
@@ -39,7 +39,7 @@ public:
   /// Rank 0's answer after an update, on all ranks; the reasons to end are agreed on at the same time.
   Expected<Checkpoint> checkpoint(Checkpoint own, EndReasons ownEnds);
 
-  /// Called when the state changes: it is not the compared one any longer.
+  /// Called when the state changes: the result of the last comparison no longer applies.
   void stateChanges() { sums.clear(); }
   /// Compares the state of all ranks after update `step`, at most once per update. Error: a rank's state differs from
   /// rank 0's.

@@ -68,7 +68,8 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
   }
   if (run.evaluation) {
     add("samples of the evaluation data", run.evaluation->data.reader->samples());
-    add("checksum of the evaluation data", fmt::format("{:016x}", dataChecksum(run.evaluation->data.reader->columns())));
+    add("checksum of the evaluation data",
+        fmt::format("{:016x}", dataChecksum(run.evaluation->data.reader->columns())));
     add(advice::option("eval-every"), options.evalEvery.value_or(0).text());
   }
   add("seed", run.position.seed);

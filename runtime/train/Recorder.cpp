@@ -167,6 +167,7 @@ Status Recorder::finish() {
     return status;
   for (RecordFile *file : {&numbers->metrics.file(), &numbers->events.file()})
     if (status.ok() && file->lost() != 0)
-      status = error("{}: {} lines are missing: the disk was full, or failed, for too long", file->path(), file->lost());
+      status =
+          error("{}: {} lines are missing: the disk was full, or failed, for too long", file->path(), file->lost());
   return status;
 }

@@ -1,7 +1,8 @@
 //===- Recorder.h - the files of one run -----------------------------------===//
 //
-// Writes what a run tells (RunEvents.h) to metrics.jsonl, TensorBoard events and log.txt, and passes it on. A full or
-// failing disk does not stop the run: lines are kept in memory, and the end of the run reports those that are missing.
+// Writes the run's events (RunEvents.h) to metrics.jsonl, TensorBoard files and log.txt, and forwards them to the
+// program's listener. A full or failing disk does not stop the run: lines are kept in memory, and the end of the run
+// reports those that are missing.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RECORDER_H
@@ -17,8 +18,8 @@
 namespace tcc::runtime {
 
 struct RecorderOptions {
-  RunEvents *next = nullptr; ///< who else is told; null: nobody
-  const Wording *wording;    ///< of advice in the files
+  RunEvents *next = nullptr; ///< gets every event too; null: nobody
+  const Wording *wording;    ///< words for advice in the files
   uint64_t logEvery = 0;     ///< updates between progress lines in the log; 0: about twenty in all
 };
 
@@ -48,7 +49,7 @@ public:
   /// Writes all records to the files, so that they survive the process, however it ends. The first failure is reported
   /// at once.
   void flush();
-  /// A last flush. Error: something is missing.
+  /// Flushes a last time. Error: some records could not be written.
   Status finish();
 
 private:

@@ -63,8 +63,8 @@ const recipe::Key *keyOfSetting(const std::string &name) {
   return key ? key : recipe::findTableOf(name);
 }
 
-/// What the run was trained with: the values that the plan keeps, those of the recipe that only the compiler reads, and
-/// what the compiler decided where the recipe leaves it open.
+/// The settings of a run: values that the plan keeps, values of the recipe that only the compiler reads, and the
+/// compiler's choices for keys that the recipe leaves open.
 Settings settingsOf(const Session &session) {
   plan::Training training = session.training;
   plan::storePresets("schedule", training);
@@ -95,7 +95,7 @@ Settings settingsOf(const Session &session) {
   return out;
 }
 
-/// What a resumed run does about a change of this setting.
+/// How a resumed run handles a change of this setting.
 recipe::Resumed policyOf(const std::string &name) {
   const recipe::Key *key = keyOfSetting(name);
   return key ? key->resumed : recipe::Resumed::Noted;
@@ -265,8 +265,9 @@ Expected<std::vector<Message>> tcc::runtime::compareWithRun(const RunReference &
                                                                       TrainingPosition &position) {
   std::vector<Message> notes;
   if (stored.version == 1) {
-    notes.push_back(Message::note("an earlier version wrote this checkpoint, without its settings: whether they differ is not "
-                                  "known"));
+    notes.push_back(
+        Message::note("an earlier version wrote this checkpoint, without its settings: whether they differ is not "
+                      "known"));
     return notes;
   }
   Status status = compareSettings(run, stored, now, notes);

@@ -1,13 +1,15 @@
-//===- RunEvents.h - what a run tells while it trains ----------------------===//
+//===- RunEvents.h - the events of a training run --------------------------===//
 //
-// A run prints nothing. It tells one listener, which a program gives (TrainOptions::events), what it does: data, not
-// texts, except for messages. RunText.h has the texts in which `trun` and RUN/log.txt say it.
+// A run prints nothing. It reports its progress to one listener of the program (TrainOptions::events) as data, not as
+// texts, except for messages. RunText.h formats the events for `trun` and RUN/log.txt.
 //
 // Calls come one at a time, on the thread of the run, in this order:
 //
-//   scanning…  scanned  message…  opening  message…  begins  { update  evaluating…  evaluated  checkpoint  message }…  ends
+//   scanning…  scanned  message…  opening  message…  begins
+//   { update  evaluating…  evaluated  checkpoint  message }…  ends
 //
-// except that message() may come from any thread at any time after opening(). A listener must not call the run's session.
+// except that message() may come from any thread at any time after opening(). A listener must not call the run's
+// session.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_RUNEVENTS_H
@@ -80,7 +82,8 @@ public:
   /// Files of a data set are read for the first time: files done, all files, samples so far.
   virtual void scanning(uint64_t /*done*/, uint64_t /*files*/, uint64_t /*samples*/) {}
   virtual void scanned() {}
-  /// The run's folder is about to be made: from now on the process should not end but by RunControl::stop.
+  /// The run's folder is about to be made. From now on the process should end the run by RunControl::stop, because
+  /// files are written.
   virtual void opening() {}
   virtual void begins(const RunFacts &) {}
   virtual void update(const UpdateMetrics &) {}

@@ -81,7 +81,8 @@ static void removeAbandoned(const fs::path &folder) {
   std::vector<std::string> left;
   for (fs::directory_iterator entry(parent, code), end; !code && entry != end; entry.increment(code))
     if (const std::string name = entry->path().filename().string();
-        name.starts_with(prefix) && ownerOfTemporary(name) && entry->symlink_status(code).type() == fs::file_type::directory)
+        name.starts_with(prefix) && ownerOfTemporary(name) &&
+        entry->symlink_status(code).type() == fs::file_type::directory)
       left.push_back(name);
   for (const std::string &name : left)
     // The process number is valid only on this machine; the lock, on all machines that share the folder.
@@ -545,8 +546,8 @@ Status tcc::runtime::removeUnfinishedRun(const std::string &run, const std::vect
                : std::nullopt;
   };
   auto refuse = [&](const std::string &entry) {
-    return error("{}: it has no checkpoint to go on from, and holds {}, which trun did not write; move it elsewhere", run,
-                 entry);
+    return error("{}: it has no checkpoint to go on from, and holds {}, which trun did not write; move it elsewhere",
+                 run, entry);
   };
   for (const char *folder : {"checkpoints", "ranks"})
     if (const std::string path = fmt::format("{}/{}", run, folder); fs::exists(fs::symlink_status(path, code)))

@@ -72,9 +72,10 @@ Expected<std::string> planFolderOf(const std::string &run, const std::string &pl
 Status copySources(const std::string &run, const std::string &folder);
 
 /// Moves all records of updates after `position` to RUN/superseded/N: lines of metrics.jsonl, checkpoints, and the best
-/// one, by the metric `best`, if it is among them. Returns a message about it; none if there was nothing to move. Only for
-/// the holder of the run's lock.
-Expected<std::optional<Message>> supersedeAfter(const std::string &run, const MetricGoal &best, TrainingPosition &position);
+/// one, by the metric `best`, if it is among them. Returns a message about it; none if there was nothing to move. Only
+/// for the holder of the run's lock.
+Expected<std::optional<Message>> supersedeAfter(const std::string &run, const MetricGoal &best,
+                                                TrainingPosition &position);
 
 /// Copies the evaluations up to `step` from a run's metrics into a new run that continues from there.
 Status inheritEvaluations(const std::string &from, const std::string &to, uint64_t step);
@@ -86,9 +87,8 @@ Status exportRun(const std::string &reference, const std::string &path, ExportOp
 /// A free name for a run of that plan in the current folder: "model.run", "model.run-2", ….
 std::string freeRunName(const std::string &planPath);
 
-// Facts derived from the run's training data: categories of columns, means that replace missing values, constants of
-// `standardise`. Numbers are written so that they read back as the same bits.
-
+/// The text of columns.json: facts derived from the run's training data, which are categories of columns, means that
+/// replace missing values, and constants of `standardise`. Numbers are written so that they read back as the same bits.
 std::string factsText(const ColumnFacts &facts);
 /// The inverse of factsText. Error: malformed; the message lacks the file's name.
 Expected<ColumnFacts> parseFacts(const std::string &text);

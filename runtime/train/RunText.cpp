@@ -14,7 +14,8 @@ static void addDuration(TextLine &line, double seconds) {
     line.add("{}:{:02}", whole / 60, whole % 60);
 }
 
-TextLine tcc::runtime::progressLine(const UpdateMetrics &metrics, uint64_t totalSteps, double secondsLeft, Detail most) {
+TextLine tcc::runtime::progressLine(const UpdateMetrics &metrics, uint64_t totalSteps, double secondsLeft,
+                                    Detail most) {
   TextLine line;
   line.add("step {}/{}", metrics.step, totalSteps);
   for (const PhaseMetrics &phase : metrics.phases)

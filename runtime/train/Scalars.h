@@ -1,7 +1,7 @@
 //===- Scalars.h - the numbers that change from update to update ---------===//
 //
-// A plan lists by name the scalars that its optimizer reads (docs/design/plan-format.md, "Entries and scalars"). They are
-// computed here in double, the way PyTorch does in Python, and rounded once to f32.
+// A plan lists by name the scalars that its optimizer reads (docs/design/plan-format.md, "Entries and scalars"). They
+// are computed here in double, the way PyTorch does in Python, and rounded once to f32.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_SCALARS_H

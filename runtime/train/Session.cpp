@@ -120,9 +120,9 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
   const plan::Plan &plan = session.plan();
   const bool fixed = plan::runsOnGrids(plan);
   if (fixed && options.threads)
-    return Status(fmt::format("{}: {}: the plan is for {}, whose number of threads it sets; leave {} out", options.planPath,
-                              advice::option("threads", std::to_string(options.threads)), plan.target(),
-                              advice::option("threads")),
+    return Status(fmt::format("{}: {}: the plan is for {}, whose number of threads it sets; leave {} out",
+                              options.planPath, advice::option("threads", std::to_string(options.threads)),
+                              plan.target(), advice::option("threads")),
                   StatusCode::Usage);
   const uint32_t wanted = fixed ? plan.max_workers() : options.threads ? options.threads : ownProcessors(options);
   const uint64_t budget = options.budgetBytes ? options.budgetBytes : plan.budget_bytes();
@@ -131,18 +131,20 @@ static Expected<unsigned> chooseWorkers(Session &session, const SessionOptions &
     return wanted;
   const uint64_t needed = plan::variantBytes(plan, 0, wanted);
   if (fixed)
-    return Status(fmt::format("{}: the plan takes {} ({} bytes) of the device, the memory budget is {}; compile with {} "
-                              "set to it",
-                              options.planPath, formatBytes(needed), needed, formatBytes(budget),
-                              advice::compile("memory-budget")),
-                  StatusCode::OverBudget);
+    return Status(
+        fmt::format("{}: the plan takes {} ({} bytes) of the device, the memory budget is {}; compile with {} "
+                    "set to it",
+                    options.planPath, formatBytes(needed), needed, formatBytes(budget),
+                    advice::compile("memory-budget")),
+        StatusCode::OverBudget);
   if (options.threads)
     return Status(fmt::format("{}: {} takes {} ({} bytes), the memory budget is {}; use {}, or a larger budget",
                               options.planPath, advice::option("threads", std::to_string(wanted)), formatBytes(needed),
                               needed, formatBytes(budget), advice::option("threads", std::to_string(fit))),
                   StatusCode::OverBudget);
-  session.notes.push_back(Message::plain("{} of {} processors: with all the plan would take {}, the memory budget is {}",
-                                         fit, wanted, formatBytes(needed), formatBytes(budget)));
+  session.notes.push_back(
+      Message::plain("{} of {} processors: with all the plan would take {}, the memory budget is {}", fit, wanted,
+                     formatBytes(needed), formatBytes(budget)));
   return fit;
 }
 
@@ -239,9 +241,10 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   session.device = device.take();
   session.device->setRanks(options.ranks);
   if (options.tune && !session.device->capabilities().choosesAlgorithms)
-    return Status(fmt::format("{0}: device {1} chooses nothing: a plan for {2} names every implementation; leave {0} out",
-                              advice::option("tune"), session.device->capabilities().name, session.plan().target()),
-                  StatusCode::Usage);
+    return Status(
+        fmt::format("{0}: device {1} chooses nothing: a plan for {2} names every implementation; leave {0} out",
+                    advice::option("tune"), session.device->capabilities().name, session.plan().target()),
+        StatusCode::Usage);
   noteAlgorithms(session, options);
   return session;
 }
@@ -393,11 +396,14 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
   EntryData result;
   result.dataset = std::make_unique<Dataset>(dataset.take());
   BindOptions bind = bindOptionsOf(session, options.training);
-  if (Status status = readConstants(session, settingText(dataOptions.settings, "constant"), bind.constants); !status.ok())
+  if (Status status = readConstants(session, settingText(dataOptions.settings, "constant"), bind.constants);
+      !status.ok())
     return status;
   if (session.training.has_class_target() && !session.training.class_target().has_axis())
-    bind.targetHint = "; if the classes are the last axis of the prediction, as in [batch, sequence, vocabulary], compile "
-                      "with " + advice::compileSet("loss.class_axis", "-1");
+    bind.targetHint =
+        "; if the classes are the last axis of the prediction, as in [batch, sequence, vocabulary], compile "
+        "with " +
+        advice::compileSet("loss.class_axis", "-1");
   auto reader = BatchReader::bind(entry, *result.dataset, bind);
   if (!reader)
     return reader.status();

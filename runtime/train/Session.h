@@ -53,7 +53,7 @@ struct Session {
   uint32_t worldSize() const { return ranks ? ranks->size() : 1; }
   /// The virtual ranks that this rank computes. Requires checkVirtualRanks.
   plan::VirtualRanks virtualRanks() const { return plan::virtualRanksOf(training, rank(), worldSize()); }
-  /// True for the rank that writes the run's folder and tells what the run does.
+  /// True for the rank that writes the run's folder and reports events.
   bool leads() const { return rank() == 0; }
   /// True if the state is sharded over several ranks.
   bool isSharded() const { return worldSize() > 1 && plan().training().parallel().ranks() != 0; }

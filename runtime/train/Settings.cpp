@@ -93,7 +93,7 @@ Status checkLossScale(const Setting &setting, const plan::Training &before, plan
   return Status();
 }
 
-/// What else a change of these keys must keep to, or brings with it.
+/// A further check or adjustment after a change of these keys.
 struct Rule {
   std::string_view keys; ///< a key, or a section and its dot
   Status (*apply)(const Setting &, const plan::Training &before, plan::Training &after);

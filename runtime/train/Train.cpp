@@ -43,15 +43,19 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
                  Recorder opened)
     : session(session), options(options), run(std::move(prepared)), control(control), recorder(std::move(opened)),
       ranks(session),
-      checkpoints(run.folder, run.record, session.plan(), *session.device, run.averages.get(), session.replaced, control,
-                  session.isSharded() ? session.ranks : nullptr,
+      checkpoints(run.folder, run.record, session.plan(), *session.device, run.averages.get(), session.replaced,
+                  control, session.isSharded() ? session.ranks : nullptr,
                   rulesOf(session.training.checkpoints(), options.checkpointEvery,
                           options.keepsFiles && session.computes()
                               ? hostMemoryOf(session.plan(), session.training, session.data).staging
                               : 0),
                   monotonicSeconds(),
-                  {[this](const std::string &text) { recorder.message({Message::Tone::Warning, text}); },
-                   [this](const Status &status) { (void)warnOf(status); }, // only its text: `begin` ends non-finite runs
+                  {[this](const std::string &text) {
+                     recorder.message({Message::Tone::Warning, text});
+                   },
+                   [this](const Status &status) {
+                     (void)warnOf(status);
+                   }, // keep only the text: `begin` ends non-finite runs
                    [this](const CheckpointWriter::Result &result) {
                      warned = false;
                      recorder.checkpoint({result.step, checkpoints.pathOf(result.step), result.bytes,
@@ -164,8 +168,9 @@ void Trainer::hearForRate(uint64_t step, const EvaluationRecord &record) {
   auto rate = [&] { return run.updates->schedule().rate(base, {run.totalSteps, state.reductions}); };
   const double before = rate();
   if (run.plateau->hear(step, record, state) && rate() < before)
-    recorder.message(Message::plain("step {}: {} is no better than {:.6g}: the learning rate falls from {:.6g} to {:.6g}",
-                                    step, state.metric, state.best.value_or(NAN), before, rate()));
+    recorder.message(
+        Message::plain("step {}: {} is no better than {:.6g}: the learning rate falls from {:.6g} to {:.6g}", step,
+                       state.metric, state.best.value_or(NAN), before, rate()));
 }
 
 Status Trainer::shareReductions() {
@@ -552,11 +557,12 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
   std::string seen = found.node.empty() ? at : fmt::format(", first seen at node '{}'{}", found.node, at);
   std::string wayOut = "try a lower optimizer.lr, a warm-up or train.clip_norm, and look at the data of this step";
   if (metrics.lossScale > 0 && std::isfinite(metrics.loss)) {
-    what = fmt::format("the gradient's norm is {} at a loss scale of {:g}, after {} such updates in a row", metrics.gradientNorm,
-                       metrics.lossScale, kMostHopelessUpdates - 1);
-    wayOut = fmt::format("f16 holds no gradient beyond 65504: try {}, a lower optimizer.lr or a warm-up, and look at the "
-                         "data of this step",
-                         advice::compile("precision", "bf16"));
+    what = fmt::format("the gradient's norm is {} at a loss scale of {:g}, after {} such updates in a row",
+                       metrics.gradientNorm, metrics.lossScale, kMostHopelessUpdates - 1);
+    wayOut =
+        fmt::format("f16 holds no gradient beyond 65504: try {}, a lower optimizer.lr or a warm-up, and look at the "
+                    "data of this step",
+                    advice::compile("precision", "bf16"));
   }
   if (!found.nanInput.empty()) {
     seen = fmt::format(", because the data holds a NaN: {}: {}{}", options.data, found.nanInput, at);

@@ -154,11 +154,12 @@ private:
     if (Status status = checkGoal("evaluate.stop.metric", *stop, keys); !status.ok())
       return status;
     if (!result.evaluation || !options.evaluatesOften())
-      return Status(fmt::format("evaluate.stop: training ends early by its evaluations, and there are none; give {} and "
-                                "{}, or turn it off with {}",
-                                advice::option("eval-data"), advice::option("eval-every"),
-                                advice::set("evaluate.stop.patience", "0")),
-                    StatusCode::Usage);
+      return Status(
+          fmt::format("evaluate.stop: training ends early by its evaluations, and there are none; give {} and "
+                      "{}, or turn it off with {}",
+                      advice::option("eval-data"), advice::option("eval-every"),
+                      advice::set("evaluate.stop.patience", "0")),
+          StatusCode::Usage);
     result.stop.emplace(stop.take(), settings.stop_patience(), settings.stop_min_change());
     return Status();
   }
@@ -168,11 +169,12 @@ private:
     if (schedule.kind() != "plateau")
       return Status();
     if (!result.evaluation || !options.evaluatesOften())
-      return Status(fmt::format("schedule.kind = \"plateau\": the learning rate follows evaluations, and there are none; "
-                                "give {} (or {}) and {}, or {}",
-                                advice::option("eval-data"), advice::set("data.eval_split", "0.1"),
-                                advice::option("eval-every"), advice::set("schedule.kind", "constant")),
-                    StatusCode::Usage);
+      return Status(
+          fmt::format("schedule.kind = \"plateau\": the learning rate follows evaluations, and there are none; "
+                      "give {} (or {}) and {}, or {}",
+                      advice::option("eval-data"), advice::set("data.eval_split", "0.1"), advice::option("eval-every"),
+                      advice::set("schedule.kind", "constant")),
+          StatusCode::Usage);
     result.plateau.emplace(schedule, result.best);
     return Status();
   }
@@ -204,8 +206,8 @@ private:
                                   advice::option("seed")),
                       StatusCode::Usage);
       if (options.shuffle && *options.shuffle != position.shuffle)
-        return Status(fmt::format("{}: the run that is resumed was {}shuffled", advice::flag("shuffle", *options.shuffle),
-                                  position.shuffle ? "" : "not "),
+        return Status(fmt::format("{}: the run that is resumed was {}shuffled",
+                                  advice::flag("shuffle", *options.shuffle), position.shuffle ? "" : "not "),
                       StatusCode::Usage);
       if (Status status = loadState(*result.resumed->checkpoint, session.plan(), *session.device, &session.replaced,
                                     session.rank());

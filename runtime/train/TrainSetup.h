@@ -48,8 +48,8 @@ struct PreparedRun {
 /// resumed run, so an error leaves no new folder.
 Expected<PreparedRun> prepareRun(Session &session, const TrainOptions &options);
 
-/// Makes the run's folder or reuses that of a resumed run, and writes data notes and plan to it. Tells the listener
-/// that it does so (RunEvents::opening).
+/// Makes the run's folder or reuses that of a resumed run, and writes data notes and plan to it. Calls
+/// RunEvents::opening before.
 Status openRunFolder(const Session &session, const TrainOptions &options, PreparedRun &run);
 
 } // namespace tcc::runtime

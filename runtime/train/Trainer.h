@@ -69,7 +69,7 @@ private:
   bool isStopped() const { return run.stop && run.stop->isDue(); }
   /// Begins a checkpoint between updates; with `wait`, completes it.
   Status checkpointOrWarn(bool wait);
-  /// Turns a failure to write a checkpoint into a warning, told once; state that is not finite stays an error.
+  /// Turns a failure to write a checkpoint into a warning, given once; state that is not finite stays an error.
   Status warnOf(const Status &status);
   /// The checkpoint that an end needs. Error: it could not be written.
   Status checkpointAtEnd();
@@ -89,7 +89,7 @@ private:
   Status release();
   /// Writes TrainOptions::trace. Error: the file cannot be written.
   Status writeTrace();
-  /// Tells how the run ended.
+  /// Reports how the run ended to the recorder.
   void tellEnd(RunEnd::Kind kind, std::string reason = {}, std::string kept = {});
 
   Session &session;
@@ -112,8 +112,8 @@ private:
   std::optional<Awaited> awaited;
   EndReasons ending; ///< of any rank
   bool complete = false; ///< the planned end was reached, not one by a request, the time or an error
-  bool scaleTold = false; ///< warnOfScale has told its warning
-  bool warned = false;    ///< a warning was told that the last checkpoint could not be written
+  bool scaleTold = false; ///< warnOfScale has given its warning
+  bool warned = false;    ///< a warning was given that the last checkpoint could not be written
 };
 
 } // namespace tcc::runtime

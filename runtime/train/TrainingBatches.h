@@ -51,7 +51,9 @@ public:
   uint64_t samples(uint64_t number) const override { return sampler.globalSamples(number); }
   uint64_t tokens(uint64_t number) const override { return samples(number) * data.reader->tokensPerSample(); }
 
-  std::string describeNonFinite(bool infinities) const override { return data.reader->describeNonFinite(indices, infinities); }
+  std::string describeNonFinite(bool infinities) const override {
+    return data.reader->describeNonFinite(indices, infinities);
+  }
 
 private:
   /// A micro-batch in memory.

@@ -192,8 +192,8 @@ UpdateRunner::Cause PhasedRunner::findNonFinite(TrainingPosition &position, Batc
 
 namespace {
 /// A plan with stages ([[stage]] of the recipe) has the entries of an update for each stage: they update the parameters
-/// that the stage trains, and only read the others. The update's number determines the stage, so a resumed run continues
-/// in the right one. All stages share the optimizer's state.
+/// that the stage trains, and only read the others. The update's number determines the stage, so a resumed run
+/// continues in the right one. All stages share the optimizer's state.
 class StagedRunner : public UpdateRunner {
 public:
   /// Error: the plan lacks an entry of a stage.

@@ -3,9 +3,9 @@
 // An update takes a window of `accumulate` micro-batches (fewer at an epoch's end) and is one run of `step`, or runs of
 // `accumulate_first`, `accumulate_next`…, `update`. Its loss is the sum of losses over the sum of weights.
 //
-// With several virtual ranks, their windows run one after the other, each from the state before the update, and the
-// sums of each join a tree (passes/training/RankSums.h). Of the state that forward passes write, the first one's is
-// kept.
+// With several virtual ranks, their windows run one after the other, each from the state before the update, and their
+// sums are added in a tree (passes/training/RankSums.h). State that forward passes write (running statistics) is kept
+// from the first virtual rank only.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_UPDATERUNNER_H
@@ -23,9 +23,9 @@
 
 namespace tcc::runtime {
 
-// With accumulation, the forward passes of a window advance running statistics before the update runs. If a window ends
-// early, by bad data or a loss that is not finite, these partial changes must not get into a checkpoint.
-
+/// State that micro-batches change before the update: with accumulation, the forward passes of a window advance running
+/// statistics before the update runs. If a window ends early, by bad data or a loss that is not finite, these partial
+/// changes must not get into a checkpoint.
 class WindowState {
 public:
   WindowState(const plan::Plan &plan, Device &device);

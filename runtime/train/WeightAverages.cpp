@@ -29,8 +29,9 @@ WeightAverages::WeightAverages(const plan::Plan &plan, const plan::Training &tra
   memory.resize(hostMemoryOf(plan, training, {}).averages);
   uint64_t used = 0;
   // Wide elements first, so that every part is aligned to its element size.
-  std::stable_sort(parameters.begin(), parameters.end(),
-                   [](const auto &a, const auto &b) { return a.type.dtype() == plan::F64 && b.type.dtype() != plan::F64; });
+  std::stable_sort(parameters.begin(), parameters.end(), [](const auto &a, const auto &b) {
+    return a.type.dtype() == plan::F64 && b.type.dtype() != plan::F64;
+  });
   for (const AveragedParameter &parameter : parameters) {
     Average &made = averages.emplace_back(Average{parameter, {}, {}, true});
     uint64_t bytes = plan::tensorBytes(made.type).value_or(0);
@@ -110,11 +111,12 @@ Expected<bool> WeightAverages::load(Checkpoint &checkpoint, uint32_t rank) {
       different.add(one.name, fmt::format("{} there, {} in the plan", plan::typeName(tensor->type), type));
   }
   if (!missing.empty() || !different.empty())
-    return error("{}: its averages are not those of the plan's parameters: {}{}{}; resume with the plan that the run was "
-                 "made with, or start a new run from its weights with {}",
-                 checkpoint.folder(), missing.empty() ? "" : "missing are " + missing.text(),
-                 missing.empty() || different.empty() ? "" : "; ",
-                 different.empty() ? "" : "these differ: " + different.text(), advice::option("init"));
+    return error(
+        "{}: its averages are not those of the plan's parameters: {}{}{}; resume with the plan that the run was "
+        "made with, or start a new run from its weights with {}",
+        checkpoint.folder(), missing.empty() ? "" : "missing are " + missing.text(),
+        missing.empty() || different.empty() ? "" : "; ", different.empty() ? "" : "these differ: " + different.text(),
+        advice::option("init"));
   std::vector<std::byte> own;
   for (Average &one : averages) {
     const ManifestTensor &tensor = *checkpoint.find(one.name);

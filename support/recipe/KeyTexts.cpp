@@ -14,7 +14,8 @@ std::string hintFor(std::string_view name) {
   const size_t dot = name.rfind('.');
   const std::string_view table = dot == name.npos ? "" : name.substr(0, dot);
   const std::string_view given = name.substr(dot == name.npos ? 0 : dot + 1);
-  for (const char *batch : {"batch", "batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"})
+  for (const char *batch :
+       {"batch", "batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size"})
     if (given == batch)
       return fmt::format("a batch is a dimension of the graph: give {}, or model.dims = {{ batch = N }}",
                          advice::compile("batch", "N"));
@@ -152,7 +153,8 @@ json listOf(json items, size_t count = 0) {
 json tableOf(json values) { return {{"type", "object"}, {"additionalProperties", std::move(values)}}; }
 json eitherOf(std::vector<json> schemas) { return {{"anyOf", std::move(schemas)}}; }
 
-/// The values in the words of JSON Schema; for values with a format of their own, an empty schema, which any value fits.
+/// The values in the words of JSON Schema; for values with a format of their own, an empty schema, which any value
+/// fits.
 json schemaOf(const Values &values) {
   using Type = Values::Type;
   const json text = {{"type", "string"}};

@@ -12,8 +12,7 @@ std::vector<Key> makeKeys() {
   using enum Change;
   const std::string byKind = "by the kind";
   return {
-      Key{"model.dims", integerTable(1), "", Recompile, "values of symbolic dimensions"}
-          .whenResumed(Resumed::Ignored),
+      Key{"model.dims", integerTable(1), "", Recompile, "values of symbolic dimensions"}.whenResumed(Resumed::Ignored),
       {"model.shapes", other("table of lists of integers"), "", Recompile,
        "shapes of graph inputs, as `--shape` gives them: `{ x = [4, 3, 48, 192] }`"},
       {"model.fix", other("table of numbers, lists or tensors"), "", Recompile,
@@ -36,38 +35,44 @@ std::vector<Key> makeKeys() {
       {"evaluate.dims", integerTable(1), "", Later, "values of symbolic dimensions in evaluation"},
       {"predict.dims", integerTable(1), "", Later, "values of symbolic dimensions in prediction"},
       Key{"evaluate.metrics",
-       texts(),
-       "the loss's",
-       Recompile,
-       "what evaluations compute besides the loss: names of metrics, or of graph outputs, which are averaged",
-       {"metrics", "eval_metrics"}}.at({"evaluation.metrics"}),
+          texts(),
+          "the loss's",
+          Recompile,
+          "what evaluations compute besides the loss: names of metrics, or of graph outputs, which are averaged",
+          {"metrics", "eval_metrics"}}
+          .at({"evaluation.metrics"}),
       Key{"evaluate.best",
-       text(),
-       "the loss",
-       RunTime,
-       "the metric of the best checkpoint; `\"min:NAME\"`, `\"max:NAME\"` for a graph output",
-       {"metric_for_best_model", "monitor"}}.at({"evaluation.best"}),
+          text(),
+          "the loss",
+          RunTime,
+          "the metric of the best checkpoint; `\"min:NAME\"`, `\"max:NAME\"` for a graph output",
+          {"metric_for_best_model", "monitor"}}
+          .at({"evaluation.best"}),
       {"evaluate.at_start", flag(), "false", RunTime, "evaluate before the first update as well", {"eval_on_start"}},
       Key{"evaluate.stop.metric", text(), "that of `evaluate.best`", RunTime, "the metric that ends training early"}
-          .at({"evaluation.stop_metric"}).needs("evaluate.stop.patience, a number of evaluations"),
+          .at({"evaluation.stop_metric"})
+          .needs("evaluate.stop.patience, a number of evaluations"),
       Key{"evaluate.stop.patience",
-       integer(0, int64_t(1) << 53),
-       "",
-       RunTime,
-       "evaluations without a better value until training ends; 0: it does not",
-       {"early_stopping_patience", "early_stopping"}}.at({"evaluation.stop_patience"}),
+          integer(0, int64_t(1) << 53),
+          "",
+          RunTime,
+          "evaluations without a better value until training ends; 0: it does not",
+          {"early_stopping_patience", "early_stopping"}}
+          .at({"evaluation.stop_patience"}),
       Key{"evaluate.stop.min_change",
-       number(kNotNegative),
-       "0",
-       RunTime,
-       "the least change that counts as better",
-       {"min_delta", "early_stopping_threshold"}}.at({"evaluation.stop_min_change"})
+          number(kNotNegative),
+          "0",
+          RunTime,
+          "the least change that counts as better",
+          {"min_delta", "early_stopping_threshold"}}
+          .at({"evaluation.stop_min_change"})
           .needs("evaluate.stop.patience, a number of evaluations"),
 
       Key{"loss.output", text(), "the only scalar floating-point output", Recompile,
-       "a graph output that is the loss; excludes `loss.kind`"}.whenResumed(Resumed::Refused),
-      Key{"loss.kind", choice(lossKindNames()), "", Recompile, "the loss to compute from a graph output"}
+          "a graph output that is the loss; excludes `loss.kind`"}
           .whenResumed(Resumed::Refused),
+      Key{"loss.kind", choice(lossKindNames()), "", Recompile, "the loss to compute from a graph output"}.whenResumed(
+          Resumed::Refused),
       {"loss.of", texts(), "the only floating-point output", Recompile,
        "a graph output, a value inside the graph or its node; a list for the kinds that compare several"},
       {"loss.target", text(), "", Recompile, "new or existing graph input that the prediction is compared with"},
@@ -126,45 +131,52 @@ std::vector<Key> makeKeys() {
       {"loss.scale", number(), "1", Recompile, "factor of one of several losses in their sum"},
 
       Key{"optimizer.kind",
-       choice(optimizerKindNames()),
-       "\"adamw\"",
-       Recompile,
-       "the optimizer",
-       {"optimizer.type", "optimizer.name"}}.at({"optimizer.kind"}).whenResumed(Resumed::Refused),
+          choice(optimizerKindNames()),
+          "\"adamw\"",
+          Recompile,
+          "the optimizer",
+          {"optimizer.type", "optimizer.name"}}
+          .at({"optimizer.kind"})
+          .whenResumed(Resumed::Refused),
       {"optimizer.lr", number(kNotNegative), byKind, RunTime, "learning rate", {"learning_rate"}},
       Key{"optimizer.betas",
-       numbers(kBelowOne, 2),
-       byKind,
-       RunTime,
-       "decay rates of the moments",
-       {"beta1", "beta2", "adam_beta1", "adam_beta2"}}.at({"optimizer.numbers.beta1", "optimizer.numbers.beta2"})
+          numbers(kBelowOne, 2),
+          byKind,
+          RunTime,
+          "decay rates of the moments",
+          {"beta1", "beta2", "adam_beta1", "adam_beta2"}}
+          .at({"optimizer.numbers.beta1", "optimizer.numbers.beta2"})
           .reads({"beta1"}, "betas"),
-      Key{"optimizer.eps", number(kNotNegative), byKind, RunTime, "added to a denominator", {"epsilon", "adam_epsilon"}}.reads({"eps"}, "an eps that can change"),
+      Key{"optimizer.eps", number(kNotNegative), byKind, RunTime, "added to a denominator", {"epsilon", "adam_epsilon"}}
+          .reads({"eps"}, "an eps that can change"),
       Key{"optimizer.weight_decay",
-       number(kNotNegative),
-       byKind,
-       RunTime,
-       "weight decay; `trun` changes it in a plan that decays",
-       {"wd", "l2"}}.reads({"weight_decay", "decay"}, "weight decay"),
+          number(kNotNegative),
+          byKind,
+          RunTime,
+          "weight decay; `trun` changes it in a plan that decays",
+          {"wd", "l2"}}
+          .reads({"weight_decay", "decay"}, "weight decay"),
       Key{"optimizer.momentum", number(kNotNegative), byKind, RunTime,
-       "momentum; `trun` changes it in a plan that has momentum"}
+          "momentum; `trun` changes it in a plan that has momentum"}
           .reads({"momentum"}, "momentum"),
       Key{"optimizer.dampening", number(), byKind, RunTime,
-       "dampening of `sgd`; `trun` changes it in a plan that dampens"}
+          "dampening of `sgd`; `trun` changes it in a plan that dampens"}
           .reads({"one_minus_dampening"}, "dampening"),
-      Key{"optimizer.nesterov", flag(), "false; true for `muon`", Recompile, "Nesterov's momentum"}
-          .at({"optimizer.nesterov"}),
-      Key{"optimizer.alpha", number(kNotNegative), byKind, RunTime, "decay rate of `rmsprop`"}.reads({"alpha"}, "alpha"),
+      Key{"optimizer.nesterov", flag(), "false; true for `muon`", Recompile, "Nesterov's momentum"}.at(
+          {"optimizer.nesterov"}),
+      Key{"optimizer.alpha", number(kNotNegative), byKind, RunTime, "decay rate of `rmsprop`"}.reads({"alpha"},
+                                                                                                     "alpha"),
       {"optimizer.centered", flag(), "false", Recompile, "`rmsprop` subtracts the mean gradient"},
-      Key{"optimizer.lr_decay", number(kNotNegative), byKind, RunTime, "of `adagrad`"}.reads({"decayed_lr"}, "lr_decay"),
-      Key{"optimizer.initial_accumulator_value", number(kNotNegative), byKind, Recompile, "of `adagrad`"}
-          .at({"optimizer.numbers.initial_accumulator_value"}),
+      Key{"optimizer.lr_decay", number(kNotNegative), byKind, RunTime, "of `adagrad`"}.reads({"decayed_lr"},
+                                                                                             "lr_decay"),
+      Key{"optimizer.initial_accumulator_value", number(kNotNegative), byKind, Recompile, "of `adagrad`"}.at(
+          {"optimizer.numbers.initial_accumulator_value"}),
       {"optimizer.amsgrad", flag(), "false", Recompile, "of `adam` and `adamw`"},
       {"optimizer.maximize", flag(), "false", Recompile, "ascend instead of descend"},
-      Key{"optimizer.ns_steps", integer(0, 99), byKind, Recompile, "Newton-Schulz iterations of `muon`"}
-          .at({"optimizer.numbers.ns_steps"}),
-      Key{"optimizer.ns_coefficients", numbers(kAny, 3), byKind, Recompile, "Newton-Schulz coefficients of `muon`"}
-          .at({"optimizer.numbers.ns_a", "optimizer.numbers.ns_b", "optimizer.numbers.ns_c"}),
+      Key{"optimizer.ns_steps", integer(0, 99), byKind, Recompile, "Newton-Schulz iterations of `muon`"}.at(
+          {"optimizer.numbers.ns_steps"}),
+      Key{"optimizer.ns_coefficients", numbers(kAny, 3), byKind, Recompile, "Newton-Schulz coefficients of `muon`"}.at(
+          {"optimizer.numbers.ns_a", "optimizer.numbers.ns_b", "optimizer.numbers.ns_c"}),
       {"optimizer.adjust_lr_fn", choice({"original", "match_rms_adamw", "spectral_unclamped"}), "\"original\"",
        Recompile, "how `muon` scales the rate by the matrix's shape"},
       {"optimizer.moments",
@@ -181,11 +193,12 @@ std::vector<Key> makeKeys() {
        "rates that shrink towards the first layer"},
 
       Key{"schedule.kind",
-       choice(scheduleKindNames()),
-       "\"constant\"",
-       RunTime,
-       "the learning rate as a function of the update",
-       {"lr_scheduler", "lr_scheduler_type", "schedule.type", "schedule.name"}}.at({"schedule.kind"}),
+          choice(scheduleKindNames()),
+          "\"constant\"",
+          RunTime,
+          "the learning rate as a function of the update",
+          {"lr_scheduler", "lr_scheduler_type", "schedule.type", "schedule.name"}}
+          .at({"schedule.kind"}),
       {"schedule.warmup_steps",
        integer(0, int64_t(1) << 53),
        "0",
@@ -200,14 +213,17 @@ std::vector<Key> makeKeys() {
        {"num_training_steps", "t_max", "total_iters"}},
       {"schedule.min_lr_scale", number(kNotNegative), "0", RunTime,
        "the last factor of `linear`, `cosine`, `polynomial`"},
-      Key{"schedule.per", choice({"step", "epoch"}), "\"step\"", RunTime, "the unit of all counts of the schedule"}
-          .at({"schedule.per"}),
+      Key{"schedule.per", choice({"step", "epoch"}), "\"step\"", RunTime, "the unit of all counts of the schedule"}.at(
+          {"schedule.per"}),
       Key{"schedule.warmup_from", choice({"first", "zero"}), "\"first\"", RunTime,
-       "the factor of the first update: 1/`warmup_steps`, or 0"}.at({"schedule.warmup_from"}),
+          "the factor of the first update: 1/`warmup_steps`, or 0"}
+          .at({"schedule.warmup_from"}),
       Key{"schedule.floor", choice({"rescale", "clamp"}), "\"rescale\"", RunTime,
-       "how `polynomial` reaches `min_lr_scale`"}.at({"schedule.numbers.floor_clamp"}),
+          "how `polynomial` reaches `min_lr_scale`"}
+          .at({"schedule.numbers.floor_clamp"}),
       {"schedule.step_size", integer(1, int64_t(1) << 53), "", RunTime, "updates between reductions by `step`"},
-      Key{"schedule.milestones", integers(0), "", RunTime, "updates at which `multi_step` reduces the rate"}.at({"schedule.numbers.milestone.{}"}),
+      Key{"schedule.milestones", integers(0), "", RunTime, "updates at which `multi_step` reduces the rate"}.at(
+          {"schedule.numbers.milestone.{}"}),
       {"schedule.gamma", number(kNotNegative), "0.1", RunTime,
        "factor of each reduction by `step`, `multi_step`, and of each update by `exponential`, which has no default"},
       {"schedule.power", number(kNotNegative), "1", RunTime, "of `polynomial`"},
@@ -216,8 +232,8 @@ std::vector<Key> makeKeys() {
       {"schedule.final_div_factor", number(kPositive), "1e4", RunTime, "`one_cycle` ends at its start ÷ this"},
       {"schedule.base_momentum", number(kBelowOne), "0.85", RunTime, "the least momentum of `one_cycle`"},
       {"schedule.max_momentum", number(kBelowOne), "0.95", RunTime, "the greatest momentum of `one_cycle`"},
-      Key{"schedule.cycle_momentum", flag(), "true", Recompile, "whether `one_cycle` cycles momentum"}
-          .at({"schedule.numbers.cycle_momentum"}),
+      Key{"schedule.cycle_momentum", flag(), "true", Recompile, "whether `one_cycle` cycles momentum"}.at(
+          {"schedule.numbers.cycle_momentum"}),
       {"schedule.t_0",
        integer(1, int64_t(1) << 53),
        "",
@@ -233,7 +249,8 @@ std::vector<Key> makeKeys() {
       {"schedule.eta_min", number(kNotNegative), "0", RunTime,
        "the rate, not a factor of it, at the end of a cycle of `cosine_warm_restarts`"},
       Key{"schedule.mode", choice({"min", "max"}), "the metric's", RunTime,
-       "which values of the metric of `evaluate.best` are better for `plateau`"}.at({"schedule.numbers.mode_max"}),
+          "which values of the metric of `evaluate.best` are better for `plateau`"}
+          .at({"schedule.numbers.mode_max"}),
       {"schedule.factor",
        number({0, 1, false, true}),
        "0.1",
@@ -242,15 +259,14 @@ std::vector<Key> makeKeys() {
        {"lr_factor", "reduce_factor"}},
       {"schedule.patience", integer(0, int64_t(1) << 53), "10", RunTime,
        "evaluations without a better value that `plateau` lets pass"},
-      {"schedule.threshold", number(kNotNegative), "1e-4", RunTime,
-       "the least change that `plateau` counts as better"},
+      {"schedule.threshold", number(kNotNegative), "1e-4", RunTime, "the least change that `plateau` counts as better"},
       Key{"schedule.threshold_mode", choice({"rel", "abs"}), "\"rel\"", RunTime,
-       "`threshold` is a share of the best value, or a difference"}.at({"schedule.numbers.threshold_abs"}),
+          "`threshold` is a share of the best value, or a difference"}
+          .at({"schedule.numbers.threshold_abs"}),
       {"schedule.cooldown", integer(0, int64_t(1) << 53), "0", RunTime,
        "evaluations after a reduction that `plateau` does not count"},
       {"schedule.min_lr", number(kNotNegative), "0", RunTime, "the least rate of `plateau`"},
-      {"schedule.eps", number(kNotNegative), "1e-8", RunTime,
-       "the least change of the rate that `plateau` makes"},
+      {"schedule.eps", number(kNotNegative), "1e-8", RunTime, "the least change of the rate that `plateau` makes"},
 
       {"phase", other("tables `[[phase]]`"), "[]", Recompile,
        "alternating optimizers over one state: [phases.md](phases.md)"},
@@ -258,11 +274,11 @@ std::vector<Key> makeKeys() {
        "staged unfreezing: `until` a step, `trainable` globs, `lr_scale`: [stages.md](stages.md)"},
 
       Key{"train.accumulate",
-       integer(1, int64_t(1) << 31),
-       "1",
-       Recompile,
-       "micro-batches of an update",
-       {"gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches", "accumulation_steps"}}
+          integer(1, int64_t(1) << 31),
+          "1",
+          Recompile,
+          "micro-batches of an update",
+          {"gradient_accumulation_steps", "grad_accum", "accumulate_grad_batches", "accumulation_steps"}}
           .at({"accumulate"}),
       {"train.virtual_ranks",
        integer(1, int64_t(1) << 16),
@@ -272,14 +288,16 @@ std::vector<Key> makeKeys() {
        "[ranks.md](ranks.md#virtual-ranks)",
        {"virtual_workers", "virtual_nodes"}},
       Key{"train.clip_norm",
-       number(kPositive),
-       "none",
-       RunTime,
-       "largest global gradient norm; `trun` changes it in a plan that clips",
-       {"max_grad_norm", "gradient_clip_val", "grad_clip", "clip_grad_norm", "max_norm"}}.at({"clip_norm"})
+          number(kPositive),
+          "none",
+          RunTime,
+          "largest global gradient norm; `trun` changes it in a plan that clips",
+          {"max_grad_norm", "gradient_clip_val", "grad_clip", "clip_grad_norm", "max_norm"}}
+          .at({"clip_norm"})
           .reads({"clip_norm"}, "clipping"),
       {"train.clip_value", number(kPositive), "none", Recompile, "largest gradient of an element"},
-      Key{"train.seed", integer(0), "0", RunTime, "seed of the sample order and of random numbers"}.at({"seed"})
+      Key{"train.seed", integer(0), "0", RunTime, "seed of the sample order and of random numbers"}
+          .at({"seed"})
           .whenResumed(Resumed::Kept),
       {"train.precision",
        choice({"f32", "tf32", "bf16", "f16", "auto"}),
@@ -297,35 +315,43 @@ std::vector<Key> makeKeys() {
        "`\"auto\"`: dynamic with f16, else none",
        {"loss_scale", "grad_scaler", "fp16.loss_scale"}},
       Key{"train.loss_scale.init_scale",
-       number({0, 1e30, true}),
-       "65536",
-       RunTime,
-       "the first factor",
-       {"initial_scale", "initial_loss_scale"}}.at({"loss_scale.init_scale"}),
+          number({0, 1e30, true}),
+          "65536",
+          RunTime,
+          "the first factor",
+          {"initial_scale", "initial_loss_scale"}}
+          .at({"loss_scale.init_scale"}),
       Key{"train.loss_scale.growth_factor", number({1, 65536, true}), "2", RunTime,
-       "multiplies the factor after `growth_interval` applied updates in a row"}.at({"loss_scale.growth_factor"}),
+          "multiplies the factor after `growth_interval` applied updates in a row"}
+          .at({"loss_scale.growth_factor"}),
       Key{"train.loss_scale.backoff_factor", number({0, 1, true, true}), "0.5", RunTime,
-       "multiplies the factor after a gradient that is not finite"}.at({"loss_scale.backoff_factor"}),
+          "multiplies the factor after a gradient that is not finite"}
+          .at({"loss_scale.backoff_factor"}),
       Key{"train.loss_scale.growth_interval",
-       integer(1, int64_t(1) << 53),
-       "2000",
-       RunTime,
-       "applied updates in a row until the factor grows",
-       {"loss_scale_window", "scale_window"}}.at({"loss_scale.growth_interval"}),
+          integer(1, int64_t(1) << 53),
+          "2000",
+          RunTime,
+          "applied updates in a row until the factor grows",
+          {"loss_scale_window", "scale_window"}}
+          .at({"loss_scale.growth_interval"}),
       Key{"train.ema.decay",
-       number(kBelowOne),
-       "none",
-       RunTime,
-       "keep an average of the parameters: e ← decay·e + (1 − decay)·w after each update",
-       {"ema_decay", "model_ema_decay", "ema"}}.at({"ema.decay"}),
+          number(kBelowOne),
+          "none",
+          RunTime,
+          "keep an average of the parameters: e ← decay·e + (1 − decay)·w after each update",
+          {"ema_decay", "model_ema_decay", "ema"}}
+          .at({"ema.decay"}),
       Key{"train.ema.every", integer(1, int64_t(1) << 53), "1", RunTime, "updates between averages"}
-          .at({"ema.every"}).needs("train.ema.decay, such as 0.999"),
+          .at({"ema.every"})
+          .needs("train.ema.decay, such as 0.999"),
       Key{"train.ema.warmup", integer(0, int64_t(1) << 53), "0", RunTime,
-       "the n-th average has the decay min(`decay`, (1 + n)/(`warmup` + n))"}.at({"ema.warmup"})
+          "the n-th average has the decay min(`decay`, (1 + n)/(`warmup` + n))"}
+          .at({"ema.warmup"})
           .needs("train.ema.decay, such as 0.999"),
       Key{"train.ema.on", choice({"host", "device"}), "\"host\"", RunTime,
-       "`\"device\"`: the update's kernels average, in the memory of a plan compiled with this value"}
-          .at({"ema.on_device"}).needs("train.ema.decay, such as 0.999"),
+          "`\"device\"`: the update's kernels average, in the memory of a plan compiled with this value"}
+          .at({"ema.on_device"})
+          .needs("train.ema.decay, such as 0.999"),
 
       {"adapter.targets",
        texts(),
@@ -374,31 +400,36 @@ std::vector<Key> makeKeys() {
        {"adapter.dtype", "adapter.base_dtype"}},
 
       Key{"parallel.mode",
-       choice({"none", "ddp", "grad_op", "full", "hybrid"}),
-       "\"none\"",
-       Recompile,
-       "how several ranks train together: `\"ddp\"`: each has all of the model and its own batch; `\"grad_op\"`: a "
-       "shard of gradients and optimizer state; `\"full\"`: of the parameters, too; `\"hybrid\"`: as `\"full\"` inside "
-       "a node, and each node has all: [ranks.md](ranks.md)",
-       {"ddp", "distributed", "parallel.strategy", "strategy"}}.whenResumed(Resumed::Ignored),
+          choice({"none", "ddp", "grad_op", "full", "hybrid"}),
+          "\"none\"",
+          Recompile,
+          "how several ranks train together: `\"ddp\"`: each has all of the model and its own batch; `\"grad_op\"`: a "
+          "shard of gradients and optimizer state; `\"full\"`: of the parameters, too; `\"hybrid\"`: as `\"full\"` "
+          "inside "
+          "a node, and each node has all: [ranks.md](ranks.md)",
+          {"ddp", "distributed", "parallel.strategy", "strategy"}}
+          .whenResumed(Resumed::Ignored),
       Key{"parallel.ranks",
-       integer(1, 1 << 16),
-       "",
-       Recompile,
-       "the number of ranks of a sharded plan, which runs on no other number",
-       {"world_size", "nproc", "parallel.world_size"}}.whenResumed(Resumed::Ignored),
+          integer(1, 1 << 16),
+          "",
+          Recompile,
+          "the number of ranks of a sharded plan, which runs on no other number",
+          {"world_size", "nproc", "parallel.world_size"}}
+          .whenResumed(Resumed::Ignored),
       Key{"parallel.shard_within_node",
-       integer(1, 1 << 16),
-       "",
-       Recompile,
-       "with mode `\"hybrid\"`: the ranks of a node, which share the state; the plan runs on any number of nodes",
-       {"sharding_group_size", "hsdp_shard_size", "zero_hpz_partition_size"}}.whenResumed(Resumed::Ignored),
+          integer(1, 1 << 16),
+          "",
+          Recompile,
+          "with mode `\"hybrid\"`: the ranks of a node, which share the state; the plan runs on any number of nodes",
+          {"sharding_group_size", "hsdp_shard_size", "zero_hpz_partition_size"}}
+          .whenResumed(Resumed::Ignored),
       Key{"parallel.prefetch",
-       integer(0, 1 << 10),
-       "1",
-       Recompile,
-       "with sharded parameters: buckets that are gathered ahead of the one that computes",
-       {"forward_prefetch", "limit_all_gathers"}}.whenResumed(Resumed::Ignored),
+          integer(0, 1 << 10),
+          "1",
+          Recompile,
+          "with sharded parameters: buckets that are gathered ahead of the one that computes",
+          {"forward_prefetch", "limit_all_gathers"}}
+          .whenResumed(Resumed::Ignored),
       {"parallel.average",
        choice({"exact", "ranks"}),
        "\"exact\"",
@@ -412,11 +443,12 @@ std::vector<Key> makeKeys() {
        "the type of gradients on their way between ranks",
        {"grad_reduce_dtype", "communication_data_type"}},
       Key{"parallel.bucket_bytes",
-       integer(1, int64_t(1) << 40),
-       "26214400",
-       Recompile,
-       "bytes of gradients that are summed over the ranks together",
-       {"bucket_cap_mb", "reduce_bucket_size"}}.whenResumed(Resumed::Ignored),
+          integer(1, int64_t(1) << 40),
+          "26214400",
+          Recompile,
+          "bytes of gradients that are summed over the ranks together",
+          {"bucket_cap_mb", "reduce_bucket_size"}}
+          .whenResumed(Resumed::Ignored),
       {"parallel.batch_norm",
        choice({"local", "sync"}),
        "\"local\"",
@@ -424,26 +456,30 @@ std::vector<Key> makeKeys() {
        "BatchNormalization by the batch of each rank, or, as torch.nn.SyncBatchNorm, by those of all ranks",
        {"sync_batchnorm", "sync_bn", "sync_batch_norm"}},
       Key{"parallel.least_ranks",
-       integer(1, int64_t(1) << 16),
-       "1",
-       Recompile,
-       "with `train.virtual_ranks`: the fewest ranks that the plan has memory for",
-       {"min_ranks"}}.whenResumed(Resumed::Ignored),
+          integer(1, int64_t(1) << 16),
+          "1",
+          Recompile,
+          "with `train.virtual_ranks`: the fewest ranks that the plan has memory for",
+          {"min_ranks"}}
+          .whenResumed(Resumed::Ignored),
 
       Key{"checkpoint.every_minutes", number(kNotNegative), "15", RunTime,
-       "minutes between checkpoints; 0: not by the clock"}.at({"checkpoints.every_minutes"}),
+          "minutes between checkpoints; 0: not by the clock"}
+          .at({"checkpoints.every_minutes"}),
       Key{"checkpoint.keep", integer(0, int64_t(1) << 31), "3", RunTime, "number of newest checkpoints to keep; 0: all"}
           .at({"checkpoints.keep"}),
-      Key{"checkpoint.keep_best", flag(), "true", RunTime, "keep the best checkpoint, by `evaluate.best`, as well"}
-          .at({"checkpoints.keep_best"}),
+      Key{"checkpoint.keep_best", flag(), "true", RunTime, "keep the best checkpoint, by `evaluate.best`, as well"}.at(
+          {"checkpoints.keep_best"}),
 
       Key{"checkpoint.staging_bytes",
-       numberOr(kNotNegative, {"all"}),
-       "0",
-       RunTime,
-       "memory for a copy of the state, which is written while training goes on; 0: training waits; `\"all\"`: for all "
-       "of it",
-       {"async_checkpoint", "save_async"}}.at({"checkpoints.staging_bytes"}),
+          numberOr(kNotNegative, {"all"}),
+          "0",
+          RunTime,
+          "memory for a copy of the state, which is written while training goes on; 0: training waits; `\"all\"`: for "
+          "all "
+          "of it",
+          {"async_checkpoint", "save_async"}}
+          .at({"checkpoints.staging_bytes"}),
 
       Key{"data.map", textTable(), "", RunTime, "the column of an input, where their names differ"}.at({"data.map"}),
       {"data.batch_axis", integerTable(-1), "", Recompile, "the sample axis of an input; −1: none"},
@@ -466,8 +502,8 @@ std::vector<Key> makeKeys() {
       {"data.categories", columnRules("table of columns: `\"sorted\"` or a list of strings"), "", RunTime,
        "texts that become integers: the place in the list, or in the sorted texts of the training data: "
        "[data.md](data.md#tables)"},
-      {"data.missing", columnRules("table of columns: number, `\"mean\"` or string; `\"*\"` is any column"), "", RunTime,
-       "what stands for missing values; the mean is that of the training data: [data.md](data.md#tables)"},
+      {"data.missing", columnRules("table of columns: number, `\"mean\"` or string; `\"*\"` is any column"), "",
+       RunTime, "what stands for missing values; the mean is that of the training data: [data.md](data.md#tables)"},
       {"data.cast", choice({"f32"}), "none", RunTime,
        "let f64, f16, bf16 and integers become f32 where an input is f32: [data.md](data.md#tables)"},
       {"data.last", choice({"drop", "pad"}), "\"drop\"", RunTime, "what to do with a shorter last batch of an epoch"},
@@ -476,20 +512,23 @@ std::vector<Key> makeKeys() {
       {"data.max_bad", integer(0, 1000000000), "0", RunTime,
        "damaged samples to skip and count before one ends the run"},
       Key{"data.workers", integer(0, 1024), "as many as processors where samples are decoded or transformed, else 0",
-       RunTime, "threads that read batches ahead; 0: training reads them itself"}.whenResumed(Resumed::Ignored),
+          RunTime, "threads that read batches ahead; 0: training reads them itself"}
+          .whenResumed(Resumed::Ignored),
       {"data.limit", integer(1), "", RunTime, "number of samples to use of each data set, spread evenly over it"},
       {"data.sampler", choice({"shuffle", "balanced", "weighted"}), "\"shuffle\"", RunTime,
        "`\"balanced\"`: draws every class equally often; `\"weighted\"`: as `data.weights` says; both draw with "
        "replacement"},
       Key{"data.cache", text(), "none", RunTime,
-       "folder that keeps decoded images, with the transforms before the first random one: "
-       "[data.md](data.md#the-cache)"}.whenResumed(Resumed::Ignored),
+          "folder that keeps decoded images, with the transforms before the first random one: "
+          "[data.md](data.md#the-cache)"}
+          .whenResumed(Resumed::Ignored),
       Key{"data.shuffle_window",
-       integer(1),
-       "all samples",
-       RunTime,
-       "shuffle files, then samples within runs of so many: reading stays in few files at a time",
-       {"shuffle_buffer", "buffer_size", "shuffle_buffer_size"}}.whenResumed(Resumed::Refused),
+          integer(1),
+          "all samples",
+          RunTime,
+          "shuffle files, then samples within runs of so many: reading stays in few files at a time",
+          {"shuffle_buffer", "buffer_size", "shuffle_buffer_size"}}
+          .whenResumed(Resumed::Refused),
       {"data.weights", text(), "`label` if balanced, `weight` if weighted", RunTime,
        "the column of classes or weights that `data.sampler` reads"},
       {"data.transform", transforms(), "[]", RunTime,

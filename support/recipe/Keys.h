@@ -25,10 +25,10 @@ enum class Change {
 
 /// What a resumed run does about a key whose value differs from that of the run it continues.
 enum class Resumed {
-  Noted,   ///< says so
-  Refused, ///< ends: the optimizer's state, the goal of training or the position would mean something else
-  Kept,    ///< ends too: the run goes on with its own value, which need not be given again
-  Ignored  ///< nothing: the key changes no result
+  Noted,   ///< reports it
+  Refused, ///< refuses: the meaning of the optimizer's state, the goal of training or the position would change
+  Kept,    ///< refuses as well: the run continues with its own value, which need not be given again
+  Ignored  ///< ignores it: the key changes no result
 };
 
 /// `places` are paths in plan.Training ("evaluation.best"), or in plan.DataSettings if they begin with "data."

@@ -43,8 +43,8 @@ std::vector<std::string> lossesWithKey(std::string_view key);
 /// True for a loss whose integer target names classes, one of which may be left out (loss.ignore_index).
 bool isClassification(std::string_view lossKind);
 
-/// An optimizer's numbers with their defaults (PyTorch's; lion's and lamb's papers'), its flags with theirs, and the keys
-/// of [optimizer] that it alone takes.
+/// An optimizer: its numbers and flags with their defaults (those of PyTorch; for lion and lamb, of their papers), and
+/// the keys of [optimizer] that only this optimizer takes.
 struct OptimizerKind {
   std::string name;
   std::map<std::string, double> numbers;

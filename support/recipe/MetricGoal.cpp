@@ -33,7 +33,8 @@ Expected<MetricGoal> parseGoal(const std::string &key, const std::string &text, 
                               nearest.empty() ? "" : " (the nearest is " + nearest + ")", rest, rest),
                   StatusCode::Usage);
   }
-  return MetricGoal{fmt::format("{}eval_{}", averaged ? "ema_" : "", rest), most || (!least && metric && metric->larger)};
+  return MetricGoal{fmt::format("{}eval_{}", averaged ? "ema_" : "", rest),
+                    most || (!least && metric && metric->larger)};
 }
 
 Status checkGoal(const std::string &key, const MetricGoal &goal, const std::vector<std::string> &known) {

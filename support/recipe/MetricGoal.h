@@ -29,7 +29,8 @@ Status checkGoal(const std::string &key, const MetricGoal &goal, const std::vect
 
 /// The keys that evaluations write to metrics.jsonl, for the kind of the loss and evaluate.metrics; with `averages`
 /// also those of averaged weights.
-std::vector<std::string> evaluationKeys(std::string_view lossKind, const std::vector<std::string> &metrics, bool averages);
+std::vector<std::string> evaluationKeys(std::string_view lossKind, const std::vector<std::string> &metrics,
+                                        bool averages);
 
 } // namespace tcc
 

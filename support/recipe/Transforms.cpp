@@ -52,7 +52,9 @@ TransformArgument paddingMode() {
 TransformArgument jitter(std::string name) {
   return {std::move(name), intervalOrNumber(kNotNegative), "0", "v: a factor from max(0, 1 − v) to 1 + v"};
 }
-TransformArgument area(std::string preset) { return {"scale", interval(kUnit), std::move(preset), "share of the area"}; }
+TransformArgument area(std::string preset) {
+  return {"scale", interval(kUnit), std::move(preset), "share of the area"};
+}
 TransformArgument ratio(std::string preset) {
   return {"ratio", interval(kPositive), std::move(preset), "aspect ratio; its logarithm is uniform"};
 }
@@ -191,7 +193,8 @@ std::vector<TransformKind> makeKinds() {
        false,
        Works::OnNumbers,
        {{"per", choice({"element", "channel", "column"}), "",
-         "what has constants of its own: each element of a sample, each index of its first axis, or the column; by default "
+         "what has constants of its own: each element of a sample, each index of its first axis, or the column; by "
+         "default "
          "elements of numbers and vectors, channels of larger samples"}},
        "(x − mean) ÷ standard deviation of the training data, as f32; of any column of numbers, which `column` names: "
        "[data.md](data.md#tables)",

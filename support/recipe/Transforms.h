@@ -70,7 +70,8 @@ struct TransformSpec {
   std::string place() const;
 };
 
-/// Checks the value of `data.transform`. `at` turns a node of it into the beginning of a message: file, line and column.
+/// Checks the value of `data.transform`. `at` turns a node of it into the beginning of a message: file, line and
+/// column.
 Expected<std::vector<TransformSpec>> readTransforms(const toml::node &tables,
                                                     const std::function<std::string(const toml::node &)> &at = {});
 

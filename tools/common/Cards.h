@@ -1,7 +1,7 @@
 //===- Cards.h - data sheets of NVIDIA's cards ------------------*- C++ -*-===//
 //
-// Memory and peak rates of cards by their data sheets: to turn `--memory-budget 60%` into bytes, and for the least
-// times in reports and profiles. Apart from the budget, no decision of a plan depends on them.
+// Memory and peak rates of cards by their data sheets. `--memory-budget 60%` is a share of this memory, and reports and
+// profiles compute least times from the rates. Apart from the budget, no decision of a plan depends on them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_COMMON_CARDS_H
@@ -28,16 +28,16 @@ struct Card {
   std::string_view source;
 };
 
-/// All of them; of one architecture the most usual in data centres first.
+/// All known cards. Among the cards of one architecture, the most common one in data centres comes first.
 std::span<const Card> cards();
 
 /// The card of a name, upper or lower case; null if there is none.
 const Card *findCard(std::string_view name);
 
-/// The card that a driver calls so; null for an unknown one.
+/// The card of this name in the driver (cuDeviceGetName); null for an unknown one.
 const Card *findCardOfDriver(std::string_view driverName);
 
-/// The card that stands for an architecture where none was named; null for an unknown one.
+/// The default card of an architecture: the first of `cards()`; null for an unknown architecture.
 const Card *usualCard(std::string_view architecture);
 
 /// Operations per second on products of a type; those of other types run at f32's rate.

@@ -86,10 +86,23 @@ std::string typePrefix(plan::DType type) {
 }
 
 std::string matmulText(const plan::MatmulCall &call) {
-  static const std::set<std::string_view> known = {
-      "dtype",   "batch",      "m",      "n",      "k",            "trans_a",        "trans_b",  "chunk_k",
-      "block_k", "tile_batch", "tile_m", "tile_n", "row_operands", "implementation", "numerics", "library_scratch_bytes",
-      "widened"};
+  static const std::set<std::string_view> known = {"dtype",
+                                                   "batch",
+                                                   "m",
+                                                   "n",
+                                                   "k",
+                                                   "trans_a",
+                                                   "trans_b",
+                                                   "chunk_k",
+                                                   "block_k",
+                                                   "tile_batch",
+                                                   "tile_m",
+                                                   "tile_n",
+                                                   "row_operands",
+                                                   "implementation",
+                                                   "numerics",
+                                                   "library_scratch_bytes",
+                                                   "widened"};
   // Symbols are hashes: their beginning distinguishes them.
   std::string how = call.has_row_kernel()
                         ? fmt::format(" by {} to kernel {}",
@@ -98,7 +111,8 @@ std::string matmulText(const plan::MatmulCall &call) {
                         : fmt::format(" by {}", runtime::implementationName(call));
   return fmt::format("matmul {}{}{}x{}x{} {}{}{}{}{}", typePrefix(call.dtype()),
                      call.batch() > 1 ? fmt::format("{} * ", call.batch()) : "", call.m(), call.n(), call.k(),
-                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known), epilogueText(call), how);
+                     call.trans_a() ? 'T' : 'N', call.trans_b() ? 'T' : 'N', otherFields(call, known),
+                     epilogueText(call), how);
 }
 
 template <typename Dims> std::string product(const Dims &dims, int from) {
@@ -106,10 +120,9 @@ template <typename Dims> std::string product(const Dims &dims, int from) {
 }
 
 std::string convolutionText(const plan::ConvolutionCall &call) {
-  static const std::set<std::string_view> known = {"kind",         "dtype",       "groups",        "tile_batch", "tile_lines",
-                                                   "tile_columns", "block_words", "partial_bytes", "widened",    "numerics",
-                                                   "form",         "implementation", "library_scratch_bytes",
-                                                   "finish"};
+  static const std::set<std::string_view> known = {
+      "kind",          "dtype",   "groups",   "tile_batch", "tile_lines",     "tile_columns",          "block_words",
+      "partial_bytes", "widened", "numerics", "form",       "implementation", "library_scratch_bytes", "finish"};
   static constexpr const char *kinds[] = {"forward", "input gradient", "weight gradient"};
   int kind = call.kind();
   std::string text = fmt::format("conv {}{}", typePrefix(call.dtype()), product(call.w_dims(), 2));

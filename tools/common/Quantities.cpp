@@ -1,4 +1,4 @@
-//===- Quantities.cpp - sizes such as 512MiB or 60% -----------------------===//
+//===- Quantities.cpp - parse sizes and times: 512MiB, 60%, 1d12h ---------===//
 #include "tools/common/Quantities.h"
 
 #include <cmath>

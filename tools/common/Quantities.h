@@ -1,4 +1,4 @@
-//===- Quantities.h - parse sizes such as 512MiB or 60% ---------*- C++ -*-===//
+//===- Quantities.h - parse sizes and times: 512MiB, 60%, 1d12h -*- C++ -*-===//
 #ifndef TCC_TOOLS_COMMON_QUANTITIES_H
 #define TCC_TOOLS_COMMON_QUANTITIES_H
 

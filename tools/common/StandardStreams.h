@@ -14,9 +14,9 @@
 
 namespace tcc::tools {
 
-/// Call first in main. Opens /dev/null on those of the descriptors 0 to 2 that the caller closed, for the direction
-/// that makes their use fail: else the first file opened for writing would get the number, and messages would end up in
-/// it.
+/// Call first in main. Opens /dev/null on those of the descriptors 0 to 2 that the caller closed, in the direction that
+/// makes their use fail. Otherwise the first file opened for writing would get that number, and messages would be
+/// written into it.
 void reserveStandardStreams();
 
 /// Call last in main. Flushes both outputs; an error if anything that was printed did not reach its stream. So a result

@@ -29,16 +29,6 @@ struct RematGraphFile {
   std::vector<bool> backward; ///< for each node: part of the backward pass, as the file says
 };
 
-/// Reads `{"format": 1, "name", "nodes": [{"name", "cost", "bytes", "backward"}], "edges": [[from, to]…]}`. An error
-/// names the node or the edge.
-Expected<RematGraphFile> readRematGraph(const std::string &path);
-
-/// Checkpointing in segments (Chen et al. 2016): the forward nodes are cut into segments; of each, only the values that
-/// later segments read are kept, and all others are recomputed when the backward pass first reads any of them. Segments
-/// have equal numbers of nodes ("sqrt-n") or equal bytes ("greedy"); of all numbers of segments, the cheapest within
-/// the budget is taken. Not feasible if none fits.
-planning::RematSolution checkpointInSegments(const RematGraphFile &graph, planning::Bytes budget, bool byBytes);
-
 using planning::Bytes;
 using planning::Cost;
 
@@ -58,7 +48,9 @@ bool readCount(const nlohmann::json &object, const char *key, uint64_t &value) {
 
 } // namespace
 
-Expected<RematGraphFile> readRematGraph(const std::string &path) {
+/// Reads `{"format": 1, "name", "nodes": [{"name", "cost", "bytes", "backward"}], "edges": [[from, to]…]}`. An error
+/// names the node or the edge.
+static Expected<RematGraphFile> readRematGraph(const std::string &path) {
   Expected<std::string> content = tcc::readFile(path);
   if (!content)
     return content.status();
@@ -103,13 +95,14 @@ Expected<RematGraphFile> readRematGraph(const std::string &path) {
   size_t index = 0;
   for (const nlohmann::json &edge : root["edges"]) {
     if (!edge.is_array() || edge.size() != 2 || !edge[0].is_number_unsigned() || !edge[1].is_number_unsigned())
-      return error("{}: edge {}: must be [from, to], two indices of nodes, not {}", path, index, shortened(jsonText(edge)));
+      return error("{}: edge {}: must be [from, to], two indices of nodes, not {}", path, index,
+                   shortened(jsonText(edge)));
     uint64_t from = edge[0].get<uint64_t>(), to = edge[1].get<uint64_t>();
     if (from >= count || to >= count)
       return error("{}: edge {} {}: there are {} nodes", path, index, shortened(jsonText(edge)), count);
     if (from >= to)
-      return error("{}: edge {} {}: {} stands before {}; nodes must stand in a valid order of execution", path,
-                         index, shortened(jsonText(edge)), graph.problem.nodes[to].name, graph.problem.nodes[from].name);
+      return error("{}: edge {} {}: {} stands before {}; nodes must stand in a valid order of execution", path, index,
+                   shortened(jsonText(edge)), graph.problem.nodes[to].name, graph.problem.nodes[from].name);
     graph.problem.inputs[to].push_back(int(from));
     ++index;
   }
@@ -122,7 +115,11 @@ Expected<RematGraphFile> readRematGraph(const std::string &path) {
   return graph;
 }
 
-planning::RematSolution checkpointInSegments(const RematGraphFile &graph, Bytes budget, bool byBytes) {
+/// Checkpointing in segments (Chen et al. 2016): the forward nodes are cut into segments; of each, only the values that
+/// later segments read are kept, and all others are recomputed when the backward pass first reads any of them. Segments
+/// have equal numbers of nodes ("sqrt-n") or equal bytes ("greedy"); of all numbers of segments, the cheapest within
+/// the budget is taken. Not feasible if none fits.
+static planning::RematSolution checkpointInSegments(const RematGraphFile &graph, Bytes budget, bool byBytes) {
   const planning::RematProblem &problem = graph.problem;
   const size_t count = problem.nodes.size();
   uint64_t whole = 0;
@@ -372,8 +369,8 @@ int rematCommand(int argc, char **argv) {
       solution = planning::improve(problem, *budget, least.schedule, command.options);
     }
     if (!solution.feasible)
-      return printError(Status(
-          fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget), StatusCode::OverBudget));
+      return printError(Status(fmt::format("{}: no checkpointing in segments stays within {} bytes", path, *budget),
+                               StatusCode::OverBudget));
     answers.push_back(command.answerFor(*budget, std::move(solution)));
     result = json(command, answers.back());
   }

@@ -91,7 +91,8 @@ Status checkIndices(const plan::Port &port, const plan::TensorType &type, const 
       const bool excepted = std::any_of(range.exceptions().begin(), range.exceptions().end(),
                                         [&](int64_t other) { return double(other) == value; });
       if (inside && !excepted && (value < double(range.low()) || value > double(range.high())))
-        return error("{}: value {:.0f} is outside of its legal range, {} to {}{}", where, value, range.low(), range.high(),
+        return error("{}: value {:.0f} is outside of its legal range, {} to {}{}", where, value, range.low(),
+                     range.high(),
                      range.node().empty() ? "" : fmt::format(" (node {} takes it as an index)", range.node()));
     }
   return Status::success();

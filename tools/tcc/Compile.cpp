@@ -43,14 +43,6 @@
 
 namespace tcc::tools {
 
-// Each target of a plan for several is compiled in a process of its own: its memory is returned before the next begins.
-
-/// Runs `work` in a child process and returns its result. Its changes to memory are lost. Must be called before this
-/// process starts threads. Error: that of `work`, with its exit code; or the child crashed or could not be started.
-Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std::vector<std::string>>()> &work);
-
-// The child writes texts to a pipe, each preceded by its length: the exit code, the error's message, then the results.
-
 namespace {
 constexpr int kOutOfMemory = 41; ///< the child's exit status
 
@@ -98,7 +90,13 @@ std::vector<std::string> readTexts(int from) {
 }
 } // namespace
 
-Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std::vector<std::string>>()> &work) {
+/// Runs `work` in a child process and returns its result. Each target of a plan for several is compiled in this way, so
+/// that its memory is returned before the next begins. The child's other changes to memory are lost. It writes texts to
+/// a pipe, each preceded by its length: the exit code, the error's message, then the results. Must be called before
+/// this process starts threads. Error: that of `work`, with its exit code; or the child crashed or could not be
+/// started.
+static Expected<std::vector<std::string>>
+inOwnProcess(const std::function<Expected<std::vector<std::string>>()> &work) {
   int ends[2];
   if (::pipe(ends) != 0)
     return error("cannot make a pipe: {}", std::strerror(errno));
@@ -147,11 +145,11 @@ Expected<std::vector<std::string>> inOwnProcess(const std::function<Expected<std
 
 namespace {
 
-/// More than trun takes beside its arenas: program, library, plan (`tcc report` has what one plan's run takes).
+/// Bytes reserved for all of trun except its arenas: program, library, plan (`tcc report` has the bytes of one plan).
 constexpr uint64_t kBesideArenasBytes = 32ull << 20;
 
-/// Memory of a card that a CUDA context takes beside the arena: code, stacks of threads. Not measured; drivers of CUDA
-/// 12 take some 300 to 500 MiB on an H100.
+/// Bytes of a card that a CUDA context takes in addition to the arena: code, stacks of threads. Not measured; drivers
+/// of CUDA 12 take some 300 to 500 MiB on an H100.
 constexpr uint64_t kBesideCardArenaBytes = 512ull << 20;
 
 std::string cardNames() {
@@ -398,10 +396,10 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
   return Status::success();
 }
 
-/// The options of each target. Error: two have the same name, or a limit of memory does not
-/// fit one.
-Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &options, const std::vector<std::string> &names,
-                                                    const std::string &budget, const std::string &deviceMemory) {
+/// The options of each target. Error: two targets have the same name, or a memory limit does not apply to one of them.
+Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &options,
+                                                    const std::vector<std::string> &names, const std::string &budget,
+                                                    const std::string &deviceMemory) {
   std::vector<CompileOptions> all;
   const bool anyOwnMemory = std::any_of(names.begin(), names.end(), hasOwnMemory);
   const bool anyPtx = std::any_of(names.begin(), names.end(), isPtx);
@@ -424,9 +422,10 @@ Expected<std::vector<CompileOptions>> forEachTarget(const CompileOptions &option
 } // namespace
 
 void addPrecision(CLI::App &app, CompileOptions &options) {
-  app.add_option("--precision", options.precision,
-                 "f32, bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, on CUDA), "
-                 "or auto: bf16 where the target has it; default: the recipe's, else f32")
+  app.add_option(
+         "--precision", options.precision,
+         "f32, bf16 or f16 (products in that type, the rest in f32), tf32 (f32 products rounded to TF32, on CUDA), "
+         "or auto: bf16 where the target has it; default: the recipe's, else f32")
       ->check(CLI::IsMember({"f32", "tf32", "bf16", "f16", "auto"}));
 }
 
@@ -446,9 +445,10 @@ Status readEntries(const std::string &text, CompileOptions &options) {
 }
 
 int compileCommand(int argc, char **argv) {
-  CLI::App app("Compiles an ONNX forward graph into a training plan.\n"
-               "Other commands: tcc report | frontier | predict-scale | gradcheck | inspect | ops, each with its own --help.",
-               "tcc");
+  CLI::App app(
+      "Compiles an ONNX forward graph into a training plan.\n"
+      "Other commands: tcc report | frontier | predict-scale | gradcheck | inspect | ops, each with its own --help.",
+      "tcc");
   ModelArguments model;
   model.add(app, /*several=*/true);
   std::string output, entries, timings, budget, deviceMemory, fit, suggestion;
@@ -458,9 +458,10 @@ int compileCommand(int argc, char **argv) {
   uint64_t cacheBytes = cache::ContentStore::kDefaultCapacityBytes;
   bool quiet = false, noCache = false;
   app.add_option("-o,--output", output, "the plan to write, or a folder for it; default: MODEL.tplan");
-  app.add_option("--target", targets,
-                 "cpu[:v3|:v4|:v4-bf16|:amx] or cuda:sm_80|sm_86|sm_89|sm_90|sm_100|sm_120; several make one plan with a "
-                 "program for each, of which trun takes the best that runs; default: this machine's level")
+  app.add_option(
+         "--target", targets,
+         "cpu[:v3|:v4|:v4-bf16|:amx] or cuda:sm_80|sm_86|sm_89|sm_90|sm_100|sm_120; several make one plan with a "
+         "program for each, of which trun takes the best that runs; default: this machine's level")
       ->allow_extra_args(false);
   app.add_option("--threads", options.maxWorkers,
                  "number of workers that --memory-budget assumes; the plan runs with any number; default: 8")
@@ -468,9 +469,10 @@ int compileCommand(int argc, char **argv) {
   app.add_option("--memory-budget", budget,
                  "limit on state and arena together: 512MiB, 1.5GiB, bytes, or 60% of this machine's memory; "
                  "recomputes values where the limit requires it");
-  app.add_option("--device-memory", deviceMemory,
-                 "memory of the CUDA card, for a --memory-budget in percent: 80GiB, or a card's name, which also sets the "
-                 "report's rates: a100, h100, h200, b200, l4, l40s, rtx4090, …");
+  app.add_option(
+      "--device-memory", deviceMemory,
+      "memory of the CUDA card, for a --memory-budget in percent: 80GiB, or a card's name, which also sets the "
+      "report's rates: a100, h100, h200, b200, l4, l40s, rtx4090, …");
   app.add_option("--fit", fit, "batch: find the largest batch whose plan fits into --memory-budget")
       ->check(CLI::IsMember({"batch"}));
   app.add_option("--variants", options.variants,
@@ -494,14 +496,17 @@ int compileCommand(int argc, char **argv) {
   if (std::optional<int> status = readCommandLine(app, argc, argv))
     return *status;
   target::registerTargets();
-  if (Status status = checkOutputs(app, {{"--output", OwnFile::Plan}, {"--timings", OwnFile::Timings}, {"--suggest-recipe", OwnFile::Recipe}}); !status.ok())
+  if (Status status = checkOutputs(
+          app, {{"--output", OwnFile::Plan}, {"--timings", OwnFile::Timings}, {"--suggest-recipe", OwnFile::Recipe}});
+      !status.ok())
     return printError(status);
   if (targets.empty())
     targets.push_back("");
   if (targets.size() > 1 && !fit.empty())
-    return printError(Status("--fit batch is for one --target at a time; find the batch for one of them, and give it with "
-                             "--shape or --dim",
-                             StatusCode::Usage));
+    return printError(
+        Status("--fit batch is for one --target at a time; find the batch for one of them, and give it with "
+               "--shape or --dim",
+               StatusCode::Usage));
   if (targets.size() > 1 && !(timings.empty() && options.dumpFolder.empty()))
     return printError(Status(fmt::format("{} is for one --target at a time; compile for one alone",
                                          timings.empty() ? "--dump-phases-to" : "--timings"),

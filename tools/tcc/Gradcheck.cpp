@@ -41,11 +41,6 @@ struct ModelResults {
   plan::Plan plan; ///< of the f64 program; decisions.unused_parameters lists parameters without a gradient, and why
 };
 
-/// Compiles the gradients of a model in f64, runs them on the CPU, and checks each of them. Errors: the model or
-/// recipe is at fault, the data does not fit, the loss is not finite.
-Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
-                                        const ModelSettings &settings);
-
 namespace {
 
 /// The gradients program on a device.
@@ -77,7 +72,7 @@ public:
     return status.ok() ? Expected<double>(value) : status;
   }
 
-  /// From the next run on, stopped values are those of the last run. Returns how many there are.
+  /// Holds stopped values at those of the last run from the next run on. Returns their number.
   Expected<size_t> holdStops() {
     size_t held = 0;
     for (int i = 0; i < device.plan().variables_size(); ++i) {
@@ -154,8 +149,10 @@ bool isWanted(const std::vector<std::string> &globs, const std::string &name) {
 
 } // namespace
 
-Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
-                                        const ModelSettings &settings) {
+/// Compiles the gradients of a model in f64, runs them on the CPU, and checks each of them. Errors: the model or
+/// recipe is at fault, the data does not fit, the loss is not finite.
+static Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOptions options,
+                                         const ModelSettings &settings) {
   options.forceF64 = true;
   options.embedWeights = true;
   options.entries = {entries::kGradients};

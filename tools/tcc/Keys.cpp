@@ -49,7 +49,8 @@ std::string linesOf(const recipe::Key &key) {
 } // namespace
 
 int keysCommand(int argc, char **argv) {
-  CLI::App app("Lists the keys of a recipe: values, default, meaning, and whether trun --set changes them.", "tcc keys");
+  CLI::App app("Lists the keys of a recipe: values, default, meaning, and whether trun --set changes them.",
+               "tcc keys");
   bool json = false;
   std::string name;
   app.add_option("KEY", name, "a key, or a section such as `schedule` or `train.ema`; all keys by default");

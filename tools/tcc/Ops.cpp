@@ -33,7 +33,8 @@ struct KnownOp {
 std::vector<int64_t> versionsOf(const std::string &op) {
   std::vector<int64_t> versions;
   for (int64_t version = frontend::kOldestOpset; version <= frontend::kNewestOpset; ++version)
-    if (const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(op, int(version), ""); schema && !schema->Deprecated())
+    if (const onnx::OpSchema *schema = onnx::OpSchemaRegistry::Schema(op, int(version), "");
+        schema && !schema->Deprecated())
       versions.push_back(version);
   return versions;
 }
@@ -96,7 +97,8 @@ int opsCommand(int argc, char **argv) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const KnownOp &known : knownOps()) {
     const char *by = known.isFunction ? "function body" : "importer";
-    list.push_back({{"op", known.op}, {"domain", known.domain}, {"since", known.since}, {"until", known.until}, {"by", by}});
+    list.push_back(
+        {{"op", known.op}, {"domain", known.domain}, {"since", known.since}, {"until", known.until}, {"by", by}});
     std::string name = (known.domain.empty() ? "" : known.domain + "::") + known.op;
     text += fmt::format("{:<48} {:>2} to {:>2}  {}\n", name, known.since, known.until, by);
   }

@@ -113,7 +113,8 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
       bytes = std::max(bytes, live.front());
     if (step + 1 == count)
       bytes = std::max(bytes, live.back());
-    memory.timeline.push_back({step, plan::spaceBytes(plan, plan::RESIDENT) + bytes, instructionName(instruction), instruction.node()});
+    memory.timeline.push_back(
+        {step, plan::spaceBytes(plan, plan::RESIDENT) + bytes, instructionName(instruction), instruction.node()});
     memory.peakBytes = std::max(memory.peakBytes, memory.timeline.back().liveBytes);
   }
   if (count == 0)
@@ -122,7 +123,8 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
   memory.recomputation = analyzeRecomputation(program, memory.lives);
   // Without recomputation both figures are equal.
   bool known = !memory.recomputation.tensors.empty() && program.without_recompute_bytes();
-  memory.withoutRecomputeBytes = known ? plan::spaceBytes(plan, plan::RESIDENT) + program.without_recompute_bytes() : memory.peakBytes;
+  memory.withoutRecomputeBytes =
+      known ? plan::spaceBytes(plan, plan::RESIDENT) + program.without_recompute_bytes() : memory.peakBytes;
   return memory;
 }
 
@@ -276,7 +278,9 @@ const ProgramMemory *Report::largest() const {
   return most;
 }
 
-uint64_t Report::peakBytes() const { return largest() ? largest()->peakBytes : plan::spaceBytes(*plan, plan::RESIDENT); }
+uint64_t Report::peakBytes() const {
+  return largest() ? largest()->peakBytes : plan::spaceBytes(*plan, plan::RESIDENT);
+}
 uint64_t Report::lowerBoundBytes() const {
   uint64_t most = plan::spaceBytes(*plan, plan::RESIDENT);
   for (const EntryMemory &entry : entries)
@@ -406,8 +410,8 @@ std::vector<Decision> decisionsOf(const plan::Plan &plan) {
       decisions.push_back({note.subject(), note.kind(), note.text(), variable});
     else if (note.kind() == kParameterNote && variable)
       decisions.push_back({note.subject(),
-                           variable->role() == plan::PARAMETER ? plan::lists::kTrained : plan::lists::kFrozen, note.text(),
-                           variable});
+                           variable->role() == plan::PARAMETER ? plan::lists::kTrained : plan::lists::kFrozen,
+                           note.text(), variable});
   }
   return decisions;
 }

@@ -141,7 +141,7 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
 /// "matmul panels", "k1234…", "fill": the code that an instruction runs.
 std::string instructionName(const plan::Instruction &instruction);
 
-/// Is it a note without a section of its own (parameters, stops, attention)?
+/// True for a note that has no section of its own (parameters, stops and attention have one).
 bool isGeneralNote(const plan::Decisions::Note &note);
 
 /// "saved", "gradient", …: the purpose of a buffer.

@@ -26,7 +26,10 @@ Json attentionJson(const plan::Plan &plan) {
     }
     Json row = fused ? Json{{"nodes", Json::array()}, {"softmax", note.subject()}} : Json{{"node", note.subject()}};
     row.update(text);
-    result[fused ? "fused" : note.kind() == "attention missed" ? "near_misses" : "weights_elided"].push_back(std::move(row));
+    result[fused                               ? "fused"
+           : note.kind() == "attention missed" ? "near_misses"
+                                               : "weights_elided"]
+        .push_back(std::move(row));
   }
   return result;
 }
@@ -46,7 +49,8 @@ std::string attentionText(const plan::Plan &plan) {
   uint64_t bytes = 0;
   for (const Json &row : attention["weights_elided"])
     bytes += row.value("bytes", uint64_t(0));
-  std::string text = fmt::format("\nattention\n  fused: {}; weights that are never formed: {}\n", fused.size(), formatBytes(bytes));
+  std::string text =
+      fmt::format("\nattention\n  fused: {}; weights that are never formed: {}\n", fused.size(), formatBytes(bytes));
   if (!fused.empty()) {
     Table table("<<<<<", {"  softmax", "shape", "scores", "masks", "in"});
     for (const Json &row : fused) {

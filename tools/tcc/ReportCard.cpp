@@ -37,7 +37,8 @@ struct Estimate {
   uint64_t sliced = 0,
            sliceLaunches = 0; ///< products whose rows go to a kernel in slices, and their part of `launches`
   uint64_t slicedBytes = 0;   ///< bytes that their results would take if they were stored whole
-  double seconds = 0;       ///< products of the library, and of kernels that say so, at the rate of their type; all else at f32's
+  double seconds =
+      0; ///< products of the library, and of kernels that say so, at the rate of their type; all else at f32's
   double tensorSeconds = 0; ///< at the rate of the plan's products on tensor cores
   double memorySeconds = 0; ///< of `seconds`, where bytes decide
   double librarySeconds = 0; ///< of `seconds`, calls of libraries
@@ -59,7 +60,9 @@ std::optional<Estimate> estimate(const Report &report) {
   Estimate result;
   result.card = chosen.card;
   result.named = chosen.from == ChosenCard::From::Plan;
-  const plan::DType products = plan.precision() == "bf16" ? plan::BF16 : plan.precision() == "f16" ? plan::F16 : plan::F32;
+  const plan::DType products = plan.precision() == "bf16"  ? plan::BF16
+                               : plan.precision() == "f16" ? plan::F16
+                                                           : plan::F32;
   const double tensorRate = plan.precision() == "tf32" ? result.card->tf32 : productRate(*result.card, products);
   std::set<std::string> single; // kernels in which one thread computes a tile, or an element of a generated convolution
   for (const plan::CodeObject &code : plan.code_objects())

@@ -275,7 +275,8 @@ Json parametersOf(const plan::Plan &before, const plan::Plan &after) {
 Json memoryOf(const Report &before, const Report &after) {
   Json result = Json::object();
   const plan::Plan &a = *before.plan, &b = *after.plan;
-  compare(result, "allocated_bytes", plan::spaceBytes(a, plan::RESIDENT) + before.arenaBytes, plan::spaceBytes(b, plan::RESIDENT) + after.arenaBytes);
+  compare(result, "allocated_bytes", plan::spaceBytes(a, plan::RESIDENT) + before.arenaBytes,
+          plan::spaceBytes(b, plan::RESIDENT) + after.arenaBytes);
   compare(result, "arena_bytes", before.arenaBytes, after.arenaBytes);
   compare(result, "resident_bytes", plan::spaceBytes(a, plan::RESIDENT), plan::spaceBytes(b, plan::RESIDENT));
   static constexpr std::pair<plan::VariableRole, const char *> roles[] = {{plan::PARAMETER, "parameters"},

@@ -1,6 +1,7 @@
 //===- ReportJson.cpp - the report for programs ---------------------------===//
 //
-// Keys are a contract (docs/guide/report.md). A value that this version cannot know is 0, an empty list or null, never left out.
+// Keys are a contract (docs/guide/report.md). A value that this version cannot know is 0, an empty list or null; its
+// key is never left out.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/plan/Spaces.h"
@@ -223,7 +224,8 @@ Json adaptersOf(const Report &report) {
   const plan::Adapters &adapters = plan.adapters();
   Json list = Json::array();
   for (const plan::Adapter &adapter : adapters.list())
-    list.push_back({{"of", adapter.of()}, {"a", adapter.a()}, {"b", adapter.b()}, {"input_first", adapter.input_first()}});
+    list.push_back(
+        {{"of", adapter.of()}, {"a", adapter.a()}, {"b", adapter.b()}, {"input_first", adapter.input_first()}});
   return {{"rank", adapters.rank()},
           {"alpha", adapters.alpha()},
           {"scale", adapters.scale()},

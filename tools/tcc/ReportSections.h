@@ -1,6 +1,7 @@
-//===- ReportSections.h - the report's section on attention ----*- C++ -*-===//
+//===- ReportSections.h - the sections of a report --------------*- C++ -*-===//
 //
-// Reads the notes of fuse-attention and call-attention, whose text is a JSON object.
+// Each section has functions that compute it from a report or plan as JSON and as text; the text is empty if the plan
+// has nothing to show.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TCC_REPORTSECTIONS_H
@@ -14,12 +15,12 @@
 
 namespace tcc::report {
 
-/// Is it one of those notes? They have a section of their own.
+/// True for a note of fuse-attention or call-attention, whose text is a JSON object. These have a section of their own.
 bool isAttentionNote(const plan::Decisions::Note &note);
 
 /// `fused`, `near_misses`, `weights_elided`; `kept_from_library` if the recipe asks for calls that are not made.
 nlohmann::ordered_json attentionJson(const plan::Plan &plan);
-/// The same for people; empty where the plan has no attention.
+/// The same as text; empty if the plan has no attention.
 std::string attentionText(const plan::Plan &plan);
 
 /// Of adapter.base = "int8": `tensors`, their `bytes` and `scale_bytes`, `model_bytes` in the model's type; and for
@@ -36,9 +37,8 @@ nlohmann::ordered_json cardJson(const Report &report);
 /// The same as text; empty for others.
 std::string cardText(const Report &report);
 
-/// For each program with collectives: the bytes of each, the instructions beside it, and its exposed time on a nominal
-/// link.
-/// Null for a plan without any.
+/// For each program with collectives: the bytes of each, the instructions that may run concurrently with it, and its
+/// exposed time on a nominal link. Null for a plan without collectives.
 nlohmann::ordered_json communicationJson(const Report &report);
 
 /// The same as text; empty without collectives.
@@ -55,18 +55,16 @@ std::vector<Decision> decisionsOf(const plan::Plan &plan);
 /// True for a note on one initializer, which decisionsOf reads.
 bool isDecisionNote(const plan::Decisions::Note &note);
 
-// An instruction marked as recomputation executes a call that the program has executed before. If the earlier call for
-// the same nodes is found, its results were dropped after their last reader before the recomputation.
-
+/// The recomputation in one program. An instruction marked as recomputation executes a call that the program has
+/// executed before. If the earlier call for the same nodes is found, its results were dropped after their last reader
+/// before the recomputation.
 Recomputation analyzeRecomputation(const plan::Entry &program, const emit::EntryLives &lives);
 
 /// Adds a program that an update calls `calls` times. The saved bytes are those of the program that saves most, since
 /// all programs share one arena.
 void addRecomputation(Recomputation &sum, const Recomputation &program, uint64_t calls);
 
-// Reads the notes that prune-stops leaves for each stop behind a trainable parameter.
-
-/// True for such a note, which has a section of its own.
+/// True for a note of prune-stops on a stop behind a trainable parameter. These have a section of their own.
 bool isStopNote(const plan::Decisions::Note &note);
 
 /// `stop_gradient` of the report: `node`, `source`.

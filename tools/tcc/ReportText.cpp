@@ -50,7 +50,8 @@ std::string memoryText(const Report &report) {
     }
   if (plan::spaceBytes(plan, plan::RESIDENT) > sum)
     parts.push_back(fmt::format("alignment {}", formatBytes(plan::spaceBytes(plan, plan::RESIDENT) - sum)));
-  sums.add({"  resident", formatBytes(plan::spaceBytes(plan, plan::RESIDENT)), fmt::format("{}", fmt::join(parts, ", "))});
+  sums.add(
+      {"  resident", formatBytes(plan::spaceBytes(plan, plan::RESIDENT)), fmt::format("{}", fmt::join(parts, ", "))});
   sums.add({"  transient", formatBytes(report.arenaBytes), "the largest program's; all share it"});
   if (const ProgramMemory *largest = report.largest()) {
     std::string where;
@@ -153,8 +154,9 @@ std::string frontierText(const Report &report) {
         least = least ? std::min(least, point.cost()) : point.cost();
       for (const plan::FrontierPoint &point : program.program->frontier()) {
         uint64_t bound = point.lower_bound_cost();
-        table.add({formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()), formatBytes(point.transient_bytes()),
-                   timeText(point.cost()), least ? "+" + percentText(double(point.cost()) / double(least) - 1) : "",
+        table.add({formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + point.transient_bytes()),
+                   formatBytes(point.transient_bytes()), timeText(point.cost()),
+                   least ? "+" + percentText(double(point.cost()) / double(least) - 1) : "",
                    bound ? timeText(bound) : "-", bound ? percentText(double(point.cost()) / double(bound) - 1) : "-",
                    point.chosen() ? "this plan" : ""});
       }
@@ -165,7 +167,8 @@ std::string frontierText(const Report &report) {
   text += "\nplans in this file: trun takes the fastest that fits\n";
   Table table(">>>><", {"", "trun allocates", "arena", "one update", ""});
   for (int i = 0; i < plan.variants_size(); ++i)
-    table.add({std::to_string(i), formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + plan.variants(i).transient_bytes()),
+    table.add({std::to_string(i),
+               formatBytes(plan::spaceBytes(plan, plan::RESIDENT) + plan.variants(i).transient_bytes()),
                formatBytes(plan.variants(i).transient_bytes()), timeText(plan.variants(i).cost()),
                uint32_t(i) == report.variant ? "this report" : ""});
   return text + table.text();
@@ -366,8 +369,8 @@ std::string besideText(const Report &report) {
     }
     const auto &[call, kernel] = calls[i];
     bool several = call->until > call->step + 1;
-    rows.add({kernelText(kernel->name),
-              call->variable.empty() ? call->node : "updates " + call->variable, std::to_string(call->until - call->step),
+    rows.add({kernelText(kernel->name), call->variable.empty() ? call->node : "updates " + call->variable,
+              std::to_string(call->until - call->step),
               several ? call->firstNode + " … " + call->lastNode : call->firstNode});
   }
   return text + rows.text();

@@ -59,9 +59,6 @@ struct ScaleProgram {
   uint64_t arenaWith(double kept, double copied) const;
 };
 
-/// The programs of an update.
-std::vector<ScaleProgram> profileScale(const plan::Plan &plan, const Cluster &cluster);
-
 namespace {
 uint64_t elementsOf(const plan::TensorType &type) {
   uint64_t elements = 1;
@@ -256,7 +253,8 @@ uint64_t ScaleProgram::arenaWith(double kept, double copied) const {
   return before > 0 ? uint64_t(std::ceil(double(arenaBytes) * (peak / before))) : arenaBytes;
 }
 
-std::vector<ScaleProgram> profileScale(const plan::Plan &plan, const Cluster &cluster) {
+/// The programs of an update.
+static std::vector<ScaleProgram> profileScale(const plan::Plan &plan, const Cluster &cluster) {
   const Report report = analyzePlan(plan, 0);
   std::vector<ScaleProgram> programs;
   for (const EntryMemory &entry : report.entries)

@@ -204,7 +204,8 @@ std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster,
       "<meta name=\"generator\" content=\"tcc predict-scale\"><title>{} on "
       "{}</title>\n<style>body{{font:15px/1.5 "
       "system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222;background:#fff}}"
-      "svg{{max-width:100%}}svg text{{font-size:11px}}pre{{overflow-x:auto;font-size:12px}}</style></head><body>\n<h1>{} on {}</h1>\n",
+      "svg{{max-width:100%}}svg "
+      "text{{font-size:11px}}pre{{overflow-x:auto;font-size:12px}}</style></head><body>\n<h1>{} on {}</h1>\n",
       escaped(subject.model), escaped(cluster.name), escaped(subject.model), escaped(cluster.name));
   for (const std::string &line : conclusions(prediction))
     page += fmt::format("<p>{}</p>\n", escaped(line));

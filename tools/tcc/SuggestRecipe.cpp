@@ -39,7 +39,8 @@ int suggestRecipe(const CompileOptions &options, const std::string &path, bool q
   if (Expected<CompiledModel> compiled = compileModel(other, trial); !compiled)
     return printError(compiled.status().withContext(path + ": the model does not compile with it yet"));
   if (!quiet)
-    printMessage("{}: the model compiles with it; check its comments, then: tcc {} --recipe {}\n", path, options.modelPath, path);
+    printMessage("{}: the model compiles with it; check its comments, then: tcc {} --recipe {}\n", path,
+                 options.modelPath, path);
   return kExitDone;
 }
 

@@ -275,7 +275,8 @@ Status memoryCommand(const Options &options) {
     return target.status();
   reader->selectTarget(*target);
   if (int variants = std::max(1, reader->plan().variants_size()); options.variant >= static_cast<uint32_t>(variants))
-    return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants), StatusCode::Usage);
+    return Status(fmt::format("--variant {}: the plan has {}, counted from 0", options.variant, variants),
+                  StatusCode::Usage);
   if (!reader->plan().variants().empty())
     reader->selectVariant(options.variant);
   DeviceOptions deviceOptions;
@@ -362,11 +363,11 @@ Status takeRunOptions(const std::string &run, const Manifest &manifest, SessionO
   if (*kept)
     fillFrom(train, **kept);
   if (train.data.empty())
-    return Status(
-        fmt::format("--resume {}: the run was written without its options, by an earlier version or by a program with a loop of "
-                    "its own; give PLAN and --data",
-                    run),
-        StatusCode::Usage);
+    return Status(fmt::format("--resume {}: the run was written without its options, by an earlier version or by a "
+                              "program with a loop of "
+                              "its own; give PLAN and --data",
+                              run),
+                  StatusCode::Usage);
   session.target = train.target;
   session.device = train.device;
   session.threads = train.threads;

@@ -15,7 +15,20 @@ namespace tcc::tools {
 
 /// The options of all commands; each uses its part.
 struct Options {
-  enum class Command { Train, Eval, Predict, Gradients, Export, Verify, Memory, Profile, Data, LrFind, Sweep, Report } command = Command::Train;
+  enum class Command {
+    Train,
+    Eval,
+    Predict,
+    Gradients,
+    Export,
+    Verify,
+    Memory,
+    Profile,
+    Data,
+    LrFind,
+    Sweep,
+    Report
+  } command = Command::Train;
   runtime::SessionOptions session;
   runtime::TrainOptions train;
   ScreenOptions screen;

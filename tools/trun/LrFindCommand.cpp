@@ -45,10 +45,12 @@ Status tcc::tools::lrFindCommand(const Options &options) {
   }
   printResult("{}", rangeText(*found));
   if (found->diverged)
-    printResult("the loss diverged at lr {:.3g}\n", found->points.empty() ? options.lrFind.start : found->points.back().rate);
+    printResult("the loss diverged at lr {:.3g}\n",
+                found->points.empty() ? options.lrFind.start : found->points.back().rate);
   if (found->steepest == 0)
-    return error("the loss fell at no rate from {:g} to {:g}; give a wider range with --start and --end, or more --steps",
-                 options.lrFind.start, options.lrFind.end);
+    return error(
+        "the loss fell at no rate from {:g} to {:g}; give a wider range with --start and --end, or more --steps",
+        options.lrFind.start, options.lrFind.end);
   printResult("steepest: optimizer.lr = {:.2g}; a tenth of the least loss's: {:.2g}\n", found->steepest,
               found->tenthOfLeast);
   return Status();

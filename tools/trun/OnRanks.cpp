@@ -48,7 +48,8 @@ static Status asRank(const RankPlace &place, std::unique_ptr<Links> links,
   return Status(told ? "" : fmt::format("rank {}: {}", place.rank, status.message()), status.code());
 }
 
-static Status connected(RankPlace place, const JobOptions &options, const std::function<Status(const OwnRank &)> &body) {
+static Status connected(RankPlace place, const JobOptions &options,
+                        const std::function<Status(const OwnRank &)> &body) {
   // Jobs with the same secret, or without one, are distinguished by their run folder, which all ranks of a job share.
   if (!options.run.empty())
     place.job += fmt::format("{}the run {}", place.job.empty() ? "" : ", ", options.run);
@@ -90,7 +91,8 @@ Status tcc::tools::onRanks(const JobOptions &options, const std::function<Status
                     processes, (*given)->rank, (*given)->size),
         StatusCode::Usage);
   if (*given && (*given)->size > 1 && options.device == "null")
-    return Status("--device null: one process checks what every rank does; start it once, with --nproc", StatusCode::Usage);
+    return Status("--device null: one process checks what every rank does; start it once, with --nproc",
+                  StatusCode::Usage);
   if (*given && (*given)->size > 1)
     return connected(**given, options, body);
   // torchrun's variables take precedence: they may be set on purpose, whereas MPI's always come with its launcher.
@@ -102,7 +104,8 @@ Status tcc::tools::onRanks(const JobOptions &options, const std::function<Status
                       processes, mpi->variable),
           StatusCode::Usage);
     if (options.device == "null")
-      return Status("--device null: one process checks what every rank does; start it once, with --nproc", StatusCode::Usage);
+      return Status("--device null: one process checks what every rank does; start it once, with --nproc",
+                    StatusCode::Usage);
     return byMpi(*mpi, body);
   }
   if (processes == 1)
@@ -118,7 +121,8 @@ Status tcc::tools::onRanks(const JobOptions &options, const std::function<Status
     return connected(*started->place, options, body);
   // Rank 0 reports the failures that it sees, but not its own death.
   const bool silent = started->problem.empty() || !started->problem.starts_with("rank 0 ");
-  return started->exitStatus == kExitDone ? Status() : Status(silent ? "" : started->problem, statusCodeOf(started->exitStatus));
+  return started->exitStatus == kExitDone ? Status()
+                                          : Status(silent ? "" : started->problem, statusCodeOf(started->exitStatus));
 }
 
 namespace {

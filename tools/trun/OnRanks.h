@@ -43,8 +43,8 @@ Status onRanks(const JobOptions &options, const std::function<Status(const OwnRa
 /// The result of startRanks, in a rank or in the process that called it.
 struct Started {
   std::optional<runtime::RankPlace> place; ///< in a rank; none: this is the calling process, and the job is over
-  int exitStatus = 0;                      ///< in the calling process: rank 0's, or that of another rank if rank 0's is 0
-  std::string problem;            ///< in words: a rank was ended by a signal; else empty
+  int exitStatus = 0; ///< in the calling process: the status of rank 0, or of another rank if rank 0 returned 0
+  std::string problem;            ///< a message if a signal ended a rank; else empty
 };
 
 /// Forks this process into `count` ranks on this machine. Each returns from here as a process of its own, bound to its

@@ -1,4 +1,4 @@
-//===- Screen.cpp - what a run tells, shown to people -----------------------===//
+//===- Screen.cpp - show the events of a run on a terminal ------------------===//
 #include "tools/trun/Screen.h"
 #include "support/TerminalText.h"
 #include "tools/common/CommandLineWording.h"

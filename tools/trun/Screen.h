@@ -1,7 +1,7 @@
-//===- Screen.h - what a run tells, shown to people --------------*- C++ -*-===//
+//===- Screen.h - show the events of a run on a terminal ---------*- C++ -*-===//
 //
-// A rewritten line on a terminal, else plain lines. A broken pipe, a closed terminal or a full disk ends the output, but
-// not the run.
+// Progress is one rewritten line on a terminal, and plain lines elsewhere. A broken pipe, a closed terminal or a full
+// disk ends the output, but not the run.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_TOOLS_TRUN_SCREEN_H
@@ -19,8 +19,8 @@ namespace tcc::tools {
 
 /// Where and how messages are shown.
 struct ScreenOptions {
-  std::FILE *out = stderr; ///< null: say nothing
-  bool terminal = false;   ///< `out` is one: a line may be rewritten
+  std::FILE *out = stderr; ///< null: no output
+  bool terminal = false;   ///< `out` is a terminal: a line may be rewritten
   bool quiet = false;      ///< show only warnings
   uint64_t logEvery = 0;   ///< updates between progress lines; 0: ten a second on a terminal, else about twenty in all
 };
@@ -59,13 +59,13 @@ private:
   double lastShown = -1;
 };
 
-/// The screen of a training run, which signals end from the moment on when it writes files.
+/// The screen of a training run. From the moment the run writes files, signals stop it through RunControl.
 class TrainScreen final : public Screen {
 public:
   explicit TrainScreen(const ScreenOptions &options)
       : Screen(options), descriptor(options.out ? ::fileno(options.out) : -1) {}
   void opening() override { signals.emplace(control, descriptor); }
-  /// Makes a run tell this screen, which outlives it, and take its signals.
+  /// Connects a run to this screen, which outlives it: its events, and the signals of the process.
   void tellTo(runtime::TrainOptions &train);
 
 private:

@@ -226,7 +226,8 @@ private:
         return error("{}: it exists, and is no run of this sweep; give another --out", run);
       runs.push_back(nlohmann::ordered_json(entry(trials[i])));
     }
-    return writeFileAtomically(listPath(), sealObject({{"format", kFormat}, {"runs", runs}}, {"runs"}), OwnFile::Sealed);
+    return writeFileAtomically(listPath(), sealObject({{"format", kFormat}, {"runs", runs}}, {"runs"}),
+                               OwnFile::Sealed);
   }
 
   static std::string wordsOf(const nlohmann::json &entry) {

@@ -1,8 +1,8 @@
 //===- Erase.cpp - random erasing, cutout ----------------------------------===//
 //
-// Random erasing: Zhong et al., Random erasing data augmentation, 2017, with torchvision's distribution. Cutout: DeVries
-// and Taylor, Improved regularization of convolutional neural networks with cutout, 2017: the centre is anywhere in the
-// image, and what is outside is cut off.
+// Random erasing: Zhong et al., Random erasing data augmentation, 2017, with torchvision's distribution. Cutout:
+// DeVries and Taylor, Improved regularization of convolutional neural networks with cutout, 2017: the centre is
+// anywhere in the image, and what is outside is cut off.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/transforms/Transform.h"

@@ -17,7 +17,7 @@ namespace tcc::runtime {
 
 /// How one batch is mixed.
 struct Mixture {
-  double share = 1;       ///< of each sample in its target
+  double share = 1;       ///< weight of each sample's own target
   std::optional<Box> box; ///< cutmix: the part that is copied from the previous sample; mixup: none
 };
 

@@ -8,7 +8,8 @@
 
 namespace tcc::runtime {
 
-/// Output pixel (x, y) shows the input at (m0·x + m1·y + m2, m3·x + m4·y + m5), both counted from the corners of pixels.
+/// Output pixel (x, y) shows the input at (m0·x + m1·y + m2, m3·x + m4·y + m5), both counted from the corners of
+/// pixels.
 using AffineMap = std::array<double, 6>;
 
 /// torchvision's affine(): degrees clockwise, shifts in pixels, shears in degrees; about (centreX, centreY).

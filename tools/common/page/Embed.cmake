@@ -1,6 +1,6 @@
-# cmake -DCOMMON=FOLDER -DSOURCE=FOLDER -DPARTS=a,b -DCOMMAND=… -DTEXT=… -DOUT=FILE -P Embed.cmake: a page with its style
-# and scripts written into it, as a C++ string literal. COMMON has what all pages share, SOURCE this one's scripts in the
-# order of PARTS.
+# cmake -DCOMMON=FOLDER -DSOURCE=FOLDER -DPARTS=a,b -DCOMMAND=… -DTEXT=… -DOUT=FILE -P Embed.cmake: writes a page, with its
+# style sheet and scripts inlined, as a C++ string literal. COMMON holds the files of all pages, SOURCE the scripts of this
+# one, which are inserted in the order of PARTS.
 cmake_policy(VERSION 3.25) # without it "@COMMAND@" is the variable's value
 set(style "")
 foreach(folder ${COMMON} ${SOURCE})

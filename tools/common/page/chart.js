@@ -1,4 +1,4 @@
-// What the charts share: a canvas in device pixels, colours of the style sheet, ticks, the tooltip, and one drawing a frame.
+// Code of all charts: a canvas in device pixels, colours of the style sheet, ticks, the tooltip, one redraw per frame.
 
 const charts = [];
 let frame = 0;

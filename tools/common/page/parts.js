@@ -1,4 +1,4 @@
-// Sections, rows of figures, the theme: what every page has.
+// Parts of every page: sections, rows of figures, the theme.
 
 function section(id, title, subtitle, ...content) {
   return el("section", { id, "aria-label": title }, el("h2", {}, title, subtitle ? el("small", {}, subtitle) : null), content);
@@ -11,7 +11,7 @@ function figures(rows) {
 
 function themes() {
   const root = document.documentElement, dark = matchMedia("(prefers-color-scheme: dark)"), button = document.getElementById("theme");
-  let chosen = null; // none: the system's
+  let chosen = null; // no choice: the system's theme
   const apply = () => {
     root.dataset.theme = chosen || (dark.matches ? "dark" : "light");
     button.textContent = root.dataset.theme === "dark" ? "light" : "dark";

@@ -1,4 +1,4 @@
-// Tables of any length: a filter, headers that sort, and no more rows in the page than were asked for.
+// Tables of any length: a filter, headers that sort, and only as many rows in the page as were requested.
 
 const tables = [];
 
@@ -35,7 +35,7 @@ class Table {
   wanted() {
     let rows = this.rows;
     if (this.query) {
-      // The search also covers the sort key: the whole name, of which the cell shows a part.
+      // The search also covers the sort key, which is the whole name; the cell may show only a part of it.
       rows = rows.filter(row => this.columns.some(column =>
         this.textOf(column, row).toLowerCase().includes(this.query) ||
         (typeof column.value(row) === "string" && column.value(row).toLowerCase().includes(this.query))));
@@ -92,7 +92,7 @@ class Table {
   }
 }
 
-let beforePrinting = null; // what to go back to afterwards
+let beforePrinting = null; // restored afterwards
 
 // Names of ONNX nodes: the first few, and the rest on demand.
 function namesCell(names, shown = 3) {
@@ -109,7 +109,7 @@ function namesCell(names, shown = 3) {
   };
 }
 
-// On paper nothing can be asked for: every row is there, in light colours.
+// Paper is not interactive: all rows are printed, in light colours.
 addEventListener("beforeprint", () => {
   if (beforePrinting) return;
   beforePrinting = { theme: document.documentElement.dataset.theme, limits: tables.map(table => table.limit) };

@@ -1,4 +1,4 @@
-// Numbers, bytes, times and names as a person reads them; elements of the page.
+// Formats numbers, bytes, times and names for people; makes elements of the page.
 
 const data = JSON.parse(document.getElementById("report").textContent);
 
@@ -9,7 +9,7 @@ function bytesText(bytes) {
   return unit ? `${value.toFixed(unit === 3 ? 2 : 1)} ${units[unit]}` : `${bytes} B`;
 }
 
-// Neighbours on an axis, `step` bytes apart, never read the same.
+// Two ticks that are `step` bytes apart never get the same text.
 function tickText(bytes, step) {
   const units = ["B", "KiB", "MiB", "GiB"], unit = Math.max(0, Math.min(3, Math.floor(Math.log2(Math.max(1, bytes)) / 10)));
   const digits = Math.max(0, Math.min(3, Math.round(Math.log2(1024 ** unit / step)))); // of a power of two
@@ -26,7 +26,7 @@ const timeText = (nanoseconds, digits = 2) => scaledText(nanoseconds, 1000, ["ns
 const percentText = fraction => `${(100 * fraction).toFixed(Math.abs(fraction) < 0.0995 ? 2 : 1)} %`;
 const countText = (count, noun) => `${count.toLocaleString("en-US")} ${noun}${count === 1 ? "" : "s"}`;
 
-// A name may be as long as its author liked: its head and its tail tell it apart.
+// Names may be long: the head and the tail distinguish them.
 function shorten(text, most = 140) {
   return text.length <= most ? text : `${text.slice(0, most - 30)}…${text.slice(-29)}`;
 }

@@ -7,16 +7,16 @@ const PURPOSE_TEXT = {
   input: "input", output: "output", scratch: "scratch", state: "state"
 };
 const PHASE_TEXT = { F: "forward", B: "backward", U: "update", R: "recomputation" };
-// From the bottom of the timeline upwards: what lives long first.
+// From the bottom of the timeline upwards, the longest-lived first.
 const STACK = ["saved", "recomputed", "output", "gradient", "input", "activation", "scratch"];
 const ROLES = ["parameters", "optimizer", "accumulators", "frozen", "constants"];
 
-// The instructions that one may run beside: from the next to the last of them.
+// The range of instructions that may run concurrently with one, from the next to the last.
 const besideText = (step, until, first, last) => until <= step ? "" : until === step + 1 ? `#${until} ${shorten(first, 60)}` : `#${step + 1} ${shorten(first, 60)} … #${until} ${shorten(last, 60)}`;
 // A generated kernel is named by a hash of its code, whose start is enough for a person.
 const kernelText = name => name.replace(/(^| )(k[0-9a-f]{12})[0-9a-f]{20}$/, "$1$2");
 
-// One program with what the charts ask of it.
+// One program, with the queries of the charts.
 class Program {
   constructor(raw) {
     this.raw = raw;
@@ -43,7 +43,7 @@ class Program {
   stepText(step) { return step < 0 ? "entry" : step >= this.count ? "exit" : `#${step}`; }
   where(step) { return step < 0 || step >= this.count ? this.stepText(step) : `#${step} ${shorten(this.node(step) || kernelText(this.kernel(step)), 60)}`; }
 
-  // What an instruction may still run beside: those behind it, up to the last; empty without leave to.
+  // The instructions that may run concurrently with one: those after it, up to the last; empty if there are none.
   besideText(step) { return besideText(step, step + this.raw.beside[step], this.node(step + 1), this.node(step + this.raw.beside[step])); }
 
   // Buckets of instructions, each with what lives in one of them: a hit test looks at one bucket.
@@ -62,7 +62,7 @@ class Program {
     return bucket.filter(buffer => buffer.first <= step && buffer.last >= step);
   }
 
-  // Where a result takes over the place of its operand, the younger one is meant.
+  // If a result takes over the memory of its operand, the result is found.
   hit(step, offset) {
     let found = null;
     for (const buffer of this.liveAt(step))

@@ -39,7 +39,7 @@ class Timeline extends TimeChart {
     context.fillRect(x, y, width, height);
   }
 
-  // One column a pixel: of the instructions that share it, the one where most lives.
+  // One column per pixel shows the instruction with the most live bytes among those that share it.
   drawStack(context, colors, y) {
     const program = view.program, end = this.width - RIGHT;
     const height = step => program.live[step];
@@ -74,7 +74,7 @@ class Timeline extends TimeChart {
     const arena = view.program.arena, limits = [[arena, `arena ${bytesText(arena)}`, "soft"]];
     if (memory.budget_bytes !== null) {
       const room = memory.budget_bytes - memory.resident_bytes;
-      // One line says both where they are the same, or nearly.
+      // One line stands for both if they are equal, or nearly.
       const near = Math.abs(y(arena) - y(room)) < 15, text = `budget ${bytesText(room)} for it`;
       if (near) limits[0][1] += `, ${text}`;
       if (y(room) > 4) limits.push([room, near ? "" : text, "warn"]);
@@ -215,7 +215,7 @@ class AddressMap extends TimeChart {
 
   bufferAt({ x, y }) {
     if (x < LEFT || x > this.width - RIGHT || y > this.bottom) return null;
-    // A pixel may hold many buffers: what is drawn thinner than one is found a pixel around.
+    // A pixel may hold many buffers: a buffer thinner than a pixel is found within one pixel.
     const step = this.stepAt(x), found = view.program.hit(step, this.offset(y));
     return found || view.program.hit(step, this.offset(y + 1)) || view.program.hit(step, this.offset(y - 1));
   }

@@ -1,6 +1,6 @@
 // Puts the page together: the program that is shown, the instruction and the buffer that are chosen.
 
-const onProgram = []; // what to do when another program is shown
+const onProgram = []; // called when another program is shown
 const timeline = new Timeline(), map = new AddressMap();
 const inspector = el("aside", { class: "inspector", "aria-live": "polite", "aria-label": "Details" });
 const rangeText = el("output"), liveTitle = el("span"), liveNote = el("small");
@@ -18,7 +18,7 @@ const liveTable = new Table({
     { label: "why alive", kind: "long", value: row => row.why }]
 });
 
-// Chooses a buffer, or none, and the instruction that the table speaks of.
+// Selects a buffer, or none, and the instruction that the table shows.
 function select(buffer, step = view.cursor) {
   view.selected = buffer;
   if (buffer && (step < buffer.first || step > buffer.last)) step = Math.min(Math.max(step, buffer.first, 0), buffer.last, view.program.count - 1);
@@ -140,7 +140,7 @@ function show(program) {
   redraw();
 }
 
-// The range in view, for eyes and for tests.
+// The visible range, for users and for tests.
 const paintMap = map.paint.bind(map);
 map.paint = () => {
   paintMap();

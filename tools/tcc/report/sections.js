@@ -49,7 +49,7 @@ function recomputation() {
     }).element);
 }
 
-// Of the program that is shown; filled again when that changes.
+// A section about the program that is shown; filled again when another one is shown.
 function frontierSection() {
   if (!programs.some(program => program.raw.frontier.length > 1) && !memory.variants.length) return null;
   const chart = new Frontier(), plot = el("div", { class: "plots" }, el("figure", {}, el("figcaption", {}, el("b", {}, "Time and memory"),
@@ -99,7 +99,7 @@ function kernels() {
     }).element);
 }
 
-// Updates that wait for memory while the products behind them multiply.
+// Memory-bound updates that run concurrently with later products.
 function overlap() {
   const rows = report.kernels.flatMap(kernel => kernel.beside.map(call => ({ ...call, kernel: kernel.name })));
   if (!rows.length) return null;
@@ -114,7 +114,7 @@ function overlap() {
     }).element);
 }
 
-// What ranks tell each other in the program that is shown, and what of it they wait for.
+// The collectives of the program that is shown, and the time for which ranks wait for them.
 function communication() {
   if (!report.communication) return null;
   const all = report.communication, part = section("communication", "Communication", "");

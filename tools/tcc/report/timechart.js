@@ -54,7 +54,7 @@ class TimeChart extends Chart {
 
   wheel(event) {
     const { x, y } = this.place(event);
-    // Zoomed out to the whole, the wheel goes on to scroll the page.
+    // When the whole program is in view, the wheel scrolls the page.
     if (event.deltaY > 0 && !event.shiftKey && fitted() && Math.abs(event.deltaY) >= Math.abs(event.deltaX)) return;
     event.preventDefault();
     const delta = event.deltaMode === 1 ? 16 : 1, factor = Math.exp(0.0018 * delta * (event.deltaY || (event.shiftKey ? event.deltaX : 0)));

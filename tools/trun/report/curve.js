@@ -4,7 +4,7 @@ const LEFT = 64, RIGHT = 14, TOP = 12, BOTTOM = 24;
 const lastStep = Math.max(1, data.steps, ...data.evaluations.map(row => row.step));
 const range = { from: 0, to: lastStep, at: null, drag: null };
 
-// The shortest text that tells neighbours on an axis apart.
+// The shortest text that distinguishes neighbouring ticks.
 function valueText(value, step = 0) {
   if (value === null || value === undefined || !Number.isFinite(value)) return "–";
   const size = Math.abs(value);
@@ -21,7 +21,7 @@ function secondsText(seconds) {
   return seconds >= 0.1 ? `${seconds.toFixed(2)} s` : `${(seconds * 1000).toPrecision(3)} ms`;
 }
 
-// An exponential moving average that starts unbiased; `weight` of the past.
+// An exponential moving average with bias correction; `weight` is that of the past.
 function smooth(points, weight) {
   let sum = 0, total = 0;
   return points.map(([x, y]) => {
@@ -164,7 +164,7 @@ class Curve extends Chart {
     context.stroke();
   }
 
-  // The point of a series that is nearest to an update; none where that is far.
+  // The point of a series that is nearest to an update; none if it is far away.
   near(series, step) {
     let best = null;
     for (const point of series.points) if (point[1] !== null && (!best || Math.abs(point[0] - step) < Math.abs(best[0] - step))) best = point;
@@ -209,7 +209,7 @@ function showAll() {
   redraw();
 }
 
-// A chart with its caption; the keys name the series.
+// A chart with its caption; the legend names the series.
 function curveFigure(curve, title, subtitle, { wide = false, logarithm = false, more = [] } = {}) {
   const box = el("input", { type: "checkbox", onchange: () => { curve.logarithmic = box.checked; redraw(); } });
   const keys = curve.series.filter(series => !series.faint && !series.hidden && curve.series.length > 1);

@@ -1,4 +1,4 @@
-// The page of a run: what it is and how it ended, its curves, where its time went, its checkpoints, its settings.
+// The page of a run: summary and end, curves, a breakdown of its time, checkpoints, settings.
 
 const updates = data.updates, count = updates.step.length, merged = updates.first.some((first, i) => first !== updates.step[i]);
 const points = key => updates.step.map((step, i) => [step, updates[key][i]]);
@@ -44,14 +44,14 @@ function timeBar(all) {
     known(updates.data_seconds) ? null : el("span", {}, "waits for data were not recorded by the version that trained"))];
 }
 
-// Of each phase a series of the updates in which it ran; of a plan with one optimizer, one series.
+// One series for each phase, of the updates in which it ran; one series for a plan with one optimizer.
 const PHASE_COLORS = ["saved", "output", "input", "scratch"];
 const phased = data.phases.length > 0;
 const phaseSeries = (key, title) => phased
   ? data.phases.map((name, i) => ({ name, color: PHASE_COLORS[i % PHASE_COLORS.length], dash: i < PHASE_COLORS.length ? [] : [4, 3], points: points(`${key}.${name}`).filter(point => point[1] !== null) }))
   : [{ name: title, color: "saved", points: points(key) }];
 
-// Training's lines, smoothed beside the raw ones where they are long, and those of evaluations under `metric`.
+// The training curve, with a smoothed one if it is long, and the evaluations of `metric`.
 const busy = count > 60, smoothed = [];
 const smoothAll = by => smoothed.forEach(line => { line.points = smooth(line.raw, by); });
 function lossSeries(training, metric) {
@@ -136,7 +136,7 @@ function timeSection() {
     el("div", { class: "curves" }, curveFigure(new Curve("throughput", "Throughput by update", speed, { zero: true }), key === "tokens" ? "Tokens a second" : "Samples a second", busy ? "smoothed" : ""),
       curveFigure(new Curve("seconds", "Seconds of an update", seconds, inSeconds), "Seconds", ""), ranks));
 }
-// Ticks of one axis in one unit.
+// All ticks of an axis use one unit.
 function axisSeconds(value, step) {
   const [unit, factor] = step >= 1 ? ["s", 1] : step >= 1e-3 ? ["ms", 1e3] : ["µs", 1e6];
   return value === 0 ? "0" : `${valueText(value * factor, step * factor)} ${unit}`;
