@@ -41,7 +41,7 @@ typedef struct trun_error trun_error;
 
 typedef enum trun_code {
   TRUN_FAULT = 1,       /* the input, the data or the machine is at fault */
-  TRUN_USAGE = 2,       /* the call is wrong: an unknown name, a tensor of another shape */
+  TRUN_USAGE = 2,       /* the call is wrong: an unknown name, a tensor that does not fit */
   TRUN_OVER_BUDGET = 3, /* no variant of the plan fits the memory budget */
   TRUN_NON_FINITE = 4   /* the loss or a gradient is not finite */
 } trun_code;
@@ -210,6 +210,8 @@ TRUN_API trun_error *trun_trainer_save(trun_trainer *trainer, const char *run);
 TRUN_API trun_error *trun_trainer_load(trun_trainer *trainer, const char *run);
 /* The model with the trained values: .onnx or .safetensors. */
 TRUN_API trun_error *trun_trainer_export(trun_trainer *trainer, const char *path);
+/* The trained adapter alone, as peft reads it: a folder with adapter_model.safetensors and adapter_config.json. */
+TRUN_API trun_error *trun_trainer_export_adapter(trun_trainer *trainer, const char *folder);
 
 /*--- Whole runs -------------------------------------------------------------*/
 

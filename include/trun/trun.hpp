@@ -185,6 +185,7 @@ public:
   void save(const std::string &run) { check(trun_trainer_save(get(), run.c_str())); }
   void load(const std::string &run) { check(trun_trainer_load(get(), run.c_str())); }
   void exportTo(const std::string &path) { check(trun_trainer_export(get(), path.c_str())); }
+  void exportAdapter(const std::string &folder) { check(trun_trainer_export_adapter(get(), folder.c_str())); }
 
   /// `onEvent` must not throw; it replaces the options' own.
   void fit(trun_fit_options options, std::function<void(const trun_event &)> onEvent = nullptr) {

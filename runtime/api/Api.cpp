@@ -527,6 +527,14 @@ trun_error *trun_trainer_export(trun_trainer *trainer, const char *path) {
   return guarded(trainer, [&](Stepper &stepper) { return stepper.exportTo(path); });
 }
 
+trun_error *trun_trainer_export_adapter(trun_trainer *trainer, const char *folder) {
+  return guarded(trainer, [&](Stepper &stepper) {
+    ExportOptions options;
+    options.adapter = true;
+    return stepper.exportTo(folder, options);
+  });
+}
+
 trun_fit_options trun_fit_defaults(void) {
   trun_fit_options options = sized<trun_fit_options>();
   options.steps = options.epochs = options.checkpoint_every = -1;

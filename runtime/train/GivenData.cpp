@@ -177,6 +177,8 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
   for (Rows *rows : constants)
     rows->copyConstant();
   made->batch.emplace(reader.take());
+  for (const auto &[input, column] : made->batch->columns())
+    made->names.push_back(input);
   return made;
 }
 
@@ -185,12 +187,22 @@ Status GivenBatches::give(EntryRunner &runner, TrainingPosition &, uint64_t numb
   indices.resize(samples(number));
   std::iota(indices.begin(), indices.end(), number * batch());
   if (indices.size() < batch() && !data->reader().maskable())
-    return error("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows out", rows(), batch());
+    return Status(fmt::format("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows out",
+                              rows(), batch()),
+                  StatusCode::Usage);
+  // The entry of one of several alternating optimizers may read fewer inputs than the tensors are for, in another order.
+  const std::vector<std::string> &names = data->inputs();
   Status status = runner.giveInputs([&](std::span<const std::span<std::byte>> inputs) {
-    return data->reader().fill(indices, data->reader().maskable(), inputs);
+    places.assign(names.size(), {});
+    for (size_t j = 0; j < names.size(); ++j)
+      for (size_t i = 0; i < inputs.size(); ++i)
+        if (runner.entry().inputs(static_cast<int>(i)).name() == names[j])
+          places[j] = inputs[i];
+    return data->reader().fill(indices, data->reader().maskable(), places);
   });
   taken += monotonicSeconds() - begin;
-  return status;
+  // A value that the model cannot take (a class out of range) is the caller's, as a shape is.
+  return status.code() == StatusCode::Fault ? Status(status.message(), StatusCode::Usage) : status;
 }
 
 std::string GivenBatches::describeNonFinite(bool infinities) const {

@@ -35,6 +35,8 @@ public:
 
   BatchReader &reader() { return *batch; }
   const BatchReader &reader() const { return *batch; }
+  /// Names of the reader's inputs.
+  const std::vector<std::string> &inputs() const { return names; }
 
 private:
   class Rows;
@@ -47,6 +49,7 @@ private:
     Rows *rows; ///< of `dataset`
   };
   std::vector<Bound> bound;
+  std::vector<std::string> names;
   Dataset dataset;
   std::optional<BatchReader> batch;
 };
@@ -71,6 +74,7 @@ private:
 
   GivenData *data = nullptr;
   std::vector<uint64_t> indices; ///< of the last micro-batch
+  std::vector<std::span<std::byte>> places; ///< of the reader's inputs in a runner's memory; empty: it does not read them
   double taken = 0;
 };
 
