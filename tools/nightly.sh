@@ -19,12 +19,13 @@
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
 #             starts (slurm-wlm, munge)
+#   python    the Python package on torch modules, beside PyTorch
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings are in build-nightly/findings.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-known=(address thread fuzz plans cuda emulation graphs phases levels length ranks crash)
+known=(address thread fuzz plans cuda emulation graphs phases levels length ranks python crash)
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
@@ -163,6 +164,10 @@ stage_ranks() {
 
 stage_length() {
   tools/build.sh tcc && .venv-nightly/bin/python test/bench/graph_length.py --bin build/bin --instructions
+}
+
+stage_python() {
+  tools/build.sh tcc trun libtrun && TCC_BIN=$PWD/build/bin .venv-nightly/bin/python test/e2e/python/torch_modules.py
 }
 
 stage_crash() {

@@ -1,6 +1,9 @@
 """libtrun by ctypes: the functions of include/trun/trun.h, and errors as exceptions."""
+from __future__ import annotations
+
 import ctypes
 import os
+import re
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
 from pathlib import Path
 
@@ -13,14 +16,26 @@ class UsageError(Error):
     """A call is wrong: an unknown name, a tensor of another shape."""
 
 
+class DataError(UsageError):
+    """A tensor, a batch or a data set does not fit the plan: its shape, its dtype, a class or an index out of range."""
+
+
 class OverBudget(Error):
-    """No variant of the plan fits the memory budget."""
+    """No variant of the plan fits the memory budget. `smallest`: bytes of the smallest budget that would do, or None."""
+
+    # The figure in bytes is a part of each such message of tcc and libtrun.
+    _SMALLEST = re.compile(r"(?:smallest budget that does is|it needs|takes(?: at least)?) (?:[\d.]+ \w+ \()?(\d+) bytes")
+
+    def __init__(self, message: str):
+        super().__init__(message)
+        found = self._SMALLEST.search(message)
+        self.smallest: int | None = int(found[1]) if found else None
 
 
 class NonFinite(Error):
     """The loss or a gradient is not finite. `node`: the ONNX node that first computed such a value, or ""."""
 
-    node = ""
+    node: str = ""
 
 
 _KINDS = {1: Error, 2: UsageError, 3: OverBudget, 4: NonFinite}
@@ -159,6 +174,7 @@ trainer_write = _fallible("trun_trainer_write", c_void_p, c_char_p, c_void_p, c_
 trainer_save = _fallible("trun_trainer_save", c_void_p, c_char_p)
 trainer_load = _fallible("trun_trainer_load", c_void_p, c_char_p)
 trainer_export = _fallible("trun_trainer_export", c_void_p, c_char_p)
+trainer_export_adapter = _fallible("trun_trainer_export_adapter", c_void_p, c_char_p)
 fit_defaults = _declare("trun_fit_defaults", FitOptions)
 trainer_fit = _fallible("trun_trainer_fit", c_void_p, POINTER(FitOptions))
 trainer_stop = _declare("trun_trainer_stop", None, c_void_p)

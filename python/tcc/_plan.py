@@ -1,29 +1,36 @@
-"""Plans: made of an ONNX model by the tcc program, or opened."""
+"""Plans: made of a model by the tcc program, or opened."""
+from __future__ import annotations
+
 import ctypes
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections import namedtuple
+import weakref
 from ctypes import byref
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from . import _library as native
 
-Value = namedtuple("Value", "name role dtype shape sample_axis nbytes")
-Value.__doc__ = """What a plan says of an input, an output or a variable.
 
-role: "input", "output", "parameter", "buffer" (frozen weights, running statistics) or "state" (the optimizer's).
-dtype: a name of numpy's, "float32". sample_axis: the axis of the samples, or None. nbytes: bytes.
-"""
+class Value(NamedTuple):
+    """What a plan says of an input, an output or a variable."""
+
+    name: str
+    role: str  # "input", "output", "parameter", "buffer" (frozen weights, running statistics) or "state" (the optimizer's)
+    dtype: str  # a name of numpy's, "float32"
+    shape: tuple[int, ...]
+    sample_axis: int | None
+    nbytes: int
 
 
 class CompileError(native.Error):
     """tcc refuses the model or the recipe. The message is tcc's, which names the place."""
 
 
-def _value(info):
+def _value(info: native.Info) -> Value:
     return Value(info.name.decode(), native.ROLES[info.role], native.NAMES[info.dtype], tuple(info.dims[:info.rank]),
                  None if info.sample_axis < 0 else info.sample_axis, info.bytes)
 
@@ -35,8 +42,10 @@ class Plan:
     trust. Raises Error if it is damaged or from another version.
     """
 
-    def __init__(self, source):
+    def __init__(self, source: Any):
         self._handle = ctypes.c_void_p()
+        self._folder = None
+        self.module = None
         if isinstance(source, (bytes, bytearray, memoryview)):
             source = bytes(source)
             native.plan_open_memory(source, len(source), None, byref(self._handle))
@@ -49,17 +58,17 @@ class Plan:
             self._handle = None
 
     @property
-    def model(self):
+    def model(self) -> str:
         """The file name of the model that it was compiled from."""
         return native.plan_model(self._handle).decode()
 
     @property
-    def target(self):
+    def target(self) -> str:
         """The target that a Trainer takes by default, "cpu:v4"; "" if none of the plan's runs here."""
         return native.plan_target(self._handle).decode()
 
     @property
-    def entries(self):
+    def entries(self) -> list[str]:
         """Names of the programs in the plan: "step", "evaluate", "predict", …"""
         names, index = [], 0
         while (name := native.plan_entry(self._handle, index)) is not None:
@@ -67,7 +76,7 @@ class Plan:
             index += 1
         return names
 
-    def values(self, entry):
+    def values(self, entry: str) -> list[Value]:
         """Inputs and outputs of an entry, as a list of Value."""
         if entry not in self.entries:
             raise native.UsageError(f"the plan has no entry '{entry}'; it has {', '.join(self.entries)}")
@@ -77,14 +86,17 @@ class Plan:
             found.append(_value(info))
         return found
 
-    def inputs(self, entry="step"):
-        """Inputs of an entry; of the one that trains, if it is "step" and the plan accumulates."""
+    def inputs(self, entry: str = "step") -> list[Value]:
+        """Inputs of an entry; of those that train, if it is "step" and the plan accumulates or has phases."""
         if entry == "step" and entry not in self.entries:
-            entry = "accumulate_first"
+            training = [one for one in self.entries if one.startswith(("step.", "accumulate_first"))]
+            found = {value.name: value for one in training for value in self.values(one) if value.role == "input"}
+            if found:
+                return list(found.values())
         return [value for value in self.values(entry) if value.role == "input"]
 
     @property
-    def variables(self):
+    def variables(self) -> list[Value]:
         """Parameters, buffers and the optimizer's state, as a list of Value."""
         info, found = native.Info(ctypes.sizeof(native.Info)), []
         for index in range(native.plan_variables(self._handle)):
@@ -92,14 +104,14 @@ class Plan:
             found.append(_value(info))
         return found
 
-    def memory(self, threads=0):
+    def memory(self, threads: int = 0) -> tuple[int, int]:
         """(resident, transient): the bytes that a Trainer with so many threads allocates; 0: as many as may be used."""
         memory = native.Memory(ctypes.sizeof(native.Memory))
         native.plan_memory(self._handle, threads, byref(memory))
         return memory.resident, memory.transient
 
     @property
-    def peak_bytes(self):
+    def peak_bytes(self) -> int:
         """Bytes of state and of the values of a step together, with as many threads as this process may use."""
         return sum(self.memory())
 
@@ -107,7 +119,7 @@ class Plan:
         return f"<tcc.Plan of {self.model}, {self.target or 'no target that runs here'}, {self.peak_bytes:,} bytes>"
 
 
-def _program():
+def _program() -> str:
     given = os.environ.get("TCC_PROGRAM")
     here = Path(__file__).resolve()
     for place in [given] if given else [str(here.parents[2] / "build" / "bin" / "tcc"), shutil.which("tcc")]:
@@ -116,7 +128,7 @@ def _program():
     raise native.Error("the compiler, tcc, is not found; put it on the PATH, or set TCC_PROGRAM to its path")
 
 
-def _toml(value):
+def _toml(value: Any) -> str:
     """A value in TOML, whose strings, numbers and arrays are JSON's."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + " }"
@@ -125,32 +137,124 @@ def _toml(value):
     return json.dumps(value)
 
 
-def compile(model, recipe=None, *, output=None, entries=("train", "evaluate", "predict"), target=None, memory_budget=None,
-            precision=None, batch=None, fit=None):
-    """Compiles an ONNX model to a Plan, by the tcc program.
+def exact(name: str) -> str:
+    """A glob that matches this name alone."""
+    return "".join(f"[{c}]" if c in "*?[" else c for c in name)
 
-    model: path of the .onnx file. recipe: path of a recipe in TOML, or a dict of its keys ({"optimizer.lr": 3e-4, "loss.kind":
-    "cross_entropy"}). output: where the plan is kept; None: in memory alone. entries: "train", "evaluate", "predict", "gradients".
-    target: "cpu:v3", "cuda:sm_90" or a list; None: this machine. memory_budget: "2GiB", "80%" or bytes. precision: "bf16" or "f16".
-    batch: samples of a batch. fit="batch": the largest batch within the memory budget.
 
-    Raises CompileError with tcc's message, OverBudget if nothing fits.
+class Folder:
+    """Where a plan and the files that it reads are: the caller's folder, or a temporary one that lives as long as this object."""
+
+    def __init__(self, output: Any = None):
+        if output is None:
+            self.path = Path(tempfile.mkdtemp(prefix="tcc-"))
+            weakref.finalize(self, shutil.rmtree, self.path, True)
+            self.plan = self.path / "model.tplan"
+        else:
+            self.plan = Path(output)
+            self.path = self.plan.parent
+
+
+# Linux limits one argument of a program to 128 KiB.
+_LONG = 100_000
+
+
+def run(model: Any, recipe: Any, folder: Folder, options: dict[str, Any]) -> Plan:
+    """Runs the tcc program on an ONNX file. recipe: a path, or keys. Returns a Plan."""
+    options = dict(options)
+    words = [_program(), os.fspath(model), "-o", str(folder.plan), "--entry", ",".join(options.pop("entries")), "--quiet"]
+    target = options.pop("target", None)
+    if isinstance(recipe, dict):
+        lines = [f"{key}={_toml(value)}" for key, value in recipe.items()]
+        if sum(map(len, lines)) < _LONG:
+            words += [word for line in lines for word in ("--set", line)]
+        else:
+            written = folder.path / "recipe.toml"
+            written.write_text("\n".join(lines) + "\n")
+            words += ["--recipe", str(written)]
+    elif recipe is not None:
+        words += ["--recipe", os.fspath(recipe)]
+    for name in [target] if isinstance(target, str) else target or []:
+        words += ["--target", name]
+    for option, value in options.items():
+        if value is not None:
+            words += [f"--{option.replace('_', '-')}", str(value)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if done.returncode:
+        text = done.stderr.strip().removeprefix("error: ") or f"tcc ended with status {done.returncode}"
+        raise (native.OverBudget if done.returncode == 3 else CompileError)(text)
+    plan = Plan(folder.plan)
+    plan._folder = folder
+    return plan
+
+
+def compile(model: Any, example: Any = None, *, recipe: Any = None, loss: Any = None, optimizer: Any = None, scheduler: Any = None,
+            schedule_per: str = "step", labels: Any = None, adapter: dict[str, Any] | None = None, phases: list[Phase] | None = None,
+            prove: bool = True, output: Any = None, entries: tuple[str, ...] = ("train", "evaluate", "predict"),
+            target: str | list[str] | None = None, memory_budget: str | int | None = None, precision: str | None = None,
+            batch: int | None = None, fit: str | None = None) -> Plan:
+    """Compiles a model to a Plan, by the tcc program.
+
+    model: path of an .onnx file, or a torch module. The second argument is the recipe of a file, and for a module an example batch.
+
+    For both:
+    recipe: path of a recipe in TOML, or a dict of its keys ({"optimizer.lr": 3e-4, "loss.kind": "cross_entropy"}). output: where the plan is
+    kept; None: a temporary file. entries: "train", "evaluate", "predict", "gradients". target: "cpu:v3", "cuda:sm_90" or a list; None:
+    this machine. memory_budget: "2GiB", "80%" or bytes. precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest
+    batch within the memory budget.
+
+    For a module, which is exported in the mode (train or eval) that its parts are in, with the weights that it has:
+    example: a batch as the loop's loader gives it, (x, target) or a dict; its tensors' shapes are those of the plan. loss: a module or a
+    function of (what the module returns, target); None: the module returns the loss, alone, first, or as `.loss`. labels: the key or the
+    place of the target; default: the last of a tuple, a dict's "labels", "label", "targets", "target" or "y". optimizer: a
+    torch.optim.Optimizer that has made no update; parameters that it has not are frozen. scheduler: one of torch.optim.lr_scheduler,
+    schedule_per: "step" or "epoch", when a loop would step it. adapter: the recipe's keys, {"targets": ["q_proj"], "rank": 8}. phases: a
+    list of tcc.Phase. prove: compare loss and gradients of the example with autograd's first.
+
+    Raises CompileError with tcc's message, or for a module that is not exported as it computes; OverBudget if nothing fits.
     """
-    with tempfile.TemporaryDirectory(prefix="tcc-") as folder:
-        place = Path(output) if output else Path(folder) / "model.tplan"
-        words = [_program(), os.fspath(model), "-o", str(place), "--entry", ",".join(entries), "--quiet"]
-        if isinstance(recipe, dict):
-            for key, value in recipe.items():
-                words += ["--set", f"{key}={_toml(value)}"]
-        elif recipe is not None:
-            words += ["--recipe", os.fspath(recipe)]
-        for name in [target] if isinstance(target, str) else target or []:
-            words += ["--target", name]
-        for option, value in (("--memory-budget", memory_budget), ("--precision", precision), ("--batch", batch), ("--fit", fit)):
-            if value is not None:
-                words += [option, str(value)]
-        done = subprocess.run(words, capture_output=True, text=True)
-        if done.returncode:
-            text = done.stderr.strip().removeprefix("error: ") or f"tcc ended with status {done.returncode}"
-            raise (native.OverBudget if done.returncode == 3 else CompileError)(text)
-        return Plan(place) if output else Plan(place.read_bytes())
+    options = {"entries": entries, "target": target, "memory_budget": memory_budget, "precision": precision, "batch": batch, "fit": fit}
+    if not isinstance(model, (str, bytes, os.PathLike)):
+        if not hasattr(model, "named_parameters"):
+            raise CompileError(f"model: {type(model).__name__} is neither the path of an .onnx file nor a torch module")
+        from ._torch.export import compile_module
+        keys = _keys(recipe) | {f"adapter.{key}": value for key, value in (adapter or {}).items()}
+        return compile_module(model, example, loss=loss, optimizer=optimizer, scheduler=scheduler, schedule_per=schedule_per, labels=labels,
+                              recipe=keys, phases=phases or [], prove=prove, output=output, options=options)
+    for name, value in (("loss", loss), ("optimizer", optimizer), ("scheduler", scheduler), ("labels", labels)):
+        if value is not None:
+            raise CompileError(f"{name}: that of an .onnx file is given in the recipe: recipe={{'{name}.…': …}}")
+    recipe = example if recipe is None else recipe
+    if adapter or phases:
+        recipe = _keys(recipe) | {f"adapter.{key}": value for key, value in (adapter or {}).items()}
+        recipe |= {"phase": [phase.table() for phase in phases]} if phases else {}
+    return run(model, recipe, Folder(output), options)
+
+
+class Phase:
+    """One of alternating optimizers over one model, as of a GAN.
+
+    name: in the names of losses and states. loss: a scalar that the module returns under this name, or a dict of the recipe's loss keys.
+    parameters: globs of the parameters that it updates. optimizer: a torch optimizer of one group, or a dict of the recipe's keys; None:
+    the optimizer of compile. every: it runs at every so many steps. others: further keys of the recipe's [[phase]], clip_norm=1.0.
+    """
+
+    def __init__(self, name: str, *, loss: Any, parameters: list[str], optimizer: Any = None, every: int = 1, **others: Any):
+        self.name, self.optimizer = name, optimizer
+        self._table = {"name": name, "loss": loss, "parameters": list(parameters), "every": every} | others
+
+    def table(self, optimizer: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The recipe's [[phase]]; optimizer: its keys, where it is torch's."""
+        keys = optimizer if optimizer is not None else self.optimizer
+        return self._table | ({"optimizer": keys} if keys is not None else {})
+
+
+def _keys(recipe: Any) -> dict[str, Any]:
+    """The keys of a recipe, which may be a path."""
+    if recipe is None or isinstance(recipe, dict):
+        return dict(recipe or {})
+    import tomllib
+    with open(recipe, "rb") as file:
+        tables = tomllib.load(file)
+    return {key if not isinstance(value, dict) else f"{key}.{inner}": one
+            for key, value in tables.items() for inner, one in (value.items() if isinstance(value, dict) else [("", value)])}

@@ -1,23 +1,49 @@
 """Trainers: the loop of the caller's, or whole runs."""
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import os
-from collections import namedtuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import byref
+from typing import Any, NamedTuple
 
 import numpy
 
-from . import _library as native
+from . import _library as native, _loops
+from ._layout import is_tensor
 from ._plan import Plan
 
-Step = namedtuple("Step", "step loss learning_rate gradient_norm samples tokens loss_scale skipped")
-Step.__doc__ = """Numbers of one update. step: from 1. loss_scale: 0 without one. skipped: a gradient overflowed, no weight changed."""
 
-Event = namedtuple("Event", "kind step total text update metrics")
-Event.__doc__ = """What a run tells a callback.
+class Step(NamedTuple):
+    """Numbers of one update. loss: before it. gradient_norm: before clipping."""
 
-kind: "message" (text), "begin" (total), "update" (update: a Step), "evaluation" (metrics: a dict), "checkpoint" (text: its folder),
-"end" (text: why, if it was not the planned end). step, total: updates.
-"""
+    step: int  # from 1
+    loss: float
+    learning_rate: float
+    gradient_norm: float
+    samples: int
+    tokens: int
+    loss_scale: float  # 0 without one
+    skipped: bool  # a gradient overflowed under the loss scale, and no weight changed
+
+
+class Event(NamedTuple):
+    """What a run tells a callback.
+
+    kind: "message" (text), "begin" (total), "update" (update: a Step), "evaluation", "checkpoint" (text: its folder), "end" (text: why, if
+    it was not the planned end). step, total: updates; total 0: not known. metrics: numbers by name, for a logger: those of an evaluation;
+    of an update "loss", "lr" and "grad_norm"; else {}.
+    """
+
+    kind: str
+    step: int
+    total: int
+    text: str
+    update: Step | None
+    metrics: dict[str, float]
+
+
 _KINDS = ("message", "begin", "update", "evaluation", "checkpoint", "end")
 
 
@@ -63,7 +89,7 @@ class _Tensors:
             self._array = (native.Tensor * len(known))()
             for tensor, (name, dtype, shape, strides) in zip(self._array, known):
                 if dtype not in native.DTYPES:
-                    raise native.UsageError(f"'{name}': its dtype {dtype} is none that a plan can read; convert it")
+                    raise native.DataError(f"'{name}': its dtype {dtype} is none that a plan can read; convert it")
                 tensor.size, tensor.name, tensor.dtype, tensor.rank = ctypes.sizeof(native.Tensor), name.encode(), native.DTYPES[dtype], len(shape)
                 tensor.dims = (ctypes.c_int64 * len(shape))(*shape)
                 tensor.strides = (ctypes.c_int64 * len(shape))(*strides) if strides is not None else None
@@ -83,18 +109,29 @@ def _array(info, address):
     return numpy.frombuffer(raw, name).reshape(shape).copy()
 
 
+@contextlib.contextmanager
+def _tensors_of_the_caller() -> Iterator[None]:
+    """What libtrun says of a call's tensors is about data."""
+    try:
+        yield
+    except native.UsageError as problem:
+        if isinstance(problem, native.DataError):
+            raise
+        raise native.DataError(str(problem)) from None
+
+
 class EarlyStopping:
     """A callback of fit: ends the run after `patience` evaluations without a better `metric`.
 
     mode: "min" or "max"; default: "max" for accuracies, else "min". min_change: what counts as better.
     """
 
-    def __init__(self, metric="eval_loss", patience=3, mode=None, min_change=0.0):
+    def __init__(self, metric: str = "eval_loss", patience: int = 3, mode: str | None = None, min_change: float = 0.0):
         self.metric, self.patience, self.min_change = metric, patience, min_change
         self.mode = mode or ("max" if "accuracy" in metric or "auc" in metric or "f1" in metric else "min")
         self.best, self.waited = None, 0
 
-    def __call__(self, event):
+    def __call__(self, event: Event) -> str | None:
         if event.kind != "evaluation":
             return None
         if self.metric not in event.metrics:
@@ -115,7 +152,8 @@ class Trainer:
     Several trainers may work in several threads, each in one at a time; `stop` may be called from any. Raises OverBudget, Error.
     """
 
-    def __init__(self, plan, *, target=None, device=None, threads=0, memory_budget=0, settings=None, seed=None, schedule_steps=0):
+    def __init__(self, plan: Any, *, target: str | None = None, device: str | None = None, threads: int = 0, memory_budget: int = 0,
+                 settings: Mapping[str, Any] | None = None, seed: int | None = None, schedule_steps: float = 0):
         self.plan = plan if isinstance(plan, Plan) else Plan(plan)
         options = native.trainer_defaults()
         options.target = target.encode() if target else None
@@ -130,13 +168,21 @@ class Trainer:
         self._numbers = native.StepNumbers(ctypes.sizeof(native.StepNumbers))
         self._given = {}
         self._inputs = [value.name for value in self.plan.inputs()]
-        self._rate = None
+        self._rate: float | None = None
+        self._stopped = False
+        self._run: str | None = None  # that a resumed trainer goes on with
+        self._position: _loops.Position | None = None  # of a resumed run over a loader
 
     @classmethod
-    def resume(cls, run, **options):
+    def resume(cls, run: Any, **options: Any) -> Trainer:
         """A trainer with the plan and the state of a run: "RUN", "RUN@STEP", "RUN@best"."""
-        trainer = cls(Plan(os.path.join(os.fspath(run).split("@")[0], "plan.tplan")), **options)
+        folder = os.fspath(run).split("@")[0]
+        plan = Plan(os.path.join(folder, "plan.tplan"))
+        plan.module = _loops.load_module(folder)
+        trainer = cls(plan, **options)
         trainer.load(run)
+        trainer._run = folder
+        trainer._position = _loops.Position.load(folder, trainer.steps)
         return trainer
 
     def __del__(self):
@@ -144,62 +190,137 @@ class Trainer:
             native.trainer_free(self._handle)
             self._handle = None
 
-    def _tensors(self, use, inputs, arguments, named):
+    def _pairs(self, inputs: list[str], arguments: tuple, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """(input, tensor) of a call. A plan of a module takes batches as its example was, or what its entry needs by name."""
+        module = self.plan.module
+        if module is not None and not (named and set(named) <= set(inputs) and not arguments):
+            pairs = module.layout.named(module.layout.batch_of(arguments, named))
+            return [(name, value) for name, value in pairs if name in inputs]
         if len(arguments) > len(inputs):
-            raise native.UsageError(f"{len(arguments)} tensors for {len(inputs)} inputs: {', '.join(inputs)}")
-        pairs = list(zip(inputs, arguments)) + list(named.items())
+            raise native.DataError(f"{len(arguments)} tensors for {len(inputs)} inputs: {', '.join(inputs)}")
+        return list(zip(inputs, arguments)) + list(named.items())
+
+    def _tensors(self, use: str, pairs: list[tuple[str, Any]]) -> tuple[Any, int]:
         return self._given.setdefault(use, _Tensors()).of(pairs), len(pairs)
 
-    def step(self, *tensors, lr=None, **named):
-        """One update from tensors (numpy arrays, torch tensors on the CPU, anything with __dlpack__), in the order of the plan's inputs
-        or by name, with `rows` samples or fewer. lr: the learning rate from this update on. Returns a Step.
+    def step(self, *tensors: Any, lr: float | None = None, **named: Any) -> Step:
+        """One update from tensors (numpy arrays, torch tensors, anything with __dlpack__), in the order of the plan's inputs or by name,
+        with `rows` samples or fewer; for a plan of a torch module a batch as its example was. lr: the learning rate from this update on.
 
-        Raises UsageError for tensors that do not fit, NonFinite.
+        Raises DataError for tensors that do not fit, which change nothing; NonFinite.
         """
+        return self._step(self._pairs(self._inputs, tensors, named), lr)
+
+    def _step(self, pairs: list[tuple[str, Any]], lr: float | None) -> Step:
         if lr is not None and lr != self._rate:
             native.trainer_set_rate(self._handle, lr)
             self._rate = lr
-        array, count = self._tensors("step", self._inputs, tensors, named)
-        native.check(native.trainer_step(self._handle, array, count, byref(self._numbers)))
+        with _tensors_of_the_caller():
+            array, count = self._tensors("step", pairs)
+            native.check(native.trainer_step(self._handle, array, count, byref(self._numbers)))
         return _step(self._numbers)
 
+    def _joined(self, batches: list[Any], entry: str) -> list[tuple[str, Any]]:
+        """(input, tensor) of several batches of a loader, one after the other. Inputs without samples are those of the first."""
+        inputs = self.plan.inputs(entry)
+        each = []
+        for batch in batches:
+            if self.plan.module is None and isinstance(batch, Mapping):
+                each.append(dict(batch))
+            else:
+                arguments = tuple(batch) if isinstance(batch, (tuple, list)) and self.plan.module is None else (batch,)
+                each.append(dict(self._pairs([value.name for value in inputs], arguments, {})))
+        sampled = {value.name for value in inputs if value.sample_axis is not None}
+        return [(name, _loops.joined([one[name] for one in each]) if name in sampled else each[0][name]) for name in each[0]]
+
+    def _rows_of(self, batches: list[Any]) -> int:
+        """Samples of several batches of a loader."""
+        count = 0
+        for batch in batches:
+            pairs = self._joined([batch], "step")
+            first = next((value for value in self.plan.inputs() if value.sample_axis is not None), None)
+            given = dict(pairs).get(first.name) if first is not None else None
+            count += len(given) if given is not None and is_tensor(given) else 1
+        return count
+
     @property
-    def rows(self):
+    def rows(self) -> int:
         """Samples of an update."""
         return native.trainer_rows(self._handle)
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Updates done."""
         return native.trainer_steps(self._handle)
 
-    def set(self, key, value):
+    def set(self, key: str, value: Any) -> None:
         """Changes a setting that needs no compilation, from the next update on: set("optimizer.weight_decay", 0.1)."""
         native.trainer_set(self._handle, f"{key}={value}".encode())
 
-    def next_epoch(self):
+    def next_epoch(self) -> None:
         """Begins the next epoch, for a schedule that counts epochs: an own loop knows where one ends."""
         native.trainer_next_epoch(self._handle)
 
-    def evaluate(self, *tensors, averages=False, **named):
-        """Loss and metrics over any number of rows, in inference mode: {"eval_loss": …}. averages: of the averaged weights."""
-        array, count = self._tensors("evaluate", [value.name for value in self.plan.inputs("evaluate")], tensors, named)
+    def evaluate(self, *tensors: Any, averages: bool = False, **named: Any) -> dict[str, float]:
+        """Loss and metrics over any number of rows, in inference mode: {"eval_loss": …}. averages: of the averaged weights.
+
+        A single argument that is an iterable of batches, as a DataLoader, is evaluated whole; its tensors are held in memory together.
+        """
+        if len(tensors) == 1 and not named and not is_tensor(tensors[0]) and not isinstance(tensors[0], (tuple, list)) \
+                and _loops.is_loader(tensors[0]):
+            return self._evaluate_over(tensors[0], averages)
+        return self._evaluate(self._pairs([value.name for value in self.plan.inputs("evaluate")], tensors, named), averages)
+
+    def _evaluate_over(self, loader: Iterable, averages: bool = False) -> dict[str, float]:
+        batches = list(loader)
+        if not batches:
+            raise native.DataError("the loader of evaluation gives no batch; an iterator is used up after one pass: give a list or a DataLoader")
+        return self._evaluate(self._joined(batches, "evaluate"), averages)
+
+    def _evaluate(self, pairs: list[tuple[str, Any]], averages: bool) -> dict[str, float]:
         results = ctypes.c_void_p()
-        native.trainer_evaluate(self._handle, array, count, averages, byref(results))
+        with _tensors_of_the_caller():
+            array, count = self._tensors("evaluate", pairs)
+            native.trainer_evaluate(self._handle, array, count, averages, byref(results))
         return self._take(results, arrays=False)
 
-    def predict(self, *tensors, **named):
-        """The graph's outputs for any number of rows, in inference mode: {name: numpy array}."""
-        return self._run("predict", tensors, named)
+    def predict(self, *tensors: Any, **named: Any) -> dict[str, numpy.ndarray]:
+        """The graph's outputs for any number of rows, in inference mode: {name: numpy array}. A plan of a torch module takes what the
+        module's forward takes, or a whole batch, whose target is not read.
+        """
+        module = self.plan.module
+        if module is None:
+            return self._run_entry("predict", tensors, named)
+        inputs = {value.name: value for value in self.plan.inputs("predict")}
+        read = [name for _, name in module.layout.tensors if name in inputs and name not in module.targets]
+        if named and not tensors and set(named) <= set(inputs):
+            pairs = list(named.items())
+        elif len(tensors) == len(read) and all(is_tensor(one) for one in tensors):
+            pairs = list(zip(read, tensors))
+        else:
+            pairs = [(name, value) for name, value in module.layout.named(module.layout.batch_of(tensors, named)) if name in read]
+        # The loss is a part of the graph, and no other output reads its targets.
+        rows = len(pairs[0][1]) if pairs else 0
+        for name in module.targets:
+            value = inputs[name]
+            shape = tuple(rows if axis == value.sample_axis else extent for axis, extent in enumerate(value.shape))
+            pairs.append((name, numpy.zeros(shape, "float32" if value.dtype == "bfloat16" else value.dtype)))
+        found = self._run_entry("predict", (), dict(pairs))
+        found.pop(module.loss, None)
+        return found
 
-    def gradients(self, *tensors, **named):
-        """Loss and gradients of one batch: {name: numpy array}. The plan needs the entry "gradients"."""
-        return self._run("gradients", tensors, named)
+    def gradients(self, *tensors: Any, **named: Any) -> dict[str, numpy.ndarray]:
+        """The loss, by its output's name ("loss" if the recipe made it), and gradients by their parameters' names, of one batch. The plan
+        needs the entry "gradients".
+        """
+        return {name.removeprefix("gradient:"): value for name, value in self._run_entry("gradients", tensors, named).items()}
 
-    def _run(self, entry, tensors, named):
-        array, count = self._tensors(entry, [value.name for value in self.plan.inputs(entry)], tensors, named)
+    def _run_entry(self, entry: str, tensors: tuple, named: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
+        pairs = self._pairs([value.name for value in self.plan.inputs(entry)], tensors, named)
         results = ctypes.c_void_p()
-        native.trainer_run(self._handle, entry.encode(), array, count, byref(results))
+        with _tensors_of_the_caller():
+            array, count = self._tensors(entry, pairs)
+            native.trainer_run(self._handle, entry.encode(), array, count, byref(results))
         return self._take(results, arrays=True)
 
     @staticmethod
@@ -220,7 +341,7 @@ class Trainer:
     def _variables(self, roles):
         return [value for value in self.plan.variables if value.role in roles]
 
-    def read(self, name):
+    def read(self, name: str) -> numpy.ndarray:
         """A variable's value as a numpy array: a parameter, a buffer, or state of the optimizer."""
         value = next((one for one in self.plan.variables if one.name == name), None)
         if value is None:
@@ -231,7 +352,7 @@ class Trainer:
                            (ctypes.c_int64 * len(value.shape))(*value.shape), -1, value.nbytes)
         return _array(info, memory)
 
-    def write(self, name, array):
+    def write(self, name: str, array: Any) -> None:
         """Sets a variable, of the plan's dtype and shape."""
         value = next((one for one in self.plan.variables if one.name == name), None)
         if value is None:
@@ -243,11 +364,11 @@ class Trainer:
             owner = owner.contiguous() if hasattr(owner, "data_ptr") else numpy.ascontiguousarray(owner)
         native.trainer_write(self._handle, name.encode(), _address(owner)[0], value.nbytes)
 
-    def get_parameters(self):
+    def get_parameters(self) -> dict[str, numpy.ndarray]:
         """Copies of the trained parameters: {name: numpy array}."""
         return {value.name: self.read(value.name) for value in self._variables(("parameter",))}
 
-    def set_parameters(self, arrays):
+    def set_parameters(self, arrays: Mapping[str, Any]) -> None:
         """Sets parameters by name. Raises UsageError, before anything is set, for a name that is none."""
         known = {value.name for value in self._variables(("parameter",))}
         for name in arrays:
@@ -256,47 +377,89 @@ class Trainer:
         for name, array in arrays.items():
             self.write(name, array)
 
-    def state_dict(self):
-        """{name: numpy array} of parameters and buffers, by the names of the graph."""
-        return {value.name: self.read(value.name) for value in self._variables(("parameter", "buffer"))}
+    def state_dict(self) -> dict[str, numpy.ndarray]:
+        """{name: numpy array} of parameters and buffers: by the names of the graph; for a plan of a torch module by torch's names, in
+        torch's order and shapes, a tied weight under each of its names.
+        """
+        module = self.plan.module
+        if module is None:
+            return {value.name: self.read(value.name) for value in self._variables(("parameter", "buffer"))}
+        known = {value.name for value in self.plan.variables}
+        found = {name: self.read(own) for name, own in module.state.items() if own in known}
+        for name, value in module.rest.items():
+            found[name] = numpy.asarray(value + self.steps * self._accumulated) if name in module.counters else value
+        return {name: found[name] for name in module.order if name in found}
 
-    def load_into(self, module):
-        """Copies parameters and buffers into a torch module, by name and shape. Raises UsageError for a name that it lacks."""
+    @property
+    def _accumulated(self) -> int:
+        """Forward passes of an update."""
+        batch = next((value.shape[value.sample_axis] for value in self.plan.inputs() if value.sample_axis is not None), None)
+        return self.rows // batch if batch else 1
+
+    def load_into(self, target: Any) -> None:
+        """Copies parameters and buffers into a torch module, by name, whatever its device and dtype.
+
+        Raises UsageError, before anything is copied, for a name that the module lacks or has in another shape.
+        """
         import torch
-        state = module.state_dict()
+        state, own = target.state_dict(), self.state_dict()
+        for name, array in own.items():
+            if name not in state:
+                raise native.UsageError(f"the module has no '{name}'; load_into takes a module like the one that was compiled")
+            if tuple(state[name].shape) != array.shape:
+                raise native.UsageError(f"'{name}' is {list(array.shape)}, the module's {list(state[name].shape)}")
         with torch.no_grad():
-            for name, array in self.state_dict().items():
-                if name not in state:
-                    raise native.UsageError(f"the module has no '{name}'")
-                state[name].copy_(torch.from_numpy(array))
+            for name, array in own.items():
+                state[name].copy_(torch.from_numpy(array.copy()))
 
-    def save(self, run):
+    def save(self, run: Any) -> None:
         """Writes the state as a checkpoint of the run folder `run`, which trun resumes, evaluates and exports."""
         native.trainer_save(self._handle, os.fsencode(run))
+        _loops.save_module(run, self.plan.module)
 
-    def load(self, run):
+    def load(self, run: Any) -> None:
         """Takes the state of "RUN", "RUN@STEP" or "RUN@best"."""
         native.trainer_load(self._handle, os.fsencode(run))
 
-    def export(self, path):
+    def export(self, path: Any) -> None:
         """Writes the model with the trained values: .onnx or .safetensors."""
         native.trainer_export(self._handle, os.fsencode(path))
 
-    def stop(self):
+    def export_adapter(self, folder: Any) -> None:
+        """Writes the trained adapter alone, for PeftModel.from_pretrained(base, folder)."""
+        native.trainer_export_adapter(self._handle, os.fsencode(folder))
+
+    def stop(self) -> None:
         """Ends a fit after its update, from any thread or signal handler."""
+        self._stopped = True
         native.trainer_stop(self._handle)
 
-    def fit(self, data, eval=None, *, epochs=None, steps=None, out=None, resume=None, eval_every=0, checkpoint_every=None,
-            shuffle=True, callbacks=()):
-        """Trains over a data set, as trun does, from this state.
+    def fit(self, data: Any, eval: Any = None, *, epochs: int | None = None, steps: int | None = None, out: Any = None, resume: Any = None,
+            eval_every: int = 0, checkpoint_every: int | None = None, shuffle: bool = True,
+            callbacks: Iterable[Callable[[Event], Any]] = (), scheduler: Any = None) -> dict[str, float]:
+        """Trains over a data set, as trun does, or over a loader, from this state.
 
-        data, eval: a path of any kind that trun reads, or {input: array}, samples first. epochs, steps: passes or updates from here;
-        neither: one epoch. out: a run folder to make; None: no files. resume: a run to go on with. eval_every: updates between
-        evaluations; 0: at the end. callbacks: functions of an Event; one that returns "stop" ends the run.
+        data, eval: a path of any kind that trun reads; {input: array}, samples first; or an iterable of batches (tuples or dicts of
+        tensors), as a DataLoader. epochs, steps: passes or updates from here; neither: one epoch, or after Trainer.resume what is left of
+        the run. out: a run folder to make; None: no files. eval_every: updates between evaluations; 0: at the end. checkpoint_every:
+        updates between checkpoints. callbacks: functions of an Event; one that returns "stop" ends the run.
+
+        Of a data set alone: resume, a run to go on with; shuffle. Of a loader alone: scheduler, one of torch.optim.lr_scheduler for the
+        optimizer of compile, which is stepped after each update. A loader's last batch may be shorter where the loss can leave rows out.
+        A checkpoint holds the loader's state_dict() if it has one; else a resumed epoch skips the batches that it has used already.
 
         A KeyboardInterrupt ends the run after its update, with everything kept, and is raised again. Returns {metric: value} of the
-        last evaluation, or {}.
+        last evaluation, or {}. Raises DataError, NonFinite.
         """
+        if _loops.is_loader(data):
+            if resume is not None:
+                raise native.UsageError("fit: a run over a loader is resumed by Trainer.resume(run).fit(loader)")
+            return _loops.Run(self, data, eval, epochs=epochs, steps=steps, out=out, eval_every=eval_every, checkpoint_every=checkpoint_every,
+                              callbacks=callbacks, scheduler=scheduler).run()
+        if scheduler is not None:
+            raise native.UsageError("fit: a scheduler is stepped over a loader; for a data set, compile it: tcc.compile(…, scheduler=…)")
+        if eval is not None and _loops.is_loader(eval):
+            raise native.UsageError("fit: data is a data set and eval a loader; give two of one kind")
         options = native.fit_defaults()
         keep, metrics, problems = [], {}, []
         for name, value in (("data", data), ("eval_data", eval)):
@@ -325,6 +488,8 @@ class Trainer:
                 update = _step(raw.update.contents) if raw.update else None
                 found = self._numbers_of(raw.results) if raw.results else {}
                 metrics.update(found)
+                if update is not None:
+                    found = {"loss": update.loss, "lr": update.learning_rate, "grad_norm": update.gradient_norm}
                 event = Event(_KINDS[raw.kind], raw.step, raw.total, raw.text.decode(errors="replace"), update, found)
                 for callback in callbacks:
                     if callback(event) == "stop":

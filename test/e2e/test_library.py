@@ -60,6 +60,9 @@ class Python(EndToEnd):
         folder = ZOO / name
         return tcc.compile(folder / "model.onnx", folder / "recipe.toml", entries=entries or ("train",), **options)
 
+    def compile_within(self, budget):
+        return tcc.compile(self.folder / "m.onnx", recipe={"loss.kind": "cross_entropy", "loss.target": "labels"}, memory_budget=budget)
+
     def classifier(self, batch=32, settings=(), entries=("train", "evaluate", "predict", "gradients")):
         model = models.classifier(self.folder / "m.onnx", batch, 16, 10)
         recipe = {"loss.kind": "cross_entropy", "loss.of": "logits", "loss.target": "labels", "optimizer.kind": "sgd", "optimizer.lr": 0.1}
@@ -115,7 +118,7 @@ class Python(EndToEnd):
         share = np.exp(scores[:32]) / np.exp(scores[:32]).sum(1, keepdims=True)
         share[np.arange(32), labels] -= 1
         gradients = trainer.gradients(x, labels)
-        found = next(value for name, value in gradients.items() if name.endswith("w"))
+        found = gradients["w"]
         np.testing.assert_allclose(found, (share / 32).T @ x, rtol=1e-3, atol=1e-5)
 
     def test_parameters_go_out_and_in(self):
@@ -186,6 +189,68 @@ class Python(EndToEnd):
         self.assertLess(trainer.steps, trainer_steps + 10)
         trainer.step(rows["x"][:32], rows["labels"][:32])
 
+    def test_a_run_over_a_loader_is_one_over_rows_in_their_order(self):
+        plan, rows = self.classifier(settings=[("train.accumulate", 2)]), models.labelled(160, 10, 16)
+        batches = [(rows["x"][at:at + 32], rows["labels"][at:at + 32]) for at in range(0, 160, 32)]
+        losses, records = [], []
+        trainer = tcc.Trainer(plan, threads=1)
+        for at in range(0, 160, 64):  # the last window of an epoch is shorter
+            losses.append(trainer.step(rows["x"][at:at + 64], rows["labels"][at:at + 64]).loss)
+        other = tcc.Trainer(plan, threads=1)
+        result = other.fit(batches, eval=[(rows["x"], rows["labels"])], eval_every=2, callbacks=[lambda e: records.append((e.kind, e.metrics))])
+        self.assertEqual([metrics["loss"] for kind, metrics in records if kind == "update"], losses)
+        self.assertEqual(records[1][1].keys(), {"loss", "lr", "grad_norm"})
+        self.assertEqual([kind for kind, _ in records], ["begin", "update", "update", "evaluation", "update", "evaluation", "end"])
+        self.assertEqual(result, other.evaluate(rows["x"], rows["labels"]))
+        for name, value in trainer.get_parameters().items():
+            np.testing.assert_array_equal(other.read(name), value)
+        named = tcc.Trainer(plan, threads=1)
+        named.fit([{"labels": y, "x": x} for x, y in batches])
+        np.testing.assert_array_equal(named.read("w"), other.read("w"))
+
+    def test_a_run_over_a_loader_is_resumed_where_it_ended(self):
+        plan, rows = self.classifier(), models.labelled(160, 10, 16)
+        batches = [(rows["x"][at:at + 32], rows["labels"][at:at + 32]) for at in range(0, 160, 32)]
+        whole = tcc.Trainer(plan, threads=1)
+        whole.fit(batches, epochs=3)
+        part, run = tcc.Trainer(plan, threads=1), self.folder / "run"
+        part.fit(batches, epochs=3, out=run, checkpoint_every=3, callbacks=[lambda event: "stop" if event.step == 8 else None])
+        self.assertEqual(part.steps, 8)
+        for reference in (f"{run}@last", f"{run}@3"):
+            again, losses = tcc.Trainer.resume(reference, threads=1), []
+            again.fit(batches, callbacks=[lambda e: losses.append(e.step) if e.update else None])
+            self.assertEqual(again.steps, 15, reference)
+            np.testing.assert_array_equal(again.read("w"), whole.read("w"), reference)
+
+            with self.assertRaisesRegex(tcc.UsageError, "exists; go on with it by Trainer.resume"):
+                again.fit(batches, out=run)
+
+        def interrupt(event):
+            if event.update and event.step == 2:
+                raise KeyboardInterrupt
+        cut = tcc.Trainer(plan, threads=1)
+        with self.assertRaises(KeyboardInterrupt):
+            cut.fit(batches, epochs=3, out=self.folder / "cut", callbacks=[interrupt])
+        more = tcc.Trainer.resume(self.folder / "cut", threads=1)
+        self.assertEqual(more.steps, 2)
+        more.fit(batches)
+        np.testing.assert_array_equal(more.read("w"), whole.read("w"))
+
+    def test_the_package_needs_no_torch(self):
+        """The script of the guide's first lines, where importing torch fails."""
+        model = models.classifier(self.folder / "m.onnx", 32, 16, 10)
+        self.save("train.safetensors", **models.labelled(64, 10, 16))
+        self.write("script.py", f"""
+import sys
+sys.modules["torch"] = None
+sys.path.insert(0, {str(ROOT / "python")!r})
+import tcc
+plan = tcc.compile({str(model)!r}, recipe={{"optimizer.lr": 3e-4, "loss.kind": "cross_entropy", "loss.target": "labels"}})
+tcc.Trainer(plan).fit("train.safetensors", epochs=3, out="run")
+""")
+        subprocess.run([sys.executable, "script.py"], cwd=self.folder, check=True)
+        self.assertEqual(len(metrics(self.folder / "run")[0]), 6)
+
     def test_mistakes_have_a_message(self):
         plan, rows = self.classifier(), models.labelled(32, 10, 16)
         trainer = tcc.Trainer(plan)
@@ -217,8 +282,23 @@ class Python(EndToEnd):
             with self.assertRaises(tcc.Error) as caught:
                 trainer.fit(rows, steps=3, eval_every=1)
             self.assertNotIn(option, str(caught.exception))
-        with self.assertRaises(tcc.OverBudget):
+        with self.assertRaises(tcc.OverBudget) as caught:
             tcc.Trainer(plan, memory_budget=1000)
+        tcc.Trainer(plan, memory_budget=caught.exception.smallest)
+        with self.assertRaises(tcc.OverBudget) as caught:
+            self.compile_within(1000)
+        self.compile_within(caught.exception.smallest)
+        for call in (lambda: trainer.step(x[:, :15], labels), lambda: trainer.step(x, np.full(32, 10)), lambda: trainer.evaluate(x, labels[:3])):
+            with self.assertRaises(tcc.DataError):
+                call()
+        for pattern, call in (("both given", lambda: trainer.fit([(x, labels)], epochs=1, steps=1)),
+                              ("resumed by Trainer.resume", lambda: trainer.fit([(x, labels)], resume="run")),
+                              ("give two of one kind", lambda: trainer.fit(rows, eval=[(x, labels)])),
+                              ("without optimizer=", lambda: trainer.fit([(x, labels)], scheduler=object())),
+                              ("gives no batch in epoch 2", lambda: trainer.fit(iter([(x, labels)]), epochs=2)),
+                              ("no .*'y'|'y' is no input", lambda: trainer.fit([{"x": x, "y": labels}]))):
+            with self.assertRaisesRegex(tcc.UsageError, pattern):
+                call()
         with self.assertRaisesRegex(tcc.CompileError, "absent.onnx"):
             tcc.compile("absent.onnx")
 

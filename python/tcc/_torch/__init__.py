@@ -1,0 +1,1 @@
+"""What the package knows about torch. Imported only when a torch object is given."""
