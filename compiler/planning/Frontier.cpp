@@ -1,7 +1,7 @@
 //===- Frontier.cpp - the ladder of budgets of a program ------------------===//
 #include "compiler/planning/Frontier.h"
 
-#include "compiler/planning/RematPrices.h"
+#include "compiler/planning/RematSearch.h"
 #include "compiler/planning/Scheduling.h"
 
 #include <algorithm>

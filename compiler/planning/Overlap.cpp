@@ -1,7 +1,7 @@
 //===- Overlap.cpp - move updates beside library calls --------------------===//
 #include "compiler/planning/Overlap.h"
 
-#include "compiler/planning/PackingRepair.h"
+#include "compiler/planning/PackingSearch.h"
 
 #include <algorithm>
 #include <numeric>

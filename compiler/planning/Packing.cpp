@@ -1,7 +1,6 @@
 //===- Packing.cpp - best-fit, exact search, validation -------------------===//
 #include "compiler/planning/Packing.h"
 
-#include "compiler/planning/PackingOrders.h"
 #include "compiler/planning/PackingSearch.h"
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 // first.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/PackingOrders.h"
+#include "compiler/planning/PackingSearch.h"
 
 #include <algorithm>
 #include <bit>

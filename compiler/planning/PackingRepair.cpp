@@ -1,7 +1,6 @@
 //===- PackingRepair.cpp - move the buffers that clash --------------------===//
-#include "compiler/planning/PackingRepair.h"
 
-#include "compiler/planning/PackingOrders.h"
+#include "compiler/planning/PackingSearch.h"
 
 #include <algorithm>
 #include <iterator>

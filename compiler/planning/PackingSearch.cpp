@@ -26,8 +26,6 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/PackingSearch.h"
 
-#include "compiler/planning/PackingOrders.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,10 +1,10 @@
 //===- RematBound.cpp - lower bounds of recomputation -----------*- C++ -*-===//
 //
 // A lower bound of every schedule within a budget: the cost of executing all nodes once, plus a lower bound of the cost
-// of repetitions from the relaxation of RematBoundModel.h or the search of RematBoundSearch.h.
+// of repetitions from the relaxation or the search of RematBoundModel.h.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/RematBoundSearch.h"
+#include "compiler/planning/RematBoundModel.h"
 
 #include <algorithm>
 #include <cmath>

@@ -12,7 +12,7 @@
 // multipliers are.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/RematBoundDual.h"
+#include "compiler/planning/RematBoundModel.h"
 
 #include <algorithm>
 #include <cmath>

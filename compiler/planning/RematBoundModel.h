@@ -1,4 +1,4 @@
-//===- RematBoundModel.h - relaxation of recomputation ----------*- C++ -*-===//
+//===- RematBoundModel.h - lower bounds of recomputation --------*- C++ -*-===//
 //
 // The integer program whose relaxation bounds the cost of recomputation from below; RematBoundModel.cpp says why every
 // schedule is a solution of it.
@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,44 @@ RematModel modelOfGivenOrder(const RematProblem &problem, Bytes budget, int maxS
 
 /// The model of all schedules: its milestones are a path of the graph, whose first executions no order can swap.
 RematModel modelOfAnyOrder(const RematProblem &problem, Bytes budget, int maxStages);
+
+// Lower bounds of the program by multipliers of its rows (RematBoundDual.cpp).
+
+struct RematDualBound {
+  double extra = 0.0;         ///< no solution costs less; rounding errors are subtracted
+  bool infeasible = false;    ///< there is none
+  std::vector<double> prices; ///< of a byte at each milestone; [0] unused
+};
+
+/// Improves the multipliers for at most `work` visits. Once the bound reaches `enough`, it stops.
+RematDualBound boundByDual(const RematModel &model, uint64_t work, double enough, const std::function<bool()> &stop);
+
+/// Bounds of every prefix of the schedules in the given order: of the executions from the start up to some time
+/// between the milestones m and m + 1.
+struct RematPrefixBounds {
+  struct Prefix {
+    double least = 0.0;       ///< lower bound of the cost of its repetitions
+    std::vector<double> rise; ///< increase of the bound for each output that has to be available at its end
+  };
+  std::vector<int> milestones;  ///< node of each; [0] is −1
+  std::vector<Prefix> prefixes; ///< by m
+};
+
+/// Prefix bounds by good multipliers of a whole model in the given order. Spans are omitted, since one that reaches
+/// beyond a prefix does not constrain it.
+RematPrefixBounds boundPrefixes(RematModel model, uint64_t work, const std::function<bool()> &stop);
+
+// Lower bounds by a best-first search (RematBoundSearch.cpp).
+
+struct RematSearchBound {
+  double extra = 0.0;      ///< no schedule in the given order spends less on repetitions
+  bool optimal = false;    ///< some schedule spends exactly that
+  bool infeasible = false; ///< no schedule meets the budget
+};
+
+/// Searches for at most `work` visits, and gives up early if it is unlikely to exceed `known`, a bound found otherwise.
+RematSearchBound boundBySearch(const RematProblem &problem, Bytes budget, const RematPrefixBounds &bounds, double known,
+                               uint64_t work, const std::function<bool()> &stop);
 
 } // namespace tcc::planning
 

@@ -19,7 +19,7 @@
 //  - states that cost no less than one that needs all but one of the same outputs.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/RematBoundSearch.h"
+#include "compiler/planning/RematBoundModel.h"
 
 #include "compiler/planning/Random.h"
 

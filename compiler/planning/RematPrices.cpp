@@ -7,7 +7,6 @@
 // crowded step. Recomputations that the peak does not need are taken back at the end.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/RematPrices.h"
 
 #include "compiler/planning/RematSearch.h"
 

@@ -19,7 +19,7 @@
 // narrow place. Each next level keeps the best states of each kind.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/RematReverse.h"
+#include "compiler/planning/RematSearch.h"
 
 #include "compiler/planning/Random.h"
 

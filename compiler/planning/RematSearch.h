@@ -3,6 +3,7 @@
 #define TCC_PLANNING_REMATSEARCH_H
 
 #include "compiler/planning/RematTimeline.h"
+#include "compiler/planning/Rematerialization.h"
 
 namespace tcc::planning {
 
@@ -49,6 +50,29 @@ void anneal(const RematGraph &graph, const RematTimeline &from, const RematOptio
 
 /// Annealing towards less memory, with little weight on cost: to a peak of `target`, or as near as `options.work` gets.
 RematSchedule descend(const RematGraph &graph, RematTimeline &timeline, Bytes target, const RematOptions &options);
+
+// Schedules by prices of memory (RematPrices.cpp).
+
+/// A schedule within `budget` whose first executions keep the nodes' order; empty if none was found. Takes some
+/// milliseconds for a thousand nodes.
+RematSchedule scheduleByPrices(const RematProblem &problem, Bytes budget);
+
+/// Schedules by prices from the highest to 0, whatever their peak.
+std::vector<RematSchedule> sweepPrices(const RematProblem &problem);
+
+/// The schedule of least peak, the cheapest of equal ones; null if there is none.
+const RematSchedule *leastOf(const RematProblem &problem, const std::vector<RematSchedule> &schedules);
+
+/// `leastMemory` with an existing sweep of prices.
+RematSolution leastMemory(const RematProblem &problem, const RematOptions &options,
+                          const std::vector<RematSchedule> &sweep);
+
+/// A schedule within `budget` by a search from the end (RematReverse.cpp) that keeps `width` states of each level;
+/// empty if none was found with `work` visits. With `keepOrder` the first executions follow the nodes' order; without
+/// it they may come in any order, and the answer is empty if some node's repetition is restricted. Adds its visits to
+/// `visits`.
+RematSchedule scheduleFromTheEnd(const RematProblem &problem, Bytes budget, size_t width, bool keepOrder, uint64_t work,
+                                 uint64_t &visits);
 
 } // namespace tcc::planning
 

@@ -1,8 +1,6 @@
 //===- Rematerialization.cpp - definitions, and the stages of the solver --===//
 #include "compiler/planning/Rematerialization.h"
 
-#include "compiler/planning/RematPrices.h"
-#include "compiler/planning/RematReverse.h"
 #include "compiler/planning/RematSearch.h"
 
 #include <algorithm>

@@ -7,7 +7,6 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/planning/Scheduling.h"
 
-#include "compiler/planning/SchedulingOrders.h"
 #include "compiler/planning/SchedulingSearch.h"
 
 #include <algorithm>

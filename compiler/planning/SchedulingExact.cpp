@@ -1,5 +1,5 @@
 //===- SchedulingExact.cpp - exact search of an order within a limit ------===//
-#include "compiler/planning/SchedulingExact.h"
+#include "compiler/planning/SchedulingSearch.h"
 
 #include "compiler/planning/Random.h"
 

@@ -5,7 +5,7 @@
 // order.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/planning/SchedulingOrders.h"
+#include "compiler/planning/SchedulingSearch.h"
 
 #include <algorithm>
 #include <limits>

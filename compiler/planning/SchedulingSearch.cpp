@@ -1,8 +1,6 @@
 //===- SchedulingSearch.cpp - improve an order by cuts and windows --------===//
 #include "compiler/planning/SchedulingSearch.h"
 
-#include "compiler/planning/SchedulingExact.h"
-
 #include <algorithm>
 
 namespace tcc::planning {

@@ -1,5 +1,5 @@
 // Learned orders of best-fit packing, and their use to the budgets' ladder.
-#include "compiler/planning/PackingOrders.h"
+#include "compiler/planning/PackingSearch.h"
 
 #include "compiler/planning/Frontier.h"
 

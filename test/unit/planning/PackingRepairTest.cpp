@@ -1,5 +1,5 @@
 // Repairing a packing after small changes of live ranges.
-#include "compiler/planning/PackingRepair.h"
+#include "compiler/planning/PackingSearch.h"
 
 #include <gtest/gtest.h>
 #include <random>

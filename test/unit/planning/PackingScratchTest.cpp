@@ -1,7 +1,5 @@
 //===- PackingScratchTest.cpp - scratch above live buffers ----------------===//
 #include "compiler/planning/Overlap.h"
-#include "compiler/planning/PackingOrders.h"
-#include "compiler/planning/PackingRepair.h"
 #include "compiler/planning/PackingSearch.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 //===- RematBoundSearchTest.cpp - bounds by best-first search -------------===//
-#include "compiler/planning/RematBoundSearch.h"
+#include "compiler/planning/RematBoundModel.h"
 #include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RematBruteForce.h"
 #include "test/unit/planning/RematerializationProblems.h"

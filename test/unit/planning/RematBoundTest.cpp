@@ -1,5 +1,5 @@
 //===- RematBoundTest.cpp - lower bounds of recomputation -----------------===//
-#include "compiler/planning/RematBoundDual.h"
+#include "compiler/planning/RematBoundModel.h"
 #include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RematBruteForce.h"
 

@@ -1,5 +1,5 @@
 //===- RematReverseTest.cpp - recomputation planned from the end ----------===//
-#include "compiler/planning/RematReverse.h"
+#include "compiler/planning/RematSearch.h"
 #include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RematBruteForce.h"
 #include "test/unit/planning/RematerializationProblems.h"

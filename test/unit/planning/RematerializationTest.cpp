@@ -1,6 +1,6 @@
 //===- RematerializationTest.cpp - less memory for more work --------------===//
 #include "RematerializationProblems.h"
-#include "compiler/planning/RematPrices.h"
+#include "compiler/planning/RematSearch.h"
 #include "compiler/planning/RematTimeline.h"
 #include "test/unit/planning/FuzzRounds.h"
 

@@ -1,7 +1,5 @@
 //===- SchedulingTest.cpp - orders against brute force and known answers --===//
 #include "compiler/planning/Scheduling.h"
-#include "compiler/planning/SchedulingExact.h"
-#include "compiler/planning/SchedulingOrders.h"
 #include "compiler/planning/SchedulingSearch.h"
 #include "test/unit/planning/FuzzRounds.h"
 #include "test/unit/planning/RandomPrograms.h"
