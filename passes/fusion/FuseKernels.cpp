@@ -12,7 +12,6 @@
 #include "passes/Common.h"
 #include "passes/fusion/Fusion.h"
 #include "passes/fusion/KernelGroups.h"
-#include "passes/fusion/KernelOrder.h"
 #include "passes/Lowering.h"
 
 #include "mlir/IR/IRMapping.h"
