@@ -4,28 +4,331 @@
 #include "frontend/BatchAxis.h"
 #include "frontend/BatchConstants.h"
 #include "frontend/Dequantize.h"
-#include "frontend/FunctionExpansion.h"
+#include "frontend/Dimensions.h"
 #include "frontend/InnerWeights.h"
-#include "frontend/InputDimensions.h"
 #include "frontend/Isolation.h"
+#include "frontend/Limits.h"
 #include "frontend/Weights.h"
+#include "support/Status.h"
 #include "support/TerminalText.h"
-
-#include <onnx/checker.h>
-#include <onnx/defs/function.h>
-#include <onnx/defs/schema.h>
-#include <onnx/inliner/inliner.h>
-#include <onnx/shape_inference/implementation.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fmt/format.h>
 #include <limits>
+#include <map>
+#include <onnx/checker.h>
+#include <onnx/defs/function.h>
+#include <onnx/defs/schema.h>
+#include <onnx/inliner/inliner.h>
+#include <onnx/onnx_pb.h>
+#include <onnx/shape_inference/implementation.h>
 #include <optional>
 #include <set>
 #include <sstream>
+#include <tuple>
 
 namespace tcc::frontend {
+
+namespace {
+
+// Functions that call functions twice each double the model with every level. The size after inlining is counted before
+// anything is inlined, each function once.
+
+/// Domain, name and overload.
+using Key = std::tuple<std::string, std::string, std::string>;
+using Functions = std::map<Key, const onnx::FunctionProto *>;
+
+Functions functionsOf(const onnx::ModelProto &model) {
+  Functions functions;
+  for (const onnx::FunctionProto &function : model.functions())
+    functions.emplace(Key(canonicalDomain(function.domain()), function.name(), function.overload()), &function);
+  return functions;
+}
+
+const onnx::FunctionProto *calledBy(const Functions &functions, const onnx::NodeProto &node) {
+  auto found = functions.find(Key(canonicalDomain(node.domain()), node.op_type(), node.overload()));
+  return found == functions.end() ? nullptr : found->second;
+}
+
+/// Nodes and bytes after inlining; both saturate instead of wrapping.
+struct Size {
+  uint64_t nodes = 0, bytes = 0;
+  size_t depth = 0; ///< of calls
+  void add(const Size &other) {
+    if (__builtin_add_overflow(nodes, other.nodes, &nodes))
+      nodes = ~uint64_t(0);
+    if (__builtin_add_overflow(bytes, other.bytes, &bytes))
+      bytes = ~uint64_t(0);
+    depth = std::max(depth, other.depth + 1);
+  }
+};
+
+class Expansion {
+public:
+  Expansion(const std::string &path, const onnx::ModelProto &model) : path(path), model(model), functions(functionsOf(model)) {}
+
+  Status check() {
+    Expected<Size> whole = sizeOf(model.graph().node(), 0);
+    if (!whole)
+      return whole.status();
+    if (whole->nodes > uint64_t(kMostNodes))
+      return error("{}: inlining its functions gives more than {} nodes, the most that are supported; nested calls "
+                   "multiply nodes",
+                         path, kMostNodes);
+    if (whole->bytes > kMostInlinedBytes)
+      return error("{}: inlining its functions adds more than {} MiB to the model, the most that is supported; make "
+                   "their constants inputs",
+                         path, kMostInlinedBytes >> 20);
+    return Status::success();
+  }
+
+private:
+  template <typename Nodes> Expected<Size> sizeOf(const Nodes &nodes, size_t depth) {
+    Size size;
+    for (const onnx::NodeProto &node : nodes) {
+      ++size.nodes;
+      if (const onnx::FunctionProto *function = calledBy(functions, node)) {
+        Expected<Size> inner = sizeOf(*function, depth + 1);
+        if (!inner)
+          return inner.status();
+        size.add(*inner);
+      }
+      for (const onnx::AttributeProto &attribute : node.attribute())
+        if (attribute.has_g()) {
+          Expected<Size> inner = sizeOf(attribute.g().node(), depth);
+          if (!inner)
+            return inner.status();
+          size.nodes = std::max(size.nodes, size.nodes + inner->nodes);
+          size.bytes = std::max(size.bytes, size.bytes + inner->bytes);
+          size.depth = std::max(size.depth, inner->depth);
+        }
+    }
+    return size;
+  }
+
+  Expected<Size> sizeOf(const onnx::FunctionProto &function, size_t depth) {
+    auto [entry, inserted] = known.emplace(&function, std::nullopt);
+    if (!inserted && !entry->second)
+      return error("{}: function {} calls itself", path, function.name());
+    if (inserted) {
+      if (depth > kDeepestNesting)
+        return tooDeep(function);
+      Expected<Size> inner = sizeOf(function.node(), depth);
+      if (!inner)
+        return inner.status();
+      inner->add({0, function.ByteSizeLong(), 0});
+      entry->second = *inner;
+    }
+    if (depth + entry->second->depth > kDeepestNesting + 1)
+      return tooDeep(function);
+    return *entry->second;
+  }
+
+  Status tooDeep(const onnx::FunctionProto &function) const {
+    return error("{}: function {}: functions call each other more than {} deep", path, function.name(), kDeepestNesting);
+  }
+
+  const std::string &path;
+  const onnx::ModelProto &model;
+  const Functions functions;
+  std::map<const onnx::FunctionProto *, std::optional<Size>> known; ///< nothing: being counted
+};
+
+template <typename Nodes> void addDefaults(Nodes &nodes, const Functions &functions) {
+  for (onnx::NodeProto &node : nodes) {
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+      if (attribute.has_g())
+        addDefaults(*attribute.mutable_g()->mutable_node(), functions);
+    const onnx::FunctionProto *function = calledBy(functions, node);
+    if (!function)
+      continue;
+    for (const onnx::AttributeProto &attribute : function->attribute_proto()) {
+      bool given = std::any_of(node.attribute().begin(), node.attribute().end(),
+                               [&](const onnx::AttributeProto &one) { return one.name() == attribute.name(); });
+      if (!given)
+        *node.add_attribute() = attribute;
+    }
+  }
+}
+
+/// Errors: functions that call themselves, are nested deeper than kDeepestNesting, or make more than kMostNodes nodes or
+/// kMostInlinedBytes bytes of the model.
+Status checkFunctionExpansion(const std::string &path, const onnx::ModelProto &model) {
+  return Expansion(path, model).check();
+}
+
+/// Adds the default attributes that calls of the model's functions omit, in the graph and in functions.
+void addFunctionDefaults(onnx::ModelProto &model) {
+  // Look defaults up in a copy, since the loop changes nodes of functions.
+  const onnx::ModelProto copy = [&] {
+    onnx::ModelProto functionsOnly;
+    *functionsOnly.mutable_functions() = model.functions();
+    return functionsOnly;
+  }();
+  const Functions functions = functionsOf(copy);
+  addDefaults(*model.mutable_graph()->mutable_node(), functions);
+  for (onnx::FunctionProto &function : *model.mutable_functions())
+    addDefaults(*function.mutable_node(), functions);
+}
+
+/// Names for a message.
+std::string list(const std::set<std::string> &names) {
+  std::string text;
+  for (const std::string &name : names)
+    text += (text.empty() ? "" : ", ") + name;
+  return text.empty() ? "none" : text;
+}
+
+/// True for a name that --dim can bind; false for an expression of names.
+bool isSymbol(const std::string &text) {
+  return !isPlaceholder(text) && dimensionNames(text) == std::set<std::string>{text};
+}
+
+/// True for placeholders that --dim cannot bind. The numbered ones of tf2onnx are unique names, so it can.
+bool isUnnamed(const std::string &text) { return isPlaceholder(text) && !text.starts_with("unk__"); }
+
+/// Drops the shapes that graphs inside nodes declare for their values.
+void dropInnerHints(google::protobuf::RepeatedPtrField<onnx::NodeProto> &nodes) {
+  for (onnx::NodeProto &node : nodes)
+    for (onnx::AttributeProto &attribute : *node.mutable_attribute())
+      if (attribute.has_g()) {
+        attribute.mutable_g()->clear_value_info();
+        dropInnerHints(*attribute.mutable_g()->mutable_node());
+      }
+}
+
+/// Moves the declared shapes of values that the graph's nodes compute into `hints`.
+void takeHints(onnx::GraphProto &graph, std::map<std::string, std::vector<int64_t>> &hints) {
+  auto take = [&](onnx::ValueInfoProto &value) {
+    if (!value.type().has_tensor_type() || !value.type().tensor_type().has_shape())
+      return;
+    std::vector<int64_t> dims;
+    for (const auto &dim : value.type().tensor_type().shape().dim())
+      dims.push_back(dim.has_dim_value() && dim.dim_value() >= 0 ? dim.dim_value() : -1);
+    hints.emplace(value.name(), std::move(dims));
+    value.mutable_type()->mutable_tensor_type()->clear_shape();
+  };
+  for (onnx::ValueInfoProto &value : *graph.mutable_output())
+    take(value);
+  for (onnx::ValueInfoProto &value : *graph.mutable_value_info())
+    take(value);
+  dropInnerHints(*graph.mutable_node());
+}
+
+/// Binds the dimensions of the graph inputs, and of all values that name them; `unbound` gets those without a value, one line
+/// each. Errors: a shape or a dimension that does not fit the inputs.
+Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx::GraphProto &graph,
+                      std::vector<std::string> &unbound) {
+  std::map<std::string, int64_t> dims = options.dims;
+  std::map<std::string, std::string> boundBy;
+  std::set<std::string> names, inputs;
+  bool reshaped = false;
+  for (onnx::ValueInfoProto &input : *graph.mutable_input()) {
+    if (file.initializers.count(input.name()))
+      continue;
+    inputs.insert(input.name());
+    if (!input.type().has_tensor_type()) {
+      unbound.push_back(fmt::format("input {}: no tensor; sequences, maps and optional inputs are not supported",
+                                    input.name()));
+      continue;
+    }
+    onnx::TypeProto_Tensor &type = *input.mutable_type()->mutable_tensor_type();
+    auto given = options.shapes.find(input.name());
+    if (given == options.shapes.end()) {
+      if (!type.has_shape())
+        unbound.push_back(fmt::format("input {}: no shape: give it with --shape {}=…", input.name(), input.name()));
+      for (const onnx::TensorShapeProto_Dimension &dim : type.shape().dim())
+        for (const std::string &name : dimensionNames(dim.dim_param()))
+          if (!isUnnamed(name))
+            names.insert(name);
+      continue;
+    }
+    const std::vector<int64_t> &shape = given->second;
+    if (type.has_shape() && type.shape().dim_size() != int(shape.size()))
+      return error("{}: --shape {}: {} dimensions given, the model has {}", file.path, input.name(), shape.size(),
+                         type.shape().dim_size());
+    if (!type.has_shape())
+      for (size_t i = 0; i < shape.size(); ++i)
+        type.mutable_shape()->add_dim();
+    for (size_t i = 0; i < shape.size(); ++i) {
+      onnx::TensorShapeProto_Dimension &dim = *type.mutable_shape()->mutable_dim(int(i));
+      if (shape[i] < 1)
+        return error("{}: --shape {}: dimension {} is {}; dimensions are at least 1", file.path, input.name(), i,
+                           shape[i]);
+      if (dim.has_dim_param() && isSymbol(dim.dim_param())) {
+        names.insert(dim.dim_param());
+        auto [entry, inserted] = dims.emplace(dim.dim_param(), shape[i]);
+        if (!inserted && entry->second != shape[i])
+          return error("{}: --shape {}: dimension {} ({}) is {}, but {} elsewhere", file.path, input.name(), i,
+                             dim.dim_param(), shape[i], entry->second);
+      } else {
+        reshaped |= dim.has_dim_value() && dim.dim_value() >= 0 && dim.dim_value() != shape[i];
+        for (const std::string &name : dimensionNames(dim.dim_param()))
+          if (!isUnnamed(name))
+            names.insert(name);
+      }
+      dim.set_dim_value(shape[i]);
+    }
+  }
+  for (const auto &[name, shape] : options.shapes)
+    if (!inputs.count(name))
+      return error("{}: --shape {}: the model has no such input; it has {}", file.path, name, list(inputs));
+  for (const auto &[name, size] : options.dims) {
+    if (!names.count(name))
+      return error("{}{}: no input has a dimension called {}; the model's dimensions are: {}{}", options.dimsPlace,
+                   file.path, name, list(names),
+                   name == "batch" ? "; --batch N changes the batch of an export that has it fixed" : "");
+    if (size < 1)
+      return error("{}{}: dimension {} is {}; dimensions are at least 1", options.dimsPlace, file.path, name, size);
+  }
+  auto substitute = [&](onnx::ValueInfoProto &value) {
+    if (!value.type().has_tensor_type() || !value.type().tensor_type().has_shape())
+      return;
+    for (auto &dim : *value.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim())
+      if (dim.has_dim_param())
+        if (std::optional<int64_t> size = dimensionValue(dim.dim_param(), dims))
+          dim.set_dim_value(*size);
+  };
+  for (onnx::ValueInfoProto &input : *graph.mutable_input()) {
+    if (file.initializers.count(input.name()))
+      continue;
+    if (!input.type().has_tensor_type())
+      continue;
+    substitute(input);
+    int axis = 0;
+    for (const auto &dim : input.type().tensor_type().shape().dim()) {
+      if (dim.has_dim_param() && !isUnnamed(dim.dim_param()))
+        unbound.push_back(fmt::format("input {}, axis {}: {}", input.name(), axis, dim.dim_param()));
+      else if (!dim.has_dim_value() || dim.dim_value() < 0)
+        unbound.push_back(fmt::format("input {}, axis {}: without a name", input.name(), axis));
+      ++axis;
+    }
+  }
+  // The file's declarations of inner values do not hold for other shapes.
+  if (reshaped)
+    graph.clear_value_info();
+  for (onnx::ValueInfoProto &value : *graph.mutable_value_info())
+    substitute(value);
+  for (onnx::ValueInfoProto &value : *graph.mutable_output()) {
+    substitute(value);
+    if (reshaped && value.type().has_tensor_type())
+      value.mutable_type()->mutable_tensor_type()->clear_shape();
+  }
+  return Status::success();
+}
+
+/// The error that lists unbound dimensions.
+Status unboundError(const OnnxFile &file, const std::vector<std::string> &unbound) {
+  std::string text;
+  for (const std::string &line : unbound)
+    text += "\n  " + line;
+  return error("{}: dimensions without a value:{}\nbind them with --dim NAME=N, model.dims in the recipe, or --shape "
+                     "INPUT=AxBxC",
+                     file.path, text);
+}
+
+} // namespace
 
 const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version) {
   return onnx::OpSchemaRegistry::Schema(op, int(std::clamp<int64_t>(version, 0, std::numeric_limits<int>::max())), domain);
@@ -57,7 +360,6 @@ std::string schemaProblem(const onnx::NodeProto &node, int64_t opset) {
 }
 
 namespace {
-
 
 /// Initializers up to this size are shown to shape inference, which computes with them.
 constexpr uint64_t kVisibleBytes = 64 * 1024;

@@ -4,9 +4,8 @@
 #include "frontend/Contents.h"
 #include "frontend/FoldedWeights.h"
 #include "frontend/OnnxLibrary.h"
-#include "frontend/TorchNames.h"
 #include "frontend/TorchOps.h"
-#include "frontend/TorchShapes.h"
+#include "frontend/TorchParameters.h"
 #include "frontend/WeightNames.h"
 #include "frontend/Weights.h"
 #include "support/NearestName.h"
@@ -18,7 +17,6 @@
 
 namespace tcc::frontend {
 namespace {
-
 
 bool selects(const std::string &glob, const std::string &name, const InitializerRole &role) {
   if (glob.starts_with("@"))

@@ -38,7 +38,7 @@ struct InitializerRole {
   std::vector<std::string> sources; ///< the parameters of the module that it was computed from
   std::string function;          ///< the computation, if it does more than move their elements: not to be trained
   TorchShape torch;              ///< its shape in the module
-  std::string torchName;         ///< its parameter's name in the module, if that differs and is certain: TorchNames.h
+  std::string torchName;         ///< its parameter's name in the module, if that differs and is certain: TorchParameters.h
   bool namedByNode = false;      ///< `torchName` follows from its reader's name only
   bool computed = false;         ///< no part of the module's state, by the exporter's notes
 };
