@@ -10,7 +10,7 @@
 // numbers; probes compare every mantissa.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/codegen/ExactQuotients.h"
+#include "compiler/codegen/BlockRewrites.h"
 
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/IR/IRBuilder.h"

@@ -2,7 +2,7 @@
 #include "compiler/codegen/KernelEmitter.h"
 
 #include "compiler/codegen/LoopEmitter.h"
-#include "compiler/codegen/LoopNest.h"
+#include "compiler/codegen/Nest.h"
 #include "compiler/codegen/WarpShuffle.h"
 #include "compiler/dialect/StridedLayout.h"
 #include "runtime/plan/KernelAbi.h"

@@ -3,11 +3,11 @@
 
 #include "compiler/cache/ContentStore.h"
 #include "compiler/codegen/KernelEmitter.h"
-#include "compiler/codegen/KernelSignature.h"
 #include "compiler/codegen/ObjectCode.h"
-#include "compiler/codegen/PtxText.h"
 #include "compiler/profile/Profile.h"
 #include "runtime/plan/JoinedKernels.h"
+#include "runtime/plan/plan.pb.h"
+#include "support/Status.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/IR/AsmState.h"
@@ -18,13 +18,107 @@
 #include "llvm/Support/xxhash.h"
 
 #include <atomic>
+#include <sstream>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <vector>
 
 using namespace mlir;
 
 namespace tcc::codegen {
 
 namespace {
+
+std::string_view withoutComment(std::string_view line) {
+  line = line.substr(0, line.find("//"));
+  size_t last = line.find_last_not_of(" \t\r");
+  return last == std::string_view::npos ? std::string_view() : line.substr(0, last + 1);
+}
+
+bool isHeader(std::string_view line) {
+  return line.starts_with(".version ") || line.starts_with(".target ") || line.starts_with(".address_size ");
+}
+
+/// Joins texts of LLVM's NVPTX back end into one: one header, all entries, no comments and no empty lines. Error:
+/// headers that differ from the first, an undefined symbol (kernels call nothing).
+Expected<std::string> joinPtx(const std::vector<std::string> &texts) {
+  std::string header, body;
+  for (const std::string &text : texts) {
+    std::string ownHeader;
+    std::istringstream lines(text);
+    for (std::string whole; std::getline(lines, whole);) {
+      std::string_view line = withoutComment(whole);
+      if (line.empty())
+        continue;
+      if (line.starts_with(".extern"))
+        return error("internal error: generated kernels import a symbol: {}", line);
+      (isHeader(line) ? ownHeader : body).append(line).push_back('\n');
+    }
+    if (header.empty())
+      header = ownHeader;
+    if (ownHeader.empty() || ownHeader != header)
+      return error("internal error: generated kernels are for different machines: '{}' and '{}'", header, ownHeader);
+  }
+  return header + body;
+}
+
+/// The memory that a region's generated code may touch: its operands, to the extent of their types and in the order of
+/// the kernel's pointers, the scratch of its loops, and the operand pairs whose pointers may be equal.
+plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, const KernelWork &work) {
+  plan::KernelSignature signature;
+  signature.set_symbol(symbol.str());
+  signature.set_tiles(work.tiles);
+  signature.set_tile_threads(work.tileThreads);
+  auto elementBytes = [](Type type) {
+    return uint32_t(train::elementBytes(cast<RankedTensorType>(type).getElementType()));
+  };
+  auto add = [&](Type type) -> plan::KernelSignature::Operand & {
+    plan::KernelSignature::Operand &operand = *signature.add_operands();
+    operand.set_bytes(uint64_t(train::tensorBytes(type)));
+    operand.set_alignment(work.gridThreads ? uint32_t(target::kAccessBytes) : elementBytes(type));
+    return operand;
+  };
+  std::optional<int64_t> tileElements = fused.getTileElements();
+  for (auto [number, input] : llvm::enumerate(fused.getInputs())) {
+    plan::KernelSignature::Operand &operand = add(input.getType());
+    operand.set_read(true);
+    if (tileElements && fused.readsByTiles(unsigned(number)))
+      operand.set_tile_bytes(uint64_t(work.groupElements ? work.groupElements : *tileElements) *
+                             elementBytes(input.getType()));
+  }
+  for (Value result : fused.getResults())
+    add(result.getType()).set_write(true);
+  if (train::LoopKernel loops = fused.getLoopKernel(); loops && work.tileThreads <= 1) // warps share tiles without scratch
+    signature.set_scratch_bytes(uint64_t(loops.getScratchBytes()));
+  int required = fused.getRequiredInPlaceOperand();
+  for (auto [operand, result] : fused.getInPlacePairs()) {
+    plan::KernelSignature::Pair &pair = *signature.add_in_place();
+    pair.set_source(operand);
+    pair.set_destination(uint32_t(fused.getInputs().size()) + result);
+    pair.set_required(int(operand) == required);
+  }
+  return signature;
+}
+
+/// The signatures of kernels that share a launch, concatenated.
+plan::KernelSignature signatureOf(ArrayRef<train::FusedOp> members, StringRef symbol, const KernelWork &work) {
+  plan::KernelSignature all;
+  all.set_symbol(symbol.str());
+  all.set_tiles(work.tiles);
+  all.set_tile_threads(work.tileThreads);
+  for (train::FusedOp member : members) {
+    const plan::KernelSignature part = signatureOf(member, symbol, work);
+    const auto first = uint32_t(all.operands_size());
+    all.mutable_operands()->MergeFrom(part.operands());
+    for (plan::KernelSignature::Pair pair : part.in_place()) {
+      pair.set_source(first + pair.source());
+      pair.set_destination(first + pair.destination());
+      *all.add_in_place() = pair;
+    }
+  }
+  return all;
+}
 
 /// Mean number of kernels in an LLVM module: enough to amortise its fixed cost, few enough to compile in parallel. The
 /// kernels' own hashes decide where a module ends, so that a new kernel changes one module only: cached modules stay

@@ -1,5 +1,5 @@
 //===- LoadsFirst.cpp - hoist loads in a block ----------------------------===//
-#include "compiler/codegen/LoadsFirst.h"
+#include "compiler/codegen/BlockRewrites.h"
 
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/STLExtras.h"

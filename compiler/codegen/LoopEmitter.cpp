@@ -2,7 +2,7 @@
 #include "compiler/codegen/LoopEmitter.h"
 
 #include "compiler/codegen/IterationSpace.h"
-#include "compiler/codegen/LoopNest.h"
+#include "compiler/codegen/Nest.h"
 #include "compiler/codegen/WarpShuffle.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"

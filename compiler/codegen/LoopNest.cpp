@@ -3,8 +3,6 @@
 // Units and levels, the loops over lanes and reduced dimensions, and how a reduction ends.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/codegen/LoopNest.h"
-
 #include "compiler/codegen/Nest.h"
 #include "compiler/codegen/WarpShuffle.h"
 

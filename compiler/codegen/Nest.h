@@ -1,6 +1,6 @@
 //===- Nest.h - one kernel's loop nest, inside this folder ------*- C++ -*-===//
 //
-// The class behind LoopNest.h. Its parts:
+// The class behind emitTile. Its parts:
 //
 //   LoopNest.cpp     units and levels, loops over lanes and reduced dimensions, rows, the end of a reduction
 //   NestThreads.cpp  the elements of a warp's thread, and how many are in flight
@@ -188,6 +188,12 @@ private:
   llvm::DenseMap<Key, mlir::Value> memories;
   llvm::DenseMap<mlir::Operation *, mlir::Type> types;
 };
+
+/// Emits the loops that compute tile `tile` (i64) of a region: for vectors, or if `thread` (i64, its number in the
+/// warp) is given, for one of the threads that share the tile. All threads of a warp must run it together. The emitter
+/// has the memory of the region's arguments; `outputs` is that of its results.
+void emitTile(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter,
+              llvm::ArrayRef<Memory> outputs, mlir::Value tile, mlir::Value thread = nullptr);
 
 } // namespace tcc::codegen
 

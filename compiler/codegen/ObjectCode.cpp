@@ -1,9 +1,8 @@
 //===- ObjectCode.cpp - MLIR to LLVM to machine code or PTX ---------------===//
 #include "compiler/codegen/ObjectCode.h"
 
-#include "compiler/codegen/ExactQuotients.h"
+#include "compiler/codegen/BlockRewrites.h"
 #include "compiler/codegen/KernelEmitter.h"
-#include "compiler/codegen/LoadsFirst.h"
 #include "compiler/profile/Profile.h"
 
 #include "support/MappedFile.h"

@@ -1,7 +1,7 @@
 //===- ObjectCode.h - kernels as machine code -------------------*- C++ -*-===//
 //
 // Lowers modules of kernels through LLVM for one machine level: to objects, linked into one shared object without
-// imports, or to PTX, joined to one text (PtxText.h).
+// imports, or to PTX, joined to one text (KernelSet.cpp).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_OBJECTCODE_H

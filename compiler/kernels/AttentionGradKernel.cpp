@@ -8,11 +8,9 @@
 // values: seven products, but more tiles.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/kernels/AttentionFactors.h"
-#include "compiler/kernels/AttentionPrefetch.h"
-#include "compiler/kernels/AttentionScores.h"
-#include "compiler/kernels/KernelModels.h"
-#include "compiler/kernels/WarpAttentionKernel.h"
+#include "compiler/kernels/AttentionBlock.h"
+#include "compiler/kernels/Kernels.h"
+#include "compiler/kernels/WarpAttention.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 

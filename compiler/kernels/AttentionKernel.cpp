@@ -5,11 +5,9 @@
 // "Online normalizer calculation for softmax", arXiv:1805.02867; Dao et al., "FlashAttention", arXiv:2205.14135).
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/kernels/AttentionFactors.h"
-#include "compiler/kernels/AttentionPrefetch.h"
-#include "compiler/kernels/AttentionScores.h"
-#include "compiler/kernels/KernelModels.h"
-#include "compiler/kernels/WarpAttentionKernel.h"
+#include "compiler/kernels/AttentionBlock.h"
+#include "compiler/kernels/Kernels.h"
+#include "compiler/kernels/WarpAttention.h"
 
 using namespace mlir;
 

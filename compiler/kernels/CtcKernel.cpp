@@ -10,7 +10,7 @@
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/ScalarFunctions.h"
 #include "compiler/kernels/BlockProduct.h"
-#include "compiler/kernels/KernelModels.h"
+#include "compiler/kernels/Kernels.h"
 
 using namespace mlir;
 

@@ -2,7 +2,6 @@
 #include "compiler/kernels/Kernels.h"
 
 #include "compiler/dialect/TrainDialect.h"
-#include "compiler/kernels/KernelModels.h"
 
 using namespace mlir;
 

@@ -10,12 +10,21 @@
 
 namespace mlir {
 class DialectRegistry;
-}
+class MLIRContext;
+} // namespace mlir
 
 namespace tcc::train {
 
 /// Attaches the loops to the ops in every context that loads the dialect from this registry.
 void registerKernels(mlir::DialectRegistry &registry);
+
+// The loops of each family, inside this folder.
+void attachAttention(mlir::MLIRContext &context);
+void attachAttentionGrad(mlir::MLIRContext &context);
+void attachCtc(mlir::MLIRContext &context);
+void attachLoop(mlir::MLIRContext &context);
+void attachRecurrent(mlir::MLIRContext &context);
+void attachWinograd(mlir::MLIRContext &context);
 
 } // namespace tcc::train
 

@@ -9,7 +9,7 @@
 #include "compiler/dialect/Lane.h"
 #include "compiler/dialect/Recurrent.h"
 #include "compiler/dialect/ScalarFunctions.h"
-#include "compiler/kernels/KernelModels.h"
+#include "compiler/kernels/Kernels.h"
 
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 

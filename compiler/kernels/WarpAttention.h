@@ -22,6 +22,7 @@
 #ifndef TCC_KERNELS_WARPATTENTION_H
 #define TCC_KERNELS_WARPATTENTION_H
 
+#include "compiler/dialect/Attention.h"
 #include "compiler/kernels/BlockProduct.h"
 #include "compiler/kernels/ScoreFormula.h"
 #include "compiler/kernels/WarpStage.h"
@@ -159,6 +160,15 @@ private:
 
   llvm::SmallVector<Lane> randomWords;
 };
+
+/// Warps of a block, which compute a tile together.
+constexpr int64_t kAttentionWarps = WarpStage::kWarps;
+
+/// Tiles of these ops if warps compute them; 0 if threads do (LoopKernel::getGroupTileCount).
+int64_t warpTilesOf(AttentionOp op);
+int64_t warpTilesOf(AttentionGradOp op);
+void emitWarpAttention(AttentionOp op, LoopBuilder &loops, mlir::Value tile);
+void emitWarpAttentionGrad(AttentionGradOp op, LoopBuilder &loops, mlir::Value tile);
 
 } // namespace tcc::train
 

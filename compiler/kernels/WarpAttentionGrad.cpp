@@ -1,6 +1,5 @@
 //===- WarpAttentionGrad.cpp - the gradient of attention for warps --------===//
 #include "compiler/kernels/WarpAttention.h"
-#include "compiler/kernels/WarpAttentionKernel.h"
 
 using namespace mlir;
 

@@ -1,5 +1,4 @@
 //===- WarpAttentionKernel.cpp - attention for warps ----------------------===//
-#include "compiler/kernels/WarpAttentionKernel.h"
 
 #include "compiler/kernels/WarpAttention.h"
 

@@ -15,7 +15,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Winograd.h"
 #include "compiler/kernels/BlockProduct.h"
-#include "compiler/kernels/KernelModels.h"
+#include "compiler/kernels/Kernels.h"
 
 using namespace mlir;
 

@@ -1,7 +1,7 @@
 //===- QuotientsTest.cpp - divisions and roots without branches -----------===//
 //
 // Kernels compute them by a fast path that is exact for usual numbers, and recompute the rest
-// (compiler/codegen/ExactQuotients.h). Results must have the CPU's bits: for special numbers, and if the elements of
+// (compiler/codegen/ExactQuotients.cpp). Results must have the CPU's bits: for special numbers, and if the elements of
 // one thread take both paths.
 //
 //===----------------------------------------------------------------------===//

@@ -1,6 +1,6 @@
-//===- ExactQuotients.h - divisions and roots without branches --*- C++ -*-===//
-#ifndef TCC_CODEGEN_EXACTQUOTIENTS_H
-#define TCC_CODEGEN_EXACTQUOTIENTS_H
+//===- BlockRewrites.h - rewrites of basic blocks for cards -----*- C++ -*-===//
+#ifndef TCC_CODEGEN_BLOCKREWRITES_H
+#define TCC_CODEGEN_BLOCKREWRITES_H
 
 namespace llvm {
 class Module;
@@ -14,6 +14,11 @@ namespace tcc::codegen {
 /// operand was rare, one branch after them leads to a copy with the original divisions.
 void divideTogether(llvm::Module &module);
 
+/// Hoists loads and their address arithmetic above other arithmetic in their block, but not across writes or calls. A
+/// card's thread runs in order and stalls at the first use of a value: loads between the computations of other
+/// elements, which divisions split into branches, would be in flight one at a time.
+void moveLoadsFirst(llvm::Module &module);
+
 } // namespace tcc::codegen
 
-#endif // TCC_CODEGEN_EXACTQUOTIENTS_H
+#endif // TCC_CODEGEN_BLOCKREWRITES_H
