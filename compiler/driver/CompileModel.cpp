@@ -14,7 +14,7 @@
 #include "compiler/driver/Pipeline.h"
 #include "compiler/emit/Emit.h"
 #include "compiler/kernels/Kernels.h"
-#include "compiler/profile/PassClock.h"
+#include "compiler/profile/Profile.h"
 #include "compiler/recipe/Recipe.h"
 #include "compiler/target/Target.h"
 #include "compiler/target/registry/Targets.h"
@@ -22,6 +22,7 @@
 #include "passes/Common.h"
 #include "passes/Lowering.h"
 #include "passes/RecipeAttribute.h"
+#include "passes/training/ParameterGroups.h"
 #include "runtime/plan/Verifier.h"
 #include "support/AtomicFile.h"
 #include "support/PlanNames.h"
@@ -35,6 +36,8 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 #include "mlir/IR/Verifier.h"
+#include "mlir/Pass/Pass.h"
+#include "mlir/Pass/PassInstrumentation.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
@@ -42,6 +45,8 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
+#include <mutex>
 #include <set>
 
 using namespace mlir;
@@ -49,6 +54,39 @@ using namespace mlir;
 namespace tcc {
 
 namespace {
+
+/// Adds the time of each pass, verification included, to the profile. One pass on several functions
+/// is one part of the phase, however many threads ran it.
+class PassClock : public mlir::PassInstrumentation {
+public:
+  PassClock(Profile &profile, std::string phase) : profile(profile), phase(std::move(phase)) {}
+
+  void runBeforePass(mlir::Pass *pass, mlir::Operation *op) override {
+    // Adaptors that run other passes have no name.
+    if (pass->getArgument().empty())
+      return;
+    Profile::Span span = profile.part(phase, pass->getArgument().str());
+    std::lock_guard lock(mutex);
+    running[{pass, op}] = std::move(span);
+  }
+  void runAfterPass(mlir::Pass *pass, mlir::Operation *op) override { finish(pass, op); }
+  void runAfterPassFailed(mlir::Pass *pass, mlir::Operation *op) override { finish(pass, op); }
+
+private:
+  void finish(mlir::Pass *pass, mlir::Operation *op) {
+    Profile::Span span;
+    std::lock_guard lock(mutex);
+    if (auto found = running.find({pass, op}); found != running.end()) {
+      span = std::move(found->second);
+      running.erase(found);
+    }
+  }
+
+  Profile &profile;
+  std::string phase;
+  std::mutex mutex;
+  std::map<std::pair<mlir::Pass *, mlir::Operation *>, Profile::Span> running; // only looked up, never walked
+};
 
 /// Default number of threads that memory is planned for. Constant, since a plan must not depend on the host.
 constexpr uint32_t kDefaultMaxWorkers = 8;
@@ -527,6 +565,26 @@ frontend::ImportOptions importOptions(const CompileOptions &options, const Recip
 Expected<CompiledModel> compileModel(MLIRContext &context, const CompileOptions &options) {
   context.loadAllAvailableDialects();
   return Compiler(context, options).run();
+}
+
+Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const ImportedModel *model) {
+  std::vector<plan::StageSummary> stages;
+  uint64_t first = 1;
+  for (const Recipe &part : stageRecipes(recipe)) {
+    const StageSettings &settings = recipe.stages[stages.size()];
+    plan::StageSummary stage{part.phase, first, settings.until, settings.lrScale, {}};
+    if (model) {
+      auto own = train::matchingParameters(train::trainableParameters(*model->module), settings.trainable,
+                                           part.at("parameters"), "stage.trainable");
+      if (!own)
+        return own.status();
+      for (train::VariableOp parameter : *own)
+        stage.parameters.push_back(parameter.getSymName().str());
+    }
+    stages.push_back(std::move(stage));
+    first = settings.until + 1;
+  }
+  return stages;
 }
 
 } // namespace tcc

@@ -3,6 +3,7 @@
 #define TCC_COMPILER_DRIVER_COMPILEMODEL_H
 
 #include "runtime/plan/PlanFile.h"
+#include "runtime/plan/Stages.h"
 #include "support/Ptxas.h"
 #include "support/Status.h"
 
@@ -20,6 +21,7 @@ class DialectRegistry;
 
 namespace tcc {
 
+struct ImportedModel;
 struct Recipe;
 class Profile;
 namespace cache {
@@ -80,6 +82,10 @@ void registerDialects(mlir::DialectRegistry &registry);
 
 /// Compiles a model. Errors of the user come back as located messages.
 Expected<CompiledModel> compileModel(mlir::MLIRContext &context, const CompileOptions &options);
+
+/// The stages of a run by the recipe, each with the model's parameters that it trains; without a model, no parameters.
+/// Error: a glob that matches no parameter, with its line in the recipe.
+Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const ImportedModel *model);
 
 } // namespace tcc
 

@@ -6,7 +6,6 @@
 #include "compiler/emit/Emit.h"
 
 #include "compiler/codegen/KernelSet.h"
-#include "compiler/emit/Beside.h"
 #include "compiler/emit/EmitEntry.h"
 #include "compiler/emit/EmitVariables.h"
 #include "compiler/target/Target.h"
@@ -18,13 +17,53 @@
 #include "runtime/plan/Signatures.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/VirtualRanks.h"
+#include "runtime/plan/plan.pb.h"
 #include "support/PlanNames.h"
+
+#include <algorithm>
+#include <set>
 
 using namespace mlir;
 
 namespace tcc::emit {
 
 namespace {
+
+/// Overlaps each collective of a finished entry with the instructions that follow it, up to the first one that touches
+/// a result of it. No buffer moves or lives longer: a collective copies its sources when it begins or works in place,
+/// and a reduce-scatter ends before its sources die or are overwritten.
+void letCollectivesRunBeside(plan::Entry &entry) {
+  const int count = entry.instructions_size();
+  for (int at = 0; at < count; ++at) {
+    plan::Instruction &collective = *entry.mutable_instructions(at);
+    if (!collective.has_collective())
+      continue;
+    const plan::CollectiveCall::Kind kind = collective.collective().kind();
+    if (kind == plan::CollectiveCall::OWN_SHARD) // a copy
+      continue;
+    // A reduce-scatter neither copies its sources nor reduces in place: they stay live until it ends.
+    std::set<uint32_t> results, sources;
+    int last = count - 1; // the last instruction that it overlaps
+    for (const plan::Operand &operand : collective.operands()) {
+      if (!operand.write() && kind != plan::CollectiveCall::REDUCE_SCATTER)
+        continue;
+      (operand.write() ? results : sources).insert(operand.buffer());
+      const plan::Buffer &buffer = entry.buffers(int(operand.buffer()));
+      if (buffer.arena() != plan::RESIDENT)
+        last = std::min(last, buffer.last());
+    }
+    for (int other = at + 1; other <= last; ++other) {
+      const plan::Instruction &instruction = entry.instructions(other);
+      for (const plan::Operand &operand : instruction.operands())
+        if (results.count(operand.buffer()) || (operand.write() && sources.count(operand.buffer())))
+          last = other - 1;
+      for (const plan::InPlace &pair : instruction.in_place())
+        if (sources.count(instruction.operands(int(pair.source())).buffer()))
+          last = other - 1;
+    }
+    collective.set_beside(std::max(0, last - at));
+  }
+}
 
 namespace names = train::names;
 

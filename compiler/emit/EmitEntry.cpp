@@ -2,8 +2,8 @@
 #include "compiler/emit/EmitEntry.h"
 
 #include "compiler/codegen/KernelSet.h"
+#include "compiler/dialect/Joined.h"
 #include "compiler/dialect/PlanTypes.h"
-#include "compiler/emit/JoinedOperands.h"
 #include "compiler/emit/Lives.h"
 #include "compiler/target/Target.h"
 #include "passes/Common.h"
@@ -11,6 +11,7 @@
 #include "passes/memory/Buffers.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Spaces.h"
+#include "runtime/plan/plan.pb.h"
 
 #include "llvm/ADT/SetVector.h"
 
@@ -19,6 +20,29 @@ using namespace mlir;
 namespace tcc::emit {
 
 namespace {
+
+/// Reorders the operands of an instruction, which lists all reads before all writes, into the order of JoinedKernels.h:
+/// kernel by kernel.
+void orderByMember(train::JoinedOp joined, plan::Instruction &instruction) {
+  std::vector<int> order;
+  int reads = 0, writes = int(joined->getNumOperands());
+  for (train::FusedOp member : joined.getMembers()) {
+    for (unsigned i = 0; i < member->getNumOperands(); ++i)
+      order.push_back(reads++);
+    for (unsigned i = 0; i < member->getNumResults(); ++i)
+      order.push_back(writes++);
+  }
+  std::vector<uint32_t> place(order.size());
+  const plan::Instruction before = instruction;
+  for (auto [now, then] : llvm::enumerate(order)) {
+    place[size_t(then)] = uint32_t(now);
+    *instruction.mutable_operands(int(now)) = before.operands(then);
+  }
+  for (plan::InPlace &pair : *instruction.mutable_in_place()) {
+    pair.set_source(place[pair.source()]);
+    pair.set_destination(place[pair.destination()]);
+  }
+}
 
 using train::EntryBuffer, train::EntryBuffers;
 namespace names = train::names;

@@ -7,7 +7,7 @@
 #include "compiler/recipe/Recipe.h"
 
 #include "compiler/recipe/RecipeStores.h"
-#include "compiler/recipe/RecipeText.h"
+#include "support/RegularFile.h"
 
 #include <fmt/format.h>
 #include <fnmatch.h>
@@ -16,6 +16,8 @@
 namespace tcc {
 namespace {
 
+/// Most bytes of a recipe.
+constexpr size_t kMostRecipeBytes = size_t(1) << 20;
 
 /// Later values replace earlier ones; tables are merged key by key.
 void merge(toml::table &base, const toml::table &over) {
@@ -99,7 +101,7 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
   recipe.file = path;
   toml::table merged;
   if (!path.empty()) {
-    Expected<std::string> text = recipe::readRecipeFile(path);
+    Expected<std::string> text = readWhole(path, kMostRecipeBytes);
     if (!text)
       return text.status();
     Expected<toml::table> parsed = parseToml(*text, path);

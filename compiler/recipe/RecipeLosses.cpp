@@ -4,7 +4,6 @@
 // in [loss], and messages name the table's lines.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/recipe/RecipeReaders.h"
 #include "compiler/recipe/RecipeStores.h"
 
 #include <algorithm>

@@ -4,7 +4,6 @@
 // of its tables. So every key means the same in a phase as outside, and omitted keys are inherited.
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/recipe/RecipeReaders.h"
 #include "compiler/recipe/RecipeStores.h"
 #include "support/NearestName.h"
 

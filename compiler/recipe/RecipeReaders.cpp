@@ -1,5 +1,5 @@
 //===- RecipeReaders.cpp - read and check one value of a recipe -----------===//
-#include "compiler/recipe/RecipeReaders.h"
+#include "compiler/recipe/RecipeStores.h"
 
 namespace tcc::recipe {
 

@@ -1,5 +1,4 @@
 //===- RecipeStages.cpp - [[stage]]: staged unfreezing --------------------===//
-#include "compiler/recipe/RecipeReaders.h"
 #include "compiler/recipe/RecipeStores.h"
 #include "support/NearestName.h"
 

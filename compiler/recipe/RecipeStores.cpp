@@ -1,6 +1,5 @@
 //===- RecipeStores.cpp - where a recipe's values go ----------------------===//
 #include "compiler/recipe/RecipeStores.h"
-#include "compiler/recipe/RecipeReaders.h"
 
 namespace tcc::recipe {
 namespace {

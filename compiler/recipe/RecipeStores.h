@@ -9,6 +9,7 @@
 
 #include "compiler/recipe/Recipe.h"
 #include "support/recipe/Keys.h"
+#include "support/recipe/Values.h"
 
 #include <functional>
 #include <map>
@@ -43,6 +44,17 @@ Status finishStages(Recipe &recipe, const toml::table &merged);
 /// Checks settings of training. Error: keys of train.ema without decay, of evaluate.stop without patience; a metric of
 /// other losses.
 Status finishTraining(const Recipe &recipe);
+
+// Readers for values inside tables. Each checks type and range and stores the value; its error says what was expected,
+// without the place.
+
+Status readNumber(const toml::node &node, Range range, double &out);
+Status readString(const toml::node &node, std::string &out);
+Status readChoice(const toml::node &node, const std::vector<std::string> &words, std::string &out);
+Status readStrings(const toml::node &node, std::vector<std::string> &out);
+Status readIntegers(const toml::node &node, int64_t least, std::vector<int64_t> &out);
+/// A number, a boolean, nested lists of these, "FILE.safetensors:TENSOR", or { file, tensor }.
+Status readFixedValue(const toml::node &node, FixedValue &out);
 
 } // namespace tcc::recipe
 

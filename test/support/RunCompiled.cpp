@@ -6,7 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "test/support/RunCompiled.h"
 
-#include "compiler/target/cpu/CpuCode.h"
+#include "compiler/target/cpu/CpuTarget.h"
 #include "runtime/plan/KernelAbi.h"
 #include "test/support/MachineLevel.h"
 

@@ -4,7 +4,6 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/driver/CompileModel.h"
-#include "compiler/driver/StageParameters.h"
 #include "frontend/Import.h"
 #include "support/Json.h"
 #include "tools/common/CommandLine.h"

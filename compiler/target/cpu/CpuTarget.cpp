@@ -3,7 +3,6 @@
 
 #include "compiler/dialect/TrainDialect.h"
 #include "compiler/target/cpu/Choice.h"
-#include "compiler/target/cpu/CpuCode.h"
 #include "compiler/target/cpu/passes/CpuPasses.h"
 #include "runtime/cpu/calls/LibraryVersion.h"
 

@@ -12,9 +12,11 @@
 
 namespace tcc::target::cpu {
 
-namespace {
 using namespace runtime::tiling;
 using runtime::MatmulShape, runtime::MatmulTiling;
+namespace packed = runtime::packed;
+
+namespace {
 
 constexpr double kSmallFlops = 4e6; ///< of one product of a batch
 
@@ -123,6 +125,66 @@ runtime::MatmulTiling chooseLibraryTiling(const MatmulShape &s, const CpuModel &
       }
     }
   return best;
+}
+
+// Products of few rows are bound by reading the second matrix. A tile is a range of columns, wide enough that the
+// pieces of rows of B stream.
+
+namespace {
+double nanoseconds(const MatmulShape &s, const FewRowsModel &c) {
+  double products = static_cast<double>(s.n) * static_cast<double>(s.k);
+  return std::max(2 * static_cast<double>(s.m) * products / (s.elementBytes == 2 ? c.narrowFlopsPerNs : c.flopsPerNs),
+                  products * static_cast<double>(s.roundsB ? 4 : s.elementBytes) / c.bytesPerNs);
+}
+} // namespace
+
+runtime::MatmulTiling chooseFewRowsTiling(const MatmulShape &s, const CpuModel &model) {
+  const FewRowsModel &c = model.fewRows;
+  int64_t wanted = std::clamp<int64_t>(static_cast<int64_t>(nanoseconds(s, c) / c.tileNs), 1, c.mostTiles);
+  int64_t unit = s.transB || s.m > 6 ? c.unit : s.m > 2 ? 2 * c.unit : 4 * c.unit;
+  while (unit > c.unit && ceilDiv(s.n, unit) < c.fewTiles)
+    unit /= 2;
+  int64_t columns = wanted == 1 ? s.n : std::min(s.n, roundUp(ceilDiv(s.n, wanted), unit));
+  return {1, s.m, columns, s.k, s.k};
+}
+
+bool suitsFewRows(const MatmulShape &s, const CpuModel &model) {
+  // Measured on Zen 4, two cores, operands in the last cache.
+  const FewRowsModel &c = model.fewRows;
+  if (s.transA || s.batch > 1)
+    return false;
+  // This kernel widens or rounds operands again for each 8 rows; panels do it once. (The same rule holds for an operand
+  // that is rounded and for its rounded copy, so that both give the same bits.)
+  if (s.elementBytes == 2 || s.widened)
+    return s.m <= c.mostPairRows;
+  return s.m <= (s.transB && s.k > c.shortSum ? c.mostRowsOfLongSums : runtime::kMostFewRows);
+}
+
+// Products whose rows go to a kernel. Sums run through K in the same blocks as in a plain product, so that the bits are
+// the same. The plain product's tiling therefore decides the blocks, and which products qualify.
+
+std::optional<MatmulTiling> chooseRowsTiling(const MatmulShape &shape, const MatmulTiling &plain, bool packed,
+                                             const CpuModel &model) {
+  const RowsModel &c = model.rows;
+  int64_t blockK = packed ? plain.blockK : shape.k;
+  bool sameSums = plain.chunks(shape) == 1 && (packed || plain.blockK == shape.k);
+  if (shape.batch != 1 || shape.narrowC || !sameSums)
+    return std::nullopt;
+  // The shared panels must not take more memory than C, which is not stored.
+  uint64_t sharedBytes = runtime::RowwiseDesign(shape, 1, blockK).sharedBytes;
+  if (sharedBytes > static_cast<uint64_t>(shape.m * shape.n) * 4 || shape.m < packed::kRows)
+    return std::nullopt;
+  int64_t words = packed::wordsOf(blockK, elementsOfA(shape));
+  auto rowsOf = [&](int64_t bytes) {
+    return std::min(bytes / (shape.n * 4), c.panelBytes / (words * 4)) / packed::kRows * packed::kRows;
+  };
+  bool isNear = sharedBytes <= static_cast<uint64_t>(c.nearBytes) && rowsOf(c.nearRowsBytes) > 0;
+  int64_t most = rowsOf(isNear ? c.nearRowsBytes : c.rowsBytes);
+  if (most == 0)
+    return std::nullopt;
+  int64_t parts = std::max({int64_t(1), ceilDiv(shape.m, most), std::min(c.tiles, shape.m / c.leastRows)});
+  int64_t tileM = std::min(most, roundUp(ceilDiv(shape.m, parts), packed::kRows));
+  return MatmulTiling{1, tileM, shape.n, shape.k, blockK};
 }
 
 } // namespace tcc::target::cpu

@@ -1,11 +1,12 @@
 //===- CudaTarget.cpp - NVIDIA's cards as a target ------------------------===//
 #include "compiler/target/cuda/CudaTarget.h"
-#include "compiler/target/cuda/AttentionCalls.h"
-#include "compiler/target/cuda/Convolutions.h"
-#include "compiler/target/cuda/passes/CudaPasses.h"
 
 #include "compiler/dialect/Attention.h"
+#include "compiler/dialect/Element.h"
 #include "compiler/dialect/TrainDialect.h"
+#include "compiler/target/Target.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
+#include "runtime/plan/AttentionLayout.h"
 #include "runtime/plan/DType.h"
 #include "runtime/plan/KernelAbi.h"
 #include "runtime/plan/ProductSlices.h"
@@ -21,7 +22,185 @@
 
 namespace tcc::target::cuda {
 
+static_assert(plan::kWarpThreads == train::kGroupThreads, "a warp is a lane group");
+
+CodeModel codeOf(const Architecture &architecture, const CudaModel &model) {
+  CodeModel code;
+  code.processor = architecture.name;
+  code.features = "+ptx" + std::to_string(architecture.ptx);
+  code.vectorLanes = plan::kWarpThreads;
+  code.lanes = Lanes::Threads;
+  code.triple = "nvptx64-nvidia-cuda";
+  code.format = plan::CodeObject::PTX;
+  code.grid = model.grid;
+  return code;
+}
+
 namespace {
+
+// The plan fixes the convolution and a bound of the workspace; trun takes the first engine of the library's list that
+// needs no more. The bound follows from the measured workspaces of engines (docs/measurements/cudnn-engines.md):
+//
+// - Engines with tensor cores need channels-last tensors whose channels are a multiple of an access, and copy others.
+//   Engines of f32 without tensor cores read channels first.
+// - Weights are always copied into the engine's own order.
+// - Weight gradients are summed in parts of the batch and the pixels, in f32.
+
+using Dims = google::protobuf::RepeatedField<int64_t>;
+
+/// Bytes of an access of tensor cores: the channels of a pixel are padded to a multiple of it.
+constexpr int64_t kAccessBytes = 16;
+
+uint64_t roundUp(uint64_t bytes, uint64_t step) { return (bytes + step - 1) / step * step; }
+
+int64_t elementsOf(const Dims &dims) {
+  int64_t count = 1;
+  for (int64_t dim : dims)
+    count *= dim;
+  return count;
+}
+
+struct Problem {
+  const plan::ConvolutionCall &call;
+  bool tensorCores;
+  int64_t elementBytes = static_cast<int64_t>(plan::dtypeBytes(call.dtype()));
+
+  /// Whether the channels of each group of x or y need no padding.
+  bool isAligned(const Dims &dims) const { return dims[1] / call.groups() * elementBytes % kAccessBytes == 0; }
+  bool isDepthwise() const { return call.w_dims(1) == 1 && call.groups() > 1; }
+
+  /// Whether engines copy x, or y.
+  bool copies(const Dims &dims) const {
+    if (isDepthwise())
+      return false;
+    return tensorCores ? !call.channels_last() || !isAligned(dims) : call.channels_last();
+  }
+  /// Bytes of a copy in which the channels of each group are padded.
+  uint64_t copyBytes(const Dims &dims, int64_t groups) const {
+    const int64_t channels = dims[1] / groups;
+    const auto padded = static_cast<int64_t>(roundUp(uint64_t(channels), uint64_t(kAccessBytes / elementBytes)));
+    return roundUp(uint64_t(elementsOf(dims) / channels * padded * elementBytes), plan::kLibraryWorkspaceAlignment);
+  }
+  /// Bytes of x and y that engines copy at each call because of their layout.
+  uint64_t reorderedBytes() const {
+    int64_t elements = 0;
+    for (const Dims *dims : {&call.x_dims(), &call.y_dims()})
+      elements += copies(*dims) ? elementsOf(*dims) : 0;
+    return uint64_t(elements * elementBytes);
+  }
+
+  uint64_t workspace(const CudaModel &model) const {
+    const int64_t weights = elementsOf(call.w_dims());
+    const auto all = uint64_t((elementsOf(call.x_dims()) + weights + elementsOf(call.y_dims())) * elementBytes);
+    uint64_t bytes =
+        copyBytes(call.w_dims(), 1) + std::clamp(all / model.slackShare, model.leastSlackBytes, model.mostSlackBytes);
+    if (copies(call.x_dims()) || copies(call.y_dims())) // some engines copy both if one needs it
+      bytes += copyBytes(call.x_dims(), call.groups()) + copyBytes(call.y_dims(), call.groups());
+    if (call.kind() == plan::ConvolutionCall::WEIGHT_GRADIENT) {
+      const int64_t pixels = elementsOf(call.y_dims()) / call.y_dims(1);
+      const int64_t partPixels = isDepthwise() ? model.depthwisePartPixels : model.partPixels;
+      const int64_t parts = std::clamp<int64_t>(pixels / partPixels, 1, model.mostPixelParts);
+      bytes += std::min(uint64_t(weights) * sizeof(float) * uint64_t(parts), model.mostWorkspaceBytes);
+    }
+    return roundUp(bytes, plan::kLibraryWorkspaceAlignment);
+  }
+};
+
+/// Completes a request for a convolution as a call of cuDNN. False: the library has no known engine for its types and
+/// sizes, or only slow ones; a kernel is generated.
+bool callCudnn(Call &request, bool tf32, const CudaModel &model) {
+  plan::ConvolutionCall &call = *request.instruction.mutable_convolution();
+  const plan::DType type = call.dtype();
+  const bool known = type == plan::F32 || type == plan::BF16 || type == plan::F16;
+  if (!known || call.result_dtype() != type) // no engine has f32 results of 16-bit operands
+    return false;
+  // A depthwise convolution with a bias has no engines of its own, only the slow general ones.
+  if (call.finish() != plan::ConvolutionCall::SUMS && call.groups() > 1 && call.w_dims(1) == 1)
+    return false;
+  // Engines index with 32 bits.
+  for (const Dims *dims : {&call.x_dims(), &call.w_dims(), &call.y_dims()})
+    if (elementsOf(*dims) > std::numeric_limits<int32_t>::max())
+      return false;
+  call.set_implementation(plan::ConvolutionCall::CUDNN);
+  call.set_tf32(tf32 && type == plan::F32);
+  call.set_tile_batch(call.x_dims(0));
+  const Problem problem{call, type != plan::F32 || call.tf32()};
+  call.set_library_scratch_bytes(problem.workspace(model));
+  request.scratchSlotBytes = call.library_scratch_bytes() + plan::kLibraryWorkspaceAlignment;
+  request.reorderedBytes = problem.reorderedBytes();
+  return true;
+}
+
+// cuDNN's engines fuse a graph of two products and a softmax, or of the five products of its gradient. The sizes that
+// they support follow from NVIDIA's support matrix (cuDNN 9, "Supported Graph Patterns", scaled dot product attention)
+// and from the library's answers for cards that are not installed (docs/measurements/cudnn-engines.md).
+//
+// Gradients of queries are sums over keys. Engines with one kernel add them atomically, in no fixed order, though no
+// numerical note says so. The deterministic form stores the gradients of scores in the workspace, rounded to 16 bits,
+// and multiplies them in a second kernel: memory grows with the square of the sequence. Only this form computes a
+// bias's gradient, which needs no further workspace.
+
+/// The heads that cuDNN takes.
+inline const train::AttentionCalls kAttentionCalls{.library = "cuDNN", .featureStep = 8, .mostFeatures = 128};
+
+/// False on sm_100: its deterministic gradient is a separate engine that heuristics do not list.
+inline bool hasAttentionGradient(const Architecture &architecture) {
+  return architecture.name != std::string_view("sm_100");
+}
+
+/// Queries and keys are padded to blocks of these sizes in the workspace.
+constexpr int64_t kWorkspaceQueries = 64, kWorkspaceKeys = 128;
+/// Keys beyond whole blocks for which Hopper's engines give NaN gradients with a bias, as users report
+/// (github.com/pytorch/pytorch/issues/196678): the missing half of the last block of keys has a score of 0, and
+/// e^(0 − logsumexp) overflows for a row whose logsumexp is below −88.
+constexpr int64_t kBadKeysBeyondBlocks = 64;
+
+uint64_t upTo(int64_t size, int64_t step) { return uint64_t((size + step - 1) / step * step); }
+
+uint64_t attentionWorkspace(const plan::AttentionCall &call, const CudaModel &model) {
+  uint64_t bytes = model.leastSlackBytes;
+  if (call.kind() == plan::AttentionCall::FORWARD)
+    return bytes;
+  const uint64_t width = plan::dtypeBytes(call.dtype()), heads = uint64_t(call.batch() * call.heads());
+  bytes += heads * upTo(call.queries(), kWorkspaceQueries) * upTo(call.keys(), kWorkspaceKeys) * width;
+  if (call.heads() != call.key_heads()) // gradients of keys and values of each query head, before they are added
+    bytes += heads * upTo(call.keys(), kWorkspaceKeys) * uint64_t(call.depth() + call.width()) * width;
+  return bytes + plan::attentionRowBytes(call);
+}
+
+/// Completes a request for attention or its gradient as a call of cuDNN. False: for its types and sizes the library has
+/// no deterministic engine on the architecture, or needs too much workspace; a kernel is generated.
+bool callCudnnAttention(Call &request, const Architecture &architecture, const CudaModel &model) {
+  plan::AttentionCall &call = *request.instruction.mutable_attention();
+  const bool gradient = call.kind() == plan::AttentionCall::GRADIENT;
+  if (call.dtype() != plan::BF16 && call.dtype() != plan::F16)
+    return false;
+  if (!kAttentionCalls.suits(call.depth(), call.width()))
+    return false;
+  if (gradient && !hasAttentionGradient(architecture))
+    return false;
+  const bool biased = call.bias_batch() > 0;
+  if (gradient && biased && call.keys() % kWorkspaceKeys == kBadKeysBeyondBlocks)
+    return false;
+  // A single query has engines of its own, made for generation.
+  if (call.queries() < 2 || call.keys() < 2)
+    return false;
+  const double scores = double(call.batch()) * double(call.heads()) * double(call.queries()) * double(call.keys());
+  const auto most = double(std::numeric_limits<int32_t>::max());
+  if (biased &&
+      double(call.bias_batch()) * double(call.bias_heads()) * double(call.queries()) * double(call.keys()) > most)
+    return false;
+  if (double(call.batch()) * double(call.heads()) * double(std::max(call.queries(), call.keys())) *
+              double(kAttentionCalls.mostFeatures) >
+          most ||
+      (gradient && scores * double(plan::dtypeBytes(call.dtype())) > double(model.mostScoreBytes)))
+    return false;
+  const uint64_t bytes = attentionWorkspace(call, model);
+  call.set_library_scratch_bytes(upTo(int64_t(bytes), plan::kLibraryWorkspaceAlignment));
+  request.scratchSlotBytes = call.library_scratch_bytes() + plan::kLibraryWorkspaceAlignment;
+  request.readsInPlace = true;
+  return true;
+}
 
 class CudaTarget final : public Target {
 public:

@@ -11,7 +11,6 @@
 #include "compiler/dialect/Builders.h"
 #include "compiler/target/Target.h"
 #include "compiler/target/cuda/passes/CudaPasses.h"
-#include "compiler/target/cuda/passes/WidenRows.h"
 #include "passes/Common.h"
 
 #include <array>

@@ -1,5 +1,5 @@
 //===- WidenRows.cpp - compute on padded rows instead of sliced ones -------===//
-#include "compiler/target/cuda/passes/WidenRows.h"
+#include "compiler/target/cuda/passes/CudaPasses.h"
 
 #include "compiler/dialect/Builders.h"
 #include "compiler/dialect/Pointwise.h"
