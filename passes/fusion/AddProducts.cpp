@@ -7,7 +7,7 @@
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
 #include "passes/Common.h"
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 #include "passes/Lowering.h"
 
 using namespace mlir;

@@ -5,7 +5,7 @@
 #include "passes/Lowering.h"
 #include "passes/OpOrder.h"
 #include "passes/fusion/Fusion.h"
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 
 #include "mlir/IR/IRMapping.h"
 

@@ -11,7 +11,7 @@ using namespace mlir;
 namespace tcc::train {
 
 EntryBuffers::EntryBuffers(func::FuncOp function) {
-  EntryProgram entry(function);
+  EntryProblem entry(function);
   // The IR is final here: an unread result is written all the same.
   for (planning::ProgramInstruction &instruction : entry.program.instructions)
     instruction.omits = false;

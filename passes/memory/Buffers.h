@@ -8,7 +8,7 @@
 #ifndef TCC_PASSES_MEMORY_BUFFERS_H
 #define TCC_PASSES_MEMORY_BUFFERS_H
 
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 
 #include <string>
 #include <vector>

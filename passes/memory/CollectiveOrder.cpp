@@ -14,7 +14,7 @@ namespace {
 
 class Mover {
 public:
-  Mover(const EntryProgram &entry, planning::Sequence order) : entry(entry), order(std::move(order)) {
+  Mover(const EntryProblem &entry, planning::Sequence order) : entry(entry), order(std::move(order)) {
     for (int id : this->order)
       if (isCollective(id))
         collectives.push_back(id);
@@ -147,7 +147,7 @@ private:
     }
   }
 
-  const EntryProgram &entry;
+  const EntryProblem &entry;
   planning::Sequence order;
   std::vector<int> collectives, gathers; ///< in the order of least memory
 };
@@ -163,7 +163,7 @@ bool isReadLater(Value value, Operation *op) {
 
 } // namespace
 
-planning::Sequence beginCollectivesEarly(const EntryProgram &entry, planning::Sequence order, int64_t prefetch) {
+planning::Sequence beginCollectivesEarly(const EntryProblem &entry, planning::Sequence order, int64_t prefetch) {
   return Mover(entry, std::move(order)).run(prefetch);
 }
 

@@ -2,7 +2,7 @@
 #ifndef TCC_PASSES_MEMORY_COLLECTIVEORDER_H
 #define TCC_PASSES_MEMORY_COLLECTIVEORDER_H
 
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 
 namespace tcc::train {
 
@@ -11,7 +11,7 @@ namespace tcc::train {
 /// of one more bucket alive. A gathered parameter takes memory from the start of its gather: it is gathered `prefetch`
 /// gathers ahead of its first reader (0: at its place in the order of least memory). A sum of shards across nodes
 /// begins with the next bucket.
-planning::Sequence beginCollectivesEarly(const EntryProgram &entry, planning::Sequence order, int64_t prefetch);
+planning::Sequence beginCollectivesEarly(const EntryProblem &entry, planning::Sequence order, int64_t prefetch);
 
 /// Extends each reduce-scatter (train.beside), and the live ranges of its sources, until its result is read or the next
 /// one begins, so that at most two buckets of gradients are alive. A reduce-scatter whose source another op reads later

@@ -95,7 +95,7 @@ struct OverlapMemory : impl::OverlapMemoryPassBase<OverlapMemory> {
     for (auto [position, id] : llvm::enumerate(solution.order))
       if (int count = solution.beside[position])
         standing.entry.instructions[size_t(id)]->setAttr(names::kBeside, builder.getI64IntegerAttr(count));
-    EntryProgram(function).apply(solution.order);
+    EntryProblem(function).apply(solution.order);
   }
 };
 

@@ -7,7 +7,7 @@
 #include "compiler/planning/Frontier.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 #include "support/BytesText.h"
 
 #include "llvm/Support/FormatVariadic.h"
@@ -56,7 +56,7 @@ struct Rematerialize : impl::RematerializePassBase<Rematerialize> {
     std::vector<Ladder> ladders;
     for (func::FuncOp function : llvm::make_early_inc_range(module.getOps<func::FuncOp>()))
       if (auto entry = function->getAttrOfType<StringAttr>(names::kEntry))
-        ladders.push_back({function, entry, EntryProgram(function).program, {}});
+        ladders.push_back({function, entry, EntryProblem(function).program, {}});
     if (chosenByTime() && llvm::all_of(ladders, [&](const Ladder &ladder) { return peakOf(ladder) < leastBytes; }))
       return;
     if (failed(climb(ladders)))
@@ -197,7 +197,7 @@ private:
   }
 
   void follow(const Ladder &ladder, const planning::FrontierPoint &chosen, func::FuncOp function, int64_t variant) {
-    EntryProgram(function).apply(chosen.sequence);
+    EntryProblem(function).apply(chosen.sequence);
     Builder builder(&getContext());
     auto integer = [&](uint64_t value) { return builder.getI64IntegerAttr(int64_t(value)); };
     SmallVector<Attribute> frontier;

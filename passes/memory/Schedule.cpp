@@ -22,7 +22,7 @@ namespace {
 
 /// Moves each instruction that only computes numbers for the host right behind the last one that it depends on. With
 /// clipping this is the norm's square root, which otherwise might come after the updates.
-planning::Sequence numbersEarly(const EntryProgram &entry, const planning::Sequence &order) {
+planning::Sequence numbersEarly(const EntryProblem &entry, const planning::Sequence &order) {
   constexpr planning::Bytes kNumberBytes = 8;
   const planning::Program &program = entry.program;
   planning::Sequence early;
@@ -51,7 +51,7 @@ struct Schedule : impl::SchedulePassBase<Schedule> {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry))
       return;
-    EntryProgram entry(function);
+    EntryProblem entry(function);
     planning::SchedulingSolution solution = planning::schedule(entry.program);
     auto prefetch = function->getParentOfType<ModuleOp>()->getAttrOfType<IntegerAttr>(names::kPrefetch);
     planning::Sequence order =

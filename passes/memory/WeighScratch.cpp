@@ -7,7 +7,7 @@
 #include "compiler/target/Target.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 
 #include "llvm/ADT/DenseMap.h"
 
@@ -42,7 +42,7 @@ struct WeighScratch : impl::WeighScratchPassBase<WeighScratch> {
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {
       if (!function->hasAttr(names::kEntry))
         continue;
-      EntryProgram entry(function);
+      EntryProblem entry(function);
       for (auto [op, live] : llvm::zip_equal(entry.instructions, liveWithoutScratch(entry))) {
         instructions.push_back({op, live});
         floor = std::max(floor, live);
@@ -65,7 +65,7 @@ struct WeighScratch : impl::WeighScratchPassBase<WeighScratch> {
   }
 
 private:
-  static std::vector<planning::Bytes> liveWithoutScratch(const EntryProgram &entry) {
+  static std::vector<planning::Bytes> liveWithoutScratch(const EntryProblem &entry) {
     planning::Sequence sequence(entry.instructions.size());
     std::iota(sequence.begin(), sequence.end(), 0);
     planning::Program program = entry.program;

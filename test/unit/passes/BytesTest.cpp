@@ -1,5 +1,5 @@
 //===- BytesTest.cpp - bytes that a kernel reads --------------------------===//
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 #include "test/unit/passes/Program.h"
 
 #include "compiler/dialect/Joined.h"

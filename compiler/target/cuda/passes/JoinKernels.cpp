@@ -18,7 +18,7 @@
 #include "compiler/target/cuda/passes/CudaPasses.h"
 #include "passes/Common.h"
 #include "passes/Lowering.h"
-#include "passes/memory/EntryProgram.h"
+#include "passes/memory/EntryProblem.h"
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/KernelAbi.h"
 
@@ -125,7 +125,7 @@ planning::Sequence inOrder(const planning::Program &program) {
 class Joining {
 public:
   /// `small`: bytes of a kernel that takes little longer than its launch; `cached`: bytes that fit into the cache.
-  Joining(const EntryProgram &entry, int64_t small, int64_t cached) : entry(entry), small(small), cached(cached) {
+  Joining(const EntryProblem &entry, int64_t small, int64_t cached) : entry(entry), small(small), cached(cached) {
     std::map<std::string, int> programs;
     for (size_t i = 0; i < entry.instructions.size(); ++i) {
       Candidate candidate;
@@ -306,7 +306,7 @@ private:
     result.push_back(std::move(kernels));
   }
 
-  const EntryProgram &entry;
+  const EntryProblem &entry;
   const int64_t small, cached;
   std::vector<Candidate> candidates; ///< of each instruction
   std::vector<std::vector<int>> needs, ofProgram;
@@ -393,7 +393,7 @@ struct JoinKernels : impl::JoinKernelsPassBase<JoinKernels> {
     func::FuncOp function = getOperation();
     if (!function->hasAttr(names::kEntry))
       return;
-    EntryProgram entry(function);
+    EntryProblem entry(function);
     Joining joining(entry, smallBytes, cachedBytes);
     std::vector<Launch> launches;
     for (int64_t bound = int64_t(1) << 40;; bound /= 4) {

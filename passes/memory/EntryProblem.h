@@ -1,12 +1,12 @@
-//===- EntryProgram.h - an entry function as a planning problem --*- C++ -*-===//
+//===- EntryProblem.h - an entry function as a planning problem --*- C++ -*-===//
 //
 // The bridge between IR and compiler/planning: instructions, the values between them, the pairs that may share memory,
 // and the order that overwriting state imposes. Scheduling, rematerialisation and packing work on the
 // program; `apply` makes the IR follow a sequence.
 //
 //===----------------------------------------------------------------------===//
-#ifndef TCC_PASSES_MEMORY_ENTRYPROGRAM_H
-#define TCC_PASSES_MEMORY_ENTRYPROGRAM_H
+#ifndef TCC_PASSES_MEMORY_ENTRYPROBLEM_H
+#define TCC_PASSES_MEMORY_ENTRYPROBLEM_H
 
 #include "compiler/dialect/Views.h"
 #include "compiler/planning/Program.h"
@@ -80,8 +80,8 @@ planning::Bytes scratchBytes(mlir::Operation *op);
 /// Partial sums of an instruction.
 planning::Bytes partialBytes(mlir::Operation *op);
 
-struct EntryProgram {
-  explicit EntryProgram(mlir::func::FuncOp function);
+struct EntryProblem {
+  explicit EntryProblem(mlir::func::FuncOp function);
 
   mlir::func::FuncOp function;
   planning::Program program;                   ///< instruction i is instructions[i], value v is values[v]
@@ -100,4 +100,4 @@ private:
 
 } // namespace tcc::train
 
-#endif // TCC_PASSES_MEMORY_ENTRYPROGRAM_H
+#endif // TCC_PASSES_MEMORY_ENTRYPROBLEM_H

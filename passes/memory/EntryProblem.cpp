@@ -1,5 +1,5 @@
-//===- EntryProgram.cpp - an entry as a planning problem ------------------===//
-#include "passes/memory/EntryProgram.h"
+//===- EntryProblem.cpp - an entry as a planning problem ------------------===//
+#include "passes/memory/EntryProblem.h"
 
 #include "compiler/dialect/Joined.h"
 #include "compiler/dialect/TrainDialect.h"
@@ -22,7 +22,7 @@ namespace tcc::train {
 namespace {
 
 // A recomputed fused kernel only computes the results that are read later: it reads fewer operands, costs less, and may
-// overwrite operands that the whole kernel cannot. Planning and EntryProgram::apply cut the region by the same
+// overwrite operands that the whole kernel cannot. Planning and EntryProblem::apply cut the region by the same
 // function, so a plan's memory and cost are those of the ladder.
 
 /// An instruction's operands and results as values of a program; −1 for state.
@@ -431,7 +431,7 @@ static int64_t plannedOffset(func::FuncOp function, Value value) {
   return offsets && result.getResultNumber() < offsets.size() ? offsets[result.getResultNumber()] : -1;
 }
 
-EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
+EntryProblem::EntryProblem(func::FuncOp function) : function(function) {
   Block &block = function.getBody().front();
   Operation *terminator = block.getTerminator();
   llvm::DenseMap<Value, StringRef> newState = newStateOf(function);
@@ -525,7 +525,7 @@ EntryProgram::EntryProgram(func::FuncOp function) : function(function) {
       program.values[found->second].atExit = true;
 }
 
-void EntryProgram::apply(const planning::Sequence &sequence) {
+void EntryProblem::apply(const planning::Sequence &sequence) {
   Block &block = function.getBody().front();
   Operation *terminator = block.getTerminator();
   auto append = [&](Operation *op) { block.getOperations().insert(terminator->getIterator(), op); };
