@@ -23,8 +23,8 @@ PackingSolution packed(const Program &program, const Sequence &sequence, uint64_
 }
 
 /// Translates executions of nodes to executions of instructions. Consecutive nodes of one instruction become one
-/// execution. Its first execution makes all of its results; without `firstTogether`, an instruction with partial
-/// executions makes them apart there, too.
+/// execution. Its first execution computes all results; without `firstTogether`, an instruction with partial executions
+/// computes them one by one there, too.
 Sequence sequenceOf(const Program &program, const RematSchedule &schedule, const std::vector<int> &nodeInstruction,
                     bool firstTogether) {
   Sequence sequence;
@@ -213,8 +213,8 @@ private:
 
   void repairFromMore(const View &view, Bytes budget, std::vector<RematSolution> &solved, size_t rung) const;
 
-  /// Adds a solution as a sequence of the program. If making results apart gives a smaller peak than making them
-  /// together, that sequence is the candidate and the other goes to `asTheyAre`.
+  /// Adds a solution as a sequence of the program. If computing results one by one gives a smaller peak than computing
+  /// them together, that sequence is the candidate, and the other one goes to `asTheyAre`.
   void addCandidates(const View &view, const RematSolution &solution, std::vector<Candidate> &candidates,
                      std::vector<Candidate> &asTheyAre);
 
@@ -249,7 +249,7 @@ void Climb::addCandidates(const View &view, const RematSolution &solution, std::
   candidates.push_back(candidateOf(view.sequence(solution.schedule)));
   if (!check(candidates.back().sequence))
     return;
-  // The schedule may save memory by making the results of an instruction apart.
+  // The schedule may save memory by computing the results of an instruction one by one.
   if (Sequence apart = view.sequence(solution.schedule, false); apart != candidates.back().sequence)
     if (Candidate other = candidateOf(std::move(apart)); other.peak < candidates.back().peak) {
       if (!check(other.sequence))
@@ -358,7 +358,8 @@ std::vector<Climb::Candidate> Climb::withOtherOrders(std::vector<Candidate> cand
 }
 
 /// A point rules out a candidate of no less cost whose peak is at least the point's packed size. So each round packs
-/// the candidates that fewest others would rule out if all packed without a gap; few candidates remain after it.
+/// the candidates that the fewest others would rule out if every packing had no gaps; few candidates remain after a
+/// round.
 std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &candidates, uint64_t work) const {
   std::vector<FrontierPoint> made(candidates.size());
   std::vector<size_t> waiting, packedOnes;
@@ -396,8 +397,8 @@ std::vector<FrontierPoint> Climb::packPromising(const std::vector<Candidate> &ca
 }
 
 /// A smaller peak does not always pack into a smaller arena, since long live ranges fragment it. At high prices of
-/// memory all live ranges are short. So tries some schedules by prices that cost more than the least budget's solution,
-/// and keeps those that pack smaller than any point of no more cost.
+/// memory all live ranges are short. So this function tries some schedules by prices that cost more than the least
+/// budget's solution, and keeps those that pack smaller than any point of no more cost.
 void Climb::sweep(const View &view, Cost above) {
   constexpr double kStep = 1.15; // from one cost to the next
   std::vector<std::pair<Cost, const RematSchedule *>> found;
@@ -463,7 +464,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
     std::vector<Bytes> budgets;
     for (unsigned rung = 1; rung < count; ++rung)
       budgets.push_back(least + Bytes(double(most - least) * (1 - double(rung) / count)));
-    // Costs rise steeply towards the least: more budgets there.
+    // Costs rise steeply near the least budget, so more budgets are tried there.
     for (unsigned part : {32, 64, 128})
       budgets.push_back(least + Bytes(double(most - least) / part));
     budgets.push_back(least);
@@ -480,7 +481,7 @@ Frontier frontier(const Program &program, const FrontierOptions &options) {
   });
   if (given.least.peak < most && options.rungs) {
     climb.solve(given, evenly(most, given.least.peak, options.rungs));
-    // Where another order of the same executions needs much less, that order is worth budgets of its own.
+    // If another order of the same executions needs much less memory, solve a ladder of budgets for that order, too.
     Sequence smallest = climb.smallest();
     if (options.extraTime)
       // Sequences beyond the limit on time were not searched, but recomputation may be cheap in the order of one.

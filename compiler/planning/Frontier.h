@@ -24,7 +24,7 @@ struct FrontierPoint {
   Cost cost = 0;            ///< of all executions
   PackingSolution packing;  ///< of packingOf(blocksOf(sequence)): the offsets that a plan of this point uses
   uint64_t packingWork = 0; ///< spent on the packing
-  Cost lowerBound = 0;      ///< no sequence costs less in these bytes
+  Cost lowerBound = 0;      ///< lower bound of the cost of every sequence within these bytes
 };
 
 struct FrontierOptions {
@@ -47,7 +47,7 @@ struct Frontier {
 
 Frontier frontier(const Program &program, const FrontierOptions &options = {});
 
-/// One for each program, several at a time; the same whatever the number of threads.
+/// Computes one frontier for each program, several at a time. The result does not depend on the number of threads.
 std::vector<Frontier> frontiers(const std::vector<const Program *> &programs, const FrontierOptions &options = {});
 
 /// Checks points naively: each sequence, its memory and cost, its bound, and that none dominates another. Returns the

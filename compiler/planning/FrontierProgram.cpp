@@ -69,8 +69,8 @@ RematProblem problemOf(const Program &program, std::vector<int> &nodeInstruction
     auto [over, overWritten] = first.inPlace.empty() ? std::pair(-1, -1) : first.inPlace.front();
     std::stable_partition(written.begin(), written.end(), [&, last = overWritten](int v) { return v != last; });
     firstNode[i] = int(problem.nodes.size());
-    // With partial executions: one execution for each result, and the remaining reads (`rest`), which only the effect
-    // on state needs and which happens once.
+    // With partial executions: one execution for each result. The remaining reads (`rest`) serve only the instruction's
+    // effect on state, which happens once.
     const bool isPartial = instruction.partial && instruction.omits && instruction.repeatable &&
                            (written.size() > 1 || (written.size() == 1 && instruction.writesState));
     std::vector<Execution> alone;

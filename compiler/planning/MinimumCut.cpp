@@ -40,7 +40,7 @@ bool FlowNetwork::assignLevels(int source, int sink) {
   return level[size_t(sink)] >= 0;
 }
 
-/// A blocking flow, path by path, without recursion: paths are as long as models are deep.
+/// A blocking flow, path by path. Iterative, since paths are as long as models are deep.
 FlowNetwork::Capacity FlowNetwork::block(int source, int sink) {
   Capacity flow = 0;
   open = heads; // per node: the first edge that may still lead on

@@ -34,7 +34,7 @@ public:
   /// After solve, for each node: whether it is on the smallest sink side.
   std::vector<bool> reachingSink(int sink, uint64_t *work = nullptr) const;
 
-  /// solve, then reachingSink: the smallest sink's side. `cutCapacity`, if given, gets what solve returns.
+  /// Calls solve and returns reachingSink: the smallest sink side. `cutCapacity`, if given, gets what solve returns.
   std::vector<bool> cut(int source, int sink, Capacity *cutCapacity = nullptr);
 
 private:

@@ -153,7 +153,8 @@ private:
   }
 
   /// Moves the instruction, with its predecessors in between, before as many library calls as hide it or as the arena
-  /// allows. False: it did not move, since that would not hide more than `least` nanoseconds or does not fit.
+  /// allows. Returns false, and moves nothing, if that would hide no more than `least` nanoseconds or would not fit
+  /// into the arena.
   bool hoist(int instruction, uint64_t least) {
     size_t i = positionOf(plan, instruction);
     uint64_t left = at(plan, i).memoryNs;
@@ -229,8 +230,8 @@ private:
     return true;
   }
 
-  /// The buffers whose live ranges begin or end at an instruction that moved, or that `instruction` accesses: its
-  /// overlap may have another end. The order of all other ends is what it was.
+  /// The buffers whose live ranges begin or end at an instruction that moved, or that `instruction` accesses: the end
+  /// of its overlap may have changed. The order of all other ends has not.
   std::vector<bool> changedBy(const Plan &next, int instruction) const {
     std::vector<bool> moved(next.order.size(), false), changed(problem.packing.buffers.size(), false);
     for (int id : next.moved)

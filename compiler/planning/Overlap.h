@@ -40,9 +40,9 @@ struct OverlapSolution {
 };
 
 /// Visits the memory-bound instructions, longest first, and lets each run beside the library calls behind it. Its readers
-/// move behind these calls; if too few calls follow, it moves before other calls, together with its predecessors. A change
-/// that does not fit the arena is not made. An instruction with scratch stays alone: its scratch would overlap that of the
-/// calls beside it. O(n) for each attempt, at most a dozen attempts for each instruction.
+/// move behind these calls; if too few calls follow, it moves before other calls, together with its predecessors. A
+/// change that does not fit the arena is not made. An instruction with scratch is not overlapped, since its scratch
+/// would alias that of the calls beside it. O(n) for each attempt, at most a dozen attempts for each instruction.
 OverlapSolution overlap(const OverlapProblem &problem);
 
 /// The packing problem of a solution: live ranges in its order, extended to the end of the overlap.

@@ -60,13 +60,13 @@ Bytes arenaBytes(const PackingProblem &problem, const std::vector<Bytes> &offset
 /// Best-fit alone: O(orders · n²) for n buffers.
 PackingSolution packGreedily(const PackingProblem &problem);
 
-/// Places every buffer, never worse than packGreedily. The same problem and `work` give the same solution. `stop`,
-/// where given, is asked now and then and ends the search early; a solution then depends on when it did.
+/// Places every buffer, never worse than packGreedily. The same problem and `work` give the same solution. `stop`, if
+/// given, is polled and ends the search early; the solution then depends on time.
 PackingSolution pack(const PackingProblem &problem, uint64_t work = kPackingWork,
                      const std::function<bool()> &stop = nullptr);
 
-/// Checks a solution by pairwise comparison, independently of how it was found. Empty if valid, else what is wrong,
-/// with the names of the two clashing buffers.
+/// Checks a solution by pairwise comparison, independently of how it was found. Returns an empty string if it is valid,
+/// else the violation with the names of the two clashing buffers.
 std::string validate(const PackingProblem &problem, const PackingSolution &solution);
 
 } // namespace tcc::planning

@@ -162,7 +162,7 @@ std::vector<Bytes> scratchAbove(const PackingProblem &problem) {
     return above;
   std::vector<PackingScratch> byTime = problem.scratch;
   std::sort(byTime.begin(), byTime.end(), [](const auto &a, const auto &b) { return a.at < b.at; });
-  // Sparse table: most[k][i] is the maximum of the 2^k blocks from i on.
+  // Sparse table: most[k][i] is the maximum of the 2^k blocks that begin at i.
   std::vector<std::vector<Bytes>> most(1);
   for (const PackingScratch &scratch : byTime)
     most[0].push_back(roundUp(scratch.bytes, problem.alignment));
@@ -384,7 +384,7 @@ void improveOrderOfLarge(const PackingProblem &problem, Bytes bound, Bytes good,
   std::stable_sort(starts.begin(), starts.end(), [](const auto &a, const auto &b) { return a.first < b.first; });
 
   Bytes leastLarge = starts.front().first;
-  // Only scratch makes a gap too high. Without scratch pass no capacity, so that orders can share a placed prefix.
+  // Without scratch no gap is too high: pass no capacity, so that orders can share a placed prefix.
   auto capacity = [&] { return large.scratch.empty() ? ~Bytes(0) : leastLarge - problem.alignment; };
   std::vector<int64_t> rank(count); // the preferred position of a buffer in the order, in thousandths
   Chance chance;

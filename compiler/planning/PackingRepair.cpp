@@ -132,7 +132,7 @@ private:
     ends.sort();
     bool found = false;
     for (Bytes start : starts) {
-      // Those that begin before the end of the place, less those that end before it begins.
+      // The buffers that begin before the end of the interval, less those that end before its beginning.
       const Bytes sum = begins.of(start + bytes(i) - 1) - ends.of(start);
       if (start + bytes(i) <= limits[i] && sum < least) {
         least = sum;

@@ -4,15 +4,16 @@
 // if they share one. Buffers are stacked from below; the floor of a section is the lowest offset that one of its
 // unplaced buffers can still have.
 //
-//   capacity ┌──────────────┐   If nothing can start at a section's floor, the gap is wasted: the floor rises to the
-//            │     ┌────────┤   lowest floor that one of its buffers sees over its whole life. If floor + the bytes
-//            │     │  next  │   still to place > capacity, the branch is dead.
-//            ├───┐ ├────┬───┤
-//            │ a │ │ b  │ c │   Branching takes a section whose floor is a local minimum: either one of the buffers
-//            └───┴─┴────┴───┘   that see no other floor over their life starts here, or none does and the floor rises.
+//   capacity ┌──────────────┐   If no buffer can start at a section's floor, the gap above it is wasted: the floor
+//            │     ┌────────┤   rises to the lowest offset at which one of the section's unplaced buffers can start.
+//            │     │  next  │   If the floor plus the bytes of the section's unplaced buffers exceeds the capacity,
+//            ├───┐ ├────┬───┤   the branch is dead.
+//            │ a │ │ b  │ c │
+//            └───┴─┴────┴───┘   The search branches on a section whose floor is a local minimum: either a buffer that
+//                               meets no higher floor during its life starts here, or none does and the floor rises.
 //
-// Scratch fits in: a buffer has to end below the capacity by the scratch above it, and a section by the least scratch
-// above one of its buffers.
+// Scratch lowers the capacity: the end of a buffer plus the scratch above it must not exceed the capacity, and neither
+// must the bytes of a section plus the least scratch above one of its buffers.
 //
 // Every packing can be pushed down until each buffer rests on another or on 0, so the search loses no answer. The rest
 // is split at times that no unplaced buffer spans, and the parts are solved independently; failed states are remembered
@@ -64,7 +65,7 @@ struct Sections {
   std::vector<Units> total;              ///< of each section: sum of its items' sizes
   std::vector<Units> above;              ///< of each section: least scratch above one of its items
 
-  /// The last times of the sections: where a buffer dies and one was born since the section before.
+  /// The last time of each section: a buffer dies there, and another one was born since the previous section.
   static std::vector<Time> endsOf(const PackingProblem &problem) {
     std::vector<Time> firsts, deaths;
     for (const PackingBuffer &buffer : problem.buffers) {

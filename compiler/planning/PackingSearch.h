@@ -72,9 +72,9 @@ std::vector<std::vector<size_t>> packingOrders(const PackingProblem &problem);
 void improveOrder(const PackingProblem &problem, PackingSolution &best, uint64_t &work,
                   const std::function<bool()> &stop);
 
-// Repair. If only a few live ranges grow or move after packing, most buffers can keep their offsets. Of two buffers that now
-// clash the smaller one moves, largest first: into the best-fitting gap, or to the offset where it ejects the fewest
-// bytes of other buffers, which then move in turn (an ejection chain of bounded length).
+// Repair. If only a few live ranges grow or move after packing, most buffers can keep their offsets. Of two buffers
+// that now clash the smaller one moves, largest first: into the best-fitting gap, or to the offset where it ejects the
+// fewest bytes of other buffers, which then move in turn (an ejection chain of bounded length).
 
 struct PackingRepair {
   std::vector<Bytes> offsets; ///< one per buffer

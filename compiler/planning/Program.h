@@ -71,7 +71,8 @@ struct ProgramInstruction {
   /// (read, written) of equal size: the written value may take over the memory of the read one where that one dies
   /// here. In order of preference; each value occurs once.
   std::vector<std::pair<int, int>> inPlace;
-  /// Instructions all of whose executions come before this one's: they read state that it overwrites. Ascending.
+  /// Instructions whose executions must all precede this instruction's, since they read state that it overwrites.
+  /// Ascending.
   std::vector<int> after;
   bool repeatable = false;  ///< may be executed again: pure, writes no state
   bool writesState = false; ///< its first execution has an effect beyond its results
@@ -124,7 +125,8 @@ Bytes peakOf(const Program &program, const Sequence &sequence);
 Cost costOf(const Program &program, const Sequence &sequence);
 
 /// Checks a sequence naively: every instruction executed, every operand available, state read before it is overwritten,
-/// only repeatable instructions repeated. Empty if valid, else what is wrong, by name.
+/// only repeatable instructions repeated. Returns an empty string if it is valid, else the violation with the
+/// instruction's name.
 std::string validate(const Program &program, const Sequence &sequence);
 
 } // namespace tcc::planning

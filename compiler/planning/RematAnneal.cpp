@@ -5,7 +5,7 @@
 // (strategic oscillation, Glover 1977), so that it converges to the marginal cost of memory.
 // Moves:
 //   recompute  an output just before one of its uses, with those of its inputs that are better recomputed than kept
-//   drop       a recomputation, and those that served it alone
+// drop a recomputation, and the recomputations that only it reads
 //   shift      a recomputation to another use, or a few steps
 //   other way  fetches a recomputed output from the host, or recomputes a fetched one (if there is a link)
 //   reorder    a first execution within the room that its inputs and users leave it (unless the order is to be kept)

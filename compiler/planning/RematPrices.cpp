@@ -4,7 +4,7 @@
 // made or read is held until its next use if that costs less than making it again then (with the inputs that will not
 // be held), and is dropped otherwise; a missing value is recomputed just before its use. The price is the Lagrange
 // multiplier of the budget: bisection finds the least price at which the schedule fits, for several definitions of a
-// crowded step. Recomputations that the peak does not need are taken back at the end.
+// crowded step. Recomputations that do not lower the peak are removed at the end.
 //
 //===----------------------------------------------------------------------===//
 

@@ -16,14 +16,14 @@ public:
   double price = 0;
   double objective() const { return double(timeline.cost()) + price * double(timeline.overflow()); }
 
-  /// Recomputes `node` before `step`. Its inputs that had died by then are recomputed too where that lowers the
-  /// objective, and their inputs in turn. Where there is a link, each of them is fetched instead if that is better.
-  /// Returns false, having done nothing, where neither is allowed.
+  /// Recomputes `node` before `step`. Inputs that are dead by then are recomputed too if that lowers the objective, and
+  /// their inputs in turn. If there is a link, each of them is fetched instead if that is better. Returns false and
+  /// changes nothing if neither is allowed.
   bool recompute(int node, int step);
   /// Replaces a recomputation by a fetch, or a fetch by a recomputation: one execution that is not its node's first, or
   /// all of the node's. Returns false if one may not be recomputed; the caller then rolls back.
   bool otherWay(int execution, bool all);
-  /// Removes a recomputation, and those that served it alone.
+  /// Removes a recomputation, and the recomputations that only it reads.
   void drop(int execution);
 
 private:
@@ -40,7 +40,7 @@ private:
 /// or `work` visits are spent. Returns whether it is within.
 bool repairGreedily(const RematGraph &graph, RematTimeline &timeline, uint64_t work);
 
-/// Takes back recomputations that a budget does not need, the most expensive first.
+/// Removes recomputations that a budget does not need, the most expensive first.
 void takeBack(const RematProblem &problem, RematSchedule &schedule, Bytes budget);
 
 /// Simulated annealing (RematAnneal.cpp) from `from`, whose limit is set. A schedule within the limit replaces `best`

@@ -72,7 +72,7 @@ public:
     const size_t node = size_t(nodeOf[size_t(execution)]);
     return fetched[size_t(execution)] ? graph->transfer[node] : graph->nodes[node].cost;
   }
-  /// The cost of one more fetch of a node, with the storing if that is the first one.
+  /// The cost of one more fetch of a node, plus that of storing its output if this is the first fetch.
   Cost costOfFetch(int node) const { return graph->transfer[size_t(node)] * (fetches[size_t(node)] ? 1 : 2); }
   /// The newest execution of a node before a step; −1: none.
   int newestBefore(int node, int step) const;
@@ -102,9 +102,10 @@ public:
   /// Removes a recomputation; its users then use the execution before it.
   void remove(int execution);
 
-  /// The steps [from, to] before which the first execution of a node may stand.
+  /// The steps [from, to] before which the first execution of a node may be placed.
   void roomOfFirst(int node, int &from, int &to) const;
-  /// Moves the first execution of a node before that now at `step`, which is in its room. False: already there.
+  /// Moves the first execution of a node to just before `step`, which must be within roomOfFirst(). Returns false if it
+  /// is there already.
   bool moveFirst(int node, int step);
 
   /// Edits since `mark()` are undone by `rollback(mark)`.

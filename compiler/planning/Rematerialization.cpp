@@ -106,7 +106,7 @@ Bytes largestStep(const RematProblem &problem) {
   return largest;
 }
 
-/// Work of the first answer, which is computed however little work is allowed.
+/// Work of the first answer, which is computed even if less work is allowed.
 uint64_t workOfFirst(const RematProblem &problem) { return 20'000 * problem.nodes.size(); }
 
 RematOptions with(const RematOptions &options, uint64_t work) {
@@ -115,7 +115,7 @@ RematOptions with(const RematOptions &options, uint64_t work) {
   return result;
 }
 
-/// Searches from the end with wider and wider beams as long as there is work; empty if none finds a schedule.
+/// Searches from the end with ever wider beams until the work is spent. Empty if no search finds a schedule.
 RematSchedule fromTheEnd(const RematProblem &problem, Bytes budget, bool keepOrder, uint64_t work, uint64_t &visits) {
   RematSchedule best;
   Cost bestCost = 0;

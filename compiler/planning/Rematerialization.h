@@ -10,9 +10,9 @@
 // its inputs and output.
 //
 // If the device has a link to the memory of its host, an output can be fetched instead of recomputed: it is stored
-// there once, right after the first execution of its node, and fetched as often as it pays. A fetch is an execution
-// that reads no inputs and costs the transfer; the first one of each node costs the storing, too. Transfers are not
-// overlapped with other work.
+// there once, right after the first execution of its node, and may be fetched any number of times. A fetch is an
+// execution that reads no inputs and costs the transfer; the first one of each node also costs the store. Transfers are
+// not overlapped with other work.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PLANNING_REMATERIALIZATION_H
@@ -39,7 +39,7 @@ struct RematNode {
   bool repeatable = true;  ///< may be executed more than once
   bool liveAtExit = false; ///< the output of its last execution lives to the end
   int overwrites = -1;     ///< an input whose memory the output takes over where that input's life ends at this step
-  /// Repetitions stand before the first execution of this node (it destroys what this one reads); −1: no limit.
+  /// Repetitions must precede the first execution of this node, which overwrites an input of theirs; −1: no limit.
   int repeatBefore = -1;
 };
 
@@ -68,8 +68,8 @@ struct RematMeasure {
 RematMeasure measure(const RematProblem &problem, const RematSchedule &schedule);
 
 /// Checks a schedule naively, independently of `measure`: every node executed, every input available, `repeatable` and
-/// `repeatBefore` respected, nothing fetched without a link or before it was made. Empty if valid, else what is wrong,
-/// with the names of the nodes.
+/// `repeatBefore` respected, nothing fetched without a link or before it was made. Returns an empty string if it is
+/// valid, else the violation with the names of the nodes.
 std::string validate(const RematProblem &problem, const RematSchedule &schedule);
 
 /// How hard to try, in elementary visits (a few hundred million take a second).
@@ -93,8 +93,8 @@ struct RematSolution {
   Bytes peak = 0;
 };
 
-/// A cheap schedule within `budget`. The same problem, budget and work give the same solution. Not feasible: none was
-/// found (see `leastMemory`).
+/// Finds a cheap schedule within `budget`. The same problem, budget and work give the same solution. The solution is
+/// not feasible if no schedule was found (see `leastMemory`).
 RematSolution rematerialize(const RematProblem &problem, Bytes budget, const RematOptions &options = {});
 
 /// A schedule within `budget` that costs no more than the given one, which is valid and within the budget. With

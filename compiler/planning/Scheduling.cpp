@@ -72,7 +72,7 @@ private:
       met.pop_back();
   }
 
-  /// Cuts with the smallest and the largest least sets in turn, as long as that helps.
+  /// Alternate between the smallest and the largest minimum cuts, as long as that helps.
   void cut(MeasuredOrder order) {
     bool early = true;
     int64_t least = order.peak;

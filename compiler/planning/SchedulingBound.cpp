@@ -114,7 +114,7 @@ int64_t LeastSteps::find(Segment segment, size_t position, bool early, uint64_t 
   network.addNode();
   auto nodeAt = [&](size_t at) -> const SchedulingGraph::Node & { return graph.nodes[size_t((*order)[at])]; };
   std::fill(place.begin() + long(segment.begin), place.begin() + long(segment.end), int(kFree));
-  // Ancestors ran before, descendants and the instruction itself did not.
+  // Ancestors have run before this step; descendants and the instruction itself have not.
   auto mark = [&](const std::vector<int> &list, int side) {
     for (int other : list)
       if (size_t at = positionOf[size_t(other)]; at >= segment.begin && at < segment.end)

@@ -57,7 +57,8 @@ MeasuredOrder OrderSearch::splitByCuts(MeasuredOrder current, bool early) {
     parts.pop_back();
     if (part.begin == part.end || peakOfPart(part) <= target)
       continue;
-    // Find the step that limits the part most: first the one with the largest bound, then by current memory.
+    // Find the step that limits the part most: the one with the largest bound; of equal ones, the one with the most
+    // memory in the current order.
     std::vector<size_t> candidates;
     for (size_t at = part.begin; at < part.end; ++at)
       if (current.steps[at] > target)
