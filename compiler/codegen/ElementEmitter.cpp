@@ -165,7 +165,7 @@ Value ElementEmitter::operand(unsigned operand, ArrayRef<Coord> coords) {
 }
 
 Value ElementEmitter::operandIf(unsigned operand, ArrayRef<Coord> coords, Value predicate, Value otherwise) {
-  // Of many operands a card's thread reads only one, by branches.
+  // With many operands, a card's thread branches and reads only one of them.
   if (onCard && laneCount == 1 && !mask && current->getNumOperands() > kFewOperands) {
     auto branch = scf::IfOp::create(builder, loc, otherwise.getType(), predicate, /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(builder);

@@ -1,7 +1,7 @@
 //===- ElementEmitter.h - elements of a fused region ------------*- C++ -*-===//
 //
 // Values of a fused region, element by element: loads and stores of memory operands with masks, memoised per
-// coordinates and loop scope. With one lane, values are scalars: what a thread of a GPU computes.
+// coordinates and loop scope. With one lane, values are scalars, as in the code of a GPU thread.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_ELEMENTEMITTER_H

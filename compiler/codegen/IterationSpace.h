@@ -10,8 +10,8 @@
 //
 // In the last case sums of one vector are in registers, those of a longer block in memory, so that operands are read
 // in memory order. A warp always keeps its sums in registers, and its units and tiles are smaller: a GPU has thousands
-// of warps to feed, and its caches, not its prefetchers, compensate for the order. If units are too few, a block of
-// several warps reduces a row together, or the columns of one warp, with a part of their rows each.
+// of warps, and its caches compensate for the access order. If units are too few, a block of several warps reduces a
+// row together, or the columns of one warp, with a part of their rows each.
 //
 // The tree of a reduction follows from its own shape and the machine level, not from the ops it is fused with.
 //

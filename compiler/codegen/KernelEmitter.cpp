@@ -143,7 +143,8 @@ public:
   }
 
   /// The alignment of an operand that code may assume. LLVM reads a whole aligned vector even if only a part is needed:
-  /// so do not claim one that exceeds an operand's end, or any if an op's own loops mask vectors.
+  /// so do not claim an alignment with which such a vector exceeds the operand's end, and none if an op's own loops
+  /// mask vectors.
   int64_t alignmentOf(unsigned operand) {
     Type type = operand < inputs ? fused.getBody().front().getArgument(operand).getType()
                                  : yielded()[operand - inputs].getType();

@@ -48,7 +48,7 @@ public:
   Kernel add(train::JoinedOp joined);
 
   /// Starts compiling the kernels added so far, in the background. The set has its own copies of regions, so the
-  /// program may change meanwhile. Kernels that the program no longer uses stay in the code.
+  /// program may change meanwhile. Code of kernels that the program no longer uses is kept.
   void start();
 
   /// Compiles all kernels, in parallel, into one shared object, or for warps one text of PTX; empty if there are none.

@@ -21,7 +21,7 @@ constexpr unsigned kMostWords = 64;
 /// additions to save registers.
 constexpr size_t kMostUnheld = 8;
 
-/// True for instructions that nothing moves across: they write memory or involve other threads.
+/// True for instructions that no load may move across: they write memory or involve other threads.
 bool isFence(const llvm::Instruction &instruction) {
   if (auto *intrinsic = llvm::dyn_cast<llvm::IntrinsicInst>(&instruction))
     return intrinsic->mayHaveSideEffects() || intrinsic->isConvergent();
@@ -66,7 +66,7 @@ char registerOf(const llvm::Type *type) {
   return type->isIntegerTy(16) ? 'h' : type->isIntegerTy(32) ? 'r' : type->isIntegerTy(64) ? 'l' : 0;
 }
 
-/// The type as one of a letter, or as a vector of words; null where it is neither.
+/// The type itself if it has a letter, else a vector of words of the same size; null if there is none.
 llvm::Type *asRegisters(llvm::Type *type) {
   const auto bits = unsigned(type->getPrimitiveSizeInBits());
   if (registerOf(type))

@@ -24,7 +24,7 @@ void collapseDims(train::FusedOp fused) {
       return;
   auto isSmall = [&](Value value) { return cast<RankedTensorType>(value.getType()).getNumElements() == 1; };
   if (isSmall(yield.getValues()[0]))
-    return; // nothing to gain, and small regions keep their dimensions
+    return; // small regions keep their dimensions, since merging would gain nothing
   SmallVector<bool> mergeable(shape.size() - 1, true); // with the next dimension
   for (Operation &op : body.without_terminator()) {
     if (op.hasTrait<train::Pointwise>() || isa<train::ConstantOp>(op)) {

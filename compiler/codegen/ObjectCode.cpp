@@ -225,8 +225,8 @@ Expected<std::string> compileToObject(ModuleOp module, const std::string &name, 
   auto measure = [&](const char *part) { return Profile::part(profile, "codegen", part); };
   Profile::Span span = measure("lowering to the LLVM dialect");
   PassManager passes(module.getContext());
-  // The verifier would wait for the context's threads, which passes that plan memory use. An op that was not lowered
-  // has no translation, which is an error below.
+  // Do not run the verifier: it would wait for the context's threads, which the memory-planning passes use. An op that
+  // was not lowered has no translation, which is an error below.
   passes.enableVerifier(false);
   addLowering(passes);
   if (failed(passes.run(module)))

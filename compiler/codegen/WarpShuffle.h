@@ -8,8 +8,8 @@
 
 namespace tcc::codegen {
 
-/// Thread t gets the value of thread t + `distance`, the last ones their own: a scalar of at most 64 bits. All threads of
-/// the warp must execute it (PTX ISA, shfl.sync).
+/// Thread t gets the value of thread t + `distance`, a scalar of at most 64 bits; the last threads get their own value.
+/// All threads of the warp must execute it (PTX ISA, shfl.sync).
 mlir::Value shuffleDown(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value value, int64_t distance);
 
 /// Every thread gets the value of the thread of number `thread`, an i32.

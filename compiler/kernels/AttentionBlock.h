@@ -1,6 +1,6 @@
 //===- AttentionBlock.h - blocks of queries and keys ------------*- C++ -*-===//
 //
-// A kernel processes blocks of scores, of some queries and some keys of a head. Scores are computed transposed, keys in
+// A kernel processes blocks of scores: some queries and some keys of a head. Scores are computed transposed, keys in
 // rows and queries in lanes: keys and values are read in place and broadcast element by element, the softmax's maxima
 // and sums are vectors, and only the queries are transposed, once for all keys.
 //
@@ -26,9 +26,9 @@ ScoreTermForm scoreTermForm(llvm::ArrayRef<int64_t> shape);
 /// True if products of pairs (LoopBuilder::addPairs) can make these scores: rows of bf16 are whole words.
 bool suitsPairs(const AttentionShape &s, mlir::Type element);
 
-/// Whether a row's `features` elements are contiguous, as the kernels' vectors need (a broadcast row has one element),
-/// and rows that may be read in pairs are whole words. The same at all machine levels; f16 counts if warps read it
-/// (`wordRows`, names::kWordRows).
+/// True if a row's `features` elements are contiguous, as the kernels' vectors need (a broadcast row has one element),
+/// and if rows that may be read in pairs are whole words: bf16 at all machine levels, f16 if warps read it (`wordRows`,
+/// names::kWordRows).
 bool isRowWise(const AttentionShape &s, mlir::Type element, const StridedLayout &layout, int64_t features,
                bool wordRows);
 
@@ -246,7 +246,7 @@ public:
     MatrixView rows;
     int64_t count, features; ///< these rows are inside the tensor
   };
-  /// At most `most` rows of a batch and head from `first` on, or before it at the end.
+  /// At most `most` rows of a batch and head from `first` on; near the end of the tensor, the last rows.
   Rows rows(MatrixView::Place place, int number, mlir::Value ofBatch, mlir::Value ofHead, mlir::Value first,
             int64_t most);
 

@@ -21,7 +21,7 @@ namespace tcc::train {
 namespace {
 
 constexpr int64_t kGradKeys = 64; ///< of a block
-/// Fewer heads than this are split. The shape decides, not the machine.
+/// With fewer heads, each is split into several tiles. This depends on the shape alone, not on the machine.
 constexpr int64_t kLeastWholeHeads = 4;
 
 struct GradLayout : AttentionLayout {

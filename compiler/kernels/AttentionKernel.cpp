@@ -74,7 +74,7 @@ public:
 private:
   Value rowOf(Value row) { return e.times(row, e.lanes()); }
 
-  /// Prefetches will be for the batch, head and queries that `here` has now.
+  /// Prefetch rows for the batch, head and queries that `here` has now.
   void setNextTile() {
     // If a head's keys are one block, earlier tiles have already read the keys that they see.
     Value firstKey = e.index(0);

@@ -93,10 +93,10 @@ public:
     mlir::Value rowEnd;
     int64_t tail, columns;
     llvm::function_ref<std::pair<mlir::Value, mlir::Value>(mlir::Value row)> depth;
-    ///< In words if a and b are words.
+    ///< Counted in words if a and b are words.
     bool accumulate = true;
     mlir::Value scale = {}; ///< of each column, as many as there are lanes; null: 1
-    /// Emitted once for each of c's blocks of registers, ahead of its sums: work that may overlap with them.
+    /// Work that may overlap with the sums: emitted once for each of c's blocks of registers, before its sums.
     llvm::function_ref<void(mlir::Value row, mlir::Value column)> beside = nullptr;
     /// The value to store for a vector of sums of a row.
     llvm::function_ref<mlir::Value(mlir::Value row, mlir::Value sum)> finish = nullptr;

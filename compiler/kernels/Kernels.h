@@ -18,7 +18,7 @@ namespace tcc::train {
 /// Attaches the loops to the ops in every context that loads the dialect from this registry.
 void registerKernels(mlir::DialectRegistry &registry);
 
-// The loops of each family, inside this folder.
+// The loops of each family, called by registerKernels.
 void attachAttention(mlir::MLIRContext &context);
 void attachAttentionGrad(mlir::MLIRContext &context);
 void attachCtc(mlir::MLIRContext &context);

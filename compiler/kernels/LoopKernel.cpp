@@ -1,7 +1,8 @@
 //===- LoopKernel.cpp - a loop's steps around its body's regions ----------===//
 //
 // In each step, the regions of the body run one after another over all elements of a tile. State is double-buffered in
-// scratch: a step reads one copy and writes the other. Parts are stored in the results, other values in scratch.
+// scratch: a step reads one copy and writes the other. Parts of the results are stored in the results, other values in
+// scratch.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"
@@ -22,7 +23,7 @@ namespace {
 // their atoms are unified. Reshapes split atoms. Atoms that an op reduces, shifts or reads in another way, and atoms
 // that occur twice in a value, mix elements: a loop is not cut along them.
 
-/// A loop cut into tiles. The cut dimensions are the leading ones of all its operands and results.
+/// A loop that is cut into tiles along the leading dimensions of all its operands and results.
 class LoopRows {
 public:
   explicit LoopRows(LoopOp loop);
@@ -43,7 +44,7 @@ private:
   };
   llvm::SmallVector<Cut> cuts;
   LoopOp tile;
-  llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> strides; ///< of each cut dimension; 0: not in the value
+  llvm::DenseMap<mlir::Value, llvm::SmallVector<int64_t>> strides; ///< of each cut dimension; 0 if absent
 };
 
 /// Least elements of the largest state in a tile: with fewer, the loop overhead would dominate single vectors.
@@ -111,7 +112,7 @@ public:
 private:
   struct Node {
     int64_t extent;
-    unsigned parent; ///< the atom that it was unified with; itself: none
+    unsigned parent; ///< the atom that it was unified with; itself if none
     List parts;      ///< of an atom that was split
     bool mixed;
   };
@@ -503,7 +504,7 @@ private:
                               loop.getSlicedArguments()[unsigned(number)]);
     for (auto [number, argument] : llvm::enumerate(body.getFixedArguments()))
       places[argument] = whole(BodyPlace::Operand, states + sliced + unsigned(number), argument);
-    // If a value has several places, its region writes the first, and the others are copied.
+    // If a value is stored in several places, its region writes the first one, and the others are copied from it.
     llvm::SmallVector<std::pair<Value, BodyPlace>> copies;
     auto leaves = [&](Value value, const BodyPlace &place) {
       auto region = dyn_cast_or_null<FusedOp>(value.getDefiningOp());

@@ -28,7 +28,7 @@ public:
   Lane expAbove(Lane score, Lane base, std::optional<Lane> rest = std::nullopt) const;
   /// e^x; 0 if that is subnormal (also for −∞); NaN stays NaN.
   Lane exp(Lane x) const;
-  /// The base that is subtracted from scores: the largest so far, or 0 if all are −∞.
+  /// The base that is subtracted from scores: the largest score so far, or 0 if all scores are −∞.
   Lane finiteBase(Lane largest) const { return equal(largest, number(-HUGE_VAL)).select(number(0), largest); }
 
   /// The logarithm of a row's sum of weights, and its rounding error.

@@ -87,7 +87,7 @@ WarpAttention::Factors WarpAttention::factorsOf(ValueRange words) {
     factors.words.push_back(rounded);
     if (form.numbers != TileNumbers::F32)
       continue;
-    // A number that is not finite, or rounds to ∞, gets rest 0, which would be NaN otherwise.
+    // A number that is not finite or rounds to ∞ gets the rest 0, which would be NaN otherwise.
     Lane whole = lane(arith::BitcastOp::create(b, loc, b.getF32Type(), rounded)), rest = x - whole;
     Lane finite = less(rest.abs(), HUGE_VAL);
     factors.rests.push_back(loops.roundToTf32(finite.select(rest, number(0))));

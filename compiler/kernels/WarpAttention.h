@@ -128,7 +128,7 @@ protected:
   }
   mlir::Value least(mlir::Value x, mlir::Value y) { return mlir::arith::MinSIOp::create(b, loc, x, y); }
   mlir::Value most(mlir::Value x, mlir::Value y) { return mlir::arith::MaxSIOp::create(b, loc, x, y); }
-  /// The larger one; if one is NaN, the other.
+  /// The larger of two numbers; if one is NaN, the other one.
   Lane larger(Lane x, Lane y) { return lane(mlir::arith::MaxNumFOp::create(b, loc, x, y)); }
   mlir::Value zeroSum() { return number(0); }
   /// `then` if `value` is below `bound`, else `otherwise`.

@@ -64,7 +64,7 @@ Index WarpStage::changeOf(Index row) { return exclusiveOr(row / 4 % 4 * 2, row %
 Index WarpStage::placeOf(const Side &side, FeaturePart part, Index thread, Index change) {
   const int64_t together = pieceElements() / part.perThread; // threads that read one piece
   Index piece = thread / together + part.first / pieceElements();
-  // Only the lower bits may change, so that the piece stays in its row.
+  // Change only the lower bits, so that the piece stays in its row.
   const int64_t exchanged = std::min<int64_t>(8, side.pieces() & -side.pieces());
   return exclusiveOr(piece, change % exchanged) * kPieceBytes +
          thread % together * (part.perThread * form.elementBytes());

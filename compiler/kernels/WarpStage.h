@@ -4,8 +4,8 @@
 // shared memory, the next one while the current one is used, by asynchronous copies that need no registers (PTX ISA,
 // cp.async). Each warp reads the right side of its products of tiles from there.
 //
-// The order of 16-byte pieces is swizzled by row, so that threads that read at the same time use different banks, in
-// products over features as well as over rows.
+// The order of 16-byte pieces is swizzled by row, so that threads that read at the same time use different banks, both
+// in products over features and in products over rows.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_KERNELS_WARPSTAGE_H

@@ -280,7 +280,7 @@ protected:
   OpBuilder &b;
   Location loc;
   BlockEmitter e;
-  int64_t register_; ///< lanes of one register: the points of a tile would not fit into wider vectors
+  int64_t register_; ///< lanes of one register, since the points of a tile would spill if vectors were wider
   int64_t storedBytes; ///< of an input element
 };
 
@@ -294,7 +294,7 @@ struct ConvRegions : Regions {
   ConvRegions(const WinogradShape &s, Type sumType) : Regions(sumType) {
     const int64_t part = s.featurePart(), block = WinogradShape::kBlock, channels = s.channelBlock();
     weights = take(WinogradShape::kPoints * apart(channels * part));
-    // Taps share the memory of inputs: they are dead before inputs are written.
+    // Taps and inputs share memory: taps are dead before inputs are written.
     inputs = take(std::max(WinogradShape::kPoints * apart(block * channels), 9 * part * channels));
     taps = inputs;
     outputs = take(WinogradShape::kPoints * apart(s.sumTiles() * part));
