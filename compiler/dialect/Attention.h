@@ -15,7 +15,7 @@ namespace names {
 inline constexpr llvm::StringLiteral kTf32Products = "train.tf32_products";
 /// unit, on attention of 16-bit numbers and its gradient: rows that are read in place begin at whole words of 32 bits
 inline constexpr llvm::StringLiteral kWordRows = "train.word_rows";
-/// unit, on attention with a bias, a mask or a shifted diagonal and its gradient: whatever the data, each query sees a
+/// unit, on attention with a bias, a mask or a shifted diagonal, and on its gradient: for any data, each query sees a
 /// key whose bias is of ordinary size
 inline constexpr llvm::StringLiteral kRowsKeepKeys = "train.rows_keep_keys";
 } // namespace names
@@ -55,10 +55,10 @@ struct AttentionShape {
   llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: absent
   std::optional<double> maskFill = {};                       ///< of excluded scores; else they are −∞
 
-  /// Is the derivative of a score by its raw score more than the scale?
+  /// True if the derivative of a score by its raw score is not just the scale.
   bool hasSlopes() const { return softcap > 0 || maskFill; }
   int64_t groupSize() const { return heads / keyHeads; }
-  /// Is the causal mask's diagonal shifted?
+  /// True if the causal mask's diagonal is shifted.
   bool isShifted() const { return causal && causalOffset != 0; }
   /// Keys that query i may see.
   int64_t seenBy(int64_t i) const { return causal ? std::clamp<int64_t>(i + causalOffset + 1, 0, keys) : keys; }
@@ -125,8 +125,8 @@ void evaluateAttention(const AttentionShape &s, llvm::ArrayRef<HostTensor> opera
 void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> operands,
                            llvm::MutableArrayRef<HostTensor> results);
 
-/// Why a library's calls do not support attention of this form, as text for users; "" if they do. The target checks
-/// types and sizes.
+/// The reason why a library's calls do not support attention of this form, as text for users; "" if they do. The target
+/// checks types and sizes.
 template <typename OpTy> std::string callObjection(OpTy op, const AttentionCalls &calls) {
   AttentionShape s = attentionShapeOf(op);
   if (!calls.suits(s.depth, s.width))

@@ -68,7 +68,7 @@ template <typename OpTy> bool acceptsCallLayout(OpTy op, bool isResult, unsigned
   return aligned;
 }
 
-/// Adds a tensor's strides to a call. Dimensions of extent 1, which have stride 0 here, get those of a dense tensor.
+/// Adds a tensor's strides to a call. Dimensions of extent 1, whose stride is 0 here, get the stride of a dense tensor.
 void addTensor(plan::AttentionCall &call, unsigned operand, const StridedLayout &layout,
                llvm::ArrayRef<int64_t> shape) {
   plan::AttentionCall::Tensor &tensor = *call.add_tensors();

@@ -56,7 +56,7 @@ void buildShardCall(Operation *op, plan::CollectiveCall::Kind kind, plan::Instru
     instruction.mutable_collective()->set_dtype(toPlan(elementTypeOf(op->getOperand(0))));
 }
 
-/// Copies an element, whatever its type.
+/// Copies an element of any type.
 void copyElement(const HostTensor &from, int64_t source, HostTensor &to, int64_t destination) {
   const int64_t bytes = elementBytes(from.elementType());
   std::memcpy(to.data() + destination * bytes, from.data() + source * bytes, size_t(bytes));

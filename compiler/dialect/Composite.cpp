@@ -1,7 +1,7 @@
 //===- Composite.cpp - softmax and layer norm -------------------*- C++ -*-===//
 //
-// Composites have a gradient of their own, which needs less memory than that of their parts, and are then decomposed
-// into core ops. Both parts and gradients are computed in f32 for 16-bit types, and rounded once at the end.
+// Composites build their own gradient, which needs less memory than the gradients of their parts, and are then
+// decomposed into core ops. Both parts and gradients are computed in f32 for 16-bit types, and rounded once at the end.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"

@@ -3,8 +3,8 @@
 // With x the input, w the weight, y the output: y = conv(x, w) is linear in both, so that each of the three ops is the
 // derivative of another: ⟨conv(x, w), g⟩ = ⟨x, conv_input_grad(g, w)⟩ = ⟨w, conv_weight_grad(x, g)⟩.
 //
-// Here shapes and coordinates of x and y are always N, C, spatial: channels-last ones are permuted when a tensor is
-// read or a result's coordinates come in.
+// Here shapes and coordinates of x and y are always N, C, spatial: the coordinates of channels-last tensors are
+// permuted when an operand is read or a result's coordinates are given.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"

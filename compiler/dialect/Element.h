@@ -125,7 +125,8 @@ public:
   virtual void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
   /// Reads back from result `result` (for ops that update in place).
   virtual mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
-  /// Prefetches an element of an operand, or of a result that will be written. A hint: `index` may be out of bounds.
+  /// Prefetches an element of an operand, or of a result that will be written. This is only a hint, so `index` may be
+  /// out of bounds.
   virtual void prefetch(unsigned operand, mlir::Value index) = 0;
   virtual void prefetchResult(unsigned result, mlir::Value index) = 0;
   /// for i in [lower, upper) by step, carrying `inits`.
@@ -142,7 +143,8 @@ public:
                                               mlir::ValueRange otherwise) = 0;
   mlir::Value index(int64_t value);
 
-  // In a tile that the threads of a lane group compute together (LoopKernel::emitGroupTile). All must reach the last two.
+  // For a tile that the threads of a lane group compute together (LoopKernel::emitGroupTile). All threads must reach
+  // the last two functions.
   /// This thread's number in the tile, an i64.
   virtual mlir::Value thread() = 0;
   /// An i32 whose bit t is the `condition` (an i1) of thread t.
@@ -170,7 +172,7 @@ public:
 
   // In a tile that several groups compute together (LoopKernel::getTileGroups): memory that a block's threads share. All
   // threads must reach meetBlock.
-  /// Reserves `bytes` of it, at most 48 KiB, before anything else in the tile.
+  /// Reserves `bytes` of shared memory, at most 48 KiB. Must precede everything else in the tile.
   virtual void reserveBlockMemory(int64_t bytes) = 0;
   /// Starts copying 16 bytes from element `index` of an operand, whose address is a multiple of `alignment` (4, 8 or
   /// 16), to byte `offset`, a multiple of 16. Reads only the first `bytes` of them (an i64, null: all); the others
@@ -187,7 +189,7 @@ public:
                                   mlir::Value active = nullptr) = 0;
   virtual void storeScratch(mlir::Type element, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
 
-  /// Runs all tiles of a fused region without a LoopKernel, with inputs and results at these places.
+  /// Runs all tiles of a fused region without a LoopKernel, whose inputs and results are in the given memory.
   virtual void runRegion(FusedOp region, llvm::ArrayRef<BodyPlace> inputs, llvm::ArrayRef<BodyPlace> results) = 0;
 
   // Products of pairs of bf16, at machine levels with an instruction for them. A word is two neighbours in 32 bits.

@@ -1,6 +1,6 @@
 //===- ElementwiseBinary.cpp - pointwise ops of several operands -*- C++ -*-===//
 //
-// As in Elementwise.cpp: a and b are the operands, r the result, g the gradient of the result.
+// One entry per op, as in Elementwise.cpp: a and b are the operands, r the result, g the gradient of the result.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Builders.h"

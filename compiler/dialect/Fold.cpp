@@ -15,7 +15,8 @@ static bool keepsSplats(Operation *op) {
 /// Limit of one fold to a fraction of a second: naive evaluators take some 10 ns for each operation.
 constexpr double kMostFoldWork = 1 << 24;
 
-/// Elements read and made, plus the op's operations. A splat whose result is no splat counts with all elements.
+/// Number of elements read and computed, plus the op's operations. A splat whose result is no splat counts with all
+/// elements.
 static double foldWork(Operation *op) {
   double work = 0;
   for (Type type : llvm::concat<const Type>(llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes())))

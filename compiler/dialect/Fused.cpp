@@ -103,7 +103,7 @@ bool FusedOp::setTileElements(int64_t elements) {
   Levels levels(body);
   if (getLoopKernel() || !levels.staged || elements <= 0)
     return false;
-  int64_t whole = 1; // elements of a row of the reductions, or else of the result, which tiles must not cut
+  int64_t whole = 1; // elements of a row of the reductions, or else of the result; tiles must not cut a row
   if (levels.count > 0) {
     SmallVector<int64_t> reduced;
     bool parallel = false; // there is an inner dimension that is not reduced

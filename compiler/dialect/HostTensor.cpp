@@ -1,6 +1,6 @@
 //===- HostTensor.cpp - a tensor in host memory -----------------*- C++ -*-===//
 //
-// Types that the host lacks are rounded by APFloat: to nearest even, once.
+// APFloat rounds to types that the host lacks: once, to nearest even.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/HostTensor.h"

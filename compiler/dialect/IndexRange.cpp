@@ -8,7 +8,7 @@ using namespace mlir;
 #include "compiler/dialect/IndexRange.cpp.inc"
 
 namespace tcc::train {
-namespace index_range { // a name, since files share a translation unit
+namespace index_range { // named, since files share a translation unit
 namespace {
 
 /// ONNX's legal indices of an axis: negative ones count from its end.
@@ -74,7 +74,7 @@ constexpr int64_t kLeast = std::numeric_limits<int64_t>::min(), kMost = std::num
 
 int64_t saturated(Wide value) { return value < kLeast ? kLeast : value > kMost ? kMost : int64_t(value); }
 
-/// A bound moved by `shift`; an absent one stays absent.
+/// A bound plus `shift`; an absent bound stays absent.
 int64_t moved(int64_t bound, Wide shift) {
   return bound == kLeast || bound == kMost ? bound : saturated(Wide(bound) + shift);
 }
@@ -119,8 +119,8 @@ std::optional<std::pair<int64_t, int64_t>> otherRange(Operation *op, unsigned op
   return constantRange(op->getOperand(1 - operand));
 }
 
-// If the constant's elements differ, demand only what every one of them requires, since it is not analysed which of
-// them an operand's element meets.
+// If the constant's elements differ, demand only what all of them require: this analysis does not know which of them an
+// operand's element is combined with.
 
 struct AddModel : IntegerFlow::ExternalModel<AddModel, AddOp> {
   std::optional<IndexDemand> pullBack(Operation *op, unsigned operand, const IndexDemand &demand) const {
@@ -204,7 +204,7 @@ struct CastModel : IntegerFlow::ExternalModel<CastModel, CastOp> {
   }
 };
 
-// Movements. A demand on part of a tensor passes those under which the part stays a box.
+// Movements. A demand on a box of a tensor passes through movements that map the box to a box.
 
 template <typename OpTy> struct WholeModel : IntegerFlow::ExternalModel<WholeModel<OpTy>, OpTy> {
   std::optional<IndexDemand> pullBack(Operation *, unsigned, const IndexDemand &demand) const {

@@ -238,7 +238,7 @@ struct ConcatModel : MovingModel<ConcatModel, ConcatOp> {
   }
 };
 
-/// A model's own transpose between the two layouts becomes a no-op if its side N, C, spatial is channels-last.
+/// A model's own transpose between the two layouts becomes a no-op if its N, C, spatial side becomes channels-last.
 struct TransposeModel : LayoutAware::ExternalModel<TransposeModel, TransposeOp> {
   static bool is(Operation *op, llvm::SmallVector<int64_t> (*permutation)(size_t)) {
     llvm::ArrayRef<int64_t> own = cast<TransposeOp>(op).getPermutation();

@@ -268,7 +268,7 @@ LogicalResult LoopOp::canonicalize(LoopOp loop, PatternRewriter &rewriter) {
   auto isFixedState = [&](unsigned k) { return next.getStates()[k] == loop.getStateArguments()[k]; };
   llvm::SmallVector<Value> initial, sliced, fixed, constants;
   llvm::SmallVector<std::pair<BlockArgument, unsigned>> states, slices,
-      kept;                                                   // the old argument, its number in its list
+      kept;                                                   // the old argument, and its number in its list
   llvm::SmallVector<std::pair<BlockArgument, Value>> outside; // the old argument, its operand
   llvm::SmallVector<unsigned> keptStates, keptParts;
   bool changes = false;

@@ -14,7 +14,8 @@ namespace tcc::train {
 
 namespace {
 
-/// How a scan over `dim` is cut. Rows are all positions outside `dim`, columns those inside.
+/// The tiling of a scan over `dim`. Rows are the positions of the dimensions before `dim`, columns those of the
+/// dimensions after it.
 struct ScanSpace {
   static constexpr int64_t kColumns = 64;
   int64_t outer, extent, inner;

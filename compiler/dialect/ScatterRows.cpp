@@ -40,7 +40,7 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
   Location loc = loops.loc;
   const int64_t perThread = rows.columnsPerThread(), size = rows.rowsPerTile();
   const bool whole = rows.columns % (perThread * kGroupThreads) == 0;
-  // A narrow element has to be rounded after each addition, as if it was stored in between.
+  // Round a narrow element after each addition, as if it was stored in between.
   const bool keeps = element.getIntOrFloatBitWidth() >= 32;
   Type i32 = b.getI32Type(), valueType = laneTypeOf(element, 1);
   auto word = [&](int64_t value) -> Value {

@@ -101,7 +101,7 @@ void ReshapeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 }
 
 namespace {
-/// Dimensions of two shapes that cover the same elements: [fromBegin, fromEnd) against [toBegin, toEnd).
+/// Groups of dimensions of two shapes that cover the same elements: [fromBegin, fromEnd) and [toBegin, toEnd).
 struct ReshapeGroup {
   size_t fromBegin, fromEnd, toBegin, toEnd;
 };

@@ -118,7 +118,7 @@ struct RowSort {
   /// Inserts `entry` into the heap of `size` slots from `slot` down: children that are later in order move up.
   void siftDown(Value slot, Value size, const Entry &entry) const {
     Index last = Index(loops, size) - 1;
-    // Carried: the hole, the child that would fill it (its slot and the entry there), and whether it does.
+    // Carried: the hole, the child that may fill it (its slot and entry), and whether it does.
     auto child = [&](Value hole) {
       Index left = Index(loops, hole) * 2 + 1;
       Value inside = left.isBelow(size);

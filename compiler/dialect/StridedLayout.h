@@ -14,7 +14,7 @@ namespace tcc::train {
 /// Row-major without gaps. Dimensions of extent 1 have stride 0 in all layouts.
 StridedLayout denseLayout(llvm::ArrayRef<int64_t> shape);
 
-/// Is every element of a tensor of `shape` within memory of `elements` elements?
+/// True if every element of a tensor of `shape` is inside memory of `elements` elements.
 bool isInside(const StridedLayout &layout, llvm::ArrayRef<int64_t> shape, int64_t elements);
 
 /// The layout of a movement's result inside its only operand, for reading it there; nothing if strides cannot express

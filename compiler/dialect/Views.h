@@ -1,7 +1,7 @@
 //===- Views.h - look through ops with the trait View -----------*- C++ -*-===//
 //
-// A view aliases its operand under another shape: it computes and reads nothing. These functions look through views to
-// the root of a value, and to its readers.
+// A view aliases its operand under another shape, without computing or reading anything. These functions look through
+// views to the root of a value, and to its readers.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_DIALECT_VIEWS_H

@@ -30,7 +30,7 @@ struct WeightFacts {
 
 void setWeightFacts(VariableOp variable, const WeightFacts &facts);
 
-/// Nothing for a variable without an initializer, such as an adapter's.
+/// The facts of a variable; nothing if it has no initializer, such as an adapter's.
 std::optional<WeightFacts> weightFacts(VariableOp variable);
 
 } // namespace tcc::train

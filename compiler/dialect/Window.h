@@ -51,7 +51,7 @@ WindowElement outputsOf(ElementBuilder &builder, const Window &window, llvm::Arr
 
 /// A window that contains an input.
 struct HoldingWindow {
-  llvm::SmallVector<Coord> coords;  ///< of the window; if there is none, of another existing one
+  llvm::SmallVector<Coord> coords;  ///< of the window; if the window does not exist, of an existing one
   llvm::SmallVector<Coord> offsets; ///< of the input in it
   mlir::Value inside;               ///< whether there is one: an i1 for all lanes if `uniform`, else for each lane
   bool uniform;

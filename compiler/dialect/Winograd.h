@@ -32,7 +32,7 @@ struct WinogradShape {
   int64_t tileRows() const { return llvm::divideCeil(llvm::divideCeil(rows, dilationRows), kOutputs); }
   int64_t tileColumns() const { return llvm::divideCeil(llvm::divideCeil(columns, dilationColumns), kOutputs); }
   int64_t tiles() const { return batch * grids() * tileRows() * tileColumns(); }
-  /// Whether no tile reaches beyond the last output.
+  /// True if no tile reaches beyond the last output.
   bool tilesAreFull() const {
     return rows % (kOutputs * dilationRows) == 0 && columns % (kOutputs * dilationColumns) == 0;
   }
@@ -50,8 +50,8 @@ struct WinogradShape {
     return llvm::divideCeil(llvm::divideCeil(tiles(), chunks), kBlock) * kBlock;
   }
   int64_t chunks() const { return llvm::divideCeil(tiles(), chunkTiles()); }
-  /// Channels whose weights are in scratch at a time. Fewer than all if a task has so few tiles that the sums of all
-  /// tiles take less memory than the weights would. Each sum adds channels in the same order either way.
+  /// Channels whose weights are in scratch at a time. These are not all channels if a task has so few tiles that the
+  /// sums of all tiles take less memory than the weights. Each sum adds channels in the same order either way.
   int64_t channelBlock() const {
     if (channelsAtATime)
       return channelsAtATime;
