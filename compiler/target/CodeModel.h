@@ -1,6 +1,6 @@
 //===- CodeModel.h - the processor that kernels are generated for -*- C++ -*-===//
 //
-// The target's description for the code generator, which knows no names of levels.
+// The target's description for the code generator, which does not know the names of machine levels.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_TARGET_CODEMODEL_H
@@ -28,7 +28,7 @@ struct GridModel {
   int64_t rowThreads = 512;      ///< most threads of a block that reduces a row, or columns, together
   int64_t residentThreads = 1024; ///< least per multiprocessor if a block has more than `blockThreads`
   int64_t rowThreadElements = 8; ///< least elements of a row or column that each thread adds up
-  int64_t busyWarps = 1024;      ///< more warps do not make column sums faster
+  int64_t busyWarps = 1024;      ///< most warps that sum columns; more do not make the sums faster
   int64_t cachedElements = 8 << 20; ///< most elements of concurrently processed rows that stay in cache between passes
   int64_t loopBlockThreads = 32; ///< threads of a block whose threads take a tile each: loops that an op emits itself
   int64_t scratchThreads = 1024; ///< most threads of a grid whose threads have scratch
@@ -37,7 +37,7 @@ struct GridModel {
 struct CodeModel {
   std::string processor;        ///< LLVM's name of it: "x86-64-v4"
   std::string features;         ///< LLVM's, beside the processor's own: "-prefer-256-bit"
-  int64_t vectorLanes = 0;      ///< of all kernels' vectors or groups, for all element types: defines reduction trees
+  int64_t vectorLanes = 0;      ///< of all kernels' vectors or groups, for all element types; defines reduction trees
   bool multipliesPairs = false; ///< pairs of bf16 are multiplied and added in one instruction
   Lanes lanes = Lanes::Vector;
   std::string triple = "x86_64-unknown-linux-gnu"; ///< LLVM's
@@ -46,9 +46,9 @@ struct CodeModel {
   GridModel grid = {};
 
   bool threaded() const { return lanes == Lanes::Threads; }
-  /// Threads that reduce one of `rows` rows together: a warp, or as many as keep a card busy while each still has
-  /// enough elements to add; more if concurrently processed rows would not stay in the card's cache from one pass to
-  /// the next. Without warps, the lanes of a vector.
+  /// The number of threads that reduce one of `rows` rows together: a warp, or as many as keep a card busy while each
+  /// still has enough elements to add. It is larger if concurrently processed rows would not stay in the card's cache
+  /// from one pass to the next. Without warps, the lanes of a vector.
   int64_t threadsOfRow(int64_t rows, int64_t elements) const {
     const int64_t resident = grid.blockThreads * grid.mostBlocks;
     int64_t threads = vectorLanes;

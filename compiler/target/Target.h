@@ -42,17 +42,17 @@ struct Capabilities {
   bool readsNumbersEarly = false; ///< the host reads numbers of an entry while its later instructions run
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
   bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
-  bool collectives = false;    ///< its device runs all-reduces and broadcasts between ranks
+  bool collectives = false;    ///< its device runs collectives between ranks
   bool scattersInOneTree = false; ///< a reduce-scatter adds in the tree of Communicator.h, as an all-reduce can
-  bool updatesRows = true;     ///< the rows of a table that few indices name are summed apart (update-rows)
+  bool updatesRows = true;     ///< updates only the rows of sparse embedding gradients (update-rows)
   bool sharesLaunches = false; ///< small kernels may share a launch (train.joined)
   bool runsLoops = false;      ///< one thread that runs a whole loop is no slower than one kernel for each step
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it is not fused
   bool attentionTiles = false; ///< has attention kernels for lane groups, for suitable heads (suitsTiles)
   train::AttentionCalls attentionCalls; ///< the heads whose attention its library computes; call() knows its gradient
-  int64_t chunkBytes = int64_t(64) << 20; ///< one slice of the rows of a large product; compiler.chunk_bytes sets it
-  int64_t leastRowwiseBytes = 0; ///< least size of a gradient whose rows go to a kernel: a smaller one stays in caches
-  int64_t reductionUnits = 0;  ///< rows that keep the machine busy: fewer and longer ones are cut into parts; 0: never
+  int64_t chunkBytes = int64_t(64) << 20; ///< of a chunk of rows of a large product; set by compiler.chunk_bytes
+  int64_t leastRowwiseBytes = 0; ///< least bytes of a gradient whose rows go to a kernel; a smaller one stays in caches
+  int64_t reductionUnits = 0;  ///< rows that keep the machine busy; reductions of fewer are split; 0: never
   uint32_t slots = 0;          ///< fixed number of scratch slots in use at a time; 0: that of --threads
   plan::Plan::Execution execution{}; ///< how its device runs instructions; by default as a processor does
 };
@@ -148,7 +148,7 @@ struct TargetKind {
   std::unique_ptr<const Target> (*create)(const std::string &level);
 };
 
-/// Registers a kind; the first one is the default. A second one of the same name is ignored.
+/// Registers a kind; the first one is the default. A second kind of the same name is ignored.
 void registerTarget(const TargetKind &kind);
 
 /// The full name of a target: "" and "cpu" get this machine's level. Error: an unknown name; the message lists the

@@ -40,7 +40,7 @@ std::optional<Choice> lighter(plan::MatmulCall &call, uint64_t slots, uint64_t b
 void setTiling(plan::MatmulCall &call, plan::MatmulCall::Implementation implementation,
                const runtime::MatmulTiling &tiling);
 
-/// The parts of the choice, one file each.
+/// The parts of the choice: MatmulChoice.cpp, PanelChoice.cpp and ConvolutionChoice.cpp.
 runtime::MatmulTiling chooseLibraryTiling(const runtime::MatmulShape &shape, const CpuModel &model);
 bool suitsPanels(const runtime::MatmulShape &shape, const CpuModel &model);
 runtime::MatmulTiling choosePanelTiling(const runtime::MatmulShape &shape, const CpuModel &model);

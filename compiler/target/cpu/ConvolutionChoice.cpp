@@ -20,7 +20,7 @@ using Kind = plan::ConvolutionCall;
 namespace {
 int64_t ceilDiv(int64_t a, int64_t b) { return ConvolutionDesign::ceilDiv(a, b); }
 
-/// The size of one part if `whole` is cut into as few, as equal parts of at most `most` as possible.
+/// The size of one part if `whole` is cut into the fewest equal parts of at most `most`.
 int64_t evenPart(int64_t whole, int64_t most) { return ceilDiv(whole, ceilDiv(whole, std::clamp<int64_t>(most, 1, whole))); }
 
 /// Columns of a tile: whole vectors, or all columns.
@@ -39,7 +39,7 @@ struct Problem {
            static_cast<double>(phases());
   }
   int64_t pixels() const { return design.result[0] * design.result[1] * design.result[2]; }
-  /// Taps are shared out among the phases.
+  /// Taps are divided among the phases.
   int64_t phases() const { return static_cast<int64_t>(design.phases.size()); }
   int64_t stripBytes(int64_t samples, int64_t lines) const {
     if (design.byPlanes()) // the design here has one sample per tile, with all its lines
@@ -156,7 +156,7 @@ std::pair<Kind::Form, double> bestForm(const FormCycles &cycles, bool channelsLa
 
 void cutCorrelation(Kind &call, const Problem &p) {
   const ConvolutionDesign &d = p.design;
-  const bool copies = !d.inPlace || d.byPlanes(); // has a strip of the source, or sums by channel
+  const bool copies = !d.inPlace || d.byPlanes(); // the form has a strip of the source, or sums by channel
   int64_t all = d.groupTiles() * d.samples * d.lines, perLine = std::max<int64_t>(1, p.pixels() / d.lines);
   // Lines of a tile: enough arithmetic to be worth waking a worker, enough results to amortise a pass over the weights.
   double flopsPerLine = p.flops() / static_cast<double>(std::max<int64_t>(all, 1));

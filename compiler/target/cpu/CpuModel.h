@@ -102,7 +102,7 @@ struct ConvolutionModel {
   double pixelCycles = 8, planesPixelCycles = 6; ///< of each result
   double turnedCycles = 2;     ///< of an element copied between channels first and channels last, or with a stride
   double copiedCycles = 0.3;   ///< of an element copied in its own layout
-  double lanesCycles = 10;     ///< to add a register's lanes: one per weight and chunk of the gradient by planes
+  double lanesCycles = 10;     ///< to add a register's lanes, once per weight and chunk in the gradient by planes
   double runCycles = 8, packedCycles = 0.2; ///< the weights' gradient by channels: a pixel's run; a packed element
   int64_t mostPlaneChannels = 32; ///< of a result, at most: more have not been measured
 };

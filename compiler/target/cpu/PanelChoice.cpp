@@ -1,7 +1,7 @@
 //===- PanelChoice.cpp - tiles of products on packed panels --------------===//
 //
-// As MatmulChoice.cpp does, estimates the cycles of each candidate tiling on one core of Zen 4 and takes the cheapest,
-// the first of equals. The constants affect speed, never a plan's results on different machines.
+// Like MatmulChoice.cpp, this file estimates the cycles of each candidate tiling on one core of Zen 4 and takes the
+// cheapest one, the first of equals. The constants affect speed, never a plan's results on different machines.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/target/cpu/Choice.h"

@@ -15,9 +15,9 @@
 
 namespace tcc::target::cuda {
 
-/// An architecture that kernels are made for, and the version of PTX that they are written in: the oldest that all
-/// drivers of CUDA 12 read, or the first that has the architecture (PTX ISA, "Release Notes"). PTX of an architecture
-/// also runs on later ones, whose driver compiles it.
+/// An architecture that kernels are compiled for, and the PTX version of its kernels: the oldest that all drivers of
+/// CUDA 12 read, or the first that has the architecture (PTX ISA, "Release Notes"). PTX of an architecture also runs on
+/// later ones, whose driver compiles it.
 struct Architecture {
   std::string_view name; ///< as LLVM and ptxas spell it
   int ptx;               ///< 80: version 8.0
@@ -57,7 +57,7 @@ struct CudaModel {
                     .bytesPerNs = 2500,
                     .stateBytesPerNs = 2500,
                     .launchNs = 2000,
-                    .recomputeTime = 0}; // without a budget, time on a card matters more than memory
+                    .recomputeTime = 0}; // no recomputation without a budget: time on a card matters more than memory
   /// Rates measured on an H200 (docs/measurements/device-runs.md): products and convolutions of 16-bit factors,
   /// attention on tiles. f32 factors rounded to TF32 have half the rate; attention in f32, with three such products for
   /// one, a sixth.

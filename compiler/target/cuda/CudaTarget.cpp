@@ -208,8 +208,8 @@ public:
       : Target(name), model(model), architecture(architecture), generated(codeOf(architecture, model)) {
     able.multipliesTf32 = able.multipliesBf16 = able.multipliesF16 = true;
     able.roundsConvolutionGradients = able.sharesLaunches = true;
-    able.updatesRows = false; // not timed: each warp of a scatter looks through all indices
-    able.collectives = true;     // NCCL, which adds in an order of its own
+    able.updatesRows = false; // not measured: each warp of a scatter searches all indices
+    able.collectives = true;     // NCCL, whose order of additions is its own
     able.attendsInOneOp = false; // in f32 one thread would compute a tile; products and softmax rows use warps
     able.attentionTiles = true;
     able.attentionCalls = kAttentionCalls;
@@ -296,7 +296,7 @@ public:
       }
       return;
     case Stage::Layouts:
-      // Once it is known which products there are.
+      // Runs after all products are known.
       if (wishes.libraryKernels) {
         passes.addNestedPass<mlir::func::FuncOp>(train::createAlignProductsPass({model.productRowBytes}));
         passes.addPass(mlir::createCSEPass());

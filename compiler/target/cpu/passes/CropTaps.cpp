@@ -18,8 +18,8 @@ namespace tcc::train {
 
 namespace {
 
-/// Cost of copying the taps that are left over the multiplications that are saved, at most: a wide kernel that loses a
-/// few of its taps would only take more memory.
+/// Largest ratio of the cost of copying the remaining taps to the cost of the saved multiplications: a wide kernel that
+/// loses only a few taps would just take more memory.
 constexpr double kMostCopied = 0.5;
 
 /// The remaining part of a convolution's kernel.

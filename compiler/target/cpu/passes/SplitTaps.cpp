@@ -156,7 +156,7 @@ struct SplitTaps : impl::SplitTapsPassBase<SplitTaps> {
   }
 
 private:
-  /// Operations of the split convolution over those of a direct one, at most.
+  /// Largest ratio of the operations of the split convolution to those of a direct one.
   static constexpr double kMostShare = 0.75;
   /// Most products that one convolution becomes.
   static constexpr int64_t kMostTaps = 32;

@@ -6,11 +6,12 @@
 // operands are computed. At the end the remaining delayed kernels are launched, level by level: sums, values computed
 // from them, updates.
 //
-// A kernel that computes a number for the host is not delayed: the host submits the next update once it has the number.
+// A kernel that computes a number for the host is not delayed, since the host submits the next update once it has the
+// number.
 //
 // A delayed kernel keeps its operands alive, and an early one its results. When more bytes would be live than at the
-// peak of the given order, all delayed kernels are launched. If the peak rises all the same, the bound on the bytes
-// that one kernel may keep alive is lowered.
+// peak of the given order, all delayed kernels are launched. If the peak still rises, the bound on the bytes that one
+// kernel may keep alive is lowered.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Joined.h"

@@ -76,7 +76,7 @@ struct SumAttentionRowsPass : impl::SumAttentionRowsPassBase<SumAttentionRowsPas
       op.getOutputMutable().clear();
       if (region) {
         dropUnreadOperands(region);
-        region->removeAttr(names::kScratch); // another kernel computes it now
+        region->removeAttr(names::kScratch); // computed by another kernel now
         describeScratch(region);
       }
     }
