@@ -131,7 +131,7 @@ Expected<Key> hashFile(const std::string &path) {
         failed = true;
         continue;
       }
-      // One call instead of a fault for each page; kernels without it fall back to the faults.
+      // One call instead of a page fault for each page; kernels without it fall back to page faults.
 #ifdef MADV_POPULATE_READ
       madvise(piece, size, MADV_POPULATE_READ);
 #endif

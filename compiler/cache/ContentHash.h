@@ -48,11 +48,11 @@ private:
 Expected<Key> hashFile(const std::string &path);
 
 /// Identifies the running code: the build ids of the program and of each loaded shared library (the hash of its file if
-/// it has none). Another build of the compiler, of LLVM or of the library of kernels is another identity.
+/// it has none). Another build of the compiler, of LLVM or of the kernel library gives another identity.
 const Key &codeIdentity();
 
-/// Identifies everything by which the library may choose a kernel: the processor's model, features and caches, and the
-/// library's own environment variables.
+/// Identifies everything that the library's choice of a kernel may depend on: the processor's model, features and
+/// caches, and the library's own environment variables.
 const Key &machineIdentity();
 
 } // namespace tcc::cache

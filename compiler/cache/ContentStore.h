@@ -8,8 +8,8 @@
 // The store never fails a compile: an entry that cannot be read counts as missing, one that cannot be written is not
 // kept, and the first problem is reported once.
 //
-// Entries are machine code. A folder or entry that other users could have written is not used (TrustedFolder.h), and only
-// files of the store's own making are ever removed: entries by their name and header, temporary files by their name once
+// Entries are machine code. A folder or entry that other users could have written is not used (TrustedFolder.h), and
+// the store only removes files that it created: entries by their name and header, temporary files by their name once
 // their process is gone.
 //
 //===----------------------------------------------------------------------===//
@@ -43,10 +43,11 @@ public:
   /// Stores bytes under a key, replacing an existing entry; ignores entries larger than half of the store. Thread-safe.
   void put(const Key &key, std::string_view bytes);
 
-  /// Shrinks the store to its capacity, if something was put. Entries that other compilers remove count as removed.
+  /// Shrinks the store to its capacity, if put() stored an entry. Entries that other compilers remove count as removed.
   void trim();
 
-  /// Why the cache is not used or keeps nothing, as the end of a sentence about it; empty after the first call.
+  /// The reason why the cache is not used or keeps nothing, as the predicate of a sentence about the cache; empty after
+  /// the first call.
   std::string takeProblem();
 
 private:

@@ -167,7 +167,7 @@ Descriptor openTrustedChild(const Descriptor &parent, const std::string &name, c
 }
 
 Descriptor openTrustedFile(const Descriptor &folder, const std::string &name, struct stat &status) {
-  // Without waiting: a FIFO would block the open.
+  // Open without blocking, since opening a FIFO would wait for a writer.
   Descriptor file(::openat(folder.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_nlink != 1 ||
       !whyUntrusted(name, status).empty())

@@ -55,8 +55,8 @@ namespace tcc {
 
 namespace {
 
-/// Adds the time of each pass, verification included, to the profile. One pass on several functions
-/// is one part of the phase, however many threads ran it.
+/// Adds the time of each pass, verification included, to the profile. A pass that runs on several functions is one part
+/// of the phase, whatever the number of threads.
 class PassClock : public mlir::PassInstrumentation {
 public:
   PassClock(Profile &profile, std::string phase) : profile(profile), phase(std::move(phase)) {}
@@ -229,7 +229,7 @@ private:
           recipe.at("parallel.batch_norm"), options.modelPath);
     if (Status status = chooseEntries(); !status.ok())
       return status;
-    // With adapters all weights of the file are frozen: a value that the exporter computed in a weight's place will do.
+    // With adapters all weights of the file are frozen, so a value that the exporter computed may replace a weight.
     const bool trains = wants(entries::kTrain) && recipe.adapter.targets.empty();
     if (trains && !model.refusals.empty())
       return frontend::refusalOf(options.modelPath, model.refusals);
@@ -247,7 +247,7 @@ private:
     return dumpStatus;
   }
 
-  /// Writes into the module what passes have to know beside the graph: the machine and the recipe.
+  /// Writes the target and the recipe into the module, where passes read them.
   void describeCompile() {
     Operation *module = *model.module;
     Builder builder(&context);
@@ -399,7 +399,7 @@ private:
     static_cast<OpPassManager &>(passes) = std::move(*parsed);
     passes.enableVerifier(false); // once at the end of the phase: after each pass it took a fifth of a long compile
     passes.addInstrumentation(std::make_unique<PassClock>(profile, name));
-    // One part after the other, so that the first error is the only one.
+    // Run one part after the other, so that only the first error is reported.
     const bool inParts = !model.module->getOps<ModuleOp>().empty() && context.isMultithreadingEnabled();
     if (inParts)
       context.disableMultithreading();
@@ -481,8 +481,8 @@ private:
     return code;
   }
 
-  /// `--dump-phases-to`: writes the module, whole, and the passes of the step that comes next: tcc-opt makes the next
-  /// file from this one. A failure is kept in `dumpStatus` and fails the compile.
+  /// `--dump-phases-to`: writes the whole module and the passes of the next step, by which tcc-opt makes the next file
+  /// from this one. A failure is kept in `dumpStatus` and fails the compile.
   void dump(Phase phase, size_t next) {
     if (options.dumpFolder.empty() || !dumpStatus.ok())
       return;

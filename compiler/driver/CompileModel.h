@@ -83,8 +83,8 @@ void registerDialects(mlir::DialectRegistry &registry);
 /// Compiles a model. Errors of the user come back as located messages.
 Expected<CompiledModel> compileModel(mlir::MLIRContext &context, const CompileOptions &options);
 
-/// The stages of a run by the recipe, each with the model's parameters that it trains; without a model, no parameters.
-/// Error: a glob that matches no parameter, with its line in the recipe.
+/// The stages of the recipe's run, each with the parameters of the model that it trains; without a model, the lists of
+/// parameters are empty. Error: a glob that matches no parameter, with its line in the recipe.
 Expected<std::vector<plan::StageSummary>> stagesOf(const Recipe &recipe, const ImportedModel *model);
 
 } // namespace tcc

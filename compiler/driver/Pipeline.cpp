@@ -128,9 +128,9 @@ std::vector<Pipeline::Step> Pipeline::steps() const {
       distribute.bucketBytes = recipe.parallel.bucketBytes;
       passes.addPass(train::createDistributePass(distribute));
     });
-  // Composites have given their own gradients; fusion needs core ops. Zero fills appear once gradients are summed.
-  // Large products are cut into rows once all their readers, gradients included, are core ops; after that, the pass
-  // that adds products to accumulators finds the products that are still separate.
+  // Composites are decomposed after their own gradients were built, since fusion needs core ops. Zero fills appear once
+  // gradients are summed. Large products are cut into rows once all their readers, gradients included, are core ops;
+  // after that, the pass that adds products to accumulators finds the products that are still separate.
   add(Phase::Decompose, [&](OpPassManager &passes) {
     passes.addPass(train::createDecomposeCompositesPass());
     target.addPasses(target::Stage::Composites, passes, wishes());
@@ -194,7 +194,7 @@ std::vector<Pipeline::Step> Pipeline::steps() const {
     passes.addPass(train::createWeighScratchPass());
   });
   add(Phase::Memory, [&](OpPassManager &passes) {
-    // Recomputation is decided for the order just found; the ladder brings its own orders.
+    // Recomputation starts from the order just found; the ladder also tries orders of its own.
     const double extraTime = options.ladder || options.forceF64 ? 0 : extraTimeOf();
     if (options.budgetBytes || options.ladder || options.variants > 1 || extraTime > 0) {
       train::RematerializePassOptions remat;

@@ -18,7 +18,8 @@ class Target;
 struct Wishes;
 }
 
-/// The phases between import and emit, as options, recipe and target ask for them. Its references must outlive it.
+/// The phases between import and emit that options, recipe and target require. The objects that its references name
+/// must outlive it.
 struct Pipeline {
   const CompileOptions &options;
   const Recipe &recipe;
@@ -28,8 +29,8 @@ struct Pipeline {
 
   struct Step {
     Phase phase;
-    /// Its passes, as `tcc-opt --pass-pipeline` takes them. The compile runs this text, so that nothing but the module
-    /// and the text decides what a phase does.
+    /// Its passes, in the syntax of `tcc-opt --pass-pipeline`. The compile parses this text, so a phase depends on the
+    /// module and the text alone.
     std::string passes;
   };
   std::vector<Step> steps() const;
@@ -49,7 +50,7 @@ private:
   double extraTimeOf() const;
 };
 
-/// Makes the passes of Pipeline known to the parser of pipelines.
+/// Registers the passes of Pipeline for the parser of pipelines.
 void registerPipelinePasses();
 
 } // namespace tcc

@@ -25,14 +25,14 @@ struct EmitOptions {
   const target::Target *target = nullptr;
   std::string card;        ///< name of the card, for the report
   uint32_t maxWorkers = 8;
-  bool embedWeights = false; ///< weights beyond 64 MiB go into the plan, too
-  bool sizesOnly = false;    ///< sizes and frontiers alone
-  bool describeOnly = false; ///< neither code nor first values of variables
+  bool embedWeights = false; ///< weights of more than 64 MiB are stored in the plan, too
+  bool sizesOnly = false;    ///< the plan gets its sizes and frontiers only
+  bool describeOnly = false; ///< the plan gets no code and no first values of variables
   std::string planFolder;    ///< paths of external weights are relative to it
   /// Assembles PTX for an architecture; none: the plan holds PTX alone. `assembler` is its name and version.
   std::function<Expected<std::string>(const std::string &ptx, const std::string &architecture)> assemble;
   std::string assembler;
-  codegen::KernelSet *kernels = nullptr; ///< kernels under compilation; null: compile them all now
+  codegen::KernelSet *kernels = nullptr; ///< the kernels whose compilation has begun; null: compile all kernels now
 };
 
 /// Weights up to this total are stored in the plan; those of larger models stay in their own files.

@@ -85,7 +85,7 @@ public:
     for (Operation *op : buffers.instructions)
       if (Status status = emitInstruction(op); !status.ok())
         return status;
-    // The bytes that this order of instructions uses: the packed arena may have slack from another order.
+    // The bytes that this order of instructions uses. The arena may be larger, if it was packed for another order.
     entry.set_transient_bytes(plan::transientBytes(entry, plan.max_workers()));
     emitPorts();
     EntryLives lives = analyzeLives(plan, entry);

@@ -19,8 +19,8 @@ class Target;
 namespace tcc::emit {
 
 /// Writes an entry function that went through plan-memory: its buffers with offsets and lives, its instructions, its
-/// inputs and outputs, its sizes; with `sizesOnly` these alone. Its kernels join `kernels`. `variables`: the index in
-/// `plan` of each by name. Errors: internal ones.
+/// inputs and outputs, and its sizes; with `sizesOnly` only the sizes. Adds its kernels to `kernels`. `variables`: the
+/// index of each variable in `plan`, by name. Errors: internal ones.
 Status emitEntry(mlir::func::FuncOp function, codegen::KernelSet &kernels, const target::Target &target,
                  const std::map<std::string, uint32_t> &variables, const plan::Plan &plan, bool sizesOnly,
                  plan::Entry &entry);

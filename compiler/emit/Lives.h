@@ -1,7 +1,7 @@
 //===- Lives.h - who makes and who reads each value of an entry -*- C++ -*-===//
 //
-// The facts about a buffer that follow from the plan alone: its writers, its readers, their phase, and so the reason
-// why it is alive. The compiler writes that reason into `why_alive`; reports colour buffers by it.
+// The facts about a buffer that follow from the plan alone: its writers, its readers, their phase, and hence the reason
+// why it is live. The compiler writes that reason into `why_alive`; reports colour buffers by it.
 //
 // An instruction belongs to the forward pass if the loss depends on it, or if no gradient, accumulator or parameter
 // depends on it; to the backward pass otherwise. So the order of instructions decides nothing here: a scheduler may

@@ -1,6 +1,6 @@
 //===- ImportedModel.h - a model as train module and facts ------*- C++ -*-===//
 //
-// What the frontend hands to the compiler: the module, and all that the plan needs of the file beside it.
+// The result of the frontend: the module, and the facts about the file that the plan needs beside it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_MODEL_IMPORTEDMODEL_H
@@ -20,8 +20,9 @@
 
 namespace tcc {
 
-// What the plan keeps of an initializer beside its variable in the IR: where its bytes are, and how it is called. Only
-// emit and reports read it; what passes have to know is on the variable (compiler/dialect/WeightFacts.h).
+// The facts about an initializer that the plan keeps beside its variable in the IR: its names, and the place of its
+// bytes. Only emit and reports read them; facts that passes need are attributes of the variable
+// (compiler/dialect/WeightFacts.h).
 
 /// Where the bytes of an initializer are. Weights never enter the IR.
 struct Initializer {

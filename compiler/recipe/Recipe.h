@@ -1,8 +1,9 @@
 //===- Recipe.h - the recipe as a struct ------------------------*- C++ -*-===//
 //
 // A recipe is a TOML file plus `--set KEY=VALUE`. Every key is optional; an unknown one is an error that names the
-// nearest known one, with file, line and column. The table of keys is support/recipe/Keys.h. What the plan keeps for the
-// run, too, is in `training` and `data`, the plan's own messages; the structs hold what the compiler alone reads.
+// nearest known one, with file, line and column. The table of keys is support/recipe/Keys.h. Settings that the plan
+// keeps for the run are in `training` and `data`, the plan's own messages; the structs hold the settings that only the
+// compiler reads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_RECIPE_RECIPE_H
@@ -70,7 +71,7 @@ struct LayerDecaySettings {
   bool operator==(const LayerDecaySettings &) const = default;
 };
 
-/// What the update's kernels depend on besides plan.Optimizer.
+/// Settings of the update's kernels that plan.Optimizer does not have.
 struct OptimizerSettings {
   std::set<std::string> flags;       ///< of centered, amsgrad, maximize: those that are on
   std::string adjustLr = "original"; ///< optimizer.adjust_lr_fn
@@ -93,7 +94,7 @@ struct StageSettings {
 /// The fixed value of a graph input: numbers, or a tensor of a file.
 struct FixedValue {
   std::vector<double> numbers;   ///< row-major; true and false are 1 and 0
-  std::vector<int64_t> integers; ///< the same exactly, if all are integers or booleans; else empty
+  std::vector<int64_t> integers; ///< the same numbers without rounding, if all are integers or booleans; else empty
   std::vector<int64_t> shape;    ///< of the nested lists; empty: a single number
   std::string file, tensor;      ///< a safetensors file and one of its tensors (empty: the input's name)
   bool operator==(const FixedValue &) const = default;
@@ -151,7 +152,7 @@ struct ParallelSettings {
   std::string reduceDtype = "f32"; ///< type in which gradients are sent between ranks: f32, bf16, f16
   int64_t bucketBytes = 25 << 20;  ///< of gradients that are summed together
   int64_t virtualRanks = 0;        ///< train.virtual_ranks: number shared by the job's ranks; 0: none
-  int64_t leastRanks = 1;          ///< with virtualRanks: fewer ranks have no memory for their partial sums
+  int64_t leastRanks = 1;          ///< least number of virtualRanks' ranks; fewer lack memory for partial sums
   std::string batchNorm = "local"; ///< local: statistics of a rank's batch; sync: of all ranks' batches
   /// With virtualRanks: the least number of ranks that can run the plan.
   int64_t fewestRanks() const { return leastRanks < shardRanks() ? shardRanks() : leastRanks; }

@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMostLosses = 16, kMostCharacters = 32;
 
-/// Whether entries and metrics can have this name.
+/// True if entries and metrics may have this name.
 bool isName(const std::string &name) {
   auto isPlain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
   return !name.empty() && name.size() <= kMostCharacters && std::all_of(name.begin(), name.end(), isPlain);

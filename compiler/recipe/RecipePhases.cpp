@@ -57,7 +57,8 @@ toml::table tablesOf(const toml::table &whole, const toml::table &phase) {
   if (const toml::table *optimizer = phase["optimizer"].as_table()) {
     toml::table &into = own("optimizer");
     const std::string before = into["kind"].value_or(std::string("adamw"));
-    // Numbers mean something else to another kind of optimizer: a phase with another kind inherits only groups.
+    // Another kind of optimizer gives its numbers another meaning, so a phase with another kind inherits only the
+    // groups.
     if (const auto kind = (*optimizer)["kind"].value<std::string>(); kind && *kind != before) {
       toml::table kept;
       for (const char *key : {"decay_exempt", "group", "layer_decay"})

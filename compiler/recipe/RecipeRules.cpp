@@ -146,7 +146,7 @@ static Status finishSchedule(const Recipe &recipe) {
 }
 
 Status finishLossAndSchedule(Recipe &recipe) {
-  if (recipe.losses.empty()) // else finishLosses checked each of them
+  if (recipe.losses.empty()) // with several losses, finishLosses has checked each of them
     if (Status status = finishLoss(recipe); !status.ok())
       return status;
   return finishSchedule(recipe);
@@ -309,7 +309,7 @@ Status finishTraining(const Recipe &recipe) {
   for (const std::string &name : recipe.training.evaluation().metrics()) {
     const std::vector<std::string> losses = lossesWithMetric(name);
     if (losses.empty() || contains(losses, recipe.loss.kind))
-      continue; // every loss has it, or it is a graph output
+      continue; // the metric belongs to every loss, or is a graph output
     return error("{}evaluate.metrics: {} belongs to the losses {}, and {}", recipe.at("evaluate.metrics"), name,
                  fmt::join(losses, ", "),
                  recipe.loss.kind.empty() ? "the loss is a graph output" : "loss.kind is " + recipe.loss.kind);

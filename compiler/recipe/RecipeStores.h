@@ -16,7 +16,7 @@
 
 namespace tcc::recipe {
 
-/// Stores a value that `check` accepted. Error, without the place: a value of type Other is malformed.
+/// Stores a value whose type and range were checked. Error, without the place: a value of type Other is malformed.
 using Store = std::function<Status(Recipe &, const toml::node &)>;
 
 /// By key.
@@ -31,14 +31,14 @@ Status finishLossAndSchedule(Recipe &recipe);
 /// Stores every value of `table` and its tables. Error: an unknown key, a wrong value, with their places.
 Status applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix = "");
 
-/// Reads [[loss]] of the merged tables. Error: what a loss lacks or repeats, with its place.
+/// Reads [[loss]] of the merged tables. Error: a key that a loss lacks or repeats, with its place.
 Status finishLosses(Recipe &recipe, const toml::table &merged);
 
-/// Reads [[phase]] of the merged tables; recipe.loss and evaluate.metrics become those of evaluations. Error: what a
-/// phase lacks or repeats, with its place.
+/// Reads [[phase]] of the merged tables; recipe.loss and evaluate.metrics become those of evaluations. Error: a key
+/// that a phase lacks or repeats, with its place.
 Status finishPhases(Recipe &recipe, const toml::table &merged);
 
-/// Reads [[stage]] of the merged tables. Error: what a stage lacks, stages out of order, incompatible settings.
+/// Reads [[stage]] of the merged tables. Error: a key that a stage lacks, stages out of order, incompatible settings.
 Status finishStages(Recipe &recipe, const toml::table &merged);
 
 /// Checks settings of training. Error: keys of train.ema without decay, of evaluate.stop without patience; a metric of
