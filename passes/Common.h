@@ -76,7 +76,7 @@ bool isUnusedParameter(mlir::ModuleOp module, llvm::StringRef name);
 
 /// Adds a note about `subject`, a node or a parameter, to the report, unless it is there already.
 void addNote(mlir::ModuleOp module, llvm::StringRef kind, llvm::StringRef subject, llvm::StringRef text);
-/// The same for many (subject, text) of one kind.
+/// Adds several notes (subject, text) of one kind.
 void addNotes(mlir::ModuleOp module, llvm::StringRef kind,
               llvm::ArrayRef<std::pair<std::string, std::string>> subjectsAndTexts);
 

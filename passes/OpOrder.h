@@ -13,14 +13,14 @@
 
 namespace tcc::train {
 
-/// The order of a block's ops. None may be moved, and each that is inserted has to be added.
+/// The order of a block's ops. Ops must not be moved, and each inserted op must be added.
 class OpOrder {
 public:
   explicit OpOrder(mlir::Block &block) : block(block) { renumber(); }
 
   bool isBefore(mlir::Operation *a, mlir::Operation *b) const { return numbers.lookup(a) < numbers.lookup(b); }
 
-  /// `op` has just been inserted.
+  /// Adds `op`, which has just been inserted.
   void add(mlir::Operation *op) {
     mlir::Operation *before = op->getPrevNode(), *behind = op->getNextNode();
     const uint64_t low = before ? numbers.lookup(before) : 0, high = behind ? numbers.lookup(behind) : low + 2 * kGap;

@@ -528,9 +528,9 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
 def MergePhasesPass : Pass<"merge-phases", "::mlir::ModuleOp"> {
   let summary = "Join the entries of all phases in one module over the same variables";
   let description = [{
-    Ends what split-phases began. The phase's name is added to the names of training entries and of the optimizers'
-    state; for stages, which share that state, to those of entries only. The module attribute `train.phases` holds each
-    phase's groups and run-time numbers; lists of the report are joined.
+    Merges the copies that split-phases made. The phase's name becomes a part of the names of training entries and of
+    the optimizers' state; stages share that state, so their names become a part of the entries' names only. The module
+    attribute `train.phases` holds each phase's groups and run-time numbers; lists of the report are concatenated.
 
     ```mlir
     module {

@@ -13,7 +13,7 @@
 
 namespace tcc {
 
-/// In their order; a compile runs those that it needs.
+/// The phases in order; a compile runs those that it needs.
 enum class Phase {
   Import,         ///< no passes: the module that the frontend made
   Fold,
@@ -35,7 +35,7 @@ enum class Phase {
 };
 
 llvm::StringRef nameOf(Phase phase);
-/// Nothing for a name that no phase has.
+/// The phase of this name; nothing if there is none.
 std::optional<Phase> findPhase(llvm::StringRef name);
 
 } // namespace tcc

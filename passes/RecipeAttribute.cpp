@@ -123,7 +123,7 @@ template <Is<ParallelSettings> S, typename Visit> void visitMembers(S &settings,
   visit("prefetch", prefetch);
 }
 
-/// Not visited: the importer's part, and the settings of the compiler, which are options of passes.
+/// Omits the importer's settings, and those of the compiler, which are options of passes.
 template <Is<Recipe> S, typename Visit> void visitMembers(S &recipe, Visit visit) {
   [[maybe_unused]] auto &[file, text, model, loss, optimizer, train, adapter, parallel, training, data, dataBatchAxis,
                           fuse, chunkBytes, attention, attentionCalls, winograd, pointwiseConvolutions, convolutions,
@@ -169,7 +169,7 @@ struct Writer {
     printer.PrintToString(value, &text);
     return builder.getStringAttr(text);
   }
-  /// Called for values alone: an empty optional is a default.
+  /// Called only for optionals with a value: an empty one is a default.
   template <typename T> Attribute write(const std::optional<T> &value) { return write(*value); }
   template <typename T> Attribute write(const std::vector<T> &list) { return writeAll(list); }
   Attribute write(const std::set<std::string> &list) { return writeAll(list); }
@@ -211,7 +211,7 @@ private:
 // Reading
 //===----------------------------------------------------------------------===//
 
-/// Every function is true on success; else `problem` says why.
+/// Every function returns true on success; otherwise `problem` has the reason.
 struct Reader {
   std::string problem;
 

@@ -1,7 +1,7 @@
 //===- RecipeAttribute.h - the recipe as an attribute -----------*- C++ -*-===//
 //
-// A module carries the recipe that it is compiled with, as the attribute `train.recipe`: the driver writes it after the
-// import, passes read it. So a module says by itself what its next pass makes of it.
+// A module carries the recipe that it is compiled with as the attribute `train.recipe`, which the driver writes after
+// the import. So a pass needs nothing but the module.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_RECIPEATTRIBUTE_H
@@ -13,10 +13,11 @@
 
 namespace tcc::train {
 
-/// Writes the recipe, but for what belongs to the importer (model.*) and to the run's data (data.*).
+/// Writes the recipe except the settings of the importer (model.*) and of the run's data (data.*).
 void setRecipe(mlir::ModuleOp module, const Recipe &recipe);
 
-/// The module's recipe; that of defaults if it has none. An attribute of another form is reported at the module.
+/// Returns the module's recipe, or the default recipe if the module has none. A malformed attribute is reported at the
+/// module.
 mlir::FailureOr<Recipe> recipeOf(mlir::ModuleOp module);
 
 } // namespace tcc::train

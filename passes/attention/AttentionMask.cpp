@@ -10,7 +10,7 @@ using namespace mlir;
 namespace tcc::train {
 
 namespace {
-/// Work limits: constants and trees beyond them are left as they are.
+/// Limits of the work: the pass does not analyse larger constants and trees.
 constexpr int64_t kMaskElements = int64_t(1) << 26;
 constexpr unsigned kMaskDepth = 32;
 constexpr int64_t kStoredBytes = int64_t(1) << 26;

@@ -44,7 +44,7 @@ Value behindViews(Value value) {
   return value;
 }
 
-/// Is it a weight (or a constant), whatever its shape?
+/// Is it a weight or a constant, of any shape?
 bool isWeight(Value value) {
   for (Operation *op = value.getDefiningOp(); op; op = op->getOperand(0).getDefiningOp()) {
     if (isa<ReadOp, ConstantOp>(op))
@@ -319,7 +319,7 @@ bool AttentionMatcher::walkDown(AxisLayout layout) {
       return fail(found.softmax, "nothing reads the weights");
     Operation *user = users.front();
     if (users.size() > 1) {
-      // The reader that leads to no product with values keeps the weights alive.
+      // A reader that leads to no product with values keeps the weights alive.
       for (Operation *candidate : users)
         if (!isa<MatMulOp, DropoutOp, CastOp>(candidate) && !isRearrangement(candidate))
           user = candidate;

@@ -85,7 +85,7 @@ private:
 /// True if `softmax` is between two products, as in attention. Only such a softmax can be a near miss.
 bool looksLikeAttention(SoftmaxOp softmax);
 
-/// The reader of a value, for messages: "node X", or "the output `name`".
+/// Names the reader of a value, for messages: "node X", or "the output `name`".
 std::string readerText(mlir::Operation *reader, mlir::Value value);
 
 } // namespace tcc::train

@@ -31,9 +31,9 @@ namespace tcc::train {
 
 namespace {
 
-// A term that is added to scores may be a mask in disguise: a large negative number excludes a key. If the data decide
-// which keys are excluded, a query may see no key, and the softmax of its row then depends on these numbers. Terms
-// computed from trained parameters and activations are no masks, nor are constants of ordinary size.
+// A term that is added to scores may act as a mask: a large negative number excludes a key. If the data decide which
+// keys are excluded, a query may see no key, and the softmax of its row then depends on these numbers. Terms computed
+// from trained parameters and activations are no masks, nor are constants of ordinary size.
 
 constexpr size_t kMostOps = 1000;
 
@@ -148,7 +148,7 @@ public:
     Value value = axes.build(builder, loc, match.value, {samples, keyHeads, match.keyAxes, match.valueAxes}, none());
     query = cast(builder, loc, query, elementTypeOf(value));
     key = cast(builder, loc, key, elementTypeOf(value));
-    Value keeps; // whether a row keeps a key; only computed for masks with finite fills
+    Value keeps; // whether each row keeps a key; computed only for masks with finite fills
     Value mask = writeMask(keeps), bias = writeBias(keeps, elementTypeOf(value));
     if (keeps) {
       Expr q(builder, loc, query);

@@ -50,7 +50,7 @@ private:
     for (unsigned steps = 0; !open.empty() && steps < kMostIndexSteps; ++steps) {
       auto [value, demand] = open.pop_back_val();
       if (demand.low == IndexDemand().low && demand.high == IndexDemand().high)
-        continue; // a clipped index is legal whatever it is
+        continue; // a clipped index is always legal
       if (auto argument = dyn_cast<BlockArgument>(value)) {
         if (argument.getOwner() == &body && isa<IntegerType>(elementTypeOf(value)))
           found[argument.getArgNumber()].insert(describe(access, use, demand));

@@ -328,7 +328,7 @@ private:
       for (Operation *op : llvm::reverse(ops))
         op->erase();
     }
-    // A kernel is at the place of its last op, so a consumer of an earlier result may now precede it.
+    // A kernel takes the position of its last op, so a consumer of an earlier result may now precede it.
     sortTopologically();
   }
 

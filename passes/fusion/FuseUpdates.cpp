@@ -50,7 +50,7 @@ bool keepsLess(Gradient &gradient, FusedOp kernel, const OpOrder &order, int64_t
                        bytesOf(gradient.product.getResult());
 }
 
-/// Builds one instruction of the product and the kernel, in front of the kernel; the originals stay.
+/// Builds one instruction from the product and the kernel, in front of the kernel. The original ops remain.
 RowwiseOp wrap(Gradient &gradient, FusedOp kernel) {
   SmallVector<Value> operands(gradient.product->getOperands());
   for (auto [number, operand] : llvm::enumerate(kernel->getOperands()))

@@ -19,7 +19,7 @@
 namespace tcc::train {
 
 namespace names {
-/// unit: a copy of an op before it, made to be computed again in its reader's kernel
+/// unit: a copy of an earlier op that its reader's kernel recomputes
 inline constexpr llvm::StringLiteral kRepeated = "train.repeated";
 } // namespace names
 
@@ -52,7 +52,7 @@ private:
 /// The copies of cheap ops in a block.
 class RepeatedChains {
 public:
-  /// Takes the copies that minimize-saved marked.
+  /// Finds the copies that minimize-saved marked.
   explicit RepeatedChains(mlir::func::FuncOp function);
 
   /// Repeats chains with one full-size operand for each of their readers: reading their operand costs as much as

@@ -238,10 +238,10 @@ bool areSiblings(const Group &a, const Group &b) {
 
 namespace {
 
-/// Edges that one search looks at before it gives up. Ordinary models need a few dozen; programs with thousands of
-/// readers of one value must not pay for each pair of them.
+/// Most edges that one search visits. Ordinary models need a few dozen; in programs with thousands of readers of one
+/// value, the search must not visit each pair of them.
 constexpr unsigned kMostEdges = 10'000;
-/// Space between neighbours, so that nodes can move without the others getting new labels.
+/// Distance between the labels of neighbours, so that nodes can move without relabelling others.
 constexpr uint64_t kGap = uint64_t(1) << 32;
 
 } // namespace
@@ -292,7 +292,8 @@ bool KernelOrder::pathBetween(const KernelGroup &a, const KernelGroup &b) {
   reached.clear();
   ++searches;
   unsigned edges = 0;
-  // Latest first: most paths take the last edge that leads from the forward to the backward pass around the loss.
+  // Visit the latest nodes first: most paths run through the last edge from the forward to the backward pass, near the
+  // loss.
   std::priority_queue<std::pair<uint64_t, unsigned>> work;
   bool found = false;
   auto leave = [&](unsigned from) {

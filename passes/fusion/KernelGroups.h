@@ -43,22 +43,23 @@ bool areSiblings(const KernelGroup &a, const KernelGroup &b);
 /// True if all readers of a value are in the group.
 bool isInner(mlir::Value value, const KernelGroup &group);
 
-// Two kernels can become one if no path leads from one to the other through a third. fuse-kernels asks that for every
-// edge, so the answer must not take a walk through the whole program: the groups, and the ops outside them, are kept in
-// a topological order, and a search visits only the nodes between the two. A merge moves the nodes that the first reaches
-// behind the second, which keeps the order topological (after Pearce and Kelly, "A dynamic topological sort algorithm
-// for directed acyclic graphs", 2006).
+// Two kernels can become one if no path leads from one to the other through a third. fuse-kernels asks this for every
+// edge, so a query must not visit the whole program: the groups, and the ops outside them, are kept in a topological
+// order, and a search visits only the nodes between the two. A merge moves the nodes that the first reaches behind the
+// second, which keeps the order topological (after Pearce and Kelly, "A dynamic topological sort algorithm for directed
+// acyclic graphs", 2006).
 
 class KernelOrder {
 public:
   /// `groupOf`: the group of each op that has one. Groups must be convex: no path may leave one and come back.
   KernelOrder(mlir::Block &block, const llvm::DenseMap<mlir::Operation *, KernelGroup *> &groupOf);
 
-  /// True if a path leads from one group to the other through an op outside both, in whichever direction edges go, or
-  /// if the search for one would look at too many edges.
+  /// True if a path leads from one group to the other through an op outside both, in either direction, or if the search
+  /// would visit too many edges.
   bool pathBetween(const KernelGroup &a, const KernelGroup &b);
 
-  /// `from` becomes part of `to`. The last question asked must have been about these two, and its answer false.
+  /// Merges `from` into `to`. The last call of pathBetween() must have been for these two groups, and must have
+  /// returned false.
   void merge(const KernelGroup &from, const KernelGroup &to);
 
 private:
@@ -68,7 +69,7 @@ private:
     mlir::Operation *op = nullptr;
     uint64_t label = 0; ///< rises along the order
     unsigned before = 0, after = 0;
-    unsigned seen = 0; ///< the last search that came here
+    unsigned seen = 0; ///< the last search that visited it
   };
 
   unsigned nodeOf(mlir::Operation *op) const;

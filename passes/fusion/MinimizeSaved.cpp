@@ -64,7 +64,7 @@ public:
   }
 
 private:
-  /// A forward value; views of it are no candidates of their own.
+  /// A forward value. Its views are not candidates themselves.
   struct Candidate {
     bool repeatable = false;       ///< its op can run in the reader's kernel
     bool inMemory = false;         ///< the forward pass writes it in any case

@@ -228,7 +228,7 @@ private:
       if (isa<MatMulOp>(op)) {
         if (!large)
           continue;
-        ends.insert(op); // its users no longer work on rows
+        ends.insert(op); // its users do not work on rows
         endRows[op->getResult(0)] = *rows;
         continue;
       }

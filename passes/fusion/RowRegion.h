@@ -40,8 +40,8 @@ struct RowRegion {
   /// Results read outside, other than sums; in program order.
   llvm::SetVector<mlir::Value> exits;
 
-  /// Bytes of sums that wait for other results, as a tied weight's gradient waits for the embedding's: they live beside
-  /// the chunks' buffers; without chunks they could be computed later.
+  /// Bytes of sums that are added to later results, such as a tied weight's gradient and the embedding's. They are live
+  /// together with the chunks' buffers; without chunks they could be computed later.
   int64_t waitingBytes = 0;
 
   /// How an op of the region reads an operand.
@@ -50,7 +50,7 @@ struct RowRegion {
 
 struct RowRegionOrWhy {
   std::optional<RowRegion> region;
-  /// If there is no region: the obstacle, as text; empty if the product is no candidate (no op reduces its rows).
+  /// If there is no region, the reason as text; empty if the product is no candidate because no op reduces its rows.
   ///
   std::string why;
 };

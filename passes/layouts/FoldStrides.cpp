@@ -152,8 +152,8 @@ private:
     }
   }
 
-  /// The farthest reading of each operand that keeps no unread elements alive: all readings of its source together read
-  /// all of it.
+  /// For each operand, the reading farthest up that keeps no unread elements alive: together, all readings of its
+  /// source read the whole source.
   static std::vector<std::optional<StridedReading>> chooseReadings(LoopKernel kernel) {
     std::vector<std::vector<StridedReading>> all(kernel->getNumOperands());
     for (unsigned i = 0; i < all.size(); ++i)

@@ -205,7 +205,7 @@ private:
   }
 
   func::FuncOp function;
-  llvm::DenseSet<Value> made, wide; // asked, never iterated
+  llvm::DenseSet<Value> made, wide; // only looked up, never iterated
 };
 
 struct NarrowValues : impl::NarrowValuesPassBase<NarrowValues> {

@@ -379,7 +379,7 @@ private:
       if (shapeOf(product.getResult())[0] == 1)
         products += product.getFlops();
     all = all && products <= factor * kMostProductFlops;
-    // A tile runs from the first step to the last without the help of others.
+    // A tile runs from the first step to the last without synchronising with other tiles.
     if (all)
       all = copy.getFlops() / double(steps * cast<LoopKernel>(copy.getOperation()).getTileCount()) <=
             factor * kMostTileFlops;
@@ -474,8 +474,8 @@ bool mayRepeat(Operation *op) {
   return isCore(op) || (isa<Decomposable>(op) && isPure(op) && !op->getNumRegions() && !isa<LoopKernel>(op));
 }
 
-/// Replaces the results of the repetition by those of a loop; its ops stay, dead. False, and nothing is changed, if its
-/// operands are no families, or if the loop or its gradient cannot be one kernel.
+/// Replaces the results of the repetition by those of a loop; the repetition's ops remain as dead code. Returns false
+/// and changes nothing if an operand is no family, or if the loop or its gradient cannot be one kernel.
 bool makeLoop(Repetition &repetition) { return LoopMaker(repetition).run(); }
 
 
@@ -584,7 +584,7 @@ private:
     const unsigned begin = first + steps / 2 * period;
     for (unsigned i = begin; i < begin + period; ++i)
       for (Value result : ops[i]->getResults()) {
-        const unsigned last = lastReader(result, i); // readers behind all steps count equally for every beginning
+        const unsigned last = lastReader(result, i); // readers after all steps cost the same for every first op
         for (unsigned at = i + 1; at <= std::min(last, i + 2 * period); ++at)
           bytes[(at - first) % period] += tensorBytes(result.getType());
       }
@@ -609,7 +609,7 @@ private:
     return last;
   }
 
-  std::vector<Operation *> ops; ///< the block's ops, without quiet ones
+  std::vector<Operation *> ops; ///< the block's ops except quiet ones
   llvm::DenseMap<Operation *, unsigned> numbers;
   std::vector<unsigned> kinds, place;          ///< of each op; its place among those of its kind
   std::vector<std::vector<unsigned>> ofKind;   ///< the ops of each kind

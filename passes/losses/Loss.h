@@ -62,7 +62,7 @@ struct Loss {
   std::optional<LossProblem> (*check)(const LossInputs &); ///< null: no check but that of shapes, which runs before
   LossResult (*build)(const LossInputs &);
   bool probabilities = false; ///< Classes: also takes a floating-point target of the prediction's shape
-  unsigned predictions = 1;   ///< how many values loss.of names
+  unsigned predictions = 1;   ///< number of values that loss.of names
   llvm::StringLiteral roles = llvm::StringLiteral(""); ///< their meaning, where they are several
   LossInput input = LossInput::Any;
 
@@ -85,7 +85,7 @@ Expr constantVector(const Expr &place, llvm::ArrayRef<double> values, mlir::Type
 
 /// max(x, 0), whose derivative at 0 is 1, as PyTorch's clamp_min; NaN stays.
 Expr clampAtZero(const Expr &x);
-/// The problem of predictions that do not all have the same shape.
+/// The error for predictions of different shapes.
 std::optional<LossProblem> checkSameShapes(const LossInputs &inputs);
 /// ln σ(x) = min(x, 0) − ln(1 + e^−|x|), whose derivative at 0 is 1/2: a last layer that starts at zero gives such logits.
 Expr logSigmoid(const Expr &x);

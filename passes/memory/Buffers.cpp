@@ -12,7 +12,7 @@ namespace tcc::train {
 
 EntryBuffers::EntryBuffers(func::FuncOp function) {
   EntryProblem entry(function);
-  // The IR is final here: an unread result is written all the same.
+  // The IR is final here: unread results are written, too.
   for (planning::ProgramInstruction &instruction : entry.program.instructions)
     instruction.omits = false;
   planning::Sequence sequence(entry.instructions.size());
@@ -127,7 +127,7 @@ void EntryBuffers::place(func::FuncOp function, const planning::PackingProblem &
     return buffer.block < 0 ? int64_t(-1)
                             : int64_t(solution.offsets[size_t(bufferOfBlock[size_t(buffer.block)])]);
   };
-  // All at once: changing one argument's attributes would rebuild the list of all of them.
+  // Set all attributes at once, since each change rebuilds the whole list.
   SmallVector<Attribute> attributes;
   for (BlockArgument argument : function.getArguments()) {
     NamedAttrList list(function.getArgAttrDict(argument.getArgNumber()));

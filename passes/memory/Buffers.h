@@ -15,8 +15,8 @@
 
 namespace tcc::train {
 
-/// A piece of memory of one entry: a value and its views, or partial sums. Scratch is none: its size depends on how
-/// many tiles run at a time.
+/// A piece of memory of one entry: a value and its views, or partial sums. Scratch is not a buffer, since its size
+/// depends on the number of tiles in flight.
 struct EntryBuffer {
   enum Kind { kValue, kState, kInput, kOutput, kPartial, kScalars, kCounters };
   Kind kind = kValue;
@@ -48,7 +48,7 @@ struct EntryBuffers {
   unsigned bufferOf(mlir::Value value) const { return index.lookup(rootOf(value)); }
   /// Buffers that an instruction defines: results, then partial sums if it has any.
   std::vector<unsigned> definedBy(mlir::Operation *op) const;
-  /// Those and the ones it reads, ascending.
+  /// The buffers that it defines or reads, ascending.
   std::vector<unsigned> touchedBy(mlir::Operation *op) const;
 
 private:

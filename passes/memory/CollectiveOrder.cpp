@@ -134,7 +134,7 @@ private:
       if (llvm::is_contained(gathers, collectives[i]))
         continue;
       auto begin = std::next(llvm::find(order, collectives[i])), next = llvm::find(order, collectives[i + 1]);
-      if (next < begin) // it was gathered ahead
+      if (next < begin) // its gather was moved ahead
         continue;
       llvm::DenseSet<int> dependent{collectives[i]};
       auto depends = [&](int id) { return follows(id, [&](int other) { return dependent.contains(other); }); };

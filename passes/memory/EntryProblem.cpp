@@ -23,7 +23,7 @@ namespace {
 
 // A recomputed fused kernel only computes the results that are read later: it reads fewer operands, costs less, and may
 // overwrite operands that the whole kernel cannot. Planning and EntryProblem::apply cut the region by the same
-// function, so a plan's memory and cost are those of the ladder.
+// function, so a plan has the memory and the cost of its rung on the ladder.
 
 /// An instruction's operands and results as values of a program; −1 for state.
 struct InstructionValues {
@@ -69,7 +69,7 @@ private:
   };
   Part partOf(ArrayRef<unsigned> results) const;
 
-  mutable FusedOp fused; // its accessors are not const; nothing here changes it
+  mutable FusedOp fused; // mutable, since its accessors are not const; it is not changed
   InstructionValues values;
 };
 
@@ -495,7 +495,7 @@ EntryProblem::EntryProblem(func::FuncOp function) : function(function) {
                              (!writesState || (instruction.omits && !instruction.writes.empty() &&
                                                isFreeOfItsState(fused, newState, arguments)));
     SmallVector<std::pair<unsigned, unsigned>> pairs = inPlacePairs(&op);
-    // Once memory is planned, only the pairs that share an offset count, whatever the order of instructions allows.
+    // Once memory is planned, only pairs that share an offset count, even if the order of instructions allows others.
     if (op.hasAttr(names::kOffsets))
       llvm::erase_if(pairs, [&](const std::pair<unsigned, unsigned> &pair) {
         return plannedOffset(function, op.getOperand(pair.first)) != plannedOffset(function, op.getResult(pair.second));

@@ -53,7 +53,8 @@ mlir::Value updatedInPlace(mlir::Value result);
 /// Values stored in a variable's memory, by root: new state, and the operands that a kernel updates in place to get it.
 llvm::DenseMap<mlir::Value, llvm::StringRef> newStateOf(mlir::func::FuncOp function);
 
-/// Bytes that an op reads of each operand. Of a table that a kernel only gathers from, the gathered elements count.
+/// Bytes that an op reads of each operand. For a table that a kernel only gathers from, only the gathered elements
+/// count.
 llvm::SmallVector<double> bytesRead(mlir::Operation *op);
 
 /// Bytes that an op reads and writes.
@@ -90,8 +91,8 @@ struct EntryProblem {
   std::vector<mlir::BlockArgument> state;      ///< arguments that are variables
 
   /// Makes the function execute `sequence`: the first execution of an instruction is the op itself, later ones are
-  /// clones marked train.recompute. Results of fused regions that nobody reads any more leave them. The program is out
-  /// of date afterwards.
+  /// clones marked train.recompute. Removes results of fused regions that have no reader left. The program is out of
+  /// date afterwards.
   void apply(const planning::Sequence &sequence);
 
 private:

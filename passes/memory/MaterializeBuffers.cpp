@@ -173,7 +173,7 @@ private:
     SmallVector<ConstantOp> constants(function.getBody().front().getOps<ConstantOp>());
     const StateArguments state(function);
     SymbolTable symbols(module);
-    // All at once: each insertion would rebuild the lists of all arguments and their attributes.
+    // Insert all arguments at once, since each insertion rebuilds the lists of arguments and attributes.
     SmallVector<Type> types;
     SmallVector<DictionaryAttr> attributes;
     SmallVector<Location> locations;

@@ -37,12 +37,12 @@ planning::OverlapInstruction describe(const EntryBuffers &entry, ArrayRef<int> p
                                       Operation *op) {
   planning::OverlapInstruction result;
   NominalTime time = nominalTime(op);
-  // A product with an update inside uses memory bandwidth already.
+  // A product that contains an update uses memory bandwidth already.
   if (op->hasAttr(names::kCall) && !isa<RowwiseOp>(op))
     result.computeNs = uint64_t(time.arithmeticNs);
-  // Updates: all their operands and results are in memory. Kernels between layers are left alone: half of their data is
-  // in cache, and they took longer beside a convolution than before it. An op that emits its own loops may access
-  // little of its operands (a scatter).
+  // Updates: all their operands and results are in memory. Kernels between layers are not moved: half of their data is
+  // in cache, and measured beside a convolution they take longer than before it. An op that emits its own loops may
+  // access little of its operands (a scatter).
   else if (auto fused = dyn_cast<FusedOp>(op);
            fused && !fused.getLoopKernel() && bytesOf(op) >= kLeastHiddenBytes && writesState(entry, op)) {
     const double memoryNs = bytesOf(op) / target::costsOf(op).stateBytesPerNs;

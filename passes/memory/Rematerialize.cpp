@@ -37,7 +37,7 @@ struct Ladder {
     return points.back();
   }
   planning::Bytes least() const { return points.back().bytes; }
-  /// The fewest bytes of a point whose cost is at most this share above that of executing everything once.
+  /// The fewest bytes of a point that costs at most this share more than executing everything once.
   planning::Bytes leastAt(double extraTime) const {
     planning::Bytes bytes = points.front().bytes;
     for (const planning::FrontierPoint &point : points)

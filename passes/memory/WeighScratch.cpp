@@ -36,7 +36,7 @@ struct WeighScratch : impl::WeighScratchPassBase<WeighScratch> {
     auto attribute = getOperation()->getAttrOfType<IntegerAttr>(names::kSlots);
     slots = attribute ? uint64_t(attribute.getInt()) : 1;
 
-    // All entries share one arena: the largest decides.
+    // All entries share one arena, so the largest entry determines its size.
     std::vector<Instruction> instructions;
     planning::Bytes floor = 0;
     for (func::FuncOp function : getOperation().getOps<func::FuncOp>()) {
@@ -48,7 +48,7 @@ struct WeighScratch : impl::WeighScratchPassBase<WeighScratch> {
         floor = std::max(floor, live);
       }
     }
-    planning::Bytes arena = floor; // its size with every instruction in its lightest form
+    planning::Bytes arena = floor; // the arena's size if every instruction has its lightest form
     for (const Instruction &i : instructions)
       if (i.live + scratchBytes(i.op) > floor)
         arena = std::max(arena, i.live + leastScratch(i.op));

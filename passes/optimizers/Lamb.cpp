@@ -15,7 +15,7 @@ static std::vector<OptimizerState> lambStates(const OptimizerRule &, const Torch
   return {{"exp_avg"}, {"exp_avg_sq"}};
 }
 
-/// The norm of each parameter in a tensor that stores several one after another; a scalar if there is one.
+/// The norm of each parameter in a tensor that stores several; a scalar if it stores one.
 static Expr norms(const UpdateStep &step, const Expr &stored) {
   const int64_t count = step.torch.count;
   if (count == 1)

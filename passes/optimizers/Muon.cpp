@@ -1,11 +1,11 @@
 //===- Muon.cpp - Muon, with AdamW for other parameters -------------------===//
 //
 // Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024), as torch.optim.Muon computes it: the
-// momentum of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, and that is the
-// direction. Products of bf16 values are summed in f32 and rounded once, so they are f32 products of rounded values
-// here. Which parameters are matrices, and which of their axes are rows, follows torch (TorchShape.h): exporters store
-// a linear layer's weight transposed. torch.optim.Muon takes matrices only; its documentation leaves the other
-// parameters to AdamW, and so does this file, at the same rate.
+// momentum of a matrix is made nearly orthogonal by a quintic Newton–Schulz iteration in bf16, which gives the
+// direction of the update. Products of bf16 values are summed in f32 and rounded once, so they are f32 products of
+// rounded values here. Which parameters are matrices, and which of their axes are rows, follows torch (TorchShape.h):
+// exporters store a linear layer's weight transposed. torch.optim.Muon takes matrices only; its documentation leaves
+// the other parameters to AdamW, and so does this file, at the same rate.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

@@ -60,13 +60,13 @@ struct UpdateStep {
 /// A kind's numbers, their defaults and its flags are declared with the recipe's keys (optimizerKinds).
 struct Optimizer {
   llvm::StringLiteral kind;
-  /// Scalars that the rule may read ("g." stands for "g<group>."); it reads no others.
+  /// The only scalars that the rule reads ("g." stands for "g<group>.").
   std::vector<std::string> scalars;
   /// The state of a parameter that has this shape in torch.
   std::function<std::vector<OptimizerState>(const OptimizerRule &, const TorchShape &)> states;
   /// The parameter's next value.
   std::function<Expr(UpdateStep &)> update;
-  /// Says what is wrong with the settings and what to do; empty if nothing is. Null if anything is valid.
+  /// Returns what is wrong with the settings and what to do; empty if they are valid. Null if all settings are valid.
   std::function<std::string(const OptimizerRule &)> check = nullptr;
   /// The formula depends on a parameter's shape in torch, not on its elements alone.
   bool readsShape = false;

@@ -126,7 +126,7 @@ public:
       : module(module), forward(forward), recipe(recipe), settings(recipe.adapter), builder(module.getContext()) {}
 
   LogicalResult run() {
-    // Constants that the exporter wrote are no weights.
+    // Constants that the exporter wrote are not weights.
     for (VariableOp variable : module.getOps<VariableOp>())
       if (const std::optional<WeightFacts> known = weightFacts(variable);
           variable.getRole() == roles::kParameter ||
@@ -419,7 +419,7 @@ private:
   const AdapterSettings &settings;
   OpBuilder builder;
   std::vector<VariableOp> variables, frozen;           ///< of the model; those frozen here
-  llvm::StringMap<llvm::SmallVector<ReadOp, 1>> reads; // asked by name
+  llvm::StringMap<llvm::SmallVector<ReadOp, 1>> reads; // looked up by name
   llvm::SmallVector<Attribute> list;
 };
 

@@ -99,7 +99,7 @@ private:
   FloatType narrow;
   OpBuilder builder;
   llvm::SmallVector<Operation *> products;
-  llvm::DenseSet<Value> narrowValues, state; // asked, never iterated
+  llvm::DenseSet<Value> narrowValues, state; // only looked up, never iterated
 };
 
 struct AutocastPass : impl::AutocastPassBase<AutocastPass> {

@@ -1,8 +1,8 @@
 //===- BuildUpdate.cpp - the entry functions --------------------------------===//
 //
-// @backward yields gradients of a sum. Here they are averaged (one division by the weight of the whole window),
-// measured, clipped and given to the optimizer; with accumulation, state variables hold the sums between
-// micro-batches.
+// @backward yields gradients of a sum. This pass averages them (one division by the weight of the whole window),
+// computes their norm, clips them and gives them to the optimizer; with accumulation, state variables hold the sums
+// between micro-batches.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Philox.h"

@@ -67,7 +67,7 @@ public:
   }
 
 private:
-  llvm::DenseSet<Value> varied, useful; // asked, never iterated
+  llvm::DenseSet<Value> varied, useful; // only looked up, never iterated
 };
 
 /// The op that blocks the gradient between `output` and `from`, although data flows between them; null if none flows.
@@ -256,7 +256,7 @@ private:
   func::FuncOp loss, backward;
   bool scaled;
   llvm::SmallVector<std::pair<llvm::StringRef, Value>> terms; ///< numbers of several losses, for metrics
-  llvm::StringMap<Value> parameterGradients; // asked by name
+  llvm::StringMap<Value> parameterGradients; // looked up by name
 };
 
 struct DifferentiatePass : impl::DifferentiatePassBase<DifferentiatePass> {

@@ -2,7 +2,7 @@
 //
 // A bucket holds gradients that are complete at about the same time (Li et al., "PyTorch Distributed: Experiences on
 // Accelerating Data Parallel Training", VLDB 2020). PyTorch guesses that order from the order of the parameters; here
-// the order of the program tells it.
+// it is the order of the program.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Views.h"
@@ -148,7 +148,7 @@ private:
   }
 
   void joinSums(func::FuncOp function) {
-    // A sum is right behind its operand, so the order of the sums is that in which operands are complete.
+    // Each sum directly follows its operand, so the order of sums is the order in which operands are complete.
     const llvm::DenseSet<Operation *> awaited = awaitedSums(function);
     llvm::MapVector<std::tuple<OperationName, Type, int64_t, int64_t, int64_t>, Bucket> byKind;
     for (Operation &op : function.getBody().front())
@@ -174,7 +174,7 @@ private:
         bucketed = 0;
       };
       for (Operation *op : all) {
-        // Across nodes the shards of one bucket travel together.
+        // The shards of one bucket are summed across nodes together.
         const int64_t own =
             std::max(tensorBytes(op->getOperand(0).getType()), tensorBytes(op->getResult(0).getType())) *
             std::max<int64_t>(across, 1);
@@ -196,7 +196,7 @@ private:
   /// In a bucket with a loss's numerator, which needs all rows of the logits, they would make the gradients wait for
   /// all rows, too.
   static llvm::DenseSet<Operation *> awaitedSums(func::FuncOp function) {
-    llvm::DenseSet<Operation *> before, awaited; // asked, never iterated; `before`: ops that a sum depends on
+    llvm::DenseSet<Operation *> before, awaited; // only looked up, never iterated; `before`: ops that a sum depends on
     for (Operation &op : llvm::reverse(function.getBody().front())) {
       const bool reaches = llvm::any_of(op.getUsers(), [&](Operation *user) {
         Operation *inBlock = function.getBody().front().findAncestorOpInBlock(*user);

@@ -14,7 +14,7 @@ namespace {
 
 /// Everything that the results of @loss depend on.
 llvm::DenseSet<Operation *> neededOps(func::FuncOp loss) {
-  llvm::DenseSet<Operation *> needed; // asked, never iterated
+  llvm::DenseSet<Operation *> needed; // only looked up, never iterated
   llvm::SmallVector<Operation *> work{loss.getBody().front().getTerminator()};
   while (!work.empty()) {
     Operation *op = work.pop_back_val();

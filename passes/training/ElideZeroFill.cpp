@@ -159,7 +159,7 @@ public:
                ": rows that no index names must be zero",
            function);
     });
-    // Every other gradient is written by its first contribution.
+    // The first contribution writes every other gradient.
     for (unsigned i = 0; i < function.getNumResults(); ++i) {
       std::string parameter;
       if (auto name = function.getResultAttrOfType<StringAttr>(i, names::kVariable))

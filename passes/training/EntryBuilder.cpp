@@ -84,7 +84,7 @@ Value EntryBuilder::wholeState(llvm::StringRef variable) {
 }
 
 Value EntryBuilder::randomKey() {
-  // The last argument: state and scalars that are added later are inserted before it.
+  // It stays the last argument: state and scalars that are added later are inserted before it.
   if (!counters)
     counters = body->addArgument(RankedTensorType::get({4}, builder.getIntegerType(32, /*isSigned=*/false)),
                                  NameLoc::get(builder.getStringAttr("counters")));

@@ -2,8 +2,8 @@
 //
 // A derivative that stops at a value is the derivative of the loss with that value held fixed. So the gradient check
 // needs a loss whose stopped values it can hold: each becomes state that the program writes, until @"tcc.stopped/hold"
-// is set; from then on the program reads it. Differentiation sees both branches of the select, and is checked, not
-// assumed.
+// is set; from then on the program reads it. Differentiation sees both branches of the select, so the check covers its
+// treatment of stops.
 //
 // A straight-through op has the derivative of a line: of its operand if the gradient passes, of its constant result
 // elsewhere. The check also uses the line's value, since rounded values are often equal, and a maximum of equal values

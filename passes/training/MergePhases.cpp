@@ -87,7 +87,7 @@ private:
     function.setName(name);
   }
 
-  /// Lists of the report are joined; groups get the phase's name before their own.
+  /// Concatenates the lists of the report; the names of groups get the phase's name as a prefix.
   void mergeAttributes(ModuleOp part, llvm::StringRef phase) {
     auto listOf = [](ModuleOp module, llvm::StringRef name) { return module->getAttrOfType<ArrayAttr>(name); };
     auto own = listOf(part, names::kGroups), scalars = listOf(part, names::kScalars);

@@ -23,7 +23,7 @@ using Notes = std::vector<std::pair<std::string, std::string>>;
 
 /// Removes stops without effect; appends node and source of every stop that a trainable parameter reaches.
 void prune(func::FuncOp function, const llvm::StringSet<> &trainable, Notes &notes) {
-  llvm::DenseSet<Value> reached, varied; // asked, never iterated
+  llvm::DenseSet<Value> reached, varied; // only looked up, never iterated
   for (Operation &op : llvm::make_early_inc_range(function.getBody().front())) {
     if (auto read = dyn_cast<ReadOp>(op)) {
       if (trainable.contains(read.getVariable())) {
