@@ -1,8 +1,8 @@
 //===- AttributeRules.h - the values that ONNX allows for attributes ----------===//
 //
-// The checker of the ONNX library knows which attributes an op has, their types, and which are required. Only the text
-// of the op's documentation says which values are legal; this table repeats it, so that an importer sees legal values
-// only.
+// The checker of the ONNX library knows which attributes an op has, their types, and which are required. Which values
+// are legal is only in the text of the op's documentation. This table has those rules, so that an importer sees legal
+// values only.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_ATTRIBUTERULES_H
@@ -32,8 +32,8 @@ struct AttributeRule {
 
 std::span<const AttributeRule> attributeRules();
 
-/// The rule of an op's attribute; a rule of the op precedes one of all ops. Null: any value is legal, or the importer
-/// checks it, since it depends on more than the attribute.
+/// The rule of an op's attribute; a rule of the op precedes one of all ops. Null: any value is legal, or the rule
+/// depends on more than the attribute and the importer checks it.
 const AttributeRule *findAttributeRule(std::string_view op, std::string_view attribute);
 
 /// Describes the first attribute of a node whose value is not legal; empty if there is none.

@@ -82,7 +82,7 @@ public:
     noteVarying();
   }
 
-  /// The same for a batch of any other size, along these axes of inputs.
+  /// The same shapes for another batch size along these axes of the inputs.
   BatchCheck(const onnx::ModelProto &exported, const std::map<std::string, int64_t> &axes, int64_t batch)
       : BatchCheck(exported, {}) {
     oldBatch = batch;
@@ -258,7 +258,7 @@ private:
   onnx::ModelProto model;
   ShapeMap before, after;
   std::map<std::string, const onnx::TensorProto *> constants;
-  std::set<std::string> varying; ///< values that depend on an input with another shape
+  std::set<std::string> varying; ///< values that depend on an input whose shape changed
   std::set<int> reported;
   std::vector<std::string> lines;
   int64_t oldBatch = 0, newBatch = 0;

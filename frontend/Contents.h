@@ -1,7 +1,7 @@
 //===- Contents.h - classify an initializer by its values -------*- C++ -*-===//
 //
 // Exporters lift constants of a model's code (masks, position tables) into initializers, where they look like weights.
-// Their values give them away: nobody trains a matrix of 0 and −∞.
+// Their values identify them: a matrix of 0 and −∞ is no weight.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_CONTENTS_H

@@ -391,7 +391,8 @@ void Dequantization::finishOutputs() {
   }
 }
 
-/// Erases scales and 8-bit weights that are no longer read, and notes of values that are gone or have another type.
+/// Erases scales and 8-bit weights that are no longer read, and notes on values that were removed or changed their
+/// type.
 void Dequantization::dropUnused(const std::set<std::string> &readBefore) {
   auto erase = [](auto &items, auto &&drop) {
     const int before = items.size();
@@ -420,7 +421,7 @@ void Dequantization::dropUnused(const std::set<std::string> &readBefore) {
   graph.clear_quantization_annotation();
 }
 
-/// Renames a weight to the name of its integers if these are gone.
+/// Renames a weight to the name of its integers if these were removed.
 void Dequantization::takeFreeNames() {
   std::map<std::string, std::string> renamed;
   std::set<std::string> taken; // names that nodes compute, which may be read as integers, too

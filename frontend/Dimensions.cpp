@@ -8,11 +8,11 @@
 namespace tcc::frontend {
 namespace {
 
-/// No dimension is larger, so that no product of two overflows.
+/// Largest dimension: the product of two does not overflow.
 constexpr int64_t kMost = int64_t(1) << 31;
 constexpr int kDeepest = 100;
 
-/// Recursive descent: sum, product, power, atom. A failure sticks.
+/// A recursive-descent parser: sum, product, power, atom. After a failure, all further results are failures.
 class Parser {
 public:
   Parser(const std::string &text, const std::map<std::string, int64_t> &names) : text(text), names(names) {}

@@ -107,9 +107,9 @@ private:
   std::map<std::string, std::vector<NodeProto *>> readers;
   std::map<std::string, NodeProto *> producers;
   std::set<std::string> outputs;             ///< of the graph and those inside its nodes
-  std::vector<NodeProto> front;              ///< nodes to be put before all others
+  std::vector<NodeProto> front;              ///< nodes to insert before all others
   std::map<std::string, NodeProto *> biases; ///< biases with derived scales, and the node that reads each
-  std::map<const NodeProto *, std::vector<NodeProto>> before; ///< nodes to be put before these
+  std::map<const NodeProto *, std::vector<NodeProto>> before; ///< nodes to insert before these
   std::set<const NodeProto *> outermost;
   std::map<std::string, std::string> observedWeights; ///< by weight: the value that holds its scale
   std::vector<std::string> warnings;
@@ -215,7 +215,7 @@ void Rewriting::roundWeight(const std::string &name) {
   kept.stored = stored;
   kept.scale.assign(quantizer->scale.begin(), quantizer->scale.end());
   kept.zeroPoint = quantizer->zeroPoint;
-  if (isPerAxis(steps)) // even if all of its scales are equal at first
+  if (isPerAxis(steps)) // even if all of its initial scales are equal
     kept.axis = quantizer->axis < 0 ? quantizer->axis + int64_t(stored.dims.size()) : quantizer->axis;
   kept.scaleName = steps.scale;
   kept.zeroPointName = steps.zeroPoint;

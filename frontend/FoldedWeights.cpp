@@ -51,7 +51,7 @@ bool readersOnlyMove(const std::vector<std::pair<const onnx::NodeProto *, int>> 
       return translationMovesWeights(call.target, call.text);
     if (const std::string operation = lastScope(node); !operation.empty())
       return translationMovesWeights(withoutNumber(operation), "");
-    return true; // a tool removed the notes
+    return true; // no notes: a tool removed them
   });
 }
 

@@ -3,7 +3,7 @@
 // torch's newer exporter evaluates everything that depends on no input, and stores the result as an initializer, such
 // as the transpose of a weight or its exponential. The transpose may be trained in place of the weight, with a
 // transposed gradient. The exponential may not: training exp(w) is not training w. The exporter's notes list all values
-// that a result was computed from; their names tell by which operations (TorchOps.h).
+// that a result was computed from, and the names of these values contain the operations (TorchOps.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_FOLDEDWEIGHTS_H

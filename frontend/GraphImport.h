@@ -33,11 +33,11 @@ private:
   /// Names visible to the nodes of one graph or function body.
   struct Scope {
     llvm::StringMap<Slot> slots;
-    bool isolated = false;                        ///< a function's body: nothing outside is seen
+    bool isolated = false;                        ///< a function's body, which sees no names outside
     const std::map<std::string, int64_t> *opsets; ///< by domain
     std::string suffix;                           ///< iterations, "[3][1]"
-    std::string caller;                           ///< of a function's body: the call; else empty
-    mlir::Value gate;                             ///< one boolean: if false, no value outside gets a gradient
+    std::string caller;                           ///< name of the call if this is a function's body; else empty
+    mlir::Value gate;                             ///< a boolean: if false, no value outside the scope gets a gradient
   };
 
   mlir::Location locationOf(const std::string &name) {

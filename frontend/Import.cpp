@@ -1,6 +1,7 @@
 //===- Import.cpp - import an ONNX forward graph as a train module --------===//
 //
-// Everything but the nodes: variables, the function with its arguments and results, and the imported model as a whole.
+// Imports everything except the nodes: variables, the function with its arguments and results, and the facts about the
+// model as a whole.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/WeightFacts.h"
@@ -168,7 +169,7 @@ Status GraphImport::createFunction() {
   builder.setInsertionPointToEnd(module->getBody());
   function = func::FuncOp::create(builder, locationOf("forward"), "forward", builder.getFunctionType(types, {}));
   Block *body = function.addEntryBlock();
-  // All at once: changing one argument's attributes would rebuild the list of all of them.
+  // Set all attributes at once, since each change rebuilds the whole list.
   llvm::SmallVector<Attribute> attributes;
   for (size_t i = 0; i < types.size(); ++i) {
     attributes.push_back(
@@ -370,7 +371,7 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
   createVariables();
   if (Status status = createFunction(); !status.ok())
     return status;
-  // Constants that the file itself stores do not count against the budget.
+  // Constants that are stored in the file do not count against the limit.
   budget.constantBytes += file.model.ByteSizeLong();
   for (const auto &[name, initializer] : file.initializers)
     if (!initializer.home.empty())

@@ -39,7 +39,7 @@ struct ImportOptions {
 Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                                           std::vector<std::string> *problems = nullptr);
 
-/// One error message of all refusals; `path` is the file's.
+/// One error message for all refusals; `path` is the path of the file.
 Status refusalOf(const std::string &path, const std::vector<std::string> &refusals);
 
 /// What `tcc inspect` reports about one floating-point initializer.

@@ -12,7 +12,7 @@ namespace tcc::frontend {
 namespace {
 
 
-/// As many bytes as the largest element has: the ONNX checker requires them of a scalar.
+/// As many bytes as the largest element type has: the ONNX checker requires them for a scalar.
 constexpr const char *kPlaceholder = "00000000";
 
 const std::string *noteOf(const onnx::TensorProto &tensor) {

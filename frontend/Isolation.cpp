@@ -21,7 +21,7 @@
 namespace tcc::frontend {
 namespace {
 
-/// The child may wait for a busy machine this many times longer than it may compute.
+/// The child's wall-clock limit is its CPU limit times this factor, since the machine may be busy.
 constexpr unsigned kWallPerCpu = 20;
 /// First byte of an answer; the message's size follows.
 constexpr char kReturned = 'R', kThrew = 'T';
@@ -92,7 +92,7 @@ bool writeAll(int descriptor, const char *data, size_t size) {
   _exit(writeAll(out, head.data(), head.size()) && writeAll(out, result.text.data(), result.text.size()) ? 0 : 1);
 }
 
-/// Reads the child's output until it closes its end; false if it writes nothing for too long.
+/// Reads the child's output until the child closes the pipe; false if the child writes nothing for too long.
 bool readAll(int in, unsigned seconds, std::string &text) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   std::array<char, 65536> part;

@@ -16,7 +16,7 @@ namespace tcc::frontend {
 
 struct IsolationLimits {
   unsigned cpuSeconds = 2;
-  uint64_t memoryBytes = uint64_t(2) << 30; ///< beside what the process has mapped already
+  uint64_t memoryBytes = uint64_t(2) << 30; ///< in addition to the memory that the process has mapped already
 };
 
 struct IsolatedResult {

@@ -2,8 +2,9 @@
 //
 // torch's newer exporter stores equal tensors once, even if they are unrelated: two scales that start as ones and a
 // mask of ones, or a literal 0.5 of the model's code and a gate that starts at 0.5. A node keeps the note of the call
-// that it was exported from, which names its arguments: "mul(%x, %p_block_gamma_2)". So each reader tells which tensor
-// it reads. Tied weights are not affected: torch.export has one value for a parameter that two modules share.
+// that it was exported from, which names its arguments: "mul(%x, %p_block_gamma_2)". So the note of each reader names
+// the tensor that it reads. Tied weights are not affected: torch.export has one value for a parameter that two modules
+// share.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_MERGEDREADS_H
@@ -13,7 +14,7 @@
 
 namespace tcc::frontend {
 
-/// An input of a node that, by its note, is another tensor than the initializer's name says.
+/// An input of a node whose note names another tensor than the initializer.
 struct MergedRead {
   int node = 0, input = 0;
   std::string state;    ///< the part of the module's state that it is, or empty

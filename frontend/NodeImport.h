@@ -37,7 +37,7 @@ struct Slot {
   mlir::Value tensor;                                       ///< null for a sequence, and for an absent optional
   std::optional<llvm::SmallVector<mlir::Value>> sequence;
   std::string unusable;  ///< why it cannot be an input of an op, such as a constant of strings
-  bool failed = false;   ///< its node's problem was reported; its readers are skipped
+  bool failed = false;   ///< the import of its node failed and was reported; its readers are skipped
 };
 
 /// Thrown by the helpers below if an importer asks for an absent input, a tensor beyond the limits, or a table that

@@ -1,8 +1,8 @@
 //===- OnnxFile.h - read an ONNX file, and locate its weights ---*- C++ -*-===//
 //
-// Reads the protobuf and at once moves the initializers into a side table, which holds their bytes, or the place of the
-// bytes in a file of external data: such files are checked but not read here. The exporter's notes about initializers
-// (metadata_props of their value_info) go into the same table, before a library function could drop them.
+// Reads the protobuf and moves the initializers into a side table, which holds their bytes, or the location of the
+// bytes in a file of external data. External files are checked, but not read here. The exporter's notes about
+// initializers (metadata_props of their value_info) go into the same table, before a library function could drop them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_ONNXFILE_H

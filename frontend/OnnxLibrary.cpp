@@ -32,8 +32,8 @@ namespace tcc::frontend {
 
 namespace {
 
-// Functions that call functions twice each double the model with every level. The size after inlining is counted before
-// anything is inlined, each function once.
+// If each function calls another one twice, every level of calls doubles the model. So the size after inlining is
+// computed before anything is inlined, in one visit of each function.
 
 /// Domain, name and overload.
 using Key = std::tuple<std::string, std::string, std::string>;
@@ -132,7 +132,7 @@ private:
   const std::string &path;
   const onnx::ModelProto &model;
   const Functions functions;
-  std::map<const onnx::FunctionProto *, std::optional<Size>> known; ///< nothing: being counted
+  std::map<const onnx::FunctionProto *, std::optional<Size>> known; ///< nothing while it is being counted
 };
 
 template <typename Nodes> void addDefaults(Nodes &nodes, const Functions &functions) {
@@ -152,8 +152,8 @@ template <typename Nodes> void addDefaults(Nodes &nodes, const Functions &functi
   }
 }
 
-/// Errors: functions that call themselves, are nested deeper than kDeepestNesting, or make more than kMostNodes nodes or
-/// kMostInlinedBytes bytes of the model.
+/// Errors: functions that call themselves, are nested deeper than kDeepestNesting, or make more than kMostNodes nodes
+/// or kMostInlinedBytes bytes of the model.
 Status checkFunctionExpansion(const std::string &path, const onnx::ModelProto &model) {
   return Expansion(path, model).check();
 }
@@ -172,7 +172,7 @@ void addFunctionDefaults(onnx::ModelProto &model) {
     addDefaults(*function.mutable_node(), functions);
 }
 
-/// Names for a message.
+/// Lists names for a message.
 std::string list(const std::set<std::string> &names) {
   std::string text;
   for (const std::string &name : names)
@@ -216,8 +216,8 @@ void takeHints(onnx::GraphProto &graph, std::map<std::string, std::vector<int64_
   dropInnerHints(*graph.mutable_node());
 }
 
-/// Binds the dimensions of the graph inputs, and of all values that name them; `unbound` gets those without a value, one line
-/// each. Errors: a shape or a dimension that does not fit the inputs.
+/// Binds the dimensions of the graph inputs, and of all values that name them; `unbound` gets those without a value,
+/// one line each. Errors: a shape or a dimension that does not fit the inputs.
 Status bindDimensions(const OnnxFile &file, const PrepareOptions &options, onnx::GraphProto &graph,
                       std::vector<std::string> &unbound) {
   std::map<std::string, int64_t> dims = options.dims;
@@ -675,7 +675,7 @@ Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t 
     IsolatedResult made = callIsolated(isolate, limitsFor(node), [&] {
       onnx::FunctionProto function;
       onnx::FunctionBodyBuildContextImpl context(call, types);
-      // An empty text: nothing is built.
+      // An empty text means that no body was built.
       return schema->BuildContextDependentFunction(context, function, int(opset)) ? "+" + function.SerializeAsString() : "";
     });
     if (made.kind != IsolatedResult::Returned)

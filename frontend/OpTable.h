@@ -26,7 +26,7 @@ struct OpEntry {
   std::string_view domain = "";  ///< "" is ai.onnx
   bool sequences = false;        ///< takes sequences of tensors as inputs
   bool ofConstants = false;      ///< takes only constants, since the result's shape depends on their values
-  uint32_t numbers = 0;          ///< bit per input: it may be floating-point and is read at compile time
+  uint32_t numbers = 0;          ///< one bit per input: the input may be floating-point and is read at compile time
 
   /// The entry of an importer that reads these inputs at compile time, so that they are no weights. Integer inputs
   /// never are weights, and need not be listed.

@@ -76,7 +76,7 @@ private:
     return Status::success();
   }
 
-  /// The only source whose name has a scope ("rnn.weight_ih_l0"); values of a graph have none.
+  /// The only source whose name has a scope ("rnn.weight_ih_l0"); names of a graph's values have no scope.
   static std::string onlyScopedName(const OnnxInitializer &initializer) {
     std::string found;
     for (const std::string &source : initializer.foldedFrom) {

@@ -38,7 +38,7 @@ struct InitializerRole {
   std::vector<std::string> sources; ///< the parameters of the module that it was computed from
   std::string function;          ///< the computation, if it does more than move their elements: not to be trained
   TorchShape torch;              ///< its shape in the module
-  std::string torchName;         ///< its parameter's name in the module, if that differs and is certain: TorchParameters.h
+  std::string torchName;         ///< its parameter's name in the module, if that differs and is certain
   bool namedByNode = false;      ///< `torchName` follows from its reader's name only
   bool computed = false;         ///< no part of the module's state, by the exporter's notes
 };
@@ -46,7 +46,7 @@ struct InitializerRole {
 struct Roles {
   std::map<std::string, InitializerRole> initializers;
   std::vector<std::string> warnings;
-  std::vector<std::string> refusals; ///< values stored in parameters' places; if there are any, training is refused
+  std::vector<std::string> refusals; ///< values stored in place of parameters; if there are any, training is refused
 };
 
 /// Initializers up to this size (bytes) that are no parameters are constants of the program.

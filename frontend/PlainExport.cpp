@@ -15,7 +15,7 @@ namespace {
 
 using Dims = std::vector<int64_t>;
 
-/// The batch size with which the advice is tested.
+/// The batch size with which the advised shapes are tested.
 constexpr int64_t kTrialBatch = 32;
 
 std::string shortList(const std::vector<std::string> &names) {

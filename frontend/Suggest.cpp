@@ -1,8 +1,8 @@
 //===- Suggest.cpp - guess a recipe from the graph ------------------------===//
 //
 // A file that was exported for inference tells much about how to train it: a Softmax at its end asks for class labels,
-// a Sigmoid for targets between 0 and 1; an integer that is compared with a constant is a setting. Other choices are
-// made so that the model compiles, and marked to be checked.
+// a Sigmoid for targets between 0 and 1; an integer that is compared with a constant is a setting. All other values are
+// chosen so that the model compiles, and marked with "check".
 //
 //===----------------------------------------------------------------------===//
 #include "frontend/Suggest.h"
@@ -109,7 +109,7 @@ Ending endingOf(const onnx::GraphProto &graph, std::string value, const Producer
     }
     if (node.op_type() != "If" || depth > 8)
       return ending;
-    // If both branches end in the same op, that is the ending.
+    // If both branches end in the same op, the output ends in that op.
     int number = 0;
     while (number < node.output_size() && node.output(number) != value)
       ++number;

@@ -6,7 +6,7 @@
 
 namespace tcc::frontend {
 
-/// Derives a recipe (TOML with comments) from a model's graph: the loss from the last ops and the shapes of outputs,
+/// Returns a recipe (TOML with comments) for a model's graph: the loss from the last ops and the shapes of outputs,
 /// values for settings, sizes for open dimensions, sample axes; comments say what is frozen and what to check. Sizes
 /// are tried until the model can be imported. `options` takes precedence. Errors: a model that cannot be read, or not
 /// be imported with any size tried.

@@ -32,7 +32,7 @@ std::string_view tracedTarget(const onnx::NodeProto &node);
 /// A number that the call was given, by its place among aten's arguments or by its name.
 std::optional<double> numberOf(const TracedCall &call, size_t place, const std::string &name);
 
-// Properties of calls that only the note tells, since the exported ops drop them.
+// Properties of calls that are only in the note, since the exported ops do not have them.
 
 /// The dropout probability of scaled_dot_product_attention's weights; 0: none.
 double attentionDropout(const onnx::NodeProto &node);

@@ -15,7 +15,7 @@ enum class TorchOp {
   None,     ///< not the name of an operation
   Moves,    ///< the result has elements of the operands, each at most once
   Joins,    ///< the same for several operands
-  Repeats,  ///< likewise, but an element may occur several times
+  Repeats,  ///< the result has elements of the operands, possibly several times
   Makes,    ///< a result without operands, or one that needs only their shapes
   Computes, ///< anything else
 };

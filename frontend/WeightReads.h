@@ -16,7 +16,7 @@ namespace tcc::frontend {
 /// True for an input of a node that the importer reads at compile time, so that it is no weight, whatever its type.
 using ReadWhenCompiling = std::function<bool(const onnx::NodeProto &node, int input)>;
 
-/// How all readers of one initializer use it.
+/// The uses of one initializer by all of its readers.
 struct WeightReads {
   std::string node;              ///< a reader
   std::vector<std::string> uses; ///< "bias", "norm", "embedding"

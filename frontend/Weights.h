@@ -1,6 +1,7 @@
 //===- Weights.h - undo merged and transposed weights of exporters --*- C++ -*-===//
 //
-// Exporters fold and merge weights as if they would never change again. Two of these habits change what is trained:
+// Exporters fold and merge weights as if they were constants. Two of these transformations change which values are
+// trained:
 //  - Equal initializers become one. A fresh model's norms all start as ones and its biases as zeros, and would then be
 //    trained as one. torch's older exporter leaves an Identity with the removed name; the newer one leaves notes at the
 //    node that reads it: the call with its arguments (MergedReads.h), and the module's name. Each use gets its own

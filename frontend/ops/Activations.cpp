@@ -9,7 +9,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace activation { // a name, since files share a translation unit
+namespace activation { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;
@@ -25,7 +25,8 @@ Expr positive(const Expr &x) { return x.compare(CompareKind::gt, 0); }
 
 /// e^x − 1 for x ≤ 0; for larger x the result is not used, but must not overflow.
 Expr expm1Below(const Expr &x) { return call<train::Expm1Op>(choose(positive(x), x.like(0), x)); }
-/// Clamps x to two bounds, of which the upper wins; the derivative at the bounds is 0, as in PyTorch, and NaN stays.
+/// Clamps x to two bounds; if they cross, the result is the upper bound; the derivative at the bounds is 0, as in
+/// PyTorch, and NaN stays.
 Expr clampOf(const Expr &x, const Expr &low, const Expr &high) {
   Expr raised = choose(x.compare(CompareKind::le, low), low, x);
   return choose(raised.compare(CompareKind::ge, high), high, raised);

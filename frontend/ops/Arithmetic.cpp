@@ -6,7 +6,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace arithmetic { // a name, since files share a translation unit
+namespace arithmetic { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

@@ -130,7 +130,7 @@ Expected<Value> rotated(NodeImport &n, Value x, Value cosine, Value sine, int64_
   return concatenated(n, result, n.slice(x, 3, dim, shape[3] - dim), 3);
 }
 
-namespace attention { // a name, since files share a translation unit
+namespace attention { // named, since files share a translation unit
 namespace {
 
 /// Position of the query [.., L, 1] (or [B, 1, L, 1]) minus that of the key [S]. `past` keys precede the first query,

@@ -7,7 +7,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace constant_ops { // a name, since files share a translation unit
+namespace constant_ops { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

@@ -14,7 +14,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace contraction { // a name, since files share a translation unit
+namespace contraction { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

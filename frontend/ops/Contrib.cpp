@@ -13,7 +13,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace contrib { // a name, since files share a translation unit
+namespace contrib { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

@@ -13,7 +13,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace control { // a name, since files share a translation unit
+namespace control { // named, since files share a translation unit
 namespace {
 
 using Slots = llvm::SmallVector<Slot>;

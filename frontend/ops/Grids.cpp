@@ -10,7 +10,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace grids { // a name, since files share a translation unit
+namespace grids { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

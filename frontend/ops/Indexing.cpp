@@ -6,7 +6,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace indexing { // a name, since files share a translation unit
+namespace indexing { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

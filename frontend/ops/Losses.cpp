@@ -5,7 +5,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace losses { // a name, since files share a translation unit
+namespace losses { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

@@ -19,7 +19,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace modes { // a name, since files share a translation unit
+namespace modes { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

@@ -7,7 +7,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace movement { // a name, since files share a translation unit
+namespace movement { // named, since files share a translation unit
 namespace {
 
 

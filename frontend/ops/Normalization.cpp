@@ -5,7 +5,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace normalization { // a name, since files share a translation unit
+namespace normalization { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

@@ -6,7 +6,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace patches { // a name, since files share a translation unit
+namespace patches { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

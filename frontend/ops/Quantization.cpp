@@ -13,7 +13,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace quantization { // a name, since files share a translation unit
+namespace quantization { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

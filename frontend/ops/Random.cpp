@@ -11,7 +11,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace random { // a name, since files share a translation unit
+namespace random { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

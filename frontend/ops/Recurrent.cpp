@@ -11,7 +11,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace recurrent { // a name, since files share a translation unit
+namespace recurrent { // named, since files share a translation unit
 namespace {
 
 using train::CellActivation;

@@ -7,7 +7,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace reductions { // a name, since files share a translation unit
+namespace reductions { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

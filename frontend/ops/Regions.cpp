@@ -6,7 +6,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace regions { // a name, since files share a translation unit
+namespace regions { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

@@ -13,7 +13,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace resampling { // a name, since files share a translation unit
+namespace resampling { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

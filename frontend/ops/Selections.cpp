@@ -13,7 +13,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace selections { // a name, since files share a translation unit
+namespace selections { // named, since files share a translation unit
 namespace {
 
 using train::HostTensor;

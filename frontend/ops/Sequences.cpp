@@ -6,7 +6,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace sequences { // a name, since files share a translation unit
+namespace sequences { // named, since files share a translation unit
 namespace {
 
 

@@ -6,7 +6,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace shapes { // a name, since files share a translation unit
+namespace shapes { // named, since files share a translation unit
 namespace {
 
 

@@ -12,7 +12,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace signal { // a name, since files share a translation unit
+namespace signal { // named, since files share a translation unit
 namespace {
 
 using train::Expr;

@@ -11,7 +11,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace text { // a name, since files share a translation unit
+namespace text { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

@@ -9,7 +9,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace training { // a name, since files share a translation unit
+namespace training { // named, since files share a translation unit
 namespace {
 
 using train::CompareKind;

@@ -4,7 +4,7 @@
 using namespace mlir;
 
 namespace tcc::frontend {
-namespace windows { // a name, since files share a translation unit
+namespace windows { // named, since files share a translation unit
 namespace {
 
 using train::Expr;
