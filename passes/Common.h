@@ -36,7 +36,7 @@ inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string:
 inline constexpr llvm::StringLiteral kGather = "train.gather"; ///< i64, on all_gather: its number for its parameter
 // On the module.
 inline constexpr llvm::StringLiteral kRecipe = "train.recipe";   ///< dictionary: see RecipeAttribute.h
-inline constexpr llvm::StringLiteral kEntries = "train.entries"; ///< strings: entries to build; absent: all that can be
+inline constexpr llvm::StringLiteral kEntries = "train.entries"; ///< strings: entries to build; absent: all possible
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut
 inline constexpr llvm::StringLiteral kGroups =
     "train.groups"; ///< dictionaries: name, lr_scale, weight_decay, parameters
@@ -56,7 +56,7 @@ inline constexpr llvm::StringLiteral kScale = "train.scale"; ///< string, of an 
 inline constexpr llvm::StringLiteral kOfPhase = "train.of_phase";   ///< unit, of a variable: some phase trains it
 inline constexpr llvm::StringLiteral kStages = "train.stages"; ///< i64 bits, of a parameter: the stages that train it
 inline constexpr llvm::StringLiteral kHeld = "tcc.stopped/";        ///< prefix of the variables that hold-stops adds
-inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values stay
+inline constexpr llvm::StringLiteral kHoldStops = "tcc.stopped/hold"; ///< f64: above 0, stopped values are held
 } // namespace names
 
 /// The ONNX node's name that a location carries; empty if it has none.

@@ -13,12 +13,12 @@ namespace tcc::train {
 namespace names {
 inline constexpr llvm::StringLiteral kCall = "train.call"; ///< #train.call: the target's call that computes it
 inline constexpr llvm::StringLiteral kScratch = "train.scratch"; ///< #train.scratch: memory beside the operands
-inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: computed before, and freed since
+inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: recomputes a value that was freed
 inline constexpr llvm::StringLiteral kSlots = "train.slots"; ///< i64, on the module: tiles at a time that memory is planned for
 inline constexpr llvm::StringLiteral kScratchOffset = "train.scratch_offset"; ///< i64: above all buffers live at the op
 inline constexpr llvm::StringLiteral kOffsets = "train.offsets";        ///< array<i64>, per buffer of the op
 inline constexpr llvm::StringLiteral kOffset = "train.offset";          ///< i64, on arguments
-inline constexpr llvm::StringLiteral kBeside = "train.beside"; ///< i64: how many following instructions it may run beside
+inline constexpr llvm::StringLiteral kBeside = "train.beside"; ///< i64: number of instructions that it may overlap
 inline constexpr llvm::StringLiteral kTransientBytes = "train.transient_bytes"; ///< i64, on functions
 // On functions, by rematerialize.
 inline constexpr llvm::StringLiteral kVariant =
@@ -31,13 +31,13 @@ inline constexpr llvm::StringLiteral kCost = "train.cost";                      
 inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";                    ///< i64
 // On the module, by rematerialize.
 inline constexpr llvm::StringLiteral kBudgetBytes = "train.budget_bytes"; ///< i64
-inline constexpr llvm::StringLiteral kOverBudget = "train.over_budget";   ///< i64: the smallest budget that would do
+inline constexpr llvm::StringLiteral kOverBudget = "train.over_budget";   ///< i64: the smallest budget that can be met
 inline constexpr llvm::StringLiteral kLowerBoundBytes = "train.lower_bound_bytes"; ///< i64, on functions
 } // namespace names
 
 /// Records on the region the scratch of its LoopKernel op, if it has one.
 void describeScratch(FusedOp fused);
-/// Whether weigh-scratch may give the kernel a lighter form, if memory is planned for so many tiles in flight.
+/// True if weigh-scratch may give the kernel a form with less scratch, with `slots` tiles in flight.
 bool mayShrinkScratch(FusedOp fused, uint64_t slots);
 
 #define GEN_PASS_DECL

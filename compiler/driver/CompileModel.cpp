@@ -101,7 +101,7 @@ public:
     if (!read)
       return read.status();
     recipe = read.take();
-    if (options.describeOnly) // other modes are predicted from this one
+    if (options.describeOnly) // predictions for other modes start from this one
       recipe.parallel.mode = "ddp", recipe.parallel.ranks = recipe.parallel.shardWithinNode = 0;
     if (Status status = chooseTarget(); !status.ok())
       return status;

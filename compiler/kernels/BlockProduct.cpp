@@ -120,7 +120,7 @@ void BlockEmitter::multiply(const Product &p) {
     if (p.tail)
       mainEnd = minus(p.rowEnd, remainder(p.rowEnd, height));
     each(index(0), mainEnd, height, [&](Value row) { multiplyRows(p, row, height, column, lanes, active); });
-    if (p.tail) // once or never
+    if (p.tail) // runs at most once
       each(mainEnd, p.rowEnd, p.tail, [&](Value row) { multiplyRows(p, row, p.tail, column, lanes, active); });
   });
 }
@@ -169,7 +169,7 @@ void BlockEmitter::transposeIn(const MatrixView &from, const MatrixView &to, int
     };
     Value full = least(roundUp(columnEnd, size), index(columnExtent - rest));
     each(columnBegin, full, size, [&](Value column) { square(column, size); });
-    if (rest) // once or never
+    if (rest) // runs at most once
       each(index(columnExtent - rest), columnEnd, rest, [&](Value column) { square(column, rest); });
   });
 }
@@ -234,7 +234,7 @@ BlockEmitter::eachPair(Value rowEnd, bool odd, ValueRange inits,
       loops.loop(index(0), even, 2, inits, [&](Value row, ValueRange values) { return body(row, false, values); });
   if (!odd)
     return carried;
-  return loops.loop(even, rowEnd, 1, carried, // once or never
+  return loops.loop(even, rowEnd, 1, carried, // runs at most once
                     [&](Value row, ValueRange values) { return body(row, true, values); });
 }
 

@@ -197,7 +197,7 @@ protected:
       };
       if (s.batch >= kBlockRows)
         each(begin, mainEnd, kBlockRows, [&](Value row) { block(row, kBlockRows); });
-      if (rest) // only in the last tile: runs once or never
+      if (rest) // only in the last tile: runs at most once
         each(mainEnd, end, rest, [&](Value row) { block(row, rest); });
     });
   }

@@ -9,9 +9,9 @@ namespace {
 
 using Lanes = llvm::SmallVector<Lane>;
 
-/// The gradients that one kind of blocks makes.
+/// The gradients that one kind of blocks computes.
 struct GradientWork {
-  bool ofQueries = false, ofKeys = false, ofValues = false; ///< queries' are made alone
+  bool ofQueries = false, ofKeys = false, ofValues = false; ///< ofQueries: without the others
   FeatureRange features = {};                               ///< of each gradient, clamped to its own
   int64_t tiles = 0;
 };
@@ -33,7 +33,7 @@ public:
     const int64_t keyTiles = s.batch * s.keyHeads * int64_t(llvm::divideCeil(s.keys, kBlockKeys));
     const int64_t queryTiles =
         s.batch * s.heads * int64_t(llvm::divideCeil(s.queries, kBlockTileQueries * ownTiles(s, form)));
-    llvm::SmallVector<GradientWork> works; // the kinds with more products begin
+    llvm::SmallVector<GradientWork> works; // the kinds with the most products first
     // Split features by the registers for their sums, in whole parts of products over rows.
     auto addInParts = [&](int64_t features, int64_t own, GradientWork work) {
       const int64_t unit = 16 * kColumnThreads / form.elementBytes();

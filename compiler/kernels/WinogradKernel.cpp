@@ -151,7 +151,7 @@ protected:
     if (!rest)
       return;
     int64_t lanes = std::max<int64_t>(4, int64_t(llvm::PowerOf2Ceil(uint64_t(rest))));
-    e.each(full, count, rest, // once or never
+    e.each(full, count, rest, // runs at most once
            [&](Value channel) { body(channel, lanes, lanes == rest ? Value() : e.index(rest)); });
   }
 

@@ -261,7 +261,7 @@ void Climb::addCandidates(const View &view, const RematSolution &solution, std::
 void Climb::solve(const View &view, const std::vector<Bytes> &budgets) {
   const size_t count = budgets.size();
   const bool all = !options.extraTime;
-  std::vector<RematSolution> solved(count + 1); // and the least one
+  std::vector<RematSolution> solved(count + 1); // the last element: the least budget's solution
   std::vector<Candidate> candidates, asTheyAre;
   // Bisection: the least budget within the limit on time is among [known, dear).
   size_t known = 0, dear = count;

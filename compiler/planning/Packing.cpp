@@ -73,7 +73,7 @@ PackingSolution packGreedily(const PackingProblem &problem) {
 
 PackingSolution pack(const PackingProblem &problem, uint64_t work, const std::function<bool()> &stop) {
   PackingSolution best = packGreedily(problem);
-  // Whether a packing within `capacity` was found; nothing if `share` is too little work even to start.
+  // True if a packing within `capacity` was found; nothing if `share` is too little work to begin a search.
   auto search = [&](Bytes capacity, uint64_t share) -> std::optional<bool> {
     SearchAnswer answer = packWithin(problem, capacity, share, stop);
     if (answer.work == 0 && answer.result == SearchResult::Exhausted)

@@ -14,7 +14,7 @@ namespace {
 class BytesUpTo {
 public:
   void add(Bytes at, Bytes bytes) { sums.emplace_back(at, bytes); }
-  /// After the last `add`, before the first `of`.
+  /// Must be called after the last `add` and before the first `of`.
   void sort() {
     std::sort(sums.begin(), sums.end());
     Bytes sum = 0;

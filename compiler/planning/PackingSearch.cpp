@@ -155,19 +155,19 @@ public:
   const Sections &sections;
   const std::vector<Item> &items;
   const Units capacity;
-  std::vector<Units> capacities;   ///< per section, below the scratch above all of its items
+  std::vector<Units> capacities;   ///< per section, less the least scratch above one of its items
   std::vector<Units> highest;      ///< per item: the highest offset
   std::vector<Units> floors, left; ///< per section: the floor, and the sum of the unplaced items
   std::vector<int> count;          ///< unplaced items per section
-  std::vector<int> startable;      ///< those of them that can start on its floor
-  std::vector<int> crossing;       ///< those of them that live in the next section, too
+  std::vector<int> startable;      ///< unplaced items per section that can start on its floor
+  std::vector<int> crossing;       ///< unplaced items per section that are live in the next one, too
   std::vector<char> queued;
   std::vector<Units> lowest, offsets; ///< per item: the highest floor over its life, and where it was placed
   std::vector<char> placed;
   std::vector<double> priority;
   std::vector<uint64_t> itemHash;
   Rule rule = Rule::FewestAndTightest;
-  bool backwards = false; ///< of equal sections takes the last one
+  bool backwards = false; ///< takes the last of equal sections
   uint64_t work = 0, limit = 0;
   std::function<bool()> stop;
   uint64_t nextQuestion = 0;

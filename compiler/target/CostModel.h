@@ -15,7 +15,7 @@ struct CostModel {
   double kernelFlopsPerNs = 60; ///< of generated kernels
   double bytesPerNs = 32;       ///< read and written by kernels and calls; caches serve part of it
   double stateBytesPerNs = 16;  ///< read and written by updates; all of it comes from memory
-  double launchNs = 2000;       ///< of an instruction
+  double launchNs = 2000;       ///< overhead of an instruction
   double recomputeTime = 0.015; ///< share of a step's time that a plan without a budget may spend on recomputation
 };
 

@@ -38,15 +38,15 @@ struct Capabilities {
   bool multipliesTf32 = false; ///< products of f32 may have their operands rounded to TF32
   bool multipliesBf16 = false; ///< has instructions for bf16 products; else operands are widened
   bool multipliesF16 = false;  ///< likewise for f16
-  bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel: gradients go into updates row by row
+  bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel, such as a gradient's to its update
   bool readsNumbersEarly = false; ///< the host reads numbers of an entry while its later instructions run
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
   bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
   bool collectives = false;    ///< its device runs collectives between ranks
-  bool scattersInOneTree = false; ///< a reduce-scatter adds in the tree of Communicator.h, as an all-reduce can
+  bool scattersInOneTree = false; ///< its reduce-scatter sums in Communicator.h's tree, like an all-reduce
   bool updatesRows = true;     ///< updates only the rows of sparse embedding gradients (update-rows)
   bool sharesLaunches = false; ///< small kernels may share a launch (train.joined)
-  bool runsLoops = false;      ///< one thread that runs a whole loop is no slower than one kernel for each step
+  bool runsLoops = false;      ///< a loop that one thread runs is no slower than a kernel for each step
   bool attendsInOneOp = true;  ///< attention as one op has kernels that keep the machine busy; else it is not fused
   bool attentionTiles = false; ///< has attention kernels for lane groups, for suitable heads (suitsTiles)
   train::AttentionCalls attentionCalls; ///< the heads whose attention its library computes; call() knows its gradient
@@ -64,10 +64,10 @@ struct Call {
   uint64_t scratchSharedBytes = 0; ///< before the slots
   uint64_t scratchSlots = 1;       ///< most slots that can be used at a time: the number of tiles
   uint64_t partialBytes = 0;       ///< size of the last operand, the partial sums; 0: no such operand
-  uint64_t reorderedBytes = 0;     ///< activations whose copy into another layout takes as long as that layout saves
+  uint64_t reorderedBytes = 0;     ///< activation bytes whose copy takes as long as the other layout would save
   bool readsInPlace = false;       ///< it reads operands in place, and copies none into another layout
 
-  /// With `slots` tiles in flight.
+  /// Bytes of scratch with `slots` tiles in flight.
   uint64_t scratchBytes(uint64_t slots) const { return scratchSharedBytes + scratchSlotBytes * std::min(slots, scratchSlots); }
 
   /// The text of the attribute #train.call; parseCall() reads it.

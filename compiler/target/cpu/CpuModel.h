@@ -45,13 +45,13 @@ struct PanelModel {
   double panelCycles = 40.0; ///< overhead of a pair of panels, without its sums
   double sumCycles = 2.5;    ///< to store a vector of sums, and to load it again for each later block of K
   double packColumns = 10.0; ///< to pack a vector of words of B, into the second-level cache
-  double copyAhead = 2.0;    ///< the same, overlapped with products
+  double copyAhead = 2.0;    ///< to pack such a vector during products
   double packRows = 4.0;     ///< to pack a word of a panel of A
   double tileCycles = 600.0;
   double fetchPerByte = 0.12;  ///< packing an operand that is in no cache of the core
   double streamPerByte = 0.3;  ///< packing an operand that is not in the last cache either
   int64_t blockWords = 384;         ///< most words of a block of K
-  int64_t blockWordsInPlace = 1024; ///< the same if rows of A are not copied
+  int64_t blockWordsInPlace = 1024; ///< likewise, if rows of A are not copied
   int64_t panelBytes = 640 << 10;   ///< of A, in the second-level cache
   int64_t slotBytes = 3 << 19;      ///< of a worker: planned memory, so kept small
   double scratchSlack = 1.02; ///< largest slowdown of a product for less scratch, if that lowers the peak of memory
@@ -68,8 +68,8 @@ struct FewRowsModel {
   double flopsPerNs = 100.0, narrowFlopsPerNs = 180.0, bytesPerNs = 25.0;
   double tileNs = 1000.0; ///< least time of a tile that is worth handing to a worker
   int64_t mostTiles = 64;
-  int64_t unit = 32;    ///< columns of a tile are a multiple of this;
-  int64_t fewTiles = 8; ///< with few rows of more, if this many tiles remain: longer pieces of rows of B
+  int64_t unit = 32;    ///< columns of a tile are a multiple of this, or
+  int64_t fewTiles = 8; ///< of 2 or 4 times as much for few rows, if so many tiles remain: longer pieces of B's rows
 };
 
 /// Products whose rows go to a kernel. Sizes of a tile: rows of C in scratch, and panels of A. If all of B stays in the
@@ -83,17 +83,17 @@ struct RowsModel {
 
 /// Convolutions.
 struct ConvolutionModel {
-  int64_t tiles = 64;                          ///< wanted number; fewer if each would be under tileFlops
-  int64_t chunks = 16;                         ///< of the batch, at most: the weights' gradient; each has partial sums
+  int64_t tiles = 64;                          ///< wanted number; fewer if a tile would have less than tileFlops
+  int64_t chunks = 16;                         ///< most parts of the batch, each with partial sums (weight gradient)
   double tileFlops = 3e5, mostTileFlops = 5e7; ///< of a tile
-  int64_t tilePixels = 96;      ///< of a tile, at least: they share one pass over the weights
-  int64_t stripBytes = 512 << 10; ///< of a tile, at most: stays in the second-level cache
-  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile, at least; the second: given fewTiles tiles
+  int64_t tilePixels = 96;      ///< least pixels of a tile, which share one pass over the weights
+  int64_t stripBytes = 512 << 10; ///< most bytes of a tile's strip, which stays in the second-level cache
+  int64_t leastColumns = 48, leastGradientColumns = 192; ///< of a tile; the second: if fewTiles tiles remain
   int64_t fewTiles = 4;
   int64_t blockWords = 384, gradientBlockWords = 384;    ///< of K
-  int64_t partialBytes = 3 << 19; ///< of all chunks' partial sums, at most; up to four chunks may exceed it
-  int64_t gradientPixels = 256;   ///< of a chunk, at least: adding its partial sums must pay
-  int64_t planeBlockBytes = 96 << 10; ///< of both operands in a block of K: the weights' gradient by planes
+  int64_t partialBytes = 3 << 19; ///< most bytes of all chunks' partial sums; four chunks may exceed it
+  int64_t gradientPixels = 256;   ///< least pixels of a chunk, to amortise adding its partial sums
+  int64_t planeBlockBytes = 96 << 10; ///< of both operands in a block of K (weight gradient by planes)
   int64_t mostPlaneBlockWords = 2048;
 
   // Cycles of the forms, fitted to convolutions-bench on Zen 5. A factor scales the cycles of the multiplications, two
@@ -103,8 +103,8 @@ struct ConvolutionModel {
   double turnedCycles = 2;     ///< of an element copied between channels first and channels last, or with a stride
   double copiedCycles = 0.3;   ///< of an element copied in its own layout
   double lanesCycles = 10;     ///< to add a register's lanes, once per weight and chunk in the gradient by planes
-  double runCycles = 8, packedCycles = 0.2; ///< the weights' gradient by channels: a pixel's run; a packed element
-  int64_t mostPlaneChannels = 32; ///< of a result, at most: more have not been measured
+  double runCycles = 8, packedCycles = 0.2; ///< weight gradient by channels: of a pixel's run; of a packed element
+  int64_t mostPlaneChannels = 32; ///< most channels of a result; more have not been measured
 };
 
 struct CpuModel {
