@@ -40,8 +40,7 @@ struct Lane {
   /// The bits of a float as an integer, and back.
   Lane bits() const { return bitcast(b->builder.getIntegerType(width())); }
   Lane asFloat() const { return bitcast(width() == 64 ? mlir::Type(b->builder.getF64Type()) : b->builder.getF32Type()); }
-  /// Exact conversion of a float with an integral value in range.
-  Lane toInt() const { return make<mlir::arith::FPToSIOp>(b->laneType(b->builder.getIntegerType(width())), value); }
+  /// An integer as a float of the same width.
   Lane toFloat() const {
     return make<mlir::arith::SIToFPOp>(
         b->laneType(width() == 64 ? mlir::Type(b->builder.getF64Type()) : b->builder.getF32Type()), value);

@@ -101,7 +101,7 @@ struct FixedValue {
 };
 
 struct ModelSettings {
-  std::map<std::string, int64_t> dims, evaluateDims, predictDims;
+  std::map<std::string, int64_t> dims;
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
   std::map<std::string, FixedValue> fix;             ///< model.fix, by graph input
