@@ -368,7 +368,7 @@ Status Dequantization::keep(const NodeProto &node) {
 }
 
 //===----------------------------------------------------------------------===//
-// The whole
+// The whole model
 //===----------------------------------------------------------------------===//
 
 /// Makes 8-bit outputs of the model floating-point. Outputs that the model dequantised keep their names.

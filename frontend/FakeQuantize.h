@@ -19,7 +19,8 @@ namespace fake_quantize {
 inline constexpr const char *kType = "quantized_type";          ///< onnx::TensorProto_DataType of the integers
 inline constexpr const char *kLeast = "least", *kMost = "most"; ///< the integers in use; absent: all of them
 inline constexpr const char *kObserve = "observe"; ///< "values": scale and zero point follow from the input itself,
-                                                   ///< "range": from the state kLow and kHigh; absent: the inputs'
+                                                   ///< "range": from the state kLow and kHigh; absent: from the node's
+                                                   ///< inputs
 inline constexpr const char *kLow = "observed_low", *kHigh = "observed_high"; ///< names of state
 inline constexpr const char *kSymmetric = "symmetric";                        ///< the zero point does not change
 inline constexpr const char *kLevel = "level"; ///< largest |q − zero point| of a symmetric weight

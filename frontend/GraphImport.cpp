@@ -443,8 +443,8 @@ Expected<llvm::SmallVector<Slot>> GraphImport::importGraph(const NodeImport &n, 
   return outputs;
 }
 
-/// The value behind a stop. A value without a gradient gets none: the stop would hide a constant from importers that
-/// ask for one.
+/// The value behind a stop. A value without a gradient gets no stop, which would hide a constant from importers that
+/// need one.
 Value GraphImport::stopped(Value value, Location loc, const std::string &source) {
   if (!value || source.empty() || !train::isFloatTensor(value) || isa<BlockArgument>(value) ||
       isa<train::ConstantOp>(value.getDefiningOp()))

@@ -183,7 +183,7 @@ Status GraphImport::createFunction() {
 }
 
 //===----------------------------------------------------------------------===//
-// The whole
+// The imported model
 //===----------------------------------------------------------------------===//
 
 /// Replaces a constant that repeats along a dimension (such as a mask for each sample) by a smaller one and a

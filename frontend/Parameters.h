@@ -20,7 +20,7 @@ namespace tcc::frontend {
 
 enum class Role { Parameter, Frozen, Constant };
 
-/// What an initializer is to the user: each is in exactly one of these lists.
+/// The lists by which reports and recipes sort initializers; each initializer is in exactly one.
 enum class List { Trained, Frozen, Buffer, Constant };
 
 /// "trained", "frozen", "buffer", "constant".

@@ -54,7 +54,7 @@ struct Quantizer {
   size_t given = 1;               ///< how many there were before equal ones became one
 
   bool perAxis() const { return scale.size() > 1; }
-  /// The same numbers for the same elements.
+  /// True if both give every element the same scale and zero point.
   bool operator==(const Quantizer &other) const {
     return scale == other.scale && zeroPoint == other.zeroPoint && (!perAxis() || axis == other.axis);
   }

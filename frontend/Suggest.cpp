@@ -56,12 +56,12 @@ Producers producersOf(const onnx::GraphProto &graph, Producers producers) {
   return producers;
 }
 
-/// The last op before an output, movements and means left out.
+/// The last op before an output, not counting movements and means.
 struct Ending {
   std::string op;               ///< Softmax, Sigmoid, …; empty: an input or a constant
   const onnx::NodeProto *node = nullptr;
   bool inside = false;          ///< in a branch, whose values have no name outside
-  bool exact = true;            ///< nothing moves elements between it and the output
+  bool exact = true;            ///< no op moves elements between it and the output
 };
 
 /// The Exp of a decomposed softmax, e^x ÷ Σ e^x, whose division is `node`; null if it is none. The operand of Exp

@@ -108,7 +108,7 @@ private:
     }
   }
 
-  /// A constant of the code, or a buffer that state_dict leaves out. Only torch's notes tell.
+  /// A constant of the code, or a buffer that state_dict omits. Only torch's notes tell them apart from parameters.
   static bool isComputed(const OnnxInitializer &initializer, const InitializerRole &role) {
     if (!initializer.code.empty())
       return true;

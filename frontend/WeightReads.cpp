@@ -11,7 +11,7 @@ namespace {
 
 using Ops = std::set<std::string>;
 
-/// Most ops through which a value is followed back.
+/// Longest chain of ops through which a value is traced back.
 constexpr int kDeepest = 8;
 
 bool isNorm(const std::string &op) {

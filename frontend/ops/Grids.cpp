@@ -64,7 +64,7 @@ AxisTaps tapsOf(NodeImport &n, const std::string &mode, const Border &border, co
   }
   if (mode == "linear")
     return linearTaps(border.inside(position), extent, 1);
-  // Far outside all taps read the same element, so that positions can be clamped.
+  // Far outside, all taps read the same element, so positions may be clamped.
   double far = border.padding == "reflection" ? 0x1p20 : 4;
   Expr x = clampFlat(position, -far, double(extent) + far), low = x.apply<train::FloorOp>();
   llvm::SmallVector<Expr> indices, weights;

@@ -19,7 +19,7 @@ using train::RandomKind;
 
 /// Numbers of `kind`, of a floating-point type.
 Expr draw(const NodeImport &n, RandomKind kind, llvm::ArrayRef<int64_t> shape, Type element) {
-  // A seed of 0 is a seed, too.
+  // 0 is an ordinary seed, so test for the attribute's presence.
   uint64_t seed = n.attribute("seed") ? uint64_t(1) << 32 | std::bit_cast<uint32_t>(float(n.floatAttr("seed", 0))) : 0;
   return n.expr(
       train::RandomOp::create(n.builder, n.loc, n.type(shape, element), kind, n.randomKey(), n.randomId(seed)));
