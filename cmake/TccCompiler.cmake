@@ -1,6 +1,9 @@
 # tcc_compiler_library(NAME sources... LINK libs...): a library that includes MLIR. LLVM is built without RTTI, and a
 # translation unit that includes much of it is slow: one precompiled header serves all, and -O1 is enough, since the time
 # is spent inside LLVM itself.
+if(NOT TCC_PORTABLE)
+  set(TCC_LLVM_LIBRARIES MLIR LLVM)
+endif()
 set(TCC_COMPILER_OPTIONS -fno-rtti -O1 -Wno-dangling-reference -Wno-comment)
 function(tcc_compiler_options target)
   target_include_directories(${target} SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
@@ -24,6 +27,6 @@ function(tcc_compiler_library name)
     target_link_libraries(${name} PUBLIC TccDialect)
   else()
     target_precompile_headers(${name} PRIVATE ${CMAKE_SOURCE_DIR}/compiler/Precompiled.h)
-    target_link_libraries(${name} PUBLIC MLIR LLVM)
+    target_link_libraries(${name} PUBLIC ${TCC_LLVM_LIBRARIES})
   endif()
 endfunction()

@@ -9,7 +9,7 @@
 #include "runtime/data/Limits.h"
 #include "runtime/data/Table.h"
 #include "runtime/data/arrow/Plugin.h"
-#include "support/ProgramFolder.h"
+#include "support/Plugins.h"
 
 #include <algorithm>
 #include <charconv>
@@ -32,7 +32,7 @@ std::string wayOut(const std::string &path) {
 }
 
 Expected<const TrunArrow *> openPlugin(const std::string &path) {
-  const std::string library = programFolder() + "trun-arrow.so";
+  const std::string library = pluginPath("trun-arrow.so");
   if (::access(library.c_str(), R_OK) != 0)
     return error(
         "{}: Parquet and Arrow files are read through {}, which is missing: trun was built without Arrow; install "
@@ -42,8 +42,8 @@ Expected<const TrunArrow *> openPlugin(const std::string &path) {
   void *const handle = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) {
     const char *reason = ::dlerror();
-    return error("{}: {}; install pyarrow into .venv and build again, {}", path, reason ? reason : library,
-                 wayOut(path));
+    return error("{}: {}; install pyarrow of that version and set LD_LIBRARY_PATH to its folder, {}", path,
+                 reason ? reason : library, wayOut(path));
   }
   auto find = reinterpret_cast<const TrunArrow *(*)()>(::dlsym(handle, "trunArrow"));
   const TrunArrow *arrow = find ? find() : nullptr;

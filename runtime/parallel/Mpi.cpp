@@ -6,7 +6,7 @@
 #include "runtime/parallel/mpi/Plugin.h"
 #include "runtime/plan/PlanFile.h"
 #include "support/Advice.h"
-#include "support/ProgramFolder.h"
+#include "support/Plugins.h"
 
 #include <charconv>
 #include <cstdio>
@@ -38,7 +38,7 @@ struct Session {
 
 /// The symbols are made global: the MPI libraries open parts of their own, which look for the symbols of the others.
 Expected<const TrunMpi *> openPlugin(const MpiStart &start) {
-  const std::string path = programFolder() + kPlugin;
+  const std::string path = pluginPath(kPlugin);
   const std::string wayOut = fmt::format(
       "or start the ranks with {}, or with torchrun's variables, which need no MPI", advice::option("nproc"));
   if (::access(path.c_str(), R_OK) != 0)

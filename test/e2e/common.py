@@ -12,6 +12,7 @@ import safetensors.numpy
 
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("TCC_BIN", ROOT / "build" / "bin")).resolve()
+PLUGINS = BIN.parent / "lib" / "tcc"
 ZOO = Path(__file__).resolve().parent / "zoo"
 os.environ["TCC_CACHE_DIR"] = ""         # no cache, so that the compiler is tested and not a cached result
 # KEY=VALUE separated by spaces: recipe keys for every compile of the suite, unless the test itself sets them. For example,

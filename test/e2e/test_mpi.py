@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import safetensors.numpy
 
-from common import BIN, ZOO
+from common import BIN, PLUGINS, ZOO
 from test_ranks import FAILURE_SECONDS, Jobs, alive, losses
 
-PLUGIN = BIN / "trun-mpi.so"
+PLUGIN = PLUGINS / "trun-mpi.so"
 MPIRUN = shutil.which("mpirun")
 MISSING = "" if PLUGIN.is_file() and MPIRUN else \
     f"SKIPPED: {'no mpirun' if not MPIRUN else f'no {PLUGIN}'}: install libopenmpi-dev and openmpi-bin, then build again"

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 
 import models
-from common import BIN, EndToEnd, metrics
+from common import BIN, PLUGINS, EndToEnd, metrics
 
 ROWS, FEATURES, CLASSES = 60, 3, 3
 SPECIES = ["setosa", "versicolor", "virginica"]
@@ -76,7 +76,7 @@ class Tables(EndToEnd):
             import pyarrow.parquet
         except ImportError:
             self.skipTest("no pyarrow")
-        if not (BIN / "trun-arrow.so").exists():
+        if not (PLUGINS / "trun-arrow.so").exists():
             self.skipTest("no trun-arrow.so")
         table = pa.table({"x": pa.array(list(X), pa.list_(pa.float32())), "species": [SPECIES[i] for i in LABELS],
                           "when": pa.array(range(ROWS), pa.timestamp("s"))})

@@ -16,7 +16,7 @@ import unittest
 from standin import STANDIN, stand_in  # first: it takes its argument, and makes common importable
 import numpy as np
 import safetensors.numpy
-from common import BIN, ZOO
+from common import BIN, PLUGINS, ZOO
 from test_ranks import FAILURE_SECONDS, Jobs, alive, children_of, losses
 
 ALL = "--all" in sys.argv
@@ -178,7 +178,7 @@ class Runs(CardJobs):
         self.assertTrue(collectives)
         self.assertTrue(all(one["seconds"] > 0 for one in collectives), collectives)
 
-    @unittest.skipUnless(shutil.which("mpirun") and (BIN / "trun-mpi.so").exists(), "needs Open MPI")
+    @unittest.skipUnless(shutil.which("mpirun") and (PLUGINS / "trun-mpi.so").exists(), "needs Open MPI")
     def test_ranks_that_mpi_starts(self):
         plan = self.plan("mlp")
         env = os.environ | stand_in(mode="fast", devices=2) | {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}

@@ -1,9 +1,11 @@
 //===- CommandLine.cpp - options and usage errors that commands share -----===//
 #include "tools/common/CommandLine.h"
 #include "support/AtomicFile.h"
+#include "support/Json.h"
 #include "support/NearestName.h"
 #include "support/ShortText.h"
 #include "support/TerminalText.h"
+#include "support/recipe/Keys.h"
 #include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
@@ -55,11 +57,57 @@ std::string adviceFor(const CLI::App &app, const std::string &given) {
   return {};
 }
 
+/// The keys that `--set` of the command takes; a table's name stands for its entries.
+std::vector<std::string> settableKeys(std::string_view command) {
+  std::vector<std::string> names;
+  for (const recipe::Key &key : recipe::allKeys())
+    if (key.change == recipe::Change::RunTime || (command.starts_with("tcc") && key.change == recipe::Change::Recompile))
+      names.push_back(key.name);
+  return names;
+}
+
+nlohmann::ordered_json optionJson(const CLI::App &app, const CLI::Option &option) {
+  nlohmann::ordered_json json;
+  json["names"] = nlohmann::ordered_json::array();
+  for (const std::string &name : option.get_snames())
+    json["names"].push_back("-" + name);
+  for (const std::string &name : option.get_lnames())
+    json["names"].push_back("--" + name);
+  if (option.get_positional())
+    json["word"] = option.get_name(true);
+  // "TEXT:{torch,onnx}", "INT:INT in [0 - 4096]"; empty for a flag.
+  json["value"] = option.get_items_expected_max() > 0 ? option.get_type_name() : "";
+  json["required"] = option.get_required();
+  json["repeats"] = option.get_expected_max() > 1;
+  json["help"] = option.get_description();
+  if (option.check_lname("set"))
+    json["keys"] = settableKeys(app.get_name());
+  return json;
+}
+
 } // namespace
+
+bool asksForDescription(int argc, char **argv) { return argc == 2 && argv[1] == kDescribe; }
+
+void describe(const std::string &command, const std::string &about, const CLI::App *app) {
+  nlohmann::ordered_json json;
+  json["command"] = command;
+  json["about"] = about;
+  json["options"] = nlohmann::ordered_json::array();
+  if (app)
+    for (const CLI::Option *option : app->get_options())
+      json["options"].push_back(optionJson(*app, *option));
+  printResult("{}\n", jsonText(json));
+}
 
 Arguments readArguments(CLI::App &app, int argc, char **argv) {
   app.allow_extras();
   Arguments arguments;
+  if (asksForDescription(argc, argv)) {
+    describe(app.get_name(), app.get_description(), &app);
+    arguments.answered = true;
+    return arguments;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError &problem) {

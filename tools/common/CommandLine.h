@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace CLI {
@@ -17,9 +18,19 @@ namespace tcc::tools {
 
 /// The outcome of parsing a command line.
 struct Arguments {
-  bool answered = false; ///< --help or --version was printed; the command is done
+  bool answered = false; ///< --help, --version or --describe was answered; the command is done
   Status status;   ///< wrong usage: one line that names the fault and where help is
 };
+
+/// The word after a command that makes it print its options for programs: a JSON object in a line. Man pages and
+/// completions are made of it (tools/manual.py). After a program's own name it prints a line for each of its commands.
+constexpr std::string_view kDescribe = "--describe";
+
+/// True if the command line is `PROGRAM --describe`.
+bool asksForDescription(int argc, char **argv);
+
+/// Prints that line. `command`: its name; `about`: what it does, in lines; `options`: those of `app`, if it has one.
+void describe(const std::string &command, const std::string &about, const CLI::App *app = nullptr);
 
 /// Reads a command line that `app` describes. An unknown option is answered with the nearest known one.
 Arguments readArguments(CLI::App &app, int argc, char **argv);

@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <string_view>
 
@@ -47,6 +48,10 @@ std::function<bool()> tools::SearchLimits::stop() const {
 static int runCommand(int argc, char **argv) {
   std::string_view command = argc > 1 ? argv[1] : "";
   try {
+    if (command == tools::kDescribe && argc == 2) {
+      tools::describe("tcc-plan", std::string(kUsage.substr(0, kUsage.find('\n'))));
+      return std::max(tools::packCommand(argc, argv), tools::rematCommand(argc, argv));
+    }
     if (command == "pack")
       return tools::packCommand(argc - 1, argv + 1);
     if (command == "remat")

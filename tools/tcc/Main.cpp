@@ -1,5 +1,6 @@
 //===- Main.cpp - the tcc command -----------------------------------------===//
 #include "support/NearestName.h"
+#include "tools/common/CommandLine.h"
 #include "tools/common/ExitStatus.h"
 #include "tools/common/OutOfMemory.h"
 #include "tools/common/StandardStreams.h"
@@ -7,6 +8,7 @@
 
 #include "llvm/Support/ErrorHandling.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
@@ -39,6 +41,12 @@ std::string misspelt(const std::string &word) {
 int runCommand(int argc, char **argv) {
   // Libraries may throw when memory runs out: print a message instead of crashing.
   try {
+    if (tools::asksForDescription(argc, argv)) {
+      int exitStatus = tools::compileCommand(argc, argv);
+      for (auto [name, run] : kCommands)
+        exitStatus = std::max(exitStatus, run(argc, argv));
+      return exitStatus;
+    }
     for (auto [name, run] : kCommands)
       if (argc > 1 && std::string(argv[1]) == name)
         return run(argc - 1, argv + 1);

@@ -316,6 +316,14 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   Raw raw;
   std::string word = argc > 1 ? argv[1] : "";
   bool named = false;
+  // Training, which has no word of its own here, is described below.
+  if (asksForDescription(argc, argv))
+    for (const auto &[name, command] : kCommands)
+      if (command != Options::Command::Train) {
+        std::string commandWord = name;
+        char *words[] = {argv[0], commandWord.data(), argv[1]};
+        parseCommandLine(3, words);
+      }
   for (const auto &[name, command] : kCommands)
     if (word == name) {
       options.command = command;
@@ -326,7 +334,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   app.get_formatter()->column_width(30);
   switch (options.command) {
   case Options::Command::Train:
-    app.description("trun PLAN --data PATH …: trains.\n"
+    app.description("Trains a plan that tcc made: trun PLAN --data PATH …\n"
                     "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | report | lr-find | sweep, each with its own "
                     "--help.");
     addTrain(app, options, raw);

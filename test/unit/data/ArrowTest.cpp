@@ -8,7 +8,7 @@
 #include "runtime/data/Dataset.h"
 #include "runtime/data/Table.h"
 #include "support/MappedFile.h"
-#include "support/ProgramFolder.h"
+#include "support/Plugins.h"
 
 #include <random>
 
@@ -20,7 +20,7 @@ namespace {
 class Arrow : public ::testing::TestWithParam<const char *> {
 protected:
   void SetUp() override {
-    if (!std::filesystem::exists(programFolder() + "trun-arrow.so"))
+    if (!std::filesystem::exists(pluginPath("trun-arrow.so")))
       GTEST_SKIP() << "no trun-arrow.so";
   }
   static std::string path() { return std::string(ARROW_TABLES) + "/" + GetParam(); }
