@@ -79,7 +79,7 @@ bool isFromDataAlone(Value root) {
 
 /// True if no addend of `bias`, times `factor`, can exclude a key: each is a constant whose elements are nearer to 0
 /// than kMaskFill, or is computed from trained parameters or activations.
-bool excludesNoKey(Value bias, double factor) {
+bool excludesNoKey(Value bias, double factor = 1) {
   llvm::SetVector<Value> addends;
   addends.insert(bias);
   auto add = [&](Value value) { addends.insert(value); };

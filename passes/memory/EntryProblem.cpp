@@ -31,6 +31,26 @@ struct InstructionValues {
   std::vector<bool> isMade; ///< of each operand: an instruction produces it; false for arguments of the entry
 };
 
+/// The pairs (operand, result) that may share memory, as values: transient, of equal size, and read nowhere else by the
+/// instruction. `present`: the operands that it reads.
+std::vector<std::pair<int, int>> inPlaceValues(Operation *op, ArrayRef<std::pair<unsigned, unsigned>> pairs,
+                                               const InstructionValues &values, ArrayRef<unsigned> present) {
+  std::vector<std::pair<int, int>> found;
+  for (auto [operand, result] : pairs) {
+    const int from = values.operands[operand], to = values.results[result];
+    if (from < 0 || to < 0 || !values.isMade[operand] ||
+        tensorBytes(op->getOperand(operand).getType()) != tensorBytes(op->getResult(result).getType()))
+      continue;
+    // Another operand may view the same memory and be read at other elements than the result writes.
+    bool everyReadInPlace = llvm::all_of(present, [&, result = result](unsigned read) {
+      return values.operands[read] != from || llvm::is_contained(pairs, std::pair(read, result));
+    });
+    if (everyReadInPlace)
+      found.push_back({from, to});
+  }
+  return found;
+}
+
 /// Reduces a region to the given results and the ops that they need. Returns the numbers of the operands still read.
 SmallVector<unsigned> keepResults(Block &body, ArrayRef<unsigned> results) {
   auto yield = cast<YieldOp>(body.getTerminator());
@@ -171,26 +191,6 @@ std::vector<planning::Cost> PartialKernel::shares() const {
   return result;
 }
 
-/// The pairs (operand, result) that may share memory, as values: transient, of equal size, and read nowhere else by the
-/// instruction. `present`: the operands that it reads.
-std::vector<std::pair<int, int>> inPlaceValues(Operation *op, ArrayRef<std::pair<unsigned, unsigned>> pairs,
-                                               const InstructionValues &values, ArrayRef<unsigned> present) {
-  std::vector<std::pair<int, int>> found;
-  for (auto [operand, result] : pairs) {
-    const int from = values.operands[operand], to = values.results[result];
-    if (from < 0 || to < 0 || !values.isMade[operand] ||
-        tensorBytes(op->getOperand(operand).getType()) != tensorBytes(op->getResult(result).getType()))
-      continue;
-    // Another operand may view the same memory and be read at other elements than the result writes.
-    bool everyReadInPlace = llvm::all_of(present, [&, result = result](unsigned read) {
-      return values.operands[read] != from || llvm::is_contained(pairs, std::pair(read, result));
-    });
-    if (everyReadInPlace)
-      found.push_back({from, to});
-  }
-  return found;
-}
-
 /// The executions of a kernel that omit results; null if it has a single result or emits its own loops. The kernel has
 /// to outlive it.
 std::shared_ptr<const planning::PartialExecutions> partialExecutionsOf(FusedOp fused, InstructionValues values) {
@@ -200,7 +200,6 @@ std::shared_ptr<const planning::PartialExecutions> partialExecutionsOf(FusedOp f
 }
 
 /// Removes from a fused region the unread results, the ops that only they need, and views that then have no reader.
-///
 void dropUnreadResults(FusedOp fused) {
   if (fused.getLoopKernel() || llvm::none_of(fused->getResults(), [](Value result) { return result.use_empty(); }))
     return;
