@@ -51,7 +51,7 @@ Expected<InitialValues> InitialValues::open(const plan::PlanReader &reader, uint
     struct stat information {};
     uint64_t length = ::fstat(known->second, &information) == 0 ? static_cast<uint64_t>(information.st_size) : 0;
     if (source.offset() > length || source.bytes() > length - source.offset())
-      return error("variable '{}': {} bytes at offset {} do not lie inside '{}' of {} bytes; the file is cut short or "
+      return error("variable '{}': {} bytes at offset {} are not inside '{}' of {} bytes; the file is cut short or "
                    "not the one the plan was compiled with",
                    variable.name(), source.bytes(), source.offset(), path, length);
   }

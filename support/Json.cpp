@@ -42,7 +42,7 @@ Expected<json> parseJson(std::string_view text, const std::string &name) {
   } catch (const json::parse_error &problem) {
     if (deep)
       return tooDeep();
-    return error("{}: it is not JSON: byte {} is not what may follow there", name, problem.byte);
+    return error("{}: it is not JSON: byte {} is not allowed there", name, problem.byte);
   } catch (const json::exception &) {
     return error("{}: a number in it is beyond the range of 64-bit floats", name);
   }

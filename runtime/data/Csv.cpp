@@ -152,7 +152,7 @@ private:
     while (at < text.size() && text[at] != separator && !isLineEnd(text[at]))
       ++at;
     if (!trimmed(text.substr(end, at - end)).empty())
-      return error("{}:{}: '{}' stands behind a quoted field; write \" inside it twice", path, line,
+      return error("{}:{}: '{}' follows a quoted field; write \" inside it twice", path, line,
                    shown(trimmed(text.substr(end, at - end))));
     if (!changed)
       return rest;

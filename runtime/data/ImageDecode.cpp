@@ -197,7 +197,7 @@ Status read(const std::string &where, std::string_view bytes, ImageSize &size, c
   case Codec::None:
     break;
   }
-  return error("{}: neither JPEG nor PNG, whatever its name says", where);
+  return error("{}: its content is neither JPEG nor PNG", where);
 }
 } // namespace
 

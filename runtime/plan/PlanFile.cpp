@@ -30,7 +30,6 @@ constexpr std::string_view kMagic("TCCPLAN\0", 8);
 constexpr uint64_t kPreambleBytes = 16;
 constexpr uint64_t kMaxHeaderBytes = uint64_t(1) << 30;
 
-
 namespace {
 constexpr char kZeros[kAlignmentBytes] = {};
 

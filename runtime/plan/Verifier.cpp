@@ -74,7 +74,7 @@ std::vector<std::string> verifyTarget(const Plan &plan, size_t limit) {
     if (plan.model_payload() != 0)
       report("the model's payload {} does not exist, the plan has {}", plan.model_payload(), plan.payloads_size());
   if (plan.max_workers() < 1)
-    report("max_workers is 0: nobody could run the plan");
+    report("max_workers is 0, but a plan needs at least one worker");
   verifyVirtualRanks(plan, report);
 
   verifier::Context context{plan, signatures, report};

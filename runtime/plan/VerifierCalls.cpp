@@ -138,7 +138,7 @@ void verifyKernel(const Context &context, const Call &call, const KernelCall &ke
   if (!signature)
     return;
   if (takesFirstTile(context.plan, *signature))
-    call.report("{}: kernel '{}' takes slices of a product, and stands alone", call.where(), kernel.symbol());
+    call.report("{}: kernel '{}' takes slices of a product, but no product calls it", call.where(), kernel.symbol());
   verifyAgainst(call, *signature, 0, 0);
   if (call.instruction.scratch_slot_bytes() < signature->scratch_bytes())
     call.report("{}: kernel '{}' needs {} bytes of scratch for each worker, the plan has {}", call.where(),
@@ -284,7 +284,7 @@ void verifyMatmul(const Context &context, const Call &call, const MatmulCall &ma
   if (matmul.accumulate()) {
     call.operand(2, "the addend", bytesOfC, sizeOfC, false);
     if (!call.sameMemory(2, c))
-      call.report("{}: what the product is added to does not lie where C does", call.where());
+      call.report("{}: the addend is not in the memory of C", call.where());
   }
   for (const InPlace &pair : call.instruction.in_place())
     if (pair.source() != 2 || pair.destination() != static_cast<uint32_t>(c) || !matmul.accumulate())
@@ -650,7 +650,7 @@ void verifyAttention(const Context &context, const Entry &entry, int index) {
     const AttentionTensor &tensor = tensors[static_cast<size_t>(i)];
     const AttentionCall::Tensor &at = call.tensors(i);
     if (at.operand() >= used.size())
-      return fail("{} lies in operand {}, the call has {}", tensor.name, at.operand(), used.size());
+      return fail("{} is in operand {}, but the call has {} operands", tensor.name, at.operand(), used.size());
     used[at.operand()] = 1;
     const auto position = static_cast<int>(at.operand());
     const Operand &operand = instruction.operands(position);

@@ -85,7 +85,7 @@ private:
       fail("offset {} is not a multiple of {}", b.offset(), space.alignment());
     uint64_t arena = b.arena() == TRANSIENT ? entry.transient_bytes() : space.bytes();
     if (Wide(b.offset()) + b.bytes() > arena)
-      fail("{} bytes at offset {} do not lie inside the {} arena of {} bytes", b.bytes(), b.offset(), space.name(),
+      fail("{} bytes at offset {} are not inside the {} arena of {} bytes", b.bytes(), b.offset(), space.name(),
            arena);
     std::optional<uint64_t> bytes = tensorBytes(b.type());
     if (!bytes || *bytes > b.bytes())
@@ -110,7 +110,7 @@ private:
       if (b.first() != -1 || b.last() != count)
         fail("state lives for the whole entry, not from {} to {}", b.first(), b.last());
     } else if (b.arena() == RESIDENT)
-      fail("only variables lie in the resident arena");
+      fail("only variables may be in the resident arena");
     if (isFilled(b) && b.variable() >= 0)
       fail("it is filled before the entry runs, and a variable");
     if (b.variable() < 0 && isFilled(b) && b.first() != -1)
@@ -368,7 +368,7 @@ private:
       report("{}: its scratch at offset {}, no multiple of {}", describeInstruction(entry, at), offset,
              kAlignmentBytes);
     if (int32_t index = highest[static_cast<size_t>(at)]; index >= 0 && endOf(static_cast<uint32_t>(index)) > offset)
-      report("{}: its scratch at offset {} lies below the end of {} at {}, which lives there",
+      report("{}: its scratch at offset {} begins below the end of {} at {}, which is live then",
              describeInstruction(entry, at), offset, describe(entry, static_cast<uint32_t>(index)),
              endOf(static_cast<uint32_t>(index)));
   }

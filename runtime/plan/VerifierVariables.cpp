@@ -78,7 +78,7 @@ void verifyArena(const Plan &plan, Reporter &report) {
     if (const uint64_t alignment = plan.spaces(RESIDENT).alignment(); !alignment || variable.offset() % alignment != 0)
       report("variable '{}': offset {} is not a multiple of {}", variable.name(), variable.offset(), alignment);
     if (Wide(variable.offset()) + *bytes > spaceBytes(plan, RESIDENT))
-      report("variable '{}': {} bytes at offset {} do not lie inside the resident arena of {} bytes", variable.name(),
+      report("variable '{}': {} bytes at offset {} are not inside the resident arena of {} bytes", variable.name(),
              *bytes, variable.offset(), spaceBytes(plan, RESIDENT));
     else if (*bytes > 0)
       ranges.push_back({variable.offset(), *bytes, &variable});

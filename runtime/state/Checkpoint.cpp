@@ -411,7 +411,7 @@ Status tcc::runtime::removeCheckpoint(const std::string &run, uint64_t step) {
   if (!fs::exists(fs::symlink_status(place, code)))
     return Status();
   if (!isOwnCheckpoint(place, step))
-    return error("{}: it holds what the run did not write, so it is not removed", place);
+    return error("{}: it holds files that the run did not write, so it is not removed", place);
   (void)removeOwnFolder(hidden, kindInUnfinished);
   if (Status status = renameNew(place, hidden); !status.ok())
     return status;

@@ -418,7 +418,7 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
   bool foreign = !fit.unexpected.empty() || !fit.different.empty();
   if ((rule == WeightsRule::Strict && !fit.complete()) || (rule == WeightsRule::MayBeMissing && foreign))
     return error("{}: the weights are not those of the model '{}': {}{}", from, plan.model(), fit.text(),
-                 rule == WeightsRule::Strict ? fmt::format("; {} takes what fits", advice::flag("init-partial")) : "");
+                 rule == WeightsRule::Strict ? fmt::format("; {} takes the weights that fit", advice::flag("init-partial")) : "");
   if (found.empty() && !destinations.known().empty())
     return error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
                  fit.complete() ? "" : ": " + fit.text());

@@ -38,7 +38,8 @@ std::vector<Key> makeKeys() {
           texts(),
           "the loss's",
           Recompile,
-          "what evaluations compute besides the loss: names of metrics, or of graph outputs, which are averaged",
+          "metrics that evaluations compute besides the loss: their names, or names of graph outputs, which are "
+          "averaged",
           {"metrics", "eval_metrics"}}
           .at({"evaluation.metrics"}),
       Key{"evaluate.best",
@@ -112,7 +113,7 @@ std::vector<Key> makeKeys() {
        choice({"logits", "log_probs", "probs"}),
        "`ctc`: `\"log_probs\"`, `dice`: `\"probs\"`",
        Recompile,
-       "what the prediction holds; logits go through a log-softmax (`ctc`) or a sigmoid (`dice`) first",
+       "the form of the prediction; logits go through a log-softmax (`ctc`) or a sigmoid (`dice`) first",
        {"loss.from_logits"}},
       {"loss.time_axis", integer(-3, 2), "0", Recompile, "the axis of time in `ctc`"},
       {"loss.blank",
@@ -370,7 +371,7 @@ std::vector<Key> makeKeys() {
        number(kPositive),
        "8",
        Recompile,
-       "what an adapter adds is scaled by `alpha`/`rank`",
+       "the adapter's contribution is scaled by `alpha`/`rank`",
        {"lora_alpha", "adapter.lora_alpha"}},
       {"adapter.rank_stabilized",
        flag(),
@@ -498,12 +499,12 @@ std::vector<Key> makeKeys() {
       {"data.format", choice({"cifar10", "cifar100"}), "", RunTime,
        "the format of binary data that does not say its own"},
       {"data.columns", columnRules("table of lists of names"), "", RunTime,
-       "columns made of others that stand side by side, one vector a sample: `{ x = [\"age\", \"income\"] }`"},
+       "columns joined from others, one vector a sample: `{ x = [\"age\", \"income\"] }`"},
       {"data.categories", columnRules("table of columns: `\"sorted\"` or a list of strings"), "", RunTime,
        "texts that become integers: the place in the list, or in the sorted texts of the training data: "
        "[data.md](data.md#tables)"},
       {"data.missing", columnRules("table of columns: number, `\"mean\"` or string; `\"*\"` is any column"), "",
-       RunTime, "what stands for missing values; the mean is that of the training data: [data.md](data.md#tables)"},
+       RunTime, "the replacement of missing values; the mean is that of the training data: [data.md](data.md#tables)"},
       {"data.cast", choice({"f32"}), "none", RunTime,
        "let f64, f16, bf16 and integers become f32 where an input is f32: [data.md](data.md#tables)"},
       {"data.last", choice({"drop", "pad"}), "\"drop\"", RunTime, "what to do with a shorter last batch of an epoch"},
@@ -532,7 +533,7 @@ std::vector<Key> makeKeys() {
       {"data.weights", text(), "`label` if balanced, `weight` if weighted", RunTime,
        "the column of classes or weights that `data.sampler` reads"},
       {"data.transform", transforms(), "[]", RunTime,
-       "what is done to the columns, in order: [transforms.md](transforms.md)"},
+       "transforms of the columns, in order: [transforms.md](transforms.md)"},
 
       {"compiler.fuse", flag(), "true", Recompile, "false: one kernel per op, for debugging"},
       {"compiler.chunk_bytes", integer(0, int64_t(1) << 50), "64 MiB on a CPU, 512 MiB on CUDA", Recompile,
@@ -542,7 +543,7 @@ std::vector<Key> makeKeys() {
        "`\"auto\"`: fused on a CPU, and on a card except in f32; `\"fused\"`: a near-miss is an error; "
        "`\"unfused\"`: scores are stored"},
       {"compiler.attention_calls", choice({"none", "forward", "both"}), "\"none\"", Recompile,
-       "on CUDA, what cuDNN computes of attention: `\"none\"`: generated kernels; `\"forward\"`: attention; "
+       "on CUDA, the parts of attention that cuDNN computes: `\"none\"`: generated kernels; `\"forward\"`: attention; "
        "`\"both\"`: its "
        "gradient, too, which stores the scores' gradients"},
       {"compiler.overlap", flag(), "true", Recompile,
@@ -554,11 +555,12 @@ std::vector<Key> makeKeys() {
        "on CUDA, a larger gradient of a matrix is computed in slices of rows, at most so many bytes each, by the "
        "instruction that updates the matrix, and never stored whole; 0: all are stored"},
       {"compiler.epilogues", choice({"exact", "bias", "gelu", "all", "none"}), "\"exact\"", Recompile,
-       "on CUDA, what calls of products and convolutions compute beside them: `\"exact\"`: biases that keep their "
+       "on CUDA, the epilogues that calls of products and convolutions compute: `\"exact\"`: biases that keep their "
        "bits; `\"bias\"`: all biases; `\"gelu\"`: also gelu and its gradient; `\"all\"`: also "
        "sums for biases' gradients; each in the library's bits"},
       {"compiler.convolutions", choice({"auto", "kernels"}), "\"auto\"", Recompile,
-       "on CUDA, what computes convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; `\"kernels\"`: "
+       "on CUDA, the implementation of convolutions: `\"auto\"`: cuDNN, except those that it has no engine for; "
+       "`\"kernels\"`: "
        "generated kernels, which are far slower"},
       {"compiler.cubins", choice({"auto", "none"}), "\"auto\"", Recompile,
        "on CUDA: `\"auto\"`: where `tcc` finds ptxas, the plan holds machine code beside PTX; `\"none\"`: PTX alone"},

@@ -47,7 +47,7 @@ TransformArgument padding(std::string preset, bool required) {
           "pixels on all sides, [left and right, top and bottom] or [left, top, right, bottom]", required};
 }
 TransformArgument paddingMode() {
-  return {"padding_mode", choice({"constant", "edge", "reflect", "symmetric"}), "\"constant\"", "what padding holds"};
+  return {"padding_mode", choice({"constant", "edge", "reflect", "symmetric"}), "\"constant\"", "value of the padding"};
 }
 TransformArgument jitter(std::string name) {
   return {std::move(name), intervalOrNumber(kNotNegative), "0", "v: a factor from max(0, 1 − v) to 1 + v"};
@@ -172,7 +172,7 @@ std::vector<TransformKind> makeKinds() {
        values,
        false,
        Works::OnImages,
-       {{"divide", number(kPositive), "255", "what bytes are divided by"}},
+       {{"divide", number(kPositive), "255", "divisor of the bytes"}},
        "makes f32 of bytes; images do so by themselves where a later step asks for it"},
       {"scale",
        values,

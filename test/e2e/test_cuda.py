@@ -227,7 +227,7 @@ class Cuda(EndToEnd):
             self.refuse(2, patterns, "tcc", model, "--recipe", recipe, "-o", "p.tplan", *arguments)
         refuse(["--target cuda: .*needs an architecture", "cuda:sm_80", "cuda:sm_120"], "--target", "cuda")
         refuse(["--target cuda:sm_70", "cuda:sm_90"], "--target", "cuda:sm_70")
-        refuse(["--memory-budget 60%: of which card", "--device-memory", "h200"], "--target", "cuda:sm_90", "--memory-budget", "60%")
+        refuse(["--memory-budget 60%: the card's memory is not known", "--device-memory", "h200"], "--target", "cuda:sm_90", "--memory-budget", "60%")
         refuse(["--device-memory h300", "h200", "rtx4090"], "--target", "cuda:sm_90", "--device-memory", "h300")
         refuse(["a100", "sm_80", "--target cuda:sm_80"], "--target", "cuda:sm_90", "--device-memory", "a100")
         refuse(["--device-memory 80GiB", "--target cuda:sm_90"], "--device-memory", "80GiB")

@@ -101,7 +101,7 @@ static Expected<RematGraphFile> readRematGraph(const std::string &path) {
     if (from >= count || to >= count)
       return error("{}: edge {} {}: there are {} nodes", path, index, shortened(jsonText(edge)), count);
     if (from >= to)
-      return error("{}: edge {} {}: {} stands before {}; nodes must stand in a valid order of execution", path, index,
+      return error("{}: edge {} {}: {} precedes {}; nodes must be in a valid order of execution", path, index,
                    shortened(jsonText(edge)), graph.problem.nodes[to].name, graph.problem.nodes[from].name);
     graph.problem.inputs[to].push_back(int(from));
     ++index;
@@ -360,7 +360,7 @@ int rematCommand(int argc, char **argv) {
                 path, keepOrder ? "in the given order " : "", *budget,
                 bound > *budget ? std::string("exists, as a bound of the peak proves")
                 : proved        ? std::string("exists, as the bound of its cost proves")
-                         : fmt::format("was found{}, and none is proved impossible: what is proved is that none stays "
+                         : fmt::format("was found{}, but one may exist: it is only proved that none stays "
                                        "below {} bytes ({:.1f} %)",
                                        command.limits.hasDeadline() ? " in time" : "", bound, share(bound)),
                 bound == least.peak ? "can be met" : "was met", least.peak, share(least.peak)),

@@ -383,9 +383,11 @@ Status setMemory(CompileOptions &options, const std::string &budget, const std::
   if (budget.empty())
     return Status::success();
   if (ownMemory && !wholeBytes && budget.ends_with('%'))
-    return Status(fmt::format("--memory-budget {}: of which card? give --device-memory 80GiB, or a card's name: {}",
-                              budget, cardNames()),
-                  StatusCode::Usage);
+    return Status(
+        fmt::format(
+            "--memory-budget {}: the card's memory is not known; give --device-memory 80GiB, or a card's name: {}",
+            budget, cardNames()),
+        StatusCode::Usage);
   Expected<uint64_t> bytes = parseMemorySize("--memory-budget", budget, wholeBytes);
   if (!bytes)
     return bytes.status();

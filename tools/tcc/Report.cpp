@@ -16,6 +16,7 @@
 #include "support/Json.h"
 #include "support/PlanNames.h"
 #include "tools/common/InstructionText.h"
+#include "tools/tcc/ReportSections.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -334,9 +335,8 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
 
 } // namespace tcc::report
 
-// The only numbers of a report that do not follow from the plan: the memory of shared libraries, heap and primitives is
-// measured, in the program that will run the plan.
-
+// measureProcess gives the only numbers of a report that do not follow from the plan: the memory of shared libraries,
+// heap and primitives is measured, in the program that will run the plan.
 extern char **environ;
 
 namespace tcc::report {

@@ -351,9 +351,6 @@ Json diffJson(const Report &before, const Report &after) {
 }
 
 namespace {
-
-using Json = nlohmann::ordered_json;
-
 constexpr size_t kRowsShown = 12;
 
 enum class Unit { Bytes, Flops, Time, Fraction, Count, Name };
@@ -527,7 +524,7 @@ std::string programText(const std::string &name, const Json &program) {
   if (program.contains("reordered"))
     text += fmt::format("{}  the same instructions in another order\n", text.empty() ? "\nprogram " + name + "\n" : "");
   if (program.contains("at_peak"))
-    text += quantitiesText("what lives at the peak of " + name, program["at_peak"], false, "buffer");
+    text += quantitiesText("buffers live at the peak of " + name, program["at_peak"], false, "buffer");
   return text;
 }
 

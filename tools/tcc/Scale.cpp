@@ -422,18 +422,11 @@ public:
     uint64_t count = 0;
     for (const plan::Variable &variable : plan.variables())
       if (variable.role() == plan::PARAMETER)
-        count += elementsOf(variable);
+        count += elementsOf(variable.type());
     return count;
   }
 
 private:
-  static uint64_t elementsOf(const plan::Variable &variable) {
-    uint64_t count = 1;
-    for (int64_t extent : variable.type().dims())
-      count *= uint64_t(extent);
-    return count;
-  }
-
   /// Parameters in the order of their first use, grouped into blocks of a bucket's size: time of first use, and bytes.
   std::vector<std::pair<double, double>> blocksOf(const ScaleProgram &program, bool backward) const {
     std::vector<ScaleProgram::Parameter> uses;
@@ -457,7 +450,7 @@ private:
       // Averages are where their parameters are.
       const bool sharded = variable.role() == plan::OPTIMIZER ||
                            (gathers && (variable.role() == plan::PARAMETER || variable.role() == plan::EMA));
-      const uint64_t elements = elementsOf(variable), width = plan::dtypeBytes(variable.type().dtype());
+      const uint64_t elements = elementsOf(variable.type()), width = plan::dtypeBytes(variable.type().dtype());
       if (sharded && shards > 1)
         point.stateBytes -= padded(elements * width) - padded(plan::shardElements(elements, uint64_t(shards)) * width);
     }

@@ -339,7 +339,7 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
                     "--help.");
     addTrain(app, options, raw);
     app.add_option("--trace", options.train.trace,
-                   "write what training, loader and checkpoint threads did when to this file, for ui.perfetto.dev");
+                   "write a timeline of training, loader and checkpoint threads to this file, for ui.perfetto.dev");
     break;
   case Options::Command::Eval:
     app.description("Computes loss and accuracy over a data set; prints JSON.");

@@ -5,7 +5,6 @@
 #include "tools/common/TextTable.h"
 #include "tools/trun/Commands.h"
 
-
 using namespace tcc;
 using namespace tcc::runtime;
 using namespace tcc::tools;

@@ -59,7 +59,7 @@ TEST(ReportDiff, BuffersAtThePeakAreMatchedWithoutTheirNumbers) {
   EXPECT_EQ(peak["appeared"].dump(), R"([{"name":"another","node":"node_b","bytes":128,"count":1}])");
   EXPECT_EQ(peak["vanished"].dump(), R"([{"name":"b","node":"node_b","bytes":128,"count":1}])");
   std::string text = diffText(difference(a, b));
-  expectText(text, "what lives at the peak of step: 1 buffer appeared (128 B), 1 buffer vanished (128 B), 1 changed");
+  expectText(text, "buffers live at the peak of step: 1 buffer appeared (128 B), 1 buffer vanished (128 B), 1 changed");
   expectText(text, "- b (node_b)");
   expectText(text, "+ another (node_b)");
 }

@@ -208,7 +208,7 @@ TEST(Spaces, AThirdOneHoldsBuffersWithinItsSize) {
   for (const std::string &problem : plan::verifyPlan(plan))
     ADD_FAILURE() << problem;
   y.set_offset(128);
-  expectProblem(plan, {"'y'", "do not lie inside the pinned arena of 256 bytes"});
+  expectProblem(plan, {"'y'", "are not inside the pinned arena of 256 bytes"});
   y.set_offset(64);
   expectProblem(plan, {"'y'", "offset 64 is not a multiple of 128"});
   // Two at once in one place.

@@ -200,5 +200,5 @@ TEST(VerifierRowwise, SlicesOnACard) {
   for (plan::KernelSignature &kernel : *plan.mutable_code_objects(0)->mutable_kernels())
     kernel.mutable_operands(0)->set_tile_bytes(32 * 4);
   bindCode(*plan.mutable_code_objects(0), kNoCode);
-  expectProblem(plan, {"instruction 1", "takes slices of a product, and stands alone"});
+  expectProblem(plan, {"instruction 1", "takes slices of a product, but no product calls it"});
 }

@@ -19,9 +19,9 @@ TEST(Verifier, AcceptsAGoodPlan) {
 TEST(Verifier, BufferOutsideItsArena) {
   plan::Plan plan = makeTestPlan();
   buffer(plan, kZ).set_offset(uint64_t(1) << 40);
-  expectProblem(plan, {"buffer 4 'z'", "node 'node_z'", "do not lie inside the transient arena"});
+  expectProblem(plan, {"buffer 4 'z'", "node 'node_z'", "are not inside the transient arena"});
   buffer(plan, kZ).set_offset(UINT64_MAX - 63); // offset + bytes wraps around 64 bits
-  expectProblem(plan, {"buffer 4 'z'", "do not lie inside"});
+  expectProblem(plan, {"buffer 4 'z'", "are not inside"});
 }
 
 TEST(Verifier, MisalignedBuffer) {
@@ -105,7 +105,7 @@ TEST(Verifier, AProductIsAddedWhereItLies) {
     ADD_FAILURE() << problem;
   plan::Plan plan = accumulatingPlan();
   instruction(plan, 5).clear_in_place();
-  expectProblem(plan, {"instruction 5", "what the product is added to does not lie where C does"});
+  expectProblem(plan, {"instruction 5", "the addend is not in the memory of C"});
   plan = accumulatingPlan();
   instruction(plan, 5).mutable_operands()->RemoveLast();
   instruction(plan, 5).clear_in_place();
@@ -162,7 +162,7 @@ TEST(Verifier, VariablesThatOverlap) {
 TEST(Verifier, VariableOutsideTheResidentArena) {
   plan::Plan plan = makeTestPlan();
   plan::setSpaceBytes(plan, plan::RESIDENT, 2304 + 11);
-  expectProblem(plan, {"variable 'unused'", "do not lie inside the resident arena of 2315"});
+  expectProblem(plan, {"variable 'unused'", "are not inside the resident arena of 2315"});
 }
 
 TEST(Verifier, StateBufferThatIsNotItsVariable) {
@@ -174,7 +174,7 @@ TEST(Verifier, StateBufferThatIsNotItsVariable) {
 TEST(Verifier, ResidentBufferWithoutVariable) {
   plan::Plan plan = makeTestPlan();
   buffer(plan, kB).set_variable(-1);
-  expectProblem(plan, {"'b'", "only variables lie in the resident arena"});
+  expectProblem(plan, {"'b'", "only variables may be in the resident arena"});
 }
 
 TEST(Verifier, VariableWithoutInitialValue) {
@@ -237,4 +237,3 @@ TEST(Verifier, ScratchSlotSmallerThanTheLibraryKernels) {
   instruction(plan, 3).mutable_matmul()->set_library_scratch_bytes(1 << 20);
   expectProblem(plan, {"instruction 3", "scratch slots"});
 }
-
