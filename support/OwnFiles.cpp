@@ -315,7 +315,8 @@ Expected<int> openPlain(const std::string &path, int flags) {
   // open() gives ENXIO for a FIFO without a reader; one with a reader is refused below.
   const int file = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0666);
   if (file < 0 && errno == ELOOP)
-    return error("{}: it is a symbolic link; trun writes files of a run through none: put the file itself there", path);
+    return error("{}: it is a symbolic link; trun writes no file of a run through a link: put the file itself there",
+                 path);
   struct stat status {};
   if (file < 0 && errno != ENXIO)
     return error("{}: cannot write: {}", path, std::strerror(errno));
@@ -349,7 +350,7 @@ Status checkReplaceable(const std::string &path, OwnFile kind, const std::string
   if (reason == ENOENT || (reason == 0 && ours))
     return Status();
   if (reason == ELOOP)
-    return error("{}: it is a symbolic link; trun writes files of runs and caches through none: remove it", name);
+    return error("{}: it is a symbolic link; trun writes no file of a run or cache through a link: remove it", name);
   if (reason != 0)
     return error("{}: cannot write: {}", name, std::strerror(reason));
   return error("{}: it exists and is not {}, so it is not replaced; give another name, or remove it", name,

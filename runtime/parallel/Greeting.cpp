@@ -119,7 +119,7 @@ Expected<Descriptor> tcc::runtime::visit(const std::string &address, uint16_t po
     // Closed early: the listening end had no room, or had only just begun to listen.
     if (std::chrono::steady_clock::now() >= until || !pauseFor(0.05, wakes))
       return error(
-          "{}, port {}: a program that listens there says nothing ({}); if it is none of this job's, give the job "
+          "{}, port {}: the program that listens there does not answer ({}); if it is not of this job, give the job "
           "another MASTER_PORT",
           address, port, status.message());
   }

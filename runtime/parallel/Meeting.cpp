@@ -126,7 +126,7 @@ Status Meeting::meet(const SharedMemory *shared) {
     return error(
         "rank {}: {} of the {} ranks are on this machine (LOCAL_WORLD_SIZE), and the job has no secret by which "
         "ranks of other machines prove that they belong to it; set TRUN_JOB_SECRET_FILE for all ranks to a file "
-        "with one (openssl rand -hex 32), or start all with {} on a network that you trust. Are all on this "
+        "with one (openssl rand -hex 32), or start all with {} on a network that you trust. If all are on this "
         "machine, set LOCAL_WORLD_SIZE to {}",
         place.rank, place.localSize, place.size, advice::flag("insecure-ranks"), place.size);
   RankEntry &own = table[place.rank];

@@ -188,7 +188,7 @@ void verifyRowwise(const Context &context, const Call &call, const MatmulCall &m
   DType result = matmul.result_dtype() == DTYPE_NONE ? matmul.dtype() : matmul.result_dtype();
   if (matmul.batch() != 1 || matmul.accumulate() || result != F32 || matmul.tile_n() != matmul.n() ||
       matmul.chunk_k() != matmul.k())
-    call.report("{}: a matmul whose rows go to a kernel is one product, in f32, of whole rows, added to nothing",
+    call.report("{}: a matmul whose rows go to a kernel must be one product in f32 of whole rows, without addend",
                 call.where());
   if (int64_t tiles = (matmul.m() - 1) / matmul.tile_m() + 1;
       !hasSlices(matmul) && matmul.row_kernel().tiles() != tiles)

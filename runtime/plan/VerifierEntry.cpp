@@ -303,9 +303,9 @@ private:
       return;
     }
     if (hasScratch(instruction))
-      report("{}: it has scratch, so it has no leave to run beside others", describeInstruction(entry, at));
+      report("{}: it has scratch, so it must not run beside others", describeInstruction(entry, at));
     if (instruction.has_matmul() || instruction.has_convolution() || instruction.has_attention())
-      report("{}: a library call has no leave to run beside others", describeInstruction(entry, at));
+      report("{}: a library call must not run beside others", describeInstruction(entry, at));
     int last = at + instruction.beside();
     for (const auto &[index, write] : touched(instruction)) {
       // The sources of a collective are copied, or overwritten in place, before the next instruction begins; those of a

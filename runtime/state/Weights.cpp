@@ -326,7 +326,7 @@ static Expected<bool> writeInt8(const plan::Plan &plan, Device &device, int inde
     type.set_dtype(dtype);
     rounded = plan::roundToInt8(bytes, type, plan.variables(scale).type());
     if (!rounded)
-      return error("'{}' holds a value that is infinite or NaN, which 8 bits do not have; compile without adapter.base",
+      return error("'{}' holds a value that is infinite or NaN, which 8 bits cannot hold; compile without adapter.base",
                    variable.name());
     bytes = std::as_bytes(std::span(rounded->values));
   }
@@ -418,7 +418,9 @@ Expected<WeightsFit> tcc::runtime::loadWeights(const plan::Plan &held, Device &d
   bool foreign = !fit.unexpected.empty() || !fit.different.empty();
   if ((rule == WeightsRule::Strict && !fit.complete()) || (rule == WeightsRule::MayBeMissing && foreign))
     return error("{}: the weights are not those of the model '{}': {}{}", from, plan.model(), fit.text(),
-                 rule == WeightsRule::Strict ? fmt::format("; {} takes the weights that fit", advice::flag("init-partial")) : "");
+                 rule == WeightsRule::Strict
+                     ? fmt::format("; {} takes the weights that fit", advice::flag("init-partial"))
+                     : "");
   if (found.empty() && !destinations.known().empty())
     return error("{}: it holds no weights of the model '{}'{}", from, plan.model(),
                  fit.complete() ? "" : ": " + fit.text());

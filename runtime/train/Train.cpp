@@ -577,8 +577,8 @@ Status Trainer::stopNonFinite(const UpdateMetrics &metrics) {
     const std::string &weights = session.training.sample_weight();
     seen = weights.empty()
                ? ": no target of this update counts, so its loss is 0/0"
-               : fmt::format(": the weights of this update's samples (input '{}') times what counts of them "
-                             "are 0, so its loss is 0/0",
+               : fmt::format(": the sample weights of this update (input '{}') are 0 for all targets that "
+                             "count, so its loss is 0/0",
                              weights);
     wayOut =
         "leave such samples out of the data, or let an update have more samples: a larger batch, or train.accumulate";

@@ -62,5 +62,5 @@ TEST(VerifierBeside, NoScratch) {
 TEST(VerifierBeside, LibraryCallsHaveNoLeave) {
   plan::Plan plan = makeTestPlan();
   step(plan).mutable_instructions(3)->set_beside(1);
-  expectProblem(plan, {"instruction 3", "a library call has no leave to run beside others"});
+  expectProblem(plan, {"instruction 3", "a library call must not run beside others"});
 }

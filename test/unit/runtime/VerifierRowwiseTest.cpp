@@ -92,7 +92,7 @@ TEST(VerifierRowwise, PartsOfRows) {
   auto expectPart = [](auto change) {
     plan::Plan plan = makeTestPlan();
     change(makeRowwise(plan));
-    expectProblem(plan, {"instruction 3", "one product, in f32, of whole rows, added to nothing"});
+    expectProblem(plan, {"instruction 3", "one product in f32 of whole rows, without addend"});
   };
   expectPart([](plan::MatmulCall &call) { call.set_tile_n(16); });
   expectPart([](plan::MatmulCall &call) { call.set_chunk_k(8); });
