@@ -236,6 +236,24 @@ class Python(EndToEnd):
         more.fit(batches)
         np.testing.assert_array_equal(more.read("w"), whole.read("w"))
 
+    def test_phases_in_a_loop_are_those_of_a_run(self):
+        """Each phase reads some of the inputs: the losses are those over the same rows in memory."""
+        files = ROOT / "test/e2e/phases"
+        rows = safetensors.numpy.load_file(files / "actor-critic.safetensors")
+        plan = tcc.compile(files / "actor-critic.onnx", recipe={"optimizer.kind": "adam"}, entries=("train",), phases=[
+            tcc.Phase("critic", loss="critic_loss", parameters=["trunk.*", "value.*"], optimizer={"lr": 3e-3}),
+            tcc.Phase("actor", loss="actor_loss", parameters=["trunk.*", "policy.*"], optimizer={"lr": 1e-3}, clip_norm=0.5)])
+        loop, run = tcc.Trainer(plan, threads=1), tcc.Trainer(plan, threads=1)
+        names, batch, losses = [value.name for value in plan.inputs()], loop.rows, []
+        for step in range(4):
+            losses.append(loop.step(**{name: rows[name][step * batch:(step + 1) * batch] for name in names}).loss)
+        found = []
+        run.fit({name: rows[name] for name in names}, steps=4, shuffle=False,
+                callbacks=[lambda event: found.append(event.update.loss) if event.update else None])
+        self.assertEqual(losses, found)
+        for name, value in run.get_parameters().items():
+            np.testing.assert_array_equal(loop.read(name), value, name)
+
     def test_the_package_needs_no_torch(self):
         """The script of the guide's first lines, where importing torch fails."""
         model = models.classifier(self.folder / "m.onnx", 32, 16, 10)
