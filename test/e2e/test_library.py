@@ -1,4 +1,6 @@
 """libtrun from C, C++ and Python: the numbers of PyTorch and of trun, mistakes with their messages, and nothing left behind."""
+import contextlib
+import io
 import json
 import os
 import re
@@ -235,6 +237,30 @@ class Python(EndToEnd):
         self.assertEqual(more.steps, 2)
         more.fit(batches)
         np.testing.assert_array_equal(more.read("w"), whole.read("w"))
+
+    def test_snippets_of_the_guide_run(self):
+        """In order, with the names that the page takes for granted; a snippet that returns is a function's body."""
+        models.classifier(self.folder / "m.onnx", 32, 16, 10)
+        train, test = models.labelled(64, 10, 16), models.labelled(50, 10, 16)
+        np.savez(self.folder / "train.npz", **train)
+        np.savez(self.folder / "test.npz", **test)
+        text = (ROOT / "docs/guide/c-and-python.md").read_text()
+        names = {"batches": [(train["x"][:32], train["labels"][:32])] * 3, "rate": lambda step: 1e-3 / (1 + step), "x_test": test["x"],
+                 "y_test": test["labels"], "x": train["x"], "y": train["labels"]}
+        snippets = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        self.assertEqual(len(snippets), 3)
+        here = os.getcwd()
+        os.chdir(self.folder)
+        try:
+            for snippet in snippets:
+                if "return " in snippet:
+                    snippet = "weights = trainer.get_parameters()\ndef client():\n" + "".join(f"    {line}\n" for line in snippet.splitlines()) \
+                        + "found = client()\n"
+                with contextlib.redirect_stdout(io.StringIO()):
+                    exec(compile(snippet, "c-and-python.md", "exec"), names)
+        finally:
+            os.chdir(here)
+        self.assertEqual(names["found"].keys(), {"w", "b"})
 
     def test_phases_in_a_loop_are_those_of_a_run(self):
         """Each phase reads some of the inputs: the losses are those over the same rows in memory."""

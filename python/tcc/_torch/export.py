@@ -19,7 +19,7 @@ from .._layout import Layout, leaves, rebuilt
 from .._library import Error
 from .._module import Module
 from .._plan import CompileError, Plan
-from .losses import recipe_of
+from .losses import for_export, recipe_of
 from .optimizers import Rates, read_optimizer, read_scheduler
 from .proof import Reference, difference, first_node, unchanged
 
@@ -104,9 +104,10 @@ class _Call:
             return self.forward(**{key: value for key, value in batch.items() if self.loss is None or key != self.labels})
         return self.forward(*(value for index, value in enumerate(batch) if self.loss is None or index != self.labels))
 
-    def loss_of(self, result: Any, batch: Any) -> torch.Tensor:
+    def loss_of(self, result: Any, batch: Any, exporting: bool = False) -> torch.Tensor:
         if self.loss is not None:
-            return self.loss(result, batch[self.labels])
+            target = batch[self.labels]
+            return (for_export(self.loss, target) if exporting else self.loss)(result, target)
         if isinstance(result, Mapping) and "loss" in result:
             return result["loss"]
         if getattr(result, "loss", None) is not None:
@@ -263,7 +264,7 @@ def compile_module(module: Any, batch: Any, *, loss: Any, optimizer: Any, schedu
         own = call.filled(given)
         returned = call.result(own)
         rest = tuple(one for name, one in _outputs(returned) if name in outputs)
-        return (call.loss_of(returned, own).reshape(()), *rest) if inside else rest
+        return (call.loss_of(returned, own, exporting=True).reshape(()), *rest) if inside else rest
     folder = _plan.Folder(output)
     path = folder.path / f"{type(module).__name__}.onnx"
     read = {name: one for name, one in tensors.items() if inside or name not in call.targets()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 from typing import Any, Callable
 
+import torch
 from torch import nn
 from torch.nn import functional as F
 
@@ -70,3 +71,21 @@ def recipe_of(loss: Any, output: Any, target: Any) -> dict[str, Any] | None:
         if not target.is_floating_point():
             return None
     return {"loss.kind": kind} | {f"loss.{name}": value for name, value in options.items()}
+
+
+def for_export(loss: Any, target: Any) -> Any:
+    """The same loss in ops that torch's exporter writes rightly: its cross entropy of probabilities becomes one of classes."""
+    read = _read(loss)
+    if not read or read[0] != "cross_entropy" or not (hasattr(target, "dim") and target.is_floating_point()):
+        return loss
+    options = _DEFAULTS | read[1]
+
+    def cross_entropy(output: torch.Tensor, shares: torch.Tensor) -> torch.Tensor:
+        smoothing = options["label_smoothing"]
+        shares = shares * (1 - smoothing) + smoothing / shares.shape[1]
+        terms = shares * F.log_softmax(output, 1)
+        if options["weight"] is not None:
+            terms = terms * options["weight"].reshape(-1, *[1] * (output.dim() - 2))
+        each = -terms.sum(1)
+        return each.sum() if options["reduction"] == "sum" else each.mean()
+    return cross_entropy

@@ -2,10 +2,15 @@
 
 Run by tools/nightly.sh python, since it needs torch: .venv-nightly/bin/python test/e2e/python/torch_modules.py
 """
+import contextlib
 import functools
+import io
 import os
+import re
 import runpy
 import sys
+import tempfile
+import types
 import unittest
 import warnings
 from pathlib import Path
@@ -23,7 +28,7 @@ os.environ.setdefault("TCC_LIBRARY", str(BIN.parent / "lib" / "libtrun.so"))
 os.environ.setdefault("TCC_PROGRAM", str(BIN / "tcc"))
 sys.path[:0] = [str(ROOT / "python"), str(EXAMPLES)]
 import tcc                                                                      # noqa: E402
-from tcc._torch import export                                                   # noqa: E402
+from common import classifier, loader as example_loader                         # noqa: E402
 
 torch.set_num_threads(2)
 
@@ -71,6 +76,32 @@ class Examples(unittest.TestCase):
 
     def test_alternating_optimizers(self):
         self.same_state(*self.pair("gan"))
+
+
+class Guide(unittest.TestCase):
+    def test_every_snippet_runs(self):
+        """In order, with the names that the page takes for granted."""
+        text = (ROOT / "docs" / "guide" / "pytorch.md").read_text()
+        snippets = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        self.assertGreater(len(snippets), 7)
+        logged = []
+        model = classifier()
+        loader = example_loader()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        names = {"model": model, "loader": loader, "val": example_loader(96, seed=2), "batch": next(iter(loader)), "optimizer": optimizer,
+                 "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 10), "logger": types.SimpleNamespace(log=logged.append),
+                 "x": next(iter(loader))[0]}
+        here = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
+            os.chdir(folder)
+            try:
+                for snippet in snippets:
+                    exec(compile(snippet, "pytorch.md", "exec"), names)
+                self.assertTrue(Path("adapter/adapter_model.safetensors").is_file())
+            finally:
+                os.chdir(here)
+        self.assertGreater(len(printed.getvalue().splitlines()), 5)
+        self.assertIn("grad_norm", {name for metrics in logged for name in metrics})
 
 
 class Tied(nn.Module):
@@ -361,7 +392,6 @@ class Modules(unittest.TestCase):
 
             def load_state_dict(self, state):
                 self.at, self.order = state["at"], state["order"]
-        import tempfile
         batches = [(torch.randn(8, 6), torch.randint(4, (8,))) for _ in range(10)]
         model = nn.Linear(6, 4)
         loader = Loader(batches)
