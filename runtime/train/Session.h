@@ -24,9 +24,9 @@ struct SessionOptions {
   std::string device;                ///< a registered name; empty: the one of the plan's target
   unsigned threads = 0;              ///< 0: as many as the process may use and the budget has room for
   std::vector<std::string> settings; ///< KEY=VALUE, of keys that need no compilation
-  std::string planFolder; ///< folder of external weights; empty: the plan's
+  std::string planFolder = {}; ///< folder of external weights; empty: the plan's
   uint64_t budgetBytes = 0; ///< limit on the arenas, in bytes; 0: the plan's own, if it has one
-  std::string target;       ///< one of the plan's; empty: the best that runs here
+  std::string target = {}; ///< one of the plan's; empty: the best that runs here
   Algorithms recorded = {}; ///< of the resumed run
   bool tune = false;        ///< time the algorithms of libraries and take the fastest
   Communicator *ranks = nullptr; ///< of the job that this process belongs to; null: it is alone
@@ -84,12 +84,12 @@ struct EntryData {
 struct EntryDataOptions {
   DatasetOptions::Part part = DatasetOptions::Part::All;
   bool training = false; ///< random windows are drawn only for training
-  std::optional<std::vector<uint32_t>> vocabulary;
-  std::function<void(uint64_t, uint64_t, uint64_t)> scanning; ///< as DatasetOptions::scanning
-  MessageSink note;                                           ///< as DatasetOptions::note
-  ColumnFacts facts;         ///< facts that are already known
-  bool learnsFacts = false; ///< as DatasetOptions::learnsFacts
-  DatasetSource source;     ///< opens the data set; null: that of the path
+  std::optional<std::vector<uint32_t>> vocabulary = {};
+  std::function<void(uint64_t, uint64_t, uint64_t)> scanning = {}; ///< as DatasetOptions::scanning
+  MessageSink note = {};                                           ///< as DatasetOptions::note
+  ColumnFacts facts = {};                                          ///< facts that are already known
+  bool learnsFacts = false;                                        ///< as DatasetOptions::learnsFacts
+  DatasetSource source = {};                                       ///< opens the data set; null: that of the path
 };
 
 /// How inputs of the session's entries are bound to columns. `trains`: for an entry that trains.
