@@ -9,6 +9,7 @@ or in a loop of your own:
     for x, y in batches:
         print(trainer.step(x, y, lr=1e-3).loss)
 """
+
 from __future__ import annotations
 
 from typing import Any
@@ -18,16 +19,34 @@ from ._plan import CompileError, Phase, Plan, Value, compile
 from ._trainer import EarlyStopping, Event, Step, Trainer
 
 __version__ = _version().decode()
-__all__ = ["CompileError", "DataError", "EarlyStopping", "Error", "Event", "NonFinite", "OverBudget", "Phase", "Plan", "Step", "Trainer",
-           "UsageError", "Value", "compile", "compile_step"]
+__all__ = [
+    "CompileError",
+    "DataError",
+    "EarlyStopping",
+    "Error",
+    "Event",
+    "NonFinite",
+    "OverBudget",
+    "Phase",
+    "Plan",
+    "Step",
+    "Trainer",
+    "UsageError",
+    "Value",
+    "compile",
+    "compile_step",
+]
 
 
 def compile_step(module: Any, loss: Any, optimizer: Any, *, example: Any, **options: Any) -> Any:
-    """A function that replaces forward, loss, backward, optimizer.step and zero_grad of a torch loop: loss = step(x, y).
+    """A function that replaces forward, loss, backward, optimizer.step and zero_grad of a torch loop: loss = step(x,
+    y).
 
-    module, loss, optimizer, example: as for compile; options: those of compile, and threads, device and seed of Trainer. The function
-    follows the optimizer's learning rates, so that a loop's schedulers work unchanged. The module gets the weights when it is called, or
-    when its state_dict is taken; `step.sync()` copies them at once. See tcc._torch.steps.CompiledStep.
+    module, loss, optimizer, example: as for compile; options: those of compile, and threads, device and seed of
+    Trainer. The function follows the optimizer's learning rates, so that a loop's schedulers work unchanged. The module
+    gets the weights when it is called, or when its state_dict is taken; `step.sync()` copies them at once. See
+    tcc._torch.steps.CompiledStep.
     """
     from ._torch.steps import CompiledStep
+
     return CompiledStep(module, loss, optimizer, example, options)

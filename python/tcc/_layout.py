@@ -1,4 +1,5 @@
 """How a loader's batches become the inputs of a graph: names for the tensors of tuples, dicts and nests of them."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
@@ -43,11 +44,13 @@ def words(path: Path) -> str:
 class Layout:
     """The structure of an example batch.
 
-    tensors: (path, name of the graph's input) of its tensors; constants: (path, value) of what else it holds, which is compiled into the
-    graph. Batches of a loop must have the same structure and the same constants.
+    tensors: (path, name of the graph's input) of its tensors; constants: (path, value) of what else it holds, which is
+    compiled into the graph. Batches of a loop must have the same structure and the same constants.
     """
 
-    def __init__(self, tensors: list[tuple[Path, str]], constants: list[tuple[Path, Any]], is_mapping: bool, count: int):
+    def __init__(
+        self, tensors: list[tuple[Path, str]], constants: list[tuple[Path, Any]], is_mapping: bool, count: int
+    ):
         self.tensors, self.constants, self.is_mapping, self.count = tensors, constants, is_mapping, count
         self._names = dict(tensors)
 
@@ -78,23 +81,37 @@ class Layout:
                 found.append((self._names[path], value))
             elif path in constants:
                 if is_tensor(value) or value != constants[path]:
-                    raise DataError(f"{words(path)} is {value!r}, and {constants[path]!r} was compiled in; compile again for another "
-                                    "value, or make it a tensor")
+                    raise DataError(
+                        f"{words(path)} is {value!r}, and {constants[path]!r} was compiled in; compile again for another "
+                        "value, or make it a tensor"
+                    )
                 seen += 1
             else:
-                raise DataError(f"{words(path)} was not in the example, which has {', '.join(words(one) for one in self._names)}")
+                raise DataError(
+                    f"{words(path)} was not in the example, which has {', '.join(words(one) for one in self._names)}"
+                )
         if len(found) != len(self._names) or seen != len(constants):
             given = {name for name, _ in found}
-            lacking = [words(path) for path, name in self.tensors if name not in given] or [words(path) for path in constants]
+            lacking = [words(path) for path, name in self.tensors if name not in given] or [
+                words(path) for path in constants
+            ]
             raise DataError(f"the batch lacks {', '.join(lacking)}, which the example has")
         return found
 
     def record(self) -> dict:
         """What a run folder keeps of it; of_record is the inverse."""
-        return {"tensors": [[list(path), name] for path, name in self.tensors], "is_mapping": self.is_mapping, "count": self.count,
-                "constants": [[list(path), value] for path, value in self.constants]}
+        return {
+            "tensors": [[list(path), name] for path, name in self.tensors],
+            "is_mapping": self.is_mapping,
+            "count": self.count,
+            "constants": [[list(path), value] for path, value in self.constants],
+        }
 
     @classmethod
     def of_record(cls, record: dict) -> Layout:
-        return cls([(tuple(path), name) for path, name in record["tensors"]],
-                   [(tuple(path), value) for path, value in record["constants"]], record["is_mapping"], record["count"])
+        return cls(
+            [(tuple(path), name) for path, name in record["tensors"]],
+            [(tuple(path), value) for path, value in record["constants"]],
+            record["is_mapping"],
+            record["count"],
+        )

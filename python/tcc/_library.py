@@ -1,10 +1,23 @@
 """libtrun by ctypes: the functions of include/trun/trun.h, and errors as exceptions."""
+
 from __future__ import annotations
 
 import ctypes
 import os
 import re
-from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int, c_int64, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import (
+    CFUNCTYPE,
+    POINTER,
+    Structure,
+    c_char_p,
+    c_double,
+    c_int,
+    c_int64,
+    c_size_t,
+    c_uint,
+    c_uint64,
+    c_void_p,
+)
 from pathlib import Path
 
 
@@ -24,7 +37,9 @@ class OverBudget(Error):
     """No variant of the plan fits the memory budget. `smallest`: bytes of the smallest budget that would do, or None."""
 
     # The figure in bytes is a part of each such message of tcc and libtrun.
-    _SMALLEST = re.compile(r"(?:smallest budget that does is|it needs|takes(?: at least)?) (?:[\d.]+ \w+ \()?(\d+) bytes")
+    _SMALLEST = re.compile(
+        r"(?:smallest budget that does is|it needs|takes(?: at least)?) (?:[\d.]+ \w+ \()?(\d+) bytes"
+    )
 
     def __init__(self, message: str):
         super().__init__(message)
@@ -41,20 +56,48 @@ class NonFinite(Error):
 _KINDS = {1: Error, 2: UsageError, 3: OverBudget, 4: NonFinite}
 
 # numpy's and torch's names of trun_dtype.
-DTYPES = {"float64": 1, "float32": 2, "bfloat16": 3, "float16": 4, "int64": 5, "int32": 6, "int16": 7, "int8": 8,
-          "uint64": 9, "uint32": 10, "uint16": 11, "uint8": 12, "bool": 13}
+DTYPES = {
+    "float64": 1,
+    "float32": 2,
+    "bfloat16": 3,
+    "float16": 4,
+    "int64": 5,
+    "int32": 6,
+    "int16": 7,
+    "int8": 8,
+    "uint64": 9,
+    "uint32": 10,
+    "uint16": 11,
+    "uint8": 12,
+    "bool": 13,
+}
 NAMES = {number: name for name, number in DTYPES.items()}
 ROLES = ("input", "output", "parameter", "buffer", "state")
 
 
 class Tensor(Structure):
-    _fields_ = [("size", c_size_t), ("name", c_char_p), ("data", c_void_p), ("dtype", c_int), ("rank", c_int),
-                ("dims", POINTER(c_int64)), ("strides", POINTER(c_int64))]
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("data", c_void_p),
+        ("dtype", c_int),
+        ("rank", c_int),
+        ("dims", POINTER(c_int64)),
+        ("strides", POINTER(c_int64)),
+    ]
 
 
 class Info(Structure):
-    _fields_ = [("size", c_size_t), ("name", c_char_p), ("role", c_int), ("dtype", c_int), ("rank", c_int),
-                ("dims", POINTER(c_int64)), ("sample_axis", c_int), ("bytes", c_uint64)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("name", c_char_p),
+        ("role", c_int),
+        ("dtype", c_int),
+        ("rank", c_int),
+        ("dims", POINTER(c_int64)),
+        ("sample_axis", c_int),
+        ("bytes", c_uint64),
+    ]
 
 
 class Memory(Structure):
@@ -62,43 +105,87 @@ class Memory(Structure):
 
 
 class TrainerOptions(Structure):
-    _fields_ = [("size", c_size_t), ("target", c_char_p), ("device", c_char_p), ("threads", c_uint), ("memory_budget", c_uint64),
-                ("settings", POINTER(c_char_p)), ("setting_count", c_size_t), ("seed", c_int64), ("schedule_steps", c_double)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("target", c_char_p),
+        ("device", c_char_p),
+        ("threads", c_uint),
+        ("memory_budget", c_uint64),
+        ("settings", POINTER(c_char_p)),
+        ("setting_count", c_size_t),
+        ("seed", c_int64),
+        ("schedule_steps", c_double),
+    ]
 
 
 class StepNumbers(Structure):
-    _fields_ = [("size", c_size_t), ("step", c_uint64), ("loss", c_double), ("learning_rate", c_double),
-                ("gradient_norm", c_double), ("samples", c_uint64), ("tokens", c_uint64), ("loss_scale", c_double),
-                ("skipped", c_int)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("step", c_uint64),
+        ("loss", c_double),
+        ("learning_rate", c_double),
+        ("gradient_norm", c_double),
+        ("samples", c_uint64),
+        ("tokens", c_uint64),
+        ("loss_scale", c_double),
+        ("skipped", c_int),
+    ]
 
 
 class EventNumbers(Structure):
-    _fields_ = [("size", c_size_t), ("kind", c_int), ("step", c_uint64), ("total", c_uint64), ("text", c_char_p),
-                ("update", POINTER(StepNumbers)), ("results", c_void_p)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("kind", c_int),
+        ("step", c_uint64),
+        ("total", c_uint64),
+        ("text", c_char_p),
+        ("update", POINTER(StepNumbers)),
+        ("results", c_void_p),
+    ]
 
 
 OnEvent = CFUNCTYPE(None, c_void_p, POINTER(EventNumbers))
 
 
 class FitOptions(Structure):
-    _fields_ = [("size", c_size_t), ("data", c_char_p), ("eval_data", c_char_p), ("rows", POINTER(Tensor)),
-                ("eval_rows", POINTER(Tensor)), ("row_count", c_size_t), ("eval_row_count", c_size_t), ("steps", c_int64),
-                ("epochs", c_int64), ("eval_every", c_int64), ("checkpoint_every", c_int64), ("out", c_char_p),
-                ("resume", c_char_p), ("shuffle", c_int), ("on_event", OnEvent), ("user", c_void_p)]
+    _fields_ = [
+        ("size", c_size_t),
+        ("data", c_char_p),
+        ("eval_data", c_char_p),
+        ("rows", POINTER(Tensor)),
+        ("eval_rows", POINTER(Tensor)),
+        ("row_count", c_size_t),
+        ("eval_row_count", c_size_t),
+        ("steps", c_int64),
+        ("epochs", c_int64),
+        ("eval_every", c_int64),
+        ("checkpoint_every", c_int64),
+        ("out", c_char_p),
+        ("resume", c_char_p),
+        ("shuffle", c_int),
+        ("on_event", OnEvent),
+        ("user", c_void_p),
+    ]
 
 
 def _open():
     here = Path(__file__).resolve().parent
     given = os.environ.get("TCC_LIBRARY")
-    places = [given] if given else [str(here / "libtrun.so"), str(here.parents[1] / "build" / "lib" / "libtrun.so"), "libtrun.so.0"]
+    places = (
+        [given]
+        if given
+        else [str(here / "libtrun.so"), str(here.parents[1] / "build" / "lib" / "libtrun.so"), "libtrun.so.0"]
+    )
     problems = []
     for place in places:
         try:
             return ctypes.CDLL(place)
         except OSError as problem:
             problems.append(str(problem))
-    raise ImportError("libtrun.so cannot be opened; build it (cmake --build build --target libtrun), or set TCC_LIBRARY "
-                      "to its path: " + "; ".join(problems))
+    raise ImportError(
+        "libtrun.so cannot be opened; build it (cmake --build build --target libtrun), or set TCC_LIBRARY "
+        "to its path: " + "; ".join(problems)
+    )
 
 
 library = _open()
@@ -137,6 +224,7 @@ def _fallible(name, *arguments):
 
     def call(*values):
         check(function(*values))
+
     return call
 
 

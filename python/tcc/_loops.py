@@ -1,4 +1,5 @@
 """Whole runs over a loader of batches, with the events, evaluations and checkpoints of a run over a data set."""
+
 from __future__ import annotations
 
 import json
@@ -28,6 +29,7 @@ def joined(pieces: list[Any]) -> Any:
         return pieces[0]
     if all(hasattr(one, "data_ptr") for one in pieces):
         import torch
+
         return torch.cat(list(pieces))
     return numpy.concatenate([numpy.asarray(one) for one in pieces])
 
@@ -48,8 +50,9 @@ def load_module(run: str) -> Module | None:
 
 
 class Position:
-    """Where a run over a loader is: epochs begun, batches taken from the present one, batches that no update has used yet, totals to
-    reach, and the loader's own state, if it has one."""
+    """Where a run over a loader is: epochs begun, batches taken from the present one, batches that no update has used
+    yet, totals to reach, and the loader's own state, if it has one.
+    """
 
     def __init__(self) -> None:
         self.epoch, self.batches = 0, 0
@@ -82,8 +85,20 @@ class Position:
 class Run:
     """A run of `trainer.fit` over a loader."""
 
-    def __init__(self, trainer: Any, loader: Iterable, eval: Any, *, epochs: int | None, steps: int | None, out: Any, eval_every: int,
-                 checkpoint_every: int | None, callbacks: Iterable, scheduler: Any):
+    def __init__(
+        self,
+        trainer: Any,
+        loader: Iterable,
+        eval: Any,
+        *,
+        epochs: int | None,
+        steps: int | None,
+        out: Any,
+        eval_every: int,
+        checkpoint_every: int | None,
+        callbacks: Iterable,
+        scheduler: Any,
+    ):
         if epochs is not None and steps is not None:
             raise native.UsageError("fit: epochs and steps are both given; give one")
         self.trainer, self.loader, self.eval = trainer, loader, eval
@@ -91,7 +106,9 @@ class Run:
         self.eval_every, self.checkpoint_every = eval_every, checkpoint_every
         self.callbacks, self.scheduler = list(callbacks), scheduler
         if scheduler is not None and (trainer.plan.module is None or trainer.plan.module.rates is None):
-            raise native.UsageError("fit: a scheduler moves the rates of a torch optimizer, and the plan was compiled without optimizer=")
+            raise native.UsageError(
+                "fit: a scheduler moves the rates of a torch optimizer, and the plan was compiled without optimizer="
+            )
         resumed = trainer._position
         self.position = position = resumed or Position()
         trainer._position = None
@@ -106,13 +123,16 @@ class Run:
 
     def tell(self, kind: str, text: str = "", update: Any = None, metrics: Any = None) -> None:
         from ._trainer import Event
+
         event = Event(kind, self.trainer.steps, self.position.steps or 0, text, update, metrics or {})
         for callback in self.callbacks:
             if callback(event) == "stop":
                 self.trainer.stop()
 
     def evaluate(self) -> None:
-        self.metrics = self.trainer._evaluate_over(self.eval) if is_loader(self.eval) else self.trainer.evaluate(**self.eval)
+        self.metrics = (
+            self.trainer._evaluate_over(self.eval) if is_loader(self.eval) else self.trainer.evaluate(**self.eval)
+        )
         self.tell("evaluation", metrics=self.metrics)
 
     def checkpoint(self) -> None:
@@ -130,7 +150,9 @@ class Run:
         rate = trainer.plan.module.rates.now() if self.scheduler is not None else None
         numbers = trainer._step(trainer._joined(batches, "step"), rate)
         if self.scheduler is not None:
-            trainer.plan.module.rates.optimizer._opt_called = True  # torch warns of schedulers that move before their optimizer
+            trainer.plan.module.rates.optimizer._opt_called = (
+                True  # torch warns of schedulers that move before their optimizer
+            )
             self.scheduler.step()
         metrics = {"loss": numbers.loss, "lr": numbers.learning_rate, "grad_norm": numbers.gradient_norm}
         self.tell("update", update=numbers, metrics=metrics)
@@ -145,8 +167,10 @@ class Run:
         iterator = iter(self.loader)
         for _ in range(position.batches):
             if next(iterator, None) is None:
-                raise native.DataError(f"the loader gives fewer than the {position.batches} batches that this epoch has used already; give the "
-                                       "loader of the run")
+                raise native.DataError(
+                    f"the loader gives fewer than the {position.batches} batches that this epoch has used already; give the "
+                    "loader of the run"
+                )
         return iterator
 
     @property
@@ -180,8 +204,10 @@ class Run:
             batch = next(iterator, None)
             if batch is None:
                 if position.batches == began == 0:
-                    raise native.DataError(f"the loader gives no batch in epoch {position.epoch + 1}; an iterator is used up after one pass: give a "
-                                           "list or a DataLoader")
+                    raise native.DataError(
+                        f"the loader gives no batch in epoch {position.epoch + 1}; an iterator is used up after one pass: give a "
+                        "list or a DataLoader"
+                    )
                 break
             position.batches += 1
             position.pending.append(batch)

@@ -1,4 +1,5 @@
 """Plans: made of a model by the tcc program, or opened."""
+
 from __future__ import annotations
 
 import ctypes
@@ -31,15 +32,21 @@ class CompileError(native.Error):
 
 
 def _value(info: native.Info) -> Value:
-    return Value(info.name.decode(), native.ROLES[info.role], native.NAMES[info.dtype], tuple(info.dims[:info.rank]),
-                 None if info.sample_axis < 0 else info.sample_axis, info.bytes)
+    return Value(
+        info.name.decode(),
+        native.ROLES[info.role],
+        native.NAMES[info.dtype],
+        tuple(info.dims[: info.rank]),
+        None if info.sample_axis < 0 else info.sample_axis,
+        info.bytes,
+    )
 
 
 class Plan:
     """A training plan.
 
-    Plan(path) opens a file that tcc wrote, Plan(bytes) a plan in memory. A plan holds machine code: open only plans that you
-    trust. Raises Error if it is damaged or from another version.
+    Plan(path) opens a file that tcc wrote, Plan(bytes) a plan in memory. A plan holds machine code: open only plans
+    that you trust. Raises Error if it is damaged or from another version.
     """
 
     def __init__(self, source: Any):
@@ -143,7 +150,9 @@ def exact(name: str) -> str:
 
 
 class Folder:
-    """Where a plan and the files that it reads are: the caller's folder, or a temporary one that lives as long as this object."""
+    """Where a plan and the files that it reads are: the caller's folder, or a temporary one that lives as long as this
+    object.
+    """
 
     def __init__(self, output: Any = None):
         if output is None:
@@ -162,7 +171,15 @@ _LONG = 100_000
 def run(model: Any, recipe: Any, folder: Folder, options: dict[str, Any]) -> Plan:
     """Runs the tcc program on an ONNX file. recipe: a path, or keys. Returns a Plan."""
     options = dict(options)
-    words = [_program(), os.fspath(model), "-o", str(folder.plan), "--entry", ",".join(options.pop("entries")), "--quiet"]
+    words = [
+        _program(),
+        os.fspath(model),
+        "-o",
+        str(folder.plan),
+        "--entry",
+        ",".join(options.pop("entries")),
+        "--quiet",
+    ]
     target = options.pop("target", None)
     if isinstance(recipe, dict):
         lines = [f"{key}={_toml(value)}" for key, value in recipe.items()]
@@ -188,39 +205,77 @@ def run(model: Any, recipe: Any, folder: Folder, options: dict[str, Any]) -> Pla
     return plan
 
 
-def compile(model: Any, example: Any = None, *, recipe: Any = None, loss: Any = None, optimizer: Any = None, scheduler: Any = None,
-            schedule_per: str = "step", labels: Any = None, adapter: dict[str, Any] | None = None, phases: list[Phase] | None = None,
-            prove: bool = True, output: Any = None, entries: tuple[str, ...] = ("train", "evaluate", "predict"),
-            target: str | list[str] | None = None, memory_budget: str | int | None = None, precision: str | None = None,
-            batch: int | None = None, fit: str | None = None) -> Plan:
+def compile(
+    model: Any,
+    example: Any = None,
+    *,
+    recipe: Any = None,
+    loss: Any = None,
+    optimizer: Any = None,
+    scheduler: Any = None,
+    schedule_per: str = "step",
+    labels: Any = None,
+    adapter: dict[str, Any] | None = None,
+    phases: list[Phase] | None = None,
+    prove: bool = True,
+    output: Any = None,
+    entries: tuple[str, ...] = ("train", "evaluate", "predict"),
+    target: str | list[str] | None = None,
+    memory_budget: str | int | None = None,
+    precision: str | None = None,
+    batch: int | None = None,
+    fit: str | None = None,
+) -> Plan:
     """Compiles a model to a Plan, by the tcc program.
 
-    model: path of an .onnx file, or a torch module. The second argument is the recipe of a file, and for a module an example batch.
+    model: path of an .onnx file, or a torch module. The second argument is the recipe of a file, and for a module an
+    example batch.
 
-    For both:
-    recipe: path of a recipe in TOML, or a dict of its keys ({"optimizer.lr": 3e-4, "loss.kind": "cross_entropy"}). output: where the plan is
-    kept; None: a temporary file. entries: "train", "evaluate", "predict", "gradients". target: "cpu:v3", "cuda:sm_90" or a list; None:
-    this machine. memory_budget: "2GiB", "80%" or bytes. precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest
-    batch within the memory budget.
+    For both: recipe: path of a recipe in TOML, or a dict of its keys ({"optimizer.lr": 3e-4, "loss.kind":
+    "cross_entropy"}). output: where the plan is kept; None: a temporary file. entries: "train", "evaluate", "predict",
+    "gradients". target: "cpu:v3", "cuda:sm_90" or a list; None: this machine. memory_budget: "2GiB", "80%" or bytes.
+    precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest batch within the memory budget.
 
     For a module, which is exported in the mode (train or eval) that its parts are in, with the weights that it has:
-    example: a batch as the loop's loader gives it, (x, target) or a dict; its tensors' shapes are those of the plan. loss: a module or a
-    function of (what the module returns, target); None: the module returns the loss, alone, first, or as `.loss`. labels: the key or the
-    place of the target; default: the last of a tuple, a dict's "labels", "label", "targets", "target" or "y". optimizer: a
-    torch.optim.Optimizer that has made no update; parameters that it has not are frozen. scheduler: one of torch.optim.lr_scheduler,
-    schedule_per: "step" or "epoch", when a loop would step it. adapter: the recipe's keys, {"targets": ["q_proj"], "rank": 8}. phases: a
-    list of tcc.Phase. prove: compare loss and gradients of the example with autograd's first.
+    example: a batch as the loop's loader gives it, (x, target) or a dict; its tensors' shapes are those of the plan.
+    loss: a module or a function of (what the module returns, target); None: the module returns the loss, alone, first,
+    or as `.loss`. labels: the key or the place of the target; default: the last of a tuple, a dict's "labels", "label",
+    "targets", "target" or "y". optimizer: a torch.optim.Optimizer that has made no update; parameters that it has not
+    are frozen. scheduler: one of torch.optim.lr_scheduler, schedule_per: "step" or "epoch", when a loop would step it.
+    adapter: the recipe's keys, {"targets": ["q_proj"], "rank": 8}. phases: a list of tcc.Phase. prove: compare loss and
+    gradients of the example with autograd's first.
 
-    Raises CompileError with tcc's message, or for a module that is not exported as it computes; OverBudget if nothing fits.
+    Raises CompileError with tcc's message, or for a module that is not exported as it computes; OverBudget if nothing
+    fits.
     """
-    options = {"entries": entries, "target": target, "memory_budget": memory_budget, "precision": precision, "batch": batch, "fit": fit}
+    options = {
+        "entries": entries,
+        "target": target,
+        "memory_budget": memory_budget,
+        "precision": precision,
+        "batch": batch,
+        "fit": fit,
+    }
     if not isinstance(model, (str, bytes, os.PathLike)):
         if not hasattr(model, "named_parameters"):
             raise CompileError(f"model: {type(model).__name__} is neither the path of an .onnx file nor a torch module")
         from ._torch.export import compile_module
+
         keys = _keys(recipe) | {f"adapter.{key}": value for key, value in (adapter or {}).items()}
-        return compile_module(model, example, loss=loss, optimizer=optimizer, scheduler=scheduler, schedule_per=schedule_per, labels=labels,
-                              recipe=keys, phases=phases or [], prove=prove, output=output, options=options)
+        return compile_module(
+            model,
+            example,
+            loss=loss,
+            optimizer=optimizer,
+            scheduler=scheduler,
+            schedule_per=schedule_per,
+            labels=labels,
+            recipe=keys,
+            phases=phases or [],
+            prove=prove,
+            output=output,
+            options=options,
+        )
     for name, value in (("loss", loss), ("optimizer", optimizer), ("scheduler", scheduler), ("labels", labels)):
         if value is not None:
             raise CompileError(f"{name}: that of an .onnx file is given in the recipe: recipe={{'{name}.…': …}}")
@@ -234,12 +289,15 @@ def compile(model: Any, example: Any = None, *, recipe: Any = None, loss: Any = 
 class Phase:
     """One of alternating optimizers over one model, as of a GAN.
 
-    name: in the names of losses and states. loss: a scalar that the module returns under this name, or a dict of the recipe's loss keys.
-    parameters: globs of the parameters that it updates. optimizer: a torch optimizer of one group, or a dict of the recipe's keys; None:
-    the optimizer of compile. every: it runs at every so many steps. others: further keys of the recipe's [[phase]], clip_norm=1.0.
+    name: in the names of losses and states. loss: a scalar that the module returns under this name, or a dict of the
+    recipe's loss keys. parameters: globs of the parameters that it updates. optimizer: a torch optimizer of one group,
+    or a dict of the recipe's keys; None: the optimizer of compile. every: it runs at every so many steps. others:
+    further keys of the recipe's [[phase]], clip_norm=1.0.
     """
 
-    def __init__(self, name: str, *, loss: Any, parameters: list[str], optimizer: Any = None, every: int = 1, **others: Any):
+    def __init__(
+        self, name: str, *, loss: Any, parameters: list[str], optimizer: Any = None, every: int = 1, **others: Any
+    ):
         self.name, self.optimizer = name, optimizer
         self._table = {"name": name, "loss": loss, "parameters": list(parameters), "every": every} | others
 
@@ -254,7 +312,11 @@ def _keys(recipe: Any) -> dict[str, Any]:
     if recipe is None or isinstance(recipe, dict):
         return dict(recipe or {})
     import tomllib
+
     with open(recipe, "rb") as file:
         tables = tomllib.load(file)
-    return {key if not isinstance(value, dict) else f"{key}.{inner}": one
-            for key, value in tables.items() for inner, one in (value.items() if isinstance(value, dict) else [("", value)])}
+    return {
+        key if not isinstance(value, dict) else f"{key}.{inner}": one
+        for key, value in tables.items()
+        for inner, one in (value.items() if isinstance(value, dict) else [("", value)])
+    }

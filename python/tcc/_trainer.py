@@ -1,4 +1,5 @@
 """Trainers: the loop of the caller's, or whole runs."""
+
 from __future__ import annotations
 
 import contextlib
@@ -31,9 +32,9 @@ class Step(NamedTuple):
 class Event(NamedTuple):
     """What a run tells a callback.
 
-    kind: "message" (text), "begin" (total), "update" (update: a Step), "evaluation", "checkpoint" (text: its folder), "end" (text: why, if
-    it was not the planned end). step, total: updates; total 0: not known. metrics: numbers by name, for a logger: those of an evaluation;
-    of an update "loss", "lr" and "grad_norm"; else {}.
+    kind: "message" (text), "begin" (total), "update" (update: a Step), "evaluation", "checkpoint" (text: its folder),
+    "end" (text: why, if it was not the planned end). step, total: updates; total 0: not known. metrics: numbers by
+    name, for a logger: those of an evaluation; of an update "loss", "lr" and "grad_norm"; else {}.
     """
 
     kind: str
@@ -48,18 +49,33 @@ _KINDS = ("message", "begin", "update", "evaluation", "checkpoint", "end")
 
 
 def _step(numbers):
-    return Step(numbers.step, numbers.loss, numbers.learning_rate, numbers.gradient_norm, numbers.samples, numbers.tokens,
-                numbers.loss_scale, bool(numbers.skipped))
+    return Step(
+        numbers.step,
+        numbers.loss,
+        numbers.learning_rate,
+        numbers.gradient_norm,
+        numbers.samples,
+        numbers.tokens,
+        numbers.loss_scale,
+        bool(numbers.skipped),
+    )
 
 
 def _address(value):
-    """(address, dtype, shape, strides in elements or None, what keeps the memory) of a numpy array or a torch tensor."""
+    """(address, dtype, shape, strides in elements or None, what keeps the memory) of a numpy array or a torch tensor.
+    """
     if hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             value = value.cpu()
         value = value.detach()
         dtype = str(value.dtype).removeprefix("torch.")
-        return value.data_ptr(), dtype, tuple(value.shape), None if value.is_contiguous() else tuple(value.stride()), value
+        return (
+            value.data_ptr(),
+            dtype,
+            tuple(value.shape),
+            None if value.is_contiguous() else tuple(value.stride()),
+            value,
+        )
     if not isinstance(value, numpy.ndarray) and hasattr(value, "__dlpack__"):
         value = numpy.from_dlpack(value)
     value = numpy.asarray(value)
@@ -90,7 +106,12 @@ class _Tensors:
             for tensor, (name, dtype, shape, strides) in zip(self._array, known):
                 if dtype not in native.DTYPES:
                     raise native.DataError(f"'{name}': its dtype {dtype} is none that a plan can read; convert it")
-                tensor.size, tensor.name, tensor.dtype, tensor.rank = ctypes.sizeof(native.Tensor), name.encode(), native.DTYPES[dtype], len(shape)
+                tensor.size, tensor.name, tensor.dtype, tensor.rank = (
+                    ctypes.sizeof(native.Tensor),
+                    name.encode(),
+                    native.DTYPES[dtype],
+                    len(shape),
+                )
                 tensor.dims = (ctypes.c_int64 * len(shape))(*shape)
                 tensor.strides = (ctypes.c_int64 * len(shape))(*strides) if strides is not None else None
             self._known = known
@@ -102,7 +123,7 @@ class _Tensors:
 
 def _array(info, address):
     """A copy of a result's array. bfloat16, which numpy lacks, becomes float32."""
-    name, shape = native.NAMES[info.dtype], tuple(info.dims[:info.rank])
+    name, shape = native.NAMES[info.dtype], tuple(info.dims[: info.rank])
     raw = ctypes.string_at(address, info.bytes)
     if name == "bfloat16":
         return (numpy.frombuffer(raw, numpy.uint16).astype(numpy.uint32) << 16).view(numpy.float32).reshape(shape)
@@ -135,9 +156,13 @@ class EarlyStopping:
         if event.kind != "evaluation":
             return None
         if self.metric not in event.metrics:
-            raise native.UsageError(f"EarlyStopping: the evaluation has no '{self.metric}'; it has {', '.join(event.metrics)}")
+            raise native.UsageError(
+                f"EarlyStopping: the evaluation has no '{self.metric}'; it has {', '.join(event.metrics)}"
+            )
         value = event.metrics[self.metric]
-        better = self.best is None or (value < self.best - self.min_change if self.mode == "min" else value > self.best + self.min_change)
+        better = self.best is None or (
+            value < self.best - self.min_change if self.mode == "min" else value > self.best + self.min_change
+        )
         self.best, self.waited = (value, 0) if better else (self.best, self.waited + 1)
         return "stop" if self.waited >= self.patience else None
 
@@ -145,15 +170,27 @@ class EarlyStopping:
 class Trainer:
     """The state of a model in training, on one device, with all memory of the plan.
 
-    plan: a Plan, or what Plan() takes. target, device ("cpu", "cuda", "null"): of several; None: the best that runs here. threads: 0:
-    as many as the process may use. memory_budget: bytes; 0: the plan's. settings: {"optimizer.lr": 3e-4}, keys that need no
-    compilation. seed: of random numbers. schedule_steps: length of the learning rate's schedule, if the recipe has none.
+    plan: a Plan, or what Plan() takes. target, device ("cpu", "cuda", "null"): of several; None: the best that runs
+    here. threads: 0: as many as the process may use. memory_budget: bytes; 0: the plan's. settings: {"optimizer.lr":
+    3e-4}, keys that need no compilation. seed: of random numbers. schedule_steps: length of the learning rate's
+    schedule, if the recipe has none.
 
-    Several trainers may work in several threads, each in one at a time; `stop` may be called from any. Raises OverBudget, Error.
+    Several trainers may work in several threads, each in one at a time; `stop` may be called from any. Raises
+    OverBudget, Error.
     """
 
-    def __init__(self, plan: Any, *, target: str | None = None, device: str | None = None, threads: int = 0, memory_budget: int = 0,
-                 settings: Mapping[str, Any] | None = None, seed: int | None = None, schedule_steps: float = 0):
+    def __init__(
+        self,
+        plan: Any,
+        *,
+        target: str | None = None,
+        device: str | None = None,
+        threads: int = 0,
+        memory_budget: int = 0,
+        settings: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        schedule_steps: float = 0,
+    ):
         self.plan = plan if isinstance(plan, Plan) else Plan(plan)
         options = native.trainer_defaults()
         options.target = target.encode() if target else None
@@ -191,7 +228,9 @@ class Trainer:
             self._handle = None
 
     def _pairs(self, inputs: list[str], arguments: tuple, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
-        """(input, tensor) of a call. A plan of a module takes batches as its example was, or what its entry needs by name."""
+        """(input, tensor) of a call. A plan of a module takes batches as its example was, or what its entry needs by
+        name.
+        """
         module = self.plan.module
         if module is not None and not (named and set(named) <= set(inputs) and not arguments):
             pairs = module.layout.named(module.layout.batch_of(arguments, named))
@@ -204,8 +243,9 @@ class Trainer:
         return self._given.setdefault(use, _Tensors()).of(pairs), len(pairs)
 
     def step(self, *tensors: Any, lr: float | None = None, **named: Any) -> Step:
-        """One update from tensors (numpy arrays, torch tensors, anything with __dlpack__), in the order of the plan's inputs or by name,
-        with `rows` samples or fewer; for a plan of a torch module a batch as its example was. lr: the learning rate from this update on.
+        """One update from tensors (numpy arrays, torch tensors, anything with __dlpack__), in the order of the plan's
+        inputs or by name, with `rows` samples or fewer; for a plan of a torch module a batch as its example was. lr:
+        the learning rate from this update on.
 
         Raises DataError for tensors that do not fit, which change nothing; NonFinite.
         """
@@ -221,7 +261,9 @@ class Trainer:
         return _step(self._numbers)
 
     def _joined(self, batches: list[Any], entry: str) -> list[tuple[str, Any]]:
-        """(input, tensor) of several batches of a loader, one after the other. Inputs without samples are those of the first."""
+        """(input, tensor) of several batches of a loader, one after the other. Inputs without samples are those of the
+        first.
+        """
         inputs = self.plan.inputs(entry)
         each = []
         for batch in batches:
@@ -231,7 +273,9 @@ class Trainer:
                 arguments = tuple(batch) if isinstance(batch, (tuple, list)) and self.plan.module is None else (batch,)
                 each.append(dict(self._pairs([value.name for value in inputs], arguments, {})))
         sampled = {value.name for value in inputs if value.sample_axis is not None}
-        return [(name, _loops.joined([one[name] for one in each]) if name in sampled else each[0][name]) for name in each[0]]
+        return [
+            (name, _loops.joined([one[name] for one in each]) if name in sampled else each[0][name]) for name in each[0]
+        ]
 
     def _rows_of(self, batches: list[Any]) -> int:
         """Samples of several batches of a loader."""
@@ -262,19 +306,30 @@ class Trainer:
         native.trainer_next_epoch(self._handle)
 
     def evaluate(self, *tensors: Any, averages: bool = False, **named: Any) -> dict[str, float]:
-        """Loss and metrics over any number of rows, in inference mode: {"eval_loss": …}. averages: of the averaged weights.
+        """Loss and metrics over any number of rows, in inference mode: {"eval_loss": …}. averages: of the averaged
+        weights.
 
-        A single argument that is an iterable of batches, as a DataLoader, is evaluated whole; its tensors are held in memory together.
+        A single argument that is an iterable of batches, as a DataLoader, is evaluated whole; its tensors are held in
+        memory together.
         """
-        if len(tensors) == 1 and not named and not is_tensor(tensors[0]) and not isinstance(tensors[0], (tuple, list)) \
-                and _loops.is_loader(tensors[0]):
+        if (
+            len(tensors) == 1
+            and not named
+            and not is_tensor(tensors[0])
+            and not isinstance(tensors[0], (tuple, list))
+            and _loops.is_loader(tensors[0])
+        ):
             return self._evaluate_over(tensors[0], averages)
-        return self._evaluate(self._pairs([value.name for value in self.plan.inputs("evaluate")], tensors, named), averages)
+        return self._evaluate(
+            self._pairs([value.name for value in self.plan.inputs("evaluate")], tensors, named), averages
+        )
 
     def _evaluate_over(self, loader: Iterable, averages: bool = False) -> dict[str, float]:
         batches = list(loader)
         if not batches:
-            raise native.DataError("the loader of evaluation gives no batch; an iterator is used up after one pass: give a list or a DataLoader")
+            raise native.DataError(
+                "the loader of evaluation gives no batch; an iterator is used up after one pass: give a list or a DataLoader"
+            )
         return self._evaluate(self._joined(batches, "evaluate"), averages)
 
     def _evaluate(self, pairs: list[tuple[str, Any]], averages: bool) -> dict[str, float]:
@@ -285,8 +340,8 @@ class Trainer:
         return self._take(results, arrays=False)
 
     def predict(self, *tensors: Any, **named: Any) -> dict[str, numpy.ndarray]:
-        """The graph's outputs for any number of rows, in inference mode: {name: numpy array}. A plan of a torch module takes what the
-        module's forward takes, or a whole batch, whose target is not read.
+        """The graph's outputs for any number of rows, in inference mode: {name: numpy array}. A plan of a torch module
+        takes what the module's forward takes, or a whole batch, whose target is not read.
         """
         module = self.plan.module
         if module is None:
@@ -298,7 +353,11 @@ class Trainer:
         elif len(tensors) == len(read) and all(is_tensor(one) for one in tensors):
             pairs = list(zip(read, tensors))
         else:
-            pairs = [(name, value) for name, value in module.layout.named(module.layout.batch_of(tensors, named)) if name in read]
+            pairs = [
+                (name, value)
+                for name, value in module.layout.named(module.layout.batch_of(tensors, named))
+                if name in read
+            ]
         # The loss is a part of the graph, and no other output reads its targets.
         rows = len(pairs[0][1]) if pairs else 0
         for name in module.targets:
@@ -310,10 +369,13 @@ class Trainer:
         return found
 
     def gradients(self, *tensors: Any, **named: Any) -> dict[str, numpy.ndarray]:
-        """The loss, by its output's name ("loss" if the recipe made it), and gradients by their parameters' names, of one batch. The plan
-        needs the entry "gradients".
+        """The loss, by its output's name ("loss" if the recipe made it), and gradients by their parameters' names, of
+        one batch. The plan needs the entry "gradients".
         """
-        return {name.removeprefix("gradient:"): value for name, value in self._run_entry("gradients", tensors, named).items()}
+        return {
+            name.removeprefix("gradient:"): value
+            for name, value in self._run_entry("gradients", tensors, named).items()
+        }
 
     def _run_entry(self, entry: str, tensors: tuple, named: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
         pairs = self._pairs([value.name for value in self.plan.inputs(entry)], tensors, named)
@@ -348,8 +410,16 @@ class Trainer:
             raise native.UsageError(f"the plan has no variable '{name}'")
         memory = ctypes.create_string_buffer(max(value.nbytes, 1))
         native.trainer_read(self._handle, name.encode(), memory, value.nbytes)
-        info = native.Info(ctypes.sizeof(native.Info), None, 0, native.DTYPES[value.dtype], len(value.shape),
-                           (ctypes.c_int64 * len(value.shape))(*value.shape), -1, value.nbytes)
+        info = native.Info(
+            ctypes.sizeof(native.Info),
+            None,
+            0,
+            native.DTYPES[value.dtype],
+            len(value.shape),
+            (ctypes.c_int64 * len(value.shape))(*value.shape),
+            -1,
+            value.nbytes,
+        )
         return _array(info, memory)
 
     def write(self, name: str, array: Any) -> None:
@@ -378,8 +448,8 @@ class Trainer:
             self.write(name, array)
 
     def state_dict(self) -> dict[str, numpy.ndarray]:
-        """{name: numpy array} of parameters and buffers: by the names of the graph; for a plan of a torch module by torch's names, in
-        torch's order and shapes, a tied weight under each of its names.
+        """{name: numpy array} of parameters and buffers: by the names of the graph; for a plan of a torch module by
+        torch's names, in torch's order and shapes, a tied weight under each of its names.
         """
         module = self.plan.module
         if module is None:
@@ -393,7 +463,9 @@ class Trainer:
     @property
     def _accumulated(self) -> int:
         """Forward passes of an update."""
-        batch = next((value.shape[value.sample_axis] for value in self.plan.inputs() if value.sample_axis is not None), None)
+        batch = next(
+            (value.shape[value.sample_axis] for value in self.plan.inputs() if value.sample_axis is not None), None
+        )
         return self.rows // batch if batch else 1
 
     def load_into(self, target: Any) -> None:
@@ -402,10 +474,13 @@ class Trainer:
         Raises UsageError, before anything is copied, for a name that the module lacks or has in another shape.
         """
         import torch
+
         state, own = target.state_dict(), self.state_dict()
         for name, array in own.items():
             if name not in state:
-                raise native.UsageError(f"the module has no '{name}'; load_into takes a module like the one that was compiled")
+                raise native.UsageError(
+                    f"the module has no '{name}'; load_into takes a module like the one that was compiled"
+                )
             if tuple(state[name].shape) != array.shape:
                 raise native.UsageError(f"'{name}' is {list(array.shape)}, the module's {list(state[name].shape)}")
         with torch.no_grad():
@@ -434,30 +509,56 @@ class Trainer:
         self._stopped = True
         native.trainer_stop(self._handle)
 
-    def fit(self, data: Any, eval: Any = None, *, epochs: int | None = None, steps: int | None = None, out: Any = None, resume: Any = None,
-            eval_every: int = 0, checkpoint_every: int | None = None, shuffle: bool = True,
-            callbacks: Iterable[Callable[[Event], Any]] = (), scheduler: Any = None) -> dict[str, float]:
+    def fit(
+        self,
+        data: Any,
+        eval: Any = None,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        out: Any = None,
+        resume: Any = None,
+        eval_every: int = 0,
+        checkpoint_every: int | None = None,
+        shuffle: bool = True,
+        callbacks: Iterable[Callable[[Event], Any]] = (),
+        scheduler: Any = None,
+    ) -> dict[str, float]:
         """Trains over a data set, as trun does, or over a loader, from this state.
 
-        data, eval: a path of any kind that trun reads; {input: array}, samples first; or an iterable of batches (tuples or dicts of
-        tensors), as a DataLoader. epochs, steps: passes or updates from here; neither: one epoch, or after Trainer.resume what is left of
-        the run. out: a run folder to make; None: no files. eval_every: updates between evaluations; 0: at the end. checkpoint_every:
-        updates between checkpoints. callbacks: functions of an Event; one that returns "stop" ends the run.
+        data, eval: a path of any kind that trun reads; {input: array}, samples first; or an iterable of batches (tuples
+        or dicts of tensors), as a DataLoader. epochs, steps: passes or updates from here; neither: one epoch, or after
+        Trainer.resume what is left of the run. out: a run folder to make; None: no files. eval_every: updates between
+        evaluations; 0: at the end. checkpoint_every: updates between checkpoints. callbacks: functions of an Event; one
+        that returns "stop" ends the run.
 
-        Of a data set alone: resume, a run to go on with; shuffle. Of a loader alone: scheduler, one of torch.optim.lr_scheduler for the
-        optimizer of compile, which is stepped after each update. A loader's last batch may be shorter where the loss can leave rows out.
-        A checkpoint holds the loader's state_dict() if it has one; else a resumed epoch skips the batches that it has used already.
+        Of a data set alone: resume, a run to go on with; shuffle. Of a loader alone: scheduler, one of
+        torch.optim.lr_scheduler for the optimizer of compile, which is stepped after each update. A loader's last batch
+        may be shorter where the loss can leave rows out. A checkpoint holds the loader's state_dict() if it has one;
+        else a resumed epoch skips the batches that it has used already.
 
-        A KeyboardInterrupt ends the run after its update, with everything kept, and is raised again. Returns {metric: value} of the
-        last evaluation, or {}. Raises DataError, NonFinite.
+        A KeyboardInterrupt ends the run after its update, with everything kept, and is raised again. Returns {metric:
+        value} of the last evaluation, or {}. Raises DataError, NonFinite.
         """
         if _loops.is_loader(data):
             if resume is not None:
                 raise native.UsageError("fit: a run over a loader is resumed by Trainer.resume(run).fit(loader)")
-            return _loops.Run(self, data, eval, epochs=epochs, steps=steps, out=out, eval_every=eval_every, checkpoint_every=checkpoint_every,
-                              callbacks=callbacks, scheduler=scheduler).run()
+            return _loops.Run(
+                self,
+                data,
+                eval,
+                epochs=epochs,
+                steps=steps,
+                out=out,
+                eval_every=eval_every,
+                checkpoint_every=checkpoint_every,
+                callbacks=callbacks,
+                scheduler=scheduler,
+            ).run()
         if scheduler is not None:
-            raise native.UsageError("fit: a scheduler is stepped over a loader; for a data set, compile it: tcc.compile(…, scheduler=…)")
+            raise native.UsageError(
+                "fit: a scheduler is stepped over a loader; for a data set, compile it: tcc.compile(…, scheduler=…)"
+            )
         if eval is not None and _loops.is_loader(eval):
             raise native.UsageError("fit: data is a data set and eval a loader; give two of one kind")
         options = native.fit_defaults()
@@ -467,7 +568,10 @@ class Trainer:
                 continue
             if isinstance(value, dict):
                 tensors = _Tensors()
-                pairs = [(key, numpy.ascontiguousarray(one) if isinstance(one, numpy.ndarray) else one) for key, one in value.items()]
+                pairs = [
+                    (key, numpy.ascontiguousarray(one) if isinstance(one, numpy.ndarray) else one)
+                    for key, one in value.items()
+                ]
                 array = tensors.of(pairs)
                 keep.append((tensors, array))
                 rows, count = ("rows", "row_count") if name == "data" else ("eval_rows", "eval_row_count")
@@ -506,8 +610,10 @@ class Trainer:
 
     @staticmethod
     def _numbers_of(results):
-        return {native.results_name(results, index).decode(): native.results_number(results, index)
-                for index in range(native.results_count(results))}
+        return {
+            native.results_name(results, index).decode(): native.results_number(results, index)
+            for index in range(native.results_count(results))
+        }
 
     def __repr__(self):
         return f"<tcc.Trainer of {self.plan.model}, {self.steps} updates>"

@@ -1,4 +1,7 @@
-"""Makes a plan of a torch module: exports it, writes its part of the recipe, compiles, and compares the gradients with autograd's."""
+"""Makes a plan of a torch module: exports it, writes its part of the recipe, compiles, and compares the gradients with
+autograd's.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -31,7 +34,9 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 def _unwrapped(module: Any) -> nn.Module:
     if isinstance(module, torch.jit.ScriptModule):
-        raise CompileError("the module is scripted by torch.jit, which torch.export cannot follow; give the module that it was made from")
+        raise CompileError(
+            "the module is scripted by torch.jit, which torch.export cannot follow; give the module that it was made from"
+        )
     if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return module.module
     return getattr(module, "_orig_mod", module)  # of torch.compile
@@ -52,18 +57,26 @@ class _Call:
             else:
                 found = [key for key in TARGETS if key in batch]
                 if len(found) != 1:
-                    raise CompileError(f"the batch is a dict with the keys {', '.join(map(str, batch))}; say which one the loss compares with: "
-                                       "labels='…'")
+                    raise CompileError(
+                        f"the batch is a dict with the keys {', '.join(map(str, batch))}; say which one the loss compares with: "
+                        "labels='…'"
+                    )
                 labels = found[0]
         self.labels = labels
         if loss is not None:
             if (labels not in batch) if is_mapping else not 0 <= labels < len(batch):
                 raise CompileError(f"labels={labels!r}: the batch has no such item")
             if not is_mapping and len(batch) < 2:
-                raise CompileError("a loss compares with a target, and the batch is one tensor; give (x, target), or leave the loss out if "
-                                   "the module returns it")
+                raise CompileError(
+                    "a loss compares with a target, and the batch is one tensor; give (x, target), or leave the loss out if "
+                    "the module returns it"
+                )
         self.layout = self._layout()
-        constants = [words for words, value in self.layout.constants if not isinstance(value, (type(None), bool, int, float, str))]
+        constants = [
+            words
+            for words, value in self.layout.constants
+            if not isinstance(value, (type(None), bool, int, float, str))
+        ]
         if constants:
             raise CompileError(f"the batch holds {constants[0]}, which is no tensor, number or text")
 
@@ -96,12 +109,17 @@ class _Call:
     def filled(self, tensors: Mapping[str, Any]) -> Any:
         """The example with other tensors in place of those that are named."""
         names = dict(self.layout.tensors)
-        return rebuilt(self.batch, iter([tensors.get(names[path], value) if path in names else value for path, value in leaves(self.batch)]))
+        return rebuilt(
+            self.batch,
+            iter([tensors.get(names[path], value) if path in names else value for path, value in leaves(self.batch)]),
+        )
 
     def result(self, batch: Any) -> Any:
         """What the module returns for a batch, without the loss's part."""
         if isinstance(batch, Mapping):
-            return self.forward(**{key: value for key, value in batch.items() if self.loss is None or key != self.labels})
+            return self.forward(
+                **{key: value for key, value in batch.items() if self.loss is None or key != self.labels}
+            )
         return self.forward(*(value for index, value in enumerate(batch) if self.loss is None or index != self.labels))
 
     def loss_of(self, result: Any, batch: Any, exporting: bool = False) -> torch.Tensor:
@@ -138,13 +156,19 @@ def _check_devices(call: _Call, parameters: dict[str, Any]) -> None:
     if "meta" in places and len(places) == 1:
         raise CompileError(f"{places['meta']} is on the device meta, which has no values; load the weights first")
     if len(places) > 1:
-        raise CompileError("tensors are on several devices: " + ", ".join(f"{what} on {device}" for device, what in places.items()) +
-                           "; move them to one by .to(…)")
+        raise CompileError(
+            "tensors are on several devices: "
+            + ", ".join(f"{what} on {device}" for device, what in places.items())
+            + "; move them to one by .to(…)"
+        )
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "torch.fx.experimental.symbolic_shapes", "onnxscript", "onnx_ir")]
+    loggers = [
+        logging.getLogger(name)
+        for name in ("torch.onnx", "torch.export", "torch.fx.experimental.symbolic_shapes", "onnxscript", "onnx_ir")
+    ]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -166,7 +190,9 @@ def _cause(problem: BaseException) -> str:
 
 
 def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], outputs: list[str], path: Path) -> Any:
-    """Writes the graph of `forward`, a function of tensors by name, in the module's own names, and returns torch's exported program."""
+    """Writes the graph of `forward`, a function of tensors by name, in the module's own names, and returns torch's
+    exported program.
+    """
     module = call.module
     had = module.__dict__.get("forward")
     module.forward = types.MethodType(lambda self, *given: forward(dict(zip(tensors, given))), module)
@@ -174,13 +200,24 @@ def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], 
         with _quiet(), unchanged(module):
             program = torch.export.export(module, tuple(tensors.values()))
             size = sum(value.numel() * value.element_size() for value in [*module.parameters(), *module.buffers()])
-            torch.onnx.export(program, (), str(path), dynamo=True, optimize=False, external_data=size > 1_500_000_000, verbose=False,
-                              input_names=list(tensors), output_names=outputs)
+            torch.onnx.export(
+                program,
+                (),
+                str(path),
+                dynamo=True,
+                optimize=False,
+                external_data=size > 1_500_000_000,
+                verbose=False,
+                input_names=list(tensors),
+                output_names=outputs,
+            )
         return program
     except Exception as problem:
         name = type(module).__name__
-        raise CompileError(f"{name}: torch cannot export its forward: {_cause(problem)}; a branch or a shape that depends on values of tensors "
-                           "is written with torch.where or torch.cond, or stays outside of forward") from problem
+        raise CompileError(
+            f"{name}: torch cannot export its forward: {_cause(problem)}; a branch or a shape that depends on values of tensors "
+            "is written with torch.where or torch.cond, or stays outside of forward"
+        ) from problem
     finally:
         if had is None:
             del module.forward
@@ -194,17 +231,21 @@ def _check_buffers(program: Any, module: nn.Module) -> None:
         owner, _, own = name.rpartition(".")
         norm = isinstance(module.get_submodule(owner), nn.modules.batchnorm._NormBase) and own in _STATISTICS
         if not norm and not own.endswith(("_u", "_v")):  # of spectral_norm
-            raise CompileError(f"{type(module).__name__}: forward changes the buffer '{name}', and a plan changes running statistics of norms "
-                               "alone; compute it outside of forward")
+            raise CompileError(
+                f"{type(module).__name__}: forward changes the buffer '{name}', and a plan changes running statistics of norms "
+                "alone; compute it outside of forward"
+            )
 
 
 def _initializers(path: Path) -> set[str]:
     import onnx
+
     return {one.name for one in onnx.load(str(path), load_external_data=False).graph.initializer}
 
 
 def _values(path: Path) -> set[str]:
     import onnx
+
     return {name for node in onnx.load(str(path), load_external_data=False).graph.node for name in node.output}
 
 
@@ -215,28 +256,52 @@ def _named_state(module: nn.Module, graph: set[str]) -> dict[str, str]:
     return {name: owner[id(value)] for name, value in state.items() if id(value) in owner}
 
 
-def compile_module(module: Any, batch: Any, *, loss: Any, optimizer: Any, scheduler: Any, schedule_per: str, labels: Any, recipe: dict[str, Any],
-                   phases: list[Any], prove: bool, output: Any, options: dict[str, Any]) -> Plan:
+def compile_module(
+    module: Any,
+    batch: Any,
+    *,
+    loss: Any,
+    optimizer: Any,
+    scheduler: Any,
+    schedule_per: str,
+    labels: Any,
+    recipe: dict[str, Any],
+    phases: list[Any],
+    prove: bool,
+    output: Any,
+    options: dict[str, Any],
+) -> Plan:
     """tcc.compile for a torch module."""
     module = _unwrapped(module)
     if batch is None:
-        raise CompileError("a torch module is compiled for an example batch, as the loop's loader gives it: tcc.compile(model, batch, …)")
+        raise CompileError(
+            "a torch module is compiled for an example batch, as the loop's loader gives it: tcc.compile(model, batch, …)"
+        )
     if isinstance(loss, type):
         raise CompileError(f"loss: {loss.__name__} is a class; give an object of it, {loss.__name__}()")
     call = _Call(module, batch, loss, labels)
     parameters = dict(module.named_parameters())
     if not any(p.requires_grad for p in parameters.values()):
-        raise CompileError(f"{type(module).__name__} has no parameters that require gradients; call requires_grad_() on those to train")
+        raise CompileError(
+            f"{type(module).__name__} has no parameters that require gradients; call requires_grad_() on those to train"
+        )
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
-        raise CompileError(f"loss: {type(loss).__name__} has parameters of its own; make it a submodule of the module, which returns the loss")
+        raise CompileError(
+            f"loss: {type(loss).__name__} has parameters of its own; make it a submodule of the module, which returns the loss"
+        )
     _check_devices(call, parameters)
     given_loss = loss is None and any(key in recipe for key in ("loss", "loss.kind", "loss.output")) or bool(phases)
     if not module.training:
-        warnings.warn(f"{type(module).__name__} is in eval() mode: dropout and norms stay as in inference; call train() before compile",
-                      stacklevel=4)
+        warnings.warn(
+            f"{type(module).__name__} is in eval() mode: dropout and norms stay as in inference; call train() before compile",
+            stacklevel=4,
+        )
     names = dict(call.layout.tensors)
-    tensors = {names[path]: value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
-               for path, value in leaves(call.batch) if path in names}
+    tensors = {
+        names[path]: value if isinstance(value, torch.Tensor) else torch.from_numpy(value)
+        for path, value in leaves(call.batch)
+        if path in names
+    }
 
     # One forward pass tells what the module returns and whether the loss is one number.
     try:
@@ -245,11 +310,19 @@ def compile_module(module: Any, batch: Any, *, loss: Any, optimizer: Any, schedu
             result = call.result(example)
             value = None if given_loss else call.loss_of(result, example)
     except Exception as problem:
-        raise CompileError(f"{type(module).__name__}: the example batch cannot be computed: {_cause(problem)}") from problem
+        raise CompileError(
+            f"{type(module).__name__}: the example batch cannot be computed: {_cause(problem)}"
+        ) from problem
     if not given_loss and (not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point()):
-        what = f"a {value.dtype} of shape {list(value.shape)}".replace("torch.", "") if isinstance(value, torch.Tensor) else type(value).__name__
-        raise CompileError(f"the loss is {what}, and must be one floating-point number; " +
-                           ("use reduction='mean'" if loss is not None else "give loss=, or return the loss first"))
+        what = (
+            f"a {value.dtype} of shape {list(value.shape)}".replace("torch.", "")
+            if isinstance(value, torch.Tensor)
+            else type(value).__name__
+        )
+        raise CompileError(
+            f"the loss is {what}, and must be one floating-point number; "
+            + ("use reduction='mean'" if loss is not None else "give loss=, or return the loss first")
+        )
 
     made: dict[str, Any] = {}
     in_recipe = recipe_of(loss, result, example[call.labels]) if loss is not None else None
@@ -265,6 +338,7 @@ def compile_module(module: Any, batch: Any, *, loss: Any, optimizer: Any, schedu
         returned = call.result(own)
         rest = tuple(one for name, one in _outputs(returned) if name in outputs)
         return (call.loss_of(returned, own, exporting=True).reshape(()), *rest) if inside else rest
+
     folder = _plan.Folder(output)
     path = folder.path / f"{type(module).__name__}.onnx"
     read = {name: one for name, one in tensors.items() if inside or name not in call.targets()}
@@ -286,22 +360,41 @@ def compile_module(module: Any, batch: Any, *, loss: Any, optimizer: Any, schedu
     if scheduler is not None:
         made |= read_scheduler(scheduler, optimizer, schedule_per)
     if not trained:
-        raise CompileError("the optimizer has no parameters that require gradients and that the loss depends on; make it of "
-                           "model.parameters()")
+        raise CompileError(
+            "the optimizer has no parameters that require gradients and that the loss depends on; make it of "
+            "model.parameters()"
+        )
     if phases:
         recipe["phase"] = [_phase(phase, by_id) for phase in phases]
     elif not any(key.startswith("adapter.") for key in recipe):
         made["model.trainable"] = [_plan.exact(name) for name in trained]
     elif "optimizer.group" in made:
-        raise CompileError("adapter: the optimizer's groups are of the base's parameters, which an adapter freezes; make it of one group")
+        raise CompileError(
+            "adapter: the optimizer's groups are of the base's parameters, which an adapter freezes; make it of one group"
+        )
     recipe = made | recipe
 
-    facts = Module(call.layout, call.targets() if inside else [], "loss" if inside else None, state,
-                   {name: value.detach().cpu().float().numpy() if value.dtype == torch.bfloat16 else value.detach().cpu().numpy().copy()
-                    for name, value in module.state_dict().items() if name not in state},
-                   [name + ("." if name else "") + "num_batches_tracked" for name, one in module.named_modules()
-                    if isinstance(one, nn.modules.batchnorm._NormBase) and one.training and one.num_batches_tracked is not None],
-                   list(module.state_dict()))
+    facts = Module(
+        call.layout,
+        call.targets() if inside else [],
+        "loss" if inside else None,
+        state,
+        {
+            name: (
+                value.detach().cpu().float().numpy()
+                if value.dtype == torch.bfloat16
+                else value.detach().cpu().numpy().copy()
+            )
+            for name, value in module.state_dict().items()
+            if name not in state
+        },
+        [
+            name + ("." if name else "") + "num_batches_tracked"
+            for name, one in module.named_modules()
+            if isinstance(one, nn.modules.batchnorm._NormBase) and one.training and one.num_batches_tracked is not None
+        ],
+        list(module.state_dict()),
+    )
     facts.rates = rates
     if prove:
         _prove(call, path, program, recipe, {name: requiring[name] for name in trained}, tensors, read, options)
@@ -320,9 +413,18 @@ def _phase(phase: Any, names: dict[int, str]) -> dict[str, Any]:
     return phase.table({key.removeprefix("optimizer."): value for key, value in keys.items()})
 
 
-def _prove(call: _Call, path: Path, program: Any, recipe: dict[str, Any], parameters: dict[str, Any], tensors: dict[str, torch.Tensor],
-           read: dict[str, torch.Tensor], options: dict[str, Any]) -> None:
-    """Raises CompileError if loss or gradients of the example differ from autograd's. Of a recipe's own loss there is nothing to compare.
+def _prove(
+    call: _Call,
+    path: Path,
+    program: Any,
+    recipe: dict[str, Any],
+    parameters: dict[str, Any],
+    tensors: dict[str, torch.Tensor],
+    read: dict[str, torch.Tensor],
+    options: dict[str, Any],
+) -> None:
+    """Raises CompileError if loss or gradients of the example differ from autograd's. Of a recipe's own loss there is
+    nothing to compare.
 
     tensors: of the example; read: those that are inputs of the graph, in their order.
     """
@@ -333,14 +435,19 @@ def _prove(call: _Call, path: Path, program: Any, recipe: dict[str, Any], parame
     def loss_of() -> torch.Tensor:
         batch = call.filled(tensors)
         return call.loss_of(call.result(batch), batch)
+
     reference = Reference(module, loss_of, parameters)
     if reference.random:
-        warnings.warn(f"{type(module).__name__} draws random numbers ({', '.join(sorted(set(reference.random)))}): its gradients cannot be compared "
-                      "with autograd's before training", stacklevel=5)
+        warnings.warn(
+            f"{type(module).__name__} draws random numbers ({', '.join(sorted(set(reference.random)))}): its gradients cannot be compared "
+            "with autograd's before training",
+            stacklevel=5,
+        )
         return
     if not numpy.isfinite(reference.loss):
         raise CompileError(f"the loss of the example is {reference.loss}; give a batch for which it is finite")
     from .._trainer import Trainer
+
     kept = {key: value for key, value in recipe.items() if key.startswith(("model.", "loss.", "data."))}
     kept["model.trainable"] = [_plan.exact(name) for name in parameters]
     if reference.dropped:
@@ -361,7 +468,10 @@ def _prove(call: _Call, path: Path, program: Any, recipe: dict[str, Any], parame
             return float(trainer.gradients(**read, tcc_zeros=numpy.zeros(shape, numpy.float32))["loss"].reshape(-1)[0])
         except Error:
             return None
+
     node = "" if wrong[0] else first_node(program, list(read.values()), _values(path), mean_square)
     where = f", first at the value '{node}' of the graph" if node else ""
-    raise CompileError(f"{type(module).__name__}: {wrong[1]}{where}; the export lost something (docs/guide/pytorch.md says what can be lost), or "
-                       "the compiler is wrong: prove=False trains it all the same")
+    raise CompileError(
+        f"{type(module).__name__}: {wrong[1]}{where}; the export lost something (docs/guide/pytorch.md says what can be lost), or "
+        "the compiler is wrong: prove=False trains it all the same"
+    )

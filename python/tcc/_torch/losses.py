@@ -1,7 +1,9 @@
 """Torch's losses in the words of a recipe, so that accumulation and evaluation divide by what the loss counts.
 
-A loss that a recipe cannot express, or whose operands have shapes for which the recipe means something else, stays in the graph.
+A loss that a recipe cannot express, or whose operands have shapes for which the recipe means something else, stays in
+the graph.
 """
+
 from __future__ import annotations
 
 import functools
@@ -25,12 +27,30 @@ _MODULES: dict[type, tuple[str, tuple[str, ...]]] = {
     nn.PoissonNLLLoss: ("poisson_nll", ("log_input", "full", "eps", "reduction")),
 }
 _FUNCTIONS: dict[Callable, str] = {
-    F.cross_entropy: "cross_entropy", F.nll_loss: "nll", F.mse_loss: "mse", F.l1_loss: "l1", F.huber_loss: "huber",
-    F.smooth_l1_loss: "smooth_l1", F.binary_cross_entropy: "bce", F.binary_cross_entropy_with_logits: "bce_with_logits",
-    F.kl_div: "kl_div", F.poisson_nll_loss: "poisson_nll",
+    F.cross_entropy: "cross_entropy",
+    F.nll_loss: "nll",
+    F.mse_loss: "mse",
+    F.l1_loss: "l1",
+    F.huber_loss: "huber",
+    F.smooth_l1_loss: "smooth_l1",
+    F.binary_cross_entropy: "bce",
+    F.binary_cross_entropy_with_logits: "bce_with_logits",
+    F.kl_div: "kl_div",
+    F.poisson_nll_loss: "poisson_nll",
 }
-_DEFAULTS = {"weight": None, "pos_weight": None, "reduction": "mean", "ignore_index": -100, "label_smoothing": 0.0, "delta": 1.0, "beta": 1.0,
-             "log_target": False, "log_input": True, "full": False, "eps": 1e-8}
+_DEFAULTS = {
+    "weight": None,
+    "pos_weight": None,
+    "reduction": "mean",
+    "ignore_index": -100,
+    "label_smoothing": 0.0,
+    "delta": 1.0,
+    "beta": 1.0,
+    "log_target": False,
+    "log_input": True,
+    "full": False,
+    "eps": 1e-8,
+}
 
 
 def _read(loss: Any) -> tuple[str, dict[str, Any]] | None:
@@ -74,7 +94,9 @@ def recipe_of(loss: Any, output: Any, target: Any) -> dict[str, Any] | None:
 
 
 def for_export(loss: Any, target: Any) -> Any:
-    """The same loss in ops that torch's exporter writes rightly: its cross entropy of probabilities becomes one of classes."""
+    """The same loss in ops that torch's exporter writes rightly: its cross entropy of probabilities becomes one of
+    classes.
+    """
     read = _read(loss)
     if not read or read[0] != "cross_entropy" or not (hasattr(target, "dim") and target.is_floating_point()):
         return loss
@@ -88,4 +110,5 @@ def for_export(loss: Any, target: Any) -> Any:
             terms = terms * options["weight"].reshape(-1, *[1] * (output.dim() - 2))
         each = -terms.sum(1)
         return each.sum() if options["reduction"] == "sum" else each.mean()
+
     return cross_entropy

@@ -1,4 +1,7 @@
-"""Compares the gradients of a plan with autograd's on the example, so that an export that lost something is found before training."""
+"""Compares the gradients of a plan with autograd's on the example, so that an export that lost something is found
+before training.
+"""
+
 from __future__ import annotations
 
 import contextlib
@@ -10,7 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 # Relative bounds; those of the cases that the project trains beside PyTorch.
 LOSS, GRADIENT = 1e-4, 1e-2
-# A gradient that is zero in exact arithmetic, as that of a bias before a norm, is rounding alone: below this share of the largest one.
+# A gradient that is zero in exact arithmetic, as that of a bias before a norm, is rounding alone: below this share of
+# the largest one.
 ROUNDING = 1e-5
 
 
@@ -23,7 +27,9 @@ class WithoutDropout(TorchDispatchMode):
         self.random: list[str] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.aten.bernoulli_.float:  # dropout without a fused kernel, and stochastic depth: a mask that is divided by p
+        if (
+            func is torch.ops.aten.bernoulli_.float
+        ):  # dropout without a fused kernel, and stochastic depth: a mask that is divided by p
             self.dropped = True
             return args[0].fill_(args[1] if len(args) > 1 else 0.5)
         if func is torch.ops.aten.native_dropout.default:
@@ -50,22 +56,30 @@ def unchanged(module: torch.nn.Module) -> Iterator[None]:
 class Reference:
     """Loss and gradients by autograd, without dropout."""
 
-    def __init__(self, module: torch.nn.Module, loss_of: Callable[[], torch.Tensor], parameters: dict[str, torch.nn.Parameter]):
+    def __init__(
+        self, module: torch.nn.Module, loss_of: Callable[[], torch.Tensor], parameters: dict[str, torch.nn.Parameter]
+    ):
         mode = WithoutDropout()
         with unchanged(module), torch.enable_grad(), mode:
             loss = loss_of()
             found = torch.autograd.grad(loss, list(parameters.values()), allow_unused=True)
         self.loss = float(loss.detach())
-        self.gradients = {name: None if value is None else value.detach().double().cpu().numpy()
-                          for name, value in zip(parameters, found)}
+        self.gradients = {
+            name: None if value is None else value.detach().double().cpu().numpy()
+            for name, value in zip(parameters, found)
+        }
         self.dropped, self.random = mode.dropped, mode.random
 
 
 def difference(reference: Reference, loss: float, gradients: dict[str, numpy.ndarray]) -> tuple[str, str] | None:
-    """(where, what) of the first difference, seen from the loss backwards; None: there is none. where: a parameter, or "" for the loss."""
+    """(where, what) of the first difference, seen from the loss backwards; None: there is none. where: a parameter, or
+    "" for the loss.
+    """
     if not abs(loss - reference.loss) <= LOSS * max(abs(reference.loss), 1e-3):
         return "", f"the loss of the example is {loss:.7g}, torch's is {reference.loss:.7g}"
-    largest = max((float(numpy.linalg.norm(value)) for value in reference.gradients.values() if value is not None), default=0.0)
+    largest = max(
+        (float(numpy.linalg.norm(value)) for value in reference.gradients.values() if value is not None), default=0.0
+    )
     for name in reversed(list(reference.gradients)):
         expected = reference.gradients[name]
         found = gradients.get(name)
@@ -75,7 +89,10 @@ def difference(reference: Reference, loss: float, gradients: dict[str, numpy.nda
         other = found.astype(numpy.float64) if found is not None else numpy.zeros(one.shape)
         size, apart = float(numpy.linalg.norm(one)), float(numpy.linalg.norm(other - one))
         if not apart <= GRADIENT * size + ROUNDING * largest:
-            return name, f"the gradient of '{name}' is {apart / size if size else float('inf'):.2g} of its norm away from autograd's"
+            return (
+                name,
+                f"the gradient of '{name}' is {apart / size if size else float('inf'):.2g} of its norm away from autograd's",
+            )
     return None
 
 
@@ -93,9 +110,15 @@ class _Squares(torch.fx.Interpreter):
         return value
 
 
-def first_node(program: Any, inputs: list[torch.Tensor], values: set[str], mean_square: Callable[[str, tuple[int, ...]], float | None]) -> str:
-    """The first value of the exported program that a plan computes otherwise, or "". values: those that the graph has by the same name.
-    mean_square: the plan's mean square of one, or None if the plan cannot tell. Bisects the values, since a difference reaches those behind it.
+def first_node(
+    program: Any,
+    inputs: list[torch.Tensor],
+    values: set[str],
+    mean_square: Callable[[str, tuple[int, ...]], float | None],
+) -> str:
+    """The first value of the exported program that a plan computes otherwise, or "". values: those that the graph has
+    by the same name. mean_square: the plan's mean square of one, or None if the plan cannot tell. Bisects the values,
+    since a difference reaches those behind it.
     """
     signature = program.graph_signature
     given = iter(inputs)
@@ -116,6 +139,7 @@ def first_node(program: Any, inputs: list[torch.Tensor], values: set[str], mean_
         expected, shape = interpreter.found[name]
         found = mean_square(name, shape)
         return None if found is None else not abs(found - expected) <= LOSS * max(abs(expected), 1e-6)
+
     low, high = 0, len(names)  # names[high] differs, names before `low` do not
     while low < high:
         # A value that the plan cannot tell counts as its successor.

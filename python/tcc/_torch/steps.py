@@ -1,4 +1,5 @@
 """One call in place of forward, loss, backward and optimizer.step of a torch loop."""
+
 from __future__ import annotations
 
 import weakref
@@ -13,17 +14,19 @@ _OF_TRAINER = ("device", "threads", "seed", "settings")
 
 
 class CompiledStep:
-    """Made by tcc.compile_step. step(x, y) makes one update and returns the loss before it, a tensor without a gradient.
+    """Made by tcc.compile_step. step(x, y) makes one update and returns the loss before it, a tensor without a
+    gradient.
 
-    The weights are the plan's. They are copied into the module before it computes (model(x) in an evaluation) and before its state_dict is
-    read, if updates were made since; parameters that the loop changes by hand go into the plan before the next update. Code that reads
-    model.parameters() between updates calls sync() first.
+    The weights are the plan's. They are copied into the module before it computes (model(x) in an evaluation) and
+    before its state_dict is read, if updates were made since; parameters that the loop changes by hand go into the plan
+    before the next update. Code that reads model.parameters() between updates calls sync() first.
 
     plan, trainer: what it is made of. last: the Step of the last update.
     """
 
     def __init__(self, module: torch.nn.Module, loss: Any, optimizer: Any, example: Any, options: dict[str, Any]):
         from .._plan import compile
+
         training = {key: options.pop(key) for key in _OF_TRAINER if key in options}
         self.plan: Plan = compile(module, example, loss=loss, optimizer=optimizer, **options)
         self.trainer = Trainer(self.plan, **training)
@@ -41,13 +44,16 @@ class CompiledStep:
             step = own()
             if step is not None:
                 step.sync()
+
         self._hooks = [module.register_forward_pre_hook(before), module.register_state_dict_pre_hook(before)]
 
     def _current(self) -> list[int]:
         return [value._version for value in self._state.values()]
 
     def __call__(self, *batch: Any, **named: Any) -> torch.Tensor:
-        """One update. Raises DataError for a batch unlike the example; UsageError if the ratios of the groups' rates have changed."""
+        """One update. Raises DataError for a batch unlike the example; UsageError if the ratios of the groups' rates
+        have changed.
+        """
         if self._current() != self._versions:
             self.reload()
         self.last = self.trainer.step(*batch, lr=self._rates.now() if self._rates else None, **named)

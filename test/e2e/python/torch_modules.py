@@ -1,7 +1,9 @@
-"""The Python package on torch modules, beside PyTorch: examples/python and its twins, exports, state, optimizers, losses, mistakes.
+"""The Python package on torch modules, beside PyTorch: examples/python and its twins, exports, state, optimizers,
+losses, mistakes.
 
 Run by tools/nightly.sh python, since it needs torch: .venv-nightly/bin/python test/e2e/python/torch_modules.py
 """
+
 import contextlib
 import functools
 import io
@@ -27,8 +29,8 @@ os.environ["TCC_CACHE_DIR"] = ""
 os.environ.setdefault("TCC_LIBRARY", str(BIN.parent / "lib" / "libtrun.so"))
 os.environ.setdefault("TCC_PROGRAM", str(BIN / "tcc"))
 sys.path[:0] = [str(ROOT / "python"), str(EXAMPLES)]
-import tcc                                                                      # noqa: E402
-from common import classifier, loader as example_loader                         # noqa: E402
+import tcc  # noqa: E402
+from common import classifier, loader as example_loader  # noqa: E402
 
 torch.set_num_threads(2)
 
@@ -88,9 +90,16 @@ class Guide(unittest.TestCase):
         model = classifier()
         loader = example_loader()
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-        names = {"model": model, "loader": loader, "val": example_loader(96, seed=2), "batch": next(iter(loader)), "optimizer": optimizer,
-                 "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 10), "logger": types.SimpleNamespace(log=logged.append),
-                 "x": next(iter(loader))[0]}
+        names = {
+            "model": model,
+            "loader": loader,
+            "val": example_loader(96, seed=2),
+            "batch": next(iter(loader)),
+            "optimizer": optimizer,
+            "scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 10),
+            "logger": types.SimpleNamespace(log=logged.append),
+            "x": next(iter(loader))[0],
+        }
         here = os.getcwd()
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
             os.chdir(folder)
@@ -152,7 +161,9 @@ class Modules(unittest.TestCase):
         plan = tcc.compile(model, batches[0], loss=loss, optimizer=optimizer_of(model), **options)
         trainer = tcc.Trainer(plan)
         losses = [trainer.step(batch).loss for batch in batches]
-        expected = eager(twin, batches, optimizer_of(twin), loss_of or (lambda m, batch: loss(m(*batch[:-1]), batch[-1])))
+        expected = eager(
+            twin, batches, optimizer_of(twin), loss_of or (lambda m, batch: loss(m(*batch[:-1]), batch[-1]))
+        )
         np.testing.assert_allclose(losses, expected, rtol=1e-4)
         return trainer, model, twin
 
@@ -165,7 +176,9 @@ class Modules(unittest.TestCase):
 
     def test_tied_weights_scalars_buffers_and_unused_parameters_come_back(self):
         batches = [(torch.randint(12, (4, 5)), torch.randint(12, (4,))) for _ in range(6)]
-        trainer, model, twin = self.beside(Tied, batches, nn.CrossEntropyLoss(), lambda m: torch.optim.Adam(m.parameters(), 0.05))
+        trainer, model, twin = self.beside(
+            Tied, batches, nn.CrossEntropyLoss(), lambda m: torch.optim.Adam(m.parameters(), 0.05)
+        )
         state = trainer.state_dict()
         self.same(state, twin)
         np.testing.assert_array_equal(state["embedding.weight"], state["head.weight"])
@@ -182,6 +195,7 @@ class Modules(unittest.TestCase):
     def test_norms_count_their_batches(self):
         def make():
             return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+
         batches = [(torch.randn(10, 6), torch.randn(10, 1)) for _ in range(5)]
         trainer, _, twin = self.beside(make, batches, nn.MSELoss(), lambda m: torch.optim.SGD(m.parameters(), 0.05))
         state = trainer.state_dict()
@@ -190,18 +204,28 @@ class Modules(unittest.TestCase):
 
     def test_a_module_that_returns_its_loss_from_a_dict(self):
         batches = [{"x": torch.randn(8, 6), "labels": torch.randint(3, (8,)), "scale": 2.0} for _ in range(5)]
-        trainer, _, twin = self.beside(Returns, batches, None, lambda m: torch.optim.AdamW(m.parameters(), 0.05),
-                                       loss_of=lambda m, batch: m(**batch)["loss"])
+        trainer, _, twin = self.beside(
+            Returns,
+            batches,
+            None,
+            lambda m: torch.optim.AdamW(m.parameters(), 0.05),
+            loss_of=lambda m, batch: m(**batch)["loss"],
+        )
         x = batches[0]["x"]
-        np.testing.assert_allclose(trainer.predict(batches[0])["logits"], twin(**batches[0])["logits"].detach(), rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(
+            trainer.predict(batches[0])["logits"], twin(**batches[0])["logits"].detach(), rtol=1e-3, atol=1e-4
+        )
         with self.assertRaisesRegex(tcc.DataError, r"batch\['scale'\] is 3.0, and 2.0 was compiled in"):
             trainer.step({"x": x, "labels": batches[0]["labels"], "scale": 3.0})
 
     def test_a_loss_of_the_callers_is_a_part_of_the_graph(self):
         def loss(output, target):
             return (output.softmax(-1) - F.one_hot(target, 4)).abs().pow(1.5).sum(-1).mean()
+
         batches = [(torch.randn(8, 6), torch.randint(4, (8,))) for _ in range(5)]
-        trainer, _, twin = self.beside(lambda: nn.Linear(6, 4), batches, loss, lambda m: torch.optim.SGD(m.parameters(), 0.1))
+        trainer, _, twin = self.beside(
+            lambda: nn.Linear(6, 4), batches, loss, lambda m: torch.optim.SGD(m.parameters(), 0.1)
+        )
         x = batches[0][0]
         found = trainer.predict(x)  # without the target, which the loss alone reads
         self.assertEqual(list(found), ["output"])
@@ -210,17 +234,34 @@ class Modules(unittest.TestCase):
     def test_losses_that_a_recipe_has(self):
         x = torch.randn(8, 6)
         classes, numbers = torch.randint(4, (8,)), torch.rand(8, 4)
-        cases = [(nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5, 1.0]), ignore_index=3, label_smoothing=0.1), classes),
-                 (functools.partial(F.cross_entropy, reduction="sum"), classes), (F.mse_loss, numbers), (nn.L1Loss(), numbers),
-                 (nn.HuberLoss(delta=0.7), numbers), (nn.SmoothL1Loss(beta=0.3), numbers), (nn.BCEWithLogitsLoss(), numbers),
-                 (nn.PoissonNLLLoss(full=True), numbers), (nn.KLDivLoss(reduction="batchmean"), numbers)]
+        cases = [
+            (
+                nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0, 0.5, 1.0]), ignore_index=3, label_smoothing=0.1),
+                classes,
+            ),
+            (functools.partial(F.cross_entropy, reduction="sum"), classes),
+            (F.mse_loss, numbers),
+            (nn.L1Loss(), numbers),
+            (nn.HuberLoss(delta=0.7), numbers),
+            (nn.SmoothL1Loss(beta=0.3), numbers),
+            (nn.BCEWithLogitsLoss(), numbers),
+            (nn.PoissonNLLLoss(full=True), numbers),
+            (nn.KLDivLoss(reduction="batchmean"), numbers),
+        ]
         for loss, target in cases:
             with self.subTest(loss=str(loss)):
-                trainer, *_ = self.beside(lambda: nn.Linear(6, 4), [(x, target)] * 3, loss, lambda m: torch.optim.SGD(m.parameters(), 0.02))
+                trainer, *_ = self.beside(
+                    lambda: nn.Linear(6, 4), [(x, target)] * 3, loss, lambda m: torch.optim.SGD(m.parameters(), 0.02)
+                )
                 self.assertNotIn("loss", [value.name for value in trainer.plan.values("predict")])
-        for loss, target in ((nn.CrossEntropyLoss(), numbers), (nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1.0, 2.0, 3.0, 4.0])), numbers)):
+        for loss, target in (
+            (nn.CrossEntropyLoss(), numbers),
+            (nn.BCEWithLogitsLoss(pos_weight=torch.tensor([1.0, 2.0, 3.0, 4.0])), numbers),
+        ):
             with self.subTest(loss=str(loss)):  # in the graph
-                trainer, *_ = self.beside(lambda: nn.Linear(6, 4), [(x, target)] * 3, loss, lambda m: torch.optim.SGD(m.parameters(), 0.02))
+                trainer, *_ = self.beside(
+                    lambda: nn.Linear(6, 4), [(x, target)] * 3, loss, lambda m: torch.optim.SGD(m.parameters(), 0.02)
+                )
                 self.assertIn("loss", [value.name for value in trainer.plan.values("predict")])
 
     def test_optimizers_and_their_groups(self):
@@ -228,13 +269,20 @@ class Modules(unittest.TestCase):
             return nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4), nn.Tanh(), nn.Linear(4, 2))
 
         def groups(m):
-            return [{"params": [m[0].weight, m[2].weight], "weight_decay": 0.1}, {"params": [m[0].bias, m[2].bias], "lr": 0.003},
-                    {"params": [m[4].weight]}]  # m[4].bias is frozen
+            return [
+                {"params": [m[0].weight, m[2].weight], "weight_decay": 0.1},
+                {"params": [m[0].bias, m[2].bias], "lr": 0.003},
+                {"params": [m[4].weight]},
+            ]  # m[4].bias is frozen
+
         batches = [(torch.randn(8, 6), torch.randn(8, 2)) for _ in range(8)]
-        for optimizer in (functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True), functools.partial(torch.optim.Adam, lr=0.01),
-                          functools.partial(torch.optim.AdamW, lr=0.01, betas=(0.8, 0.99), amsgrad=True),
-                          functools.partial(torch.optim.RMSprop, lr=0.01, momentum=0.5, centered=True),
-                          functools.partial(torch.optim.Adagrad, lr=0.02, lr_decay=0.01)):
+        for optimizer in (
+            functools.partial(torch.optim.SGD, lr=0.05, momentum=0.9, nesterov=True),
+            functools.partial(torch.optim.Adam, lr=0.01),
+            functools.partial(torch.optim.AdamW, lr=0.01, betas=(0.8, 0.99), amsgrad=True),
+            functools.partial(torch.optim.RMSprop, lr=0.01, momentum=0.5, centered=True),
+            functools.partial(torch.optim.Adagrad, lr=0.02, lr_decay=0.01),
+        ):
             with self.subTest(optimizer=optimizer.func.__name__):
                 trainer, model, twin = self.beside(make, batches, nn.MSELoss(), lambda m: optimizer(groups(m)))
                 self.same(trainer.state_dict(), twin)
@@ -243,20 +291,30 @@ class Modules(unittest.TestCase):
     def test_schedulers_that_a_recipe_has(self):
         lr = torch.optim.lr_scheduler
         batches = [(torch.randn(8, 6), torch.randn(8, 2)) for _ in range(12)]
-        for make in (lambda o: lr.StepLR(o, 3, 0.5), lambda o: lr.MultiStepLR(o, [2, 5], 0.3), lambda o: lr.ExponentialLR(o, 0.9),
-                     lambda o: lr.CosineAnnealingLR(o, 12, eta_min=0.01), lambda o: lr.CosineAnnealingWarmRestarts(o, 4, 2),
-                     lambda o: lr.PolynomialLR(o, 12, 2.0), lambda o: lr.LinearLR(o, 1.0, 0.1, 12)):
+        for make in (
+            lambda o: lr.StepLR(o, 3, 0.5),
+            lambda o: lr.MultiStepLR(o, [2, 5], 0.3),
+            lambda o: lr.ExponentialLR(o, 0.9),
+            lambda o: lr.CosineAnnealingLR(o, 12, eta_min=0.01),
+            lambda o: lr.CosineAnnealingWarmRestarts(o, 4, 2),
+            lambda o: lr.PolynomialLR(o, 12, 2.0),
+            lambda o: lr.LinearLR(o, 1.0, 0.1, 12),
+        ):
             model, twin = nn.Linear(6, 2), nn.Linear(6, 2)
             optimizer, other = (torch.optim.SGD(m.parameters(), 0.1) for m in (model, twin))
             scheduler, expected = make(other), []
             own = make(optimizer)
             with self.subTest(scheduler=type(scheduler).__name__):
-                trainer = tcc.Trainer(tcc.compile(model, batches[0], loss=nn.MSELoss(), optimizer=optimizer, scheduler=own))
+                trainer = tcc.Trainer(
+                    tcc.compile(model, batches[0], loss=nn.MSELoss(), optimizer=optimizer, scheduler=own)
+                )
                 for _ in batches:
                     expected.append(other.param_groups[0]["lr"])
                     other.step()
                     scheduler.step()
-                np.testing.assert_allclose([trainer.step(batch).learning_rate for batch in batches], expected, rtol=1e-6)
+                np.testing.assert_allclose(
+                    [trainer.step(batch).learning_rate for batch in batches], expected, rtol=1e-6
+                )
 
     def test_any_scheduler_moves_the_rates_of_a_fit(self):
         batches = [(torch.randn(8, 6), torch.randn(8, 2)) for _ in range(10)]
@@ -266,8 +324,13 @@ class Modules(unittest.TestCase):
         rates = []
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            trainer.fit(batches, scheduler=torch.optim.lr_scheduler.OneCycleLR(optimizer, [0.1, 0.01], total_steps=10, cycle_momentum=False),
-                        callbacks=[lambda event: rates.append(event.update.learning_rate) if event.update else None])
+            trainer.fit(
+                batches,
+                scheduler=torch.optim.lr_scheduler.OneCycleLR(
+                    optimizer, [0.1, 0.01], total_steps=10, cycle_momentum=False
+                ),
+                callbacks=[lambda event: rates.append(event.update.learning_rate) if event.update else None],
+            )
         twin = torch.optim.SGD(model.parameters(), 0.1)
         scheduler, expected = torch.optim.lr_scheduler.OneCycleLR(twin, 0.1, total_steps=10, cycle_momentum=False), []
         for _ in batches:
@@ -283,28 +346,47 @@ class Modules(unittest.TestCase):
         twin.load_state_dict(model.state_dict())
         x, y = torch.randn(32, 6), torch.randint(4, (32,))
         y[torch.rand(32) < torch.arange(32) / 40] = -1
-        plan = tcc.compile(model, (x[:4], y[:4]), loss=loss, optimizer=torch.optim.SGD(model.parameters(), 0.1), recipe={"train.accumulate": 4})
+        plan = tcc.compile(
+            model,
+            (x[:4], y[:4]),
+            loss=loss,
+            optimizer=torch.optim.SGD(model.parameters(), 0.1),
+            recipe={"train.accumulate": 4},
+        )
         trainer = tcc.Trainer(plan)
         losses = []
-        trainer.fit([(x[at:at + 4], y[at:at + 4]) for at in range(0, 32, 4)],
-                    callbacks=[lambda event: losses.append(event.update.loss) if event.update else None])
-        expected = eager(twin, [(x[:16], y[:16]), (x[16:], y[16:])], torch.optim.SGD(twin.parameters(), 0.1), lambda m, b: loss(m(b[0]), b[1]))
+        trainer.fit(
+            [(x[at : at + 4], y[at : at + 4]) for at in range(0, 32, 4)],
+            callbacks=[lambda event: losses.append(event.update.loss) if event.update else None],
+        )
+        expected = eager(
+            twin,
+            [(x[:16], y[:16]), (x[16:], y[16:])],
+            torch.optim.SGD(twin.parameters(), 0.1),
+            lambda m, b: loss(m(b[0]), b[1]),
+        )
         np.testing.assert_allclose(losses, expected, rtol=1e-4)
 
     def test_a_shorter_last_batch(self):
         x, y = torch.randn(20, 6), torch.randint(4, (20,))
-        batches = [(x[at:at + 8], y[at:at + 8]) for at in range(0, 20, 8)]
-        self.beside(lambda: nn.Linear(6, 4), batches, nn.CrossEntropyLoss(), lambda m: torch.optim.SGD(m.parameters(), 0.1))
+        batches = [(x[at : at + 8], y[at : at + 8]) for at in range(0, 20, 8)]
+        self.beside(
+            lambda: nn.Linear(6, 4), batches, nn.CrossEntropyLoss(), lambda m: torch.optim.SGD(m.parameters(), 0.1)
+        )
 
     def test_dropout_is_compared_without_it_and_trains_with_it(self):
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(6, 64), nn.Dropout(0.5), nn.Linear(64, 4))
         batch = torch.randn(8, 6), torch.randint(4, (8,))
-        trainer = tcc.Trainer(tcc.compile(model, batch, loss=nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), 0.0)))
+        trainer = tcc.Trainer(
+            tcc.compile(model, batch, loss=nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), 0.0))
+        )
         losses = {round(trainer.step(batch).loss, 6) for _ in range(4)}
         self.assertEqual(len(losses), 4)
         model.eval()
-        self.assertAlmostEqual(trainer.evaluate(*batch)["eval_loss"], F.cross_entropy(model(batch[0]), batch[1]).item(), places=4)
+        self.assertAlmostEqual(
+            trainer.evaluate(*batch)["eval_loss"], F.cross_entropy(model(batch[0]), batch[1]).item(), places=4
+        )
 
     def test_an_export_that_lost_something_is_found(self):
         """The file is changed behind torch's exporter: a detach is lost, a weight is scaled."""
@@ -318,6 +400,7 @@ class Modules(unittest.TestCase):
             def forward(self, x):
                 h = torch.tanh(self.first(x))
                 return self.last(torch.sigmoid(self.second(h.detach()) * 2.0 + h))
+
         batch = torch.randn(8, 6), torch.randint(4, (8,))
         written = torch.onnx.export
 
@@ -328,10 +411,13 @@ class Modules(unittest.TestCase):
                 change(model)
                 onnx.save(model, path)
                 return result
+
             torch.onnx.export = exported
             try:
                 model = Detaches()
-                return tcc.compile(model, batch, loss=nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
+                return tcc.compile(
+                    model, batch, loss=nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), 0.1)
+                )
             finally:
                 torch.onnx.export = written
 
@@ -341,10 +427,15 @@ class Modules(unittest.TestCase):
 
         def other_op(model):
             next(node for node in model.graph.node if node.op_type == "Sigmoid").op_type = "Tanh"
+
         compile_with(lambda model: None)
-        with self.assertRaisesRegex(tcc.CompileError, "the gradient of 'first.(weight|bias)' is .* away from autograd's"):
+        with self.assertRaisesRegex(
+            tcc.CompileError, "the gradient of 'first.(weight|bias)' is .* away from autograd's"
+        ):
             compile_with(forget)
-        with self.assertRaisesRegex(tcc.CompileError, r"the loss of the example is .*, torch's is .*, first at the value 'sigmoid'"):
+        with self.assertRaisesRegex(
+            tcc.CompileError, r"the loss of the example is .*, torch's is .*, first at the value 'sigmoid'"
+        ):
             compile_with(other_op)
 
     def test_a_changed_module_goes_into_the_plan_and_back(self):
@@ -364,7 +455,9 @@ class Modules(unittest.TestCase):
         model = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 4))
         batch = torch.randn(8, 64), torch.randint(4, (8,))
         optimizer = torch.optim.AdamW(model.parameters())
-        plan = tcc.compile(model, batch, loss=nn.CrossEntropyLoss(), optimizer=optimizer, fit="batch", memory_budget="4MiB")
+        plan = tcc.compile(
+            model, batch, loss=nn.CrossEntropyLoss(), optimizer=optimizer, fit="batch", memory_budget="4MiB"
+        )
         self.assertLessEqual(plan.peak_bytes, 4 << 20)
         self.assertGreater(plan.inputs()[0].shape[0], 64)
         with self.assertRaises(tcc.OverBudget) as caught:
@@ -392,12 +485,17 @@ class Modules(unittest.TestCase):
 
             def load_state_dict(self, state):
                 self.at, self.order = state["at"], state["order"]
+
         batches = [(torch.randn(8, 6), torch.randint(4, (8,))) for _ in range(10)]
         model = nn.Linear(6, 4)
         loader = Loader(batches)
         with tempfile.TemporaryDirectory() as folder:
-            plan = tcc.compile(model, batches[0], loss=nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), 0.1))
-            tcc.Trainer(plan).fit(loader, epochs=1, out=f"{folder}/run", callbacks=[lambda event: "stop" if event.step == 4 else None])
+            plan = tcc.compile(
+                model, batches[0], loss=nn.CrossEntropyLoss(), optimizer=torch.optim.SGD(model.parameters(), 0.1)
+            )
+            tcc.Trainer(plan).fit(
+                loader, epochs=1, out=f"{folder}/run", callbacks=[lambda event: "stop" if event.step == 4 else None]
+            )
             again = Loader(batches)
             trainer = tcc.Trainer.resume(f"{folder}/run@last")
             trainer.fit(again)
@@ -428,6 +526,7 @@ class Modules(unittest.TestCase):
             def forward(self, x):
                 self.mean.mul_(0.9).add_(0.1 * x.mean(0))
                 return self.fc(x - self.mean)
+
         used = sgd()
         F.cross_entropy(model(batch[0]), batch[1]).backward()
         used = torch.optim.SGD(model.parameters(), lr=0.0, momentum=0.9)
@@ -437,27 +536,73 @@ class Modules(unittest.TestCase):
         moved = sgd()
         cases = [
             ("compiled for an example batch", lambda: tcc.compile(model, loss=loss)),
-            ("CrossEntropyLoss is a class; give an object of it", lambda: tcc.compile(model, batch, loss=nn.CrossEntropyLoss)),
-            (r"the loss is a float32 of shape \[8\].*reduction='mean'", lambda: tcc.compile(model, batch, loss=nn.CrossEntropyLoss(reduction="none"))),
+            (
+                "CrossEntropyLoss is a class; give an object of it",
+                lambda: tcc.compile(model, batch, loss=nn.CrossEntropyLoss),
+            ),
+            (
+                r"the loss is a float32 of shape \[8\].*reduction='mean'",
+                lambda: tcc.compile(model, batch, loss=nn.CrossEntropyLoss(reduction="none")),
+            ),
             (r"the loss is a float32 of shape \[8, 4\].*give loss=", lambda: tcc.compile(model, batch[:1])),
-            ("a plan has no LBFGS; it has SGD", lambda: tcc.compile(model, batch, loss=loss, optimizer=torch.optim.LBFGS(model.parameters()))),
+            (
+                "a plan has no LBFGS; it has SGD",
+                lambda: tcc.compile(model, batch, loss=loss, optimizer=torch.optim.LBFGS(model.parameters())),
+            ),
             ("str is none of torch's", lambda: tcc.compile(model, batch, loss=loss, optimizer="adam")),
             ("has made updates.*make a new one", lambda: tcc.compile(model, batch, loss=loss, optimizer=used)),
-            ("group 1 has momentum = 0.5, group 0 has 0.9", lambda: tcc.compile(model, batch, loss=loss, optimizer=torch.optim.SGD(
-                [{"params": [model.weight]}, {"params": [model.bias], "momentum": 0.5}], lr=0.1, momentum=0.9))),
-            ("a recipe has no LambdaLR", lambda: tcc.compile(model, batch, loss=loss, optimizer=moved, scheduler=torch.optim.lr_scheduler.LambdaLR(
-                moved, lambda t: 1.0))),
-            ("belongs to another optimizer", lambda: tcc.compile(model, batch, loss=loss, optimizer=sgd(), scheduler=stepped)),
+            (
+                "group 1 has momentum = 0.5, group 0 has 0.9",
+                lambda: tcc.compile(
+                    model,
+                    batch,
+                    loss=loss,
+                    optimizer=torch.optim.SGD(
+                        [{"params": [model.weight]}, {"params": [model.bias], "momentum": 0.5}], lr=0.1, momentum=0.9
+                    ),
+                ),
+            ),
+            (
+                "a recipe has no LambdaLR",
+                lambda: tcc.compile(
+                    model,
+                    batch,
+                    loss=loss,
+                    optimizer=moved,
+                    scheduler=torch.optim.lr_scheduler.LambdaLR(moved, lambda t: 1.0),
+                ),
+            ),
+            (
+                "belongs to another optimizer",
+                lambda: tcc.compile(model, batch, loss=loss, optimizer=sgd(), scheduler=stepped),
+            ),
             ("it needs the optimizer", lambda: tcc.compile(model, batch, loss=loss, scheduler=stepped)),
-            ("on several devices: the module's 'weight' on cpu, the loss's 'weight' on meta",
-             lambda: tcc.compile(model, batch, loss=nn.CrossEntropyLoss(weight=torch.ones(4, device="meta")))),
-            ("on the device meta", lambda: tcc.compile(nn.Linear(6, 4, device="meta"), tuple(one.to("meta") for one in batch), loss=loss)),
+            (
+                "on several devices: the module's 'weight' on cpu, the loss's 'weight' on meta",
+                lambda: tcc.compile(model, batch, loss=nn.CrossEntropyLoss(weight=torch.ones(4, device="meta"))),
+            ),
+            (
+                "on the device meta",
+                lambda: tcc.compile(nn.Linear(6, 4, device="meta"), tuple(one.to("meta") for one in batch), loss=loss),
+            ),
             ("no parameters that require gradients", lambda: tcc.compile(frozen, batch, loss=loss)),
-            ("the optimizer has no parameters that", lambda: tcc.compile(model, batch, loss=loss, optimizer=sgd(nn.Linear(2, 2)))),
-            ("torch cannot export its forward.*torch.where or torch.cond", lambda: tcc.compile(Branches(), batch, loss=loss)),
+            (
+                "the optimizer has no parameters that",
+                lambda: tcc.compile(model, batch, loss=loss, optimizer=sgd(nn.Linear(2, 2))),
+            ),
+            (
+                "torch cannot export its forward.*torch.where or torch.cond",
+                lambda: tcc.compile(Branches(), batch, loss=loss),
+            ),
             ("forward changes the buffer 'mean'", lambda: tcc.compile(Counts(), batch, loss=loss)),
-            ("the example batch cannot be computed: .*shapes cannot be multiplied", lambda: tcc.compile(model, (batch[0][:, :3], batch[1]), loss=loss)),
-            ("say which one the loss compares with", lambda: tcc.compile(model, {"a": batch[0], "b": batch[1]}, loss=loss)),
+            (
+                "the example batch cannot be computed: .*shapes cannot be multiplied",
+                lambda: tcc.compile(model, (batch[0][:, :3], batch[1]), loss=loss),
+            ),
+            (
+                "say which one the loss compares with",
+                lambda: tcc.compile(model, {"a": batch[0], "b": batch[1]}, loss=loss),
+            ),
             ("the batch has no such item", lambda: tcc.compile(model, batch, loss=loss, labels=2)),
             ("the batch is one tensor", lambda: tcc.compile(model, batch[0], loss=loss)),
             ("which is no tensor, number or text", lambda: tcc.compile(model, (object(), *batch), loss=loss)),
@@ -476,15 +621,16 @@ class Modules(unittest.TestCase):
         trainer = tcc.Trainer(tcc.compile(model, batch, loss=loss, optimizer=moved))
         x, y = batch
         for pattern, call in (
-                (r"the batch lacks batch\[1\]", lambda: trainer.step(x)),
-                (r"batch\[2\] was not in the example", lambda: trainer.step(x, y, y)),
-                (r"'input' is f32\[8x5\], the model's input is f32\[8x6\]", lambda: trainer.step(x[:, :5], y)),
-                ("f64 does not become f32 silently", lambda: trainer.step(x.double(), y)),
-                ("sample 2: value 9 names no class", lambda: trainer.step(x, torch.where(torch.arange(8) == 2, 9, y))),
-                ("16 rows; an update takes 8", lambda: trainer.step(torch.cat([x, x]), torch.cat([y, y]))),
-                ("gives no batch in epoch 2.*give a list or a DataLoader", lambda: trainer.fit(iter([batch]), epochs=2)),
-                ("gives no batch", lambda: trainer.evaluate(iter([]))),
-                (r"batch\[0\] is str, and was a tensor", lambda: trainer.step("x", y))):
+            (r"the batch lacks batch\[1\]", lambda: trainer.step(x)),
+            (r"batch\[2\] was not in the example", lambda: trainer.step(x, y, y)),
+            (r"'input' is f32\[8x5\], the model's input is f32\[8x6\]", lambda: trainer.step(x[:, :5], y)),
+            ("f64 does not become f32 silently", lambda: trainer.step(x.double(), y)),
+            ("sample 2: value 9 names no class", lambda: trainer.step(x, torch.where(torch.arange(8) == 2, 9, y))),
+            ("16 rows; an update takes 8", lambda: trainer.step(torch.cat([x, x]), torch.cat([y, y]))),
+            ("gives no batch in epoch 2.*give a list or a DataLoader", lambda: trainer.fit(iter([batch]), epochs=2)),
+            ("gives no batch", lambda: trainer.evaluate(iter([]))),
+            (r"batch\[0\] is str, and was a tensor", lambda: trainer.step("x", y)),
+        ):
             with self.subTest(pattern=pattern), self.assertRaisesRegex(tcc.DataError, pattern):
                 call()
         with self.assertRaisesRegex(tcc.UsageError, "both given"):
@@ -494,7 +640,9 @@ class Modules(unittest.TestCase):
         grouped = torch.optim.SGD([{"params": [two.weight]}, {"params": [two.bias], "lr": 0.01}], lr=0.1)
         step = tcc.compile_step(two, loss, grouped, example=batch)
         grouped.param_groups[1]["lr"] = 0.05
-        with self.assertRaisesRegex(tcc.UsageError, "group 1 of the optimizer has the learning rate 0.05.*move all groups by one factor"):
+        with self.assertRaisesRegex(
+            tcc.UsageError, "group 1 of the optimizer has the learning rate 0.05.*move all groups by one factor"
+        ):
             step(*batch)
 
     def test_eval_mode_is_said(self):
