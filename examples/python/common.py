@@ -6,7 +6,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def classifier(dropout=0.0):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(16, 32, bias=False), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 4))
+    first = nn.Linear(16, 32, bias=False)
+    return nn.Sequential(first, nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(dropout), nn.Linear(32, 4))
 
 
 def points(count, seed):

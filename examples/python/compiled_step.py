@@ -1,4 +1,4 @@
-"""A loop of PyTorch's in which one call replaces forward, loss, backward and optimizer.step; its scheduler stays as it was."""
+"""A loop of PyTorch's in which one call replaces forward, loss, backward and optimizer.step; its scheduler stays."""
 import torch
 from torch import nn
 

@@ -7,7 +7,8 @@ from common import classifier, loader
 
 model, train, val, losses, evaluations = classifier(), loader(), loader(96, seed=2), [], []
 optimizer = torch.optim.AdamW(model.parameters(), lr=0.02)
-plan = tcc.compile(model, next(iter(train)), loss=nn.CrossEntropyLoss(label_smoothing=0.1), optimizer=optimizer, memory_budget="2GiB")
+criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
+plan = tcc.compile(model, next(iter(train)), loss=criterion, optimizer=optimizer, memory_budget="2GiB")
 t = tcc.Trainer(plan)
 
 

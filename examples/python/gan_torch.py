@@ -21,7 +21,8 @@ class Gan(nn.Module):
 model = Gan()
 batches = [{"real": torch.randn(16, 2) + 2, "noise": torch.randn(16, 4)} for _ in range(10)]
 losses = []
-phases = [("d_loss", torch.optim.Adam(model.disc.parameters(), 4e-3)), ("g_loss", torch.optim.Adam(model.gen.parameters(), 1e-3))]
+phases = [("d_loss", torch.optim.Adam(model.disc.parameters(), 4e-3)),
+          ("g_loss", torch.optim.Adam(model.gen.parameters(), 1e-3))]
 for _ in range(2):
     for batch in batches:
         for name, optimizer in phases:

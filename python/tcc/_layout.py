@@ -82,7 +82,8 @@ class Layout:
             elif path in constants:
                 if is_tensor(value) or value != constants[path]:
                     raise DataError(
-                        f"{words(path)} is {value!r}, and {constants[path]!r} was compiled in; compile again for another "
+                        f"{words(path)} is {value!r}, and {constants[path]!r} was compiled in; compile again for "
+                        f"another "
                         "value, or make it a tensor"
                     )
                 seen += 1

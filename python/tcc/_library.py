@@ -34,7 +34,7 @@ class DataError(UsageError):
 
 
 class OverBudget(Error):
-    """No variant of the plan fits the memory budget. `smallest`: bytes of the smallest budget that would do, or None."""
+    """No variant of the plan fits the memory budget. `smallest`: the least bytes that would do, or None."""
 
     # The figure in bytes is a part of each such message of tcc and libtrun.
     _SMALLEST = re.compile(

@@ -168,7 +168,8 @@ class Run:
         for _ in range(position.batches):
             if next(iterator, None) is None:
                 raise native.DataError(
-                    f"the loader gives fewer than the {position.batches} batches that this epoch has used already; give the "
+                    f"the loader gives fewer than the {position.batches} batches that this epoch has used already; "
+                    f"give the "
                     "loader of the run"
                 )
         return iterator
@@ -205,7 +206,8 @@ class Run:
             if batch is None:
                 if position.batches == began == 0:
                     raise native.DataError(
-                        f"the loader gives no batch in epoch {position.epoch + 1}; an iterator is used up after one pass: give a "
+                        f"the loader gives no batch in epoch {position.epoch + 1}; an iterator is used up after one "
+                        f"pass: give a "
                         "list or a DataLoader"
                     )
                 break

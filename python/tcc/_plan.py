@@ -20,7 +20,7 @@ class Value(NamedTuple):
     """What a plan says of an input, an output or a variable."""
 
     name: str
-    role: str  # "input", "output", "parameter", "buffer" (frozen weights, running statistics) or "state" (the optimizer's)
+    role: str  # "input", "output", "parameter", "buffer" (frozen, running statistics) or "state" (the optimizer's)
     dtype: str  # a name of numpy's, "float32"
     shape: tuple[int, ...]
     sample_axis: int | None

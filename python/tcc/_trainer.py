@@ -328,7 +328,8 @@ class Trainer:
         batches = list(loader)
         if not batches:
             raise native.DataError(
-                "the loader of evaluation gives no batch; an iterator is used up after one pass: give a list or a DataLoader"
+                "the loader of evaluation gives no batch; an iterator is used up after one pass: give a list or a "
+                "DataLoader"
             )
         return self._evaluate(self._joined(batches, "evaluate"), averages)
 

@@ -124,7 +124,8 @@ def main():
         losses, own_ms = timed(lambda: step(*batch) if isinstance(batch, tuple) else step(batch), given.steps)
         apart = max(abs(a - b) / abs(b) for a, b in zip(losses, expected))
         print(
-            f"{name:14} eager {eager_ms:8.1f} ms  compiled {own_ms:8.1f} ms  ready after {ready:6.1f} s  losses differ by {apart:.1e}",
+            f"{name:14} eager {eager_ms:8.1f} ms  compiled {own_ms:8.1f} ms  ready after {ready:6.1f} s  losses "
+            f"differ by {apart:.1e}",
             flush=True,
         )
 

@@ -35,7 +35,8 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 def _unwrapped(module: Any) -> nn.Module:
     if isinstance(module, torch.jit.ScriptModule):
         raise CompileError(
-            "the module is scripted by torch.jit, which torch.export cannot follow; give the module that it was made from"
+            "the module is scripted by torch.jit, which torch.export cannot follow; give the module that it was made "
+            "from"
         )
     if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return module.module
@@ -58,7 +59,8 @@ class _Call:
                 found = [key for key in TARGETS if key in batch]
                 if len(found) != 1:
                     raise CompileError(
-                        f"the batch is a dict with the keys {', '.join(map(str, batch))}; say which one the loss compares with: "
+                        f"the batch is a dict with the keys {', '.join(map(str, batch))}; say which one the loss "
+                        f"compares with: "
                         "labels='…'"
                     )
                 labels = found[0]
@@ -68,7 +70,8 @@ class _Call:
                 raise CompileError(f"labels={labels!r}: the batch has no such item")
             if not is_mapping and len(batch) < 2:
                 raise CompileError(
-                    "a loss compares with a target, and the batch is one tensor; give (x, target), or leave the loss out if "
+                    "a loss compares with a target, and the batch is one tensor; give (x, target), or leave the loss "
+                    "out if "
                     "the module returns it"
                 )
         self.layout = self._layout()
@@ -215,7 +218,8 @@ def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], 
     except Exception as problem:
         name = type(module).__name__
         raise CompileError(
-            f"{name}: torch cannot export its forward: {_cause(problem)}; a branch or a shape that depends on values of tensors "
+            f"{name}: torch cannot export its forward: {_cause(problem)}; a branch or a shape that depends on values "
+            f"of tensors "
             "is written with torch.where or torch.cond, or stays outside of forward"
         ) from problem
     finally:
@@ -232,7 +236,8 @@ def _check_buffers(program: Any, module: nn.Module) -> None:
         norm = isinstance(module.get_submodule(owner), nn.modules.batchnorm._NormBase) and own in _STATISTICS
         if not norm and not own.endswith(("_u", "_v")):  # of spectral_norm
             raise CompileError(
-                f"{type(module).__name__}: forward changes the buffer '{name}', and a plan changes running statistics of norms "
+                f"{type(module).__name__}: forward changes the buffer '{name}', and a plan changes running statistics "
+                f"of norms "
                 "alone; compute it outside of forward"
             )
 
@@ -275,7 +280,8 @@ def compile_module(
     module = _unwrapped(module)
     if batch is None:
         raise CompileError(
-            "a torch module is compiled for an example batch, as the loop's loader gives it: tcc.compile(model, batch, …)"
+            "a torch module is compiled for an example batch, as the loop's loader gives it: tcc.compile(model, "
+            "batch, …)"
         )
     if isinstance(loss, type):
         raise CompileError(f"loss: {loss.__name__} is a class; give an object of it, {loss.__name__}()")
@@ -287,13 +293,15 @@ def compile_module(
         )
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise CompileError(
-            f"loss: {type(loss).__name__} has parameters of its own; make it a submodule of the module, which returns the loss"
+            f"loss: {type(loss).__name__} has parameters of its own; make it a submodule of the module, which returns "
+            f"the loss"
         )
     _check_devices(call, parameters)
     given_loss = loss is None and any(key in recipe for key in ("loss", "loss.kind", "loss.output")) or bool(phases)
     if not module.training:
         warnings.warn(
-            f"{type(module).__name__} is in eval() mode: dropout and norms stay as in inference; call train() before compile",
+            f"{type(module).__name__} is in eval() mode: dropout and norms stay as in inference; call train() before "
+            f"compile",
             stacklevel=4,
         )
     names = dict(call.layout.tensors)
@@ -370,7 +378,8 @@ def compile_module(
         made["model.trainable"] = [_plan.exact(name) for name in trained]
     elif "optimizer.group" in made:
         raise CompileError(
-            "adapter: the optimizer's groups are of the base's parameters, which an adapter freezes; make it of one group"
+            "adapter: the optimizer's groups are of the base's parameters, which an adapter freezes; make it of one "
+            "group"
         )
     recipe = made | recipe
 
@@ -439,7 +448,8 @@ def _prove(
     reference = Reference(module, loss_of, parameters)
     if reference.random:
         warnings.warn(
-            f"{type(module).__name__} draws random numbers ({', '.join(sorted(set(reference.random)))}): its gradients cannot be compared "
+            f"{type(module).__name__} draws random numbers ({', '.join(sorted(set(reference.random)))}): its "
+            f"gradients cannot be compared "
             "with autograd's before training",
             stacklevel=5,
         )
@@ -472,6 +482,7 @@ def _prove(
     node = "" if wrong[0] else first_node(program, list(read.values()), _values(path), mean_square)
     where = f", first at the value '{node}' of the graph" if node else ""
     raise CompileError(
-        f"{type(module).__name__}: {wrong[1]}{where}; the export lost something (docs/guide/pytorch.md says what can be lost), or "
+        f"{type(module).__name__}: {wrong[1]}{where}; the export lost something (docs/guide/pytorch.md says what can "
+        f"be lost), or "
         "the compiler is wrong: prove=False trains it all the same"
     )

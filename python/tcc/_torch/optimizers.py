@@ -79,7 +79,8 @@ def read_optimizer(
         )
     if kind not in _OPTIMIZERS:
         raise CompileError(
-            f"optimizer: a plan has no {kind}; it has {', '.join(_OPTIMIZERS)}, and by recipe={{'optimizer.kind': …}} muon, "
+            f"optimizer: a plan has no {kind}; it has {', '.join(_OPTIMIZERS)}, and by recipe={{'optimizer.kind': …}} "
+            f"muon, "
             "lion and lamb"
         )
     if optimizer.state:
@@ -102,7 +103,8 @@ def read_optimizer(
         for key in keys:
             if _number(group.get(key)) != _number(groups[0].get(key)):
                 raise CompileError(
-                    f"optimizer: group {index} has {key} = {_number(group.get(key))}, group 0 has {_number(groups[0].get(key))}; "
+                    f"optimizer: group {index} has {key} = {_number(group.get(key))}, group 0 has "
+                    f"{_number(groups[0].get(key))}; "
                     "groups of a plan differ in lr and weight_decay alone"
                 )
     recipe: dict[str, Any] = {"optimizer.kind": name}
@@ -145,7 +147,8 @@ def read_scheduler(scheduler: Any, optimizer: Any, per: str) -> dict[str, Any]:
     def floor(value: float) -> float:
         if value and len(set(rates)) > 1:
             raise CompileError(
-                f"scheduler: {kind} ends at one rate, eta_min = {value:g}, for groups of different rates; use eta_min = 0, or "
+                f"scheduler: {kind} ends at one rate, eta_min = {value:g}, for groups of different rates; use eta_min "
+                f"= 0, or "
                 "fit(…, scheduler=…)"
             )
         return value / max(rates) if value else 0.0
@@ -186,8 +189,10 @@ def read_scheduler(scheduler: Any, optimizer: Any, per: str) -> dict[str, Any]:
     found = known[kind](scheduler) if kind in known else None
     if found is None:
         raise CompileError(
-            f"scheduler: a recipe has no {kind}{' that begins below the full rate' if kind in known else ''}; leave it out "
-            "here, and give it to fit(…, scheduler=…), or to a loop that steps it: compile_step reads the optimizer's rates"
+            f"scheduler: a recipe has no {kind}{' that begins below the full rate' if kind in known else ''}; leave "
+            f"it out "
+            "here, and give it to fit(…, scheduler=…), or to a loop that steps it: compile_step reads the optimizer's "
+            "rates"
         )
     return {f"schedule.{key}": value for key, value in found.items()} | (
         {"schedule.per": "epoch"} if per == "epoch" else {}

@@ -91,7 +91,8 @@ def difference(reference: Reference, loss: float, gradients: dict[str, numpy.nda
         if not apart <= GRADIENT * size + ROUNDING * largest:
             return (
                 name,
-                f"the gradient of '{name}' is {apart / size if size else float('inf'):.2g} of its norm away from autograd's",
+                f"the gradient of '{name}' is {apart / size if size else float('inf'):.2g} of its norm away from "
+                f"autograd's",
             )
     return None
 

@@ -75,7 +75,7 @@ class CompiledStep:
         self._versions = self._current()
 
     def reload(self) -> None:
-        """Takes the values that the loop has changed in the module, as by load_state_dict or an initialisation by hand."""
+        """Takes the values that the loop has changed in the module, as by load_state_dict."""
         known = {value.name for value in self.plan.variables}
         changed = [name for name, old, new in zip(self._state, self._versions, self._current()) if old != new]
         for name in changed:
