@@ -1,7 +1,7 @@
 # tcc_compiler_library(NAME sources... LINK libs...): a library that includes MLIR. LLVM is built without RTTI, and a
 # translation unit that includes much of it is slow: one precompiled header serves all, and -O1 is enough, since the time
 # is spent inside LLVM itself.
-if(NOT TCC_PORTABLE)
+if(NOT TCC_STANDALONE)
   set(TCC_LLVM_LIBRARIES MLIR LLVM)
 endif()
 set(TCC_COMPILER_OPTIONS -fno-rtti -O1 -Wno-dangling-reference -Wno-comment)

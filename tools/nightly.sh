@@ -20,12 +20,13 @@
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
 #             starts (slurm-wlm, munge)
 #   python    the Python package on torch modules, beside PyTorch
+#   packages  wheels made, checked, and trained with in an environment of their own; the Debian package made
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings are in build-nightly/findings.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-known=(address thread fuzz plans cuda emulation graphs phases levels length ranks python crash)
+known=(address thread fuzz plans cuda emulation graphs phases levels length ranks python packages crash)
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
@@ -168,6 +169,12 @@ stage_length() {
 
 stage_python() {
   tools/build.sh tcc trun libtrun && TCC_BIN=$PWD/build/bin .venv-nightly/bin/python test/e2e/python/torch_modules.py
+}
+
+stage_packages() {
+  rm -rf dist
+  tools/build.sh tcc && tools/wheel.sh && $python test/e2e/check_wheels.py dist &&
+    (cd build-standalone && cpack --config CPackConfig.cmake >/dev/null && dpkg-deb --info tcc-train_*.deb)
 }
 
 stage_crash() {

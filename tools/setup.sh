@@ -4,6 +4,7 @@
 #
 #   tools/setup.sh              DEPENDENCIES.md says what is installed and why
 #   tools/setup.sh nightly      also what tools/nightly.sh needs: more packages, and PyTorch in .venv-nightly
+#   tools/setup.sh release      also what tools/wheel.sh needs, in .venv-release
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -16,7 +17,8 @@ nightly)
   package_lists+=(tools/packages-nightly.txt)
   environments+=(.venv-nightly:tools/requirements-nightly.txt)
   ;;
-*) echo "usage: tools/setup.sh [nightly]" >&2 && exit 2 ;;
+release) environments+=(.venv-release:tools/requirements-release.txt) ;;
+*) echo "usage: tools/setup.sh [nightly | release]" >&2 && exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }

@@ -171,10 +171,15 @@ class FitOptions(Structure):
 def _open():
     here = Path(__file__).resolve().parent
     given = os.environ.get("TCC_LIBRARY")
+    # In a wheel, in the source tree, and where the loader looks.
     places = (
         [given]
         if given
-        else [str(here / "libtrun.so"), str(here.parents[1] / "build" / "lib" / "libtrun.so"), "libtrun.so.0"]
+        else [
+            *map(str, here.glob("lib*/libtrun.so.0")),
+            str(here.parents[1] / "build" / "lib" / "libtrun.so"),
+            "libtrun.so.0",
+        ]
     )
     problems = []
     for place in places:
@@ -183,8 +188,8 @@ def _open():
         except OSError as problem:
             problems.append(str(problem))
     raise ImportError(
-        "libtrun.so cannot be opened; build it (cmake --build build --target libtrun), or set TCC_LIBRARY "
-        "to its path: " + "; ".join(problems)
+        "libtrun.so cannot be opened; install tcc-train, build it (cmake --build build --target libtrun), or set "
+        "TCC_LIBRARY to its path: " + "; ".join(problems)
     )
 
 

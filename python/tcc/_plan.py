@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 import weakref
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from . import _library as native
+from ._programs import program
 
 
 class Value(NamedTuple):
@@ -127,12 +127,12 @@ class Plan:
 
 
 def _program() -> str:
-    given = os.environ.get("TCC_PROGRAM")
-    here = Path(__file__).resolve()
-    for place in [given] if given else [str(here.parents[2] / "build" / "bin" / "tcc"), shutil.which("tcc")]:
-        if place and os.access(place, os.X_OK):
-            return place
-    raise native.Error("the compiler, tcc, is not found; put it on the PATH, or set TCC_PROGRAM to its path")
+    place = os.environ.get("TCC_PROGRAM") or program("tcc")
+    if place and os.access(place, os.X_OK):
+        return place
+    raise native.Error(
+        "the compiler, tcc, is not found; install tcc-train-compiler, put tcc on the PATH, or set TCC_PROGRAM to its path"
+    )
 
 
 def _toml(value: Any) -> str:

@@ -1,4 +1,4 @@
-# -DTCC_PORTABLE=ON: programs and libtrun for Linux systems that have glibc 2.34 or newer and none of our libraries. Archives
+# -DTCC_STANDALONE=ON: programs and libtrun for Linux systems that have glibc 2.34 or newer and none of our libraries. Archives
 # are linked in where that drops dependencies of the shared libraries (libarchive's end in 31 MB of ICU). Debian makes most
 # archives for programs alone, so that libtrun cannot contain them: those libraries are bundled in lib/tcc.
 
@@ -18,8 +18,8 @@ target_compile_definitions(TccFmt PUBLIC FMT_SHARED)
 add_library(fmt::fmt ALIAS TccFmt)
 
 # LLVM would ask for glibc 2.36, where arc4random is; ours asks the kernel.
-add_library(TccPortable STATIC ${CMAKE_CURRENT_LIST_DIR}/package/Arc4random.c)
-link_libraries($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,STATIC_LIBRARY>>:TccPortable>)
+add_library(TccStandalone STATIC ${CMAKE_CURRENT_LIST_DIR}/package/Arc4random.c)
+link_libraries($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,STATIC_LIBRARY>>:TccStandalone>)
 
 # Symbols of archives stay inside: a process may have other versions of the same libraries, as Python's modules bring them.
 # Unlike DT_RUNPATH, DT_RPATH also serves what a bundled library needs itself.
