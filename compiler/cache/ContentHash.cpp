@@ -5,17 +5,20 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cpuid.h>
 #include <cstring>
 #include <ctime>
 #include <elf.h>
 #include <link.h>
 #include <set>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 #include <xxhash.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 extern char **environ;
 
@@ -69,8 +72,10 @@ int addObject(dl_phdr_info *object, size_t, void *key) {
   return 0;
 }
 
-/// Vendor, model and features by CPUID, without the fields that differ between cores.
+/// Vendor, model and features by CPUID, without the fields that differ between cores; on other processors the features
+/// that the kernel reports.
 std::string processorDescription() {
+#if defined(__x86_64__)
   std::string text;
   auto ask = [&](unsigned leaf, unsigned subleaf, bool withB) {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -82,6 +87,9 @@ std::string processorDescription() {
   ask(7, 0, true);
   ask(7, 1, true);
   return text;
+#else
+  return fmt::format("{:x} {:x}\n", ::getauxval(AT_HWCAP), ::getauxval(AT_HWCAP2));
+#endif
 }
 
 } // namespace

@@ -4,12 +4,12 @@
 #include "runtime/cpu/LibraryPrimitive.h"
 #include "support/Advice.h"
 #include "support/MachineMemory.h"
+#include "support/StreamCopy.h"
 #include "runtime/plan/DType.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <emmintrin.h>
 
 namespace tcc::runtime {
 
@@ -80,15 +80,6 @@ Expected<double> matmulSeconds(ThreadPool &pool, const MatmulPeak &shape, CpuLev
   return good ? Expected<double>(best) : error("the library failed");
 }
 
-/// Copies with non-temporal stores, which do not read the destination first.
-void streamCopy(char *to, const char *from, uint64_t bytes) {
-  for (uint64_t i = 0; i < bytes; i += 64)
-    for (uint64_t part = 0; part < 64; part += 16)
-      _mm_stream_si128(reinterpret_cast<__m128i *>(to + i + part),
-                       _mm_load_si128(reinterpret_cast<const __m128i *>(from + i + part)));
-  _mm_sfence();
-}
-
 Status measureCopy(ThreadPool &pool, Roofline &roofline) {
   constexpr uint64_t most = uint64_t(256) << 20, piece = uint64_t(1) << 20;
   uint64_t bytes = std::clamp(freeMemoryBytes() / 8, piece * 16, most) / piece * piece;
@@ -105,7 +96,7 @@ Status measureCopy(ThreadPool &pool, Roofline &roofline) {
       });
     });
   };
-  double best = std::min(copy(streamCopy), copy([](char *a, const char *b, uint64_t n) { std::memcpy(a, b, n); }));
+  double best = std::min(copy(copyPastCaches), copy([](char *a, const char *b, uint64_t n) { std::memcpy(a, b, n); }));
   roofline.bytesPerSecond = 2.0 * static_cast<double>(bytes) / best;
   roofline.copiedBytes = bytes;
   return Status();

@@ -1,15 +1,14 @@
 //===- ThreadPool.cpp - fixed tiles on persistent threads ----------------===//
 #include "runtime/cpu/ThreadPool.h"
+#include "support/Pause.h"
 
 #include <algorithm>
-#include <immintrin.h>
 #include <omp.h>
 
 namespace tcc::runtime {
 
 namespace {
-constexpr unsigned kDefaultControl = 0x1f80; // MXCSR: exceptions masked, round to nearest, subnormals kept
-constexpr int kSpins = 4000;                 // about 50 µs of pauses
+constexpr int kSpins = 4000; // about 50 µs of pauses
 
 /// The first tile of a worker's range.
 int64_t firstOf(unsigned worker, unsigned workers, int64_t tiles) { return tiles * worker / workers; }
@@ -18,13 +17,14 @@ int64_t firstOf(unsigned worker, unsigned workers, int64_t tiles) { return tiles
 uint64_t jobAfter(uint64_t job) { return job == 0xffffffff ? 1 : job + 1; }
 } // namespace
 
-WorkerScope::WorkerScope() : savedControl(_mm_getcsr()), savedThreads(omp_get_max_threads()) {
-  _mm_setcsr(kDefaultControl);
+WorkerScope::WorkerScope() : savedThreads(omp_get_max_threads()) {
+  std::fegetenv(&saved);
+  std::fesetenv(FE_DFL_ENV); // exceptions masked, round to nearest, subnormals kept
   omp_set_num_threads(1);
 }
 
 WorkerScope::~WorkerScope() {
-  _mm_setcsr(savedControl);
+  std::fesetenv(&saved);
   omp_set_num_threads(savedThreads);
 }
 
@@ -96,7 +96,7 @@ void ThreadPool::work(unsigned worker) {
   for (;;) {
     uint32_t now = generation.load(std::memory_order_acquire);
     for (int i = 0; now == seen && i < kSpins; ++i) {
-      _mm_pause();
+      pauseInSpin();
       now = generation.load(std::memory_order_acquire);
     }
     if (now == seen) {
@@ -136,7 +136,7 @@ void ThreadPool::launch(int64_t tiles, Function f, void *c) {
     generation.notify_all();
   takeTiles(0);
   for (int i = 0; remaining.load(std::memory_order_acquire) > 0 && i < kSpins; ++i)
-    _mm_pause();
+    pauseInSpin();
   if (finished.load(std::memory_order_acquire) == before) {
     callerSleeps.store(true, std::memory_order_seq_cst);
     while (finished.load(std::memory_order_seq_cst) == before)

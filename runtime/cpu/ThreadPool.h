@@ -12,6 +12,7 @@
 #define TCC_RUNTIME_CPU_THREADPOOL_H
 
 #include <atomic>
+#include <cfenv>
 #include <cstdint>
 #include <thread>
 #include <vector>
@@ -28,7 +29,7 @@ public:
   WorkerScope &operator=(const WorkerScope &) = delete;
 
 private:
-  unsigned savedControl;
+  std::fenv_t saved;
   int savedThreads;
 };
 

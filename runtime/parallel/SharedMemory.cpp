@@ -1,5 +1,6 @@
 //===- SharedMemory.cpp - messages between ranks of one machine ----------===//
 #include "runtime/parallel/SharedMemory.h"
+#include "support/Pause.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,7 +8,6 @@
 #include <chrono>
 #include <cstring>
 #include <fcntl.h>
-#include <immintrin.h>
 #include <linux/futex.h>
 #include <new>
 #include <sched.h>
@@ -239,7 +239,7 @@ void SharedMemory::wait(std::span<const Progress>, int, int milliseconds) {
     for (int i = 0; i < 32; ++i) {
       if (rung())
         return;
-      _mm_pause();
+      pauseInSpin();
     }
     (void)::sched_yield();
   } while (std::chrono::steady_clock::now() < until);

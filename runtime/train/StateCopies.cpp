@@ -1,37 +1,12 @@
 //===- StateCopies.cpp - copy the state while the next update computes ---===//
 #include "runtime/train/StateCopies.h"
 #include "runtime/train/Metrics.h"
+#include "support/StreamCopy.h"
 
 #include <algorithm>
-#include <cstring>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 using namespace tcc;
 using namespace tcc::runtime;
-
-/// Copies bytes that are read only much later, with non-temporal stores, to leave the caches to training.
-static void copyPastCaches(std::byte *to, std::span<const std::byte> from) {
-#ifdef __SSE2__
-  const size_t head = std::min(from.size(), -reinterpret_cast<uintptr_t>(to) % 16);
-  std::memcpy(to, from.data(), head);
-  to += head;
-  from = from.subspan(head);
-  const size_t whole = from.size() & ~size_t(63);
-  for (size_t i = 0; i < whole; i += 64) {
-    __m128i words[4];
-    for (size_t k = 0; k < 4; ++k)
-      words[k] = _mm_loadu_si128(reinterpret_cast<const __m128i *>(from.data() + i + 16 * k));
-    for (size_t k = 0; k < 4; ++k)
-      _mm_stream_si128(reinterpret_cast<__m128i *>(to + i + 16 * k), words[k]);
-  }
-  _mm_sfence();
-  to += whole;
-  from = from.subspan(whole);
-#endif
-  std::memcpy(to, from.data(), from.size());
-}
 
 StateCopies::StateCopies(std::vector<Item> given, size_t variables, Trace::Track *track)
     : items(std::move(given)), states(items.size()), itemOf(variables, -1), track(track) {
@@ -45,7 +20,7 @@ StateCopies::StateCopies(std::vector<Item> given, size_t variables, Trace::Track
 void StateCopies::copy(size_t item) {
   size_t filled = 0;
   Status status = items[item].stream([&](std::span<const std::byte> piece) {
-    copyPastCaches(items[item].to.data() + filled, piece);
+    copyPastCaches(items[item].to.data() + filled, piece.data(), piece.size());
     filled += piece.size();
     return Status();
   });
