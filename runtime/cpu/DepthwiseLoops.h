@@ -41,6 +41,21 @@ struct GradientLine {
 };
 void addProducts(const GradientLine &line);
 
+/// The functions above at one machine level (Vectors.h).
+struct DepthwiseKernels {
+  decltype(&depthwise::correlate) correlate;
+  decltype(&depthwise::addProducts) addProducts;
+};
+namespace baseline {
+extern const DepthwiseKernels kDepthwise;
+}
+namespace avx2 {
+extern const DepthwiseKernels kDepthwise;
+}
+namespace avx512 {
+extern const DepthwiseKernels kDepthwise;
+}
+
 } // namespace tcc::runtime::depthwise
 
 #endif // TCC_RUNTIME_CPU_DEPTHWISELOOPS_H

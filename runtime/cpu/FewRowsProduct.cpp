@@ -10,11 +10,11 @@
 //===----------------------------------------------------------------------===//
 #include "runtime/cpu/FewRowsProduct.h"
 
-#include "runtime/cpu/PackedWords.h"
-
 #include <array>
 #include <cstring>
 #include <utility>
+
+#include "runtime/cpu/Vectors.h"
 
 namespace tcc::runtime::fewrows {
 
@@ -46,10 +46,9 @@ struct Result {
   Store store;
 };
 
-/// sum + left · right: one f32, or two bf16 of each word. (The dot product is inline assembly, so that the same source
-/// compiles for machines without it.)
-template <Elements E>
-TCC_AVX512 inline __attribute__((always_inline)) __m512 multiplyAdd(__m512 sum, Words left, Words right) {
+/// sum + left · right: one f32, or two bf16 of each word. (The dot product is inline assembly, so that its operands stay
+/// in registers: GCC would load them again for each product.)
+template <Elements E> TCC_INLINE __m512 addProduct(__m512 sum, Words left, Words right) {
   if constexpr (!isDotted(E))
     return _mm512_fmadd_ps(_mm512_castsi512_ps(left), _mm512_castsi512_ps(right), sum);
   __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(left), "v"(right));
@@ -63,7 +62,7 @@ template <Elements E> constexpr Elements elementsOfA() {
 //===-- B's rows lie along K ----------------------------------------------===//
 
 /// [i] of the result: the sum of all of sums[i].
-TCC_AVX512 inline __attribute__((always_inline)) __m512 addAcross(const __m512 *sums) {
+TCC_INLINE __m512 addAcross(const __m512 *sums) {
   __m512 quarters[4];
 #pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
@@ -83,7 +82,7 @@ TCC_AVX512 inline __attribute__((always_inline)) __m512 addAcross(const __m512 *
 }
 
 /// Writes the sums of `Count` rows and some columns to result[row * kWaiting + column], or adds them.
-template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Walk &walk, float *result, bool adds) {
+template <Elements E, int Count, int Columns> void walkAlong(const Walk &walk, float *result, bool adds) {
   constexpr int64_t perStep = kVector * elementsOfWord(E), sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E);
   constexpr int vectors = (Count * Columns + 15) / 16;
   __m512 sums[vectors * 16];
@@ -108,7 +107,7 @@ template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Wa
       __asm__("" : "+v"(left)); // keep it in a register: GCC would reload it per column, and loads are a bottleneck
 #pragma GCC unroll 8
       for (int j = 0; j < Columns; ++j)
-        sums[i * Columns + j] = multiplyAdd<E>(sums[i * Columns + j], left, right[j]);
+        sums[i * Columns + j] = addProduct<E>(sums[i * Columns + j], left, right[j]);
     }
   }
   if (k > 0) {
@@ -121,7 +120,7 @@ template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Wa
       Words left = loadAlong<elementsOfA<E>()>(a + i * walk.aStride, k);
 #pragma GCC unroll 8
       for (int j = 0; j < Columns; ++j)
-        sums[i * Columns + j] = multiplyAdd<E>(sums[i * Columns + j], left, right[j]);
+        sums[i * Columns + j] = addProduct<E>(sums[i * Columns + j], left, right[j]);
     }
   }
   alignas(64) float total[vectors * 16];
@@ -139,7 +138,7 @@ template <Elements E, int Count, int Columns> TCC_AVX512 void walkAlong(const Wa
 
 /// The words of K of adjacent columns, of which `left` elements are left.
 template <Elements E, int Vectors>
-TCC_AVX512 inline __attribute__((always_inline)) void loadWords(Words (&words)[Vectors], const char *from,
+TCC_INLINE void loadWords(Words (&words)[Vectors], const char *from,
                                                                 const Walk &walk, int64_t left) {
   constexpr int64_t size = bytesOf(E);
   int j = 0;
@@ -165,7 +164,7 @@ TCC_AVX512 inline __attribute__((always_inline)) void loadWords(Words (&words)[V
 }
 
 /// A word of a row of A, of which `left` elements are left.
-template <Elements E> TCC_AVX512 inline __attribute__((always_inline)) Words broadcast(const char *from, int64_t left) {
+template <Elements E> TCC_INLINE Words broadcast(const char *from, int64_t left) {
   if constexpr (isDotted(E))
     if (left < 2)
       return _mm512_set1_epi32(*reinterpret_cast<const uint16_t *>(from));
@@ -177,7 +176,7 @@ template <Elements E> TCC_AVX512 inline __attribute__((always_inline)) Words bro
 }
 
 template <Elements E, int Count, int Vectors>
-TCC_AVX512 inline __attribute__((always_inline)) void addWord(__m512 (&sums)[Count][Vectors], const char *a,
+TCC_INLINE void addWord(__m512 (&sums)[Count][Vectors], const char *a,
                                                               const char *b, const Walk &walk, int64_t left) {
   Words right[Vectors];
   loadWords<E, Vectors>(right, b, walk, left);
@@ -186,12 +185,12 @@ TCC_AVX512 inline __attribute__((always_inline)) void addWord(__m512 (&sums)[Cou
     Words one = broadcast<E>(a + i * walk.aStride, left);
 #pragma GCC unroll 8
     for (int j = 0; j < Vectors; ++j)
-      sums[i][j] = multiplyAdd<E>(sums[i][j], one, right[j]);
+      sums[i][j] = addProduct<E>(sums[i][j], one, right[j]);
   }
 }
 
 /// Computes and stores the sums of `Count` rows with vectors of columns.
-template <Elements E, int Count, int Vectors> TCC_AVX512 void walkAcross(const Walk &walk, const Result &result) {
+template <Elements E, int Count, int Vectors> void walkAcross(const Walk &walk, const Result &result) {
   constexpr int64_t perWord = elementsOfWord(E), sizeA = bytesOf(elementsOfA<E>());
   __m512 sums[Count][Vectors];
 #pragma GCC unroll 8
@@ -256,7 +255,7 @@ int64_t partAt(int64_t at, int64_t whole, int64_t limit) {
 }
 
 /// Stores the sums of all rows for some columns at `c`.
-TCC_AVX512 void storeRows(const Tile &tile, char *c, const float *sums, int64_t stride, int64_t columns) {
+void storeRows(const Tile &tile, char *c, const float *sums, int64_t stride, int64_t columns) {
   const int64_t sizeC = tile.store == Store::Round ? 2 : 4;
   for (int64_t row = 0; row < tile.rows; ++row)
     for (int64_t j = 0; j < columns; j += kVector)
@@ -266,7 +265,7 @@ TCC_AVX512 void storeRows(const Tile &tile, char *c, const float *sums, int64_t 
 
 /// Works in blocks of K, so that rows of A stay in the core's first-level cache; sums of blocks are added in order.
 /// Rows whose stride would map them to few sets of that cache are copied.
-template <Elements E> TCC_AVX512 void multiplyAlong(const Tile &tile) {
+template <Elements E> void multiplyAlong(const Tile &tile) {
   static constexpr Table<Along> table = alongTable<E>(kIndices);
   constexpr int64_t sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E), perStep = kVector * elementsOfWord(E);
   const int64_t sizeC = tile.store == Store::Round ? 2 : 4, bStride = tile.b.stride * size;
@@ -308,7 +307,7 @@ template <Elements E> TCC_AVX512 void multiplyAlong(const Tile &tile) {
 
 /// Works in blocks of K, which bounds the length of each sum, and keeps the data that several panels of rows read in
 /// the core's second-level cache.
-template <Elements E> TCC_AVX512 void multiplyAcross(const Tile &tile) {
+template <Elements E> void multiplyAcross(const Tile &tile) {
   static constexpr Table<Across> table = acrossTable<E>(kIndices);
   constexpr int64_t sizeA = bytesOf(elementsOfA<E>()), size = bytesOf(E), perWord = elementsOfWord(E);
   const int64_t sizeC = tile.store == Store::Round ? 2 : 4, bStride = tile.b.stride * size;
@@ -362,3 +361,5 @@ void multiply(const Tile &tile) {
 }
 
 } // namespace tcc::runtime::fewrows
+
+TCC_LEVEL_END

@@ -38,7 +38,12 @@ Status checkLevel(const std::string &target) {
   if (runsLevel(cpuFeatures(), *level))
     return Status::success();
   auto best = defaultLevel(cpuFeatures(), false);
-  return error("this machine cannot run programs for {}; recompile with {}", target,
+#ifdef TCC_PORTABLE
+  constexpr const char *subject = "a portable build, or this machine,";
+#else
+  constexpr const char *subject = "this machine";
+#endif
+  return error("{} cannot run programs for {}; recompile with {}", subject, target,
                advice::compile("target", levelName(best ? *best : CpuLevel::V3)));
 }
 

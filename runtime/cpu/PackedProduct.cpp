@@ -1,77 +1,49 @@
 //===- PackedProduct.cpp - a block of a product from packed panels -------===//
 //
 // The inner kernel of Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication" (ACM TOMS 2008): a
-// panel of A with 8 rows and one of B with 3 vectors are walked along K, and their 24 sums stay in registers. Every sum
-// runs through K in order, whatever the panel's size.
+// panel of A with up to 8 rows and one of B with up to 48 columns are walked along K, and their sums stay in registers;
+// a level with few registers cuts the panels into blocks. Every sum runs through K in order, whatever the block's size.
 //
 // f32 and bf16 share all but one instruction: a word of K is one f32, or two bf16 that are multiplied and added at
-// once. Multiplications leave the core's load and store units mostly idle; they are used to pack the next panel of B.
+// once. With AVX-512 multiplications leave the core's load and store units mostly idle; they are used to pack the next
+// panel of B.
 //
 //===----------------------------------------------------------------------===//
-#include "runtime/cpu/PackedWords.h"
-#include "runtime/cpu/calls/CpuLevel.h"
+#include "runtime/cpu/PackedProduct.h"
 
 #include <array>
 #include <utility>
 
-#define TCC_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prfchw,avx512bf16")))
+#include "runtime/cpu/Vectors.h"
 
-namespace tcc::runtime::packed {
+namespace tcc::runtime::packed::TCC_LEVEL {
 
 namespace {
-/// Transposes within groups of four rows: 128-bit part L of row 4i + q gets the words 4L + q of rows 4i to 4i + 3.
-template <int Count> TCC_AVX512 inline void transposeQuarters(Words (&rows)[Count]) {
-  Words half[Count];
-  for (int i = 0; i < Count; i += 2) {
-    half[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-    half[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-  for (int i = 0; i < Count; i += 4) {
-    rows[i] = _mm512_unpacklo_epi64(half[i], half[i + 2]);
-    rows[i + 1] = _mm512_unpackhi_epi64(half[i], half[i + 2]);
-    rows[i + 2] = _mm512_unpacklo_epi64(half[i + 1], half[i + 3]);
-    rows[i + 3] = _mm512_unpackhi_epi64(half[i + 1], half[i + 3]);
-  }
-}
-
-/// Transposes four registers as a matrix of 128-bit parts.
-TCC_AVX512 inline void transposeParts(Words a, Words b, Words c, Words d, Words (&to)[4]) {
-  Words even0 = _mm512_shuffle_i32x4(a, b, 0x88), odd0 = _mm512_shuffle_i32x4(a, b, 0xdd);
-  Words even1 = _mm512_shuffle_i32x4(c, d, 0x88), odd1 = _mm512_shuffle_i32x4(c, d, 0xdd);
-  to[0] = _mm512_shuffle_i32x4(even0, even1, 0x88);
-  to[1] = _mm512_shuffle_i32x4(odd0, odd1, 0x88);
-  to[2] = _mm512_shuffle_i32x4(even0, even1, 0xdd);
-  to[3] = _mm512_shuffle_i32x4(odd0, odd1, 0xdd);
-}
-
-/// Packs rows of a panel that are stored along K: 8 rows by 16 words at a time, two words of all rows per store.
-template <Elements E>
-TCC_AVX512 void packPanelAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t rows, int64_t k) {
-  constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
-  int64_t words = wordsOf(k, E);
-  for (int64_t w = 0; w < words; w += kVector) {
-    Words row[8];
-#pragma GCC unroll 8
-    for (int i = 0; i < 8; ++i)
-      row[i] = i < rows ? loadAlong<E>(from + i * strideBytes + w * perWord * size, k - w * perWord)
-                        : _mm512_setzero_si512();
-    transposeQuarters(row);
-#pragma GCC unroll 2
-    for (int q = 0; q < 4; q += 2) {
-      Words pair[4];
-      transposeParts(row[q], row[4 + q], row[q + 1], row[5 + q], pair);
-#pragma GCC unroll 4
-      for (int part = 0; part < 4; ++part) {
-        int64_t at = w + 4 * part + q;
-        if (at < words)
-          _mm512_mask_storeu_epi32(to + at * kRows, at + 1 < words ? 0xffff : 0xff, pair[part]);
-      }
+/// Packs `Count` lanes that are stored along K: word w of all of them goes to `to` + w * `stride`.
+template <Elements E, int Count>
+void packAlong(uint32_t *to, int64_t stride, const char *from, int64_t strideBytes, int64_t lanes, int64_t k) {
+  constexpr int64_t perWord = elementsOfWord(E), wordBytes = perWord * bytesOf(E);
+  const int64_t words = wordsOf(k, E);
+  int64_t w = 0;
+  if (lanes >= Count)
+    for (; w + kLanes <= k / perWord; w += kLanes) {
+      Words row[Count];
+#pragma GCC unroll 16
+      for (int i = 0; i < Count; ++i)
+        row[i] = loadAlong<E>(from + i * strideBytes + w * wordBytes);
+      storeTurned<true>(row, to + w * stride, stride, kLanes);
     }
+  for (; w < words; w += kLanes) {
+    Words row[Count];
+#pragma GCC unroll 16
+    for (int i = 0; i < Count; ++i)
+      row[i] = i < lanes ? loadAlong<E>(from + i * strideBytes + w * wordBytes, k - w * perWord) : zeroWords();
+    storeTurned<false>(row, to + w * stride, stride, words - w);
   }
 }
 
 /// Prefetches the next rows, which are too far apart for the hardware prefetcher; `left` words of K remain.
-template <int64_t PerWord> inline void prefetchRows(const char *row, int64_t strideBytes, int64_t bytes, int64_t left) {
+template <int64_t PerWord> TCC_INLINE void prefetchRows(const char *row, int64_t strideBytes, int64_t bytes, int64_t left) {
   constexpr int64_t ahead = 8;
   if (left <= ahead)
     return;
@@ -79,136 +51,98 @@ template <int64_t PerWord> inline void prefetchRows(const char *row, int64_t str
     fetchLines<0>(row + (ahead * PerWord + part) * strideBytes, bytes);
 }
 
-template <Elements E>
-TCC_AVX512 void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
+template <Elements E> void packRowsAs(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
-  int64_t words = wordsOf(k, E), strideBytes = source.stride * size;
+  const int64_t words = wordsOf(k, E), strideBytes = source.stride * size;
   if (apart == 0)
     apart = kRows * words;
   if (source.alongK) {
-    for (int64_t row = 0; row < rows; row += kRows, to += apart)
-      packPanelAlong<E>(to, source.data + row * strideBytes, strideBytes, std::min(kRows, rows - row), k);
+    constexpr int64_t turned = std::min(kRows, kLanes);
+    for (int64_t row = 0; row < rows; row += turned)
+      packAlong<E, turned>(to + row / kRows * apart + row % kRows, kRows, source.data + row * strideBytes, strideBytes,
+                           rows - row, k);
     return;
   }
-  // One register holds two panels.
   for (int64_t w = 0; w < words; ++w) {
     const char *from = source.data + w * perWord * strideBytes;
     prefetchRows<perWord>(from, strideBytes, rows * size, words - w);
     uint32_t *at = to + w * kRows;
-    for (int64_t row = 0; row < rows; row += kVector, at += 2 * apart) {
-      Words lanes = loadAcross<E>(from + row * size, source.stride, firstLanes(rows - row), k - w * perWord);
-      _mm256_storeu_si256(reinterpret_cast<__m256i *>(at), _mm512_castsi512_si256(lanes));
-      if (row + kRows < rows)
-        _mm256_storeu_si256(reinterpret_cast<__m256i *>(at + apart), _mm512_extracti64x4_epi64(lanes, 1));
-    }
+    int64_t row = 0;
+    for (; row + kLanes <= rows; row += kLanes)
+      storeRows(at + row / kRows * apart + row % kRows, apart,
+                loadAcross<E>(from + row * size, source.stride, allLanes(), k - w * perWord), kLanes);
+    if (row < rows)
+      storeRows(at + row / kRows * apart + row % kRows, apart,
+                loadAcross<E>(from + row * size, source.stride, firstLanes(rows - row), k - w * perWord), rows - row);
   }
 }
 
-/// Packs columns of a panel that are stored along K: 16 by 16 words at a time.
+/// Packs columns whose registers are adjacent in memory, in a panel with `stride` words of 32 bits for each word of K.
 template <Elements E, int Vectors>
-TCC_AVX512 void packColumnsAlong(uint32_t *to, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
+void packColumnsAcross(uint32_t *to, int64_t stride, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
-  int64_t words = wordsOf(k, E);
-  for (int64_t v = 0; v < Vectors; ++v, from += kVector * strideBytes, columns -= kVector)
-    for (int64_t w = 0; w < words; w += kVector) {
-      Words row[16];
-      if (columns >= kVector && w + kVector <= k / perWord) {
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i)
-          row[i] = loadAlong<E>(from + i * strideBytes + w * perWord * size, kVector * perWord);
-      } else {
-#pragma GCC unroll 16
-        for (int i = 0; i < 16; ++i)
-          row[i] = i < columns ? loadAlong<E>(from + i * strideBytes + w * perWord * size, k - w * perWord)
-                               : _mm512_setzero_si512();
-      }
-      transposeQuarters(row);
-      uint32_t *at = to + (w * Vectors + v) * kVector;
-#pragma GCC unroll 4
-      for (int q = 0; q < 4; ++q) {
-        Words across[4];
-        transposeParts(row[q], row[4 + q], row[8 + q], row[12 + q], across);
-#pragma GCC unroll 4
-        for (int part = 0; part < 4; ++part)
-          if (w + 4 * part + q < words)
-            _mm512_store_si512(at + (4 * part + q) * Vectors * kVector, across[part]);
-      }
-    }
-}
-
-template <Elements E, int Vectors>
-TCC_AVX512 void packColumnsAcross(uint32_t *to, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
-  constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
-  int64_t words = wordsOf(k, E);
-  __mmask16 last = firstLanes(columns - (Vectors - 1) * kVector);
-  for (int64_t w = 0; w < words; ++w, from += perWord * strideBytes, to += Vectors * kVector) {
+  const int64_t words = wordsOf(k, E);
+  const Lanes last = firstLanes(columns - (Vectors - 1) * kLanes);
+  for (int64_t w = 0; w < words; ++w, from += perWord * strideBytes, to += stride) {
     prefetchRows<perWord>(from, strideBytes, columns * size, words - w);
-#pragma GCC unroll 3
+#pragma GCC unroll 6
     for (int v = 0; v < Vectors; ++v)
-      _mm512_store_si512(to + v * kVector, loadAcross<E>(from + v * kVector * size, strideBytes / size,
-                                                         v + 1 < Vectors ? __mmask16(0xffff) : last, k - w * perWord));
+      store(to + v * kLanes, loadAcross<E>(from + v * kLanes * size, strideBytes / size,
+                                           v + 1 < Vectors ? allLanes() : last, k - w * perWord));
   }
 }
+
+constexpr int kPanelVectors = kColumns / kLanes;
+using PackAcross = void (*)(uint32_t *, int64_t, const char *, int64_t, int64_t, int64_t);
+template <Elements E, int... I>
+constexpr std::array<PackAcross, kPanelVectors> acrossTable(std::integer_sequence<int, I...>) {
+  return {packColumnsAcross<E, I + 1>...};
+}
+template <Elements E>
+constexpr std::array<PackAcross, kPanelVectors> kAcross = acrossTable<E>(std::make_integer_sequence<int, kPanelVectors>());
 
 template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
-  using Pack = void (*)(uint32_t *, const char *, int64_t, int64_t, int64_t);
-  constexpr Pack pack[2][kVectors] = {{packColumnsAcross<E, 1>, packColumnsAcross<E, 2>, packColumnsAcross<E, 3>},
-                                      {packColumnsAlong<E, 1>, packColumnsAlong<E, 2>, packColumnsAlong<E, 3>}};
-  pack[source.alongK][(columns + kVector - 1) / kVector - 1](to, source.data, source.stride * bytesOf(E), columns, k);
+  const int64_t strideBytes = source.stride * bytesOf(E), stride = (columns + kVector - 1) / kVector * kVector;
+  if (!source.alongK)
+    return kAcross<E>[static_cast<size_t>((columns - 1) / kLanes)](to, stride, source.data, strideBytes, columns, k);
+  for (int64_t lane = 0; lane < columns; lane += kLanes)
+    packAlong<E, kLanes>(to + lane, stride, source.data + lane * strideBytes, strideBytes, columns - lane, k);
 }
 
 template <Elements E>
-TCC_AVX512 void packRunsAs(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
-                           int64_t k) {
+void packRunsAs(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns, int64_t k) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   const char *from = source.data;
   const int64_t width = (columns + kVector - 1) / kVector * kVector;
   for (int64_t w = 0; w < wordsOf(k, E); ++w, from += perWord * source.stride * size, to += width) {
     uint32_t *lane = to;
     for (int64_t run = 0; run < runCount; lane += runs[run++].count)
-      for (int64_t v = 0; v < runs[run].count; v += kVector)
-        _mm512_storeu_si512(lane + v, loadAcross<E>(from + (runs[run].at + v) * size, source.stride,
-                                                    firstLanes(runs[run].count - v), k - w * perWord));
+      for (int64_t v = 0; v < runs[run].count; v += kLanes)
+        store(lane + v, loadAcross<E>(from + (runs[run].at + v) * size, source.stride, firstLanes(runs[run].count - v),
+                                      k - w * perWord));
   }
 }
 
-//===-- Multiplying -------------------------------------------------------===//
+//===-- Packing ahead -----------------------------------------------------===//
 
-template <int Rows, int Vectors>
-TCC_AVX512 inline __attribute__((always_inline)) void finish(__m512 (&sums)[Rows][Vectors], int64_t columns,
-                                                             const Block &block) {
-  __mmask16 last = firstLanes(columns - (Vectors - 1) * kVector);
-  int64_t size = block.store == Store::Round ? 2 : 4;
-#pragma GCC unroll 8
-  for (int i = 0; i < Rows; ++i)
-#pragma GCC unroll 3
-    for (int j = 0; j < Vectors; ++j) {
-      __mmask16 lanes = j + 1 < Vectors ? __mmask16(0xffff) : last;
-      __m512 sum = sums[i][j];
-      if (block.before)
-        sum = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, block.before + i * block.beforeStride + j * kVector), sum);
-      storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kVector) * size, lanes, sum,
-                block.store);
-    }
-}
-
-inline __mmask16 lanesOf(const Ahead &next, int64_t vector) {
-  return vector + 1 < next.vectors ? __mmask16(0xffff) : next.lastLanes;
+#ifdef TCC_PACKS_AHEAD
+TCC_INLINE Lanes lanesOf(const Ahead &next, int64_t vector) {
+  return vector + 1 < next.vectors ? allLanes() : Lanes(next.lastLanes);
 }
 
 /// Packs one word of K of the panel that is multiplied next.
-TCC_AVX512 inline __attribute__((always_inline)) void copyWord(Ahead &next) {
+TCC_INLINE void copyWord(Ahead &next) {
   prefetchRows<1>(next.row, next.strideBytes, next.rowBytes, next.words);
   for (int64_t v = 0; v < next.vectors; ++v)
-    _mm512_store_si512(next.to + v * kVector,
-                       next.widens ? loadAcross<Elements::WideBf16>(next.row + v * kVector * 2, 0, lanesOf(next, v), 1)
-                                   : loadAcross<Elements::F32>(next.row + v * kVector * 4, 0, lanesOf(next, v), 1));
+    storeAligned(next.to + v * kVector,
+                 next.widens ? loadAcross<Elements::WideBf16>(next.row + v * kVector * 2, 0, lanesOf(next, v), 1)
+                             : loadAcross<Elements::F32>(next.row + v * kVector * 4, 0, lanesOf(next, v), 1));
   next.row += next.strideBytes;
   next.to += next.vectors * kVector;
   --next.words;
 }
 
-inline void fetchLine(Ahead &next) {
+TCC_INLINE void fetchLine(Ahead &next) {
   if (next.rows == 0)
     return;
   __builtin_prefetch(next.row + next.at, 0, 2);
@@ -220,69 +154,14 @@ inline void fetchLine(Ahead &next) {
 }
 
 /// With dot products, only prefetches: shuffling bf16 into pairs would occupy the units that multiply.
-template <bool Dots> TCC_AVX512 inline __attribute__((always_inline)) void step(Ahead &next) {
+template <bool Dots> TCC_INLINE void step(Ahead &next) {
   if (!Dots && next.words > 0)
     copyWord(next);
   else
     fetchLine(next);
 }
 
-/// Prefetches the lines of a result: stores leave the core in order, so those of a block would wait for their lines one
-/// after another.
-TCC_AVX512 inline __attribute__((always_inline)) void fetchResult(const Block &block, int64_t rows, int64_t columns) {
-  const int64_t size = block.store == Store::Round ? 2 : 4;
-  auto *row = static_cast<const char *>(block.result);
-  for (int64_t i = 0; i < rows; ++i, row += block.resultStride * size)
-    fetchLines<1>(row, columns * size);
-}
-
-// One source, compiled for two instruction sets.
-#define TCC_MULTIPLY(NAME, DOTS, TARGET, STEP)                                                                         \
-  template <int Rows, int Vectors, bool InPlace>                                                                       \
-  TARGET void NAME(const RowPanel &panel, const uint32_t *b, int64_t columns, const Block &block) {                    \
-    __m512 sums[Rows][Vectors];                                                                                        \
-    _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j)   \
-        sums[i][j] = _mm512_setzero_ps();                                                                              \
-    if (block.isCold)                                                                                                  \
-      fetchResult(block, Rows, columns);                                                                               \
-    const uint32_t *a = panel.data;                                                                                    \
-    const int64_t stride = InPlace ? panel.stride : 1, period = block.ahead->period;                                   \
-    for (int64_t word = 0, end = 0; word < block.words;) {                                                             \
-      step<DOTS>(*block.ahead);                                                                                        \
-      for (end = std::min(word + period, block.words); word < end; ++word) {                                           \
-        Words right[Vectors];                                                                                          \
-        _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j) right[j] = _mm512_load_si512(b + j * kVector);       \
-        _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) {                                                       \
-          Words left = _mm512_set1_epi32(static_cast<int>(a[i * stride]));                                             \
-          _Pragma("GCC unroll 3") for (int j = 0; j < Vectors; ++j) sums[i][j] = STEP(sums[i][j], left, right[j]);     \
-        }                                                                                                              \
-        a += InPlace ? 1 : kRows;                                                                                      \
-        b += Vectors * kVector;                                                                                        \
-      }                                                                                                                \
-    }                                                                                                                  \
-    finish<Rows, Vectors>(sums, columns, block);                                                                       \
-  }
-#define TCC_FMA(SUM, LEFT, RIGHT) _mm512_fmadd_ps(_mm512_castsi512_ps(LEFT), _mm512_castsi512_ps(RIGHT), SUM)
-#define TCC_DOT(SUM, LEFT, RIGHT) _mm512_dpbf16_ps(SUM, (__m512bh)(LEFT), (__m512bh)(RIGHT))
-TCC_MULTIPLY(multiplyF32, false, TCC_AVX512, TCC_FMA)
-TCC_MULTIPLY(multiplyDots, true, TCC_AVX512_BF16, TCC_DOT)
-
-using Multiply = void (*)(const RowPanel &, const uint32_t *, int64_t, const Block &);
-using MultiplyTable = std::array<Multiply, kRows * kVectors>;
-template <int... I> constexpr std::array<MultiplyTable, 4> multiplyTables(std::integer_sequence<int, I...>) {
-  return {{{multiplyF32<I / kVectors + 1, I % kVectors + 1, false>...},
-           {multiplyF32<I / kVectors + 1, I % kVectors + 1, true>...},
-           {multiplyDots<I / kVectors + 1, I % kVectors + 1, false>...},
-           {multiplyDots<I / kVectors + 1, I % kVectors + 1, true>...}}};
-}
-constexpr auto kMultiply = multiplyTables(std::make_integer_sequence<int, kRows * kVectors>());
-} // namespace
-
-static bool hasAvx512() { return cpuFeatures().avx512; }
-
 Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t k, int64_t panels) {
-  if (!hasAvx512())
-    return {};
   int64_t size = bytesOf(source.elements);
   Ahead ahead;
   ahead.row = source.data;
@@ -302,27 +181,189 @@ Ahead packedDuring(uint32_t *to, const Source &source, int64_t columns, int64_t 
   return ahead;
 }
 
-TCC_AVX512 static void copyRest(Ahead &ahead) {
+void copyRest(Ahead &ahead) {
   while (ahead.words > 0)
     copyWord(ahead);
 }
+#else
+Ahead packedDuring(uint32_t *, const Source &, int64_t, int64_t, int64_t) { return {}; }
+void copyRest(Ahead &) {}
+#endif
 
-void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t columns, int64_t k) {
-  if (ahead.to == nullptr)
-    return packColumns(to, source, columns, k);
-  copyRest(ahead);
+//===-- Multiplying -------------------------------------------------------===//
+
+/// Adds the products of a word of K; rows of A are `lane` words apart.
+template <bool Dots, int Rows, int Vectors>
+TCC_INLINE void multiplyWord(Floats (&sums)[Rows][Vectors], const uint32_t *a, int64_t lane, const uint32_t *b) {
+  Factors right[Vectors];
+#pragma GCC unroll 3
+  for (int j = 0; j < Vectors; ++j)
+    right[j] = loadFactors(b + j * kLanes);
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i) {
+    const Factors left = broadcast(a + i * lane);
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      sums[i][j] = multiplyFactors<Dots>(sums[i][j], left, right[j]);
+  }
+}
+
+/// Stores whole registers of f32, added to earlier sums if there are any.
+template <int Rows, int Vectors> TCC_INLINE void storeWhole(Floats (&sums)[Rows][Vectors], const Block &block) {
+  auto *to = static_cast<float *>(block.result);
+  if (const float *before = block.before) {
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i, before += block.beforeStride)
+#pragma GCC unroll 3
+      for (int j = 0; j < Vectors; ++j)
+        sums[i][j] = add(asFloats(load(before + j * kLanes)), sums[i][j]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i, to += block.resultStride)
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      store(to + j * kLanes, asWords(sums[i][j]));
+}
+
+/// Stores sums that are adjacent in memory. Not inline: the registers of the multiplication should know nothing of it.
+__attribute__((noinline)) void storeRest(const float *sums, int64_t rows, int64_t vectors, int64_t columns, const Block &block) {
+  const int64_t size = block.store == Store::Round ? 2 : 4;
+  for (int64_t i = 0; i < rows; ++i)
+    for (int64_t j = 0; j < vectors; ++j, sums += kLanes) {
+      const Lanes lanes = firstLanes(columns - j * kLanes);
+      Floats sum = asFloats(load(sums));
+      if (block.before)
+        sum = add(asFloats(load(block.before + i * block.beforeStride + j * kLanes, lanes)), sum);
+      storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kLanes) * size, lanes, sum, block.store);
+    }
+}
+
+/// Stores the sums of any block, by masks or through memory.
+template <int Rows, int Vectors>
+TCC_INLINE void storeBlock(Floats (&sums)[Rows][Vectors], int64_t columns, const Block &block) {
+  if constexpr (kHasMasks) {
+    const Lanes last = firstLanes(columns - (Vectors - 1) * kLanes);
+    const int64_t size = block.store == Store::Round ? 2 : 4;
+#pragma GCC unroll 8
+    for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 3
+      for (int j = 0; j < Vectors; ++j) {
+        const Lanes lanes = j + 1 < Vectors ? allLanes() : last;
+        Floats sum = sums[i][j];
+        if (block.before)
+          sum = add(asFloats(load(block.before + i * block.beforeStride + j * kLanes, lanes)), sum);
+        storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kLanes) * size, lanes, sum, block.store);
+      }
+    return;
+  }
+  if (columns >= Vectors * kLanes && block.store == Store::Overwrite)
+    return storeWhole(sums, block);
+  float all[Rows * Vectors * kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      store(all + (i * Vectors + j) * kLanes, asWords(sums[i][j]));
+  storeRest(all, Rows, Vectors, columns, block);
+}
+
+/// Rows of A by vectors of B, whose words of K are `bStride` apart.
+template <int Rows, int Vectors, bool Dots, bool InPlace>
+void multiplyBlock(const uint32_t *a, int64_t stride, const uint32_t *b, int64_t bStride, int64_t columns,
+                   const Block &block) {
+  Floats sums[Rows][Vectors];
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 3
+    for (int j = 0; j < Vectors; ++j)
+      sums[i][j] = zero();
+  const int64_t lane = InPlace ? stride : 1, aStep = InPlace ? 1 : kRows, bStep = kBlockIsPanel ? Vectors * kLanes : bStride;
+#ifdef TCC_PACKS_AHEAD
+  const int64_t period = block.ahead->period;
+  for (int64_t word = 0, end = 0; word < block.words;) {
+    step<Dots>(*block.ahead);
+    for (end = std::min(word + period, block.words); word < end; ++word, a += aStep, b += bStep)
+      multiplyWord<Dots>(sums, a, lane, b);
+  }
+#else
+  int64_t words = block.words;
+  for (; words >= kUnrolled; words -= kUnrolled)
+#pragma GCC unroll 4
+    for (int word = 0; word < kUnrolled; ++word, a += aStep, b += bStep)
+      multiplyWord<Dots>(sums, a, lane, b);
+  for (; words > 0; --words, a += aStep, b += bStep)
+    multiplyWord<Dots>(sums, a, lane, b);
+#endif
+  storeBlock(sums, columns, block);
+}
+
+using MultiplyBlock = void (*)(const uint32_t *, int64_t, const uint32_t *, int64_t, int64_t, const Block &);
+template <int Rows, int Vectors, bool Dots, bool InPlace> constexpr MultiplyBlock blockOf() {
+  if constexpr (Rows > kMostRows[Vectors - 1] || (Dots && !kHasDots))
+    return nullptr;
+  else
+    return multiplyBlock<Rows, Vectors, Dots, InPlace>;
+}
+using MultiplyTable = std::array<MultiplyBlock, kRows * kBlockVectors>;
+template <bool Dots, bool InPlace, int... I>
+constexpr MultiplyTable multiplyTable(std::integer_sequence<int, I...>) {
+  return {blockOf<I / kBlockVectors + 1, I % kBlockVectors + 1, Dots, InPlace>()...};
+}
+constexpr auto kIndices = std::make_integer_sequence<int, kRows * kBlockVectors>();
+constexpr MultiplyTable kMultiply[4] = {multiplyTable<false, false>(kIndices), multiplyTable<false, true>(kIndices),
+                                        multiplyTable<true, false>(kIndices), multiplyTable<true, true>(kIndices)};
+
+constexpr size_t indexOf(int64_t rows, int64_t vectors) {
+  return static_cast<size_t>((rows - 1) * kBlockVectors + vectors - 1);
+}
+
+void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {
+  const int64_t bStride = (columns + kVector - 1) / kVector * kVector, size = block.store == Store::Round ? 2 : 4;
+  // Stores leave the core in order, so those of a block would wait for their lines one after another.
+  if (block.isCold)
+    for (int64_t i = 0; i < rows; ++i)
+      fetchLines<1>(static_cast<const char *>(block.result) + i * block.resultStride * size, columns * size);
+  const MultiplyTable &table = kMultiply[(dots ? 2 : 0) + (a.stride ? 1 : 0)];
+  const int64_t vectors = (columns + kLanes - 1) / kLanes;
+  if (kBlockIsPanel)
+    return table[indexOf(rows, vectors)](a.data, a.stride, b, bStride, columns, block);
+  Block part = block;
+  for (int64_t vector = 0, group = 0; vector < vectors; vector += group) {
+    group = std::min<int64_t>(vectors - vector, kBlockVectors);
+    const int64_t column = vector * kLanes;
+    for (int64_t row = 0, count = 0; row < rows; row += count) {
+      count = firstPart(rows - row, kMostRows[group - 1]);
+      part.before = block.before ? block.before + row * block.beforeStride + column : nullptr;
+      part.result = static_cast<char *>(block.result) + (row * block.resultStride + column) * size;
+      table[indexOf(count, group)](a.data + row * (a.stride ? a.stride : 1), a.stride, b + column, bStride,
+                                   columns - column, part);
+    }
+  }
+}
+
+/// Only panels of B are rounded as they are packed, and only dot products multiply pairs.
+template <Elements E, bool OfRows> constexpr bool kIsPacked =
+    (kHasDots || !isDotted(E)) && !(OfRows && (E == Elements::Rounded || E == Elements::WideRounded));
+
+template <Elements E> void packRowsIf(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
+  if constexpr (kIsPacked<E, true>)
+    return packRowsAs<E>(to, source, rows, k, apart);
+  __builtin_unreachable();
+}
+template <Elements E> void packColumnsIf(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  if constexpr (kIsPacked<E, false>)
+    return packColumnsAs<E>(to, source, columns, k);
+  __builtin_unreachable();
 }
 
 void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart) {
-  if (!hasAvx512())
-    return avx2::packRows(to, source, rows, k, apart);
   switch (source.elements) {
   case Elements::F32:
-    return packRowsAs<Elements::F32>(to, source, rows, k, apart);
+    return packRowsIf<Elements::F32>(to, source, rows, k, apart);
   case Elements::Bf16:
-    return packRowsAs<Elements::Bf16>(to, source, rows, k, apart);
+    return packRowsIf<Elements::Bf16>(to, source, rows, k, apart);
   case Elements::WideBf16:
-    return packRowsAs<Elements::WideBf16>(to, source, rows, k, apart);
+    return packRowsIf<Elements::WideBf16>(to, source, rows, k, apart);
   case Elements::Rounded:
   case Elements::WideRounded:
     break;
@@ -331,15 +372,13 @@ void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64
 }
 
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
-  if (!hasAvx512())
-    return avx2::packColumns(to, source, columns, k);
   switch (source.elements) {
   case Elements::F32:
     return packColumnsAs<Elements::F32>(to, source, columns, k);
   case Elements::Bf16:
-    return packColumnsAs<Elements::Bf16>(to, source, columns, k);
+    return packColumnsIf<Elements::Bf16>(to, source, columns, k);
   case Elements::Rounded:
-    return packColumnsAs<Elements::Rounded>(to, source, columns, k);
+    return packColumnsIf<Elements::Rounded>(to, source, columns, k);
   case Elements::WideBf16:
     return packColumnsAs<Elements::WideBf16>(to, source, columns, k);
   case Elements::WideRounded:
@@ -349,20 +388,21 @@ void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k)
 
 void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
                     int64_t k) {
-  if (!hasAvx512())
-    return avx2::packColumnRuns(to, source, runs, runCount, columns, k);
-  if (source.elements == Elements::F32)
-    packRunsAs<Elements::F32>(to, source, runs, runCount, columns, k);
+  if (kHasDots && source.elements == Elements::Bf16)
+    packRunsAs<kHasDots ? Elements::Bf16 : Elements::F32>(to, source, runs, runCount, columns, k);
   else
-    packRunsAs<Elements::Bf16>(to, source, runs, runCount, columns, k);
+    packRunsAs<Elements::F32>(to, source, runs, runCount, columns, k);
 }
 
-void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block) {
-  if (!hasAvx512())
-    return avx2::multiply(a, b, rows, columns, block);
-  int64_t vectors = (columns + kVector - 1) / kVector;
-  const MultiplyTable &table = kMultiply[(dots ? 2 : 0) + (a.stride ? 1 : 0)];
-  table[static_cast<size_t>((rows - 1) * kVectors + vectors - 1)](a, b, columns, block);
+void finish(Ahead &ahead, uint32_t *to, const Source &source, int64_t columns, int64_t k) {
+  if (ahead.to == nullptr)
+    return TCC_LEVEL::packColumns(to, source, columns, k);
+  copyRest(ahead);
 }
+} // namespace
 
-} // namespace tcc::runtime::packed
+const PackedKernels kPacked = {packRows, packColumns, packColumnRuns, packedDuring, finish, multiply};
+
+} // namespace tcc::runtime::packed::TCC_LEVEL
+
+TCC_LEVEL_END

@@ -1,8 +1,8 @@
 //===- PackedProduct.h - a block of a product from packed panels ---------===//
 //
 // The inner kernels of PackedMatmul.cpp: packing of operands into panels, and the product of two panels in registers.
-// AVX-512, or AVX2 with the same bits (PackedProductAvx2.cpp); products of pairs of bf16 need the dot product
-// instructions of AVX-512.
+// Their bits are the same at every machine level; products of pairs of bf16 need the dot product instructions of
+// AVX-512.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_PACKEDPRODUCT_H
@@ -29,7 +29,7 @@ template <int ForWriting> inline __attribute__((always_inline)) void fetchLines(
 }
 
 /// Packs rows of A into panels of kRows, or at most kColumns columns of B into one panel of as few vectors as possible,
-/// for `k` elements of K. Missing lanes are zero. Panels of rows are `apart` words apart; 0: dense.
+/// for `k` elements of K. Missing lanes of a register are zero. Panels of rows are `apart` words apart; 0: dense.
 void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart = 0);
 void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k);
 
@@ -83,13 +83,24 @@ struct Block {
 /// One panel of A (`rows`) times one of B (`columns`, in as few vectors as possible). `dots`: words are pairs of bf16.
 void multiply(bool dots, const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block);
 
-/// The same with AVX2 only, for words of f32.
+/// The functions above at one machine level (Vectors.h); ProductLevels.cpp calls those of this machine.
+struct PackedKernels {
+  decltype(&packed::packRows) packRows;
+  decltype(&packed::packColumns) packColumns;
+  decltype(&packed::packColumnRuns) packColumnRuns;
+  decltype(&packed::packedDuring) packedDuring;
+  decltype(&packed::finish) finish;
+  decltype(&packed::multiply) multiply;
+};
+namespace baseline {
+extern const PackedKernels kPacked;
+}
 namespace avx2 {
-void packRows(uint32_t *to, const Source &source, int64_t rows, int64_t k, int64_t apart);
-void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k);
-void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns, int64_t k);
-void multiply(const RowPanel &a, const uint32_t *b, int64_t rows, int64_t columns, const Block &block);
-} // namespace avx2
+extern const PackedKernels kPacked;
+}
+namespace avx512 {
+extern const PackedKernels kPacked;
+}
 
 } // namespace tcc::runtime::packed
 

@@ -1,75 +1,86 @@
 //===- PixelProduct.cpp - the gradient of few weights from pixels in place ===//
-//
-// With AVX-512; the same sums in the same order with AVX2 (PixelProductAvx2.cpp).
-//
-//===----------------------------------------------------------------------===//
 #include "runtime/cpu/PixelProduct.h"
-
-#include "runtime/cpu/PackedWords.h"
-#include "runtime/cpu/calls/CpuLevel.h"
 
 #include <array>
 #include <utility>
 
-namespace tcc::runtime::packed {
+#include "runtime/cpu/Vectors.h"
+
+namespace tcc::runtime::packed::TCC_LEVEL {
 
 namespace {
-template <int Rows, int Vectors, bool Narrow> TCC_AVX512 void multiply(int64_t columns, const PixelBlock &block) {
-  __m512 sums[Rows][Vectors];
+/// Rows times vectors of columns.
+template <int Rows, int Vectors, bool Narrow>
+void multiplyBlock(const PixelBlock &block, int64_t row0, int64_t column, int64_t columns) {
+  constexpr int64_t size = Narrow ? 2 : 4;
+  Floats sums[Rows][Vectors];
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 3
     for (int j = 0; j < Vectors; ++j)
-      sums[i][j] = _mm512_setzero_ps();
-  const __mmask16 last = firstLanes(columns - (Vectors - 1) * kVector);
+      sums[i][j] = zero();
+  const Lanes last = firstLanes(columns - column - (Vectors - 1) * kLanes);
   for (const PixelLine *line = block.lines; line < block.lines + block.lineCount; ++line) {
-    const char *gradient = block.gradient + line->gradient, *row[Rows];
+    const char *gradient = block.gradient + line->gradient + column * size, *row[Rows];
 #pragma GCC unroll 8
     for (int i = 0; i < Rows; ++i)
-      row[i] = block.source + line->source + block.sourceAt[i];
+      row[i] = block.source + line->source + block.sourceAt[row0 + i];
     for (int64_t pixel = 0, at = 0; pixel < line->count; ++pixel, gradient += block.gradientPitch, at += block.sourcePitch) {
-      __m512 right[Vectors];
+      Floats right[Vectors];
 #pragma GCC unroll 3
       for (int j = 0; j < Vectors; ++j) {
-        const __mmask16 lanes = j + 1 < Vectors ? __mmask16(0xffff) : last;
+        const Lanes lanes = j + 1 < Vectors ? allLanes() : last;
         if constexpr (Narrow)
-          right[j] = _mm512_castsi512_ps(wordsOfBf16(lanes, gradient + j * kVector * 2));
+          right[j] = asFloats(loadWide(gradient + j * kLanes * size, lanes));
         else
-          right[j] = _mm512_maskz_loadu_ps(lanes, gradient + j * kVector * 4);
+          right[j] = asFloats(load(gradient + j * kLanes * size, lanes));
       }
 #pragma GCC unroll 8
       for (int i = 0; i < Rows; ++i) {
-        const __m512 left = _mm512_set1_ps(*reinterpret_cast<const float *>(row[i] + at));
+        const Floats left = broadcastFloat(row[i] + at);
 #pragma GCC unroll 3
         for (int j = 0; j < Vectors; ++j)
-          sums[i][j] = _mm512_fmadd_ps(left, right[j], sums[i][j]);
+          sums[i][j] = multiplyAdd(sums[i][j], left, right[j]);
       }
     }
   }
 #pragma GCC unroll 8
   for (int i = 0; i < Rows; ++i)
 #pragma GCC unroll 3
-    for (int j = 0; j < Vectors; ++j) {
-      const __mmask16 lanes = j + 1 < Vectors ? __mmask16(0xffff) : last;
-      float *to = block.sums + i * block.sumsPitch + j * kVector;
-      _mm512_mask_storeu_ps(to, lanes,
-                            block.adds ? _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, to), sums[i][j]) : sums[i][j]);
-    }
+    for (int j = 0; j < Vectors; ++j)
+      storeSums(block.sums + (row0 + i) * block.sumsPitch + column + j * kLanes, j + 1 < Vectors ? allLanes() : last,
+                sums[i][j], block.adds ? Store::Add : Store::Overwrite);
 }
 
-using Multiply = void (*)(int64_t, const PixelBlock &);
-using Table = std::array<Multiply, kRows * kVectors>;
-template <int... I> constexpr std::array<Table, 2> tables(std::integer_sequence<int, I...>) {
-  return {{{multiply<I / kVectors + 1, I % kVectors + 1, false>...}, {multiply<I / kVectors + 1, I % kVectors + 1, true>...}}};
+using MultiplyBlock = void (*)(const PixelBlock &, int64_t, int64_t, int64_t);
+template <int Rows, int Vectors, bool Narrow> constexpr MultiplyBlock blockOf() {
+  if constexpr (Rows > kMostRows[Vectors - 1])
+    return nullptr;
+  else
+    return multiplyBlock<Rows, Vectors, Narrow>;
 }
-constexpr auto kMultiply = tables(std::make_integer_sequence<int, kRows * kVectors>());
-} // namespace
+using Table = std::array<MultiplyBlock, kRows * kBlockVectors>;
+template <bool Narrow, int... I> constexpr Table tableOf(std::integer_sequence<int, I...>) {
+  return {blockOf<I / kBlockVectors + 1, I % kBlockVectors + 1, Narrow>()...};
+}
+constexpr auto kIndices = std::make_integer_sequence<int, kRows * kBlockVectors>();
+constexpr Table kTables[2] = {tableOf<false>(kIndices), tableOf<true>(kIndices)};
 
 void multiplyPixels(int64_t rows, int64_t columns, const PixelBlock &block) {
-  if (!cpuFeatures().avx512)
-    return avx2::multiplyPixels(rows, columns, block);
-  const int64_t vectors = (columns + kVector - 1) / kVector;
-  kMultiply[block.narrow ? 1 : 0][static_cast<size_t>((rows - 1) * kVectors + vectors - 1)](columns, block);
+  const int64_t vectors = (columns + kLanes - 1) / kLanes;
+  for (int64_t vector = 0, group = 0; vector < vectors; vector += group) {
+    group = std::min<int64_t>(vectors - vector, kBlockVectors);
+    for (int64_t row = 0, count = 0; row < rows; row += count) {
+      count = firstPart(rows - row, kMostRows[group - 1]);
+      kTables[block.narrow ? 1 : 0][static_cast<size_t>((count - 1) * kBlockVectors + group - 1)](
+          block, row, vector * kLanes, columns);
+    }
+  }
 }
+} // namespace
 
-} // namespace tcc::runtime::packed
+const PixelKernels kPixel = {multiplyPixels};
+
+} // namespace tcc::runtime::packed::TCC_LEVEL
+
+TCC_LEVEL_END

@@ -36,9 +36,19 @@ struct PixelBlock {
 /// `rows` is at most kRows, `columns` at most kColumns.
 void multiplyPixels(int64_t rows, int64_t columns, const PixelBlock &block);
 
+/// The functions above at one machine level (Vectors.h).
+struct PixelKernels {
+  decltype(&packed::multiplyPixels) multiplyPixels;
+};
+namespace baseline {
+extern const PixelKernels kPixel;
+}
 namespace avx2 {
-void multiplyPixels(int64_t rows, int64_t columns, const PixelBlock &block);
-} // namespace avx2
+extern const PixelKernels kPixel;
+}
+namespace avx512 {
+extern const PixelKernels kPixel;
+}
 
 } // namespace tcc::runtime::packed
 

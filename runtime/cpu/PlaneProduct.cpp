@@ -1,156 +1,173 @@
 //===- PlaneProduct.cpp - pixels of planes times few channels ------------===//
-//
-// With AVX-512; the same sums in the same order with AVX2 (PlaneProductAvx2.cpp).
-//
-//===----------------------------------------------------------------------===//
 #include "runtime/cpu/PlaneProduct.h"
 
-#include "runtime/cpu/PackedWords.h"
-#include "runtime/cpu/calls/CpuLevel.h"
-
-#include <algorithm>
 #include <array>
+#include <cstring>
 #include <utility>
 
-#define TCC_AVX512_BF16 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,prfchw,avx512bf16")))
+#include "runtime/cpu/Vectors.h"
 
-namespace tcc::runtime::packed {
+namespace tcc::runtime::packed::TCC_LEVEL {
 
 namespace {
-/// Registers of pixels for a number of channels: at most 24 sums; with few channels more pixels, to hide latency.
-constexpr int mostVectors(int channels) { return channels <= 4 ? 6 : kVectors; }
-
-/// The sum of 16 lanes: adds the two halves, then the halves of the result, and so on.
-TCC_AVX512 inline float sumOfLanes(__m512 sums) {
-  __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(sums), _mm512_extractf32x8_ps(sums, 1));
-  __m128 four = _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(_mm_add_ss(two, _mm_shuffle_ps(two, two, 1)));
+/// Channels times vectors of pixels.
+template <int Channels, int Vectors, bool Dots>
+void multiplyBlock(const PlaneBlock &block, int64_t channel, int64_t first) {
+  Floats sums[Channels][Vectors];
+#pragma GCC unroll 8
+  for (int c = 0; c < Channels; ++c)
+#pragma GCC unroll 6
+    for (int j = 0; j < Vectors; ++j)
+      sums[c][j] = zero();
+  const Lanes last = firstLanes(block.pixels - first - (Vectors - 1) * kLanes);
+  const uint32_t *weights = block.weights + channel;
+  for (int64_t word = 0; word < block.words; ++word, weights += block.weightPitch) {
+    auto *from = reinterpret_cast<const uint32_t *>(block.source + block.places[word]) + first;
+    Factors pixels[Vectors];
+#pragma GCC unroll 6
+    for (int j = 0; j + 1 < Vectors; ++j)
+      pixels[j] = asFactors(load(from + j * kLanes));
+    pixels[Vectors - 1] = asFactors(load(from + (Vectors - 1) * kLanes, last));
+#pragma GCC unroll 8
+    for (int c = 0; c < Channels; ++c) {
+      const Factors weight = broadcast(weights + c);
+#pragma GCC unroll 6
+      for (int j = 0; j < Vectors; ++j)
+        sums[c][j] = multiplyFactors<Dots>(sums[c][j], pixels[j], weight);
+    }
+  }
+#pragma GCC unroll 8
+  for (int c = 0; c < Channels; ++c)
+#pragma GCC unroll 6
+    for (int j = 0; j < Vectors; ++j) {
+      float *to = block.sums + (channel + c) * block.sumsPitch + first + j * kLanes;
+      store(to, asWords(block.adds ? add(asFloats(load(to)), sums[c][j]) : sums[c][j]));
+    }
 }
 
-// One source, compiled for two instruction sets.
-#define TCC_MULTIPLY_PLANES(NAME, TARGET, STEP)                                                                        \
-  template <int Channels, int Vectors> TARGET void NAME(const PlaneBlock &block, int64_t first) {                      \
-    __m512 sums[Channels][Vectors];                                                                                    \
-    _Pragma("GCC unroll 8") for (int c = 0; c < Channels; ++c) _Pragma("GCC unroll 6") for (int j = 0; j < Vectors;    \
-                                                                                            ++j) sums[c][j] =          \
-        _mm512_setzero_ps();                                                                                           \
-    const __mmask16 last = firstLanes(block.pixels - first - (Vectors - 1) * kVector);                                 \
-    const uint32_t *weights = block.weights;                                                                           \
-    for (int64_t word = 0; word < block.words; ++word, weights += block.weightPitch) {                                 \
-      auto *from = reinterpret_cast<const uint32_t *>(block.source + block.places[word]) + first;                      \
-      Words pixels[Vectors];                                                                                           \
-      _Pragma("GCC unroll 6") for (int j = 0; j + 1 < Vectors; ++j) pixels[j] = _mm512_loadu_si512(from + j * kVector); \
-      pixels[Vectors - 1] = _mm512_maskz_loadu_epi32(last, from + (Vectors - 1) * kVector);                            \
-      _Pragma("GCC unroll 8") for (int c = 0; c < Channels; ++c) {                                                     \
-        Words weight = _mm512_set1_epi32(static_cast<int>(weights[c]));                                                \
-        _Pragma("GCC unroll 6") for (int j = 0; j < Vectors; ++j) sums[c][j] = STEP(sums[c][j], pixels[j], weight);    \
-      }                                                                                                                \
-    }                                                                                                                  \
-    _Pragma("GCC unroll 8") for (int c = 0; c < Channels; ++c) _Pragma("GCC unroll 6") for (int j = 0; j < Vectors;    \
-                                                                                            ++j) {                     \
-      float *to = block.sums + c * block.sumsPitch + first + j * kVector;                                              \
-      _mm512_storeu_ps(to, block.adds ? _mm512_add_ps(_mm512_loadu_ps(to), sums[c][j]) : sums[c][j]);                  \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  template <int Rows, int Columns> TARGET void NAME##Gradient(const PlaneGradient &block) {                            \
-    __m512 sums[Rows][Columns];                                                                                        \
-    _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) _Pragma("GCC unroll 3") for (int j = 0; j < Columns; ++j)   \
-        sums[i][j] = _mm512_setzero_ps();                                                                              \
-    const char *from[Columns];                                                                                         \
-    _Pragma("GCC unroll 3") for (int j = 0; j < Columns; ++j) from[j] = block.source + block.places[j];                \
-    for (int64_t word = 0; word < block.words; word += kVector) {                                                      \
-      const Words valid = _mm512_load_si512(block.valid + word);                                                       \
-      Words pixels[Columns];                                                                                           \
-      _Pragma("GCC unroll 3") for (int j = 0; j < Columns; ++j) pixels[j] =                                            \
-          _mm512_and_si512(valid, _mm512_loadu_si512(from[j] + word * 4));                                             \
-      _Pragma("GCC unroll 8") for (int i = 0; i < Rows; ++i) {                                                         \
-        Words gradient = _mm512_load_si512(block.gradient + i * block.gradientPitch + word);                           \
-        _Pragma("GCC unroll 3") for (int j = 0; j < Columns; ++j) sums[i][j] = STEP(sums[i][j], pixels[j], gradient);  \
-      }                                                                                                                \
-    }                                                                                                                  \
-    for (int i = 0; i < Rows; ++i)                                                                                     \
-      for (int j = 0; j < Columns; ++j) {                                                                              \
-        float *to = block.sums + i * block.sumsPitch + j, sum = sumOfLanes(sums[i][j]);                                \
-        *to = block.adds ? *to + sum : sum;                                                                            \
-      }                                                                                                                \
-  }
-#define TCC_FMA(SUM, LEFT, RIGHT) _mm512_fmadd_ps(_mm512_castsi512_ps(LEFT), _mm512_castsi512_ps(RIGHT), SUM)
-#define TCC_DOT(SUM, LEFT, RIGHT) _mm512_dpbf16_ps(SUM, (__m512bh)(LEFT), (__m512bh)(RIGHT))
-TCC_MULTIPLY_PLANES(planesF32, TCC_AVX512, TCC_FMA)
-TCC_MULTIPLY_PLANES(planesDots, TCC_AVX512_BF16, TCC_DOT)
-
-constexpr int kMostVectors = mostVectors(1);
-using Multiply = void (*)(const PlaneBlock &, int64_t);
-using Table = std::array<Multiply, kPlaneChannels * kMostVectors>;
-template <int Channels, int Vectors> constexpr Multiply kernelOf(bool dots) {
-  if constexpr (Vectors > mostVectors(Channels))
+constexpr int kMostVectors = kMostPixels[0];
+using MultiplyBlock = void (*)(const PlaneBlock &, int64_t, int64_t);
+template <int Channels, int Vectors, bool Dots> constexpr MultiplyBlock blockOf() {
+  if constexpr (Vectors > kMostPixels[Channels - 1] || (Dots && !kHasDots))
     return nullptr;
   else
-    return dots ? planesDots<Channels, Vectors> : planesF32<Channels, Vectors>;
+    return multiplyBlock<Channels, Vectors, Dots>;
 }
-template <int... I> constexpr std::array<Table, 2> tables(std::integer_sequence<int, I...>) {
-  return {{{kernelOf<I / kMostVectors + 1, I % kMostVectors + 1>(false)...},
-           {kernelOf<I / kMostVectors + 1, I % kMostVectors + 1>(true)...}}};
+using Table = std::array<MultiplyBlock, kBlockChannels * kMostVectors>;
+template <bool Dots, int... I> constexpr Table tableOf(std::integer_sequence<int, I...>) {
+  return {blockOf<I / kMostVectors + 1, I % kMostVectors + 1, Dots>()...};
 }
-constexpr auto kMultiply = tables(std::make_integer_sequence<int, kPlaneChannels * kMostVectors>());
-
-using Gradient = void (*)(const PlaneGradient &);
-using GradientTable = std::array<Gradient, kPlaneChannels * kPlaneColumns>;
-template <int... I> constexpr std::array<GradientTable, 2> gradientTables(std::integer_sequence<int, I...>) {
-  return {{{planesF32Gradient<I / kPlaneColumns + 1, I % kPlaneColumns + 1>...},
-           {planesDotsGradient<I / kPlaneColumns + 1, I % kPlaneColumns + 1>...}}};
-}
-constexpr auto kGradient = gradientTables(std::make_integer_sequence<int, kPlaneChannels * kPlaneColumns>());
-
-TCC_AVX512 void storePixels512(const float *sums, int64_t pitch, int64_t pixels, int64_t channels, char *to,
-                               int64_t strideBytes, Store store) {
-  const __mmask16 lanes = firstLanes(channels);
-  for (int64_t i = 0; i < pixels; ++i)
-    storeSums(to + i * strideBytes, lanes, _mm512_loadu_ps(sums + i * pitch), store);
-}
-
-TCC_AVX512 void copyLines512(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to,
-                             int64_t toPitch) {
-  constexpr int64_t whole = 64;
-  const int64_t most = (bytes - 1) / whole * whole; // the rest: at least an element
-  const auto last = static_cast<__mmask32>(~uint64_t(0) >> (64 - (bytes - most) / 2));
-  for (int64_t line = 0; line < lines; ++line, from += fromPitch, to += toPitch) {
-    for (int64_t at = 0; at < most; at += whole)
-      _mm512_storeu_si512(to + at, _mm512_loadu_si512(from + at));
-    _mm512_mask_storeu_epi16(to + most, last, _mm512_maskz_loadu_epi16(last, from + most));
-  }
-}
-} // namespace
-
-void copyLines(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to, int64_t toPitch) {
-  if (!cpuFeatures().avx512)
-    return avx2::copyLines(from, fromPitch, lines, bytes, to, toPitch);
-  copyLines512(from, fromPitch, lines, bytes, to, toPitch);
-}
+constexpr auto kIndices = std::make_integer_sequence<int, kBlockChannels * kMostVectors>();
+constexpr Table kTables[2] = {tableOf<false>(kIndices), tableOf<true>(kIndices)};
 
 void multiplyPlanes(bool dots, int64_t channels, const PlaneBlock &block) {
-  if (!cpuFeatures().avx512)
-    return avx2::multiplyPlanes(channels, block);
-  const Multiply *kernels = kMultiply[dots ? 1 : 0].data() + (channels - 1) * kMostVectors;
-  const int64_t most = mostVectors(static_cast<int>(channels)), vectors = (block.pixels + kVector - 1) / kVector;
-  for (int64_t vector = 0, count = 0; vector < vectors; vector += count) {
-    count = std::min(most, vectors - vector);
-    kernels[count - 1](block, vector * kVector);
+  const int64_t vectors = (block.pixels + kLanes - 1) / kLanes;
+  for (int64_t channel = 0, some = 0; channel < channels; channel += some) {
+    some = firstPart(channels - channel, kBlockChannels);
+    for (int64_t vector = 0, count = 0; vector < vectors; vector += count) {
+      count = std::min<int64_t>(kMostPixels[some - 1], vectors - vector);
+      kTables[dots ? 1 : 0][static_cast<size_t>((some - 1) * kMostVectors + count - 1)](block, channel, vector * kLanes);
+    }
   }
 }
 
+constexpr int kParts = kVector / kLanes; ///< registers of 16 lanes
+
+/// Rows times columns, in 16 sums each.
+template <int Rows, int Columns, bool Dots> void gradientBlock(const PlaneGradient &block, int64_t row) {
+  Floats sums[Rows][Columns][kParts];
+#pragma GCC unroll 8
+  for (int i = 0; i < Rows; ++i)
+#pragma GCC unroll 3
+    for (int j = 0; j < Columns; ++j)
+#pragma GCC unroll 4
+      for (int part = 0; part < kParts; ++part)
+        sums[i][j][part] = zero();
+  const char *from[Columns];
+#pragma GCC unroll 3
+  for (int j = 0; j < Columns; ++j)
+    from[j] = block.source + block.places[j];
+  const uint32_t *gradient = block.gradient + row * block.gradientPitch;
+  for (int64_t word = 0; word < block.words; word += kVector)
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part) {
+      const int64_t at = word + part * kLanes;
+      const Factors valid = loadFactors(block.valid + at);
+      Factors pixels[Columns];
+#pragma GCC unroll 3
+      for (int j = 0; j < Columns; ++j)
+        pixels[j] = masked(asFactors(load(from[j] + at * 4)), valid);
+#pragma GCC unroll 8
+      for (int i = 0; i < Rows; ++i) {
+        const Factors right = loadFactors(gradient + i * block.gradientPitch + at);
+#pragma GCC unroll 3
+        for (int j = 0; j < Columns; ++j)
+          sums[i][j][part] = multiplyFactors<Dots>(sums[i][j][part], pixels[j], right);
+      }
+    }
+  for (int i = 0; i < Rows; ++i)
+    for (int j = 0; j < Columns; ++j) {
+      // The 16 sums are added in halves: registers first, then lanes.
+#pragma GCC unroll 2
+      for (int half = kParts / 2; half > 0; half /= 2)
+#pragma GCC unroll 2
+        for (int part = 0; part < half; ++part)
+          sums[i][j][part] = add(sums[i][j][part], sums[i][j][half + part]);
+      float *to = block.sums + (row + i) * block.sumsPitch + j, sum = sumOfLanes(sums[i][j][0]);
+      *to = block.adds ? *to + sum : sum;
+    }
+}
+
+using GradientBlock = void (*)(const PlaneGradient &, int64_t);
+template <int Rows, int Columns, bool Dots> constexpr GradientBlock gradientBlockOf() {
+  if constexpr (Dots && !kHasDots)
+    return nullptr;
+  else
+    return gradientBlock<Rows, Columns, Dots>;
+}
+using GradientTable = std::array<GradientBlock, kGradientRows * kPlaneColumns>;
+template <bool Dots, int... I> constexpr GradientTable gradientTableOf(std::integer_sequence<int, I...>) {
+  return {gradientBlockOf<I / kPlaneColumns + 1, I % kPlaneColumns + 1, Dots>()...};
+}
+constexpr auto kGradientIndices = std::make_integer_sequence<int, kGradientRows * kPlaneColumns>();
+constexpr GradientTable kGradientTables[2] = {gradientTableOf<false>(kGradientIndices),
+                                              gradientTableOf<true>(kGradientIndices)};
+
 void multiplyPlaneGradient(bool dots, int64_t rows, int64_t columns, const PlaneGradient &block) {
-  if (!cpuFeatures().avx512)
-    return avx2::multiplyPlaneGradient(rows, columns, block);
-  kGradient[dots ? 1 : 0][static_cast<size_t>((rows - 1) * kPlaneColumns + columns - 1)](block);
+  for (int64_t row = 0, count = 0; row < rows; row += count) {
+    count = std::min<int64_t>(kGradientRows, rows - row);
+    kGradientTables[dots ? 1 : 0][static_cast<size_t>((count - 1) * kPlaneColumns + columns - 1)](block, row);
+  }
+}
+
+void copyLines(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to, int64_t toPitch) {
+  constexpr int64_t whole = kLanes * 4;
+  const int64_t most = bytes / whole * whole;
+  const Rest rest = restOf(bytes - most);
+  for (int64_t line = 0; line < lines; ++line, from += fromPitch, to += toPitch) {
+    for (int64_t at = 0; at < most; at += whole)
+      store(to + at, load(from + at));
+    copyRest(to + most, from + most, rest);
+  }
 }
 
 void storePixels(const float *sums, int64_t pitch, int64_t pixels, int64_t channels, char *to, int64_t strideBytes,
-                 Store store) {
-  if (!cpuFeatures().avx512)
-    return avx2::storePixels(sums, pitch, pixels, channels, to, strideBytes, store);
-  storePixels512(sums, pitch, pixels, channels, to, strideBytes, store);
+                 Store how) {
+  const int64_t size = how == Store::Round ? 2 : 4;
+  Lanes lanes[kParts];
+  for (int part = 0; part < kParts; ++part)
+    lanes[part] = firstLanes(channels - part * kLanes);
+  for (int64_t i = 0; i < pixels; ++i)
+#pragma GCC unroll 4
+    for (int part = 0; part < kParts; ++part)
+      if (part * kLanes < channels)
+        storeSums(to + i * strideBytes + part * kLanes * size, lanes[part], asFloats(load(sums + i * pitch + part * kLanes)),
+                  how);
 }
+} // namespace
 
-} // namespace tcc::runtime::packed
+const PlaneKernels kPlane = {multiplyPlanes, multiplyPlaneGradient, storePixels, copyLines};
+
+} // namespace tcc::runtime::packed::TCC_LEVEL
+
+TCC_LEVEL_END

@@ -58,13 +58,22 @@ void storePixels(const float *sums, int64_t pitch, int64_t pixels, int64_t chann
 /// bytes.
 void copyLines(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to, int64_t toPitch);
 
+/// The functions above at one machine level (Vectors.h).
+struct PlaneKernels {
+  decltype(&packed::multiplyPlanes) multiplyPlanes;
+  decltype(&packed::multiplyPlaneGradient) multiplyPlaneGradient;
+  decltype(&packed::storePixels) storePixels;
+  decltype(&packed::copyLines) copyLines;
+};
+namespace baseline {
+extern const PlaneKernels kPlane;
+}
 namespace avx2 {
-void copyLines(const char *from, int64_t fromPitch, int64_t lines, int64_t bytes, char *to, int64_t toPitch);
-void multiplyPlanes(int64_t channels, const PlaneBlock &block);
-void multiplyPlaneGradient(int64_t rows, int64_t columns, const PlaneGradient &block);
-void storePixels(const float *sums, int64_t pitch, int64_t pixels, int64_t channels, char *to, int64_t strideBytes,
-                 Store store);
-} // namespace avx2
+extern const PlaneKernels kPlane;
+}
+namespace avx512 {
+extern const PlaneKernels kPlane;
+}
 
 } // namespace tcc::runtime::packed
 

@@ -30,9 +30,19 @@ struct TapBlock {
 /// Sums of `rows` results, at most kRows, and `columns` channels, at most kColumns. `dots`: words are pairs of bf16.
 void multiplyTaps(bool dots, int64_t rows, int64_t columns, const TapBlock &block);
 
+/// The functions above at one machine level (Vectors.h).
+struct TapKernels {
+  decltype(&packed::multiplyTaps) multiplyTaps;
+};
+namespace baseline {
+extern const TapKernels kTap;
+}
 namespace avx2 {
-void multiplyTaps(int64_t rows, int64_t columns, const TapBlock &block);
-} // namespace avx2
+extern const TapKernels kTap;
+}
+namespace avx512 {
+extern const TapKernels kTap;
+}
 
 } // namespace tcc::runtime::packed
 

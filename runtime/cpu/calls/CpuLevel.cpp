@@ -2,10 +2,12 @@
 #include "runtime/cpu/calls/CpuLevel.h"
 
 #include <array>
-#include <cpuid.h>
 #include <fmt/ranges.h>
+#if defined(__x86_64__) && !defined(TCC_PORTABLE)
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#endif
 
 namespace tcc::runtime {
 
@@ -15,6 +17,7 @@ constexpr std::array<std::pair<CpuLevel, const char *>, 4> kLevels = {{{CpuLevel
                                                                        {CpuLevel::V4Bf16, "cpu:v4-bf16"},
                                                                        {CpuLevel::Amx, "cpu:amx"}}};
 
+#if defined(__x86_64__) && !defined(TCC_PORTABLE)
 /// AMX tiles of bf16 and int8, which oneDNN asks for together, in the processor and granted by the system.
 bool hasTiles() {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -31,6 +34,7 @@ bool hasTiles() {
   constexpr long requestPermission = 0x1023, tileData = 18;
   return ::syscall(SYS_arch_prctl, requestPermission, tileData) == 0;
 }
+#endif
 
 CpuFeatures &current() {
   static CpuFeatures features = detectFeatures();
@@ -40,13 +44,17 @@ CpuFeatures &current() {
 
 CpuFeatures detectFeatures() {
   CpuFeatures features;
+#if defined(__x86_64__)
   features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+#endif
+#if defined(__x86_64__) && !defined(TCC_PORTABLE) // a portable build has the calls of cpu:v3 alone
   features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                     __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
   features.bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16");
   features.amx = features.bf16 && hasTiles();
   features.isAmd = __builtin_cpu_is("amd");
+#endif
   return features;
 }
 
