@@ -15,6 +15,8 @@
 #             compile and those of the benchmarks, between guard pages
 #   phases    every phase of every model of the zoo for three targets, run again by tcc-opt on the dump before it
 #   levels    plans of every machine level, made on a Haswell that QEMU emulates, must equal those made on this machine
+#   portable  trun without x86 instructions of its own (-DTCC_PORTABLE=ON), in a build of its own: its unit tests, and every
+#             model of the zoo trained for cpu:v3, whose state must have the bits of the ordinary trun
 #   length    tcc's instructions for each node of a graph, counted by valgrind, must not grow in graphs twice as long
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
@@ -26,7 +28,7 @@
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-known=(address thread fuzz plans cuda emulation graphs phases levels length ranks python packages crash)
+known=(address thread fuzz plans cuda emulation graphs phases levels portable length ranks python packages crash)
 stages=("$@")
 [ ${#stages[@]} -gt 0 ] || stages=("${known[@]}")
 for stage in "${stages[@]}"; do
@@ -151,6 +153,29 @@ stage_levels() {
   done
   echo "levels: $made plans, $differ differ"
   [ $differ = 0 ] && [ $made -gt 0 ]
+}
+
+stage_portable() {
+  cmake -S . -B $out/portable -G Ninja -DTCC_PORTABLE=ON -DTCC_BUILD_COMPILER=OFF >/dev/null &&
+    cmake --build $out/portable -j "$jobs" && tools/build.sh tcc trun || return 1
+  objdump -d --no-show-raw-insn $out/portable/lib/libTccCpu.a | grep -q '%[yz]mm' && echo "portable: kernels use AVX" && return 1
+  ctest --test-dir $out/portable -j "$jobs" --output-on-failure --timeout 3600 -LE 'measures|^case$' || return 1
+  local folder name build trained=0 differ=0 run=$out/portable-runs
+  rm -rf "$run" && mkdir -p "$run" || return 1
+  for folder in test/e2e/zoo/*/; do
+    name=$(basename "$folder")
+    TCC_CACHE_DIR= build/bin/tcc "$folder/model.onnx" --recipe "$folder/recipe.toml" --target cpu:v3 -o "$run/$name.tplan" \
+      >"$run/log" 2>&1 || { echo "portable: $name: not compiled: $run/log" && return 1; }
+    for build in build $out/portable; do
+      $build/bin/trun "$run/$name.tplan" --data "$folder/data.safetensors" --no-shuffle --steps 4 \
+        --out "$run/$name-$(basename $build)" >"$run/log" 2>&1 || { echo "portable: $name: $build: $run/log" && return 1; }
+    done
+    trained=$((trained + 1))
+    cmp "$run/$name-build"/checkpoints/*/state.safetensors "$run/$name-portable"/checkpoints/*/state.safetensors ||
+      differ=$((differ + 1))
+  done
+  echo "portable: $trained models, $differ differ"
+  [ $differ = 0 ] && [ $trained -gt 0 ]
 }
 
 stage_ranks() {
