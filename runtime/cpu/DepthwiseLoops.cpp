@@ -80,19 +80,26 @@ template <bool Whole> inline Sixteen loadSome(const void *from, bool narrow, int
   return load(some);
 }
 
-inline void storeSome(const Line &line, int64_t at, Sixteen sums, int64_t count) {
-  if (line.planePitch == 0 && !line.narrowResult && count >= kVector)
-    return store(reinterpret_cast<float *>(line.result) + at, sums);
+/// Stores sums that are in memory. Not inline: the registers of the loops should know nothing of it.
+__attribute__((noinline)) void storeRest(const Line &line, int64_t at, const float *values, int64_t count) {
   if (line.planePitch == 0 && line.narrowResult && count >= kVector)
-    return storeNarrow(reinterpret_cast<uint16_t *>(line.result) + at, sums);
-  alignas(64) float values[kVector];
-  store(values, sums);
+    return storeNarrow(reinterpret_cast<uint16_t *>(line.result) + at, load(values));
   int64_t pitch = line.planePitch ? line.planePitch : 1;
   for (int64_t i = 0; i < count; ++i)
     if (line.narrowResult)
       reinterpret_cast<uint16_t *>(line.result)[at + i * pitch] = runtime::roundToBf16(values[i]);
     else
       reinterpret_cast<float *>(line.result)[at + i * pitch] = values[i];
+}
+
+inline void storeSome(const Line &line, int64_t at, Sixteen sums, int64_t count) {
+  if (line.planePitch == 0 && !line.narrowResult && count >= kVector)
+    return store(reinterpret_cast<float *>(line.result) + at, sums);
+  if (kHasMasks && line.planePitch == 0 && line.narrowResult && count >= kVector)
+    return storeNarrow(reinterpret_cast<uint16_t *>(line.result) + at, sums);
+  alignas(64) float values[kVector];
+  store(values, sums);
+  storeRest(line, at, values, count);
 }
 
 /// `Pixels` results of 16 channels.
