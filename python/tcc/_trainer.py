@@ -62,8 +62,7 @@ def _step(numbers):
 
 
 def _address(value):
-    """(address, dtype, shape, strides in elements or None, what keeps the memory) of a numpy array or a torch tensor.
-    """
+    """(address, dtype, shape, strides in elements or None, what keeps the memory) of a numpy array or a torch tensor."""
     if hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
             value = value.cpu()
@@ -328,8 +327,7 @@ class Trainer:
         batches = list(loader)
         if not batches:
             raise native.DataError(
-                "the loader of evaluation gives no batch; an iterator is used up after one pass: give a list or a "
-                "DataLoader"
+                "the loader of evaluation gives no batch; an iterator is used up after one pass: give a list or a DataLoader"
             )
         return self._evaluate(self._joined(batches, "evaluate"), averages)
 

@@ -172,8 +172,8 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
                                 plan::typeName(entry.buffers(static_cast<int>(port.buffer())).type())),
                     StatusCode::Usage);
   auto reader = BatchReader::bind(entry, made->dataset, options);
-  if (!reader)
-    return reader.status();
+  if (!reader) // a type that is not converted, or a value out of range
+    return Status(reader.status().message(), StatusCode::Usage);
   for (Rows *rows : constants)
     rows->copyConstant();
   made->batch.emplace(reader.take());

@@ -168,20 +168,15 @@ def _check_devices(call: _Call, parameters: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    loggers = [
-        logging.getLogger(name)
-        for name in ("torch.onnx", "torch.export", "torch.fx.experimental.symbolic_shapes", "onnxscript", "onnx_ir")
-    ]
-    levels = [logger.level for logger in loggers]
+    """Keeps torch's exporter from warning and logging: what goes wrong comes as an exception."""
+    disabled = logging.root.manager.disable
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
+        logging.disable(max(disabled, logging.WARNING))
         try:
             yield
         finally:
-            for logger, level in zip(loggers, levels):
-                logger.setLevel(level)
+            logging.disable(disabled)
 
 
 def _cause(problem: BaseException) -> str:
@@ -202,6 +197,7 @@ def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], 
     try:
         with _quiet(), unchanged(module):
             program = torch.export.export(module, tuple(tensors.values()))
+            _check_buffers(program, module)
             size = sum(value.numel() * value.element_size() for value in [*module.parameters(), *module.buffers()])
             torch.onnx.export(
                 program,
@@ -215,6 +211,8 @@ def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], 
                 output_names=outputs,
             )
         return program
+    except CompileError:
+        raise
     except Exception as problem:
         name = type(module).__name__
         raise CompileError(
@@ -351,7 +349,6 @@ def compile_module(
     path = folder.path / f"{type(module).__name__}.onnx"
     read = {name: one for name, one in tensors.items() if inside or name not in call.targets()}
     program = _exported(call, forward, read, (["loss"] if inside else []) + outputs, path)
-    _check_buffers(program, module)
 
     graph = _initializers(path)
     state = _named_state(module, graph)
