@@ -201,6 +201,10 @@ inline plan::ConvolutionCall &makeConvolution(plan::Plan &plan) {
   return conv;
 }
 
+/// The entry of a plan that makeTestPlan() made, and its instruction of that number.
+inline plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
+inline plan::Instruction &instruction(plan::Plan &plan, int index) { return *step(plan).mutable_instructions(index); }
+
 } // namespace tcc::test
 
 #endif // TCC_TEST_UNIT_RUNTIME_TESTPLAN_H

@@ -5,8 +5,6 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
-
 /// Moves the update b = twice(b), which the product does not touch, in front of the product. The instructions are then
 /// copy, s = add(y, b), t = twice(s), b = twice(b), z = t · w.
 plan::Instruction &besideProduct(plan::Plan &plan) {

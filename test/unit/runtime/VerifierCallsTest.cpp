@@ -5,12 +5,6 @@
 using namespace tcc;
 using namespace tcc::test;
 
-namespace {
-plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
-plan::Instruction &instruction(plan::Plan &plan, int index) { return *step(plan).mutable_instructions(index); }
-
-} // namespace
-
 TEST(VerifierCalls, OperandOutOfBounds) {
   plan::Plan plan = makeTestPlan();
   instruction(plan, 0).mutable_operands(0)->set_buffer(42);

@@ -5,8 +5,6 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
-
 /// Changes the test plan, and expects a message with all the texts.
 void refused(const std::function<void(plan::Plan &)> &change, std::initializer_list<std::string> texts) {
   plan::Plan plan = makeTestPlan();

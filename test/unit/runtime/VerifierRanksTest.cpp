@@ -5,8 +5,6 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
-
 /// The test plan, with an all-reduce instead of the kernel that computes t in place of s.
 plan::Plan makeRankPlan() {
   plan::Plan plan = makeTestPlan();

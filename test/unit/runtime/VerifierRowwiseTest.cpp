@@ -8,8 +8,6 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
-
 /// Makes instruction 3, t · w, pass the two rows of 32 of each tile to a kernel that writes z.
 plan::MatmulCall &makeRowwise(plan::Plan &plan) {
   plan::Instruction &call = *step(plan).mutable_instructions(3);

@@ -6,9 +6,7 @@ using namespace tcc;
 using namespace tcc::test;
 
 namespace {
-plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 plan::Buffer &buffer(plan::Plan &plan, uint32_t index) { return *step(plan).mutable_buffers(static_cast<int>(index)); }
-plan::Instruction &instruction(plan::Plan &plan, int index) { return *step(plan).mutable_instructions(index); }
 } // namespace
 
 TEST(Verifier, AcceptsAGoodPlan) {
