@@ -31,7 +31,6 @@ void run(const std::function<void(plan::Plan &)> &change) {
   ASSERT_TRUE(status.ok()) << status.message();
 }
 
-plan::Entry &step(plan::Plan &plan) { return *plan.mutable_entries(0); }
 } // namespace
 
 TEST(IsolatedPlan, AGoodPlanRuns) {
