@@ -39,7 +39,7 @@ struct PackingScratch {
 struct PackingProblem {
   std::vector<PackingBuffer> buffers;
   Bytes alignment = 64; ///< offsets are multiples of it; sizes are rounded up to it
-  std::vector<PackingScratch> scratch; ///< at most one block for each point in time
+  std::vector<PackingScratch> scratch = {}; ///< at most one block for each point in time
 };
 
 /// How hard to try, in visits of a buffer at one point in time (a few hundred million take a second).

@@ -34,7 +34,7 @@ struct Execution {
   std::vector<int> reads;
   std::vector<int> writes;
   Bytes workspace = 0;
-  std::vector<std::pair<int, int>> inPlace;
+  std::vector<std::pair<int, int>> inPlace = {};
   Bytes scratch = 0;
 };
 
@@ -70,10 +70,10 @@ struct ProgramInstruction {
   Bytes workspace = 0;     ///< live during its executions alone, scratch included
   /// (read, written) of equal size: the written value may take over the memory of the read one where that one dies
   /// here. In order of preference; each value occurs once.
-  std::vector<std::pair<int, int>> inPlace;
+  std::vector<std::pair<int, int>> inPlace = {};
   /// Instructions whose executions must all precede this instruction's, since they read state that it overwrites.
   /// Ascending.
-  std::vector<int> after;
+  std::vector<int> after = {};
   bool repeatable = false;  ///< may be executed again: pure, writes no state
   bool writesState = false; ///< its first execution has an effect beyond its results
   bool omits = false;       ///< leaves out results without readers; they take no memory

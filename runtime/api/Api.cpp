@@ -157,7 +157,7 @@ Status read(std::vector<GivenTensor> &into, const trun_tensor *tensors, size_t c
   for (size_t i = 0; i < count; ++i) {
     const trun_tensor tensor = taken(&tensors[i], trun_tensor{});
     if (!tensor.name || tensor.rank < 0 || (tensor.rank > 0 && !tensor.dims) || !plan::DType_IsValid(tensor.dtype) ||
-        tensor.dtype == plan::DTYPE_NONE)
+        static_cast<plan::DType>(tensor.dtype) == plan::DTYPE_NONE)
       return usage(fmt::format("tensor {}: it needs a name, a dtype, and as many dims as its rank", i));
     GivenTensor &given = into[i];
     given.name = tensor.name;

@@ -244,8 +244,9 @@ TEST(Frontier, AnExecutionForSomeResultsTakesWhatTheyNeed) {
   EXPECT_EQ(executions[3].reads, std::vector{0});
   EXPECT_EQ(executions[3].writes, std::vector{2});
   for (const Block &block : blocksOf(program, again))
-    if (block.value == 0 || block.value == 1)
+    if (block.value == 0 || block.value == 1) {
       EXPECT_EQ(block.last, block.value == 0 ? 3 : 1) << "u waits for its second reader, v does not";
+    }
   // The problem that the solver sees has a's own inputs and cost.
   std::vector<int> nodeInstruction;
   RematProblem problem = rematProblemOf(program, nodeInstruction);

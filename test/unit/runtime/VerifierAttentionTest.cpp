@@ -61,7 +61,6 @@ TEST(VerifierAttention, ResultsInOneBufferShareNoByte) {
 std::string problemsOfBias(int64_t batch, int64_t heads, int64_t row, int64_t offset = 0, bool gradient = false) {
   plan::Plan plan = makeTestPlan();
   plan::AttentionCall &call = smallAttention(plan, 2, 2);
-  plan::Instruction &instruction = *plan.mutable_entries(0)->mutable_instructions(3);
   call.set_bias_batch(batch), call.set_bias_heads(heads), call.set_bias_gradient(gradient);
   auto add = [&](uint32_t operand, int64_t from, std::initializer_list<int64_t> strides) {
     plan::AttentionCall::Tensor &tensor = *call.add_tensors();
