@@ -243,6 +243,16 @@ class Budget(BudgetChecks):
                     "-o", "q.tplan")
         self.refuse(3, ["not even a batch of 1"], "tcc", model, "--recipe", recipe, "--memory-budget", "4KiB", "--fit", "batch")
 
+    def test_the_largest_batch_of_a_model_that_takes_no_single_sample(self):
+        """Batch normalization of one value per channel has no variance."""
+        recipe = self.write("r.toml", models.SQUARES + models.SGD)
+        model = models.normalised(self.folder / "m.onnx", batch=4, width=256)
+        budget = ["--memory-budget", "1MiB"]
+        self.refuse(1, ["no variance"], "tcc", model, "--recipe", recipe, *budget, "--batch", 1, "-o", "p.tplan")
+        result = self.succeed("tcc", model, "--recipe", recipe, *budget, "--fit", "batch", "-o", "p.tplan")
+        self.assertGreater(int(re.search(r"a batch of (\d+) fits", result.err)[1]), 4)
+        self.refuse(3, ["not even a batch of 2"], "tcc", model, "--recipe", recipe, "--memory-budget", "4KiB", "--fit", "batch")
+
     def test_variants_in_one_plan(self):
         model, recipe, data, _ = case("resnet-tiny")
         plan = self.compile(model, "--recipe", recipe, "--entry", "train", "--variants", 4)

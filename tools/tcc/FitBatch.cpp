@@ -119,16 +119,22 @@ Expected<int64_t> fitBatch(CompileOptions &options) {
   Expected<BatchName> name = findBatch(options, "--fit batch");
   if (!name)
     return name.status();
-  Expected<uint64_t> one = leastBytes(options, *name, 1);
-  if (!one)
-    return one.status();
-  if (*one > options.budgetBytes)
-    return Status(fmt::format("--fit batch: not even a batch of 1 fits into {}; it needs {} ({} bytes)",
-                                    report::formatBytes(options.budgetBytes), report::formatBytes(*one), *one),
-                        StatusCode::OverBudget);
-  // `fits` fits with `fitsBytes`; `fails`, once known, does not.
   int64_t fits = 1, tried = 0;
-  uint64_t fitsBytes = *one;
+  Expected<uint64_t> least = leastBytes(options, *name, fits);
+  if (!least) {
+    // One sample may be too few for a model: a batch normalization of one value per channel has no variance.
+    Expected<uint64_t> ofTwo = leastBytes(options, *name, 2);
+    if (!ofTwo)
+      return least.status();
+    fits = 2;
+    least = ofTwo;
+  }
+  if (*least > options.budgetBytes)
+    return Status(fmt::format("--fit batch: not even a batch of {} fits into {}; it needs {} ({} bytes)", fits,
+                              report::formatBytes(options.budgetBytes), report::formatBytes(*least), *least),
+                  StatusCode::OverBudget);
+  // `fits` fits with `fitsBytes`; `fails`, once known, does not.
+  uint64_t fitsBytes = *least;
   std::optional<int64_t> fails;
   double perSample = 0;
   while (fits < kLargestBatch && (!fails || *fails - fits > 1)) {

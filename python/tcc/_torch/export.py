@@ -197,7 +197,6 @@ def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], 
     try:
         with _quiet(), unchanged(module):
             program = torch.export.export(module, tuple(tensors.values()))
-            _check_buffers(program, module)
             size = sum(value.numel() * value.element_size() for value in [*module.parameters(), *module.buffers()])
             torch.onnx.export(
                 program,
@@ -227,16 +226,20 @@ def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], 
             module.forward = had
 
 
-def _check_buffers(program: Any, module: nn.Module) -> None:
-    """Refuses a forward that changes buffers which a plan does not change."""
-    for name in program.graph_signature.buffers_to_mutate.values():
+def _buffers(module: nn.Module) -> dict[str, tuple[int, int]]:
+    """What differs after a forward that has written or replaced a buffer."""
+    return {name: (id(value), value._version) for name, value in module.named_buffers()}
+
+
+def _check_buffers(module: nn.Module, before: dict[str, tuple[int, int]], after: dict[str, tuple[int, int]]) -> None:
+    """Refuses a forward that changes buffers which a plan does not change. before, after: `_buffers` around it."""
+    for name, value in after.items():
         owner, _, own = name.rpartition(".")
         norm = isinstance(module.get_submodule(owner), nn.modules.batchnorm._NormBase) and own in _STATISTICS
-        if not norm and not own.endswith(("_u", "_v")):  # of spectral_norm
+        if value != before[name] and not norm and not own.endswith(("_u", "_v")):  # of spectral_norm
             raise CompileError(
                 f"{type(module).__name__}: forward changes the buffer '{name}', and a plan changes running statistics "
-                f"of norms "
-                "alone; compute it outside of forward"
+                "of norms alone; compute it outside of forward"
             )
 
 
@@ -312,13 +315,16 @@ def compile_module(
     # One forward pass tells what the module returns and whether the loss is one number.
     try:
         with torch.no_grad(), unchanged(module):
+            buffers = _buffers(module)
             example = call.filled(tensors)
             result = call.result(example)
             value = None if given_loss else call.loss_of(result, example)
+            buffers_after = _buffers(module)
     except Exception as problem:
         raise CompileError(
             f"{type(module).__name__}: the example batch cannot be computed: {_cause(problem)}"
         ) from problem
+    _check_buffers(module, buffers, buffers_after)
     if not given_loss and (not isinstance(value, torch.Tensor) or value.numel() != 1 or not value.is_floating_point()):
         what = (
             f"a {value.dtype} of shape {list(value.shape)}".replace("torch.", "")

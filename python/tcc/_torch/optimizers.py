@@ -83,7 +83,8 @@ def read_optimizer(
             f"muon, "
             "lion and lamb"
         )
-    if optimizer.state:
+    # Adagrad makes its sums, and counts from 0, before the first update; others make their state in it.
+    if any(float(state.get("step", 1)) > 0 for state in optimizer.state.values()):
         raise CompileError(
             f"optimizer: this {kind} has made updates, and its moments do not move into a plan; make a new one for "
             "model.parameters()"

@@ -83,7 +83,7 @@ TEST_F(Tables, QuotesLineEndsAndByteOrderMark) {
   EXPECT_EQ(data->find("x")->place(1), "line 5") << "the quoted field and the empty line take lines of their own";
   EXPECT_EQ(data->find("x")->place(2), "line 6");
   expectError(csv("x,y\n1,\"open\n2,3\n"), {"d.csv:2", "no end"});
-  expectError(csv("x,y\n1,\"a\"b\n"), {"d.csv:2", "'b'", "behind a quoted field"});
+  expectError(csv("x,y\n1,\"a\"b\n"), {"d.csv:2", "'b'", "follows a quoted field"});
   expectError(csv("\xff\xfex"), {"UTF-16", "UTF-8"});
 }
 

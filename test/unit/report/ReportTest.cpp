@@ -103,7 +103,7 @@ TEST(Report, SaysWhatRunsBesideWhat) {
   EXPECT_EQ(call["first_node"], "product");
   EXPECT_EQ(call["last_node"], "third");
   std::string text = reportText(report);
-  EXPECT_NE(text.find("1 instruction may still run"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 instruction may run concurrently with later instructions"), std::string::npos) << text;
   EXPECT_NE(text.find("product … third"), std::string::npos) << text;
 }
 

@@ -54,7 +54,7 @@ TEST(VerifierBeside, NoScratch) {
   update.set_beside(1);
   update.set_scratch_shared_bytes(64);
   update.set_scratch_offset(1024);
-  expectProblem(plan, {"instruction 3", "it has scratch, so it has no leave"});
+  expectProblem(plan, {"instruction 3", "it has scratch, so it must not run beside others"});
 }
 
 TEST(VerifierBeside, LibraryCallsHaveNoLeave) {
