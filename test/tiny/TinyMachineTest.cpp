@@ -68,7 +68,9 @@ struct Losses : runtime::RunEvents {
 TEST_F(TinyMachine, ItsChoicesStandInThePlan) {
   EXPECT_EQ(plan.target(), "tiny:one");
   EXPECT_EQ(plan.library(), "");
-  for (const std::string &problem : plan::verifyPlan(plan, 5))
+  auto reader = plan::PlanReader::fromBuffer(*bytes);
+  ASSERT_TRUE(reader.ok()) << reader.message();
+  for (const std::string &problem : plan::verifyPlan(reader->plan(), 5))
     ADD_FAILURE() << problem;
   int products = 0;
   for (const plan::Entry &entry : plan.entries())
