@@ -1,6 +1,7 @@
 """Steps after the first allocate nothing of ours, and at most 1 KiB in each library call.
 
 With AVX2 alone oneDNN has for some convolutions its gemm-based kernel only, which allocates: docs/design/runtime.md names them."""
+import json
 import subprocess
 import unittest
 from pathlib import Path
@@ -28,14 +29,13 @@ class Allocations(EndToEnd):
         self.assertEqual(many[0] - few[0], 0, f"our own allocations in 200 steps of {name}")
         gemm = name == "in-graph-loss" and self.report(plan)["target"] == "cpu:v3"     # strides along one axis
         self.assertLessEqual(many[2], GEMM_BYTES_PER_CALL if gemm else MOST_BYTES_PER_CALL, f"bytes in a library call of {name}")
-        return many[1] - few[1]
+        calls = "oneDNN" in json.dumps(self.report(plan)["kernels"])     # with AVX2 alone, few models call the library
+        self.assertEqual(many[1] > few[1], calls, f"library calls seen in {name}")
 
     def test_steps_allocate_nothing(self):
-        calls = {}
         for name in ("mlp", "small-cnn", "nano-gpt", "in-graph-loss"):
             with self.subTest(case=name):
-                calls[name] = self.check(name)
-        self.assertGreater(calls["small-cnn"], 0, "no library call was seen: its convolutions are")
+                self.check(name)
 
 
 if __name__ == "__main__":
