@@ -89,13 +89,16 @@ def adapters():
     for folder in ("initial", "final"):
         shutil.rmtree(HERE / "gan-adapter" / folder, ignore_errors=True)
     model.save_pretrained(HERE / "gan-adapter" / "initial")
+    # In f64: where a gradient nearly vanishes, Adam's direction is rounding, and f32 results of PyTorch itself differ by 8e-6.
+    model.double()
     prefix = "base_model.model."
     phases = {"d": (0, prefix + "discriminator.", 1, lambda p: torch.optim.Adam(p, 1e-2, (0.5, 0.999)), None, None),
               "g": (1, prefix + "generator.", 2, lambda p: torch.optim.Adam(p, 2e-2, (0.5, 0.999)), None, None)}
     original = model.named_parameters
     model.named_parameters = lambda: ((n, p) for n, p in original() if p.requires_grad)
-    losses = make.train(model, {key: data[key] for key in ("real", "z")}, phases)
+    losses = make.train(model, {key: data[key].double() for key in ("real", "z")}, phases)
     del model.named_parameters
+    model.float()
     model.save_pretrained(HERE / "gan-adapter" / "final")
     for folder in ("initial", "final"):
         (HERE / "gan-adapter" / folder / "README.md").unlink(missing_ok=True)
