@@ -592,10 +592,13 @@ Status Trainer::stopOnError(const Status &problem) {
     return problem;
   if (ranks.diverged()) // complete a checkpoint that is being written, so that the message can name it
     (void)checkpoints.finish();
-  Status written = ranks.diverged()        ? error("the ranks do not agree on the state")
-                   : session.isSharded()    ? error("other ranks hold parts of the state")
-                   : !run.updates->settle() ? error("an update was interrupted")
-                                            : checkpointAtEnd();
+  // A rank that finds the difference first may end before this one has compared anything.
+  const bool compares = session.worldSize() > 1 && session.computes();
+  Status written = ranks.diverged()                    ? error("the ranks do not agree on the state")
+                   : compares && !ranks.comparedStep() ? error("the ranks had not compared their state")
+                   : session.isSharded()               ? error("other ranks hold parts of the state")
+                   : !run.updates->settle()            ? error("an update was interrupted")
+                                                       : checkpointAtEnd();
   bool told = written.ok() || problem.message().ends_with(written.message());
   // The ranks can no longer compare their state, so the message says that the checkpoint holds only rank 0's.
   const bool alone = written.ok() && session.worldSize() > 1 && ranks.comparedStep() != run.position.step;
