@@ -145,8 +145,8 @@ class State(Sharded):
         self.assertEqual(resident["ddp"] - resident["grad_op"], saved(moments.values()))
         trained = [state[name.removesuffix("/exp_avg")] for name in moments if name.endswith("/exp_avg")]
         self.assertEqual(resident["grad_op"] - resident["full"], saved(trained))
-        # Only those gathered parameters that an instruction is using are in memory.
-        self.assertLess(transient["full"] - transient["grad_op"], sum(value.nbytes for value in trained) / 4)
+        # In memory are the gathered parameter that an instruction is using and the one that is gathered meanwhile, no others.
+        self.assertLess(transient["full"] - transient["grad_op"], 2 * max(value.nbytes for value in trained))
         checkpoint = self.folder / "grad_op" / "checkpoints" / "step-1"
         parts = [safetensors.numpy.load_file(checkpoint / f"state{rank}.safetensors") for rank in ("", ".rank-1", ".rank-2", ".rank-3")]
         for name, value in moments.items():

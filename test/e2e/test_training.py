@@ -224,7 +224,7 @@ class SampleWeights(Training):
             refuse(1, [f"column 'w', sample 19: .*{text}.* is no weight of a sample", "data.map.w=COLUMN"], w=np.where(np.arange(48) == 19, np.float32(value), w))
         refuse(1, ["column 'w': all weights of samples are 0"], w=0 * w)
         refuse(1, ["'w' .*is the weight of a single batch", "give 48 rows"], w=w[:8])
-        refuse(4, ["step 2: the loss is .?nan: the weights of this update's samples \\(input 'w'\\)", "train.accumulate"],
+        refuse(4, ["step 2: the loss is .?nan: the sample weights of this update \\(input 'w'\\)", "train.accumulate"],
                w=np.where(np.arange(48) // 8 == 1, np.float32(0), w))
         # The settings that the messages advise work.
         self.succeed("trun", plan, "--data", self.save("other.safetensors", **({k: v for k, v in columns.items() if k != "w"} | {"u": w})), "--set", "data.map.w=u",
