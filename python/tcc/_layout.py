@@ -44,8 +44,8 @@ def words(path: Path) -> str:
 class Layout:
     """The structure of an example batch.
 
-    tensors: (path, name of the graph's input) of its tensors; constants: (path, value) of what else it holds, which is
-    compiled into the graph. Batches of a loop must have the same structure and the same constants.
+    tensors: for each tensor, its path in the batch and the name of its graph input. constants: for each other value, its
+    path and the value, which is compiled into the graph. Batches of a loop must have the same structure and constants.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ from ._layout import Layout
 class Module:
     """layout: of batches. targets: inputs that only the loss inside the graph reads, whose output is `loss`. state:
     {name in torch: name in the graph}, two names for a tied weight. rest: what the graph does not hold, as it was.
-    counters: names of `num_batches_tracked` that training counts up. order: names of the state_dict. rates: the
-    optimizer's learning rates, where it is known.
+    counters: names of `num_batches_tracked` that training counts up. order: names of the state_dict. rates: reads the
+    learning rates of the torch optimizer; None without one.
     """
 
     def __init__(

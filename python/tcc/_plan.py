@@ -303,7 +303,7 @@ class Phase:
         self._table = {"name": name, "loss": loss, "parameters": list(parameters), "every": every} | others
 
     def table(self, optimizer: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The recipe's [[phase]]; optimizer: its keys, where it is torch's."""
+        """The recipe's [[phase]]. optimizer: keys read from a torch optimizer; None: those given to Phase."""
         keys = optimizer if optimizer is not None else self.optimizer
         return self._table | ({"optimizer": keys} if keys is not None else {})
 

@@ -137,7 +137,7 @@ class _Call:
 
 
 def _outputs(result: Any) -> list[tuple[str, torch.Tensor]]:
-    """(name, tensor) of what a module returns, without the loss."""
+    """The tensors that a module returns, except the loss, as (name, tensor)."""
     if isinstance(result, torch.Tensor):
         return [("output", result)]
     if not isinstance(result, (Mapping, tuple, list)):
@@ -180,7 +180,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _cause(problem: BaseException) -> str:
-    """The first sentence of what torch says."""
+    """The first line of torch's error message."""
     while problem.__cause__ is not None:
         problem = problem.__cause__
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
