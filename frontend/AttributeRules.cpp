@@ -43,12 +43,12 @@ std::vector<AttributeRule> makeRules() {
   words("round_mode", {}, {"up", "down", "nearest"});
   words("update_rule", {}, {"linear", "gated", "delta", "gated_delta"});
   // Truth values, and choices between two.
-  range({"align_corners", "allowzero",  "antialias",       "batch_axis",  "broadcast",    "ceil_mode", "center_point_box",
-         "count_include_pad", "detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod", "input_forget",
-         "interleaved", "inverse", "is_causal", "keepdims", "largest", "layout", "linear_before_reset", "new_axis",
-         "noop_with_empty_axes", "onesided", "output_sequence", "periodic", "reverse", "saturate", "scan_input_directions",
-         "scan_output_directions", "directions", "select_last_index", "sorted", "spatial", "storage_order", "time_axis",
-         "training_mode", "transA", "transB", "upper"},
+  range({"align_corners", "allowzero", "antialias", "batch_axis", "broadcast", "ceil_mode", "center_point_box",
+         "count_include_pad", "detect_negative", "detect_positive", "exclude_outside", "exclusive", "fmod",
+         "input_forget", "interleaved", "inverse", "is_causal", "keepdims", "largest", "layout",
+         "linear_before_reset", "new_axis", "noop_with_empty_axes", "onesided", "output_sequence", "periodic",
+         "reverse", "saturate", "scan_input_directions", "scan_output_directions", "directions", "select_last_index",
+         "sorted", "spatial", "storage_order", "time_axis", "training_mode", "transA", "transB", "upper"},
         {}, 0, 1);
   range({"blocksize", "dilations", "group", "hidden_size", "kernel_shape", "kv_num_heads", "max_gram_length",
          "min_gram_length", "num_groups", "num_outputs", "num_scan_inputs", "offset_group", "output_height",

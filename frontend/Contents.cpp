@@ -136,8 +136,10 @@ bool isWaveTable(const Elements &x, size_t rows, size_t columns) {
     const size_t half = count / 2;
     if (count % 2 || half < kFewestOfHalf)
       return false;
-    return (isWave(x, {half, others, 0, step, next}, largest) && isWave(x, {half, others, half * step, step, next}, largest)) ||
-           (isWave(x, {half, others, 0, 2 * step, next}, largest) && isWave(x, {half, others, step, 2 * step, next}, largest));
+    return (isWave(x, {half, others, 0, step, next}, largest) &&
+            isWave(x, {half, others, half * step, step, next}, largest)) ||
+           (isWave(x, {half, others, 0, 2 * step, next}, largest) &&
+            isWave(x, {half, others, step, 2 * step, next}, largest));
   };
   return along(rows, columns, columns, 1) || along(columns, rows, 1, columns);
 }

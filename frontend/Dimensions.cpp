@@ -131,7 +131,8 @@ private:
         value = checked(value * 10 + (text[at++] - '0'));
       return value;
     }
-    while (at < text.size() && (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_' || text[at] == '.'))
+    while (at < text.size() &&
+           (std::isalnum(static_cast<unsigned char>(text[at])) || text[at] == '_' || text[at] == '.'))
       ++at;
     if (at == begin)
       return wrong();
@@ -166,11 +167,11 @@ bool isPlaceholder(const std::string &text) {
   for (char c : text)
     word += char(std::tolower(static_cast<unsigned char>(c)));
   auto numberedAfter = [&](std::string_view prefix) {
-    return word.starts_with(prefix) &&
-           std::all_of(word.begin() + long(prefix.size()), word.end(), [](unsigned char c) { return std::isdigit(c) || c == '_'; });
+    return word.starts_with(prefix) && std::all_of(word.begin() + long(prefix.size()), word.end(),
+                                                   [](unsigned char c) { return std::isdigit(c) || c == '_'; });
   };
-  return std::none_of(word.begin(), word.end(), [](unsigned char c) { return std::isalpha(c) != 0; }) || word == "none" ||
-         word == "null" || word == "nan" || numberedAfter("unk") || numberedAfter("unknown");
+  return std::none_of(word.begin(), word.end(), [](unsigned char c) { return std::isalpha(c) != 0; }) ||
+         word == "none" || word == "null" || word == "nan" || numberedAfter("unk") || numberedAfter("unknown");
 }
 
 std::set<std::string> dimensionNames(const std::string &text) {

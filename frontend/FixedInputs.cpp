@@ -137,7 +137,8 @@ Expected<FixedInputs> fixInputs(OnnxFile &file, const std::map<std::string, Fixe
   std::set<std::string> files;
   for (const auto &[name, value] : fixed) {
     auto place = where.find("model.fix." + name);
-    const std::string at = fmt::format("{}{}: model.fix.{}", place == where.end() ? "" : place->second + ": ", file.path, name);
+    const std::string at =
+        fmt::format("{}{}: model.fix.{}", place == where.end() ? "" : place->second + ": ", file.path, name);
     auto input = inputs.find(name);
     if (input == inputs.end())
       return error("{}: the model has no such input; {}", at, nearestOrSome(name, names));

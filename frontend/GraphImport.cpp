@@ -145,8 +145,9 @@ static onnx::TypeProto onnxTypeOf(Value value, bool sequence) {
 /// Counts a node, or an iteration; false, and a problem once, beyond the limit.
 bool GraphImport::countNode(const std::string &name) {
   if (++nodes == kMostNodes + 1)
-    problems.push_back(fmt::format("{}: the model unrolls to more than {} nodes, the most that are supported; shorten its loops",
-                                   name, kMostNodes));
+    problems.push_back(
+        fmt::format("{}: the model unrolls to more than {} nodes, the most that are supported; shorten its loops", name,
+                    kMostNodes));
   return nodes <= kMostNodes;
 }
 
@@ -273,8 +274,9 @@ void GraphImport::importNode(const onnx::NodeProto &node) {
   } catch (const std::exception &thrown) { // shapes that do not fit together, say
     const std::string_view text = thrown.what();
     // ONNX's own errors begin with their kind in brackets; messages of the standard library do not help a user.
-    status = text.starts_with('[') ? error("{}", text)
-                                   : error("the ONNX library refuses it without a reason; check its inputs and attributes");
+    status = text.starts_with('[')
+                 ? error("{}", text)
+                 : error("the ONNX library refuses it without a reason; check its inputs and attributes");
   }
   scopes.resize(depth);
   if (status.ok())
@@ -310,7 +312,8 @@ void GraphImport::compareHint(const std::string &name, const Slot &slot) {
   std::vector<std::string> declared;
   for (int64_t dim : hint->second)
     declared.push_back(dim < 0 ? "?" : std::to_string(dim));
-  disagreements.push_back(fmt::format("{} is declared [{}] and computed {}", name, fmt::join(declared, ", "), shapeText(shape)));
+  disagreements.push_back(
+      fmt::format("{} is declared [{}] and computed {}", name, fmt::join(declared, ", "), shapeText(shape)));
 }
 
 /// True if the standard allows an input to be absent. For ops without a schema (of other domains) only minInputs
@@ -492,7 +495,8 @@ Status GraphImport::foldNewOps(Operation *before, llvm::MutableArrayRef<Slot> ou
     diagnostics.clear();
     for (Type type : op->getResultTypes())
       if (auto tensor = dyn_cast<RankedTensorType>(type))
-        if (std::string problem = tensorProblem(tensor.getShape(), uint64_t(train::elementBytes(tensor.getElementType())));
+        if (std::string problem =
+                tensorProblem(tensor.getShape(), uint64_t(train::elementBytes(tensor.getElementType())));
             !problem.empty())
           return error("it would make a tensor {}: {}", shapeText(tensor.getShape().take_front(8)), problem);
     if (failed(verify(op)))

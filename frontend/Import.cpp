@@ -252,8 +252,8 @@ bool GraphImport::cutBehindLoss() {
   for (const onnx::ValueInfoProto &output : model.graph.output())
     if (auto slot = slots.find(output.name()); slot != slots.end() && slot->second.failed)
       outputs += (outputs.empty() ? "" : ", ") + output.name();
-  warnings.push_back(fmt::format("{}\n  loss.of needs none of this, so the rest is compiled{}{}", allProblems().message(),
-                                 outputs.empty() ? "" : "; predict leaves out ", outputs));
+  warnings.push_back(fmt::format("{}\n  loss.of needs none of this, so the rest is compiled{}{}",
+                                 allProblems().message(), outputs.empty() ? "" : "; predict leaves out ", outputs));
   return true;
 }
 
@@ -454,14 +454,16 @@ std::string problemOfShapes(MLIRContext &context, const std::string &path, const
 }
 
 Status refusalOf(const std::string &path, const std::vector<std::string> &refusals) {
-  return error("{}: the exporter computed with weights, and what it stored is not to be trained in their place: {}{}\n  "
-               "export with torch.onnx.export(model, args, path, dynamo=True, optimize=False), which keeps the weights, "
-               "or name what shall stay as it is in model.frozen",
-               path, refusals.size() > 1 ? "\n  " : "", fmt::join(refusals, "\n  "));
+  return error(
+      "{}: the exporter computed with weights, and what it stored is not to be trained in their place: {}{}\n  "
+      "export with torch.onnx.export(model, args, path, dynamo=True, optimize=False), which keeps the weights, "
+      "or name what shall stay as it is in model.frozen",
+      path, refusals.size() > 1 ? "\n  " : "", fmt::join(refusals, "\n  "));
 }
 
 /// A warning that a torch export does not say which parameters are frozen; empty if the recipe says so.
-std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles, const ModelSettings &settings) {
+std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles,
+                     const ModelSettings &settings) {
   size_t trained = 0;
   for (const auto &[name, role] : roles.initializers)
     trained += role.role == Role::Parameter;
@@ -525,8 +527,8 @@ Expected<ImportedModel> importModel(MLIRContext &context, const std::string &pat
   TCC_TRY(prepared, prepareModel(*file, prepareOptions(options)));
   auto standard = prepared.opsets.find("");
   TCC_TRY(modeWarnings, checkModeNodes(file->name, prepared.graph,
-                                       standard == prepared.opsets.end() ? kNewestOpset : standard->second, options.model,
-                                       options.where));
+                                       standard == prepared.opsets.end() ? kNewestOpset : standard->second,
+                                       options.model, options.where));
   for (onnx::FunctionProto &function : prepared.functions)
     dropFakeQuantize(function);
   TCC_TRY(rounded, fakeQuantize(*file, prepared.graph, options.model, options.where));

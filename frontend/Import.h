@@ -34,8 +34,8 @@ struct ImportOptions {
   bool forceF64 = false; ///< gradcheck: every float tensor and initializer becomes f64
 };
 
-/// Reads, checks and imports a model. Errors are complete: everything unsupported is in one message, one line each with node
-/// name, op, opset and what would help; `problems`, if given, gets these lines.
+/// Reads, checks and imports a model. Errors are complete: everything unsupported is in one message, one line each with
+/// node name, op, opset and what would help; `problems`, if given, gets these lines.
 Expected<ImportedModel> importModel(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                                           std::vector<std::string> *problems = nullptr);
 

@@ -38,7 +38,8 @@ onnx::AttributeProto *valueOf(onnx::NodeProto &node) {
   return nullptr;
 }
 
-/// Calls `visit(nodes, initializers, home)` for the graphs inside of these nodes; `initializers` is null for a function's.
+/// Calls `visit(nodes, initializers, home)` for the graphs inside of these nodes; `initializers` is null for a
+/// function's.
 template <typename Nodes, typename Visit>
 Status forEachScope(Nodes &nodes, google::protobuf::RepeatedPtrField<onnx::TensorProto> *initializers,
                     const std::string &home, const Visit &visit) {
@@ -48,8 +49,10 @@ Status forEachScope(Nodes &nodes, google::protobuf::RepeatedPtrField<onnx::Tenso
     for (onnx::AttributeProto &attribute : *node.mutable_attribute())
       if (attribute.has_g()) {
         onnx::GraphProto &graph = *attribute.mutable_g();
-        const std::string inner = fmt::format("{}{}/{}", home.empty() ? "" : home + "/", nodeName(node), attribute.name());
-        if (Status status = forEachScope(*graph.mutable_node(), graph.mutable_initializer(), inner, visit); !status.ok())
+        const std::string inner =
+            fmt::format("{}{}/{}", home.empty() ? "" : home + "/", nodeName(node), attribute.name());
+        if (Status status = forEachScope(*graph.mutable_node(), graph.mutable_initializer(), inner, visit);
+            !status.ok())
           return status;
       }
   return Status::success();
@@ -107,11 +110,14 @@ public:
 
 private:
   Status take(onnx::TensorProto &tensor, const std::string &value, const std::string &scope, const std::string &home) {
-    if (!isFloatType(tensor.data_type()) || tensor.dims().empty() || std::count(tensor.dims().begin(), tensor.dims().end(), 0))
+    if (!isFloatType(tensor.data_type()) || tensor.dims().empty() ||
+        std::count(tensor.dims().begin(), tensor.dims().end(), 0))
       return Status::success();
     std::string name = value;
-    for (int number = 1; file.initializers.count(name) || taken.count(name) || name.empty() || name == "forward"; ++number)
-      name = fmt::format("{}{}{}", scope.empty() ? "" : scope + "/", value, number > 1 ? fmt::format("#{}", number) : "");
+    for (int number = 1; file.initializers.count(name) || taken.count(name) || name.empty() || name == "forward";
+         ++number)
+      name =
+          fmt::format("{}{}{}", scope.empty() ? "" : scope + "/", value, number > 1 ? fmt::format("#{}", number) : "");
     auto initializer = takeTensor(tensor, file.folder);
     if (!initializer)
       return initializer.status();

@@ -1,8 +1,9 @@
 //===- InnerWeights.h - weights in Constant nodes, branches and functions --*- C++ -*-===//
 //
-// Paddle's and spox's exporters write weights as Constant nodes, and graphs inside nodes have initializers of their own.
-// These tensors enter the table of initializers under the name of the value that they define, so that the same rules
-// decide which of them are trained. A note at each tensor names its entry; the export writes trained values back there.
+// Paddle's and spox's exporters write weights as Constant nodes, and graphs inside nodes have initializers of their
+// own. These tensors enter the table of initializers under the name of the value that they define, so that the same
+// rules decide which of them are trained. A note at each tensor names its entry; the export writes trained values back
+// there.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_INNERWEIGHTS_H

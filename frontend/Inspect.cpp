@@ -19,7 +19,8 @@ Expected<std::vector<std::string>> readQuantization(OnnxFile &file, const Import
 std::string problemOfShapes(mlir::MLIRContext &context, const std::string &path, const ImportOptions &options,
                             const std::map<std::string, std::vector<int64_t>> &shapes);
 ReadWhenCompiling compileTimeReads(const PreparedModel &model);
-std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles, const ModelSettings &settings);
+std::string unsaidOf(const OnnxFile &file, const onnx::GraphProto &graph, const Roles &roles,
+                     const ModelSettings &settings);
 
 namespace {
 
@@ -180,8 +181,9 @@ Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string 
   text += initializersText(file, roles, imported, result);
   result.missing = restored.lost;
   if (!restored.lost.empty())
-    text += fmt::format("parameters of the module that the file does not hold (unused there, or merged with others): {}\n",
-                        fmt::join(restored.lost, ", "));
+    text +=
+        fmt::format("parameters of the module that the file does not hold (unused there, or merged with others): {}\n",
+                    fmt::join(restored.lost, ", "));
   if (std::string unsaid = unsaidOf(file, model.graph, roles, options.model); !unsaid.empty())
     text += "note: " + unsaid + "\n";
   result.refusals = refusalsOf(restored, roles);
@@ -231,7 +233,8 @@ Expected<Inspection> inspectModel(mlir::MLIRContext &context, const std::string 
   if (problems.empty())
     text += model.unbound.empty() ? "everything is supported\n" : "every op is supported\n";
   if (auto recipe = suggestRecipe(context, path, options))
-    result.suggestion = fmt::format("\na recipe that would work (--suggest-recipe R.toml writes and tries it)\n\n{}", *recipe);
+    result.suggestion =
+        fmt::format("\na recipe that would work (--suggest-recipe R.toml writes and tries it)\n\n{}", *recipe);
   if (imported)
     result.imported = imported.take();
   result.unsupported = problems;

@@ -69,7 +69,8 @@ bool writeAll(int descriptor, const char *data, size_t size) {
   return true;
 }
 
-[[noreturn]] void runChild(int out, pid_t parent, const IsolationLimits &limits, const std::function<std::string()> &call) {
+[[noreturn]] void runChild(int out, pid_t parent, const IsolationLimits &limits,
+                           const std::function<std::string()> &call) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent)
     _exit(1);
@@ -97,7 +98,8 @@ bool readAll(int in, unsigned seconds, std::string &text) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
   std::array<char, 65536> part;
   for (;;) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now()).count();
     pollfd ready = {in, POLLIN, 0};
     const int count = poll(&ready, 1, int(std::max<long>(0, left)));
     if (count < 0 && errno == EINTR)

@@ -13,10 +13,11 @@ namespace tcc::frontend {
 
 std::span<const std::span<const OpEntry>> opFamilies() {
   static const std::span<const OpEntry> families[] = {
-      activationOps(), arithmeticOps(), constantOps(), contractionOps(), indexingOps(), lossOps(),
-      movementOps(), normalizationOps(), reductionOps(), selectionOps(), sequenceOps(), shapeOps(),
-      windowOps(), gridOps(), patchOps(), regionOps(), resampleOps(), signalOps(), recurrentOps(), modeOps(), quantizationOps(),
-      randomOps(), attentionOps(), contribOps(), contribAttentionOps(), textOps(), trainingOps(), controlFlowOps()};
+      activationOps(),       arithmeticOps(),    constantOps(),     contractionOps(), indexingOps(),  lossOps(),
+      movementOps(),         normalizationOps(), reductionOps(),    selectionOps(),   sequenceOps(),  shapeOps(),
+      windowOps(),           gridOps(),          patchOps(),        regionOps(),      resampleOps(),  signalOps(),
+      recurrentOps(),        modeOps(),          quantizationOps(), randomOps(),      attentionOps(), contribOps(),
+      contribAttentionOps(), textOps(),          trainingOps(),     controlFlowOps()};
   return families;
 }
 
@@ -128,9 +129,10 @@ std::string NodeImport::fixAdvice(Value value) const {
   std::string options;
   for (const std::string &name : inputsBehind(value))
     options += fmt::format("{}--fix {}=VALUE", options.empty() ? "" : " ", name);
-  return options.empty() ? options
-                         : fmt::format("if it is a setting and no data, give it a value with {} (model.fix in the recipe)",
-                                       options);
+  return options.empty()
+             ? options
+             : fmt::format("if it is a setting and no data, give it a value with {} (model.fix in the recipe)",
+                           options);
 }
 
 Value NodeImport::in(unsigned i) const {
@@ -244,7 +246,8 @@ Type NodeImport::elementType(int32_t onnxType) const {
 }
 
 mlir::RankedTensorType NodeImport::type(llvm::ArrayRef<int64_t> shape, mlir::Type element) const {
-  if (std::string problem = tensorProblem(shape, element ? uint64_t(train::elementBytes(element)) : 1); !problem.empty())
+  if (std::string problem = tensorProblem(shape, element ? uint64_t(train::elementBytes(element)) : 1);
+      !problem.empty())
     throw NodeProblem{error("it would make a tensor {}: {}", shapeText(shape.take_front(8)), problem)};
   return mlir::RankedTensorType::get(shape, element);
 }

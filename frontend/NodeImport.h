@@ -71,7 +71,8 @@ public:
   /// Imports the graph of an attribute with the given inputs, and returns its outputs; the graph sees the names around
   /// the node. `suffix` ("[3]") distinguishes the names of its nodes from those of other iterations. Error:
   /// alreadyReported().
-  std::function<Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>, const std::string &suffix)>
+  std::function<Expected<llvm::SmallVector<Slot>>(const onnx::GraphProto &, llvm::ArrayRef<Slot>,
+                                                  const std::string &suffix)>
       importGraph;
   /// The same for a graph that counts only if `gate` (one boolean) is true: if it is false, no gradient leaves the
   /// graph, not even NaN.

@@ -87,7 +87,8 @@ std::string packTyped(const TensorProto &tensor) {
 /// The extents for a message; of a long list only the first ones.
 std::string shortShape(const std::vector<int64_t> &dims) {
   const size_t shown = std::min<size_t>(dims.size(), 8);
-  return fmt::format("{}{}", fmt::join(dims.begin(), dims.begin() + ptrdiff_t(shown), ", "), shown < dims.size() ? ", …" : "");
+  return fmt::format("{}{}", fmt::join(dims.begin(), dims.begin() + ptrdiff_t(shown), ", "),
+                     shown < dims.size() ? ", …" : "");
 }
 
 /// The checked type and size of a tensor.
@@ -139,9 +140,10 @@ Status resolveExternal(const TensorProto &tensor, const std::string &folder, boo
                  location);
   for (const fs::path &part : relative)
     if (part == "..")
-      return error("external data at {}, which leads out of the model's folder; only files in that folder are read: move "
-                   "it there and save the model with the new path",
-                   location);
+      return error(
+          "external data at {}, which leads out of the model's folder; only files in that folder are read: move "
+          "it there and save the model with the new path",
+          location);
   fs::path file = fs::path(folder.empty() ? "." : folder) / relative;
   std::error_code problem;
   const bool exists = fs::exists(file, problem);
@@ -432,9 +434,10 @@ Expected<std::string> initializerBytes(const OnnxInitializer &initializer) {
   if (!initializer.external())
     return initializer.data;
   if (initializer.absent)
-    return error("external data {} is missing, and a constant in it is needed; store constants inside the model, or put "
-                 "the file beside it",
-                 initializer.file);
+    return error(
+        "external data {} is missing, and a constant in it is needed; store constants inside the model, or put "
+        "the file beside it",
+        initializer.file);
   std::string bytes(initializer.bytes, '\0');
   Expected<RegularFile> file = RegularFile::open(initializer.file, RegularFile::Accept::RegularFiles, "external data");
   if (!file)

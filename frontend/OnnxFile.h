@@ -89,8 +89,8 @@ struct OnnxFile {
   bool stateIsWhole = false;              ///< the file lists the whole state, even parts without an initializer
 };
 
-/// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its shape,
-/// external data that is too short, outside the model's folder, or missing, unless it may be `absent`.
+/// Reads `path`. Errors: missing file, folder, empty, no protobuf, no graph, an initializer whose bytes do not fit its
+/// shape, external data that is too short, outside the model's folder, or missing, unless it may be `absent`.
 Expected<OnnxFile> readOnnxFile(const std::string &path, bool absent = false);
 
 /// Moves a tensor's bytes out of it, or checks the file in `folder` that holds them. The tensor keeps name, type and

@@ -66,7 +66,8 @@ struct Size {
 
 class Expansion {
 public:
-  Expansion(const std::string &path, const onnx::ModelProto &model) : path(path), model(model), functions(functionsOf(model)) {}
+  Expansion(const std::string &path, const onnx::ModelProto &model)
+      : path(path), model(model), functions(functionsOf(model)) {}
 
   Status check() {
     Expected<Size> whole = sizeOf(model.graph().node(), 0);
@@ -126,7 +127,8 @@ private:
   }
 
   Status tooDeep(const onnx::FunctionProto &function) const {
-    return error("{}: function {}: functions call each other more than {} deep", path, function.name(), kDeepestNesting);
+    return error("{}: function {}: functions call each other more than {} deep", path, function.name(),
+                 kDeepestNesting);
   }
 
   const std::string &path;
@@ -331,7 +333,8 @@ Status unboundError(const OnnxFile &file, const std::vector<std::string> &unboun
 } // namespace
 
 const onnx::OpSchema *schemaOf(const std::string &domain, const std::string &op, int64_t version) {
-  return onnx::OpSchemaRegistry::Schema(op, int(std::clamp<int64_t>(version, 0, std::numeric_limits<int>::max())), domain);
+  return onnx::OpSchemaRegistry::Schema(op, int(std::clamp<int64_t>(version, 0, std::numeric_limits<int>::max())),
+                                        domain);
 }
 
 std::string schemaProblem(const onnx::NodeProto &node, int64_t opset) {
@@ -431,8 +434,10 @@ std::string helpFor(const std::string &domain, const std::string &op) {
                                              "ImageDecoder"};
   if (isDequantized(domain, op))
     return "convert the quantised model to floating point with --dequantize";
-  if (domain == "com.microsoft" && (op.ends_with("NBits") || op.ends_with("Bnb4") || op.find("BlockQuantized") != op.npos))
-    return "weights of 4 bits and quantisation in blocks are not read; export the floating-point model, or one with 8-bit "
+  if (domain == "com.microsoft" &&
+      (op.ends_with("NBits") || op.ends_with("Bnb4") || op.find("BlockQuantized") != op.npos))
+    return "weights of 4 bits and quantisation in blocks are not read; export the floating-point model, or one with "
+           "8-bit "
            "weights";
   if (domain.empty()) {
     if (op.find("Optional") != op.npos)
@@ -455,7 +460,8 @@ bool hasBody(const onnx::OpSchema *schema) {
 }
 
 /// Calls `visit(node, prefix)` for every node of a graph and of the graphs in it.
-template <typename Nodes, typename Visit> void forEachNode(const Nodes &nodes, const std::string &prefix, Visit &&visit) {
+template <typename Nodes, typename Visit>
+void forEachNode(const Nodes &nodes, const std::string &prefix, Visit &&visit) {
   for (const onnx::NodeProto &node : nodes) {
     visit(node, prefix);
     for (const onnx::AttributeProto &attribute : node.attribute())
@@ -470,7 +476,8 @@ template <typename Nodes> std::vector<std::string> changedSince(const Nodes &nod
   auto visit = [&](const onnx::NodeProto &node, const std::string &) {
     if (!canonicalDomain(node.domain()).empty())
       return;
-    const onnx::OpSchema *then = schemaOf("", node.op_type(), version), *now = schemaOf("", node.op_type(), kOldestOpset);
+    const onnx::OpSchema *then = schemaOf("", node.op_type(), version),
+                         *now = schemaOf("", node.op_type(), kOldestOpset);
     if (now && (!then || then->SinceVersion() != now->SinceVersion()))
       changed.push_back(fmt::format("{} ({})", nodeName(node), node.op_type()));
   };
@@ -534,7 +541,8 @@ void useContributedDomain(onnx::ModelProto &model, int64_t version, const Prepar
   constexpr const char *kContributed = "com.microsoft";
   bool moved = false;
   for (onnx::NodeProto &node : *model.mutable_graph()->mutable_node())
-    if (node.domain().empty() && !schemaOf("", node.op_type(), version) && options.knows(kContributed, node.op_type(), 1)) {
+    if (node.domain().empty() && !schemaOf("", node.op_type(), version) &&
+        options.knows(kContributed, node.op_type(), 1)) {
       node.set_domain(kContributed);
       moved = true;
     }
@@ -676,7 +684,8 @@ Expected<onnx::FunctionProto> functionBody(const onnx::NodeProto &node, int64_t 
       onnx::FunctionProto function;
       onnx::FunctionBodyBuildContextImpl context(call, types);
       // An empty text means that no body was built.
-      return schema->BuildContextDependentFunction(context, function, int(opset)) ? "+" + function.SerializeAsString() : "";
+      return schema->BuildContextDependentFunction(context, function, int(opset)) ? "+" + function.SerializeAsString()
+                                                                                  : "";
     });
     if (made.kind != IsolatedResult::Returned)
       return error("its function cannot be built: {}", libraryProblem(made));

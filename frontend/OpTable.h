@@ -1,7 +1,7 @@
 //===- OpTable.h - from ONNX op to train ops --------------------*- C++ -*-===//
 //
-// One line per op and range of versions. To add an op: write a function that builds train ops from a NodeImport, in the file
-// of its family under frontend/ops/, and add its line to the table at the end of that file.
+// One line per op and range of versions. To add an op: write a function that builds train ops from a NodeImport, in the
+// file of its family under frontend/ops/, and add its line to the table at the end of that file.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_OPTABLE_H

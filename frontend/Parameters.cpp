@@ -135,13 +135,14 @@ private:
         doubtful.push_back(role.node.empty() ? name : fmt::format("{} (read by {})", name, role.node));
       }
     if (!doubtful.empty() && !settings.trainable)
-      roles.warnings.push_back(fmt::format(
-          "{}: initializers are trained, though nothing says whether they are weights, buffers or constants: {}; choose "
-          "with model.trainable or model.frozen in the recipe{}",
-          file.name, fmt::join(doubtful, ", "),
-          computed ? "; torch's older exporter also stores what it computed from weights: export with "
-                     "do_constant_folding=False"
-                   : ""));
+      roles.warnings.push_back(
+          fmt::format("{}: initializers are trained, though nothing says whether they are weights, buffers or "
+                      "constants: {}; choose "
+                      "with model.trainable or model.frozen in the recipe{}",
+                      file.name, fmt::join(doubtful, ", "),
+                      computed ? "; torch's older exporter also stores what it computed from weights: export with "
+                                 "do_constant_folding=False"
+                               : ""));
   }
 
   /// The reason why an initializer is no weight, and its list; the text is empty if it may be a weight.
@@ -175,7 +176,8 @@ private:
     if (file.stateIsWhole && !role.sources.empty())
       return Sign();
     if (const std::vector<std::string> &from = buffers.at(name); role.sources.empty() && !from.empty())
-      return Sign{List::Buffer, fmt::format("computed from buffers, by the exporter's notes: {}", fmt::join(from, ", "))};
+      return Sign{List::Buffer,
+                  fmt::format("computed from buffers, by the exporter's notes: {}", fmt::join(from, ", "))};
     if (auto kind = file.stateKinds.find(name); file.stateIsWhole && kind != file.stateKinds.end())
       return kind->second == "PARAMETER" ? Sign() : Sign{List::Buffer, "the exporter notes it as " + kind->second};
     const WeightReads &read = reads.at(name);
@@ -268,9 +270,9 @@ private:
 
   /// True if a glob matches the initializer or a parameter that it was computed from.
   static bool selectsSource(const std::string &glob, const std::string &name, const InitializerRole &role) {
-    return selects(glob, name, role) || std::any_of(role.sources.begin(), role.sources.end(), [&](const std::string &source) {
-             return matchesGlob(glob, source);
-           });
+    return selects(glob, name, role) ||
+           std::any_of(role.sources.begin(), role.sources.end(),
+                       [&](const std::string &source) { return matchesGlob(glob, source); });
   }
 
   Status applyRecipe() {
@@ -330,8 +332,8 @@ private:
     }
     for (const std::string &name : refused) {
       const InitializerRole &role = roles.initializers.at(name);
-      roles.refusals.push_back(fmt::format("{}{}: {}", name, role.node.empty() ? "" : fmt::format(" (read by {})", role.node),
-                                           role.function));
+      roles.refusals.push_back(fmt::format(
+          "{}{}: {}", name, role.node.empty() ? "" : fmt::format(" (read by {})", role.node), role.function));
     }
     return Status::success();
   }

@@ -52,8 +52,8 @@ struct Roles {
 /// Initializers up to this size (bytes) that are no parameters are constants of the program.
 constexpr uint64_t kConstantBytes = 64 * 1024;
 
-/// `graph` is the prepared one. Errors: a glob of the recipe that matches nothing, with its place (`where`, by key) and the
-/// nearest names.
+/// `graph` is the prepared one. Errors: a glob of the recipe that matches nothing, with its place (`where`, by key) and
+/// the nearest names.
 Expected<Roles> decideRoles(const OnnxFile &file, const onnx::GraphProto &graph, const ModelSettings &settings,
                                   const std::map<std::string, std::string> &where,
                                   const ReadWhenCompiling &readWhenCompiling);

@@ -126,7 +126,8 @@ PlainExport plainExport(const OnnxFile &file, const std::map<std::string, Dims> 
         "dynamic_shapes=({}), optimize=False), with args of two samples or more (torch fixes dimensions of 1)"
         "{}",
         axes.size() == 1 ? "{0: \"batch\"}," : "{0: \"batch\"}, …, one for each of args",
-        trains && folded.empty() ? "" : "; where the model has batch norm, set model.batch_norm = \"train\" in the recipe");
+        trains && folded.empty() ? ""
+                                 : "; where the model has batch norm, set model.batch_norm = \"train\" in the recipe");
   else
     text +=
         fmt::format("dynamo=False, input_names=[{}], dynamic_axes={{{}}}, training=torch.onnx.TrainingMode.TRAINING, "

@@ -83,7 +83,8 @@ const onnx::NodeProto *exponentialOf(const onnx::NodeProto &node, const Producer
     return nullptr;
   const onnx::NodeProto *exponential = producer(node.input(0)), *sum = producer(node.input(1));
   const bool matches = exponential && sum && exponential->op_type() == "Exp" && sum->op_type() == "ReduceSum" &&
-                       exponential->input_size() == 1 && sum->input_size() > 0 && producer(sum->input(0)) == exponential;
+                       exponential->input_size() == 1 && sum->input_size() > 0 &&
+                       producer(sum->input(0)) == exponential;
   return matches ? exponential : nullptr;
 }
 
@@ -191,7 +192,8 @@ private:
     }
   }
 
-  void noteUses(const onnx::GraphProto &part, std::map<std::string, int64_t> &compared, std::set<std::string> &conditions) {
+  void noteUses(const onnx::GraphProto &part, std::map<std::string, int64_t> &compared,
+                std::set<std::string> &conditions) {
     static const std::set<std::string> comparisons = {"Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual"};
     std::map<std::string, int64_t> constants;
     for (const onnx::NodeProto &node : part.node()) {
@@ -223,7 +225,9 @@ private:
   // Dimensions
   //===--------------------------------------------------------------------===//
 
-  static bool isOpen(const onnx::TensorShapeProto_Dimension &dim) { return !dim.has_dim_value() || dim.dim_value() < 0; }
+  static bool isOpen(const onnx::TensorShapeProto_Dimension &dim) {
+    return !dim.has_dim_value() || dim.dim_value() < 0;
+  }
 
   /// The sample axis: the one called batch; else the first open one, if another input's sample axis is open, too.
   int64_t axisOf(const onnx::ValueInfoProto &input, bool openElsewhere) const {
@@ -416,7 +420,8 @@ private:
       key("target", "\"target\"", "class numbers");
       if (const int64_t axis = intAttribute(*ending.node, "axis", 0); axis != 1)
         key("class_axis", std::to_string(axis));
-    } else if ((ending.op == "Gemm" || ending.op == "MatMul" || ending.op == "Add") && shape.size() >= 2 && shape.back() > 1) {
+    } else if ((ending.op == "Gemm" || ending.op == "MatMul" || ending.op == "Add") && shape.size() >= 2 &&
+               shape.back() > 1) {
       key("kind", "\"cross_entropy\"", "check: mse if the outputs are no scores of classes");
       key("of", quoted(name));
       key("target", "\"target\"", "class numbers");
@@ -433,7 +438,8 @@ private:
   //===--------------------------------------------------------------------===//
 
   std::string text() {
-    std::string out = fmt::format("# A recipe for {}, by what its graph shows. Lines with \"check\" are guesses.\n", file.name);
+    std::string out =
+        fmt::format("# A recipe for {}, by what its graph shows. Lines with \"check\" are guesses.\n", file.name);
     std::vector<std::string> frozen, doubtful;
     uint64_t trained = 0;
     for (const auto &[name, initializer] : model.initializers) {
@@ -453,14 +459,16 @@ private:
     if (!shapes.empty()) {
       inside += "shapes = { ";
       for (auto entry = shapes.begin(); entry != shapes.end(); ++entry)
-        inside += fmt::format("{}{} = [{}]", entry == shapes.begin() ? "" : ", ", quoted(entry->first), fmt::join(entry->second, ", "));
+        inside += fmt::format("{}{} = [{}]", entry == shapes.begin() ? "" : ", ", quoted(entry->first),
+                              fmt::join(entry->second, ", "));
       inside += " }  # check: the sizes of your data\n";
     }
     if (!settings.empty()) {
       inside += "fix = { ";
       for (auto entry = settings.begin(); entry != settings.end(); ++entry)
-        inside += fmt::format("{}{} = {}", entry == settings.begin() ? "" : ", ", quoted(entry->first),
-                              isTruth.at(entry->first) ? (entry->second ? "true" : "false") : std::to_string(entry->second));
+        inside +=
+            fmt::format("{}{} = {}", entry == settings.begin() ? "" : ", ", quoted(entry->first),
+                        isTruth.at(entry->first) ? (entry->second ? "true" : "false") : std::to_string(entry->second));
       inside += " }  # check: what the model compares it with\n";
     }
     if (!frozen.empty())

@@ -21,10 +21,10 @@ Words wordsOf(const char *text) {
 
 const Words &moves() {
   static const Words words = wordsOf(R"(
-    _reshape_alias _to_copy _unsafe_view adjoint alias chunk clone contiguous convert_element_type detach diagonal flatten
-    flip getitem lift lift_fresh lift_fresh_copy mT moveaxis movedim narrow numpy_T numpy_t permute pixel_shuffle
-    pixel_unshuffle ravel reshape roll rot90 select slice split split_with_sizes squeeze swapaxes swapdims t T tensor_split
-    to transpose type_as unbind unflatten unsafe_chunk unsafe_split unsqueeze view view_as)");
+    _reshape_alias _to_copy _unsafe_view adjoint alias chunk clone contiguous convert_element_type detach diagonal
+    flatten flip getitem lift lift_fresh lift_fresh_copy mT moveaxis movedim narrow numpy_T numpy_t permute
+    pixel_shuffle pixel_unshuffle ravel reshape roll rot90 select slice split split_with_sizes squeeze swapaxes
+    swapdims t T tensor_split to transpose type_as unbind unflatten unsafe_chunk unsafe_split unsqueeze view view_as)");
   return words;
 }
 
@@ -48,16 +48,16 @@ const Words &makes() {
 
 const Words &computes() {
   static const Words words = wordsOf(R"(
-    _log_softmax _native_batch_norm_legit_functional _safe_softmax _softmax _weight_norm abs acos acosh add addcdiv addcmul
-    addmm all amax amin any argmax argmin asin asinh atan atan2 atanh baddbmm bernoulli bilinear bitwise_and bitwise_not
-    bitwise_or bitwise_xor bmm ceil celu clamp clamp_max clamp_min clip conv1d conv2d conv3d convolution copysign cos cosh
-    cross cumprod cumsum diag_embed diff div dot elu eq erf erfc exp exp2 expm1 fill fill_ floor floor_divide fmod frac gcd
-    ge gelu glu group_norm gt hardsigmoid hardswish hardtanh heaviside hypot isinf isnan layer_norm le leaky_relu lerp
-    linalg_vector_norm linear log log10 log1p log2 log_sigmoid log_softmax logaddexp logical_and logical_not logical_or
-    logical_xor logit logsumexp lt masked_fill masked_scatter matmul max maximum mean min minimum mish mm mul mv nan_to_num
-    ne neg norm normalize outer pad polar pow prod reciprocal relu relu6 remainder rms_norm round rsqrt rsub scatter
-    scatter_add selu sigmoid sign silu sin sinh softmax softplus sort sqrt square std sub sum tan tanh topk tril triu trunc
-    var where xlogy)");
+    _log_softmax _native_batch_norm_legit_functional _safe_softmax _softmax _weight_norm abs acos acosh add addcdiv
+    addcmul addmm all amax amin any argmax argmin asin asinh atan atan2 atanh baddbmm bernoulli bilinear bitwise_and
+    bitwise_not bitwise_or bitwise_xor bmm ceil celu clamp clamp_max clamp_min clip conv1d conv2d conv3d convolution
+    copysign cos cosh cross cumprod cumsum diag_embed diff div dot elu eq erf erfc exp exp2 expm1 fill fill_ floor
+    floor_divide fmod frac gcd ge gelu glu group_norm gt hardsigmoid hardswish hardtanh heaviside hypot isinf isnan
+    layer_norm le leaky_relu lerp linalg_vector_norm linear log log10 log1p log2 log_sigmoid log_softmax logaddexp
+    logical_and logical_not logical_or logical_xor logit logsumexp lt masked_fill masked_scatter matmul max maximum
+    mean min minimum mish mm mul mv nan_to_num ne neg norm normalize outer pad polar pow prod reciprocal relu relu6
+    remainder rms_norm round rsqrt rsub scatter scatter_add selu sigmoid sign silu sin sinh softmax softplus sort sqrt
+    square std sub sum tan tanh topk tril triu trunc var where xlogy)");
   return words;
 }
 
@@ -84,10 +84,10 @@ TorchOp torchOp(const std::string &value) {
 bool translationMovesWeights(const std::string &target, const std::string &note) {
   static const Words targets = wordsOf(R"(
     _convolution _fused_rms_norm _native_batch_norm_legit _native_batch_norm_legit_functional
-    _native_batch_norm_legit_no_training _prelu_kernel add addmm addmv baddbmm batch_norm bilinear bmm conv1d conv2d conv3d
-    conv_transpose1d conv_transpose2d conv_transpose3d convolution cudnn_batch_norm dot einsum embedding embedding_bag
-    group_norm gru instance_norm layer_norm linear lstm matmul mm mul mv native_batch_norm native_group_norm
-    native_layer_norm prelu rms_norm rnn_relu rnn_tanh sub tensordot)");
+    _native_batch_norm_legit_no_training _prelu_kernel add addmm addmv baddbmm batch_norm bilinear bmm conv1d conv2d
+    conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution cudnn_batch_norm dot einsum embedding
+    embedding_bag group_norm gru instance_norm layer_norm linear lstm matmul mm mul mv native_batch_norm
+    native_group_norm native_layer_norm prelu rms_norm rnn_relu rnn_tanh sub tensordot)");
   std::string name = target.starts_with("aten.") ? target.substr(5) : target;
   name = name.substr(0, name.find('.'));
   // add(x, w, alpha=2) scales w.

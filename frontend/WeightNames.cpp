@@ -55,8 +55,8 @@ bool hasModuleName(const std::string &name) {
 }
 
 bool isParameterName(const std::string &name, uint64_t count) {
-  static const std::set<std::string> always = {"weight",    "weights",   "bias",       "biases", "gamma", "beta", "kernel",
-                                               "kernels",   "embedding", "embeddings", "embed"},
+  static const std::set<std::string> always = {"weight", "weights", "bias",      "biases",     "gamma", "beta",
+                                               "kernel", "kernels", "embedding", "embeddings", "embed"},
                                      ofMany = {"scale", "offset", "alpha", "token", "tokens"};
   if (name.find("ReadVariableOp") != std::string::npos)
     return true;

@@ -195,9 +195,9 @@ private:
       return isRoot(node->input(0), depth - 1);
     if (node->op_type() == "Div" && !producerOf(node->input(0)))
       return isRoot(node->input(1), depth - 1);
-    return node->op_type() == "Mul" && std::any_of(node->input().begin(), node->input().end(), [&](const std::string &input) {
-             return isInverseRoot(input, depth - 1);
-           });
+    return node->op_type() == "Mul" &&
+           std::any_of(node->input().begin(), node->input().end(),
+                       [&](const std::string &input) { return isInverseRoot(input, depth - 1); });
   }
 
   /// True for x ÷ √…, x · (1 ÷ √…), or the result of a normalisation op.
@@ -219,8 +219,9 @@ private:
     return node && node->op_type() == "Mul" &&
            std::any_of(node->input().begin(), node->input().end(), [&](const std::string &input) {
              auto found = sources.find(input);
-             return found != sources.end() && std::any_of(found->second.begin(), found->second.end(),
-                                                         [&](const std::string &name) { return all.at(name).normScale; });
+             return found != sources.end() &&
+                    std::any_of(found->second.begin(), found->second.end(),
+                                [&](const std::string &name) { return all.at(name).normScale; });
            });
   }
 
@@ -235,8 +236,8 @@ private:
 } // namespace
 
 bool movesElements(const std::string &op) {
-  static const Ops movers = {"Identity", "Cast",    "CastLike", "Reshape", "Transpose", "Squeeze",
-                             "Unsqueeze", "Flatten", "Slice",    "Split",   "Expand",    "StopGradient", "DequantizeLinear"};
+  static const Ops movers = {"Identity", "Cast",  "CastLike", "Reshape", "Transpose",    "Squeeze",         "Unsqueeze",
+                             "Flatten",  "Slice", "Split",    "Expand",  "StopGradient", "DequantizeLinear"};
   return movers.count(op) != 0;
 }
 

@@ -1,7 +1,7 @@
 //===- WeightReads.h - the nodes that read each initializer -----*- C++ -*-===//
 //
-// A weight is recognised by its readers: a convolution, a product, a norm. Ops that only move elements (Identity, Reshape,
-// Slice, a Concat of weights …) may be in between.
+// A weight is recognised by its readers: a convolution, a product, a norm. Ops that only move elements (Identity,
+// Reshape, Slice, a Concat of weights …) may be in between.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_FRONTEND_WEIGHTREADS_H

@@ -179,9 +179,10 @@ private:
     result.lost = merged->lost;
     for (const DroppedParameter &dropped : merged->dropped)
       if (dropped.why == DroppedParameter::Merged)
-        result.refusals.push_back(fmt::format("{} is gone: the exporter merged what reads it (node {}) with what reads an "
-                                              "equal weight",
-                                              dropped.name, dropped.node));
+        result.refusals.push_back(
+            fmt::format("{} is gone: the exporter merged what reads it (node {}) with what reads an "
+                        "equal weight",
+                        dropped.name, dropped.node));
     for (const MergedRead &read : merged->reads) {
       const std::string name = graph.node(read.node).input(read.input);
       const std::string part = !read.state.empty() ? read.state : !read.computed.empty() ? read.computed : "constant";
@@ -442,9 +443,10 @@ std::vector<std::string> Restored::lines(const std::function<bool(const std::str
   say(split, "the exporter stored equal weights as one; each is its own again",
       "; --set model.merged=keep leaves them one");
   say(left, "equal weights that the exporter stored as one are trained as one (model.merged)", "");
-  for (auto [why, text] : {std::pair(DroppedParameter::Zero, "biases of zeros that the exporter dropped are not trained"),
-                           std::pair(DroppedParameter::Folded,
-                                     "normalisations that the exporter folded into the layer before are not trained")}) {
+  for (auto [why, text] :
+       {std::pair(DroppedParameter::Zero, "biases of zeros that the exporter dropped are not trained"),
+        std::pair(DroppedParameter::Folded,
+                  "normalisations that the exporter folded into the layer before are not trained")}) {
     std::vector<std::string> names;
     for (const DroppedParameter &parameter : dropped)
       if (parameter.why == why)

@@ -14,7 +14,8 @@ namespace names {
 inline constexpr llvm::StringLiteral kCall = "train.call"; ///< #train.call: the target's call that computes it
 inline constexpr llvm::StringLiteral kScratch = "train.scratch"; ///< #train.scratch: memory beside the operands
 inline constexpr llvm::StringLiteral kRecompute = "train.recompute";    ///< unit: recomputes a value that was freed
-inline constexpr llvm::StringLiteral kSlots = "train.slots"; ///< i64, on the module: tiles at a time that memory is planned for
+inline constexpr llvm::StringLiteral kSlots =
+    "train.slots"; ///< i64, on the module: tiles at a time that memory is planned for
 inline constexpr llvm::StringLiteral kScratchOffset = "train.scratch_offset"; ///< i64: above all buffers live at the op
 inline constexpr llvm::StringLiteral kOffsets = "train.offsets";        ///< array<i64>, per buffer of the op
 inline constexpr llvm::StringLiteral kOffset = "train.offset";          ///< i64, on arguments
@@ -27,7 +28,7 @@ inline constexpr llvm::StringLiteral kFrontier =
     "train.frontier"; ///< dictionaries: bytes, cost, lower_bound_cost, chosen
 inline constexpr llvm::StringLiteral kWithoutRecomputeBytes = "train.without_recompute_bytes"; ///< i64
 inline constexpr llvm::StringLiteral kPackedOffsets = "train.packed_offsets"; ///< array<i64>: offset of each buffer
-inline constexpr llvm::StringLiteral kCost = "train.cost";                                     ///< i64: of all executions
+inline constexpr llvm::StringLiteral kCost = "train.cost";                    ///< i64: of all executions
 inline constexpr llvm::StringLiteral kBoundCost = "train.lower_bound_cost";                    ///< i64
 // On the module, by rematerialize.
 inline constexpr llvm::StringLiteral kBudgetBytes = "train.budget_bytes"; ///< i64

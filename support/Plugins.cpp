@@ -1,7 +1,7 @@
 //===- Plugins.cpp - where plug-ins are -----------------------------------===//
 //
-// The process may be any program that loaded libtrun, as python: /proc/self/exe tells nothing then. The loader knows the
-// file that this code came from.
+// The process may be any program that loaded libtrun, as python: /proc/self/exe tells nothing then. The loader knows
+// the file that this code came from.
 //
 //===----------------------------------------------------------------------===//
 #include "support/Plugins.h"
@@ -26,7 +26,8 @@ std::string ownFile() {
   const std::string_view name = map->l_name;
   if (name.empty())
     return "/proc/self/exe";
-  // A library's name may be relative to a folder that the process has left. Its origin was made absolute when it was loaded.
+  // A library's name may be relative to a folder that the process has left. Its origin was made absolute when it was
+  // loaded.
   char origin[PATH_MAX];
   if (::dlinfo(map, RTLD_DI_ORIGIN, origin) != 0)
     return "";

@@ -1,5 +1,5 @@
-/* Arc4random.c - glibc 2.36's arc4random for standalone builds. libarchive calls it for encrypted archives, LLVM for the names of
- * temporary files; without these definitions the loaders of older systems refuse what contains the two. */
+/* Arc4random.c - glibc 2.36's arc4random for standalone builds. libarchive calls it for encrypted archives, LLVM for
+ * the names of temporary files; without these definitions the loaders of older systems refuse what contains the two. */
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

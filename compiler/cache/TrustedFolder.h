@@ -43,8 +43,8 @@ Descriptor openTrustedFolder(const std::string &path, bool make, std::string &pr
 Descriptor openTrustedChild(const Descriptor &parent, const std::string &name, const std::string &path, bool make,
                             std::string &problem);
 
-/// Opens a regular file inside a trusted folder for reading. No result if it is missing, a link, not a regular file, has
-/// further hard links, or is writable by others: then the cache did not write it.
+/// Opens a regular file inside a trusted folder for reading. No result if it is missing, a link, not a regular file,
+/// has further hard links, or is writable by others: then the cache did not write it.
 Descriptor openTrustedFile(const Descriptor &folder, const std::string &name, struct stat &status);
 
 } // namespace tcc::cache

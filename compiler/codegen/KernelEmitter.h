@@ -2,8 +2,8 @@
 //
 // Emits one kernel into a module: functions of the LLVM dialect whose bodies use scf, arith, math and vector. It
 // requests elements from the outputs backwards; each op's body (Fusible) requests its operands. An element computed for
-// the same coordinates in an enclosing loop is reused. On a CPU workers call the function with ranges of tiles; on a GPU
-// it is a kernel whose warps take tiles.
+// the same coordinates in an enclosing loop is reused. On a CPU workers call the function with ranges of tiles; on a
+// GPU it is a kernel whose warps take tiles.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_CODEGEN_KERNELEMITTER_H

@@ -89,7 +89,8 @@ plan::KernelSignature signatureOf(train::FusedOp fused, StringRef symbol, const 
   }
   for (Value result : fused.getResults())
     add(result.getType()).set_write(true);
-  if (train::LoopKernel loops = fused.getLoopKernel(); loops && work.tileThreads <= 1) // warps share tiles without scratch
+  if (train::LoopKernel loops = fused.getLoopKernel();
+      loops && work.tileThreads <= 1) // warps share tiles without scratch
     signature.set_scratch_bytes(uint64_t(loops.getScratchBytes()));
   int required = fused.getRequiredInPlaceOperand();
   for (auto [operand, result] : fused.getInPlacePairs()) {

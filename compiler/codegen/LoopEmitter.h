@@ -55,7 +55,8 @@ public:
   mlir::Value roundToWord(train::TileNumbers numbers, mlir::Value lower, mlir::Value upper) override;
   mlir::Value roundToTf32(mlir::Value value) override;
   mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) override;
-  llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) override;
+  llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count,
+                                         int64_t alignment) override;
   void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) override;
   void reserveBlockMemory(int64_t bytes) override;
   void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset,

@@ -247,7 +247,8 @@ Expected<std::string> compileToObject(ModuleOp module, const std::string &name, 
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager emitter;
-  auto type = model.format == plan::CodeObject::PTX ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
+  auto type =
+      model.format == plan::CodeObject::PTX ? llvm::CodeGenFileType::AssemblyFile : llvm::CodeGenFileType::ObjectFile;
   if (machine->addPassesToEmitFile(emitter, stream, nullptr, type))
     return error("internal error: LLVM cannot emit code for {}", model.processor);
   emitter.run(*code);

@@ -74,12 +74,14 @@ template <typename OpTy> LogicalResult verifyCommon(OpTy op) {
 }
 
 /// Checks `outputs`, which have the output's shape and type, and `rows`, with one number for each row of scores.
-template <typename OpTy> LogicalResult verifyOutputs(OpTy op, llvm::ArrayRef<Value> outputs, llvm::ArrayRef<Value> rows) {
+template <typename OpTy>
+LogicalResult verifyOutputs(OpTy op, llvm::ArrayRef<Value> outputs, llvm::ArrayRef<Value> rows) {
   AttentionShape s = attentionShapeOf(op);
   for (Value output : outputs)
     if (shapeOf(output) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, s.width}) ||
         elementTypeOf(output) != elementTypeOf(op.getQuery()))
-      return op.emitOpError("needs an output of batch, heads, queries, and the features of value, in query's element type");
+      return op.emitOpError(
+          "needs an output of batch, heads, queries, and the features of value, in query's element type");
   for (Value row : rows)
     if (shapeOf(row) != llvm::ArrayRef(Dims{s.batch, s.heads, s.queries, 1}) || elementTypeOf(row) != s.sumType)
       return op.emitOpError("needs logsumexp and its rest of batch, heads, queries and 1 in ") << s.sumType;
@@ -270,10 +272,10 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
     biasGrad.push_back(RankedTensorType::get(
         {shapeOf(getQuery())[0], shapeOf(getQuery())[1], shapeOf(getQuery())[2], shapeOf(getKey())[2]},
         elementTypeOf(bias)));
-  auto grad = AttentionGradOp::create(builder, loc, getQuery().getType(), getKey().getType(), value.getType(), biasGrad,
-                                      getQuery(), getKey(), value, getBias(), getMask(), getRandomKey(), output, /*delta=*/Value(),
-                                      getLogsumexp(), getLogsumexpRest(), outputGrad, getScale(), getCausal(), getCausalOffset(),
-                                      getSoftcap(), getDropout(), getDropoutId(), getMaskFillAttr());
+  auto grad = AttentionGradOp::create(
+      builder, loc, getQuery().getType(), getKey().getType(), value.getType(), biasGrad, getQuery(), getKey(), value,
+      getBias(), getMask(), getRandomKey(), output, /*delta=*/Value(), getLogsumexp(), getLogsumexpRest(), outputGrad,
+      getScale(), getCausal(), getCausalOffset(), getSoftcap(), getDropout(), getDropoutId(), getMaskFillAttr());
   grad->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
   gradients[0] = grad.getQueryGrad();
   gradients[1] = grad.getKeyGrad();
@@ -287,8 +289,9 @@ void AttentionOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
 
 llvm::SmallVector<Value> AttentionOp::buildInference(OpBuilder &builder) {
   auto op = AttentionOp::create(builder, getLoc(), getOutput().getType(), getLogsumexp().getType(),
-                                getLogsumexpRest().getType(), getQuery(), getKey(), getValue(), getBias(), getMask(), Value(), getScale(), getCausal(),
-                                getCausalOffset(), getSoftcap(), llvm::APFloat(0.0), 0, getMaskFillAttr());
+                                getLogsumexpRest().getType(), getQuery(), getKey(), getValue(), getBias(), getMask(),
+                                Value(), getScale(), getCausal(), getCausalOffset(), getSoftcap(), llvm::APFloat(0.0),
+                                0, getMaskFillAttr());
   op->setDiscardableAttrs((*this)->getDiscardableAttrDictionary());
   return {op.getOutput(), op.getLogsumexp(), op.getLogsumexpRest()};
 }
@@ -345,7 +348,8 @@ void evaluateAttentionGrad(const AttentionShape &s, llvm::ArrayRef<HostTensor> o
     for (int64_t j = 0; j < s.keys; ++j) {
       if (naive.excluded(b, h, i, j))
         continue;
-      double weight = std::exp(naive.score(b, h, i, j) - logsumexp - rest), kept = naive.kept(b, h, i, j), weightGrad = 0;
+      double weight = std::exp(naive.score(b, h, i, j) - logsumexp - rest), kept = naive.kept(b, h, i, j),
+             weightGrad = 0;
       for (int64_t v = 0; v < s.width; ++v) {
         double g = outputGrad.getDouble(naive.outputIndex(b, h, i, v));
         sums[2][naive.valueIndex(b, h, j, v)] += dropped(weight, kept) * g;

@@ -51,7 +51,8 @@ struct AttentionShape {
   int64_t causalOffset, dropoutId;
   mlir::Type sumType; ///< f32, or f64 for f64
 
-  int bias = -1, mask = -1, randomKey = -1, output = -1, delta = -1, logsumexp = -1, logsumexpRest = -1, outputGrad = -1;
+  int bias = -1, mask = -1, randomKey = -1, output = -1, delta = -1, logsumexp = -1, logsumexpRest = -1,
+      outputGrad = -1;
   llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: absent
   std::optional<double> maskFill = {};                       ///< of excluded scores; else they are −∞
 

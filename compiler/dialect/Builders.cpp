@@ -150,7 +150,8 @@ Expr Expr::compare(CompareKind kind, const Expr &other) const {
 Expr Expr::select(const Expr &x, const Expr &y) const {
   auto [left, right] = align(x, y);
   auto shape = commonShape(shapeOf(value), shapeOf(left));
-  return with(train::select(*builder, loc, broadcast(shape), x.with(left).broadcast(shape), x.with(right).broadcast(shape)));
+  return with(
+      train::select(*builder, loc, broadcast(shape), x.with(left).broadcast(shape), x.with(right).broadcast(shape)));
 }
 
 Expr operator+(const Expr &x, const Expr &y) {

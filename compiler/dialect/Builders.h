@@ -39,7 +39,8 @@ mlir::Value reshape(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x,
 mlir::Value transpose(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> permutation);
 mlir::Value broadcastTo(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> shape);
 /// Reduces over `dims` (any order), which keep extent 1.
-mlir::Value reduce(mlir::OpBuilder &builder, mlir::Location loc, ReduceKind kind, mlir::Value x, llvm::ArrayRef<int64_t> dims);
+mlir::Value reduce(mlir::OpBuilder &builder, mlir::Location loc, ReduceKind kind, mlir::Value x,
+                   llvm::ArrayRef<int64_t> dims);
 mlir::Value reduceSum(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> dims);
 /// The derivative of broadcastTo: sums `x` over the dimensions that a broadcast from `shape` repeats.
 mlir::Value unbroadcast(mlir::OpBuilder &builder, mlir::Location loc, mlir::Value x, llvm::ArrayRef<int64_t> shape);

@@ -37,7 +37,8 @@ static Expr weightsOf(const Expr &x, Value scores) {
 }
 
 /// Calls `row` with the linear indices of each line along `dim`.
-static void forEachRow(const HostTensor &in, int64_t dim, llvm::function_ref<void(llvm::ArrayRef<int64_t> indices)> row) {
+static void forEachRow(const HostTensor &in, int64_t dim,
+                       llvm::function_ref<void(llvm::ArrayRef<int64_t> indices)> row) {
   int64_t extent = in.shape()[dim], stride = 1;
   for (int64_t size : in.shape().drop_front(dim + 1))
     stride *= size;
@@ -86,7 +87,8 @@ void SoftmaxOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArray
 }
 
 /// y·(g − Σ g·y)
-void SoftmaxOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SoftmaxOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0])
     return;
@@ -116,7 +118,8 @@ void LogSoftmaxOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableAr
 }
 
 /// g − e^y·Σ g
-void LogSoftmaxOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void LogSoftmaxOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                 llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0])
     return;
@@ -158,7 +161,8 @@ static Expr finiteOrZero(const Expr &x) {
 }
 
 /// g·e^(x − lse), which is 0 in a row of −∞ alone
-void LogSumExpOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void LogSumExpOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0])
     return;
@@ -219,9 +223,11 @@ void LayerNormOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArr
   }
 }
 
-/// With gw = g·scale and x̂ = (x − mean)·rstd: dx = rstd·(gw − mean(gw) − x̂·mean(gw·x̂)), dscale = Σ g·x̂, dbias = Σ g.
+/// With gw = g·scale and x̂ = (x − mean)·rstd: dx = rstd·(gw − mean(gw) − x̂·mean(gw·x̂)), dscale = Σ g·x̂,
+/// dbias = Σ g.
 /// The gradients of the saved statistics add gmean/n and −grstd·rstd²·x̂/n.
-void LayerNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void LayerNormOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
   llvm::SmallVector<int64_t> dims = normalisedDims(*this);
   Location loc = getLoc();

@@ -41,7 +41,11 @@ struct Shapes {
 } // namespace
 
 template <typename OpTy> static Shapes shapesOf(OpTy op, Value x, Value w, Value y) {
-  Shapes shapes{{}, llvm::SmallVector<int64_t>(shapeOf(w)), {}, int64_t(op.getGroups()), {op.getStrides(), op.getDilations(), op.getPadsBegin()},
+  Shapes shapes{{},
+                llvm::SmallVector<int64_t>(shapeOf(w)),
+                {},
+                int64_t(op.getGroups()),
+                {op.getStrides(), op.getDilations(), op.getPadsBegin()},
                 op.getChannelsLast()};
   // Verifiers call this before they know that there are channels.
   auto turn = [&](Value value) {
@@ -59,22 +63,26 @@ static Shapes shapesOf(ConvWeightGradOp op) { return shapesOf(op, op.getInput(),
 template <typename OpTy> static LogicalResult verifyConvolution(OpTy op) {
   Shapes s = shapesOf(op);
   size_t spatial = op.getStrides().size();
-  if (spatial < 1 || spatial > 3 || s.x.size() != spatial + 2 || s.w.size() != spatial + 2 || s.y.size() != spatial + 2 ||
-      op.getDilations().size() != spatial || op.getPadsBegin().size() != spatial || op.getPadsEnd().size() != spatial)
+  if (spatial < 1 || spatial > 3 || s.x.size() != spatial + 2 || s.w.size() != spatial + 2 ||
+      s.y.size() != spatial + 2 || op.getDilations().size() != spatial || op.getPadsBegin().size() != spatial ||
+      op.getPadsEnd().size() != spatial)
     return op.emitOpError("needs 1 to 3 spatial dimensions, with a stride, a dilation and two pads for each");
   Type element = elementTypeOf(op->getOperand(0)), result = elementTypeOf(op.getResult());
   bool widens = isa<ConvWeightGradOp>(op.getOperation()) && element.getIntOrFloatBitWidth() == 16 && result.isF32();
   if (elementTypeOf(op->getOperand(1)) != element || (result != element && !widens))
-    return op.emitOpError("needs one element type; the gradient of a weight may be f32 where its operands have 16 bits");
+    return op.emitOpError(
+        "needs one element type; the gradient of a weight may be f32 where its operands have 16 bits");
   if (s.groups < 1 || s.w[0] % s.groups != 0 || s.x[1] != s.w[1] * s.groups || s.y[1] != s.w[0] || s.x[0] != s.y[0])
     return op.emitOpError("has batch, channels and groups that do not fit together");
   for (size_t d = 0; d < spatial; ++d) {
     if (op.getStrides()[d] < 1 || op.getDilations()[d] < 1)
       return op.emitOpError("needs strides and dilations of at least 1");
-    int64_t room = s.inputs()[d] + op.getPadsBegin()[d] + op.getPadsEnd()[d] - (s.kernel()[d] - 1) * op.getDilations()[d] - 1;
+    int64_t room =
+        s.inputs()[d] + op.getPadsBegin()[d] + op.getPadsEnd()[d] - (s.kernel()[d] - 1) * op.getDilations()[d] - 1;
     if (room < 0 || room / op.getStrides()[d] + 1 != s.outputs()[d])
-      return op.emitOpError("has ") << s.outputs()[d] << " outputs in spatial dimension " << d << " where the window fits "
-                                    << (room < 0 ? 0 : room / op.getStrides()[d] + 1) << " times";
+      return op.emitOpError("has ") << s.outputs()[d] << " outputs in spatial dimension " << d
+                                    << " where the window fits " << (room < 0 ? 0 : room / op.getStrides()[d] + 1)
+                                    << " times";
   }
   return success();
 }
@@ -122,7 +130,8 @@ static void forEachProduct(const Shapes &s, llvm::function_ref<void(int64_t x, i
       for (int64_t c = 0; c < s.inputsPerGroup(); ++c) {
         llvm::SmallVector<int64_t> source = {at[0], group * s.inputsPerGroup() + c};
         llvm::append_range(source, in);
-        product(ravel(s.stored<int64_t>(source), s.stored<int64_t>(s.x)), (at[1] * s.inputsPerGroup() + c) * offsets + k, y);
+        product(ravel(s.stored<int64_t>(source), s.stored<int64_t>(s.x)),
+                (at[1] * s.inputsPerGroup() + c) * offsets + k, y);
       }
     }
   }
@@ -134,17 +143,23 @@ static void storeAll(const std::vector<double> &sums, HostTensor &result) {
 }
 void ConvOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   std::vector<double> sums(results[0].size());
-  forEachProduct(shapesOf(*this), [&](int64_t x, int64_t w, int64_t y) { sums[y] += operands[0].getDouble(x) * operands[1].getDouble(w); });
+  forEachProduct(shapesOf(*this), [&](int64_t x, int64_t w, int64_t y) {
+    sums[y] += operands[0].getDouble(x) * operands[1].getDouble(w);
+  });
   storeAll(sums, results[0]);
 }
 void ConvInputGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   std::vector<double> sums(results[0].size());
-  forEachProduct(shapesOf(*this), [&](int64_t x, int64_t w, int64_t y) { sums[x] += operands[0].getDouble(y) * operands[1].getDouble(w); });
+  forEachProduct(shapesOf(*this), [&](int64_t x, int64_t w, int64_t y) {
+    sums[x] += operands[0].getDouble(y) * operands[1].getDouble(w);
+  });
   storeAll(sums, results[0]);
 }
 void ConvWeightGradOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
   std::vector<double> sums(results[0].size());
-  forEachProduct(shapesOf(*this), [&](int64_t x, int64_t w, int64_t y) { sums[w] += operands[0].getDouble(x) * operands[1].getDouble(y); });
+  forEachProduct(shapesOf(*this), [&](int64_t x, int64_t w, int64_t y) {
+    sums[w] += operands[0].getDouble(x) * operands[1].getDouble(y);
+  });
   storeAll(sums, results[0]);
 }
 
@@ -171,15 +186,18 @@ Value ConvOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coor
   Shapes s = shapesOf(*this);
   llvm::SmallVector<Coord> coords = s.logical(stored);
   Value zero = builder.constant(elementTypeOf(getResult()), 0);
-  Coord firstChannel = s.groups == 1 ? builder.uniform(int64_t(0))
-                                     : builder.affine(digitOf(builder, coords[1], s.outputsPerGroup(), 0), s.inputsPerGroup(), 0);
+  Coord firstChannel = s.groups == 1
+                           ? builder.uniform(int64_t(0))
+                           : builder.affine(digitOf(builder, coords[1], s.outputsPerGroup(), 0), s.inputsPerGroup(), 0);
   llvm::SmallVector<int64_t> extents = {s.inputsPerGroup()};
   llvm::append_range(extents, s.kernel());
   return loopNest(builder, extents, zero, [&](ValueRange counters, ValueRange carried) -> llvm::SmallVector<Value> {
     ValueRange k = counters.drop_front();
     Coord channel = builder.uniform(counters[0]);
-    WindowElement in = inputsOf(builder, s.window, llvm::ArrayRef(coords).drop_front(2), k, s.kernel(), s.inputs(), s.outputs());
-    Value x = operandInside(builder, 0, s.stored<Coord>(join(coords[0], builder.add(firstChannel, channel), in.coords)), in.inside, zero);
+    WindowElement in =
+        inputsOf(builder, s.window, llvm::ArrayRef(coords).drop_front(2), k, s.kernel(), s.inputs(), s.outputs());
+    Value x = operandInside(builder, 0, s.stored<Coord>(join(coords[0], builder.add(firstChannel, channel), in.coords)),
+                            in.inside, zero);
     Value w = builder.operand(1, join(coords[1], channel, uniform(builder, k)));
     return {multiplyAddInside(builder, x, w, carried[0], in.inside)};
   })[0];
@@ -211,7 +229,8 @@ Value ConvWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arr
   Value zero = builder.constant(elementTypeOf(getResult()), 0);
   Coord channel = coords[1];
   if (s.groups > 1)
-    channel = builder.add(channel, builder.affine(digitOf(builder, coords[0], s.outputsPerGroup(), 0), s.inputsPerGroup(), 0));
+    channel = builder.add(channel,
+                          builder.affine(digitOf(builder, coords[0], s.outputsPerGroup(), 0), s.inputsPerGroup(), 0));
   llvm::SmallVector<int64_t> extents = {s.x[0]};
   llvm::append_range(extents, s.outputs());
   return loopNest(builder, extents, zero, [&](ValueRange counters, ValueRange carried) -> llvm::SmallVector<Value> {
@@ -223,7 +242,8 @@ Value ConvWeightGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::Arr
       Coord at = builder.add(builder.affine(q[d], s.window.strides[d], -s.window.pads[d]),
                              builder.affine(coords[d + 2], s.window.dilations[d], 0));
       Value inside = builder.inBounds(at, s.inputs()[d]);
-      in.inside = in.inside ? arith::AndIOp::create(builder.builder, builder.loc, in.inside, inside).getResult() : inside;
+      in.inside =
+          in.inside ? arith::AndIOp::create(builder.builder, builder.loc, in.inside, inside).getResult() : inside;
       in.coords.push_back(at);
     }
     Value x = operandInside(builder, 0, s.stored<Coord>(join(sample, channel, in.coords)), in.inside, zero);
@@ -249,7 +269,8 @@ template <typename OpTy> struct Convolver {
 } // namespace
 
 /// dx = conv_input_grad(g, w), dw = conv_weight_grad(x, g)
-void ConvOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ConvOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                           llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   Value x = getInput(), w = getWeight(), g = resultGradients[0];
   if (!g)
@@ -260,7 +281,8 @@ void ConvOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm:
 }
 
 /// Of conv_input_grad(y, w) with gradient g (shaped as x): dy = conv(g, w), dw = conv_weight_grad(g, y)
-void ConvInputGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ConvInputGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                    llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   Value y = getGrad(), w = getWeight(), g = resultGradients[0];
   if (!g)
@@ -271,7 +293,8 @@ void ConvInputGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradien
 }
 
 /// Of conv_weight_grad(x, y) with gradient g (shaped as w): dx = conv_input_grad(y, g), dy = conv(x, g)
-void ConvWeightGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ConvWeightGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                     llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   Value x = getInput(), y = getGrad(), g = resultGradients[0];
   if (!g)
@@ -284,7 +307,8 @@ void ConvWeightGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradie
 //===----------------------------------------------------------------------===//
 // Library calls
 //===----------------------------------------------------------------------===//
-template <typename OpTy> static void fillCall(OpTy op, plan::ConvolutionCall::Kind kind, plan::Instruction &instruction) {
+template <typename OpTy>
+static void fillCall(OpTy op, plan::ConvolutionCall::Kind kind, plan::Instruction &instruction) {
   Shapes s = shapesOf(op);
   plan::ConvolutionCall &call = *instruction.mutable_convolution();
   call.set_kind(kind);
@@ -305,7 +329,11 @@ void ConvEpilogueOp::buildCall(plan::Instruction &instruction) {
   fillCall(*this, plan::ConvolutionCall::FORWARD, instruction);
   instruction.mutable_convolution()->set_finish(plan::ConvolutionCall::BIAS);
 }
-void ConvInputGradOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::INPUT_GRADIENT, instruction); }
-void ConvWeightGradOp::buildCall(plan::Instruction &instruction) { fillCall(*this, plan::ConvolutionCall::WEIGHT_GRADIENT, instruction); }
+void ConvInputGradOp::buildCall(plan::Instruction &instruction) {
+  fillCall(*this, plan::ConvolutionCall::INPUT_GRADIENT, instruction);
+}
+void ConvWeightGradOp::buildCall(plan::Instruction &instruction) {
+  fillCall(*this, plan::ConvolutionCall::WEIGHT_GRADIENT, instruction);
+}
 
 } // namespace tcc::train

@@ -1,9 +1,9 @@
 //===- Element.h - how ops describe one element to a loop nest --*- C++ -*-===//
 //
-// A fusible op is a function from an index to an element. The loop nest calls it with coordinates and gets back a value:
-// a scalar, or a vector of lanes that run along one dimension of the kernel's iteration space. Operands are requested at
-// coordinates in turn, whether they are in memory or computed inside the same kernel. The scalar program is the same
-// with one lane and with many, in the body of a loop and in its masked tail.
+// A fusible op is a function from an index to an element. The loop nest calls it with coordinates and gets back a
+// value: a scalar, or a vector of lanes that run along one dimension of the kernel's iteration space. Operands are
+// requested at coordinates in turn, whether they are in memory or computed inside the same kernel. The scalar program
+// is the same with one lane and with many, in the body of a loop and in its masked tail.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_ELEMENT_H
@@ -48,7 +48,8 @@ public:
   /// Operand `operand` of the op being emitted, at `coords` (one per dimension of the operand).
   virtual mlir::Value operand(unsigned operand, llvm::ArrayRef<Coord> coords) = 0;
   /// The same for lanes with `predicate` (i1 per lane); other lanes get `otherwise` and access no memory.
-  virtual mlir::Value operandIf(unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Value predicate, mlir::Value otherwise) = 0;
+  virtual mlir::Value operandIf(unsigned operand, llvm::ArrayRef<Coord> coords, mlir::Value predicate,
+                                mlir::Value otherwise) = 0;
   /// for i = lower; i < upper; i += 1, carrying `inits` (scalars or lane vectors). Inside, operand() may use i.
   virtual llvm::SmallVector<mlir::Value>
   loop(int64_t lower, int64_t upper, mlir::ValueRange inits,
@@ -100,7 +101,8 @@ struct BodyPlace {
 /// Threads of a lane group: one for each bit of a ballot's word.
 inline constexpr int64_t kGroupThreads = 32;
 
-/// The number type of products by a lane group's tile instructions; F32 is the sum of two numbers of TF32. None: no tiles.
+/// The number type of products by a lane group's tile instructions; F32 is the sum of two numbers of TF32. None: no
+/// tiles.
 enum class TileNumbers { None, BF16, F16, TF32, F32 };
 
 /// Builds one tile of a kernel whose loops are the op's own.
@@ -124,7 +126,8 @@ public:
   /// Stores a scalar or a vector to result `result` at linear element index `index`.
   virtual void store(unsigned result, mlir::Value index, mlir::Value value, mlir::Value active = nullptr) = 0;
   /// Reads back from result `result` (for ops that update in place).
-  virtual mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
+  virtual mlir::Value loadResult(unsigned result, mlir::Value index, int64_t count = 1,
+                                 mlir::Value active = nullptr) = 0;
   /// Prefetches an element of an operand, or of a result that will be written. This is only a hint, so `index` may be
   /// out of bounds.
   virtual void prefetch(unsigned operand, mlir::Value index) = 0;
@@ -166,18 +169,20 @@ public:
   /// The word of the upper or lower halves of two words.
   virtual mlir::Value halvesOf(mlir::Value first, mlir::Value second, bool upper) = 0;
   /// Loads `count` words (i32) from element `index` of an operand on, whose address is a multiple of `alignment` bytes.
-  virtual llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count, int64_t alignment) = 0;
+  virtual llvm::SmallVector<mlir::Value> loadRow(unsigned operand, mlir::Value index, int64_t count,
+                                                 int64_t alignment) = 0;
   /// Stores words from element `index` of a result on.
   virtual void storeRow(unsigned result, mlir::Value index, mlir::ValueRange words, int64_t alignment) = 0;
 
-  // In a tile that several groups compute together (LoopKernel::getTileGroups): memory that a block's threads share. All
-  // threads must reach meetBlock.
+  // In a tile that several groups compute together (LoopKernel::getTileGroups): memory that a block's threads share.
+  // All threads must reach meetBlock.
   /// Reserves `bytes` of shared memory, at most 48 KiB. Must precede everything else in the tile.
   virtual void reserveBlockMemory(int64_t bytes) = 0;
   /// Starts copying 16 bytes from element `index` of an operand, whose address is a multiple of `alignment` (4, 8 or
   /// 16), to byte `offset`, a multiple of 16. Reads only the first `bytes` of them (an i64, null: all); the others
   /// become 0.
-  virtual void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset, mlir::Value bytes) = 0;
+  virtual void copyToBlock(unsigned operand, mlir::Value index, int64_t alignment, mlir::Value offset,
+                           mlir::Value bytes) = 0;
   /// Waits for all threads and their copies: afterwards copied data may be read, and data read before be overwritten.
   virtual void meetBlock() = 0;
   /// `count` words from byte `offset` on, a multiple of their size.
@@ -195,7 +200,8 @@ public:
   // Products of pairs of bf16, at machine levels with an instruction for them. A word is two neighbours in 32 bits.
   virtual bool multipliesPairs() const = 0;
   /// Loads words (i32) of an operand of 16-bit elements; `index` and `active` count words.
-  virtual mlir::Value loadWords(unsigned operand, mlir::Value index, int64_t count = 1, mlir::Value active = nullptr) = 0;
+  virtual mlir::Value loadWords(unsigned operand, mlir::Value index, int64_t count = 1,
+                                mlir::Value active = nullptr) = 0;
   /// Adds to each f32 sum (4, 8, or a multiple of 16 lanes) the products of the lower and of the upper halves of its
   /// words of `left` and `right`. Subnormal numbers count as zeros.
   virtual mlir::Value addPairs(mlir::Value sums, mlir::Value left, mlir::Value right) = 0;

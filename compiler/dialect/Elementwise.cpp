@@ -36,7 +36,9 @@ static void map(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Float o
   TCC_POINTWISE(OP, FLOPS)                                                                                             \
   void OP::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {                  \
     [[maybe_unused]] bool isUnsigned = elementTypeOf(getInput()).isUnsignedInteger();                                  \
-    map(operands, results[0], [&](double x) -> double { return VALUE; }, [&](int64_t x) -> int64_t { return INT_VALUE; });  \
+    map(                                                                                                               \
+        operands, results[0], [&](double x) -> double { return VALUE; },                                               \
+        [&](int64_t x) -> int64_t { return INT_VALUE; });                                                              \
   }
 #define TCC_BODY(OP, BODY, INT_BODY)                                                                                   \
   Value OP::emitElement(ElementBuilder &b, unsigned result, llvm::ArrayRef<Coord> coords) {                            \
@@ -47,7 +49,8 @@ static void map(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Float o
     return INT_BODY;                                                                                                   \
   }
 #define TCC_GRADIENT(OP, GRADIENT)                                                                                     \
-  void OP::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) { \
+  void OP::buildGradient(OpBuilder &builder, ValueRange resultGradients,                                               \
+                         llvm::SmallVectorImpl<Value> &operandGradients) {                                             \
     operandGradients.resize(1);                                                                                        \
     if (!resultGradients[0] || !isFloatTensor(getInput()))                                                             \
       return;                                                                                                          \
@@ -107,7 +110,8 @@ TCC_UNARY(SigmoidOp, 15, 1 / (1 + std::exp(-x)), emitSigmoid(b, x), g * (y * (1.
 TCC_UNARY(SiluOp, 17, x / (1 + std::exp(-x)), x * x.with(emitSigmoid(b, x)),
           g * (y + x.apply<SigmoidOp>() * (1.0 - y)))
 // g·σ(x)
-TCC_UNARY(SoftplusOp, 35, std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))), emitSoftplus(b, x), g * x.apply<SigmoidOp>())
+TCC_UNARY(SoftplusOp, 35, std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))), emitSoftplus(b, x),
+          g *x.apply<SigmoidOp>())
 // g·2/√π·e^(−x²)
 TCC_UNARY(ErfOp, 25, std::erf(x), emitErf(b, x), g * (kTwoOverSqrtPi * (-(x * x)).exp()))
 // g·cos x
@@ -129,8 +133,9 @@ TCC_UNARY(AsinhOp, 50, std::asinh(x), emitAsinh(b, x), g * (x * x + 1.0).apply<R
 TCC_UNARY(AcoshOp, 50, std::acosh(x), emitAcosh(b, x), g * ((x - 1.0) * (x + 1.0)).apply<RsqrtOp>())
 TCC_UNARY(AtanhOp, 30, std::atanh(x), emitAtanh(b, x), g / ((1.0 - x) * (1.0 + x)))
 // g where x > 0. Tests y > 0, which is equivalent, since y is more often kept
-TCC_UNARY_ANY(ReluOp, 1, x <= 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x, x.make<arith::MaximumFOp>(x.value, x.like(0).value),
-              isUnsigned ? x : less(x, 0).select(x.like(0), x), y.compare(CompareKind::gt, 0).select(g, g.like(0)))
+TCC_UNARY_ANY(ReluOp, 1, x <= 0 ? 0 : x, x < 0 && !isUnsigned ? 0 : x,
+              x.make<arith::MaximumFOp>(x.value, x.like(0).value), isUnsigned ? x : less(x, 0).select(x.like(0), x),
+              y.compare(CompareKind::gt, 0).select(g, g.like(0)))
 
 TCC_UNARY_FLAT(FloorOp, 1, std::floor(x), x, x.floor(), x)
 TCC_UNARY_FLAT(CeilOp, 1, std::ceil(x), x, x.make<math::CeilOp>(x.value), x)
@@ -176,15 +181,18 @@ Value GeluDerivativeOp::emitElement(ElementBuilder &b, unsigned result, llvm::Ar
   return emitGeluDerivative(b, b.operand(0, coords), getTanh());
 }
 
-void GeluOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void GeluOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                           llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0])
     return;
   Expr g(builder, getLoc(), resultGradients[0]);
-  operandGradients[0] = g * g.with(GeluDerivativeOp::create(builder, getLoc(), getInput().getType(), getInput(), getTanh()));
+  operandGradients[0] =
+      g * g.with(GeluDerivativeOp::create(builder, getLoc(), getInput().getType(), getInput(), getTanh()));
 }
 
-void GeluDerivativeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void GeluDerivativeOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                     llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0])
     return;

@@ -28,7 +28,7 @@ static void mapPairs(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Fl
   TCC_POINTWISE(OP, FLOPS)                                                                                             \
   void OP::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {                  \
     [[maybe_unused]] bool isUnsigned = elementTypeOf(getLhs()).isUnsignedInteger();                                    \
-    mapPairs(                                                                                                               \
+    mapPairs(                                                                                                          \
         operands, results[0], [&](double a, double b) -> double { return VALUE; },                                     \
         [&](int64_t a, int64_t b) -> int64_t { return INT_VALUE; });                                                   \
   }                                                                                                                    \
@@ -42,7 +42,8 @@ static void mapPairs(llvm::ArrayRef<HostTensor> operands, HostTensor &result, Fl
   }
 #define TCC_BINARY(OP, FLOPS, VALUE, INT_VALUE, BODY, INT_BODY, LHS_GRADIENT, RHS_GRADIENT)                            \
   TCC_BINARY_FLAT(OP, FLOPS, VALUE, INT_VALUE, BODY, INT_BODY)                                                         \
-  void OP::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) { \
+  void OP::buildGradient(OpBuilder &builder, ValueRange resultGradients,                                               \
+                         llvm::SmallVectorImpl<Value> &operandGradients) {                                             \
     operandGradients.resize(2);                                                                                        \
     if (!resultGradients[0] || !isFloatTensor(getLhs()))                                                               \
       return;                                                                                                          \
@@ -126,13 +127,14 @@ static Lane emitIntPower(Lane a, Lane b, bool isUnsigned) {
   Lane zero = a.likeInt(0), one = a.likeInt(1);
   auto step = [&](Value, ValueRange carried) -> llvm::SmallVector<Value> {
     Lane result(builder, carried[0]), square(builder, carried[1]), bits(builder, carried[2]);
-    return {equal(bits & bits.likeInt(1), bits.likeInt(0)).select(result, result * square).value, (square * square).value,
-            bits.shiftRightUnsigned(1).value};
+    return {equal(bits & bits.likeInt(1), bits.likeInt(0)).select(result, result * square).value,
+            (square * square).value, bits.shiftRightUnsigned(1).value};
   };
   Lane result(builder, builder.loop(0, a.width(), {one.value, a.value, b.value}, step)[0]);
   if (isUnsigned)
     return result;
-  Lane isOdd = equal(b & one, one), unit = equal(a, -one).select(isOdd.select(-one, one), equal(a, one).select(one, zero));
+  Lane isOdd = equal(b & one, one),
+       unit = equal(a, -one).select(isOdd.select(-one, one), equal(a, one).select(one, zero));
   return less(b, zero).select(unit, result);
 }
 
@@ -182,8 +184,8 @@ TCC_BINARY(SubOp, 1, a - b, wrap(uint64_t(a) - uint64_t(b)), a - b, a - b, g, -g
 TCC_BINARY(MulOp, 1, a * b, wrap(uint64_t(a) * uint64_t(b)), a * b, a * b, g * b, g * a)
 // g/b and −g·a/b²
 TCC_BINARY(DivOp, 1, a / b, divide(a, b, isUnsigned), a / b, emitDivide(a, b, isUnsigned), g / b, -(g * (r / b)))
-TCC_BINARY(PowOp, 40, std::pow(a, b), power(a, b, isUnsigned), emitFloatPower(*this, a, b), emitIntPower(a, b, isUnsigned),
-           g * powerSlope(*this, a, b), g * exponentSlope(a, b, r))
+TCC_BINARY(PowOp, 40, std::pow(a, b), power(a, b, isUnsigned), emitFloatPower(*this, a, b),
+           emitIntPower(a, b, isUnsigned), g *powerSlope(*this, a, b), g *exponentSlope(a, b, r))
 TCC_BINARY(MaxOp, 1, maximum(a, b), intLess(a, b, isUnsigned) ? b : a, a.make<arith::MaximumFOp>(a.value, b.value),
            intLess(a, b, isUnsigned).select(b, a), winner(g, a, b, CompareKind::lt), winner(g, b, a, CompareKind::lt))
 TCC_BINARY(MinOp, 1, -maximum(-a, -b), intLess(a, b, isUnsigned) ? a : b, a.make<arith::MinimumFOp>(a.value, b.value),
@@ -264,7 +266,8 @@ Value SelectOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
   return condition.select({builder, builder.operand(1, coords)}, {builder, builder.operand(2, coords)});
 }
 
-void SelectOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SelectOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                             llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(3);
   if (!resultGradients[0] || !isFloatTensor(getResult()))
     return;
@@ -280,7 +283,8 @@ TCC_POINTWISE(CastOp, 1)
 
 /// The range of an integer type of `width` bits: [least, limit).
 static std::pair<double, double> rangeOf(unsigned width, bool isUnsigned) {
-  return isUnsigned ? std::pair(0.0, std::ldexp(1.0, int(width))) : std::pair(-std::ldexp(1.0, int(width) - 1), std::ldexp(1.0, int(width) - 1));
+  return isUnsigned ? std::pair(0.0, std::ldexp(1.0, int(width)))
+                    : std::pair(-std::ldexp(1.0, int(width) - 1), std::ldexp(1.0, int(width) - 1));
 }
 
 void CastOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef<HostTensor> results) {
@@ -299,7 +303,8 @@ void CastOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef
       double x = in.getDouble(i);
       auto [least, limit] = rangeOf(to.getIntOrFloatBitWidth(), to.isUnsignedInteger());
       bool isUnsigned = to.isUnsignedInteger();
-      int64_t largest = isUnsigned ? int64_t(~uint64_t(0) >> (64 - to.getIntOrFloatBitWidth())) : int64_t(~uint64_t(0) >> (65 - to.getIntOrFloatBitWidth()));
+      int64_t largest = isUnsigned ? int64_t(~uint64_t(0) >> (64 - to.getIntOrFloatBitWidth()))
+                                   : int64_t(~uint64_t(0) >> (65 - to.getIntOrFloatBitWidth()));
       out.setInt(i, std::isnan(x)  ? 0
                     : x >= limit   ? largest
                     : x <= least   ? (isUnsigned ? 0 : int64_t(-uint64_t(largest) - 1))
@@ -313,7 +318,8 @@ void CastOp::evaluate(llvm::ArrayRef<HostTensor> operands, llvm::MutableArrayRef
 static Lane emitFloatToInt(Lane x, IntegerType to, bool isUnsigned) {
   ElementBuilder &builder = *x.b;
   auto [least, limit] = rangeOf(to.getWidth(), isUnsigned);
-  Lane above = x.compare(arith::CmpFPredicate::OGE, x.like(limit)), below = x.compare(arith::CmpFPredicate::OLE, x.like(least));
+  Lane above = x.compare(arith::CmpFPredicate::OGE, x.like(limit)),
+       below = x.compare(arith::CmpFPredicate::OLE, x.like(least));
   Lane safe = (above | below | isNan(x)).select(x.like(0), x);
   Type lanes = builder.laneType(to);
   Lane inside = isUnsigned ? x.make<arith::FPToUIOp>(lanes, safe.value) : x.make<arith::FPToSIOp>(lanes, safe.value);
@@ -338,7 +344,8 @@ Value CastOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coor
   Lane x(builder, builder.operand(0, coords));
   Type lanes = builder.laneType(to);
   if (to.isInteger(1))
-    return x.isFloat() ? x.compare(arith::CmpFPredicate::UNE, x.like(0)) : x.compare(arith::CmpIPredicate::ne, x.likeInt(0));
+    return x.isFloat() ? x.compare(arith::CmpFPredicate::UNE, x.like(0))
+                       : x.compare(arith::CmpIPredicate::ne, x.likeInt(0));
   if (x.value.getType() == lanes)
     return x;
   if (x.isFloat() && isa<FloatType>(to)) {
@@ -357,7 +364,8 @@ Value CastOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coor
   return x.make<arith::ExtSIOp>(lanes, x.value);
 }
 
-void CastOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void CastOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                           llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()) && isFloatTensor(getResult()))
     operandGradients[0] = train::cast(builder, getLoc(), resultGradients[0], elementTypeOf(getInput()));
@@ -405,7 +413,8 @@ Value BitCastOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<C
   if (to.isInteger(1))
     return x.compare(arith::CmpIPredicate::ne, x.likeInt(0));
   if (to.isF16())
-    return x.make<arith::ExtFOp>(builder.laneType(builder.builder.getF32Type()), x.make<arith::BitcastOp>(half(), x.value).value);
+    return x.make<arith::ExtFOp>(builder.laneType(builder.builder.getF32Type()),
+                                 x.make<arith::BitcastOp>(half(), x.value).value);
   if (to.isBF16())
     return x.make<arith::ExtUIOp>(builder.laneType(i32), x.value).shiftLeft(16).asFloat();
   return isa<FloatType>(to) ? x.asFloat() : x;

@@ -52,7 +52,8 @@ Value emitFmod(ElementBuilder &b, Value left, Value right) {
     x = x.toDouble();
     y = y.toDouble();
   }
-  int64_t bitsPerRound = wide ? 51 : 26, rounds = wide ? 43 : 12; // 51: the largest number by the smallest shifts by 2046
+  int64_t bitsPerRound = wide ? 51 : 26,
+          rounds = wide ? 43 : 12; // 51: the largest number by the smallest shifts by 2046
   Lane divisor = y.abs();
   Lane valid = less(x.abs(), HUGE_VAL) & greater(divisor, 0);
   divisor = (valid & less(divisor, HUGE_VAL)).select(divisor, divisor.like(1));

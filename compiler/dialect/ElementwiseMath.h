@@ -1,11 +1,11 @@
 //===- ElementwiseMath.h - our own scalar functions -------------*- C++ -*-===//
 //
-// Transcendental functions as arithmetic on scalars or lanes of f32 and f64. They are inlined into kernels, so that a value
-// has the same bits in a vector loop, in its masked tail and in a scalar loop, and kernels import nothing.
+// Transcendental functions as arithmetic on scalars or lanes of f32 and f64. They are inlined into kernels, so that a
+// value has the same bits in a vector loop, in its masked tail and in a scalar loop, and kernels import nothing.
 //
-// Accuracy: within 2 ulp in f32 and 4 ulp in f64 (measured by test/kernels/ScalarFunctions: 1.6 and 3.3 at worst). Results
-// below the smallest normal number are computed, not flushed. NaN in, NaN out; limits at ±∞ and ±0 are C's. sin, cos and tan
-// keep this for |x| < 2^50 in f32 and 2^30 in f64, lose digits slowly above, and are NaN from 2^51 on.
+// Accuracy: within 2 ulp in f32 and 4 ulp in f64 (measured by test/kernels/ScalarFunctions: 1.6 and 3.3 at worst).
+// Results below the smallest normal number are computed, not flushed. NaN in, NaN out; limits at ±∞ and ±0 are C's.
+// sin, cos and tan keep this for |x| < 2^50 in f32 and 2^30 in f64, lose digits slowly above, and are NaN from 2^51 on.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_ELEMENTWISEMATH_H

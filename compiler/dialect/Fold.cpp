@@ -19,7 +19,8 @@ constexpr double kMostFoldWork = 1 << 24;
 /// elements.
 static double foldWork(Operation *op) {
   double work = 0;
-  for (Type type : llvm::concat<const Type>(llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes())))
+  for (Type type :
+       llvm::concat<const Type>(llvm::to_vector(op->getOperandTypes()), llvm::to_vector(op->getResultTypes())))
     work += double(tensorBytes(type)) / double(elementBytes(cast<RankedTensorType>(type).getElementType()));
   auto cost = dyn_cast<Cost>(op);
   return cost ? work + cost.getFlops() : work;
@@ -52,7 +53,8 @@ llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64
   if (!splat && foldWork(op) > kMostFoldWork)
     return {};
   auto representative = [&](Type type) {
-    return splat ? RankedTensorType::get({}, cast<RankedTensorType>(type).getElementType()) : cast<RankedTensorType>(type);
+    return splat ? RankedTensorType::get({}, cast<RankedTensorType>(type).getElementType())
+                 : cast<RankedTensorType>(type);
   };
   llvm::SmallVector<HostTensor> operands, results;
   for (Type type : op->getResultTypes()) {
@@ -61,7 +63,8 @@ llvm::SmallVector<Value> foldIfConstant(OpBuilder &builder, Operation *op, int64
     results.emplace_back(representative(type));
   }
   if (splat && !op->hasTrait<Pointwise>())
-    results[0] = HostTensor::fromAttribute(cast<DenseElementsAttr>(values[0]).resizeSplat(representative(values[0].getType())));
+    results[0] =
+        HostTensor::fromAttribute(cast<DenseElementsAttr>(values[0]).resizeSplat(representative(values[0].getType())));
   else {
     for (ElementsAttr value : values)
       operands.push_back(HostTensor::fromAttribute(

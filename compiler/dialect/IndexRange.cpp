@@ -171,7 +171,9 @@ struct MulModel : IntegerFlow::ExternalModel<MulModel, MulOp> {
 };
 
 struct NegModel : IntegerFlow::ExternalModel<NegModel, NegOp> {
-  std::optional<IndexDemand> pullBack(Operation *, unsigned, const IndexDemand &demand) const { return mirrored(demand); }
+  std::optional<IndexDemand> pullBack(Operation *, unsigned, const IndexDemand &demand) const {
+    return mirrored(demand);
+  }
 };
 
 /// max(x, c) and min(x, c): the constant guarantees the bound on its side.

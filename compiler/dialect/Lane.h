@@ -1,7 +1,7 @@
 //===- Lane.h - arithmetic on a scalar or on lanes --------------*- C++ -*-===//
 //
-// A value of a kernel under construction with operators, so that scalar programs read as formulas. Every operator is one
-// arith or math operation; nothing is contracted or reassociated.
+// A value of a kernel under construction with operators, so that scalar programs read as formulas. Every operator is
+// one arith or math operation; nothing is contracted or reassociated.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_LANE_H
@@ -39,7 +39,9 @@ struct Lane {
   Lane bitcast(mlir::Type element) const { return make<mlir::arith::BitcastOp>(b->laneType(element), value); }
   /// The bits of a float as an integer, and back.
   Lane bits() const { return bitcast(b->builder.getIntegerType(width())); }
-  Lane asFloat() const { return bitcast(width() == 64 ? mlir::Type(b->builder.getF64Type()) : b->builder.getF32Type()); }
+  Lane asFloat() const {
+    return bitcast(width() == 64 ? mlir::Type(b->builder.getF64Type()) : b->builder.getF32Type());
+  }
   /// An integer as a float of the same width.
   Lane toFloat() const {
     return make<mlir::arith::SIToFPOp>(
@@ -57,8 +59,12 @@ struct Lane {
   Lane fma(Lane y, Lane z) const { return make<mlir::math::FmaOp>(value, y.value, z.value); }
   Lane fma(Lane y, double z) const { return fma(y, like(z)); }
 
-  Lane compare(mlir::arith::CmpFPredicate predicate, Lane y) const { return make<mlir::arith::CmpFOp>(predicate, value, y.value); }
-  Lane compare(mlir::arith::CmpIPredicate predicate, Lane y) const { return make<mlir::arith::CmpIOp>(predicate, value, y.value); }
+  Lane compare(mlir::arith::CmpFPredicate predicate, Lane y) const {
+    return make<mlir::arith::CmpFOp>(predicate, value, y.value);
+  }
+  Lane compare(mlir::arith::CmpIPredicate predicate, Lane y) const {
+    return make<mlir::arith::CmpIOp>(predicate, value, y.value);
+  }
   /// For i1: x where it holds, else y.
   Lane select(Lane x, Lane y) const { return make<mlir::arith::SelectOp>(value, x.value, y.value); }
 

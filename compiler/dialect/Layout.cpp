@@ -92,12 +92,16 @@ protected:
 template <typename OpTy> struct PoolModel : MovingModel<PoolModel<OpTy>, OpTy> {
   using Base = MovingModel<PoolModel<OpTy>, OpTy>;
   /// Pooling only knows its spatial dimensions; there may be any number of others.
-  static bool hasChannels(Operation *op) { return shapeOf(op->getResult(0)).size() == cast<OpTy>(op).getKernel().size() + 2; }
+  static bool hasChannels(Operation *op) {
+    return shapeOf(op->getResult(0)).size() == cast<OpTy>(op).getKernel().size() + 2;
+  }
   llvm::SmallVector<unsigned> getLaidOutOperands(Operation *op) const {
-    return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutOperands(op) : llvm::SmallVector<unsigned>{};
+    return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutOperands(op)
+                                                                : llvm::SmallVector<unsigned>{};
   }
   llvm::SmallVector<unsigned> getLaidOutResults(Operation *op) const {
-    return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutResults(op) : llvm::SmallVector<unsigned>{};
+    return hasChannels(op) && !cast<OpTy>(op).getChannelsLast() ? Base::getLaidOutResults(op)
+                                                                : llvm::SmallVector<unsigned>{};
   }
   llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
     OpTy made = rebuild(cast<OpTy>(op), builder, operands, this->resultTypes(op));
@@ -115,7 +119,8 @@ template <typename OpTy> struct ConvModel : LayoutAware::ExternalModel<ConvModel
     return kToWeight ? llvm::SmallVector<unsigned>{0, 1} : llvm::SmallVector<unsigned>{0};
   }
   llvm::SmallVector<unsigned> getLaidOutResults(Operation *op) const {
-    return kToWeight || cast<OpTy>(op).getChannelsLast() ? llvm::SmallVector<unsigned>{} : llvm::SmallVector<unsigned>{0};
+    return kToWeight || cast<OpTy>(op).getChannelsLast() ? llvm::SmallVector<unsigned>{}
+                                                         : llvm::SmallVector<unsigned>{0};
   }
   llvm::SmallVector<Value> buildChannelsLast(Operation *op, OpBuilder &builder, ValueRange operands) const {
     Type type = op->getResult(0).getType();
@@ -160,7 +165,8 @@ struct ReduceModel : MovingModel<ReduceModel, ReduceOp> {
   /// The elements of a channel are scattered: readers of the result read the operand again, in a kernel of their own.
   LayoutCost getLayoutCost(Operation *op, bool channelsLast) const {
     auto reduction = cast<ReduceOp>(op);
-    bool spread = channelsLast && llvm::is_contained(reduction.getDims(), 0) && !llvm::is_contained(reduction.getDims(), 1);
+    bool spread =
+        channelsLast && llvm::is_contained(reduction.getDims(), 0) && !llvm::is_contained(reduction.getDims(), 1);
     return {spread ? bytesOf(reduction.getInput().getType()) : 0, 0};
   }
 
@@ -251,7 +257,9 @@ struct TransposeModel : LayoutAware::ExternalModel<TransposeModel, TransposeOp> 
     bool back = is(op, channelsFirstPermutation) && !is(op, channelsLastPermutation);
     return back ? llvm::SmallVector<unsigned>{0} : llvm::SmallVector<unsigned>{};
   }
-  llvm::SmallVector<Value> buildChannelsLast(Operation *, OpBuilder &, ValueRange operands) const { return {operands[0]}; }
+  llvm::SmallVector<Value> buildChannelsLast(Operation *, OpBuilder &, ValueRange operands) const {
+    return {operands[0]};
+  }
   LayoutCost getLayoutCost(Operation *op, bool channelsLast) const {
     return {0, channelsLast ? 0 : bytesOf(op->getResult(0).getType())};
   }

@@ -118,7 +118,8 @@ Value MatMulOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
 }
 
 /// For C = op(A)·op(B): dop(A) = G·op(B)ᵀ and dop(B) = op(A)ᵀ·G, each transposed if A or B is stored transposed.
-void MatMulOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void MatMulOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                             llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(getNumOperands());
   Value a = getLhs(), b = getRhs(), g = resultGradients[0];
   if (!g || !isFloatTensor(a))
@@ -183,21 +184,25 @@ LogicalResult MatMulEpilogueOp::verify() {
     return emitOpError("knows no epilogue \"") << getKind() << "\" with sums \"" << getSums() << "\"";
   const bool ofResult = sums == plan::Epilogue::OF_RESULT;
   if ((kind == plan::Epilogue::NONE) == bool(getOperand()) || (getKeeps() && kind != plan::Epilogue::GELU) ||
-      (kind == plan::Epilogue::NONE ? sums == plan::Epilogue::NO_SUMS || ofResult
-                                    : sums != plan::Epilogue::NO_SUMS && !(ofResult && kind == plan::Epilogue::GELU_GRADIENT)))
+      (kind == plan::Epilogue::NONE
+           ? sums == plan::Epilogue::NO_SUMS || ofResult
+           : sums != plan::Epilogue::NO_SUMS && !(ofResult && kind == plan::Epilogue::GELU_GRADIENT)))
     return emitOpError("has an operand, a kept value or sums that epilogue \"") << getKind() << "\" does not have";
   if (getNumResults() != 1u + getKeeps() + (sums != plan::Epilogue::NO_SUMS) || tensorTypeOf(getLhs()).getRank() != 3 ||
       tensorTypeOf(getRhs()).getRank() != 3 || tensorTypeOf(getResult(0)).getRank() != 3)
     return emitOpError("needs operands and result of rank 3, and a result for each value that it computes");
   auto [batch, m, n, k] = sizesOf(*this);
   Type element = elementTypeOf(getResult(0)), factor = elementTypeOf(getLhs());
-  auto is = [&](Value value, llvm::ArrayRef<int64_t> shape) { return value.getType() == RankedTensorType::get(shape, element); };
+  auto is = [&](Value value, llvm::ArrayRef<int64_t> shape) {
+    return value.getType() == RankedTensorType::get(shape, element);
+  };
   auto multiplies = [&](Value value, bool turned, int64_t rows, int64_t columns) {
     return value.getType() == RankedTensorType::get({batch, turned ? columns : rows, turned ? rows : columns}, factor);
   };
   if ((factor != element && !((factor.isBF16() || factor.isF16()) && element.isF32())) ||
       !multiplies(getLhs(), getTransA(), m, k) || !multiplies(getRhs(), getTransB(), k, n))
-    return emitOpError("needs factors of one element type that fit together, and a result of that type, or f32 of 16 bits");
+    return emitOpError(
+        "needs factors of one element type that fit together, and a result of that type, or f32 of 16 bits");
   const bool eachHasABias = kind == plan::Epilogue::BIAS && getOperand() && is(getOperand(), {batch, n});
   if (batch != 1 && kind != plan::Epilogue::BIAS)
     return emitOpError("needs one product, or a bias");

@@ -14,10 +14,14 @@ using namespace mlir;
 
 namespace tcc::train {
 
-template <typename OpTy> static Window windowOf(OpTy op) { return {op.getStrides(), op.getDilations(), op.getPadsBegin()}; }
+template <typename OpTy> static Window windowOf(OpTy op) {
+  return {op.getStrides(), op.getDilations(), op.getPadsBegin()};
+}
 
 /// The first spatial dimension of a tensor of this rank.
-template <typename OpTy> static size_t firstSpatial(OpTy op, size_t rank) { return rank - op.getKernel().size() - op.getChannelsLast(); }
+template <typename OpTy> static size_t firstSpatial(OpTy op, size_t rank) {
+  return rank - op.getKernel().size() - op.getChannelsLast();
+}
 /// The elements of a list for spatial dimensions.
 template <typename T, typename OpTy> static llvm::ArrayRef<T> spatialOf(OpTy op, llvm::ArrayRef<T> dims) {
   return dims.slice(firstSpatial(op, dims.size()), op.getKernel().size());
@@ -33,8 +37,8 @@ static llvm::SmallVector<T> withSpatial(OpTy op, llvm::ArrayRef<T> dims, llvm::A
 /// `from` is the side with the inputs, `to` the side with the windows.
 template <typename OpTy> static LogicalResult verifyPool(OpTy op, RankedTensorType from, RankedTensorType to) {
   size_t spatial = op.getKernel().size(), rank = from.getRank();
-  if (spatial < 1 || rank < spatial + op.getChannelsLast() || size_t(to.getRank()) != rank || op.getStrides().size() != spatial ||
-      op.getDilations().size() != spatial || op.getPadsBegin().size() != spatial)
+  if (spatial < 1 || rank < spatial + op.getChannelsLast() || size_t(to.getRank()) != rank ||
+      op.getStrides().size() != spatial || op.getDilations().size() != spatial || op.getPadsBegin().size() != spatial)
     return op.emitOpError("needs an extent, a stride, a dilation and a pad for each spatial dimension");
   if (from.getElementType() != to.getElementType())
     return op.emitOpError("changes the element type");
@@ -98,7 +102,8 @@ static void forEachElement(OpTy op, llvm::ArrayRef<int64_t> inputs, llvm::ArrayR
   for (int64_t output = 0; output < count; ++output) {
     llvm::SmallVector<int64_t> at = unravel(output, outputs);
     for (int64_t k = 0; k < offsets; ++k) {
-      if (window.input(spatialOf(op, llvm::ArrayRef<int64_t>(at)), unravel(k, op.getKernel()), spatialOf(op, inputs), in))
+      if (window.input(spatialOf(op, llvm::ArrayRef<int64_t>(at)), unravel(k, op.getKernel()), spatialOf(op, inputs),
+                       in))
         element(ravel(withSpatial(op, llvm::ArrayRef<int64_t>(at), llvm::ArrayRef<int64_t>(in)), inputs), output, k);
     }
   }
@@ -117,7 +122,8 @@ Type MaxPoolOp::getWinnerType(MLIRContext *context, llvm::ArrayRef<int64_t> kern
   int64_t offsets = 1;
   for (int64_t extent : kernel)
     offsets *= extent;
-  return offsets <= kMostByteOffsets ? IntegerType::get(context, 8, IntegerType::Unsigned) : IntegerType::get(context, 32);
+  return offsets <= kMostByteOffsets ? IntegerType::get(context, 8, IntegerType::Unsigned)
+                                     : IntegerType::get(context, 32);
 }
 
 /// The winner of a window of nothing but padding.
@@ -210,7 +216,8 @@ AffineMap SumPoolGradOp::getOperandMap(unsigned) { return {}; }
 static bool coversInputs(const Window &window, llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> inputs,
                          llvm::ArrayRef<int64_t> outputs) {
   for (size_t d = 0; d < window.rank(); ++d)
-    if (window.dilations[d] != 1 || window.input(d, 0, kernel[d] - 1) < 0 || window.input(d, outputs[d] - 1, 0) >= inputs[d])
+    if (window.dilations[d] != 1 || window.input(d, 0, kernel[d] - 1) < 0 ||
+        window.input(d, outputs[d] - 1, 0) >= inputs[d])
       return false;
   return true;
 }
@@ -218,12 +225,14 @@ static bool coversInputs(const Window &window, llvm::ArrayRef<int64_t> kernel, l
 static Lane isGreater(Lane x, Lane best, Type element) {
   if (!x.isFloat())
     return x.compare(element.isUnsignedInteger() ? arith::CmpIPredicate::ugt : arith::CmpIPredicate::sgt, best);
-  return x.compare(arith::CmpFPredicate::UGT, best) & best.compare(arith::CmpFPredicate::ORD, best); // the first NaN stays
+  return x.compare(arith::CmpFPredicate::UGT, best) &
+         best.compare(arith::CmpFPredicate::ORD, best); // the first NaN stays
 }
 
 Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::ArrayRef<Coord> coords) {
   Type element = elementTypeOf(getInput());
-  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())), outputs = spatialOf(*this, shapeOf(getResult()));
+  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())),
+                          outputs = spatialOf(*this, shapeOf(getResult()));
   Window window = windowOf(*this);
   llvm::ArrayRef<Coord> starts = spatialOf(*this, coords);
   Value found;
@@ -246,27 +255,30 @@ Value MaxPoolOp::emitElement(ElementBuilder &builder, unsigned result, llvm::Arr
     };
     llvm::SmallVector<Value> first(window.rank(), builder.uniform(int64_t(0)).base);
     auto [x, winner] = at(first);
-    found = unrolledNest(builder, getKernel(), {x.value, winner.value}, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-      auto [x, here] = at(k);
-      Lane best(builder, carried[0]), wins = isGreater(x, best, element);
-      return {wins.select(x, best).value, wins.select(here, Lane(builder, carried[1])).value};
-    })[result];
+    found = unrolledNest(builder, getKernel(), {x.value, winner.value},
+                         [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+                           auto [x, here] = at(k);
+                           Lane best(builder, carried[0]), wins = isGreater(x, best, element);
+                           return {wins.select(x, best).value, wins.select(here, Lane(builder, carried[1])).value};
+                         })[result];
   } else {
-    Value lowest = isa<FloatType>(element) ? builder.floatConstant(element, -HUGE_VAL) : builder.intConstant(element, 0);
+    Value lowest =
+        isa<FloatType>(element) ? builder.floatConstant(element, -HUGE_VAL) : builder.intConstant(element, 0);
     Value none = builder.intConstant(builder.builder.getI32Type(), -1);
-    found = unrolledNest(builder, getKernel(), {lowest, none}, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
-      WindowElement in = inputsOf(builder, window, starts, k, getKernel(), inputs, outputs);
-      Lane best(builder, carried[0]), winner(builder, carried[1]);
-      Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, lowest));
-      Lane wins = less(winner, winner.likeInt(0)) | isGreater(x, best, element);
-      if (in.inside)
-        wins = wins & x.with(in.inside);
-      llvm::SmallVector<Coord> offsets;
-      for (Value counter : k)
-        offsets.push_back(builder.uniform(counter));
-      Lane here(builder, offsetInWindow(builder, offsets, getKernel()));
-      return {wins.select(x, best).value, wins.select(here, winner).value};
-    })[result];
+    found = unrolledNest(
+        builder, getKernel(), {lowest, none}, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
+          WindowElement in = inputsOf(builder, window, starts, k, getKernel(), inputs, outputs);
+          Lane best(builder, carried[0]), winner(builder, carried[1]);
+          Lane x(builder, operandInside(builder, 0, withSpatial<Coord>(*this, coords, in.coords), in.inside, lowest));
+          Lane wins = less(winner, winner.likeInt(0)) | isGreater(x, best, element);
+          if (in.inside)
+            wins = wins & x.with(in.inside);
+          llvm::SmallVector<Coord> offsets;
+          for (Value counter : k)
+            offsets.push_back(builder.uniform(counter));
+          Lane here(builder, offsetInWindow(builder, offsets, getKernel()));
+          return {wins.select(x, best).value, wins.select(here, winner).value};
+        })[result];
   }
   Type narrow = builder.laneType(elementTypeOf(getWinners()));
   if (result == 0 || found.getType() == narrow)
@@ -300,7 +312,8 @@ Value MaxPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayR
 }
 
 Value SumPoolOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Coord> coords) {
-  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())), outputs = spatialOf(*this, shapeOf(getResult()));
+  llvm::ArrayRef<int64_t> inputs = spatialOf(*this, shapeOf(getInput())),
+                          outputs = spatialOf(*this, shapeOf(getResult()));
   Value zero = builder.constant(elementTypeOf(getInput()), 0);
   return unrolledNest(builder, getKernel(), zero, [&](ValueRange k, ValueRange carried) -> llvm::SmallVector<Value> {
     WindowElement in = inputsOf(builder, windowOf(*this), spatialOf(*this, coords), k, getKernel(), inputs, outputs);
@@ -331,11 +344,13 @@ Value SumPoolGradOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayR
 //===----------------------------------------------------------------------===//
 
 /// g of each window at its winner.
-void MaxPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void MaxPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
-    operandGradients[0] = MaxPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getWinners(), getKernel(),
-                                                getStrides(), getDilations(), getPadsBegin(), getChannelsLast());
+    operandGradients[0] =
+        MaxPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getWinners(), getKernel(),
+                              getStrides(), getDilations(), getPadsBegin(), getChannelsLast());
 }
 
 /// i64: the flat spatial index of each winner in an input of these extents, from its offset in the window.
@@ -366,7 +381,8 @@ Value MaxPoolOp::buildIndices(OpBuilder &builder) {
 }
 
 /// Each window reads the gradient at its winner: a pick from the flattened plane.
-void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                  llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(2);
   if (!resultGradients[0] || !isFloatTensor(getGrad()))
     return;
@@ -375,23 +391,27 @@ void MaxPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients
   int64_t planes = windows && channels ? tensorTypeOf(getGrad()).getNumElements() / windows / channels : 0;
   Expr g(builder, getLoc(), resultGradients[0]);
   Expr rows = g.reshape({planes, area, 1, channels}).broadcast({planes, area, windows, channels});
-  Expr winners = winnerIndices(*this, builder, spatialOf(*this, shapeOf(getResult()))).reshape({planes, 1, windows, channels});
+  Expr winners =
+      winnerIndices(*this, builder, spatialOf(*this, shapeOf(getResult()))).reshape({planes, 1, windows, channels});
   auto type = RankedTensorType::get({planes, 1, windows, channels}, elementTypeOf(getGrad()));
   operandGradients[0] = g.with(PickOp::create(builder, getLoc(), type, rows, winners, 1)).reshape(shapeOf(getGrad()));
 }
 
-void SumPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SumPoolOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                              llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getInput()))
-    operandGradients[0] = SumPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getKernel(), getStrides(),
-                                                getDilations(), getPadsBegin(), getChannelsLast());
+    operandGradients[0] =
+        SumPoolGradOp::create(builder, getLoc(), getInput().getType(), resultGradients[0], getKernel(), getStrides(),
+                              getDilations(), getPadsBegin(), getChannelsLast());
 }
 
-void SumPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void SumPoolGradOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                                  llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (resultGradients[0] && isFloatTensor(getGrad()))
-    operandGradients[0] = SumPoolOp::create(builder, getLoc(), getGrad().getType(), resultGradients[0], getKernel(), getStrides(),
-                                            getDilations(), getPadsBegin(), getChannelsLast());
+    operandGradients[0] = SumPoolOp::create(builder, getLoc(), getGrad().getType(), resultGradients[0], getKernel(),
+                                            getStrides(), getDilations(), getPadsBegin(), getChannelsLast());
 }
 
 } // namespace tcc::train

@@ -138,15 +138,17 @@ Value ReduceOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
     if (level == getDims().size())
       return emitCombine(builder, accumulator, builder.operand(0, source));
     int64_t dim = getDims()[level];
-    return builder.loop(0, shapeOf(getInput())[dim], accumulator, [&](Value i, ValueRange carried) -> llvm::SmallVector<Value> {
-      source[dim] = builder.uniform(i);
-      return {nest(level + 1, carried[0])};
-    })[0];
+    return builder.loop(0, shapeOf(getInput())[dim], accumulator,
+                        [&](Value i, ValueRange carried) -> llvm::SmallVector<Value> {
+                          source[dim] = builder.uniform(i);
+                          return {nest(level + 1, carried[0])};
+                        })[0];
   };
   return nest(0, emitIdentity(builder));
 }
 
-void ReduceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients, llvm::SmallVectorImpl<Value> &operandGradients) {
+void ReduceOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
+                             llvm::SmallVectorImpl<Value> &operandGradients) {
   operandGradients.resize(1);
   if (!resultGradients[0] || !isFloatTensor(getInput()))
     return;
@@ -240,7 +242,8 @@ Value ArgMaxOp::emitElement(ElementBuilder &builder, unsigned, llvm::ArrayRef<Co
     Lane wins = beats(x, best);
     return {wins.select(x, best).value, wins.select(index.with(builder.splat(i)), index).value};
   };
-  return builder.loop(1, shapeOf(getInput())[getDim()], {first, builder.intConstant(builder.builder.getI64Type(), 0)}, step)[1];
+  return builder.loop(1, shapeOf(getInput())[getDim()], {first, builder.intConstant(builder.builder.getI64Type(), 0)},
+                      step)[1];
 }
 
 } // namespace tcc::train

@@ -4,9 +4,9 @@
 // test runs them on the host, over every f32. No branches, no tables: both sides of a condition are computed, then
 // selected.
 //
-// Method: Cody and Waite's range reduction with fused multiply-adds, then polynomials: Moshier's Cephes (exp, tanh, sin,
-// cos in f32; atan in f64), Sun's fdlibm (log, log1p, erf, sin, cos in f64), Juffa's erff, Taylor's series where it is
-// short enough.
+// Method: Cody and Waite's range reduction with fused multiply-adds, then polynomials: Moshier's Cephes (exp, tanh,
+// sin, cos in f32; atan in f64), Sun's fdlibm (log, log1p, erf, sin, cos in f64), Juffa's erff, Taylor's series where
+// it is short enough.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_SCALARFUNCTIONS_H
@@ -71,9 +71,10 @@ template <typename T> ReducedExp<T> reduceExp(T x, const T *tail, int64_t steps 
   r = wide ? n.fma(x.like(-1.90821492927058770002e-10), r) : n.fma(x.like(2.12194440e-4), r);
   if (tail)
     r = r + *tail;
-  T p = wide ? polynomial(r, {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880, 1.0 / 40320, 1.0 / 5040,
-                              1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
-             : polynomial(r, {1.38145405034e-3, 8.36874547214e-3, 4.16683908056e-2, 1.66665203960e-1, 4.99999934320e-1});
+  T p = wide
+            ? polynomial(r, {1.0 / 6227020800, 1.0 / 479001600, 1.0 / 39916800, 1.0 / 3628800, 1.0 / 362880,
+                             1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5})
+            : polynomial(r, {1.38145405034e-3, 8.36874547214e-3, 4.16683908056e-2, 1.66665203960e-1, 4.99999934320e-1});
   return {(r * r).fma(p, r), shifted.bits()};
 }
 template <typename T> T expWithTail(T x, const T *tail) {
@@ -88,7 +89,8 @@ template <typename T> T exp(T x) { return expWithTail<T>(x, nullptr); }
 /// 2^y in f32 for y in [−127.4, 128.4], to 1.4 ulp; 0 where that is less than 2^−126.5, ∞ above 2^127.5.
 template <typename T> T powerOfTwoSingle(T y) {
   T magic = y.like(0x1.8p23 + 127), shifted = y + magic, f = y - (shifted - magic);
-  T p = polynomial(f, {1.53533627172e-4, 1.33988750294e-3, 9.61843735964e-3, 5.55033246965e-2, 2.40226479136e-1, 6.93147202856e-1, 1.0});
+  T p = polynomial(f, {1.53533627172e-4, 1.33988750294e-3, 9.61843735964e-3, 5.55033246965e-2, 2.40226479136e-1,
+                       6.93147202856e-1, 1.0});
   return p * shifted.bits().shiftLeft(23).asFloat();
 }
 
@@ -121,7 +123,8 @@ template <typename T> T logSeries(T f, T k, T correction) {
   T s = f / (f + 2.0), z = s * s, w = z * z, halfSquare = 0.5 * f * f;
   T odd = wide ? w * polynomial(w, {1.531383769920937332e-01, 2.222219843214978396e-01, 3.999999999940941908e-01})
                : w * polynomial(w, {0.24279078841, 0.40000972152});
-  T even = wide ? z * polynomial(w, {1.479819860511658591e-01, 1.818357216161805012e-01, 2.857142874366239149e-01, 6.666666666666735130e-01})
+  T even = wide ? z * polynomial(w, {1.479819860511658591e-01, 1.818357216161805012e-01, 2.857142874366239149e-01,
+                                     6.666666666666735130e-01})
                 : z * polynomial(w, {0.28498786688, 0.66666662693});
   T low = k * (wide ? 1.90821492927058770002e-10 : 9.0580006145e-06) + correction;
   T high = k * (wide ? 6.93147180369123816490e-01 : 6.9313812256e-01);
@@ -155,10 +158,14 @@ template <typename T> T log1p(T x) {
 
 template <typename T> T tanh(T x) {
   T a = x.abs(), z = x * x;
-  T small = x.isDouble()
-                ? x + x * z * (polynomial(z, {-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3}) /
-                               polynomial(z, {1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3}))
-                : (x * z).fma(polynomial(z, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1}), x);
+  T small =
+      x.isDouble()
+          ? x + x * z *
+                    (polynomial(z, {-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3}) /
+                     polynomial(z, {1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3}))
+          : (x * z).fma(polynomial(z, {-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1,
+                                       -3.33332819422e-1}),
+                        x);
   T large = (1.0 - 2.0 / (exp(a + a) + 1.0)).copySign(x);
   return less(a, 0.625).select(small.copySign(x), large);
 }
@@ -176,7 +183,11 @@ template <typename T> T softplus(T x) { return greater(x, 0).select(x, x.like(0)
 template <typename T> T erfSingle(T x) {
   T t = clamp(x.abs(), 0, 4.25), s = t * t;
   T r = t.like(-1.72853470e-5).fma(t, t.like(3.83197126e-4)), u = t.like(-3.88396438e-3).fma(t, t.like(2.42546219e-2));
-  r = r.fma(s, u).fma(t, t.like(-1.06777877e-1)).fma(t, t.like(-6.34846687e-1)).fma(t, t.like(-1.28717512e-1)).fma(t, -t);
+  r = r.fma(s, u)
+          .fma(t, t.like(-1.06777877e-1))
+          .fma(t, t.like(-6.34846687e-1))
+          .fma(t, t.like(-1.28717512e-1))
+          .fma(t, -t);
   T large = (1.0 - exp(r)).copySign(x);
   T p = polynomial(s, {-5.96761703e-4, 4.99119423e-3, -2.67681349e-2, 1.12819925e-1, -3.76125336e-1, 1.28379166e-1});
   return greater(x.abs(), 0.927734375).select(large, p.fma(x, x));
@@ -184,25 +195,31 @@ template <typename T> T erfSingle(T x) {
 
 template <typename T> T erfDouble(T x) {
   T a = clamp(x.abs(), 0, 6.5), z = a * a;
-  T tiny = polynomial(z, {-2.37630166566501626084e-05, -5.77027029648944159157e-03, -2.84817495755985104766e-02, -3.25042107247001499370e-01,
-                          1.28379167095512558561e-01}) /
-           polynomial(z, {-3.96022827877536812320e-06, 1.32494738004321644526e-04, 5.08130628187576562776e-03, 6.50222499887672944485e-02,
-                          3.97917223959155352819e-01, 1.0});
+  T tiny = polynomial(z, {-2.37630166566501626084e-05, -5.77027029648944159157e-03, -2.84817495755985104766e-02,
+                          -3.25042107247001499370e-01, 1.28379167095512558561e-01}) /
+           polynomial(z, {-3.96022827877536812320e-06, 1.32494738004321644526e-04, 5.08130628187576562776e-03,
+                          6.50222499887672944485e-02, 3.97917223959155352819e-01, 1.0});
   T s = a - 1.0;
-  T middle = 8.45062911510467529297e-01 +
-             polynomial(s, {-2.16637559486879084300e-03, 3.54783043256182359371e-02, -1.10894694282396677476e-01, 3.18346619901161753674e-01,
-                            -3.72207876035701323847e-01, 4.14856118683748331666e-01, -2.36211856075265944077e-03}) /
-                 polynomial(s, {1.19844998467991074170e-02, 1.36370839120290507362e-02, 1.26171219808761642112e-01, 7.18286544141962662868e-02,
-                                5.40397917702171048937e-01, 1.06420880400844228286e-01, 1.0});
+  T middle =
+      8.45062911510467529297e-01 +
+      polynomial(s, {-2.16637559486879084300e-03, 3.54783043256182359371e-02, -1.10894694282396677476e-01,
+                     3.18346619901161753674e-01, -3.72207876035701323847e-01, 4.14856118683748331666e-01,
+                     -2.36211856075265944077e-03}) /
+          polynomial(s, {1.19844998467991074170e-02, 1.36370839120290507362e-02, 1.26171219808761642112e-01,
+                         7.18286544141962662868e-02, 5.40397917702171048937e-01, 1.06420880400844228286e-01, 1.0});
   T w = 1.0 / z;
-  T near = polynomial(w, {-9.81432934416914548592e+00, -8.12874355063065934246e+01, -1.84605092906711035994e+02, -1.62396669462573470355e+02,
-                          -6.23753324503260060396e+01, -1.05586262253232909814e+01, -6.93858572707181764372e-01, -9.86494403484714822705e-03}) /
-           polynomial(w, {-6.04244152148580987438e-02, 6.57024977031928170135e+00, 1.08635005541779435134e+02, 4.29008140027567833386e+02,
-                          6.45387271733267880336e+02, 4.34565877475229228821e+02, 1.37657754143519042600e+02, 1.96512716674392571292e+01, 1.0});
-  T far = polynomial(w, {-4.83519191608651397019e+02, -1.02509513161107724954e+03, -6.37566443368389627722e+02, -1.60636384855821916062e+02,
-                         -1.77579549177547519889e+01, -7.99283237680523006574e-01, -9.86494292470009928597e-03}) /
-          polynomial(w, {-2.24409524465858183362e+01, 4.74528541206955367215e+02, 2.55305040643316442583e+03, 3.19985821950859553908e+03,
-                         1.53672958608443695994e+03, 3.25792512996573918826e+02, 3.03380607434824582924e+01, 1.0});
+  T near = polynomial(w, {-9.81432934416914548592e+00, -8.12874355063065934246e+01, -1.84605092906711035994e+02,
+                          -1.62396669462573470355e+02, -6.23753324503260060396e+01, -1.05586262253232909814e+01,
+                          -6.93858572707181764372e-01, -9.86494403484714822705e-03}) /
+           polynomial(w, {-6.04244152148580987438e-02, 6.57024977031928170135e+00, 1.08635005541779435134e+02,
+                          4.29008140027567833386e+02, 6.45387271733267880336e+02, 4.34565877475229228821e+02,
+                          1.37657754143519042600e+02, 1.96512716674392571292e+01, 1.0});
+  T far = polynomial(w, {-4.83519191608651397019e+02, -1.02509513161107724954e+03, -6.37566443368389627722e+02,
+                         -1.60636384855821916062e+02, -1.77579549177547519889e+01, -7.99283237680523006574e-01,
+                         -9.86494292470009928597e-03}) /
+          polynomial(w, {-2.24409524465858183362e+01, 4.74528541206955367215e+02, 2.55305040643316442583e+03,
+                         3.19985821950859553908e+03, 1.53672958608443695994e+03, 3.25792512996573918826e+02,
+                         3.03380607434824582924e+01, 1.0});
   T tail = 1.0 - exp(less(a, 1 / 0.35).select(near, far) - z - 0.5625) / a;
   T large = less(a, 1.25).select(middle, tail).copySign(x);
   return less(x.abs(), 0.84375).select(x + x * tiny, isNan(x).select(x, large));
@@ -220,10 +237,11 @@ template <typename T> NormalDistribution<T> normalDistribution(T x) {
     return {x, exp(-0.5 * x * x), 0.5 * (1.0 + erf(x * 0.70710678118654752440))};
   }
   x = clamp(x, -13.26, 13.26); // beyond, 2^y is 0
-  T a = x.abs(), near = greater(a, 5.3).select(x.like(5.3), a), density = powerOfTwoSingle(x * x * -0.72134752044448170368);
-  T tail = density * polynomial(near, {-3.15528928468e-7, 7.70855540356e-6, -8.47695805684e-5, 5.63648301152e-4, -2.59008393134e-3,
-                                       9.00384730898e-3, -2.54718309023e-2, 6.19239522361e-2, -1.32805799727e-1, 2.49972576895e-1,
-                                       -3.98940602679e-1, 4.99999983053e-1});
+  T a = x.abs(), near = greater(a, 5.3).select(x.like(5.3), a),
+    density = powerOfTwoSingle(x * x * -0.72134752044448170368);
+  T tail = density * polynomial(near, {-3.15528928468e-7, 7.70855540356e-6, -8.47695805684e-5, 5.63648301152e-4,
+                                       -2.59008393134e-3, 9.00384730898e-3, -2.54718309023e-2, 6.19239522361e-2,
+                                       -1.32805799727e-1, 2.49972576895e-1, -3.98940602679e-1, 4.99999983053e-1});
   return {x, density, less(x, 0).select(tail, 1.0 - tail)};
 }
 
@@ -275,12 +293,12 @@ template <typename T> T sinOrCos(T x, int64_t shift) {
   T useCos = equal(quadrant & one, one), negate = equal(quadrant & quadrant.likeInt(2), zero);
   r = wide ? r : r.toSingle();
   T z = r * r;
-  T sine = wide ? polynomial(z, {1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06, -1.98412698298579493134e-04,
-                                 8.33333333332248946124e-03, -1.66666666666666324348e-01})
+  T sine = wide ? polynomial(z, {1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
+                                 -1.98412698298579493134e-04, 8.33333333332248946124e-03, -1.66666666666666324348e-01})
                 : polynomial(z, {-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1});
   sine = (z * r).fma(sine, r);
-  T cosine = wide ? polynomial(z, {-1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07, 2.48015872894767294178e-05,
-                                   -1.38888888888741095749e-03, 4.16666666666666019037e-02})
+  T cosine = wide ? polynomial(z, {-1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07,
+                                   2.48015872894767294178e-05, -1.38888888888741095749e-03, 4.16666666666666019037e-02})
                   : polynomial(z, {2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2});
   cosine = (z * z).fma(cosine, 1.0 - 0.5 * z);
   T value = useCos.select(cosine, sine);
@@ -298,12 +316,13 @@ template <typename T> T atan(T x) {
   T a = x.abs(), one = x.like(1);
   T large = greater(a, 2.41421356237309504880), middle = greater(a, wide ? 0.66 : 0.5); // tan 3π/8
   T t = large.select(-one, middle.select(a - 1.0, a)) / large.select(a, middle.select(a + 1.0, one)), z = t * t;
-  T tail = wide ? z * (polynomial(z, {-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
-                                      -1.228866684490136173410e2, -6.485021904942025371773e1}) /
-                       polynomial(z, {1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
-                                      4.853903996359136964868e2, 1.945506571482613964425e2}))
-                : z * polynomial(z, {4.22568596302e-2, -8.23550576364e-2, 1.10068806813e-1, -1.42798010958e-1, 1.99998752498e-1,
-                                     -3.33333329015e-1});
+  T tail =
+      wide ? z * (polynomial(z, {-8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
+                                 -1.228866684490136173410e2, -6.485021904942025371773e1}) /
+                  polynomial(z, {1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
+                                 4.853903996359136964868e2, 1.945506571482613964425e2}))
+           : z * polynomial(z, {4.22568596302e-2, -8.23550576364e-2, 1.10068806813e-1, -1.42798010958e-1,
+                                1.99998752498e-1, -3.33333329015e-1});
   T rest = large.select(x.like(1.57079632679489661923), middle.select(x.like(0.78539816339744830962), x.like(0)));
   double half = wide ? 6.123233995736765886e-17 : -4.37113882867379e-8; // rounding error of π/2
   T lost = large.select(x.like(half), middle.select(x.like(half / 2), x.like(0)));
@@ -338,9 +357,11 @@ template <typename T> T tan(T x) {
 
 /// (asin √z)/√z − 1 for z ≤ 1/4.
 template <typename T> T asinTail(T z) {
-  return z * polynomial(z, {3.47933107596021167570e-05, 7.91534994289814532176e-04, -4.00555345006794114027e-02, 2.01212532134862925881e-01,
-                            -3.25565818622400915405e-01, 1.66666666666666657415e-01}) /
-         polynomial(z, {7.70381505559019352791e-02, -6.88283971605453293030e-01, 2.02094576023350569471e+00, -2.40339491173441421878e+00, 1.0});
+  return z *
+         polynomial(z, {3.47933107596021167570e-05, 7.91534994289814532176e-04, -4.00555345006794114027e-02,
+                        2.01212532134862925881e-01, -3.25565818622400915405e-01, 1.66666666666666657415e-01}) /
+         polynomial(z, {7.70381505559019352791e-02, -6.88283971605453293030e-01, 2.02094576023350569471e+00,
+                        -2.40339491173441421878e+00, 1.0});
 }
 /// 2·asin √((1 − a)/2) for a in [1/2, 1], which is acos a; corrects the root's rounding error.
 template <typename T> T acosNearOne(T a) {
@@ -392,7 +413,8 @@ template <typename T> T asinh(T x) {
     T a = x.abs(), huge = greater(a, 0x1p28), far = greater(a, 2), one = x.like(1);
     T safe = huge.select(one, a), square = safe * safe, root = (square + 1.0).sqrt();
     T logarithm = log(huge.select(a, 2.0 * safe + 1.0 / (safe + root)));
-    T result = far.select(huge.select(logarithm + 6.93147180559945286227e-01, logarithm), log1p(safe + square / (root + 1.0)));
+    T result =
+        far.select(huge.select(logarithm + 6.93147180559945286227e-01, logarithm), log1p(safe + square / (root + 1.0)));
     return equal(x, 0).select(x, result.copySign(x));
   });
 }
@@ -401,7 +423,8 @@ template <typename T> T acosh(T x) {
     T huge = greater(x, 0x1p28), far = greater(x, 2), safe = huge.select(x.like(4), x), t = safe - 1.0;
     T logarithm = log(huge.select(x, 2.0 * safe - 1.0 / (safe + (safe * safe - 1.0).sqrt())));
     T near = log1p(t + (2.0 * t + t * t).sqrt());
-    return far.select(huge.select(logarithm + 6.93147180559945286227e-01, logarithm), less(x, 1).select(x.like(kNaN), near));
+    return far.select(huge.select(logarithm + 6.93147180559945286227e-01, logarithm),
+                      less(x, 1).select(x.like(kNaN), near));
   });
 }
 template <typename T> T atanh(T x) {

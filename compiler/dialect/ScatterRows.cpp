@@ -30,7 +30,8 @@ int64_t ScatterRows::columnBlocks() const {
 }
 
 int64_t ScatterRows::rowsPerTile() const {
-  return std::clamp<int64_t>(extent * lines * columnBlocks() / kTiles, 1, std::min(kMostRows, std::max<int64_t>(extent, 1)));
+  return std::clamp<int64_t>(extent * lines * columnBlocks() / kTiles, 1,
+                             std::min(kMostRows, std::max<int64_t>(extent, 1)));
 }
 
 void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Type element, Type indexElement,
@@ -102,13 +103,15 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
           storeIfAny(now[1], sums);
         Values read(sums.begin(), sums.end());
         for (int64_t j = 0; !overwrites && j < perThread; ++j)
-          read[size_t(j)] = inRow(j, sums[size_t(j)], [&](Value column) { return loops.loadResult(0, resultAt(found, column)); });
+          read[size_t(j)] =
+              inRow(j, sums[size_t(j)], [&](Value column) { return loops.loadResult(0, resultAt(found, column)); });
         return read;
       }, sums);
       Values next{rest, keeps ? found : word(-1)};
       for (int64_t j = 0; j < perThread; ++j)
         next.push_back(inRow(j, old[size_t(j)], [&](Value column) {
-          Value update = loops.load(2, line.updates + source * rows.updateRow + Index(loops, column) * rows.updateColumn);
+          Value update =
+              loops.load(2, line.updates + source * rows.updateRow + Index(loops, column) * rows.updateColumn);
           return combine(old[size_t(j)], update);
         }));
       if (!keeps)
@@ -118,29 +121,34 @@ void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, Value tile, Ty
     return Values(after.begin() + 1, after.end());
   };
   const int64_t votes = std::clamp<int64_t>(llvm::divideCeil(rows.count, kGroupThreads), 1, kVotes);
-  carried = loops.loop(loops.index(0), loops.index(rows.count), votes * kGroupThreads, carried, [&](Value m, ValueRange before) -> Values {
-    Values indices, isThere, here, found;
-    for (int64_t vote = 0; vote < votes; ++vote) {
-      Index position = Index(loops, m) + vote * kGroupThreads + loops.thread();
-      isThere.push_back(position.isBelow(loops.index(rows.count)));
-      indices.push_back(loops.load(1, line.indices + position.atMost(rows.count - 1) * rows.indexRow));
-    }
-    Value any = word(0);
-    for (auto [index, there] : llvm::zip_equal(indices, isThere)) {
-      Index row = Index(loops, emitResolve(b, loc, index, indexElement, rows.extent)) - firstRow;
-      Value isHere =
-          both(both(there, compare(arith::CmpIPredicate::sge, row, loops.index(0))), row.isBelow(loops.index(size)));
-      found.push_back(arith::TruncIOp::create(b, loc, i32, row.value));
-      here.push_back(loops.ballot(isHere));
-      any = arith::OrIOp::create(b, loc, any, here.back());
-    }
-    return loops.when(compare(arith::CmpIPredicate::ne, any, word(0)), [&]() -> Values {
-      Values now(before.begin(), before.end());
-      for (int64_t vote = 0; vote < votes; ++vote)
-        now = apply(Index(loops, m) + vote * kGroupThreads, here[size_t(vote)], found[size_t(vote)], now);
-      return now;
-    }, before);
-  });
+  carried = loops.loop(
+      loops.index(0), loops.index(rows.count), votes * kGroupThreads, carried,
+      [&](Value m, ValueRange before) -> Values {
+        Values indices, isThere, here, found;
+        for (int64_t vote = 0; vote < votes; ++vote) {
+          Index position = Index(loops, m) + vote * kGroupThreads + loops.thread();
+          isThere.push_back(position.isBelow(loops.index(rows.count)));
+          indices.push_back(loops.load(1, line.indices + position.atMost(rows.count - 1) * rows.indexRow));
+        }
+        Value any = word(0);
+        for (auto [index, there] : llvm::zip_equal(indices, isThere)) {
+          Index row = Index(loops, emitResolve(b, loc, index, indexElement, rows.extent)) - firstRow;
+          Value isHere = both(both(there, compare(arith::CmpIPredicate::sge, row, loops.index(0))),
+                              row.isBelow(loops.index(size)));
+          found.push_back(arith::TruncIOp::create(b, loc, i32, row.value));
+          here.push_back(loops.ballot(isHere));
+          any = arith::OrIOp::create(b, loc, any, here.back());
+        }
+        return loops.when(
+            compare(arith::CmpIPredicate::ne, any, word(0)),
+            [&]() -> Values {
+              Values now(before.begin(), before.end());
+              for (int64_t vote = 0; vote < votes; ++vote)
+                now = apply(Index(loops, m) + vote * kGroupThreads, here[size_t(vote)], found[size_t(vote)], now);
+              return now;
+            },
+            before);
+      });
   if (keeps)
     storeIfAny(carried[0], ValueRange(carried).drop_front(1));
 }

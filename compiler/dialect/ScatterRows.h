@@ -31,9 +31,9 @@ struct ScatterLine {
 };
 
 /// Emits one tile of a lane group, which owns its elements of the result: its threads read all indices of a line, one
-/// each at a time, and apply the updates of the tile's rows in order, so that every sum has the bits of one thread's loop.
-/// Operand 1 holds indices of type `indexElement`, operand 2 updates; result 0 is changed in place. `combine` computes
-/// the new element from the old one and an update; if `overwrites`, the old one is not read.
+/// each at a time, and apply the updates of the tile's rows in order, so that every sum has the bits of one thread's
+/// loop. Operand 1 holds indices of type `indexElement`, operand 2 updates; result 0 is changed in place. `combine`
+/// computes the new element from the old one and an update; if `overwrites`, the old one is not read.
 void emitScatterRows(LoopBuilder &loops, const ScatterRows &rows, mlir::Value tile, mlir::Type element,
                      mlir::Type indexElement, bool overwrites,
                      llvm::function_ref<ScatterLine(mlir::Value line)> lineAt,

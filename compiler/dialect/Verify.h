@@ -22,8 +22,8 @@ inline mlir::LogicalResult verifyDims(mlir::Operation *op, llvm::ArrayRef<int64_
   return mlir::success();
 }
 /// Checks that the result has the operand's shape, except for extent 1 in `dims`.
-inline mlir::LogicalResult verifyKeepsDims(mlir::Operation *op, llvm::ArrayRef<int64_t> from, llvm::ArrayRef<int64_t> to,
-                                           llvm::ArrayRef<int64_t> dims) {
+inline mlir::LogicalResult verifyKeepsDims(mlir::Operation *op, llvm::ArrayRef<int64_t> from,
+                                           llvm::ArrayRef<int64_t> to, llvm::ArrayRef<int64_t> dims) {
   llvm::SmallVector<int64_t> expected(from);
   for (int64_t dim : dims)
     expected[dim] = 1;

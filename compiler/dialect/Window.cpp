@@ -25,7 +25,8 @@ static Value both(ElementBuilder &builder, Value x, Value y) {
 }
 
 WindowElement inputsOf(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> q, ValueRange k,
-                       llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> inputs, llvm::ArrayRef<int64_t> outputs) {
+                       llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> inputs,
+                       llvm::ArrayRef<int64_t> outputs) {
   WindowElement element;
   for (size_t d = 0; d < window.rank(); ++d) {
     Coord in = builder.add(builder.affine(q[d], window.strides[d], -window.pads[d]),
@@ -133,7 +134,8 @@ HoldingWindow windowOfInput(ElementBuilder &builder, const Window &window, llvm:
   return holding;
 }
 
-Value operandInside(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, Value inside, Value otherwise) {
+Value operandInside(ElementBuilder &builder, unsigned operand, llvm::ArrayRef<Coord> coords, Value inside,
+                    Value otherwise) {
   return inside ? builder.operandIf(operand, coords, inside, otherwise) : builder.operand(operand, coords);
 }
 

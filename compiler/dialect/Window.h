@@ -1,6 +1,7 @@
 //===- Window.h - sliding windows -------------------------------*- C++ -*-===//
 //
-// The common part of convolutions and pooling. Output q and offset k of a window read input q·stride − pad + k·dilation.
+// The common part of convolutions and pooling. Output q and offset k of a window read input q·stride − pad +
+// k·dilation.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_DIALECT_WINDOW_H
@@ -59,8 +60,8 @@ struct HoldingWindow {
 /// The most windows that can contain an input, in each dimension: with a stride above 1 fewer than the kernel's extent.
 llvm::SmallVector<int64_t> mostWindowsOfInput(const Window &window, llvm::ArrayRef<int64_t> kernel);
 /// Window `number` (i64 loop counters) of those that contain the inputs `in`. Offsets of inputs ascend with the number.
-HoldingWindow windowOfInput(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> in, mlir::ValueRange number,
-                            llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> outputs);
+HoldingWindow windowOfInput(ElementBuilder &builder, const Window &window, llvm::ArrayRef<Coord> in,
+                            mlir::ValueRange number, llvm::ArrayRef<int64_t> kernel, llvm::ArrayRef<int64_t> outputs);
 
 /// coord, clamped to [0, size − 1].
 Coord clampCoord(ElementBuilder &builder, const Coord &coord, int64_t size);
@@ -77,9 +78,9 @@ loopNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRa
          llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
 
 /// The same, but short loops are unrolled, with constant counters.
-llvm::SmallVector<mlir::Value>
-unrolledNest(ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
-             llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
+llvm::SmallVector<mlir::Value> unrolledNest(
+    ElementBuilder &builder, llvm::ArrayRef<int64_t> extents, mlir::ValueRange inits,
+    llvm::function_ref<llvm::SmallVector<mlir::Value>(mlir::ValueRange counters, mlir::ValueRange carried)> body);
 
 /// acc + x·y: fused for floats.
 inline mlir::Value multiplyAdd(ElementBuilder &builder, mlir::Value x, mlir::Value y, mlir::Value accumulator) {
@@ -91,7 +92,8 @@ inline mlir::Value multiplyAdd(ElementBuilder &builder, mlir::Value x, mlir::Val
 inline mlir::Value multiplyAddInside(ElementBuilder &builder, mlir::Value x, mlir::Value y, mlir::Value accumulator,
                                      mlir::Value inside) {
   mlir::Value sum = multiplyAdd(builder, x, y, accumulator);
-  return inside ? mlir::arith::SelectOp::create(builder.builder, builder.loc, inside, sum, accumulator).getResult() : sum;
+  return inside ? mlir::arith::SelectOp::create(builder.builder, builder.loc, inside, sum, accumulator).getResult()
+                : sum;
 }
 
 } // namespace tcc::train

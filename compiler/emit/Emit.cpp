@@ -257,7 +257,8 @@ void emitLists(ModuleOp module, const ImportedModel &model, plan::Decisions &dec
       continue;
     std::string list = initializer.list, sign = initializer.sign;
     auto variable = symbols.lookup<train::VariableOp>(name);
-    if (list == plan::lists::kTrained && module->hasAttr(names::kAdapters) && variable && variable.getRole() == roles::kFrozen) {
+    if (list == plan::lists::kTrained && module->hasAttr(names::kAdapters) && variable &&
+        variable.getRole() == roles::kFrozen) {
       list = plan::lists::kFrozen;
       sign = "beside the adapters";
     } else if (auto found = unused.find(name); list == plan::lists::kTrained && found != unused.end()) {

@@ -29,8 +29,8 @@ Expected<std::unique_ptr<llvm::MemoryBuffer>> mapWeights(const Initializer &init
   Expected<RegularFile> file = RegularFile::open(initializer.file, RegularFile::Accept::RegularFiles, "external data");
   if (!file)
     return file.status();
-  auto buffer = llvm::MemoryBuffer::getOpenFileSlice(llvm::sys::fs::file_t(file->descriptor()), initializer.file, initializer.bytes,
-                                                     int64_t(initializer.offset));
+  auto buffer = llvm::MemoryBuffer::getOpenFileSlice(llvm::sys::fs::file_t(file->descriptor()), initializer.file,
+                                                     initializer.bytes, int64_t(initializer.offset));
   if (!buffer)
     return error("{}: cannot read the weights of `{}` ({} bytes from offset {}): {}", initializer.file,
                        initializer.name, initializer.bytes, initializer.offset, buffer.getError().message());

@@ -226,8 +226,9 @@ protected:
   }
 
   /// Prefetches part `number` of the squares of `tiles` tiles, each in `parts` parts; does nothing beyond the last.
-  void prefetchPart(Value number, int64_t parts, llvm::function_ref<Square(Value tile)> squareOf, Value firstTile, int64_t tiles,
-                    Value firstChannel, int64_t channelPart, llvm::function_ref<void(Value index)> prefetch) {
+  void prefetchPart(Value number, int64_t parts, llvm::function_ref<Square(Value tile)> squareOf, Value firstTile,
+                    int64_t tiles, Value firstChannel, int64_t channelPart,
+                    llvm::function_ref<void(Value index)> prefetch) {
     constexpr int64_t kLineBytes = 64;
     e.when(within(number, tiles * parts), [&] {
       Square q = squareOf(e.plus(firstTile, e.divide(number, parts)));
@@ -307,7 +308,8 @@ struct ConvRegions : Regions {
 
 class ConvEmitter : BlockOfTiles {
 public:
-  ConvEmitter(LoopBuilder &loops, const WinogradShape &s, const ConvRegions &at, bool transposed, Type stored, Type sumType)
+  ConvEmitter(LoopBuilder &loops, const WinogradShape &s, const ConvRegions &at, bool transposed, Type stored,
+              Type sumType)
       : BlockOfTiles(loops, s, stored, sumType), at(at), transposed(transposed), part(s.featurePart()),
         block(s.channelBlock()) {}
 
@@ -396,13 +398,15 @@ private:
       prefetchPart(point, 2, [&](Value tile) { return inputSquare(tileAt(tile)); }, e.plus(firstTile, kBlock), kBlock,
                    firstChannel, block, [&](Value index) { loops.prefetch(0, index); });
       if (block == s.channels)
-        prefetchPart(point, 2, [&](Value tile) { return outputSquare(tileAt(tile)); }, firstTile, kBlock, firstFeature, part,
-                     [&](Value index) { loops.prefetchResult(0, index); });
+        prefetchPart(
+            point, 2, [&](Value tile) { return outputSquare(tileAt(tile)); }, firstTile, kBlock, firstFeature, part,
+            [&](Value index) { loops.prefetchResult(0, index); });
       e.each(e.index(0), e.index(part / kPanel), 1, [&](Value panel) {
         MatrixView a = scratch(at.inputs, block), w = scratch(at.weights, kPanel), c = scratch(at.outputs, part);
         a.base = e.plus(a.base, e.times(point, apart(kBlock * block)));
         w.base = e.plus(w.base, e.plus(e.times(point, apart(block * part)), e.times(panel, block * kPanel)));
-        c.base = e.plus(e.plus(c.base, e.plus(e.times(point, sumPitch()), e.times(panel, kPanel))), e.times(firstSum, part));
+        c.base =
+            e.plus(e.plus(c.base, e.plus(e.times(point, sumPitch()), e.times(panel, kPanel))), e.times(firstSum, part));
         e.multiply({a, w, c, rowEnd, 0, kPanel, wholeDepth, /*accumulate=*/block < s.channels});
       });
     });
@@ -483,10 +487,12 @@ private:
     auto tilesOfBlock = [&](Value) { return std::pair(e.index(0), count); };
     e.each(e.index(0), e.index(kPoints), 1, [&](Value point) {
       Value nextTile = e.plus(firstTile, kBlock);
-      prefetchPart(point, 1, [&](Value tile) { return inputSquare(tileAt(tile)); }, nextTile, kBlock, firstChannel, channelPart,
-                   [&](Value index) { loops.prefetch(0, index); });
-      prefetchPart(point, 1, [&](Value tile) { return outputSquare(tileAt(tile)); }, nextTile, kBlock, firstFeature, featurePart,
-                   [&](Value index) { loops.prefetch(1, index); });
+      prefetchPart(
+          point, 1, [&](Value tile) { return inputSquare(tileAt(tile)); }, nextTile, kBlock, firstChannel, channelPart,
+          [&](Value index) { loops.prefetch(0, index); });
+      prefetchPart(
+          point, 1, [&](Value tile) { return outputSquare(tileAt(tile)); }, nextTile, kBlock, firstFeature, featurePart,
+          [&](Value index) { loops.prefetch(1, index); });
       MatrixView x = scratch(at.inputs, 1), g = scratch(at.grads, featurePart), c = scratch(at.sums, featurePart);
       x.columnStride = channelPart;
       x.base = e.plus(x.base, e.times(point, apart(kBlock * channelPart)));
@@ -535,7 +541,8 @@ struct WinogradConvLoops : LoopKernel::ExternalModel<WinogradConvLoops, Winograd
     return s.chunks() * s.featureParts();
   }
   int64_t getScratchBytes(Operation *op) const {
-    return ConvRegions(winogradShapeOf(cast<WinogradConvOp>(op)), winogradSumType(elementTypeOf(op->getOperand(0)))).bytes();
+    return ConvRegions(winogradShapeOf(cast<WinogradConvOp>(op)), winogradSumType(elementTypeOf(op->getOperand(0))))
+        .bytes();
   }
   int64_t getLeastScratchBytes(Operation *op) const { return lighter(op, 0).first; }
   void shrinkScratch(Operation *op, int64_t bytes) const {

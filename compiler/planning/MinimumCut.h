@@ -17,7 +17,8 @@ namespace tcc::planning {
 class FlowNetwork {
 public:
   using Capacity = int64_t;
-  /// The capacity of an edge that no cut may contain. Sums of other capacities must stay well below; nothing checks that.
+  /// The capacity of an edge that no cut may contain. Sums of other capacities must stay well below; nothing checks
+  /// that.
   static constexpr Capacity kUnlimited = INT64_MAX / 4;
 
   /// Back to a network without nodes; keeps its memory.

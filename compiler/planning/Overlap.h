@@ -39,18 +39,19 @@ struct OverlapSolution {
   uint64_t hiddenNs = 0;      ///< memory time beside library calls
 };
 
-/// Visits the memory-bound instructions, longest first, and lets each run beside the library calls behind it. Its readers
-/// move behind these calls; if too few calls follow, it moves before other calls, together with its predecessors. A
-/// change that does not fit the arena is not made. An instruction with scratch is not overlapped, since its scratch
-/// would alias that of the calls beside it. O(n) for each attempt, at most a dozen attempts for each instruction.
+/// Visits the memory-bound instructions, longest first, and lets each run beside the library calls behind it. Its
+/// readers move behind these calls; if too few calls follow, it moves before other calls, together with its
+/// predecessors. A change that does not fit the arena is not made. An instruction with scratch is not overlapped, since
+/// its scratch would alias that of the calls beside it. O(n) for each attempt, at most a dozen attempts for each
+/// instruction.
 OverlapSolution overlap(const OverlapProblem &problem);
 
 /// The packing problem of a solution: live ranges in its order, extended to the end of the overlap.
 PackingProblem packingOf(const OverlapProblem &problem, const OverlapSolution &solution);
 
-/// Checks a solution pair by pair, independently of the search: two instructions of which one writes memory that the other
-/// touches keep their order and do not overlap in time; buffers that live at once do not overlap in memory. Returns the
-/// violation, or an empty string.
+/// Checks a solution pair by pair, independently of the search: two instructions of which one writes memory that the
+/// other touches keep their order and do not overlap in time; buffers that live at once do not overlap in memory.
+/// Returns the violation, or an empty string.
 std::string validate(const OverlapProblem &problem, const OverlapSolution &solution);
 
 } // namespace tcc::planning

@@ -278,7 +278,8 @@ PackingSolution placeByBirth(const PackingProblem &problem) {
   std::vector<size_t> births(buffers.size());
   std::iota(births.begin(), births.end(), size_t(0));
   std::vector<size_t> deaths = births;
-  std::stable_sort(births.begin(), births.end(), [&](size_t a, size_t b) { return buffers[a].first < buffers[b].first; });
+  std::stable_sort(births.begin(), births.end(),
+                   [&](size_t a, size_t b) { return buffers[a].first < buffers[b].first; });
   std::stable_sort(deaths.begin(), deaths.end(), [&](size_t a, size_t b) { return buffers[a].last < buffers[b].last; });
   std::vector<Extent> gaps{{0, ~Bytes(0)}}; // by start, none beside another; the last one has no end
   auto giveBack = [&](Extent extent) {

@@ -121,7 +121,19 @@ struct Sections {
 /// Which section is branched on first.
 enum class Rule { FewestAndTightest, LowestFewestAndTightest, Fewest, LowestTightest, Tightest };
 /// Which buffer is tried first.
-enum class Order { AboveThenSize, AboveThenSections, AboveThenArea, Size, Length, Sections, PeakThenSize, PeakThenSections, PeakThenArea, SectionsThenArea, Area };
+enum class Order {
+  AboveThenSize,
+  AboveThenSections,
+  AboveThenArea,
+  Size,
+  Length,
+  Sections,
+  PeakThenSize,
+  PeakThenSections,
+  PeakThenArea,
+  SectionsThenArea,
+  Area
+};
 
 constexpr Rule kRules[] = {Rule::FewestAndTightest, Rule::LowestFewestAndTightest, Rule::Fewest, Rule::LowestTightest,
                            Rule::Tightest};

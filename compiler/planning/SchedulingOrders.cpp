@@ -194,7 +194,8 @@ namespace {
 /// compare thousands of parallel branches.
 template <typename Ask> class Ready {
 public:
-  Ready(const SchedulingGraph &graph, int tie, Ask ask) : graph(graph), tie(tie), ask(std::move(ask)), keys(graph.size()) {}
+  Ready(const SchedulingGraph &graph, int tie, Ask ask)
+      : graph(graph), tie(tie), ask(std::move(ask)), keys(graph.size()) {}
 
   bool empty() const { return queue.empty(); }
 

@@ -46,7 +46,7 @@ struct LossSettings {
   double alpha = 0.25;       ///< focal: weight of positive examples; negative: none
   double gamma = 2;          ///< focal: exponent
   double smooth = 1;         ///< dice: added to both sides of the ratio
-  std::string input;         ///< ctc, dice: whether the prediction is logits, log_probs or probs; empty: the kind's default
+  std::string input; ///< ctc, dice: whether the prediction is logits, log_probs or probs; empty: the kind's default
   int64_t timeAxis = 0;      ///< ctc
   int64_t blank = 0;         ///< ctc: a class
   bool zeroInfinity = false; ///< ctc
@@ -123,7 +123,8 @@ struct ModelSettings {
 struct TrainSettings {
   std::optional<double> clipValue;
   std::string precision = "f32";
-  std::string lossScaleKind = "auto"; ///< train.loss_scale.kind: auto (dynamic with f16, else none), dynamic, fixed, none
+  std::string lossScaleKind =
+      "auto"; ///< train.loss_scale.kind: auto (dynamic with f16, else none), dynamic, fixed, none
   /// True if the backward pass is scaled.
   bool scalesLoss() const {
     return lossScaleKind == "dynamic" || lossScaleKind == "fixed" || (lossScaleKind == "auto" && precision == "f16");
@@ -229,7 +230,8 @@ struct Recipe {
 };
 
 /// Reads `path` (empty: none) and applies `settings` ("optimizer.lr=3e-4") on top.
-/// Errors: unreadable file, TOML syntax, unknown key (nearest named), wrong type, value out of range, each with its place.
+/// Errors: unreadable file, TOML syntax, unknown key (nearest named), wrong type, value out of range, each with its
+/// place.
 Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::string> &settings);
 
 /// One recipe for each stage, like those of phases: `phase` and `phaseParameters` are the stage's name and globs.

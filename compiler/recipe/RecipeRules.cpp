@@ -53,7 +53,8 @@ Status finishOptimizer(Recipe &recipe) {
   }
   for (const OptimizerKind &other : optimizerKinds())
     for (const std::string &name : other.keys)
-      if (const std::string key = "optimizer." + name; !kind->keys.count(name) && recipe.where.count(key) && !overridden(key))
+      if (const std::string key = "optimizer." + name;
+          !kind->keys.count(name) && recipe.where.count(key) && !overridden(key))
         return refuse(key);
   const auto nesterov = kind->flags.find("nesterov");
   if (nesterov == kind->flags.end() && overridden("optimizer.nesterov"))
@@ -156,15 +157,16 @@ static Status finishAdapter(const Recipe &recipe) {
   const AdapterSettings &adapter = recipe.adapter;
   if (recipe.where.count("adapter.targets") && recipe.where.count("adapter.match"))
     return error("{}adapter.match is another name of adapter.targets: give one of them", recipe.at("adapter.match"));
-  for (const char *key : {"adapter.rank", "adapter.alpha", "adapter.rank_stabilized", "adapter.dropout", "adapter.train",
-                          "adapter.base"})
+  for (const char *key :
+       {"adapter.rank", "adapter.alpha", "adapter.rank_stabilized", "adapter.dropout", "adapter.train", "adapter.base"})
     if (recipe.where.count(key) && adapter.targets.empty())
       return error("{}{} needs adapter.targets: globs of the matrices to adapt, such as [\"*.q_proj\", \"*.v_proj\"]",
                    recipe.at(key), key);
   if (!adapter.targets.empty() && recipe.where.count("model.trainable"))
-    return error("{}model.trainable: with [adapter] the model's own parameters are frozen; adapter.train lists those that "
-                 "are trained besides",
-                 recipe.at("model.trainable"));
+    return error(
+        "{}model.trainable: with [adapter] the model's own parameters are frozen; adapter.train lists those that "
+        "are trained besides",
+        recipe.at("model.trainable"));
   return Status::success();
 }
 
@@ -253,9 +255,10 @@ static Status finishShards(const Recipe &recipe) {
                  "state: leave the key out",
                  recipe.at("parallel.shard_within_node"));
   if (parallel.sharded() && parallel.shardRanks() == 0)
-    return error("{}parallel.mode \"{}\" needs parallel.ranks, the number of ranks that share the state; \"ddp\" runs on "
-                 "any number",
-                 recipe.at("parallel.mode"), parallel.mode);
+    return error(
+        "{}parallel.mode \"{}\" needs parallel.ranks, the number of ranks that share the state; \"ddp\" runs on "
+        "any number",
+        recipe.at("parallel.mode"), parallel.mode);
   if (parallel.ranks != 0 && !parallel.sharded())
     return error("{}parallel.ranks needs parallel.mode = \"grad_op\" or \"full\"; {}", recipe.at("parallel.ranks"),
                  parallel.distributed() ? "a plan with mode \"ddp\" runs on any number of ranks: leave the key out"

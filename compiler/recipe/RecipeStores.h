@@ -1,7 +1,7 @@
 //===- RecipeStores.h - where a recipe's values go --------------*- C++ -*-===//
 //
-// The table of keys (support/recipe/Keys.h) says which values a key accepts, and where the plan keeps them. This file maps
-// each key that the plan does not keep to its member of Recipe.
+// The table of keys (support/recipe/Keys.h) says which values a key accepts, and where the plan keeps them. This file
+// maps each key that the plan does not keep to its member of Recipe.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_COMPILER_RECIPE_RECIPESTORES_H

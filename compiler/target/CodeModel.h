@@ -16,7 +16,8 @@ namespace tcc::target {
 /// How a kernel's lanes are executed.
 enum class Lanes {
   Vector,  ///< elements of vectors, in functions for a range of tiles
-  Threads, ///< threads of a group that exchange values directly (a warp), in kernels of a GPU: code for one thread, scalars
+  Threads, ///< threads of a group that exchange values directly (a warp), in kernels of a GPU: code for one thread,
+           ///< scalars
 };
 
 /// Largest access of a GPU thread in bytes; operands of GPU kernels are aligned to it.
@@ -73,12 +74,14 @@ struct CodeModel {
 
   /// All members as text: part of the key of cached code.
   std::string key() const {
-    return triple + "/" + plan::CodeObject::Format_Name(format) + "/" + processor + "/" + features + "/" + std::to_string(vectorLanes) +
-           (threaded() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) + "/" +
-                          std::to_string(grid.mostBlocks) + "/" + std::to_string(grid.rowThreads) + "/" +
-                          std::to_string(grid.rowThreadElements) + "/" + std::to_string(grid.busyWarps) + "/" +
-                          std::to_string(grid.cachedElements) + "/" + std::to_string(grid.residentThreads)
-                    : "") + (multipliesPairs ? "/pairs" : "");
+    return triple + "/" + plan::CodeObject::Format_Name(format) + "/" + processor + "/" + features + "/" +
+           std::to_string(vectorLanes) +
+           (threaded() ? "/warps/" + std::to_string(grid.blockThreads) + "/" + std::to_string(grid.loopBlockThreads) +
+                             "/" + std::to_string(grid.mostBlocks) + "/" + std::to_string(grid.rowThreads) + "/" +
+                             std::to_string(grid.rowThreadElements) + "/" + std::to_string(grid.busyWarps) + "/" +
+                             std::to_string(grid.cachedElements) + "/" + std::to_string(grid.residentThreads)
+                       : "") +
+           (multipliesPairs ? "/pairs" : "");
   }
 };
 

@@ -63,7 +63,8 @@ Expected<std::string> resolveTarget(const std::string &asked, bool bf16Products)
       names.push_back(level);
     }
   }
-  return Status(fmt::format("--target {}: this version compiles for {}", asked, fmt::join(names, ", ")), StatusCode::Usage);
+  return Status(fmt::format("--target {}: this version compiles for {}", asked, fmt::join(names, ", ")),
+                StatusCode::Usage);
 }
 
 const TargetKind *findKind(llvm::StringRef name) {

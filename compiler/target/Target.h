@@ -41,7 +41,8 @@ struct Capabilities {
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel, such as a gradient's to its update
   bool readsNumbersEarly = false; ///< the host reads numbers of an entry while its later instructions run
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
-  bool roundsConvolutionGradients = false; ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
+  bool roundsConvolutionGradients =
+      false;                   ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
   bool collectives = false;    ///< its device runs collectives between ranks
   bool scattersInOneTree = false; ///< its reduce-scatter sums in Communicator.h's tree, like an all-reduce
   bool updatesRows = true;     ///< updates only the rows of sparse embedding gradients (update-rows)
@@ -68,7 +69,9 @@ struct Call {
   bool readsInPlace = false;       ///< it reads operands in place, and copies none into another layout
 
   /// Bytes of scratch with `slots` tiles in flight.
-  uint64_t scratchBytes(uint64_t slots) const { return scratchSharedBytes + scratchSlotBytes * std::min(slots, scratchSlots); }
+  uint64_t scratchBytes(uint64_t slots) const {
+    return scratchSharedBytes + scratchSlotBytes * std::min(slots, scratchSlots);
+  }
 
   /// The text of the attribute #train.call; parseCall() reads it.
   std::string text() const;
@@ -84,10 +87,10 @@ Expected<plan::Instruction> parseCall(const std::string &text);
 enum class Stage {
   Composites, ///< once composites are core ops, before zero fills are elided: calls for ops that are still whole
   Layouts,    ///< after layouts are assigned, before products are added to sums: other ways to compute an op
-  Views,      ///< once loop kernels absorb the views around them, before saved values are chosen: what such kernels read
-  Kernels,    ///< once kernels are formed, before reductions are split
-  Parts,      ///< once reductions are split
-  Order,      ///< once instructions have an order, before their scratch is weighed and memory is planned
+  Views,   ///< once loop kernels absorb the views around them, before saved values are chosen: what such kernels read
+  Kernels, ///< once kernels are formed, before reductions are split
+  Parts,   ///< once reductions are split
+  Order,   ///< once instructions have an order, before their scratch is weighed and memory is planned
 };
 
 /// Optional passes that command line and recipe allow.
@@ -141,7 +144,7 @@ private:
 struct TargetKind {
   std::string name;
   std::vector<std::string> levels; ///< full names, least first
-  bool hasOwnMemory = false;       ///< plans run in a device's memory, whose size the machine that compiles does not know
+  bool hasOwnMemory = false; ///< plans run in a device's memory, whose size the machine that compiles does not know
 
   /// The level for a name without one: the best of this machine. Error: this machine supports none.
   Expected<std::string> (*defaultLevel)(bool bf16Products);

@@ -59,7 +59,8 @@ Status elu(NodeImport &n) {
 }
 Status selu(NodeImport &n) {
   Expr x = n.expr(0);
-  double alpha = n.floatAttr("alpha", 1.67326319217681884765625), gamma = n.floatAttr("gamma", 1.05070102214813232421875);
+  double alpha = n.floatAttr("alpha", 1.67326319217681884765625),
+         gamma = n.floatAttr("gamma", 1.05070102214813232421875);
   return n.result(choose(positive(x), x, expm1Below(x) * alpha) * gamma);
 }
 Status celu(NodeImport &n) {

@@ -40,7 +40,8 @@ template <typename OpTy> Status variadic(NodeImport &n) {
   return n.result(result);
 }
 
-/// Max and Min of more than two: a reduction over the stacked inputs, so that a tie of many shares its gradient equally.
+/// Max and Min of more than two: a reduction over the stacked inputs, so that a tie of many shares its gradient
+/// equally.
 template <typename OpTy, train::ReduceKind kind> Status extreme(NodeImport &n) {
   if (n.inputs.size() <= 2)
     return variadic<OpTy>(n);
@@ -82,7 +83,8 @@ Status mod(NodeImport &n) {
   Type element = train::elementTypeOf(x);
   if (n.intAttr("fmod", 0) || element.isUnsignedInteger())
     return n.result(remainder);
-  Expr wrong = apply<train::XorOp>(n, remainder.compare(train::CompareKind::lt, 0), y.compare(train::CompareKind::lt, 0));
+  Expr wrong =
+      apply<train::XorOp>(n, remainder.compare(train::CompareKind::lt, 0), y.compare(train::CompareKind::lt, 0));
   Expr uneven = remainder.compare(train::CompareKind::ne, 0);
   return n.result(apply<train::AndOp>(n, wrong, uneven).select(remainder + y, remainder));
 }

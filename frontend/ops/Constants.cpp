@@ -13,7 +13,8 @@ namespace {
 using train::CompareKind;
 using train::Expr;
 
-template <typename Number, typename Field> Status numbers(NodeImport &n, const Field &field, int32_t type, bool scalar) {
+template <typename Number, typename Field>
+Status numbers(NodeImport &n, const Field &field, int32_t type, bool scalar) {
   llvm::SmallVector<Number> values(field.begin(), field.end());
   llvm::StringRef bytes(reinterpret_cast<const char *>(values.data()), values.size() * sizeof(Number));
   Shape shape;
@@ -43,7 +44,8 @@ Status constant(NodeImport &n) {
     if (!n.elementType(value->t().data_type()))
       return error("constants of type {} are not supported", onnxTypeName(value->t().data_type()));
     TCC_TRY(bytes, tensorBytes(value->t()));
-    return n.result(n.constant(Shape(value->t().dims().begin(), value->t().dims().end()), value->t().data_type(), bytes));
+    return n.result(
+        n.constant(Shape(value->t().dims().begin(), value->t().dims().end()), value->t().data_type(), bytes));
   }
   if (const onnx::AttributeProto *value = n.attribute("value_int"))
     return numbers<int64_t>(n, Shape{value->i()}, onnx::TensorProto::INT64, true);

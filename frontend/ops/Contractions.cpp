@@ -210,7 +210,8 @@ Labelled diagonals(NodeImport &n, Labelled x) {
       Shape starts(shape.size(), 0), steps(shape.size(), 1);
       steps.back() = extent + 1;
       shape.back() = extent;
-      x = {train::SliceOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(flat)), flat, starts, steps), labels};
+      x = {train::SliceOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(flat)), flat, starts, steps),
+           labels};
       i = 0;
     }
   return x;
@@ -330,8 +331,8 @@ Status einsum(NodeImport &n) {
   Labelled result = operands[0];
   for (size_t i = 1; i < operands.size(); ++i)
     result = contract(n, result, operands[i], [&](int label) {
-      return llvm::is_contained(output, label) ||
-             std::any_of(operands.begin() + ptrdiff_t(i) + 1, operands.end(), [&](const Labelled &t) { return t.has(label); });
+      return llvm::is_contained(output, label) || std::any_of(operands.begin() + ptrdiff_t(i) + 1, operands.end(),
+                                                              [&](const Labelled &t) { return t.has(label); });
     });
   result = sumOut(n, result, [&](int label) { return llvm::is_contained(output, label); });
   return n.result(arrange(n, result, output));
@@ -393,7 +394,8 @@ Expected<Value> gemmValue(NodeImport &n) {
     return error("{} and {} do not multiply: inner extents {} and {}", typeText(n.in(0)), typeText(n.in(1)),
                        x.columns(), y.rows());
   Shape shape = {x.rows(), y.columns()};
-  Value product = batchProduct(n, contraction::asRank3(n, x, {1}), contraction::asRank3(n, y, {1}), x.transposed, y.transposed);
+  Value product =
+      batchProduct(n, contraction::asRank3(n, x, {1}), contraction::asRank3(n, y, {1}), x.transposed, y.transposed);
   train::Expr result = scaled(n.expr(n.reshape(product, shape)), n.floatAttr("alpha", 1));
   double beta = n.floatAttr("beta", 1);
   if (!n.has(2) || beta == 0)

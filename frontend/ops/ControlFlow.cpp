@@ -145,15 +145,17 @@ Status bothBranches(NodeImport &n, const onnx::GraphProto &thenBranch, const onn
     flops[branch] = flopsSince(n, begin);
   }
   for (size_t i = 0; i < outputs[0].size() && i < outputs[1].size(); ++i) {
-    auto output = chosen(n, condition, outputs[0][i], outputs[1][i], n.node.output_size() > int(i) ? n.node.output(int(i)) : "",
-                         "in then_branch", "in else_branch");
+    auto output =
+        chosen(n, condition, outputs[0][i], outputs[1][i], n.node.output_size() > int(i) ? n.node.output(int(i)) : "",
+               "in then_branch", "in else_branch");
     if (!output)
       return refused(output.message());
     n.outputs.push_back(output.take());
   }
-  n.warn(fmt::format("its condition depends on {}: every step computes both branches, of {:.3g} and {:.3g} floating-point "
-                     "operations, and selects{}",
-                     n.origin(n.inputs[0].tensor), flops[0], flops[1], withAdvice(advice)));
+  n.warn(
+      fmt::format("its condition depends on {}: every step computes both branches, of {:.3g} and {:.3g} floating-point "
+                  "operations, and selects{}",
+                  n.origin(n.inputs[0].tensor), flops[0], flops[1], withAdvice(advice)));
   return Status::success();
 }
 
@@ -253,7 +255,8 @@ private:
     for (size_t k = 0; k < carried; ++k) {
       Slot next = outputs[1 + k];
       if (gate) {
-        TCC_TRY(kept, chosen(n, gate, next, state[k], body.output(int(1 + k)).name(), "in one iteration", "in another"));
+        TCC_TRY(kept,
+                chosen(n, gate, next, state[k], body.output(int(1 + k)).name(), "in one iteration", "in another"));
         next = kept;
       }
       state[k] = next;

@@ -36,8 +36,8 @@ Status split(NodeImport &n) {
   TCC_TRY(given, n.intsFrom("split", 1));
   int64_t extent = n.shape(0)[size_t(axis)], parts = n.node.output_size();
   if (n.attribute("num_outputs") && n.intAttr("num_outputs", 0) != parts)
-    return error("its attribute num_outputs is {}, and it has {} outputs; export the model again", n.intAttr("num_outputs", 0),
-                 parts);
+    return error("its attribute num_outputs is {}, and it has {} outputs; export the model again",
+                 n.intAttr("num_outputs", 0), parts);
   if (n.attribute("num_outputs") && given)
     return error("it has both the input split and the attribute num_outputs; ONNX allows one of them");
   Shape sizes;
@@ -87,7 +87,8 @@ Status slice(NodeImport &n) {
     auto wrapped = [&](int64_t bound) { return bound < 0 && bound >= -extent ? bound + extent : bound; };
     int64_t begin = wrapped((*starts)[i]), end = wrapped((*ends)[i]);
     // Negative bounds below the start stay negative: for falling steps they mean "past the first element".
-    begin = step > 0 ? std::clamp<int64_t>(begin, 0, extent) : std::clamp<int64_t>(begin, begin < 0 ? -1 : 0, extent - 1);
+    begin =
+        step > 0 ? std::clamp<int64_t>(begin, 0, extent) : std::clamp<int64_t>(begin, begin < 0 ? -1 : 0, extent - 1);
     end = step > 0 ? std::clamp<int64_t>(end, 0, extent) : std::clamp<int64_t>(end, -1, extent - 1);
     int64_t distance = step > 0 ? end - begin : begin - end;
     int64_t magnitude = step > 0 ? step : -step;
@@ -100,8 +101,8 @@ Status slice(NodeImport &n) {
   }
   if (whole)
     return n.result(n.in(0));
-  return n.result(train::SliceOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))), n.in(0), begins,
-                                         strides));
+  return n.result(
+      train::SliceOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))), n.in(0), begins, strides));
 }
 
 /// The source position of a padded position, for extent `size`.

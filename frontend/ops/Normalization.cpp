@@ -14,7 +14,8 @@ using train::Expr;
 Type innerType(NodeImport &n, Type element) { return element.isF64() ? element : Type(n.builder.getF32Type()); }
 
 /// Layer norm over the dimensions from `axis` on. `scale` and `bias` have their shape; null: 1 and 0.
-train::LayerNormOp layerNormOf(NodeImport &n, Value x, int64_t axis, double epsilon, Value scale = {}, Value bias = {}) {
+train::LayerNormOp layerNormOf(NodeImport &n, Value x, int64_t axis, double epsilon, Value scale = {},
+                               Value bias = {}) {
   llvm::ArrayRef<int64_t> shape = train::shapeOf(x);
   Shape statistics(shape);
   for (size_t i = size_t(axis); i < statistics.size(); ++i)
@@ -67,7 +68,8 @@ Status layerNorm(NodeImport &n) {
     return simple ? n.broadcast(n.reshape(n.expr(i).cast(element), shape), normal) : Value();
   };
   Value scale = fitted(1), bias = n.has(2) ? fitted(2) : Value();
-  auto op = layerNormOf(n, n.in(0), axis, n.floatAttr("epsilon", 1e-5), simple ? scale : Value(), simple ? bias : Value());
+  auto op =
+      layerNormOf(n, n.in(0), axis, n.floatAttr("epsilon", 1e-5), simple ? scale : Value(), simple ? bias : Value());
   Type stash = n.forceF64 ? element : n.elementType(int32_t(n.intAttr("stash_type", onnx::TensorProto::FLOAT)));
   if (!stash || !isa<FloatType>(stash))
     return error("stash_type {} is no floating-point type", n.intAttr("stash_type", 1));
@@ -161,9 +163,10 @@ Status localResponse(NodeImport &n) {
   // A window over the channels alone.
   Expr squares = (x * x).reshape({shape[0], shape[1], countOf(shape.drop_front(2))});
   Shape kernel = {size, 1}, ones = {1, 1}, pads = {(size - 1) / 2, 0};
-  Expr sum = n.expr(train::SumPoolOp::create(n.builder, n.loc, squares.value.getType(), squares, kernel, ones, ones, pads)
-                        .getResult())
-                 .reshape(shape);
+  Expr sum =
+      n.expr(train::SumPoolOp::create(n.builder, n.loc, squares.value.getType(), squares, kernel, ones, ones, pads)
+                 .getResult())
+          .reshape(shape);
   Expr scale = sum * (n.floatAttr("alpha", 1e-4) / double(size)) + n.floatAttr("bias", 1);
   Expr power = scale.like(n.floatAttr("beta", 0.75));
   return n.result(x / n.expr(train::PowOp::create(n.builder, n.loc, scale.value.getType(), scale.value, power.value)

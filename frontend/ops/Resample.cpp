@@ -119,7 +119,8 @@ Status resizeAxes(NodeImport &n, const Method &m, llvm::ArrayRef<Axis> axes) {
     if (axis.in == axis.out && std::fabs(axis.scale - 1) < 1e-9 && axis.begin == 0 && axis.end == 1)
       continue;
     // An antialiased kernel reaches over all inputs of an output.
-    const double reach = m.mode == "nearest" ? 1 : 2 * (m.mode == "cubic" ? 2 : 1) / (m.antialias ? std::min(axis.scale, 1.0) : 1);
+    const double reach =
+        m.mode == "nearest" ? 1 : 2 * (m.mode == "cubic" ? 2 : 1) / (m.antialias ? std::min(axis.scale, 1.0) : 1);
     (void)n.table({axis.out, int64_t(std::min(reach, 0x1p40)) + 1});
     TapTable table;
     std::vector<double> within;
@@ -219,7 +220,9 @@ Status resize(NodeImport &n) {
     }
     axis.scale = !sizes.empty() ? common.value_or(sizes[i] / in) : scales[i];
     // In f32, as in ONNX's shape inference: 10 · 0.7 is 7.
-    double out = sizes.empty() ? double(std::floor(float(in) * float(scales[i]))) : common ? std::floor(*common * in + 0.5) : sizes[i];
+    double out = sizes.empty() ? double(std::floor(float(in) * float(scales[i])))
+                 : common      ? std::floor(*common * in + 0.5)
+                               : sizes[i];
     if (!(axis.scale > 0) || !(out >= 1) || out > 0x1p31)
       return error("axis {} would get the size {}, which is not valid", dim, out);
     axis.out = int64_t(out);

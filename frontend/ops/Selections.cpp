@@ -170,7 +170,8 @@ Status nonMaxSuppression(NodeImport &n) {
                  typeText(n.in(1)));
   int64_t count = boxes.shape()[1], classes = scores.shape()[1];
   // Account for the work: each box is compared with the kept ones.
-  (void)n.table({boxes.shape()[0], classes, count, int64_t(std::clamp(limits[0], 1.0, double(std::max<int64_t>(count, 1))))});
+  (void)n.table(
+      {boxes.shape()[0], classes, count, int64_t(std::clamp(limits[0], 1.0, double(std::max<int64_t>(count, 1))))});
   bool centred = n.intAttr("center_point_box", 0) != 0;
   auto boxAt = [&](int64_t number) {
     double v[4];

@@ -146,7 +146,8 @@ Status concatFromSequence(NodeImport &n) {
   }
   if (parts.size() == 1)
     return n.result(parts[0]);
-  return n.result(train::ConcatOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(parts[0])), parts, axis));
+  return n.result(
+      train::ConcatOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(parts[0])), parts, axis));
 }
 
 constexpr OpEntry kTable[] = {

@@ -137,7 +137,8 @@ Status depthToSpace(NodeImport &n) {
   llvm::ArrayRef<int64_t> s = n.shape(0);
   int64_t channels = s[1] / (block * block);
   bool columnFirst = n.stringAttr("mode", "DCR") == "CRD";
-  Shape split = columnFirst ? Shape{s[0], channels, block, block, s[2], s[3]} : Shape{s[0], block, block, channels, s[2], s[3]};
+  Shape split =
+      columnFirst ? Shape{s[0], channels, block, block, s[2], s[3]} : Shape{s[0], block, block, channels, s[2], s[3]};
   Shape order = columnFirst ? Shape{0, 1, 4, 2, 5, 3} : Shape{0, 3, 4, 1, 5, 2};
   Value moved = train::transpose(n.builder, n.loc, n.reshape(n.in(0), split), order);
   return n.result(n.reshape(moved, {s[0], channels, s[2] * block, s[3] * block}));

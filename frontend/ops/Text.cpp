@@ -115,9 +115,10 @@ Status tfIdfVectorizer(NodeImport &n) {
   TCC_TRY(pools, poolsOf(n, columns));
   for (const Pool &pool : pools)
     if (pool.length > 1 && countOf({pool.length, std::min(skips + 1, shape.back())}) > kMostUnrolled)
-      return error("n-grams of {} tokens with max_skip_count {} are unrolled to more than {} comparisons, the most that "
-                         "are supported",
-                         pool.length, skips, kMostUnrolled);
+      return error(
+          "n-grams of {} tokens with max_skip_count {} are unrolled to more than {} comparisons, the most that "
+          "are supported",
+          pool.length, skips, kMostUnrolled);
   int64_t rows = shape.size() == 2 ? shape[0] : 1, tokens = shape.back();
   Type element = n.elementType(onnx::TensorProto::FLOAT);
   Expr x = n.expr(0).cast(n.i64()).reshape({rows, tokens}), result = n.expr(n.splat({rows, width}, element, 0));

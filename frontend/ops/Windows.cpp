@@ -24,7 +24,8 @@ Expected<Shape> perAxis(NodeImport &n, const char *name, size_t rank, int64_t ot
     if (value < least)
       return error("{} {} holds a number below {}", name, shapeText(values), least);
     if (value > kMostWindow)
-      return error("{} {} holds a number above {}, the largest that is supported", name, shapeText(values), kMostWindow);
+      return error("{} {} holds a number above {}, the largest that is supported", name, shapeText(values),
+                   kMostWindow);
   }
   return values;
 }
@@ -184,9 +185,10 @@ Status maxPool(NodeImport &n) {
   TCC_TRY(window, readWindow(n, x.drop_front(2), n.intsAttr("kernel_shape").value_or(Shape())));
   Shape shape = {x[0], x[1]};
   shape.append(window.output);
-  auto op = train::MaxPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
-                                     n.type(shape, train::MaxPoolOp::getWinnerType(n.builder.getContext(), window.kernel)),
-                                     n.in(0), window.kernel, window.strides, window.dilations, window.padsBegin);
+  auto op =
+      train::MaxPoolOp::create(n.builder, n.loc, n.type(shape, train::elementTypeOf(n.in(0))),
+                               n.type(shape, train::MaxPoolOp::getWinnerType(n.builder.getContext(), window.kernel)),
+                               n.in(0), window.kernel, window.strides, window.dilations, window.padsBegin);
   if (n.wants(1)) {
     // ONNX's indices are relative to the whole tensor, ours to one channel.
     llvm::ArrayRef<int64_t> extents = x.drop_front(2);

@@ -170,12 +170,14 @@ typedef struct trun_step {
 /* One update from as many rows as trun_trainer_rows says, or fewer where the loss can leave rows out. `step` may be
  * NULL. After TRUN_NON_FINITE the state is that before the update if the plan clips, accumulates or scales, or the loss
  * was not finite; else the next update is refused until a state is loaded. */
-TRUN_API trun_error *trun_trainer_step(trun_trainer *trainer, const trun_tensor *tensors, size_t count, trun_step *step);
+TRUN_API trun_error *trun_trainer_step(trun_trainer *trainer, const trun_tensor *tensors, size_t count,
+                                       trun_step *step);
 TRUN_API uint64_t trun_trainer_rows(const trun_trainer *trainer);
 /* Updates done. */
 TRUN_API uint64_t trun_trainer_steps(const trun_trainer *trainer);
 
-/* From the next update on: the learning rate; or any setting that needs no compilation, "optimizer.weight_decay=0.1". */
+/* From the next update on: the learning rate; or any setting that needs no compilation, "optimizer.weight_decay=0.1".
+ */
 TRUN_API trun_error *trun_trainer_set_rate(trun_trainer *trainer, double rate);
 TRUN_API trun_error *trun_trainer_set(trun_trainer *trainer, const char *setting);
 
@@ -193,12 +195,13 @@ TRUN_API void trun_results_info(const trun_results *results, size_t index, trun_
 TRUN_API const void *trun_results_data(const trun_results *results, size_t index);
 TRUN_API void trun_results_free(trun_results *results);
 
-/* "eval_loss" and the plan's metrics over any number of rows, in inference mode. `averages` 1: of the averaged weights. */
-TRUN_API trun_error *trun_trainer_evaluate(trun_trainer *trainer, const trun_tensor *tensors, size_t count, int averages,
-                                           trun_results **results);
+/* "eval_loss" and the plan's metrics over any number of rows, in inference mode. `averages` 1: of the averaged weights.
+ */
+TRUN_API trun_error *trun_trainer_evaluate(trun_trainer *trainer, const trun_tensor *tensors, size_t count,
+                                           int averages, trun_results **results);
 /* The graph's outputs for any number of rows ("predict"), or loss and gradients of one batch ("gradients"). */
-TRUN_API trun_error *trun_trainer_run(trun_trainer *trainer, const char *entry, const trun_tensor *tensors, size_t count,
-                                      trun_results **results);
+TRUN_API trun_error *trun_trainer_run(trun_trainer *trainer, const char *entry, const trun_tensor *tensors,
+                                      size_t count, trun_results **results);
 
 /* Copies a variable by its name (trun_plan_variable), in the plan's type and shape. `bytes`: its size. */
 TRUN_API trun_error *trun_trainer_read(trun_trainer *trainer, const char *name, void *to, size_t bytes);

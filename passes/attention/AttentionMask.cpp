@@ -177,12 +177,16 @@ std::optional<TwoValued> MaskReader::twoValued(Access access, unsigned depth) {
       return std::nullopt;
     for (unsigned side : {0u, 1u}) {
       std::optional<double> number = splatNumber(op->getOperand(1 - side));
-      std::optional<TwoValued> two = number ? twoValued(sibling(access, op->getOperand(side)), depth + 1) : std::nullopt;
+      std::optional<TwoValued> two =
+          number ? twoValued(sibling(access, op->getOperand(side)), depth + 1) : std::nullopt;
       if (!two)
         continue;
       auto apply = [&](double x) {
         double first = side == 0 ? x : *number, second = side == 0 ? *number : x;
-        return isa<AddOp>(op) ? first + second : isa<SubOp>(op) ? first - second : isa<MulOp>(op) ? first * second : first / second;
+        return isa<AddOp>(op)   ? first + second
+               : isa<SubOp>(op) ? first - second
+               : isa<MulOp>(op) ? first * second
+                                : first / second;
       };
       return TwoValued{two->condition, apply(two->onTrue), apply(two->onFalse)};
     }
@@ -234,7 +238,8 @@ void MaskReader::readConstant(const Access &constant, bool keepWhen, MaskTerms &
 
 void MaskReader::read(const Access &condition, bool keepWhen, MaskTerms &terms) {
   Operation *op = condition.value.getDefiningOp();
-  if (std::optional<double> number = op ? splatNumber(condition.value) : std::nullopt; number && (*number != 0) == keepWhen)
+  if (std::optional<double> number = op ? splatNumber(condition.value) : std::nullopt;
+      number && (*number != 0) == keepWhen)
     return;
   if (isa_and_nonnull<NotOp>(op))
     return read(sibling(condition, op->getOperand(0)), !keepWhen, terms);
@@ -280,7 +285,8 @@ void MaskReader::read(const Access &condition, bool keepWhen, MaskTerms &terms) 
       // slope·(key − query) + constant, compared with 0
       Affine d{x->query - y->query, x->key - y->key, x->constant - y->constant};
       if (d.key != 0 && d.key == -d.query && std::abs(d.constant) < 1e15) {
-        bool below = kind == CompareKind::lt || kind == CompareKind::le, strict = kind == CompareKind::lt || kind == CompareKind::gt;
+        bool below = kind == CompareKind::lt || kind == CompareKind::le,
+             strict = kind == CompareKind::lt || kind == CompareKind::gt;
         if (!keepWhen)
           below = !below, strict = !strict;
         double bound = -d.constant / d.key;
@@ -357,7 +363,8 @@ std::optional<MaskTerms> MaskReader::readAdditive(const Access &value, double fa
   }
   if (isa_and_nonnull<AddOp>(op)) {
     std::optional<MaskTerms> terms = readAdditive(sibling(value, op->getOperand(0)), factor, fill);
-    std::optional<MaskTerms> more = terms ? readAdditive(sibling(value, op->getOperand(1)), factor, fill) : std::nullopt;
+    std::optional<MaskTerms> more =
+        terms ? readAdditive(sibling(value, op->getOperand(1)), factor, fill) : std::nullopt;
     if (!more)
       return std::nullopt;
     terms->append(*more);
@@ -424,12 +431,15 @@ bool MaskReader::dependsOn(const Access &access, AxisList &found, unsigned &budg
   if (splatNumber(access.value))
     return true;
   if (op && op->hasTrait<Pointwise>())
-    return llvm::all_of(op->getOperands(), [&](Value operand) { return dependsOn(sibling(access, operand), found, budget); });
+    return llvm::all_of(op->getOperands(),
+                        [&](Value operand) { return dependsOn(sibling(access, operand), found, budget); });
   if (auto iota = dyn_cast_or_null<IotaOp>(op))
     return add(access.layout[size_t(iota.getDim())]);
   if (isa_and_nonnull<ConstantOp>(op) && tensorTypeOf(access.value).getNumElements() <= kMaskElements) {
     ConstantElements elements(axes, access);
-    auto at = [&](int64_t i) { return elements.tensor.isFloat() ? elements.tensor.getDouble(i) : double(elements.tensor.getInt(i)); };
+    auto at = [&](int64_t i) {
+      return elements.tensor.isFloat() ? elements.tensor.getDouble(i) : double(elements.tensor.getInt(i));
+    };
     for (auto [axis, stride] : elements.strides) {
       bool varies = false;
       int64_t extent = axes.extent(axis);

@@ -1,9 +1,9 @@
 //===- AttentionMask.h - the meaning of an attention mask -------*- C++ -*-===//
 //
-// Masks of attention arrive as trees of comparisons, selects, casts and arithmetic on zeros and ones. They are read as a
-// conjunction: a band of key − query (from comparisons of ranges, triangles, or constants that turn out to be one), and
-// tensors of booleans. A mask with a finite fill excludes keys exactly only in rows that keep some key; keepsEveryRow
-// proves this for some conjunctions.
+// Masks of attention arrive as trees of comparisons, selects, casts and arithmetic on zeros and ones. They are read as
+// a conjunction: a band of key − query (from comparisons of ranges, triangles, or constants that turn out to be one),
+// and tensors of booleans. A mask with a finite fill excludes keys exactly only in rows that keep some key;
+// keepsEveryRow proves this for some conjunctions.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_ATTENTION_ATTENTIONMASK_H

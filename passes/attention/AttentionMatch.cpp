@@ -1,9 +1,9 @@
 //===- AttentionMatch.cpp - match attention in a graph of core ops --------===//
 //
-// The canonical form is a chain, not a pattern: from the softmax's operand upwards, each op either moves elements (followed by
-// layouts, see AxisLayout.h), scales, adds, masks or caps, until a batched product ends the chain; downwards likewise until a
-// product contracts the keys. Which dimension is a head and which a query follows from the two products alone, so one walk
-// serves all layouts that exporters choose.
+// The canonical form is a chain, not a pattern: from the softmax's operand upwards, each op either moves elements
+// (followed by layouts, see AxisLayout.h), scales, adds, masks or caps, until a batched product ends the chain;
+// downwards likewise until a product contracts the keys. Which dimension is a head and which a query follows from the
+// two products alone, so one walk serves all layouts that exporters choose.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/attention/AttentionMatch.h"
@@ -148,8 +148,8 @@ bool AttentionMatcher::isEmptyRow(Value condition) {
     std::optional<double> number = splatNumber(swapped ? compared.getLhs() : compared.getRhs());
     Value largest = behindViews(swapped ? compared.getRhs() : compared.getLhs());
     auto reduced = largest.getDefiningOp<ReduceOp>();
-    if (!number || *number != -std::numeric_limits<double>::infinity() || !reduced || reduced.getKind() != ReduceKind::max ||
-        !llvm::is_contained(chain, reduced.getInput()))
+    if (!number || *number != -std::numeric_limits<double>::infinity() || !reduced ||
+        reduced.getKind() != ReduceKind::max || !llvm::is_contained(chain, reduced.getInput()))
       continue;
     for (Value value = condition; value != inner; value = value.getDefiningOp()->getOperand(0))
       consume(value);
@@ -180,7 +180,8 @@ bool AttentionMatcher::walkUp(AxisLayout layout) {
     if (isRearrangement(op)) {
       Access access{current, layout};
       if (!axes.stepUp(access))
-        return fail(op, "it cuts the scores' dimensions in a way that does not follow samples, heads, queries and keys");
+        return fail(op,
+                    "it cuts the scores' dimensions in a way that does not follow samples, heads, queries and keys");
       current = access.value, layout = access.layout;
       continue;
     }
@@ -213,15 +214,19 @@ bool AttentionMatcher::walkUp(AxisLayout layout) {
         return false;
       continue;
     }
-    return fail(op, fmt::format("{} of the scores is none of what attention does before its softmax (scaling, a bias, a mask, a soft cap)",
-                                op->getName().stripDialect().str()));
+    return fail(
+        op,
+        fmt::format(
+            "{} of the scores is none of what attention does before its softmax (scaling, a bias, a mask, a soft cap)",
+            op->getName().stripDialect().str()));
   }
 }
 
 bool AttentionMatcher::binaryStep(Operation *op, Value &current, const AxisLayout &layout) {
   unsigned side = leadsToProduct(op->getOperand(0)) ? 0 : 1;
   if (side == 1 && !leadsToProduct(op->getOperand(1)))
-    return fail(op, "neither operand is made from a product of queries and keys by what attention does before its softmax");
+    return fail(op,
+                "neither operand is made from a product of queries and keys by what attention does before its softmax");
   Value other = op->getOperand(1 - side);
   std::optional<double> number = splatNumber(other);
   if (isa<MaxOp>(op)) { // a lower bound that keeps sums of masks finite
@@ -237,8 +242,9 @@ bool AttentionMatcher::binaryStep(Operation *op, Value &current, const AxisLayou
     // A term that is constant along the keys of a row changes nothing; of the terms derived from the scores, the row
     // maximum is the only one that we recognise.
     auto reduced = behindViews(other).getDefiningOp<ReduceOp>();
-    if (reduced && reduced.getInput() == op->getOperand(side) && reduced.getKind() == ReduceKind::max && isa<SubOp>(op) &&
-        reduced.getDims().size() == 1 && axes.expand(layout[size_t(reduced.getDims()[0])]) == axes.expand(softmaxAxes)) {
+    if (reduced && reduced.getInput() == op->getOperand(side) && reduced.getKind() == ReduceKind::max &&
+        isa<SubOp>(op) && reduced.getDims().size() == 1 &&
+        axes.expand(layout[size_t(reduced.getDims()[0])]) == axes.expand(softmaxAxes)) {
       for (Value value = other; value != reduced.getResult(); value = value.getDefiningOp()->getOperand(0))
         consume(value);
       consume(reduced.getResult());
@@ -265,7 +271,8 @@ bool AttentionMatcher::binaryStep(Operation *op, Value &current, const AxisLayou
 bool AttentionMatcher::selectStep(SelectOp op, Value &current, const AxisLayout &layout) {
   bool scoresOnTrue = leadsToProduct(op.getOnTrue());
   if (!scoresOnTrue && !leadsToProduct(op.getOnFalse()))
-    return fail(op, "neither side is made from a product of queries and keys by what attention does before its softmax");
+    return fail(op,
+                "neither side is made from a product of queries and keys by what attention does before its softmax");
   Value scores = scoresOnTrue ? op.getOnTrue() : op.getOnFalse();
   std::optional<double> fill = splatNumber(scoresOnTrue ? op.getOnFalse() : op.getOnTrue());
   if (!fill)
@@ -343,7 +350,8 @@ bool AttentionMatcher::walkDown(AxisLayout layout) {
     if (auto view = dyn_cast<ReshapeOp>(user)) {
       std::optional<AxisLayout> next = axes.reshape(layout, shapeOf(view.getResult()));
       if (!next)
-        return fail(user, "it cuts the weights' dimensions in a way that does not follow samples, heads, queries and keys");
+        return fail(user,
+                    "it cuts the weights' dimensions in a way that does not follow samples, heads, queries and keys");
       layout = *next;
     } else if (auto moved = dyn_cast<TransposeOp>(user)) {
       AxisLayout next;
@@ -370,7 +378,8 @@ bool AttentionMatcher::walkDown(AxisLayout layout) {
       else
         found.resultFactors.push_back({{other, layout}, isa<DivOp>(user), user});
     } else if (auto chosen = dyn_cast<SelectOp>(user)) {
-      if (chosen.getOnFalse() != current || splatNumber(chosen.getOnTrue()) != 0.0 || !isEmptyRow(chosen.getCondition()))
+      if (chosen.getOnFalse() != current || splatNumber(chosen.getOnTrue()) != 0.0 ||
+          !isEmptyRow(chosen.getCondition()))
         return fail(user, "the weights are changed after the softmax, by a select that is not about rows without keys");
     } else {
       return fail(user, fmt::format("{} stands between the softmax and the product with the values",
@@ -404,7 +413,8 @@ Access AttentionMatcher::operandOf(Value value, AxisLayout layout, double &scale
       }
     }
     if (auto converted = dyn_cast_or_null<CastOp>(op); converted && isFloatTensor(converted.getInput()) &&
-        cast<FloatType>(elementTypeOf(converted.getInput())).getWidth() < cast<FloatType>(elementTypeOf(access.value)).getWidth()) {
+                                                       cast<FloatType>(elementTypeOf(converted.getInput())).getWidth() <
+                                                           cast<FloatType>(elementTypeOf(access.value)).getWidth()) {
       access.value = converted.getInput();
       continue;
     }
@@ -457,7 +467,8 @@ bool AttentionMatcher::takeRoles(const AxisLayout &softmaxLayout) {
 
   const bool weightsLeft = weightsOperand == 0;
   const bool contractedFirst = weightsLeft ? product.getTransA() : !product.getTransB();
-  const AxisList &contracted = weightsLayout[contractedFirst ? 1 : 2], &freeDim = weightsLayout[contractedFirst ? 2 : 1];
+  const AxisList &contracted = weightsLayout[contractedFirst ? 1 : 2],
+                 &freeDim = weightsLayout[contractedFirst ? 2 : 1];
   if (axes.expand(contracted) != along)
     return fail(product, "the product with the values does not contract the dimension that the softmax runs along");
   AxisList freeAxes = axes.expand(freeDim);
@@ -470,7 +481,8 @@ bool AttentionMatcher::takeRoles(const AxisLayout &softmaxLayout) {
     found.valueAxes = {axes.create(width)};
   found.value = axes.root({values, {weightsLayout[0], valuesKeysFirst ? along : found.valueAxes,
                                     valuesKeysFirst ? found.valueAxes : along}});
-  found.resultLayout = {weightsLayout[0], weightsLeft ? freeDim : found.valueAxes, weightsLeft ? found.valueAxes : freeDim};
+  found.resultLayout = {weightsLayout[0], weightsLeft ? freeDim : found.valueAxes,
+                        weightsLeft ? found.valueAxes : freeDim};
 
   // Types: operands narrower than the values can be widened, not the other way round.
   auto bitsOf = [](Value x) { return cast<FloatType>(elementTypeOf(x)).getWidth(); };

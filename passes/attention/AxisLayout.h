@@ -1,10 +1,11 @@
 //===- AxisLayout.h - the axes behind a tensor's dimensions -----*- C++ -*-===//
 //
-// A computation on one iteration space (the scores of an attention: samples, heads, queries, keys) is written by exporters
-// under many shapes: heads merged with samples, groups of heads split off, keys as an image's rows and columns. An axis is a
-// factor of that space; a layout lists, for each dimension of a value, the axes that it runs through in row-major order. Views are
-// walked from a result to its operand: a reshape regroups axes, and splits one where its dimension is cut; a transpose permutes;
-// a broadcast drops the repeated axes. Splits are recorded, so that earlier layouts stay valid.
+// A computation on one iteration space (the scores of an attention: samples, heads, queries, keys) is written by
+// exporters under many shapes: heads merged with samples, groups of heads split off, keys as an image's rows and
+// columns. An axis is a factor of that space; a layout lists, for each dimension of a value, the axes that it runs
+// through in row-major order. Views are walked from a result to its operand: a reshape regroups axes, and splits one
+// where its dimension is cut; a transpose permutes; a broadcast drops the repeated axes. Splits are recorded, so that
+// earlier layouts stay valid.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_ATTENTION_AXISLAYOUT_H

@@ -1,9 +1,9 @@
 //===- FuseAttention.cpp - replace softmax(query·keyᵀ)·value by one op ----===//
 //
 // Matches every softmax between a product of queries with keys and one of weights with values (AttentionMatch.h) and
-// rewrites the match as train.attention: axes are sorted into samples, heads, queries and keys; constant factors become one
-// scale, masks a diagonal and one boolean tensor, all other addends one bias. A near miss is reported with the node that
-// broke it.
+// rewrites the match as train.attention: axes are sorted into samples, heads, queries and keys; constant factors become
+// one scale, masks a diagonal and one boolean tensor, all other addends one bias. A near miss is reported with the node
+// that broke it.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Attention.h"
@@ -139,8 +139,9 @@ public:
       const bool even = tiles == TileNumbers::BF16 || tiles == TileNumbers::F16;
       failure = {match.softmax,
                  isDouble ? "the target has no kernels for attention in f64"
-                          : llvm::formatv("its heads have {0} and {1} features; the target's kernels take {2}numbers up to {3}",
-                                          depth, width, even ? "even " : "", kMostFeatures)
+                          : llvm::formatv(
+                                "its heads have {0} and {1} features; the target's kernels take {2}numbers up to {3}",
+                                depth, width, even ? "even " : "", kMostFeatures)
                                 .str()};
       return nullptr;
     }
@@ -228,7 +229,8 @@ private:
         continue;
       }
       double fill = -infinity;
-      std::optional<MaskTerms> mask = term.tensors.empty() ? reader.readAdditive(term.access, term.factor, fill) : std::nullopt;
+      std::optional<MaskTerms> mask =
+          term.tensors.empty() ? reader.readAdditive(term.access, term.factor, fill) : std::nullopt;
       if (!mask)
         biases.push_back(&term);
       else if (fill == -infinity)
@@ -246,7 +248,8 @@ private:
     // It stays a bias, too, if another tensor of data is added, which may exclude the remaining keys.
     const bool padded = llvm::any_of(biases, [](ScoreTerm *term) { return isFromDataAlone(term->access.value); });
     for (Additive &additive : finite) {
-      if (!padded && (provable || (selected.empty() && exact.empty() && finite.size() == 1 && reader.keepsEveryRow(additive.mask))))
+      if (!padded && (provable ||
+                      (selected.empty() && exact.empty() && finite.size() == 1 && reader.keepsEveryRow(additive.mask))))
         kept.append(additive.mask);
       else
         biases.push_back(additive.term);
@@ -283,7 +286,8 @@ private:
     // The op selects before it adds.
     const bool inOrder = llvm::all_of(biases, [&](ScoreTerm *term) { return term < outermostSelect; });
     if (!alone || mixedFills || !inOrder) {
-      failure = {padding->op, "all keys of a query may be excluded by padding and a mask together, whose numbers then decide"};
+      failure = {padding->op,
+                 "all keys of a query may be excluded by padding and a mask together, whose numbers then decide"};
       return false;
     }
     maskFill = fill;
@@ -384,8 +388,8 @@ private:
     if (!x)
       return y;
     llvm::SmallVector<int64_t> shape = *broadcastShapes(shapeOf(x), shapeOf(y));
-    return OpTy::create(builder, loc, RankedTensorType::get(shape, builder.getI1Type()), broadcastTo(builder, loc, x, shape),
-                        broadcastTo(builder, loc, y, shape));
+    return OpTy::create(builder, loc, RankedTensorType::get(shape, builder.getI1Type()),
+                        broadcastTo(builder, loc, x, shape), broadcastTo(builder, loc, y, shape));
   }
 
   Value writeMask(Value &keeps) {
@@ -435,7 +439,8 @@ private:
     if (match.resultFactor != 1)
       result = result * match.resultFactor;
     result = result.with(scaled(result, match.resultFactors, {samples, heads, match.queryAxes, match.keyAxes}));
-    Value value = axes.build(builder, loc, {result, {samples, heads, match.queryAxes, match.valueAxes}}, match.resultLayout, none());
+    Value value = axes.build(builder, loc, {result, {samples, heads, match.queryAxes, match.valueAxes}},
+                             match.resultLayout, none());
     return cast(builder, loc, value, elementTypeOf(match.product.getResult()));
   }
 

@@ -1,11 +1,11 @@
 //===- FuseKernels.cpp - group ops into generated kernels -----------------===//
 //
 // Groups ops into train.fused regions, one generated kernel each. First, chains with one full-size operand are
-// duplicated into each kernel that reads them: reading their operand costs as much as reading their result. A copy joins
-// its reader, or is dropped if one loop nest cannot compute both. Then producers and consumers are merged greedily in
-// program order as long as one loop nest can compute them: same iteration space, row values of a reduction read at
-// their own row, no path between them through another kernel. Reductions of equal shape that share an operand are
-// merged as well. Duplicates inside one kernel are merged. Library calls are left alone.
+// duplicated into each kernel that reads them: reading their operand costs as much as reading their result. A copy
+// joins its reader, or is dropped if one loop nest cannot compute both. Then producers and consumers are merged
+// greedily in program order as long as one loop nest can compute them: same iteration space, row values of a reduction
+// read at their own row, no path between them through another kernel. Reductions of equal shape that share an operand
+// are merged as well. Duplicates inside one kernel are merged. Library calls are left alone.
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/dialect/Loop.h"
@@ -377,8 +377,8 @@ void fuseBody(LoopOp loop, bool fuse) {
     }
   func::ReturnOp::create(builder, next.getLoc(), values);
   next.erase();
-  auto function = func::FuncOp::create(loop.getLoc(), "body",
-                                       builder.getFunctionType(block.getArgumentTypes(), ValueRange(values).getTypes()));
+  auto function = func::FuncOp::create(
+      loop.getLoc(), "body", builder.getFunctionType(block.getArgumentTypes(), ValueRange(values).getTypes()));
   function.getBody().takeBody(loop.getBody());
   Fuser(function, fuse).run();
   loop.getBody().takeBody(function.getBody());

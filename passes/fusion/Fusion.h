@@ -1,7 +1,7 @@
 //===- Fusion.h - helpers of fusion and of repeated ops ---------*- C++ -*-===//
 //
-// Queries of minimize-saved and fuse-kernels on ops, and the copies of cheap ops: each copy has one reader, whose kernel
-// it joins, and an original that gives the same bits.
+// Queries of minimize-saved and fuse-kernels on ops, and the copies of cheap ops: each copy has one reader, whose
+// kernel it joins, and an original that gives the same bits.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_FUSION_FUSION_H

@@ -1,9 +1,9 @@
 //===- SplitReductions.cpp - long reductions become two kernels ----------===//
 //
-// On a GPU one lane group reduces a whole row. Few long rows, such as the columns of a bias's gradient or the sum of all
-// squares, leave most groups idle. The pass cuts the reduced dimension that allows most parts: the first kernel computes
-// the reduction's input and reduces each part, and a second one reduces the parts' results and computes small results
-// from them. A third kernel computes dependent results of full shape, and further reductions, as in batch
+// On a GPU one lane group reduces a whole row. Few long rows, such as the columns of a bias's gradient or the sum of
+// all squares, leave most groups idle. The pass cuts the reduced dimension that allows most parts: the first kernel
+// computes the reduction's input and reduces each part, and a second one reduces the parts' results and computes small
+// results from them. A third kernel computes dependent results of full shape, and further reductions, as in batch
 // normalization; the pass cuts these in turn. Shapes and target alone determine the reduction tree.
 //
 // The parts become a dimension. The pass reshapes operands outside the region, rebuilds pointwise ops and broadcasts in
@@ -77,8 +77,8 @@ class Splitter {
 public:
   /// `code`: the model of the code that kernels become; null: that of lane groups.
   Splitter(FusedOp fused, int64_t units, const target::CodeModel *code, int64_t length)
-      : fused(fused), block(fused.getBody().front()), units(units), code(code), lanes(code ? code->vectorLanes : kGroupThreads),
-        length(length) {}
+      : fused(fused), block(fused.getBody().front()), units(units), code(code),
+        lanes(code ? code->vectorLanes : kGroupThreads), length(length) {}
 
   /// Splits the kernel and returns the third one, whose reductions may be cut, too; null if there is none.
   FusedOp run() {
@@ -262,7 +262,8 @@ private:
       result = region.inside.create(state)->getResult(0);
     } else {
       Value whole = plain(region, value);
-      result = type == whole.getType() ? whole : ReshapeOp::create(region.inside, op->getLoc(), type, whole).getResult();
+      result =
+          type == whole.getType() ? whole : ReshapeOp::create(region.inside, op->getLoc(), type, whole).getResult();
     }
     splitValues[value] = result;
     return result;

@@ -87,7 +87,8 @@ Expr constantVector(const Expr &place, llvm::ArrayRef<double> values, mlir::Type
 Expr clampAtZero(const Expr &x);
 /// The error for predictions of different shapes.
 std::optional<LossProblem> checkSameShapes(const LossInputs &inputs);
-/// ln σ(x) = min(x, 0) − ln(1 + e^−|x|), whose derivative at 0 is 1/2: a last layer that starts at zero gives such logits.
+/// ln σ(x) = min(x, 0) − ln(1 + e^−|x|), whose derivative at 0 is 1/2: a last layer that starts at zero gives such
+/// logits.
 Expr logSigmoid(const Expr &x);
 
 extern const Loss kCrossEntropy, kNll, kMse, kL1, kHuber, kSmoothL1, kBce, kBceWithLogits, kKlDiv, kCtc, kFocal,

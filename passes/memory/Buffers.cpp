@@ -147,7 +147,8 @@ void EntryBuffers::place(func::FuncOp function, const planning::PackingProblem &
   auto next = scratchOffsets.begin();
   for (const planning::Block &block : blocks)
     if (block.isScratch)
-      instructions[size_t(block.execution)]->setAttr(names::kScratchOffset, builder.getI64IntegerAttr(int64_t(*next++)));
+      instructions[size_t(block.execution)]->setAttr(names::kScratchOffset,
+                                                     builder.getI64IntegerAttr(int64_t(*next++)));
   function->setAttr(names::kTransientBytes, builder.getI64IntegerAttr(int64_t(solution.bytes)));
   function->setAttr(names::kLowerBoundBytes, builder.getI64IntegerAttr(int64_t(solution.lowerBound)));
 }

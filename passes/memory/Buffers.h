@@ -33,8 +33,8 @@ struct EntryBuffer {
 struct EntryBuffers {
   explicit EntryBuffers(mlir::func::FuncOp function);
 
-  /// Records the offset of every block as train.offset(s) and train.scratch_offset, and the size of the arena. `problem`:
-  /// packingOf(blocks), possibly with other live ranges.
+  /// Records the offset of every block as train.offset(s) and train.scratch_offset, and the size of the arena.
+  /// `problem`: packingOf(blocks), possibly with other live ranges.
   void place(mlir::func::FuncOp function, const planning::PackingProblem &problem, llvm::ArrayRef<int> bufferOfBlock,
              const planning::PackingSolution &solution) const;
   /// The recorded offsets of the `count` buffers of a packing problem.

@@ -86,9 +86,9 @@ private:
   static std::pair<OperationName, Attribute> formOf(Operation *op) {
     if (LoopKernel kernel = kernelOf(op)) {
       Builder builder(op->getContext());
-      return {kernel->getName(),
-              builder.getArrayAttr({TypeAttr::get(builder.getFunctionType(kernel->getOperandTypes(), kernel->getResultTypes())),
-                                    kernel->getAttrDictionary()})};
+      return {kernel->getName(), builder.getArrayAttr({TypeAttr::get(builder.getFunctionType(kernel->getOperandTypes(),
+                                                                                             kernel->getResultTypes())),
+                                                       kernel->getAttrDictionary()})};
     }
     Attribute call = op->getAttr(names::kCall);
     return {op->getName(), call ? call : Attribute(UnitAttr::get(op->getContext()))};

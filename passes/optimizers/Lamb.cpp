@@ -2,8 +2,8 @@
 //
 // You et al., "Large Batch Optimization for Deep Learning", arXiv:1904.00962, algorithm 2, with φ the identity:
 //   r = m̂/(√v̂ + ε) + decay·w    w ← w − lr·(‖w‖/‖r‖)·r
-// m̂ and v̂ are Adam's moments with their bias corrected. The ratio of norms is 1 where one of them is 0. Norms are those
-// of torch's parameters: a tensor that holds several (a recurrent layer's directions) has a ratio for each.
+// m̂ and v̂ are Adam's moments with their bias corrected. The ratio of norms is 1 where one of them is 0. Norms are
+// those of torch's parameters: a tensor that holds several (a recurrent layer's directions) has a ratio for each.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

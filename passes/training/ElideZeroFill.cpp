@@ -2,8 +2,8 @@
 //
 // The gradient of a gather is a scatter into zeros. If another gradient of the same parameter is added to it anyway (an
 // accumulator), the scatter adds to that one. If indices name few of a table's rows, their sums form a compact table:
-// readers of the gradient read a row of it, or a row of zeros, and nothing of the parameter's size is zeroed or written.
-// Gradients that no rewrite removes are listed, with their bytes and the reason.
+// readers of the gradient read a row of it, or a row of zeros, and nothing of the parameter's size is zeroed or
+// written. Gradients that no rewrite removes are listed, with their bytes and the reason.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -125,7 +125,8 @@ public:
       Value init = scatter.getInit(), whole = scatter.getResult();
       int64_t count = tensorTypeOf(scatter.getIndices()).getNumElements();
       bool isSparse = scatter.getAxis() == 0 && isFloatTensor(whole) && count > 0 &&
-                      shapeOf(whole)[0] >= kLeastRowsPerIndex * count && tensorBytes(whole.getType()) >= kLeastTableBytes;
+                      shapeOf(whole)[0] >= kLeastRowsPerIndex * count &&
+                      tensorBytes(whole.getType()) >= kLeastTableBytes;
       if (!isSparse || !(isZeroFill(init) || soleProduct(init)))
         return;
       OpBuilder builder(scatter);

@@ -9,7 +9,8 @@ using namespace mlir;
 
 namespace tcc::train {
 
-EntryBuilder::EntryBuilder(ModuleOp module, llvm::StringRef entry) : builder(module.getContext()), module(module), symbols(module) {
+EntryBuilder::EntryBuilder(ModuleOp module, llvm::StringRef entry)
+    : builder(module.getContext()), module(module), symbols(module) {
   builder.setInsertionPointToEnd(module.getBody());
   Location loc = NameLoc::get(builder.getStringAttr(entry));
   function = func::FuncOp::create(builder, loc, entry, builder.getFunctionType({}, {}));

@@ -1,8 +1,7 @@
 //===- EntryBuilder.h - an entry function while it is being built -*- C++ -*-===//
 //
-// An entry takes the graph's inputs, the state that it reads, the run-time scalars and the counters of random numbers; it
-// returns outputs and the next values of the state that it changes. State, scalars and counters are added on
-// demand.
+// An entry takes the graph's inputs, the state that it reads, the run-time scalars and the counters of random numbers;
+// it returns outputs and the next values of the state that it changes. State, scalars and counters are added on demand.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_PASSES_TRAINING_ENTRYBUILDER_H

@@ -10,9 +10,9 @@
 
 namespace tcc::train {
 
-/// Matches a pattern of the recipe with a variable: a glob on the initializer's name, and on its names in the exporter's
-/// notes and in torch; a selector (@bias @norm @embedding @1d) on its readers. A variable without WeightFacts has only its
-/// own name.
+/// Matches a pattern of the recipe with a variable: a glob on the initializer's name, and on its names in the
+/// exporter's notes and in torch; a selector (@bias @norm @embedding @1d) on its readers. A variable without
+/// WeightFacts has only its own name.
 bool matchesPattern(const std::string &pattern, VariableOp variable);
 bool matchesAnyPattern(const std::vector<std::string> &patterns, VariableOp variable);
 /// The variable's names, its own first.

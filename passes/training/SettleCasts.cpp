@@ -1,8 +1,8 @@
 //===- SettleCasts.cpp - cancel casts after differentiation ---------------===//
 //
 // autocast puts a cast on each edge, and differentiation adds the gradients of these casts. A widening and a narrowing
-// cast that meet cancel. A weight gradient is a sum over all samples that only f32 arithmetic reads: its product returns
-// the f32 sums instead of rounding them first.
+// cast that meet cancel. A weight gradient is a sum over all samples that only f32 arithmetic reads: its product
+// returns the f32 sums instead of rounding them first.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"

@@ -103,7 +103,8 @@ public:
     if (!op) {
       result = rowsOf(value);
     } else if (auto constant = dyn_cast<ConstantOp>(op)) {
-      result = ConstantOp::create(builder, op->getLoc(), cast<DenseElementsAttr>(constant.getValue()).resizeSplat(type));
+      result =
+          ConstantOp::create(builder, op->getLoc(), cast<DenseElementsAttr>(constant.getValue()).resizeSplat(type));
     } else {
       if (!isa<BroadcastOp>(op))
         for (Value operand : op->getOperands())
@@ -190,7 +191,8 @@ void updateNamedRows(func::FuncOp function, const SummedRows &rows) {
     auto gathered = [&](Value table, Value indices) -> Value {
       SmallVector<int64_t> shape(shapeOf(table));
       shape[0] = rows.count();
-      return GatherOp::create(builder, next.getLoc(), RankedTensorType::get(shape, elementTypeOf(table)), table, indices, 0);
+      return GatherOp::create(builder, next.getLoc(), RankedTensorType::get(shape, elementTypeOf(table)), table,
+                              indices, 0);
     };
     if (!built.contains(rows.whole))
       built.map(rows.whole, gathered(rows.sums, rows.named));

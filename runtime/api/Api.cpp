@@ -1,7 +1,7 @@
 //===- Api.cpp - the C interface of include/trun/trun.h --------------------===//
 //
-// Each function turns its arguments into those of the C++ library, and Status into an error object. No exception leaves:
-// libraries throw when memory runs out.
+// Each function turns its arguments into those of the C++ library, and Status into an error object. No exception
+// leaves: libraries throw when memory runs out.
 //
 //===----------------------------------------------------------------------===//
 #include "trun/trun.h"
@@ -217,7 +217,8 @@ Status describe(trun_plan &plan) {
       continue;
     for (auto [ports, role] : {std::pair(&entry.inputs(), TRUN_INPUT), std::pair(&entry.outputs(), TRUN_OUTPUT)})
       for (const plan::Port &port : *ports)
-        values.emplace_back(port.name(), role, entry.buffers(static_cast<int>(port.buffer())).type(), port.sample_axis());
+        values.emplace_back(port.name(), role, entry.buffers(static_cast<int>(port.buffer())).type(),
+                            port.sample_axis());
   }
   for (const plan::Variable &variable : content.variables())
     if (variable.role() != plan::ACCUMULATOR)
@@ -335,8 +336,9 @@ const char *trun_plan_model(const trun_plan *plan) { return plan->reader.plan().
 const char *trun_plan_target(const trun_plan *plan) { return plan->target.c_str(); }
 
 const char *trun_plan_entry(const trun_plan *plan, size_t index) {
-  return index < plan->values.size() ? std::next(plan->values.begin(), static_cast<std::ptrdiff_t>(index))->first.c_str()
-                                     : nullptr;
+  return index < plan->values.size()
+             ? std::next(plan->values.begin(), static_cast<std::ptrdiff_t>(index))->first.c_str()
+             : nullptr;
 }
 
 size_t trun_plan_values(const trun_plan *plan, const char *entry) {
@@ -370,7 +372,9 @@ trun_error *trun_plan_variable(const trun_plan *plan, size_t index, trun_info *i
 trun_error *trun_plan_memory(const trun_plan *plan, unsigned threads, trun_memory *memory) {
   return guarded([&] {
     const plan::Plan &content = plan->reader.plan();
-    const uint32_t workers = plan::runsOnGrids(content) ? content.max_workers() : threads ? threads : usableProcessors();
+    const uint32_t workers = plan::runsOnGrids(content) ? content.max_workers()
+                             : threads                  ? threads
+                                                        : usableProcessors();
     const uint64_t all = plan::variantBytes(content, plan::smallestVariant(content, workers), workers);
     const uint64_t resident = plan::spaceBytes(content, plan::RESIDENT);
     fill(*memory, trun_memory{sizeof(trun_memory), resident, all - std::min(all, resident)});

@@ -1,8 +1,8 @@
 //===- CallMaker.h - factory of executors for a plan's calls ----*- C++ -*-===//
 //
 // A device gets the executors of products and convolutions from one object: this program's kernels, unless a test made
-// it with others (createCpuDeviceWith). So a test can run a plan for a level that the machine lacks, with plain loops for
-// its calls.
+// it with others (createCpuDeviceWith). So a test can run a plan for a level that the machine lacks, with plain loops
+// for its calls.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_CPU_CALLMAKER_H

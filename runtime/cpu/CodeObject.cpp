@@ -51,7 +51,8 @@ bool staysLoaded(const std::string &path) {
 void *loadFromTemporary(std::span<const std::byte> elf, std::string &problem) {
   const TemporaryFolder folder("tcc-kernels");
   void *handle = nullptr;
-  if (Status status = folder.write("kernels.so", {reinterpret_cast<const char *>(elf.data()), elf.size()}); !status.ok())
+  if (Status status = folder.write("kernels.so", {reinterpret_cast<const char *>(elf.data()), elf.size()});
+      !status.ok())
     problem += "; " + status.message();
   else if (handle = ::dlopen(folder.path("kernels.so").c_str(), RTLD_NOW | RTLD_LOCAL); !handle)
     problem += fmt::format("; {}", ::dlerror());

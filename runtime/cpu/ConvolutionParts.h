@@ -93,7 +93,8 @@ std::unique_ptr<LibraryCall> makeByPlanes(ConvolutionDesign design);
 
 /// Converts rows [begin, end) of the weights' gradient: adds the partial sums [chunk][o][tap][c] in the order of
 /// chunks, and transposes c and tap.
-void finishWeightGradient(const ConvolutionDesign &design, const float *partials, void *result, int64_t begin, int64_t end);
+void finishWeightGradient(const ConvolutionDesign &design, const float *partials, void *result, int64_t begin,
+                          int64_t end);
 
 inline float widen(uint16_t value) {
   uint32_t bits = static_cast<uint32_t>(value) << 16;

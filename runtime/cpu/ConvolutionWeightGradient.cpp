@@ -69,7 +69,8 @@ private:
                      int64_t end, float *sums, int64_t row, bool first, char *slot) const {
     const bool dots = packed::isDotted(d.elements);
     int64_t words = 0;
-    forEachLine(d, range, [&](int64_t, const Sizes &, int64_t pixels) { words += packed::wordsOf(pixels, d.elements); });
+    forEachLine(d, range,
+                [&](int64_t, const Sizes &, int64_t pixels) { words += packed::wordsOf(pixels, d.elements); });
     auto *left = reinterpret_cast<uint32_t *>(slot + d.offsetRows),
          *right = reinterpret_cast<uint32_t *>(slot + d.offsetPanel);
     Sizes origin{0, 0, 0};
@@ -128,7 +129,8 @@ private:
       int64_t element = sample * d.strip.sample;
       for (size_t axis = 0; axis < kAxes; ++axis)
         element += (place[axis] - origin[axis]) * d.sourceStep[axis] * d.strip.axis[axis];
-      int64_t pixel = (((block.range.firstSample + sample) * d.result[0] + place[0]) * d.result[1] + place[1]) * d.result[2];
+      int64_t pixel =
+          (((block.range.firstSample + sample) * d.result[0] + place[0]) * d.result[1] + place[1]) * d.result[2];
       lines[lineCount++] = {element * packed::bytesOf(d.elements), (pixel + place[2]) * all * size, pixels};
     });
     const int64_t end = std::min(block.end, static_cast<int64_t>(rowAt.size())), outputs = d.resultChannels;

@@ -50,7 +50,8 @@ public:
       finishWeightGradient(d, static_cast<const float *>(context.pointers[3]), context.pointers[2],
                            begin * kChannelsOfATile, std::min(end * kChannelsOfATile, d.groups));
     } else {
-      widenDepthwiseWeights(d, static_cast<const char *>(context.pointers[1]), reinterpret_cast<float *>(context.scratch));
+      widenDepthwiseWeights(d, static_cast<const char *>(context.pointers[1]),
+                            reinterpret_cast<float *>(context.scratch));
     }
     return true;
   }

@@ -112,7 +112,8 @@ inline void correlatePixels(const Line &line, int64_t pixel, int64_t channel, in
     sums[i] = zeros();
   const int64_t pitch = line.sourcePitch * size;
   for (int64_t tap = 0; tap < line.tapCount; ++tap) {
-    Sixteen weight = load(line.weights + line.taps[tap].number * line.weightPitch + channel); // padded to whole registers
+    Sixteen weight =
+        load(line.weights + line.taps[tap].number * line.weightPitch + channel); // padded to whole registers
     const char *from = line.source + (pixel * line.sourcePitch + line.taps[tap].at + channel) * size;
 #pragma GCC unroll 8
     for (int i = 0; i < Pixels; ++i)
@@ -276,7 +277,8 @@ inline void addTaps(const GradientLine &line, int64_t tap, int64_t begin, int64_
 #pragma GCC unroll 5
   for (int i = 0; i < Taps; ++i) {
     store(values, sums[i]);
-    std::memcpy(line.sums + line.taps[tap + i].number * line.sumPitch + channel, values, static_cast<size_t>(count) * 4);
+    std::memcpy(line.sums + line.taps[tap + i].number * line.sumPitch + channel, values,
+                static_cast<size_t>(count) * 4);
   }
 }
 
@@ -371,7 +373,9 @@ template <bool Narrow> void addProductsAs(const GradientLine &line) {
   }
 }
 
-void addProductsOfLine(const GradientLine &line) { line.narrow ? addProductsAs<true>(line) : addProductsAs<false>(line); }
+void addProductsOfLine(const GradientLine &line) {
+  line.narrow ? addProductsAs<true>(line) : addProductsAs<false>(line);
+}
 } // namespace
 
 const DepthwiseKernels kDepthwise = {correlateLine, addProductsOfLine};

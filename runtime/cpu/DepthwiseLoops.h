@@ -27,7 +27,8 @@ struct Line {
 };
 void correlate(const Line &line);
 
-/// sums[number of the tap][channel] += source[pixel + tap][channel] · gradient[pixel][channel], over the pixels of a line in order.
+/// sums[number of the tap][channel] += source[pixel + tap][channel] · gradient[pixel][channel], over the pixels of a
+/// line in order.
 struct GradientLine {
   bool narrow;
   const char *source;

@@ -46,8 +46,8 @@ struct Result {
   Store store;
 };
 
-/// sum + left · right: one f32, or two bf16 of each word. (The dot product is inline assembly, so that its operands stay
-/// in registers: GCC would load them again for each product.)
+/// sum + left · right: one f32, or two bf16 of each word. (The dot product is inline assembly, so that its operands
+/// stay in registers: GCC would load them again for each product.)
 template <Elements E> TCC_INLINE __m512 addProduct(__m512 sum, Words left, Words right) {
   if constexpr (!isDotted(E))
     return _mm512_fmadd_ps(_mm512_castsi512_ps(left), _mm512_castsi512_ps(right), sum);

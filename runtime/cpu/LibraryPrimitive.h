@@ -118,9 +118,9 @@ struct Scratch {
 };
 
 /// Prepares a call of a plan for `level`, which this machine has, from its descriptor. `rowKernel`: the function of
-/// MatmulCall.row_kernel, if there is one. Errors: a descriptor that fits no kernel, other numerics than this program's,
-/// too little scratch, a library that has no such primitive, needs more scratch than the plan allows, or runs at another
-/// level (selectLevel).
+/// MatmulCall.row_kernel, if there is one. Errors: a descriptor that fits no kernel, other numerics than this
+/// program's, too little scratch, a library that has no such primitive, needs more scratch than the plan allows, or
+/// runs at another level (selectLevel).
 Expected<std::unique_ptr<LibraryCall>> prepare(const plan::MatmulCall &call, CpuLevel level, const Scratch &scratch,
                                                unsigned workers, plan::KernelFunction rowKernel = nullptr);
 Expected<std::unique_ptr<LibraryCall>> prepare(const plan::ConvolutionCall &call, CpuLevel level,

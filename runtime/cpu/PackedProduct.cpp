@@ -43,7 +43,8 @@ void packAlong(uint32_t *to, int64_t stride, const char *from, int64_t strideByt
 }
 
 /// Prefetches the next rows, which are too far apart for the hardware prefetcher; `left` words of K remain.
-template <int64_t PerWord> TCC_INLINE void prefetchRows(const char *row, int64_t strideBytes, int64_t bytes, int64_t left) {
+template <int64_t PerWord>
+TCC_INLINE void prefetchRows(const char *row, int64_t strideBytes, int64_t bytes, int64_t left) {
   constexpr int64_t ahead = 8;
   if (left <= ahead)
     return;
@@ -79,7 +80,8 @@ template <Elements E> void packRowsAs(uint32_t *to, const Source &source, int64_
 
 /// Packs columns whose registers are adjacent in memory, in a panel with `stride` words of 32 bits for each word of K.
 template <Elements E, int Vectors>
-void packColumnsAcross(uint32_t *to, int64_t stride, const char *from, int64_t strideBytes, int64_t columns, int64_t k) {
+void packColumnsAcross(uint32_t *to, int64_t stride, const char *from, int64_t strideBytes, int64_t columns,
+                       int64_t k) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   const int64_t words = wordsOf(k, E);
   const Lanes last = firstLanes(columns - (Vectors - 1) * kLanes);
@@ -99,7 +101,8 @@ constexpr std::array<PackAcross, kPanelVectors> acrossTable(std::integer_sequenc
   return {packColumnsAcross<E, I + 1>...};
 }
 template <Elements E>
-constexpr std::array<PackAcross, kPanelVectors> kAcross = acrossTable<E>(std::make_integer_sequence<int, kPanelVectors>());
+constexpr std::array<PackAcross, kPanelVectors>
+    kAcross = acrossTable<E>(std::make_integer_sequence<int, kPanelVectors>());
 
 template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int64_t columns, int64_t k) {
   const int64_t strideBytes = source.stride * bytesOf(E), stride = (columns + kVector - 1) / kVector * kVector;
@@ -110,7 +113,8 @@ template <Elements E> void packColumnsAs(uint32_t *to, const Source &source, int
 }
 
 template <Elements E>
-void packRunsAs(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns, int64_t k) {
+void packRunsAs(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
+                int64_t k) {
   constexpr int64_t perWord = elementsOfWord(E), size = bytesOf(E);
   const char *from = source.data;
   const int64_t width = (columns + kVector - 1) / kVector * kVector;
@@ -226,7 +230,8 @@ template <int Rows, int Vectors> TCC_INLINE void storeWhole(Floats (&sums)[Rows]
 }
 
 /// Stores sums that are adjacent in memory. Not inline: the registers of the multiplication should know nothing of it.
-__attribute__((noinline)) void storeRest(const float *sums, int64_t rows, int64_t vectors, int64_t columns, const Block &block) {
+__attribute__((noinline)) void storeRest(const float *sums, int64_t rows, int64_t vectors, int64_t columns,
+                                         const Block &block) {
   const int64_t size = block.store == Store::Round ? 2 : 4;
   for (int64_t i = 0; i < rows; ++i)
     for (int64_t j = 0; j < vectors; ++j, sums += kLanes) {
@@ -234,7 +239,8 @@ __attribute__((noinline)) void storeRest(const float *sums, int64_t rows, int64_
       Floats sum = asFloats(load(sums));
       if (block.before)
         sum = add(asFloats(load(block.before + i * block.beforeStride + j * kLanes, lanes)), sum);
-      storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kLanes) * size, lanes, sum, block.store);
+      storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kLanes) * size, lanes, sum,
+                block.store);
     }
 }
 
@@ -252,7 +258,8 @@ TCC_INLINE void storeBlock(Floats (&sums)[Rows][Vectors], int64_t columns, const
         Floats sum = sums[i][j];
         if (block.before)
           sum = add(asFloats(load(block.before + i * block.beforeStride + j * kLanes, lanes)), sum);
-        storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kLanes) * size, lanes, sum, block.store);
+        storeSums(static_cast<char *>(block.result) + (i * block.resultStride + j * kLanes) * size, lanes, sum,
+                  block.store);
       }
     return;
   }
@@ -277,7 +284,8 @@ void multiplyBlock(const uint32_t *a, int64_t stride, const uint32_t *b, int64_t
 #pragma GCC unroll 3
     for (int j = 0; j < Vectors; ++j)
       sums[i][j] = zero();
-  const int64_t lane = InPlace ? stride : 1, aStep = InPlace ? 1 : kRows, bStep = kBlockIsPanel ? Vectors * kLanes : bStride;
+  const int64_t lane = InPlace ? stride : 1, aStep = InPlace ? 1 : kRows,
+                bStep = kBlockIsPanel ? Vectors * kLanes : bStride;
 #ifdef TCC_PACKS_AHEAD
   const int64_t period = block.ahead->period;
   for (int64_t word = 0, end = 0; word < block.words;) {

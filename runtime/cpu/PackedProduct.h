@@ -35,7 +35,8 @@ void packColumns(uint32_t *to, const Source &source, int64_t columns, int64_t k)
 
 /// Packs columns of several runs into one panel, of f32 or bf16 stored across K. The panel has room for one more
 /// vector.
-void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns, int64_t k);
+void packColumnRuns(uint32_t *to, const Source &source, const ColumnRun *runs, int64_t runCount, int64_t columns,
+                    int64_t k);
 
 /// How a sum is stored.
 enum class Store {

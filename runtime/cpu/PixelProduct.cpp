@@ -25,7 +25,8 @@ void multiplyBlock(const PixelBlock &block, int64_t row0, int64_t column, int64_
 #pragma GCC unroll 8
     for (int i = 0; i < Rows; ++i)
       row[i] = block.source + line->source + block.sourceAt[row0 + i];
-    for (int64_t pixel = 0, at = 0; pixel < line->count; ++pixel, gradient += block.gradientPitch, at += block.sourcePitch) {
+    for (int64_t pixel = 0, at = 0; pixel < line->count;
+         ++pixel, gradient += block.gradientPitch, at += block.sourcePitch) {
       Floats right[Vectors];
 #pragma GCC unroll 3
       for (int j = 0; j < Vectors; ++j) {

@@ -54,7 +54,8 @@ public:
         copyPixels(reinterpret_cast<const uint16_t *>(plane), from.pitch, count,
                    reinterpret_cast<uint16_t *>(to) + c * pitch);
       else if (elements == Elements::F32)
-        copyPixels(reinterpret_cast<const float *>(plane), from.pitch, count, reinterpret_cast<float *>(to) + c * pitch);
+        copyPixels(reinterpret_cast<const float *>(plane), from.pitch, count,
+                   reinterpret_cast<float *>(to) + c * pitch);
       else
         copyPixels(reinterpret_cast<const uint16_t *>(plane), from.pitch, count,
                    reinterpret_cast<float *>(to) + c * pitch);
@@ -176,8 +177,8 @@ private:
   }
 
   /// All samples of a copy are one run of pixels; in place, each sample is a run.
-  void runPhase(const Tile &tile, size_t index, const Sizes &results, const char *source, const char *panels, void *result,
-                char *slot) const {
+  void runPhase(const Tile &tile, size_t index, const Sizes &results, const char *source, const char *panels,
+                void *result, char *slot) const {
     const Phase &phase = d.phases[index];
     const std::vector<int64_t> &places = d.planes.places[index];
     auto *sums = reinterpret_cast<float *>(slot + d.offsetSums);
@@ -224,10 +225,9 @@ private:
     for (int64_t sample = 0; sample < tile.range.samples(); ++sample)
       for (int64_t i = 0; i < results[0]; ++i)
         for (int64_t j = 0; j < results[1]; ++j)
-          spreadLine(phase, tile,
-                     resultAt(d, phase, tile.range.firstSample + sample, {at[0] + i, at[1] + j, at[2]}),
-                     results[2], sums + sample * samplePitch + (i * d.planes.extent[1] + j) * d.planes.extent[2], sumsPitch,
-                     result, slot);
+          spreadLine(phase, tile, resultAt(d, phase, tile.range.firstSample + sample, {at[0] + i, at[1] + j, at[2]}),
+                     results[2], sums + sample * samplePitch + (i * d.planes.extent[1] + j) * d.planes.extent[2],
+                     sumsPitch, result, slot);
   }
 
   /// `element`: of the line's first result, channels last, channel 0.

@@ -66,7 +66,8 @@ void multiplyPlanes(bool dots, int64_t channels, const PlaneBlock &block) {
     some = firstPart(channels - channel, kBlockChannels);
     for (int64_t vector = 0, count = 0; vector < vectors; vector += count) {
       count = std::min<int64_t>(kMostPixels[some - 1], vectors - vector);
-      kTables[dots ? 1 : 0][static_cast<size_t>((some - 1) * kMostVectors + count - 1)](block, channel, vector * kLanes);
+      kTables[dots ? 1 : 0][static_cast<size_t>((some - 1) * kMostVectors + count - 1)](block, channel,
+                                                                                        vector * kLanes);
     }
   }
 }
@@ -161,8 +162,8 @@ void storePixels(const float *sums, int64_t pitch, int64_t pixels, int64_t chann
 #pragma GCC unroll 4
     for (int part = 0; part < kParts; ++part)
       if (part * kLanes < channels)
-        storeSums(to + i * strideBytes + part * kLanes * size, lanes[part], asFloats(load(sums + i * pitch + part * kLanes)),
-                  how);
+        storeSums(to + i * strideBytes + part * kLanes * size, lanes[part],
+                  asFloats(load(sums + i * pitch + part * kLanes)), how);
 }
 } // namespace
 

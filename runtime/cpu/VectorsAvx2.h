@@ -29,8 +29,8 @@ using Floats = __m256;
 using Words = __m256i;
 using Factors = Floats; ///< what is multiplied: words as f32
 constexpr int64_t kLanes = 8;
-/// Vectors of the largest block of a product, and rows of blocks of 1, 2 and 3 vectors: 12 sums fit into the 16 registers
-/// together with a word of A and three vectors of B.
+/// Vectors of the largest block of a product, and rows of blocks of 1, 2 and 3 vectors: 12 sums fit into the 16
+/// registers together with a word of A and three vectors of B.
 constexpr int kBlockVectors = 3;
 constexpr int64_t kMostRows[kBlockVectors] = {8, 6, 4};
 /// Channels of the largest block of a product of planes, and its registers of pixels for 1, 2 … channels.
@@ -51,7 +51,8 @@ TCC_INLINE Lanes allLanes() { return {kLanes, _mm256_set1_epi32(-1)}; }
 
 TCC_INLINE Lanes firstLanes(int64_t count) {
   alignas(64) static constexpr int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-  return {count, _mm256_loadu_si256(reinterpret_cast<const __m256i *>(lanes + kLanes - std::clamp<int64_t>(count, 0, kLanes)))};
+  return {count, _mm256_loadu_si256(
+                     reinterpret_cast<const __m256i *>(lanes + kLanes - std::clamp<int64_t>(count, 0, kLanes)))};
 }
 
 TCC_INLINE Floats zero() { return _mm256_setzero_ps(); }
@@ -141,7 +142,9 @@ template <Elements E> TCC_INLINE Words loadAcross(const char *from, int64_t /*st
 template <Elements E> TCC_INLINE Words loadAlong(const char *from, int64_t k) {
   return loadAcross<E>(from, 0, firstLanes(k), k);
 }
-template <Elements E> TCC_INLINE Words loadAlong(const char *from) { return loadAcross<E>(from, 0, allLanes(), kLanes); }
+template <Elements E> TCC_INLINE Words loadAlong(const char *from) {
+  return loadAcross<E>(from, 0, allLanes(), kLanes);
+}
 
 /// Stores word w of all rows at `to` + w * `stride`, for `words` words: a whole register of them, or fewer.
 template <bool Whole> TCC_INLINE void storeTurned(Words (&rows)[8], uint32_t *to, int64_t stride, int64_t words) {

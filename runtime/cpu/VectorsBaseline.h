@@ -130,7 +130,9 @@ template <Elements E> TCC_INLINE Words loadAcross(const char *from, int64_t /*st
 template <Elements E> TCC_INLINE Words loadAlong(const char *from, int64_t k) {
   return loadAcross<E>(from, 0, firstLanes(k), k);
 }
-template <Elements E> TCC_INLINE Words loadAlong(const char *from) { return loadAcross<E>(from, 0, allLanes(), kLanes); }
+template <Elements E> TCC_INLINE Words loadAlong(const char *from) {
+  return loadAcross<E>(from, 0, allLanes(), kLanes);
+}
 
 /// Stores word w of all rows at `to` + w * `stride`, for `words` words: a whole register of them, or fewer.
 template <bool Whole> TCC_INLINE void storeTurned(Words (&rows)[4], uint32_t *to, int64_t stride, int64_t words) {

@@ -19,7 +19,8 @@ Status BlasLibrary::check(api::cublasStatus_t status, const char *what) const {
   if (status == api::CUBLAS_STATUS_SUCCESS)
     return Status();
   const char *text = entryPoints.getStatusString(status);
-  return error("{}: {} (cuBLASLt {})", what, text ? text : fmt::format("status {}", static_cast<int>(status)), version());
+  return error("{}: {} (cuBLASLt {})", what, text ? text : fmt::format("status {}", static_cast<int>(status)),
+               version());
 }
 
 Expected<BlasLibrary> BlasLibrary::open() {
@@ -31,10 +32,11 @@ Expected<BlasLibrary> BlasLibrary::open() {
     reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", ::dlerror());
   }
   if (!handle)
-    return error("the plan's products run on cuBLASLt, which the loader does not open ({}); install libcublas of NVIDIA's "
-                 "CUDA packages, or pip install nvidia-cublas and put the folder of its libcublasLt.so.13 into "
-                 "LD_LIBRARY_PATH",
-                 reasons);
+    return error(
+        "the plan's products run on cuBLASLt, which the loader does not open ({}); install libcublas of NVIDIA's "
+        "CUDA packages, or pip install nvidia-cublas and put the folder of its libcublasLt.so.13 into "
+        "LD_LIBRARY_PATH",
+        reasons);
   BlasLibrary library;
   const char *missing = nullptr;
   auto find = [&](auto &member, const char *symbol) {

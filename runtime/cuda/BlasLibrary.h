@@ -9,8 +9,8 @@
 
 namespace tcc::cuda {
 
-/// libcublasLt.so.13 or .12 with every entry point that we call. The program does not link it: plans without products also
-/// run on machines without it.
+/// libcublasLt.so.13 or .12 with every entry point that we call. The program does not link it: plans without products
+/// also run on machines without it.
 class BlasLibrary {
 public:
   /// Error: no library (the message names its package), or a missing entry point. It stays open until the process ends.

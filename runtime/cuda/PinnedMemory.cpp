@@ -16,7 +16,8 @@ Expected<PinnedMemory> PinnedMemory::allocate(const DriverLibrary &library, size
                : status;
   pinned.memory = static_cast<std::byte *>(address);
   pinned.bytes = bytes;
-  if (Status status = library.check(library->eventCreate(&pinned.done, api::CU_EVENT_DISABLE_TIMING), "making an event");
+  if (Status status =
+          library.check(library->eventCreate(&pinned.done, api::CU_EVENT_DISABLE_TIMING), "making an event");
       !status.ok())
     return status;
   return pinned;

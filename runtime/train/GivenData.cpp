@@ -138,10 +138,10 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
       have.set_dtype(tensor.dtype);
       for (int64_t dim : dims)
         have.add_dims(dim);
-      return Status(fmt::format("'{}' is {}, the model's input is {}{}", tensor.name, plan::typeName(have),
-                                plan::typeName(type),
-                                sampled ? fmt::format("; only axis {}, the samples, may have another length", axis) : ""),
-                    StatusCode::Usage);
+      return Status(
+          fmt::format("'{}' is {}, the model's input is {}{}", tensor.name, plan::typeName(have), plan::typeName(type),
+                      sampled ? fmt::format("; only axis {}, the samples, may have another length", axis) : ""),
+          StatusCode::Usage);
     }
     if (sampled) { // samples first
       const int64_t samples = dims[static_cast<size_t>(axis)];
@@ -190,7 +190,8 @@ Status GivenBatches::give(EntryRunner &runner, TrainingPosition &, uint64_t numb
     return Status(fmt::format("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows out",
                               rows(), batch()),
                   StatusCode::Usage);
-  // The entry of one of several alternating optimizers may read fewer inputs than the tensors are for, in another order.
+  // The entry of one of several alternating optimizers may read fewer inputs than the tensors are for, in another
+  // order.
   const std::vector<std::string> &names = data->inputs();
   Status status = runner.giveInputs([&](std::span<const std::span<std::byte>> inputs) {
     places.assign(names.size(), {});

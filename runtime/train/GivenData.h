@@ -54,8 +54,8 @@ private:
   std::optional<BatchReader> batch;
 };
 
-/// The micro-batches of one update, which the caller gives as one set of tensors: `accumulate` batches of rows, fewer in
-/// the last, or one batch. Every update is an epoch of its own for the order of the data.
+/// The micro-batches of one update, which the caller gives as one set of tensors: `accumulate` batches of rows, fewer
+/// in the last, or one batch. Every update is an epoch of its own for the order of the data.
 class GivenBatches final : public Batches {
 public:
   /// `data` outlives the object, or the next call.
@@ -74,7 +74,8 @@ private:
 
   GivenData *data = nullptr;
   std::vector<uint64_t> indices; ///< of the last micro-batch
-  std::vector<std::span<std::byte>> places; ///< of the reader's inputs in a runner's memory; empty: it does not read them
+  std::vector<std::span<std::byte>>
+      places; ///< of the reader's inputs in a runner's memory; empty: it does not read them
   double taken = 0;
 };
 

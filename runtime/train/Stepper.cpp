@@ -82,8 +82,9 @@ Status Stepper::step(std::span<const GivenTensor> tensors, UpdateMetrics &metric
     spoiled = !updates->keepsState(metrics);
     UpdateRunner::Cause cause = updates->findNonFinite(at, batches);
     node = cause.node;
-    const std::string what = std::isfinite(metrics.loss) ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
-                                                         : fmt::format("the loss is {}", metrics.loss);
+    const std::string what = std::isfinite(metrics.loss)
+                                 ? fmt::format("the gradient's norm is {}", metrics.gradientNorm)
+                                 : fmt::format("the loss is {}", metrics.loss);
     const std::string where = !cause.nanInput.empty() ? ", because a tensor holds a NaN: " + cause.nanInput
                               : node.empty()          ? ""
                                                       : fmt::format(", first seen at node '{}'", node);
@@ -222,10 +223,11 @@ Status Stepper::save(const std::string &run) {
     return lock.status();
   if (Status status = keepPlan(run, opened->reader); !status.ok())
     return status;
-  auto bytes = writeCheckpoint(run, makeRunRecord(*opened), at,
-                               checkpointTensors(opened->plan(), *opened->device,
-                                                 averages ? std::span(averages->hostState()) : std::span<const HostState>(),
-                                                 opened->replaced, opened->rank()));
+  auto bytes =
+      writeCheckpoint(run, makeRunRecord(*opened), at,
+                      checkpointTensors(opened->plan(), *opened->device,
+                                        averages ? std::span(averages->hostState()) : std::span<const HostState>(),
+                                        opened->replaced, opened->rank()));
   return bytes.status();
 }
 

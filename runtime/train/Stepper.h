@@ -1,7 +1,7 @@
 //===- Stepper.h - training in a loop of the caller's ----------------------===//
 //
-// Where Trainer has the loop, data and files of a run, a Stepper makes one update at a time from tensors that the caller
-// gives, and keeps nothing but the state on the device.
+// Where Trainer has the loop, data and files of a run, a Stepper makes one update at a time from tensors that the
+// caller gives, and keeps nothing but the state on the device.
 //
 //===----------------------------------------------------------------------===//
 #ifndef TCC_RUNTIME_TRAIN_STEPPER_H

@@ -1,7 +1,8 @@
 """Rules of the source tree that a build cannot state: `test_sources.py BUILD`.
 
 A translation unit that includes MLIR takes half a minute to compile, so their number is the build's time: at most LIMIT.
-A source file has at most LONGEST lines; plan.proto, the format, is one file whatever its length.
+A source file has at most LONGEST lines; plan.proto, the format, is one file whatever its length. C++ of the product has at
+most COLUMNS columns, as .clang-format says.
 Nothing but the compiler may include MLIR or LLVM. A pass has one file and one test, of its name.
 Folders include each other in no circle, as docs/design/layers.md lists; only the CPU's folders name its library, its
 instructions or its workers, and general folders name nothing of a card. Messages of the libraries name no option of a
@@ -16,6 +17,7 @@ from common import ROOT
 
 LIMIT = 38
 LONGEST = 1500
+COLUMNS = 120
 BUILD = sys.argv.pop(1)
 
 
@@ -248,6 +250,11 @@ class Sources(unittest.TestCase):
                    for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES}
         self.assertGreater(len(lengths), 1000)
         self.assertEqual({name: lines for name, lines in lengths.items() if lines > LONGEST}, {}, "split by meaning")
+
+    def test_lines_are_short(self):
+        long = [f"{path.relative_to(ROOT)}:{number}" for folder in PRODUCT for path in sorted((ROOT / folder).rglob("*"))
+                if path.suffix in (".cpp", ".h") for number, line in enumerate(path.read_text().splitlines(), 1) if len(line) > COLUMNS]
+        self.assertEqual(long, [], f"more than {COLUMNS} columns: clang-format --lines=N:N")
 
     def test_every_package_is_explained(self):
         text = (ROOT / "DEPENDENCIES.md").read_text()

@@ -61,7 +61,8 @@ std::string adviceFor(const CLI::App &app, const std::string &given) {
 std::vector<std::string> settableKeys(std::string_view command) {
   std::vector<std::string> names;
   for (const recipe::Key &key : recipe::allKeys())
-    if (key.change == recipe::Change::RunTime || (command.starts_with("tcc") && key.change == recipe::Change::Recompile))
+    if (key.change == recipe::Change::RunTime ||
+        (command.starts_with("tcc") && key.change == recipe::Change::Recompile))
       names.push_back(key.name);
   return names;
 }

@@ -64,10 +64,11 @@ static int runCommand(int argc, char **argv) {
       tools::printResult("{}", kUsage);
       return tools::kExitDone;
     }
-    return tools::printError(Status(
-        command.empty() ? std::string("a command is missing: pack, remat; see tcc-plan --help")
-                        : fmt::format("unknown command '{}': this version has pack, remat; see tcc-plan --help", command),
-        StatusCode::Usage));
+    return tools::printError(
+        Status(command.empty()
+                   ? std::string("a command is missing: pack, remat; see tcc-plan --help")
+                   : fmt::format("unknown command '{}': this version has pack, remat; see tcc-plan --help", command),
+               StatusCode::Usage));
   } catch (const std::exception &problem) {
     tools::endIfOutOfMemory(problem);
     return tools::printError(error("internal error: {}; please report it", problem.what()));

@@ -360,7 +360,8 @@ std::string besideText(const Report &report) {
   std::stable_sort(calls.begin(), calls.end(), [](const auto &a, const auto &b) {
     return a.first->until - a.first->step > b.first->until - b.first->step;
   });
-  std::string text = fmt::format("  {} may run concurrently with later instructions\n", counted(calls.size(), "instruction"));
+  std::string text =
+      fmt::format("  {} may run concurrently with later instructions\n", counted(calls.size(), "instruction"));
   Table rows("<<><", {"kernel", "", "instructions", "runs beside"});
   for (size_t i = 0; i < calls.size(); ++i) {
     if (i >= kKernelsShown && calls.size() > kKernelsShown + 1) {

@@ -133,7 +133,8 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
                  "use if samples are decoded or transformed")
       ->check(CLI::Range(int64_t(0), int64_t(1024)));
   app.add_flag("--tune", options.session.tune,
-               "device cuda: time the libraries' algorithms for each product and convolution, take the fastest, and record them in the run");
+               "device cuda: time the libraries' algorithms for each product and convolution, take the fastest, and "
+               "record them in the run");
   app.add_option("--nproc", raw.processes,
                  "train on so many ranks of this machine, each a process with a part of its processors; the plan needs "
                  "parallel.mode; default: 1, or as the resumed run")
@@ -145,8 +146,12 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
 
 void addIo(CLI::App &app, Options &options, Raw &raw) {
   addPlan(app, options);
-  app.add_option("--inputs", options.inputs, "data to read: a file of any kind that --data takes, with a column per input")->required();
-  app.add_option("--outputs", options.outputs, "file to write: .safetensors or .npz; of predictions also .npy (one array) or .csv (a row per sample)")->required();
+  app.add_option("--inputs", options.inputs,
+                 "data to read: a file of any kind that --data takes, with a column per input")
+      ->required();
+  app.add_option("--outputs", options.outputs,
+                 "file to write: .safetensors or .npz; of predictions also .npy (one array) or .csv (a row per sample)")
+      ->required();
   addFrom(app, options);
   addSettings(app, options);
   addDevice(app, options, raw);
@@ -181,19 +186,22 @@ void addExport(CLI::App &app, Options &options, Raw &raw) {
       ->required();
   app.add_flag("--ema", options.ema, "export the averaged weights");
   app.add_flag("--keep-mode", with.keepMode, "keep BatchNormalization and Dropout in the mode of the import");
-  auto *adapter = app.add_flag("--adapter", with.adapter,
-                               "write the trained adapter alone, as peft reads it: a folder with adapter_model.safetensors "
-                               "and adapter_config.json");
+  auto *adapter =
+      app.add_flag("--adapter", with.adapter,
+                   "write the trained adapter alone, as peft reads it: a folder with adapter_model.safetensors "
+                   "and adapter_config.json");
   app.add_flag("--merge", with.merge,
                "add the trained adapter to the weights (default without --adapter); refuses a run without one")
       ->excludes(adapter);
-  app.add_option("--names", raw.names,
-                 "names and shapes in .safetensors: onnx (default: those of the graph's initializers) or torch (those of "
-                 "the module's state_dict, where the export's notes tell them)")
+  app.add_option(
+         "--names", raw.names,
+         "names and shapes in .safetensors: onnx (default: those of the graph's initializers) or torch (those of "
+         "the module's state_dict, where the export's notes tell them)")
       ->check(CLI::IsMember({"torch", "onnx"}))
       ->excludes(adapter);
-  app.add_option("--root", with.root,
-                 "write the state of this submodule alone, by its own names: model, where the exported module wraps one");
+  app.add_option(
+      "--root", with.root,
+      "write the state of this submodule alone, by its own names: model, where the exported module wraps one");
 }
 
 /// The word, quoted for a shell.
@@ -269,9 +277,10 @@ std::optional<int> check(Options &options, const Raw &raw) {
   train.threads = options.session.threads;
   train.budgetBytes = options.session.budgetBytes;
   if (train.resume.empty() && (options.session.planPath.empty() || train.data.empty()))
-    return wrongUsage(options.session.planPath.empty()
-                          ? "PLAN is required: the plan that tcc wrote, or --resume RUN to go on with a run; see trun --help"
-                          : "--data is required: the training data, or --resume RUN to go on with a run; see trun --help");
+    return wrongUsage(
+        options.session.planPath.empty()
+            ? "PLAN is required: the plan that tcc wrote, or --resume RUN to go on with a run; see trun --help"
+            : "--data is required: the training data, or --resume RUN to go on with a run; see trun --help");
   if (raw.checkpointEvery >= 0)
     train.checkpointEvery = static_cast<uint64_t>(raw.checkpointEvery);
   if (raw.seed >= 0)
@@ -335,7 +344,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
   switch (options.command) {
   case Options::Command::Train:
     app.description("Trains a plan that tcc made: trun PLAN --data PATH …\n"
-                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | report | lr-find | sweep, each with its own "
+                    "Other commands: trun eval | predict | gradients | export | verify | memory | profile | data | "
+                    "report | lr-find | sweep, each with its own "
                     "--help.");
     addTrain(app, options, raw);
     app.add_option("--trace", options.train.trace,
@@ -384,7 +394,8 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     app.description("Trains in memory while the learning rate grows by one factor per update; prints the loss at each "
                     "rate, and a rate to start from. Writes nothing.");
     addPlan(app, options);
-    app.add_option("--data", options.lrFind.data, "training data: a file, a folder, or the start of IDX names")->required();
+    app.add_option("--data", options.lrFind.data, "training data: a file, a folder, or the start of IDX names")
+        ->required();
     app.add_option("--init", options.lrFind.init, "start from WEIGHTS.safetensors, or RUN[@STEP|@best|@last]");
     app.add_option("--start", options.lrFind.start, "the first rate (default 1e-7)")->check(checkPositive);
     app.add_option("--end", options.lrFind.end, "the last rate (default 10)")->check(checkPositive);
@@ -394,15 +405,17 @@ Parsed tcc::tools::parseCommandLine(int argc, char **argv) {
     addDevice(app, options, raw);
     break;
   case Options::Command::Sweep:
-    app.description("Trains once for each combination of the values in --set KEY=V1,V2 and each seed, in OUT/1, OUT/2, …; "
-                    "prints the runs, best first. The same command continues a stopped sweep.");
+    app.description(
+        "Trains once for each combination of the values in --set KEY=V1,V2 and each seed, in OUT/1, OUT/2, …; "
+        "prints the runs, best first. The same command continues a stopped sweep.");
     addTrain(app, options, raw);
     app.add_option("--seeds", options.seeds, "runs of each combination, with seeds from --seed on (default 1)")
         ->check(CLI::Range(1u, 100000u));
     break;
   case Options::Command::Report: {
-    app.description("Tells of a run: state, losses, time in compute, data and checkpoints; one that trains, was stopped or "
-                    "broke off, too.");
+    app.description(
+        "Tells of a run: state, losses, time in compute, data and checkpoints; one that trains, was stopped or "
+        "broke off, too.");
     app.add_option("RUN", options.run, "the folder of the run")->required();
     auto *html = app.add_option("--html", options.html, "write a page with curves to this file; it needs no network");
     app.add_flag("--json", options.json, "JSON on standard output")->excludes(html);

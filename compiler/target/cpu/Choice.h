@@ -45,8 +45,8 @@ runtime::MatmulTiling chooseLibraryTiling(const runtime::MatmulShape &shape, con
 bool suitsPanels(const runtime::MatmulShape &shape, const CpuModel &model);
 runtime::MatmulTiling choosePanelTiling(const runtime::MatmulShape &shape, const CpuModel &model);
 /// Tilings with sums in the order of `usual`, none much slower: fastest first.
-std::vector<runtime::MatmulTiling> panelTilingsLike(const runtime::MatmulShape &shape, const runtime::MatmulTiling &usual,
-                                                    const CpuModel &model);
+std::vector<runtime::MatmulTiling> panelTilingsLike(const runtime::MatmulShape &shape,
+                                                    const runtime::MatmulTiling &usual, const CpuModel &model);
 bool suitsFewRows(const runtime::MatmulShape &shape, const CpuModel &model);
 runtime::MatmulTiling chooseFewRowsTiling(const runtime::MatmulShape &shape, const CpuModel &model);
 /// The tiling of a product that hands its rows to a kernel. Nothing if its bits would differ from those of the plain

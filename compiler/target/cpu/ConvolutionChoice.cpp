@@ -21,7 +21,9 @@ namespace {
 int64_t ceilDiv(int64_t a, int64_t b) { return ConvolutionDesign::ceilDiv(a, b); }
 
 /// The size of one part if `whole` is cut into the fewest equal parts of at most `most`.
-int64_t evenPart(int64_t whole, int64_t most) { return ceilDiv(whole, ceilDiv(whole, std::clamp<int64_t>(most, 1, whole))); }
+int64_t evenPart(int64_t whole, int64_t most) {
+  return ceilDiv(whole, ceilDiv(whole, std::clamp<int64_t>(most, 1, whole)));
+}
 
 /// Columns of a tile: whole vectors, or all columns.
 int64_t columnsOf(int64_t columns, int64_t parts, int64_t least) {
@@ -35,8 +37,8 @@ struct Problem {
 
   double flops() const {
     return 2.0 * static_cast<double>(design.samples) * static_cast<double>(pixels()) *
-           static_cast<double>(design.groups * design.resultChannels) * static_cast<double>(design.tapCount * design.sourceChannels) /
-           static_cast<double>(phases());
+           static_cast<double>(design.groups * design.resultChannels) *
+           static_cast<double>(design.tapCount * design.sourceChannels) / static_cast<double>(phases());
   }
   int64_t pixels() const { return design.result[0] * design.result[1] * design.result[2]; }
   /// Taps are divided among the phases.
@@ -115,15 +117,17 @@ private:
       cycles += std::max(some / 2, (vectors + some) / (2 * vectors));
     }
     return planePixels() / kVector * words() * cycles * m.planesFactor + pixels * m.planesPixelCycles +
-           sourceTurned(channelsLast) + resultElements * turned((channelsLast && d.groups * d.resultChannels > 1) || d.phases.size() > 1);
+           sourceTurned(channelsLast) +
+           resultElements * turned((channelsLast && d.groups * d.resultChannels > 1) || d.phases.size() > 1);
   }
   double gradientByChannels(bool channelsLast) const {
     double runs = 0, packed = pixels * static_cast<double>(d.resultChannels);
     for (const std::vector<runtime::Piece> &block : d.phases.front().blocks)
       runs += static_cast<double>(block.size());
     auto columns = static_cast<double>(d.tapCount * d.sourceChannels), perWord = static_cast<double>(wordElements());
-    return pixels * (static_cast<double>(ceilDiv(d.resultChannels, 8)) * eightRows(d.tapCount * d.sourceChannels) / perWord +
-                     runs * m.runCycles + columns * m.packedCycles) +
+    return pixels *
+               (static_cast<double>(ceilDiv(d.resultChannels, 8)) * eightRows(d.tapCount * d.sourceChannels) / perWord +
+                runs * m.runCycles + columns * m.packedCycles) +
            packed * m.packedCycles + (channelsLast ? 0 : m.turnedCycles * sourceElements);
   }
   double gradientByPixels() const {
@@ -221,8 +225,8 @@ Expected<double> chooseTiles(Kind &call, const CpuModel &model) {
   if (best.first != Kind::CHANNELS) {
     call.set_form(best.first);
     if (call.kind() == Kind::WEIGHT_GRADIENT && best.first == Kind::PLANES)
-      call.set_block_words(std::clamp<int64_t>(m.planeBlockBytes / 4 / (design->sourceChannels + design->resultChannels), 128,
-                                               m.mostPlaneBlockWords));
+      call.set_block_words(std::clamp<int64_t>(
+          m.planeBlockBytes / 4 / (design->sourceChannels + design->resultChannels), 128, m.mostPlaneBlockWords));
     design = ConvolutionDesign::create(call);
     if (!design)
       return design.status();

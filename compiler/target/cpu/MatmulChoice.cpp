@@ -100,7 +100,8 @@ runtime::MatmulTiling chooseLibraryTiling(const MatmulShape &s, const CpuModel &
     for (int64_t tileN : candidates(s.n, {64, 96, 128, 192, 256, 384, 512})) {
       std::vector<int64_t> chunkSizes = {s.k};
       int64_t tiles = s.batch * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN);
-      if (tiles < 8 && (s.m * s.n * s.batch <= model.split.partialElements || s.m * s.n * model.split.partialShare <= (s.m + s.n) * s.k))
+      if (tiles < 8 && (s.m * s.n * s.batch <= model.split.partialElements ||
+                        s.m * s.n * model.split.partialShare <= (s.m + s.n) * s.k))
         for (int64_t chunks : {2, 4, 8, 16})
           if (s.k / chunks >= (s.m <= c.thinRows ? 128 : 512))
             chunkSizes.push_back(roundUp(ceilDiv(s.k, chunks), 64));

@@ -153,7 +153,8 @@ static CheapestTiling panelTilings(const MatmulShape &s, const CpuModel &model) 
     for (int64_t tileN : candidates(s.n, kVector, 48)) {
       std::vector<int64_t> chunkSizes = {s.k};
       int64_t tiles = s.batch * ceilDiv(s.m, tileM) * ceilDiv(s.n, tileN);
-      if (tiles < 8 && (s.batch * s.m * s.n <= model.split.partialElements || s.m * s.n * model.split.partialShare <= (s.m + s.n) * s.k))
+      if (tiles < 8 && (s.batch * s.m * s.n <= model.split.partialElements ||
+                        s.m * s.n * model.split.partialShare <= (s.m + s.n) * s.k))
         for (int64_t chunks : {2, 4, 8, 16})
           if (s.k / chunks >= 512)
             chunkSizes.push_back(roundUp(ceilDiv(s.k, chunks), 64));
@@ -182,9 +183,10 @@ bool suitsPanels(const MatmulShape &s, const CpuModel &model) {
     return true;
   // The library interleaves bf16 anew for each tile.
   if (pairs(s))
-    return s.n >= model.panels.narrowRow && (s.transA   ? s.n >= model.panels.pairsWideRow || s.k >= model.panels.pairsLongSum
-                                 : s.transB ? s.k >= model.panels.pairsSum
-                                            : s.k >= model.panels.shortSum);
+    return s.n >= model.panels.narrowRow &&
+           (s.transA   ? s.n >= model.panels.pairsWideRow || s.k >= model.panels.pairsLongSum
+            : s.transB ? s.k >= model.panels.pairsSum
+                       : s.k >= model.panels.shortSum);
   if (s.transB)
     return s.n >= model.panels.wideRow && s.k < model.panels.sum;
   return s.n >= model.panels.wideRow || (s.n >= model.panels.narrowRow && s.k >= model.panels.shortSum);

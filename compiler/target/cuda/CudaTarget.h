@@ -7,7 +7,8 @@
 
 namespace tcc::target::cuda {
 
-/// The kind "cuda" with its levels sm_80 to sm_120. It has no default level: the compiling machine need not have a card.
+/// The kind "cuda" with its levels sm_80 to sm_120. It has no default level: the compiling machine need not have a
+/// card.
 TargetKind cudaKind();
 
 } // namespace tcc::target::cuda

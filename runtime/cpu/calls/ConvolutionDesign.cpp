@@ -33,9 +33,10 @@ int64_t partBegin(int64_t whole, int64_t parts, int64_t part) { return whole * p
 
 uint64_t bytes(int64_t count, int64_t size) { return alignScratch(static_cast<uint64_t>(count * size)); }
 
-/// Results first + step · i of an input's gradient along an axis, and the taps that reach them: result i reads the source
-/// at i + t, where t · stride = first + pad − index · dilation.
-std::vector<PhaseOfAxis> gradientPhases(int64_t results, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad) {
+/// Results first + step · i of an input's gradient along an axis, and the taps that reach them: result i reads the
+/// source at i + t, where t · stride = first + pad − index · dilation.
+std::vector<PhaseOfAxis> gradientPhases(int64_t results, int64_t kernel, int64_t stride, int64_t dilation,
+                                        int64_t pad) {
   std::vector<PhaseOfAxis> phases;
   for (int64_t first = 0; first < std::min(stride, results); ++first) {
     PhaseOfAxis phase{first, stride, ConvolutionDesign::ceilDiv(results - first, stride), {}};
@@ -163,7 +164,8 @@ void ConvolutionDesign::makeBlocks() {
     for (const Tap &i : phase.axes[0].taps)
       for (const Tap &j : phase.axes[1].taps)
         for (const Tap &k : phase.axes[2].taps) {
-          int64_t at = i.at * strip.axis[0] + j.at * strip.axis[1] + k.at * strip.axis[2], words = stripChannels / perWord;
+          int64_t at = i.at * strip.axis[0] + j.at * strip.axis[1] + k.at * strip.axis[2],
+                  words = stripChannels / perWord;
           if (!depthwise && !pieces.empty() && pieces.back().at + pieces.back().words * perWord == at)
             pieces.back().words += words;
           else
@@ -221,7 +223,8 @@ void ConvolutionDesign::makePanels() {
     return;
   }
   for (int64_t tile = 0; tile < resultChannels; tile += tileColumns) {
-    int64_t vectors = ceilDiv(std::min(tileColumns, resultChannels - tile), kVector), parts = ceilDiv(vectors, kVectors);
+    int64_t vectors = ceilDiv(std::min(tileColumns, resultChannels - tile), kVector),
+            parts = ceilDiv(vectors, kVectors);
     for (int64_t part = 0; part < parts; ++part)
       panelColumns.push_back(tile + partBegin(vectors, parts, part) * kVector);
   }
@@ -241,7 +244,8 @@ Status ConvolutionDesign::layOut() {
     layOutPlanes();
     return Status::success();
   }
-  int64_t stripBytes = inPlace ? 0 : static_cast<int64_t>(bytes(stripSamples * strip.sample, packed::bytesOf(elements)));
+  int64_t stripBytes =
+      inPlace ? 0 : static_cast<int64_t>(bytes(stripSamples * strip.sample, packed::bytesOf(elements)));
   if (kind == Kind::WEIGHT_GRADIENT) {
     if (depthwise) {
       offsetRows = static_cast<uint64_t>(stripBytes);
@@ -337,7 +341,8 @@ Expected<ConvolutionDesign> ConvolutionDesign::create(const Kind &call) {
       d.blockLines = std::clamp<int64_t>(d.blockWords / stepWords, 1, d.lines);
     d.lineWords = d.cut == 2 ? ceilDiv(d.blockLines, perWord) : rowWords;
     if (d.blockLines == d.lines)
-      d.blockSamples = std::clamp<int64_t>(d.blockWords / (d.cut == 2 ? rowWords : d.lines * stepWords), 1, d.tileBatch);
+      d.blockSamples =
+          std::clamp<int64_t>(d.blockWords / (d.cut == 2 ? rowWords : d.lines * stepWords), 1, d.tileBatch);
     d.stripLines = d.blockLines;
     d.stripSamples = d.blockSamples;
     d.keepsPartials = d.batchTiles() > 1 || d.tapCount > 1 || d.narrowResult || d.depthwise || d.byPixels();

@@ -4,9 +4,9 @@
 // computed here; nothing is chosen.
 //
 // A forward convolution and the gradient of its input are the same problem, a *correlation*: each element of the result
-// is a sum over taps of elements of a *source*. The gradient of a convolution with strides has several *phases*, classes
-// of result elements with the same taps: along an axis, those whose index is the same modulo the stride. The gradient of
-// the weights is a product over pixels of the forward pass's source and the result's gradient.
+// is a sum over taps of elements of a *source*. The gradient of a convolution with strides has several *phases*,
+// classes of result elements with the same taps: along an axis, those whose index is the same modulo the stride. The
+// gradient of the weights is a product over pixels of the forward pass's source and the result's gradient.
 //
 // Spatial axes are three here; a convolution of fewer has axes of size 1 before its own.
 //

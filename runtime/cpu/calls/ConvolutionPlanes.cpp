@@ -40,8 +40,8 @@ Status ConvolutionDesign::makePlanes() {
     inPlace &= sourceStep[axis] == 1 && low[axis] >= 0 && low[axis] + most[axis] - 1 + span[axis] <= source[axis];
   most[static_cast<size_t>(cut)] = stripLines;
   // (double, because a descriptor's numbers may be arbitrarily large)
-  double elementsOfAll = static_cast<double>(std::max(planes.words, resultChannels)) * static_cast<double>(stripSamples) *
-                         static_cast<double>(groups);
+  double elementsOfAll = static_cast<double>(std::max(planes.words, resultChannels)) *
+                         static_cast<double>(stripSamples) * static_cast<double>(groups);
   for (size_t axis = 0; axis < kAxes; ++axis) {
     stripExtent[axis] = (most[axis] - 1) * sourceStep[axis] + span[axis];
     planes.classes[axis] = std::min(sourceStep[axis], span[axis]);

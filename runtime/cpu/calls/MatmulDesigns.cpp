@@ -127,8 +127,8 @@ uint64_t libraryScratchBound(const MatmulShape &s, const MatmulTiling &t, CpuLev
     return alignScratch(static_cast<uint64_t>((m + n) * k * size + m * n * 4 + (128 << 10)));
   }
   bool isLong = t.blockK > 512, wide = pairs && isLong && s.transA;
-  int64_t k = roundUp(std::min<int64_t>(t.blockK, 1024), 32), rows = roundUp(std::min<int64_t>(t.tileM, wide ? 512 : 256), 16),
-          bytes = 1024;
+  int64_t k = roundUp(std::min<int64_t>(t.blockK, 1024), 32),
+          rows = roundUp(std::min<int64_t>(t.tileM, wide ? 512 : 256), 16), bytes = 1024;
   if (s.transB || pairs || t.tileN > 256)
     bytes += columnsOfB * k * size + 512;
   if (s.transA)

@@ -1,9 +1,9 @@
 //===- BlasLt.h - the part of cuBLASLt that we call ----------------------===//
 //
-// Types, constants and entry points of libcublasLt.so, declared from the documentation (cuBLAS, "Using the cuBLASLt API",
-// CUDA 12.0 and later), so that the runtime is built on machines without CUDA. Names are those of the documentation, in a
-// namespace of their own; BlasLtDeclarations in CudaDriverTest.cpp compares them with the real header where the machine
-// has it.
+// Types, constants and entry points of libcublasLt.so, declared from the documentation (cuBLAS, "Using the cuBLASLt
+// API", CUDA 12.0 and later), so that the runtime is built on machines without CUDA. Names are those of the
+// documentation, in a namespace of their own; BlasLtDeclarations in CudaDriverTest.cpp compares them with the real
+// header where the machine has it.
 //
 // TCC_BLASLT_ENTRY_POINTS is the list: X(member, symbol, parameters). Every entry point of it returns a cublasStatus_t.
 //
@@ -48,9 +48,9 @@ enum cublasOperation_t : int { CUBLAS_OP_N = 0, CUBLAS_OP_T = 1 };
 enum cublasLtMatmulDescAttributes_t : int {
   CUBLASLT_MATMUL_DESC_TRANSA = 3, ///< cublasOperation_t as int32_t
   CUBLASLT_MATMUL_DESC_TRANSB = 4,
-  CUBLASLT_MATMUL_DESC_EPILOGUE = 7,              ///< uint32_t, one cublasLtEpilogue_t
-  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,          ///< void *: a vector of D's type; read, or of a bias's gradient written
-  CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10,    ///< int64_t, elements; 0: one bias for all products of a batch
+  CUBLASLT_MATMUL_DESC_EPILOGUE = 7,           ///< uint32_t, one cublasLtEpilogue_t
+  CUBLASLT_MATMUL_DESC_BIAS_POINTER = 8,       ///< void *: a vector of D's type; read, or of a bias's gradient written
+  CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE = 10, ///< int64_t, elements; 0: one bias for all products of a batch
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER = 11, ///< void *: gelu's input, of D's type
   CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD = 12,      ///< int64_t, elements; a multiple of 8
 };

@@ -79,7 +79,7 @@ enum ncclDataType_t : int {
      CUstream stream))                                                                                                 \
   X(allGather, ncclAllGather,                                                                                          \
     (const void *from, void *to, size_t countOfARank, ncclDataType_t type, ncclComm_t communicator, CUstream stream))  \
-  /* Of one thread; operations in between are submitted by the last groupEnd, without an order of their own */          \
+  /* Of one thread; operations in between are submitted by the last groupEnd, without an order of their own */         \
   X(groupStart, ncclGroupStart, ())                                                                                    \
   X(groupEnd, ncclGroupEnd, ())
 // clang-format on
