@@ -91,8 +91,9 @@ template <Is<StageSettings> S, typename Visit> void visitMembers(S &settings, Vi
 }
 
 template <Is<TrainSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {
-  auto &[clipValue, precision, lossScaleKind] = settings;
+  auto &[clipValue, outputs, precision, lossScaleKind] = settings;
   visit("clip_value", clipValue);
+  visit("outputs", outputs);
   visit("precision", precision);
   visit("loss_scale", lossScaleKind);
 }

@@ -71,6 +71,7 @@ inline constexpr char kGradNorm[] = "grad_norm";
 /// Of `evaluate`, for metrics that the host computes: the loss's prediction, classes last, and its target.
 inline constexpr char kPrediction[] = "prediction", kPredictionTarget[] = "prediction_target";
 inline constexpr std::string_view kAveragedPrefix = "average:"; ///< before the name of a graph output that is averaged
+inline constexpr std::string_view kTrainingPrefix = "output:"; ///< before the name of a graph output of train.outputs
 inline constexpr std::string_view kGradientPrefix = "gradient:"; ///< before the parameter's name
 } // namespace outputs
 

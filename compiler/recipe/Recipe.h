@@ -122,6 +122,7 @@ struct ModelSettings {
 
 struct TrainSettings {
   std::optional<double> clipValue;
+  std::vector<std::string> outputs; ///< graph outputs that an update returns besides the loss
   std::string precision = "f32";
   std::string lossScaleKind =
       "auto"; ///< train.loss_scale.kind: auto (dynamic with f16, else none), dynamic, fixed, none

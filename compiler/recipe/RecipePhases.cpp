@@ -148,6 +148,9 @@ Status finishPhases(Recipe &recipe, const toml::table &merged) {
     return error("{}[loss] and [[phase]] exclude each other: each phase names its loss", recipe.at("loss"));
   if (recipe.averagesOnDevice())
     return error("{}train.ema.on = \"device\" does not go with [[phase]]; use \"host\"", recipe.at("train.ema.on"));
+  if (!recipe.train.outputs.empty())
+    return error("{}train.outputs does not go with [[phase]]: remove it, and compute a batch's outputs by predict",
+                 recipe.at("train.outputs"));
   bool always = false;
   for (const toml::node &element : *array) {
     const toml::source_position begin = element.source().begin;

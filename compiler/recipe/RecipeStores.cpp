@@ -212,6 +212,7 @@ std::map<std::string, Store, std::less<>> makeStores() {
 
       {"train.virtual_ranks", to(parallel, &P::virtualRanks)},
       {"train.clip_value", to(train, &T::clipValue)},
+      {"train.outputs", to(train, &T::outputs)},
       {"train.precision", to(train, &T::precision)},
       {"train.loss_scale.kind", to(train, &T::lossScaleKind)},
 

@@ -172,6 +172,8 @@ typedef struct trun_step {
  * was not finite; else the next update is refused until a state is loaded. */
 TRUN_API trun_error *trun_trainer_step(trun_trainer *trainer, const trun_tensor *tensors, size_t count,
                                        trun_step *step);
+/* The graph outputs that the plan was compiled to return (train.outputs), for the rows of the last update. */
+TRUN_API trun_error *trun_trainer_outputs(trun_trainer *trainer, trun_results **results);
 TRUN_API uint64_t trun_trainer_rows(const trun_trainer *trainer);
 /* Updates done. */
 TRUN_API uint64_t trun_trainer_steps(const trun_trainer *trainer);

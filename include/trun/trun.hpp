@@ -157,6 +157,12 @@ public:
     check(trun_trainer_step(get(), given.data(), given.size(), &step));
     return step;
   }
+  /// The graph outputs that the plan was compiled to return (train.outputs), for the rows of the last step.
+  std::map<std::string, Array> outputs() {
+    trun_results *made = nullptr;
+    check(trun_trainer_outputs(get(), &made));
+    return arrays(Results(made));
+  }
   uint64_t rows() const { return trun_trainer_rows(get()); }
   uint64_t steps() const { return trun_trainer_steps(get()); }
   void nextEpoch() { check(trun_trainer_next_epoch(get())); }
@@ -219,7 +225,10 @@ private:
     const std::vector<trun_tensor> given = structs(tensors);
     trun_results *made = nullptr;
     check(trun_trainer_run(get(), entry, given.data(), given.size(), &made));
-    const Results results(made);
+    return arrays(Results(made));
+  }
+  static std::map<std::string, Array> arrays(const Results &results) {
+    trun_results *made = results.get();
     std::map<std::string, Array> arrays;
     for (size_t i = 0; i < trun_results_count(made); ++i) {
       trun_info info = sized<trun_info>();

@@ -157,7 +157,7 @@ public:
       results.push_back(*result);
     }
     FailureOr<LossResult> sum = recipe.losses.empty() ? FailureOr<LossResult>(results.front()) : sumOfTerms(results);
-    if (failed(sum) || failed(addAveragedOutputs(builder)))
+    if (failed(sum) || failed(addAveragedOutputs(builder)) || failed(addTrainingOutputs()))
       return loss.erase(), failure();
     finish(builder, *sum,
            terms.size() > 1 || terms.front().kind ? "loss" : terms.front().graph.nameOf(terms.front().outputs.front()));
@@ -372,6 +372,26 @@ private:
     }
     return success();
   }
+
+  /// Graph outputs that an update returns: train.outputs.
+  LogicalResult addTrainingOutputs() {
+    const LossOutputs &graph = terms.front().graph;
+    llvm::SmallDenseSet<unsigned> added;
+    for (const std::string &name : recipe.train.outputs) {
+      FailureOr<unsigned> output = graph.find("train.outputs", name);
+      if (failed(output))
+        return failure();
+      IntegerAttr axis = graph.sampleAxisOf(*output);
+      if (!axis && (recipe.training.accumulate() > 1 || recipe.parallel.virtualRanks > 0))
+        return graph.fail("train.outputs")
+               << "train.outputs: `" << name << "` has no axis of samples, and an update has several micro-batches "
+               << "(train.accumulate, train.virtual_ranks), each with its own; leave it out";
+      if (added.insert(*output).second)
+        extra.push_back({std::string(outputs::kTrainingPrefix) + name, returned[*output], axis});
+    }
+    return success();
+  }
+
   static std::string metricList() {
     std::string text;
     for (const std::string &name : metricKindNames())
@@ -429,7 +449,7 @@ private:
   std::vector<Term> terms;
   std::vector<std::pair<std::string, Value>> named; ///< numerators and denominators of several losses
   llvm::SmallVector<Value> returned;
-  /// Results of @loss that metrics are computed from; its gradient needs none of them.
+  /// Results of @loss that metrics are computed from, or that updates return; its gradient needs none of them.
   struct Extra {
     std::string name;
     Value value;

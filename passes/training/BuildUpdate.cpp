@@ -96,16 +96,16 @@ private:
         return backward.emitOpError() << "result " << i << " is of type " << backward.getResultTypes()[i]
                                       << ", and no scalar";
     const SymbolTable symbols(module);
-    bool terms = false; // numbers of several losses are behind the gradients
+    bool others = false; // numbers of several losses and train.outputs are behind the gradients
     for (unsigned i = 2; backward && i < backward.getNumResults(); ++i) {
-      auto number = backward.getResultAttrOfType<StringAttr>(i, names::kName);
-      const bool isTerm = number && outputs::isTerm(number.getValue());
-      terms |= isTerm;
-      if (isTerm)
+      auto result = backward.getResultAttrOfType<StringAttr>(i, names::kName);
+      const bool isOther = result && (outputs::isTerm(result.getValue()) || isTrainingOutput(result.getValue()));
+      others |= isOther;
+      if (isOther)
         continue;
       auto name = backward.getResultAttrOfType<StringAttr>(i, names::kGradientOf);
       auto variable = name ? symbols.lookup<VariableOp>(name) : VariableOp();
-      if (terms || !variable)
+      if (others || !variable)
         return backward.emitOpError() << "result " << i << " has no " << names::kGradientOf << " that names a variable";
       auto gradient = dyn_cast<RankedTensorType>(backward.getResultTypes()[i]);
       auto declared = dyn_cast<RankedTensorType>(variable.getType());
@@ -119,6 +119,8 @@ private:
   Expr place(EntryBuilder &entry, Value value, llvm::StringRef name) {
     return Expr(entry.builder, NameLoc::get(builder.getStringAttr(name)), value);
   }
+
+  static bool isTrainingOutput(llvm::StringRef name) { return name.starts_with(outputs::kTrainingPrefix); }
 
   /// True for the sums of a loss; metrics are computed from the other results of @loss.
   static bool isNumber(llvm::StringRef name) {
@@ -134,7 +136,7 @@ private:
   /// Names of the numbers of several losses, behind the gradients.
   llvm::SmallVector<llvm::StringRef> termNames() {
     llvm::SmallVector<llvm::StringRef> names;
-    for (unsigned i = endOfGradients(backward); i < backward.getNumResults(); ++i)
+    for (unsigned i = endOfGradients(backward), end = endOfTerms(backward); i < end; ++i)
       names.push_back(backward.getResultAttrOfType<StringAttr>(i, names::kName).getValue());
     return names;
   }
@@ -142,7 +144,15 @@ private:
   llvm::ArrayRef<Value> gradientsOf(llvm::ArrayRef<Value> values) {
     return values.slice(2, endOfGradients(backward) - 2);
   }
-  llvm::ArrayRef<Value> termsOf(llvm::ArrayRef<Value> values) { return values.drop_front(endOfGradients(backward)); }
+  llvm::ArrayRef<Value> termsOf(llvm::ArrayRef<Value> values) {
+    return values.take_front(endOfTerms(backward)).drop_front(endOfGradients(backward));
+  }
+  /// Returns train.outputs, the last results of @backward, from a micro-batch.
+  void returnTrainingOutputs(EntryBuilder &entry, llvm::ArrayRef<Value> values) {
+    for (unsigned i = endOfTerms(backward); i < backward.getNumResults(); ++i)
+      entry.output(backward.getResultAttrOfType<StringAttr>(i, names::kName).getValue(), values[i],
+                   backward.getResultAttrOfType<IntegerAttr>(i, names::kSampleAxis));
+  }
 
   void makeStep() {
     EntryBuilder entry(module, entries::kStep);
@@ -154,6 +164,7 @@ private:
       gradient = place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType()));
     if (recipe.parallel.distributed())
       sumOverRanks(entry, recipe.parallel, inputs.lossSum, inputs.lossWeight, inputs.gradients, inputs.terms);
+    returnTrainingOutputs(entry, values);
     buildUpdate(entry, inputs);
   }
 
@@ -180,6 +191,7 @@ private:
       for (auto [parameter, gradient] : llvm::zip_equal(state.parameters, gradientsOf(values)))
         accumulate(gradientState(parameter.name),
                    place(entry, gradient, parameter.name).cast(updateType(parameter.type.getElementType())));
+      returnTrainingOutputs(entry, values);
       writeState(entry, isFinite(place(entry, values[0], kLossSum)));
       entry.finish();
     }
@@ -411,7 +423,7 @@ private:
       llvm::StringRef name = loss.getResultAttrOfType<StringAttr>(i, names::kName).getValue();
       if (isNumber(name))
         scalarOutput(entry, name, value);
-      else
+      else if (!isTrainingOutput(name))
         entry.output(name, value, loss.getResultAttrOfType<IntegerAttr>(i, names::kSampleAxis));
     }
     entry.finish();

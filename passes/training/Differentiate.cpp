@@ -127,8 +127,9 @@ public:
     auto terminator = cast<func::ReturnOp>(backward.getBody().front().getTerminator());
     Value lossSum = terminator.getOperand(0), lossWeight = terminator.getOperand(1);
     for (unsigned i = 2; i < loss.getNumResults(); ++i)
-      if (auto name = loss.getResultAttrOfType<StringAttr>(i, names::kName); name && outputs::isTerm(name.getValue()))
-        terms.emplace_back(name.getValue(), terminator.getOperand(i));
+      if (auto name = loss.getResultAttrOfType<StringAttr>(i, names::kName);
+          name && (outputs::isTerm(name.getValue()) || name.getValue().starts_with(outputs::kTrainingPrefix)))
+        kept.emplace_back(loss.getResultAttrDict(i), terminator.getOperand(i));
     if (scaled)
       backward->setAttr(names::kGradientScale, top.getF64FloatAttr(1 / nextPowerOfTwo(elementsOf(lossWeight))));
     if (failed(sweep(lossSum, terminator)))
@@ -224,9 +225,9 @@ private:
         explain(name, lossSum);
       }
     }
-    for (auto &[name, value] : terms) {
+    for (auto &[attribute, value] : kept) {
       results.push_back(value);
-      attributes.push_back(named(names::kName, name));
+      attributes.push_back(attribute);
     }
     terminator->setOperands(results);
     backward.setType(
@@ -255,7 +256,8 @@ private:
   ModuleOp module;
   func::FuncOp loss, backward;
   bool scaled;
-  llvm::SmallVector<std::pair<llvm::StringRef, Value>> terms; ///< numbers of several losses, for metrics
+  /// Results of @loss that @backward has, too, with their attributes: numbers of several losses, train.outputs.
+  llvm::SmallVector<std::pair<DictionaryAttr, Value>> kept;
   llvm::StringMap<Value> parameterGradients; // looked up by name
 };
 

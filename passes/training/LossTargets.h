@@ -34,6 +34,9 @@ public:
   bool isInner(unsigned i) const;
   bool isFloat(unsigned i) const;
 
+  /// The output of this name; if there is none, an error about `key`.
+  mlir::FailureOr<unsigned> find(const std::string &key, const std::string &name) const;
+
   /// For messages: "`logits` is tensor<8x10xf32>, …"; "outputs: `logits` (tensor<8x10xf32>), …".
   std::string describe(llvm::ArrayRef<unsigned> outputs) const;
   std::string list() const;
@@ -42,8 +45,6 @@ public:
 
 private:
   bool isScalarLoss(unsigned i) const;
-  /// The output of this name; if there is none, an error about `key`.
-  mlir::FailureOr<unsigned> find(const std::string &key, const std::string &name) const;
 
   mutable mlir::func::FuncOp forward; ///< a handle
   const Recipe &recipe;

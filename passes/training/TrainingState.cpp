@@ -25,6 +25,14 @@ unsigned endOfGradients(func::FuncOp backward) {
   return end;
 }
 
+unsigned endOfTerms(func::FuncOp backward) {
+  unsigned end = endOfGradients(backward);
+  while (end < backward.getNumResults() &&
+         outputs::isTerm(backward.getResultAttrOfType<StringAttr>(end, names::kName).getValue()))
+    ++end;
+  return end;
+}
+
 std::string termState(llvm::StringRef output) { return ("loss/" + output).str(); }
 
 bool accumulatesInState(const Recipe &recipe) {
@@ -99,7 +107,8 @@ public:
         declareSum(gradientState(parameter.name), stateType(parameter.type), parameter.group);
       declareSum(kSumState.str(), backward.getResultTypes()[0], -1);
       declareSum(kWeightState.str(), backward.getResultTypes()[1], -1);
-      for (unsigned i = endOfGradients(backward); recipe.parallel.distributed() && i < backward.getNumResults(); ++i)
+      for (unsigned i = endOfGradients(backward), end = endOfTerms(backward);
+           recipe.parallel.distributed() && i < end; ++i)
         declareSum(termState(backward.getResultAttrOfType<StringAttr>(i, names::kName).getValue()),
                    backward.getResultTypes()[i], -1);
     }

@@ -42,6 +42,8 @@ std::string gradientState(llvm::StringRef parameter);
 llvm::StringRef gradientName(mlir::func::FuncOp backward, unsigned result);
 /// The number of the first result of @backward behind the gradients: there are the numbers of several losses.
 unsigned endOfGradients(mlir::func::FuncOp backward);
+/// The number of the first result behind those: from there on it returns train.outputs.
+unsigned endOfTerms(mlir::func::FuncOp backward);
 /// True if the sums of a window are kept in state variables.
 bool accumulatesInState(const Recipe &recipe);
 /// The type that an update computes in: f32, or f64 for a parameter of f64.

@@ -218,6 +218,7 @@ def compile(
     labels: Any = None,
     adapter: dict[str, Any] | None = None,
     phases: list[Phase] | None = None,
+    outputs: list[str] | None = None,
     prove: bool = True,
     output: Any = None,
     entries: tuple[str, ...] = ("train", "evaluate", "predict"),
@@ -236,6 +237,7 @@ def compile(
     "cross_entropy"}). output: where the plan is kept; None: a temporary file. entries: "train", "evaluate", "predict",
     "gradients". target: "cpu:v3", "cuda:sm_90" or a list; None: this machine. memory_budget: "2GiB", "80%" or bytes.
     precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest batch within the memory budget.
+    outputs: names of the model's outputs that each step also returns, ["logits"]; of a module ["output"], or its keys.
 
     For a module, which is exported in the mode (train or eval) that its parts are in, with the weights that it has:
     example: a batch as the loop's loader gives it, (x, target) or a dict; its tensors' shapes are those of the plan.
@@ -257,12 +259,14 @@ def compile(
         "batch": batch,
         "fit": fit,
     }
+    extra = {f"adapter.{key}": value for key, value in (adapter or {}).items()}
+    if outputs:
+        extra["train.outputs"] = list(outputs)
     if not isinstance(model, (str, bytes, os.PathLike)):
         if not hasattr(model, "named_parameters"):
             raise CompileError(f"model: {type(model).__name__} is neither the path of an .onnx file nor a torch module")
         from ._torch.export import compile_module
 
-        keys = _keys(recipe) | {f"adapter.{key}": value for key, value in (adapter or {}).items()}
         return compile_module(
             model,
             example,
@@ -271,7 +275,7 @@ def compile(
             scheduler=scheduler,
             schedule_per=schedule_per,
             labels=labels,
-            recipe=keys,
+            recipe=_keys(recipe) | extra,
             phases=phases or [],
             prove=prove,
             output=output,
@@ -281,8 +285,8 @@ def compile(
         if value is not None:
             raise CompileError(f"{name}: that of an .onnx file is given in the recipe: recipe={{'{name}.…': …}}")
     recipe = example if recipe is None else recipe
-    if adapter or phases:
-        recipe = _keys(recipe) | {f"adapter.{key}": value for key, value in (adapter or {}).items()}
+    if extra or phases:
+        recipe = _keys(recipe) | extra
         recipe |= {"phase": [phase.table() for phase in phases]} if phases else {}
     return run(model, recipe, Folder(output), options)
 

@@ -7,6 +7,7 @@ import ctypes
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import byref
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy
@@ -17,7 +18,9 @@ from ._plan import Plan
 
 
 class Step(NamedTuple):
-    """Numbers of one update. loss: before it. gradient_norm: before clipping."""
+    """Numbers of one update. loss: before it. gradient_norm: before clipping. outputs: the graph outputs that
+    tcc.compile(outputs=…) names, of the update's rows: {name: numpy array}.
+    """
 
     step: int  # from 1
     loss: float
@@ -27,6 +30,7 @@ class Step(NamedTuple):
     tokens: int
     loss_scale: float  # 0 without one
     skipped: bool  # a gradient overflowed under the loss scale, and no weight changed
+    outputs: Mapping[str, numpy.ndarray] = MappingProxyType({})
 
 
 class Event(NamedTuple):
@@ -204,6 +208,10 @@ class Trainer:
         self._numbers = native.StepNumbers(ctypes.sizeof(native.StepNumbers))
         self._given = {}
         self._inputs = [value.name for value in self.plan.inputs()]
+        # Entries of an update return graph outputs under this prefix.
+        self._returns = any(
+            value.name.startswith("output:") for entry in self.plan.entries for value in self.plan.values(entry)
+        )
         self._rate: float | None = None
         self._stopped = False
         self._run: str | None = None  # that a resumed trainer goes on with
@@ -257,7 +265,12 @@ class Trainer:
         with _tensors_of_the_caller():
             array, count = self._tensors("step", pairs)
             native.check(native.trainer_step(self._handle, array, count, byref(self._numbers)))
-        return _step(self._numbers)
+        step = _step(self._numbers)
+        if not self._returns:
+            return step
+        results = ctypes.c_void_p()
+        native.trainer_outputs(self._handle, byref(results))
+        return step._replace(outputs=self._take(results, arrays=True))
 
     def _joined(self, batches: list[Any], entry: str) -> list[tuple[str, Any]]:
         """(input, tensor) of several batches of a loader, one after the other. Inputs without samples are those of the

@@ -442,6 +442,26 @@ trun_error *trun_trainer_step(trun_trainer *trainer, const trun_tensor *tensors,
   return problem;
 }
 
+static trun_results *arraysOf(JoinedOutputs outputs) {
+  auto all = std::make_unique<trun_results>();
+  for (size_t i = 0; i < outputs.arrays().size(); ++i) {
+    const ArraySpec &array = outputs.arrays()[i];
+    all->all.push_back({array.name, 0, Described(array.name, TRUN_OUTPUT, array.type, array.sampleAxis),
+                        std::move(outputs.values(i))});
+  }
+  return all.release();
+}
+
+trun_error *trun_trainer_outputs(trun_trainer *trainer, trun_results **results) {
+  *results = nullptr;
+  return guarded(trainer, [&](Stepper &stepper) -> Status {
+    auto outputs = stepper.lastOutputs();
+    if (outputs)
+      *results = arraysOf(**outputs);
+    return outputs.status();
+  });
+}
+
 uint64_t trun_trainer_rows(const trun_trainer *trainer) { return trainer->stepper->rows(); }
 uint64_t trun_trainer_steps(const trun_trainer *trainer) { return trainer->stepper->position().step; }
 
@@ -499,12 +519,7 @@ trun_error *trun_trainer_run(trun_trainer *trainer, const char *entry, const tru
     auto outputs = stepper.run(entry, trainer->given);
     if (!outputs)
       return outputs.status();
-    auto all = std::make_unique<trun_results>();
-    for (Stepper::Output &output : *outputs)
-      all->all.push_back({output.array.name, 0,
-                          Described(output.array.name, TRUN_OUTPUT, output.array.type, output.array.sampleAxis),
-                          std::move(output.values)});
-    *results = all.release();
+    *results = arraysOf(outputs.take());
     return Status();
   });
 }

@@ -381,87 +381,39 @@ Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &re
   return Pass(runner, reader, options).run();
 }
 
-Expected<std::vector<ArraySpec>> tcc::runtime::predictedArrays(const EntryRunner &runner, const BatchReader &reader) {
-  const plan::Entry &entry = runner.entry();
-  const uint64_t samples = reader.samples(), batch = reader.batch();
-  std::vector<ArraySpec> arrays;
-  for (const plan::Port &port : entry.outputs()) {
-    plan::TensorType type = entry.buffers(static_cast<int>(port.buffer())).type();
-    const int axis = port.sample_axis();
-    if (samples != batch) {
-      if (axis < 0 || axis >= type.dims_size() || type.dims(axis) != static_cast<int64_t>(batch))
-        return error(
-            "output '{}' is {}: it has no sample axis, so only one batch of {} samples can be given, not {}{}",
-            port.name(), plan::typeName(type), batch, samples,
-            type.dims_size() > 0 && type.dims(0) == static_cast<int64_t>(batch)
-                ? "; where the batch is fixed in the file, export it with dynamic_shapes"
-                : "");
-      type.set_dims(axis, static_cast<int64_t>(samples));
-    }
-    arrays.push_back({port.name(), type, axis});
-  }
-  return arrays;
+Expected<JoinedOutputs> tcc::runtime::predictedOutputs(const EntryRunner &runner, const BatchReader &reader) {
+  return JoinedOutputs::create(runner.entry(), reader.samples(), reader.batch());
 }
 
-Expected<std::vector<std::vector<std::byte>>> tcc::runtime::predict(EntryRunner &runner, BatchReader &reader,
-                                                                    std::span<const ArraySpec> arrays) {
+Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, JoinedOutputs &outputs) {
   const uint64_t samples = reader.samples(), batch = reader.batch();
-  std::vector<std::vector<std::byte>> values;
-  for (const ArraySpec &array : arrays)
-    values.emplace_back(plan::tensorBytes(array.type).value_or(0));
-  std::vector<std::byte> call; // one output of one call
   for (uint64_t begin = 0; begin < samples; begin += batch) {
     std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
     runner.setCounters(0, begin / batch);
     Status status = runner.giveInputs([&](auto inputs) { return reader.fill(indices, false, inputs); });
     if (status.ok())
       status = runner.run();
+    if (status.ok())
+      status = outputs.take(runner, begin, indices.size());
     if (!status.ok())
       return status;
-    for (size_t i = 0; i < arrays.size(); ++i) {
-      std::vector<std::byte> &whole = values[i];
-      const int output = static_cast<int>(i);
-      if (samples == batch) {
-        if (status = runner.readOutput(output, 0, whole); !status.ok())
-          return status;
-        continue;
-      }
-      const plan::TensorType &type = arrays[i].type;
-      uint64_t outer = 1, inner = plan::dtypeBytes(type.dtype());
-      for (int k = 0; k < type.dims_size(); ++k)
-        if (k != arrays[i].sampleAxis)
-          (k < arrays[i].sampleAxis ? outer : inner) *= static_cast<uint64_t>(type.dims(k));
-      if (outer == 1) {
-        std::span<std::byte> part = std::span(whole).subspan(begin * inner, indices.size() * inner);
-        if (status = runner.readOutput(output, 0, part); !status.ok())
-          return status;
-        continue;
-      }
-      call.resize(outer * batch * inner);
-      if (status = runner.readOutput(output, 0, call); !status.ok())
-        return status;
-      for (uint64_t block = 0; inner > 0 && block < outer; ++block)
-        std::memcpy(whole.data() + (block * samples + begin) * inner, call.data() + block * batch * inner,
-                    indices.size() * inner);
-    }
   }
-  return values;
+  return Status();
 }
 
 Status tcc::runtime::writePredictions(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
                                       ArrayFormat format, const std::vector<std::string> &classes) {
-  auto arrays = predictedArrays(runner, reader);
-  if (!arrays)
-    return arrays.status();
-  if (Status status = checkArrays(outputPath, format, *arrays); !status.ok())
+  auto outputs = predictedOutputs(runner, reader);
+  if (!outputs)
+    return outputs.status();
+  if (Status status = checkArrays(outputPath, format, outputs->arrays()); !status.ok())
     return status;
-  auto values = predict(runner, reader, *arrays);
-  if (!values)
-    return values.status();
+  if (Status status = predict(runner, reader, *outputs); !status.ok())
+    return status;
   std::vector<StreamedValue> tensors;
-  for (size_t i = 0; i < arrays->size(); ++i)
-    tensors.push_back({(*arrays)[i].name, (*arrays)[i].type,
-                       [&whole = (*values)[i]](const ByteSink &sink) { return sink(whole); }});
+  for (size_t i = 0; i < outputs->arrays().size(); ++i)
+    tensors.push_back({outputs->arrays()[i].name, outputs->arrays()[i].type,
+                       [&whole = outputs->values(i)](const ByteSink &sink) { return sink(whole); }});
   return writeArrays(outputPath, format, std::move(tensors), classes);
 }
 

@@ -14,8 +14,8 @@
 
 #include "runtime/data/BatchReader.h"
 #include "runtime/parallel/Communicator.h"
-#include "runtime/state/ArrayFiles.h"
 #include "runtime/train/EntryRunner.h"
+#include "runtime/train/JoinedOutputs.h"
 #include "runtime/train/Metrics.h"
 #include "runtime/train/Session.h"
 
@@ -45,13 +45,12 @@ std::vector<std::string> evaluationKeys(const Session &session);
 /// Runs the entry over all samples.
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
 
-/// The arrays that predict() writes for these samples: every graph output, with one entry per sample on its sample
-/// axis. Error: an output has no sample axis, and there is more than one batch.
-Expected<std::vector<ArraySpec>> predictedArrays(const EntryRunner &runner, const BatchReader &reader);
+/// Arrays for predict() of these samples: every graph output, with one entry per sample on its sample axis. Error: an
+/// output has no sample axis, and there is more than one batch.
+Expected<JoinedOutputs> predictedOutputs(const EntryRunner &runner, const BatchReader &reader);
 
-/// Runs the entry over all samples, and gives the values of `arrays`.
-Expected<std::vector<std::vector<std::byte>>> predict(EntryRunner &runner, BatchReader &reader,
-                                                      std::span<const ArraySpec> arrays);
+/// Runs the entry over all samples, and gives the values of `outputs`.
+Status predict(EntryRunner &runner, BatchReader &reader, JoinedOutputs &outputs);
 
 /// The same, to a file. `classes`: as writeArrays.
 Status writePredictions(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,

@@ -33,6 +33,13 @@ Expected<std::unique_ptr<Stepper>> Stepper::create(Session session, const Steppe
   made->updates->setSeed(made->at.seed);
   if (Status status = made->schedule(); !status.ok())
     return status;
+  for (const plan::Port &port : made->training.entry->outputs())
+    made->returnsOutputs |= port.name().starts_with(outputs::kTrainingPrefix);
+  if (made->returnsOutputs)
+    made->updates->observe([stepper = made.get()](const EntryRunner &runner, uint64_t number) {
+      const uint64_t batch = static_cast<uint64_t>(runner.entry().batch()), begin = number * batch;
+      return stepper->joined->take(runner, begin, std::min(batch, stepper->joined->samples() - begin));
+    });
   if (own.training.has_ema() && own.computes()) {
     made->averages = std::make_shared<WeightAverages>(own.plan(), own.training, *own.device);
     if (Status status = made->averages->start(); !status.ok())
@@ -67,6 +74,16 @@ Status Stepper::step(std::span<const GivenTensor> tensors, UpdateMetrics &metric
     return data.status();
   if (const uint64_t given = (*data)->reader().samples(); given > rows() || given == 0)
     return Status(fmt::format("{} rows; an update takes {}, or fewer", given, rows()), StatusCode::Usage);
+  if (returnsOutputs) {
+    returned = false;
+    const uint64_t samples = (*data)->reader().samples();
+    if (!joined || joined->samples() != samples) {
+      auto made = JoinedOutputs::create(*training.entry, samples, (*data)->reader().batch(), outputs::kTrainingPrefix);
+      if (!made)
+        return made.status();
+      joined = made.take();
+    }
+  }
   batches.give(**data);
   bool finite = true;
   at.batch = 0;
@@ -93,10 +110,21 @@ Status Stepper::step(std::span<const GivenTensor> tensors, UpdateMetrics &metric
                   StatusCode::NonFinite);
   }
   ++at.step;
+  returned = returnsOutputs;
   if (!metrics.skipped && averages)
     if (status = averages->update(appliedUpdates(at.step, at.lossScale)); !status.ok())
       return status.withContext(fmt::format("update {}: train.ema", at.step));
   return Status();
+}
+
+Expected<const JoinedOutputs *> Stepper::lastOutputs() const {
+  if (!returnsOutputs)
+    return Status(fmt::format("updates of this plan return no graph outputs; compile with {}",
+                              advice::compileSet("train.outputs", "[\"NAME\"]")),
+                  StatusCode::Usage);
+  if (!returned)
+    return Status("no update has returned graph outputs: none was made, or the last one failed", StatusCode::Usage);
+  return &*joined;
 }
 
 Expected<Stepper::Binding *> Stepper::bindingOf(const std::string &name) {
@@ -134,7 +162,7 @@ Expected<Evaluation> Stepper::evaluate(std::span<const GivenTensor> tensors, boo
   return back.ok() ? std::move(result) : Expected<Evaluation>(back);
 }
 
-Expected<std::vector<Stepper::Output>> Stepper::run(const std::string &name, std::span<const GivenTensor> tensors) {
+Expected<JoinedOutputs> Stepper::run(const std::string &name, std::span<const GivenTensor> tensors) {
   auto binding = bindingOf(name);
   if (!binding)
     return binding.status();
@@ -142,15 +170,11 @@ Expected<std::vector<Stepper::Output>> Stepper::run(const std::string &name, std
   if (!data)
     return data.status();
   EntryRunner &runner = *(*binding)->runner;
-  auto arrays = predictedArrays(runner, (*data)->reader());
-  if (!arrays)
-    return arrays.status();
-  auto values = predict(runner, (*data)->reader(), *arrays);
-  if (!values)
-    return values.status();
-  std::vector<Output> outputs;
-  for (size_t i = 0; i < arrays->size(); ++i)
-    outputs.push_back({(*arrays)[i], std::move((*values)[i])});
+  auto outputs = predictedOutputs(runner, (*data)->reader());
+  if (!outputs)
+    return outputs.status();
+  if (Status status = predict(runner, (*data)->reader(), *outputs); !status.ok())
+    return status;
   return outputs;
 }
 

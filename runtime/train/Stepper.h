@@ -10,6 +10,7 @@
 #include "runtime/state/Export.h"
 #include "runtime/train/Evaluate.h"
 #include "runtime/train/GivenData.h"
+#include "runtime/train/JoinedOutputs.h"
 #include "runtime/train/Train.h"
 #include "runtime/train/UpdateRunner.h"
 #include "runtime/train/WeightAverages.h"
@@ -30,18 +31,16 @@ public:
   /// StatusCode::NonFinite, after which the state is that before the update if the plan could keep it, else the stepper
   /// refuses further updates until a state is loaded.
   Status step(std::span<const GivenTensor> tensors, UpdateMetrics &metrics);
+  /// The graph outputs of train.outputs for the rows of the last update, valid until the next. Error: there are none.
+  Expected<const JoinedOutputs *> lastOutputs() const;
   /// The first node of the last update that computed a NaN or an infinity, after a NonFinite error; else empty.
   const std::string &nonFiniteNode() const { return node; }
 
   /// The loss and metrics over all rows, in inference mode. `averages`: of the averaged weights.
   Expected<Evaluation> evaluate(std::span<const GivenTensor> tensors, bool averages = false);
 
-  struct Output {
-    ArraySpec array;
-    std::vector<std::byte> values;
-  };
   /// What an entry of the plan ("predict", "gradients") gives for the rows. Error: the plan has no such entry.
-  Expected<std::vector<Output>> run(const std::string &entry, std::span<const GivenTensor> tensors);
+  Expected<JoinedOutputs> run(const std::string &entry, std::span<const GivenTensor> tensors);
 
   /// Changes a setting that needs no compilation, from the next update on. Error: as applySettings.
   Status set(const std::string &setting);
@@ -94,6 +93,9 @@ private:
   std::map<std::string, Binding> others;
   TrainingPosition at;
   std::string node;
+  std::optional<JoinedOutputs> joined; ///< of the last update
+  bool returnsOutputs = false;         ///< the plan has outputs of train.outputs
+  bool returned = false;               ///< `joined` is that of a whole update
   bool spoiled = false; ///< the state holds values that are not finite
 };
 

@@ -205,6 +205,7 @@ public:
   const LearningSchedule &schedule() const override { return stages.front()->schedule(); }
   void setSeed(uint64_t seed) override;
   void traceTo(Trace::Track *track) override;
+  void observe(MicroBatchObserver made) override;
   Status setSchedule(LearningSchedule schedule) override;
   Status run(TrainingPosition &position, Batches &batches, UpdateMetrics &metrics, bool &finite) override;
   bool settle() override { return stages[current]->settle(); }
@@ -264,6 +265,11 @@ void StagedRunner::setSeed(uint64_t seed) {
 void StagedRunner::traceTo(Trace::Track *track) {
   for (const auto &stage : stages)
     stage->traceTo(track);
+}
+
+void StagedRunner::observe(MicroBatchObserver made) {
+  for (const auto &stage : stages)
+    stage->observe(made);
 }
 
 Status StagedRunner::setSchedule(LearningSchedule schedule) {
@@ -416,6 +422,8 @@ Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, Trainin
     status = entry.runner.addScalar(entry.weight, sums.weight);
   if (status.ok() && !(closing && sumsInUpdate()))
     status = addTerms(entry.runner, entry.terms, metrics);
+  if (status.ok() && observer)
+    status = observer(entry.runner, virtualRank * lastWindow + inWindow);
   metrics.damaged = position.damagedSamples.size();
   if (virtualRank != 0) // the first virtual rank has counted the samples of all
     return status;

@@ -17,6 +17,7 @@
 #include "runtime/train/Session.h"
 #include "support/Trace.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -74,6 +75,11 @@ public:
   virtual void traceTo(Trace::Track *track) { trace = track; }
   /// Error: a scalar of the plan that this program does not know.
   virtual Status setSchedule(LearningSchedule schedule);
+
+  /// Called after each micro-batch, `number` in its update, with the entry that computed it; its outputs are valid during
+  /// the call. An error ends the update. A plan with phases has no such outputs, and makes no calls.
+  using MicroBatchObserver = std::function<Status(const EntryRunner &runner, uint64_t number)>;
+  virtual void observe(MicroBatchObserver made) { observer = std::move(made); }
 
   /// Runs the update after `position`; `finite` says whether training may go on after it: the update was applied, or
   /// metrics.skipped says that the loss scale made a gradient infinite. Allocates nothing. If the next update does not
@@ -165,6 +171,7 @@ private:
   std::optional<LearningSchedule> rates;
   std::optional<ScalarBlock> scalars;
   Trace::Track *trace = nullptr;
+  MicroBatchObserver observer;
   /// Whole: the variables are those of the position. Window: only the forward passes of the next window have run, and
   /// advanced running statistics. Partial: an update was interrupted.
   enum class State { Whole, Window, Partial } state = State::Whole;

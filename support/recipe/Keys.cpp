@@ -297,6 +297,8 @@ std::vector<Key> makeKeys() {
           .at({"clip_norm"})
           .reads({"clip_norm"}, "clipping"),
       {"train.clip_value", number(kPositive), "none", Recompile, "largest gradient of an element"},
+      {"train.outputs", texts(), "[]", Recompile,
+       "graph outputs that an update also returns, to a loop of your own: [c-and-python.md](c-and-python.md)"},
       Key{"train.seed", integer(0), "0", RunTime, "seed of the sample order and of random numbers"}
           .at({"seed"})
           .whenResumed(Resumed::Kept),

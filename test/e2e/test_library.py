@@ -123,6 +123,31 @@ class Python(EndToEnd):
         found = gradients["w"]
         np.testing.assert_allclose(found, (share / 32).T @ x, rtol=1e-3, atol=1e-5)
 
+    def test_an_update_returns_the_outputs_of_its_batch(self):
+        model, rows = models.classifier(self.folder / "m.onnx", 32, 16, 10), models.labelled(96, 10, 16)
+        for accumulate, given in ((1, 32), (3, 96), (3, 80), (1, 20)):
+            trainer = tcc.Trainer(tcc.compile(model, {"loss.kind": "cross_entropy", "loss.target": "labels", "optimizer.kind": "sgd",
+                                                      "optimizer.lr": 0.1, "train.accumulate": accumulate}, outputs=["logits"]))
+            x, labels = rows["x"][:given], rows["labels"][:given]
+            for _ in range(2):
+                before = trainer.predict(x)["logits"]
+                step = trainer.step(x, labels)
+                self.assertEqual(list(step.outputs), ["logits"])
+                np.testing.assert_allclose(step.outputs["logits"], before, rtol=1e-5, atol=1e-6)
+                logits = step.outputs["logits"].astype("f8")
+                shifted = logits - logits.max(1, keepdims=True)
+                losses = np.log(np.exp(shifted).sum(1)) - shifted[np.arange(given), labels]
+                self.assertAlmostEqual(step.loss, losses.mean(), places=5)
+        self.assertEqual(tcc.Trainer(self.classifier()).step(rows["x"][:32], rows["labels"][:32]).outputs, {})
+
+    def test_outputs_of_an_update_are_refused_where_there_are_none(self):
+        with self.assertRaisesRegex(tcc.CompileError, "train.outputs: the graph has no output `logit`; the nearest is `logits`"):
+            tcc.compile(models.classifier(self.folder / "m.onnx", 32, 16, 10), {"loss.kind": "cross_entropy", "loss.target": "labels"},
+                        outputs=["logit"])
+        trainer = tcc.Trainer(self.classifier())
+        with self.assertRaisesRegex(tcc.UsageError, "updates of this plan return no graph outputs; compile with tcc --set train.outputs="):
+            tcc._library.trainer_outputs(trainer._handle, tcc._trainer.byref(tcc._trainer.ctypes.c_void_p()))
+
     def test_parameters_go_out_and_in(self):
         """A federated client: weights in, some updates, weights out."""
         plan, rows = self.classifier(), models.labelled(64, 10, 16)
@@ -244,11 +269,12 @@ class Python(EndToEnd):
         train, test = models.labelled(64, 10, 16), models.labelled(50, 10, 16)
         np.savez(self.folder / "train.npz", **train)
         np.savez(self.folder / "test.npz", **test)
+        self.write("recipe.toml", CLASSES)
         text = (ROOT / "docs/guide/c-and-python.md").read_text()
         names = {"batches": [(train["x"][:32], train["labels"][:32])] * 3, "rate": lambda step: 1e-3 / (1 + step), "x_test": test["x"],
                  "y_test": test["labels"], "x": train["x"], "y": train["labels"]}
         snippets = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        self.assertEqual(len(snippets), 3)
+        self.assertEqual(len(snippets), 4)
         here = os.getcwd()
         os.chdir(self.folder)
         try:
