@@ -12,10 +12,6 @@ import re
 import subprocess
 from pathlib import Path
 
-# tools/common/ExitStatus.h
-STATUSES = ((0, "done"), (1, "the input, the data or the machine is at fault"), (2, "wrong usage"),
-            (3, "no plan fits the memory budget"), (4, "training ended with a loss or gradient that is not finite"))
-
 
 class Option:
     def __init__(self, described):
@@ -38,6 +34,7 @@ class Command:
         # Where other commands are listed; the page has a section for each.
         lines = [line for line in described["about"].splitlines() if not line.startswith("Other commands")]
         self.about = " ".join(" ".join(lines).split())
+        self.statuses = described["exit_statuses"]
         options = [Option(one) for one in described["options"]]
         self.options, self.positionals = [o for o in options if o.names], [o for o in options if not o.names]
 
@@ -79,7 +76,7 @@ def man_page(commands, version):
             lines += [".TP", names + (f" \\fI{roff(option.value)}\\fR" if option.takes and option.names else ""),
                       roff(option.help) + (" (required)" if option.required else "")]
     lines.append(".SH EXIT STATUS")
-    for status, meaning in STATUSES:
+    for status, meaning in enumerate(program.statuses):
         lines += [".TP", f"\\fB{status}\\fR", roff(meaning)]
     return "\n".join(lines) + "\n"
 

@@ -6,6 +6,7 @@
 #include "support/ShortText.h"
 #include "support/TerminalText.h"
 #include "support/recipe/Keys.h"
+#include "tools/common/ExitStatus.h"
 #include "tools/common/StandardStreams.h"
 
 #include <CLI/CLI.hpp>
@@ -94,6 +95,7 @@ void describe(const std::string &command, const std::string &about, const CLI::A
   nlohmann::ordered_json json;
   json["command"] = command;
   json["about"] = about;
+  json["exit_statuses"] = kExitMeanings;
   json["options"] = nlohmann::ordered_json::array();
   if (app)
     for (const CLI::Option *option : app->get_options())

@@ -4,6 +4,8 @@
 
 #include "support/Status.h"
 
+#include <string_view>
+
 namespace tcc::tools {
 
 enum ExitStatus : int {
@@ -13,6 +15,11 @@ enum ExitStatus : int {
   kExitOverBudget = 3,
   kExitNonFinite = 4,
 };
+
+/// What each status means, in their order.
+inline constexpr std::string_view kExitMeanings[] = {
+    "done", "the input, the data or the machine is at fault", "wrong usage", "no plan fits the memory budget",
+    "training ended with a loss or gradient that is not finite"};
 
 /// The exit status of a command that ends with `status`.
 inline int exitStatusOf(const Status &status) {
