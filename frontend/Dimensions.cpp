@@ -9,7 +9,7 @@ namespace tcc::frontend {
 namespace {
 
 /// Largest dimension: the product of two does not overflow.
-constexpr int64_t kMost = int64_t(1) << 31;
+constexpr int64_t kLargest = int64_t(1) << 31;
 constexpr int kDeepest = 100;
 
 /// A recursive-descent parser: sum, product, power, atom. After a failure, all further results are failures.
@@ -48,7 +48,7 @@ private:
     malformed = true;
     return fail();
   }
-  int64_t checked(int64_t value) { return value < -kMost || value > kMost ? fail() : value; }
+  int64_t checked(int64_t value) { return value < -kLargest || value > kLargest ? fail() : value; }
 
   int64_t sum() {
     if (++depth > kDeepest)

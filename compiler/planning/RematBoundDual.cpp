@@ -23,8 +23,6 @@ using namespace tcc::planning;
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// A linear program: minimise cost · x over 0 ≤ x ≤ 1 with rows ≥ their right-hand sides; bounds may fix x to 0 or 1.
 struct Program {
   std::vector<float> cost, lower, upper;

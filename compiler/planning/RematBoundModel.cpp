@@ -59,8 +59,6 @@ struct Placement {
   bool order = false; ///< first executions follow the given order
 };
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 /// The least cost of executing a node again, or fetching its output.
 Cost leastCostOfReturn(const RematProblem &problem, size_t node) {
   const RematNode &self = problem.nodes[node];

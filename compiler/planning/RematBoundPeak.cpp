@@ -22,8 +22,6 @@ namespace {
 
 using Set = std::vector<int>; // ascending
 
-size_t at(int index) { return static_cast<size_t>(index); }
-
 class PeakSearch {
 public:
   explicit PeakSearch(const RematProblem &problem) : problem(problem) {}

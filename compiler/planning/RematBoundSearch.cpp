@@ -35,7 +35,6 @@ using namespace tcc::planning;
 
 namespace {
 
-size_t at(int index) { return static_cast<size_t>(index); }
 uint64_t bitOf(int node) { return uint64_t{1} << (node % 64); }
 
 class BoundSearch {

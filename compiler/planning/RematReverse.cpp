@@ -34,8 +34,6 @@ namespace tcc::planning {
 
 namespace {
 
-size_t at(int index) { return size_t(index); }
-
 class ReverseSearch {
 public:
   ReverseSearch(const RematProblem &problem, Bytes budget, size_t width, bool keepOrder, uint64_t work);

@@ -31,6 +31,9 @@ namespace tcc::planning {
 /// The cost of executing a node once, in any unit of work.
 using Cost = uint64_t;
 
+/// The place in a vector of a node, or of another index that is an int, of which −1 stands for none.
+inline size_t at(int index) { return static_cast<size_t>(index); }
+
 struct RematNode {
   std::string name;
   Cost cost = 0;

@@ -7,19 +7,12 @@
 #include "compiler/recipe/RecipeStores.h"
 
 #include <algorithm>
-#include <cctype>
 #include <fmt/format.h>
 
 namespace tcc::recipe {
 namespace {
 
-constexpr size_t kMostLosses = 16, kMostCharacters = 32;
-
-/// True if entries and metrics may have this name.
-bool isName(const std::string &name) {
-  auto isPlain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
-  return !name.empty() && name.size() <= kMostCharacters && std::all_of(name.begin(), name.end(), isPlain);
-}
+constexpr size_t kMostLosses = 16;
 
 Expected<Recipe> readLoss(const Recipe &recipe, const toml::table &whole, const toml::table &table,
                           const std::string &place) {
@@ -45,7 +38,7 @@ Expected<Recipe> readLoss(const Recipe &recipe, const toml::table &whole, const 
     term.lossName = term.loss.kind.empty() ? term.loss.output : term.loss.kind;
   if (!isName(term.lossName))
     return error("{}\"{}\" is no name of a loss: give `name` 1 to {} letters, digits, `_` and `-`",
-                 named ? term.at("loss.name") : place + ": ", term.lossName, kMostCharacters);
+                 named ? term.at("loss.name") : place + ": ", term.lossName, kLongestName);
   return term;
 }
 

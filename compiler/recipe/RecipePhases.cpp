@@ -8,23 +8,21 @@
 #include "support/NearestName.h"
 
 #include <algorithm>
-#include <cctype>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 namespace tcc::recipe {
 namespace {
 
-constexpr size_t kMostPhases = 8, kMostCharacters = 32;
+constexpr size_t kMostPhases = 8;
 const std::vector<std::string> kKeys = {"name",     "loss",  "parameters", "optimizer",
                                         "schedule", "every", "clip_norm",  "clip_value"};
 
 Status readName(const toml::node &node, std::string &name) {
   if (Status status = readString(node, name); !status.ok())
     return status;
-  auto isPlain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
-  if (name.empty() || name.size() > kMostCharacters || !std::all_of(name.begin(), name.end(), isPlain))
-    return error("\"{}\" is no name: give 1 to {} letters, digits, `_` and `-`", name, kMostCharacters);
+  if (!isName(name))
+    return error("\"{}\" is no name: give 1 to {} letters, digits, `_` and `-`", name, kLongestName);
   return Status();
 }
 

@@ -1,7 +1,15 @@
 //===- RecipeReaders.cpp - read and check one value of a recipe -----------===//
 #include "compiler/recipe/RecipeStores.h"
 
+#include <algorithm>
+#include <cctype>
+
 namespace tcc::recipe {
+
+bool isName(const std::string &name) {
+  auto isPlain = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '-'; };
+  return !name.empty() && name.size() <= kLongestName && std::all_of(name.begin(), name.end(), isPlain);
+}
 
 Status readNumber(const toml::node &node, Range range, double &out) {
   Status status = check(number(range), node);

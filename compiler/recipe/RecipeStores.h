@@ -31,6 +31,10 @@ Status finishLossAndSchedule(Recipe &recipe);
 /// Stores every value of `table` and its tables. Error: an unknown key, a wrong value, with their places.
 Status applyTable(Recipe &recipe, const toml::table &table, const std::string &prefix = "");
 
+/// True if entries and metrics may have this name: letters, digits, `_` and `-`, at most kLongestName of them.
+bool isName(const std::string &name);
+inline constexpr size_t kLongestName = 32;
+
 /// Reads [[loss]] of the merged tables. Error: a key that a loss lacks or repeats, with its place.
 Status finishLosses(Recipe &recipe, const toml::table &merged);
 
