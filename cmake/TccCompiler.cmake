@@ -1,10 +1,9 @@
 # tcc_compiler_library(NAME sources... LINK libs...): a library that includes MLIR. LLVM is built without RTTI, and a
-# translation unit that includes much of it is slow: one precompiled header serves all, and -O1 is enough, since the time
-# is spent inside LLVM itself.
+# translation unit that includes much of it is slow: one precompiled header serves all.
 if(NOT TCC_STANDALONE)
   set(TCC_LLVM_LIBRARIES MLIR LLVM)
 endif()
-set(TCC_COMPILER_OPTIONS -fno-rtti -O1 -Wno-dangling-reference -Wno-comment)
+set(TCC_COMPILER_OPTIONS -fno-rtti -Wno-dangling-reference -Wno-comment)
 function(tcc_compiler_options target)
   target_include_directories(${target} SYSTEM PRIVATE ${LLVM_INCLUDE_DIRS} ${MLIR_INCLUDE_DIRS})
   separate_arguments(definitions NATIVE_COMMAND ${LLVM_DEFINITIONS})

@@ -4,3 +4,12 @@ function(tcc_units target size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${size})
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
 endfunction()
+
+# tcc_fast(TARGET...): compiles libraries whose loops run over elements, samples, nodes of a search or updates at -O2.
+function(tcc_fast)
+  foreach(target ${ARGN})
+    if(NOT TCC_SANITIZE)
+      target_compile_options(${target} PRIVATE -O2)
+    endif()
+  endforeach()
+endfunction()
