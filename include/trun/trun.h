@@ -172,8 +172,6 @@ typedef struct trun_step {
  * was not finite; else the next update is refused until a state is loaded. */
 TRUN_API trun_error *trun_trainer_step(trun_trainer *trainer, const trun_tensor *tensors, size_t count,
                                        trun_step *step);
-/* The graph outputs that the plan was compiled to return (train.outputs), for the rows of the last update. */
-TRUN_API trun_error *trun_trainer_outputs(trun_trainer *trainer, trun_results **results);
 TRUN_API uint64_t trun_trainer_rows(const trun_trainer *trainer);
 /* Updates done. */
 TRUN_API uint64_t trun_trainer_steps(const trun_trainer *trainer);
@@ -196,6 +194,9 @@ TRUN_API double trun_results_number(const trun_results *results, size_t index);
 TRUN_API void trun_results_info(const trun_results *results, size_t index, trun_info *info);
 TRUN_API const void *trun_results_data(const trun_results *results, size_t index);
 TRUN_API void trun_results_free(trun_results *results);
+
+/* The graph outputs that the plan was compiled to return (train.outputs), for the rows of the last update. */
+TRUN_API trun_error *trun_trainer_outputs(trun_trainer *trainer, trun_results **results);
 
 /* "eval_loss" and the plan's metrics over any number of rows, in inference mode. `averages` 1: of the averaged weights.
  */

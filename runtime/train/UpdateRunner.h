@@ -76,8 +76,8 @@ public:
   /// Error: a scalar of the plan that this program does not know.
   virtual Status setSchedule(LearningSchedule schedule);
 
-  /// Called after each micro-batch, `number` in its update, with the entry that computed it; its outputs are valid during
-  /// the call. An error ends the update. A plan with phases has no such outputs, and makes no calls.
+  /// Called after each micro-batch, `number` in its update, with the entry that computed it; its outputs are valid
+  /// during the call. An error ends the update. A plan with phases has no such outputs, and makes no calls.
   using MicroBatchObserver = std::function<Status(const EntryRunner &runner, uint64_t number)>;
   virtual void observe(MicroBatchObserver made) { observer = std::move(made); }
 
