@@ -94,6 +94,17 @@ class Report(EndToEnd):
         for word in ("peak", "MiB|KiB", "wte.weight", "kernel"):
             self.assertRegex(text, f"(?i){word}")
 
+    def test_a_summary_is_the_beginning_of_the_text(self):
+        plan = self.plan_of("nano-gpt")
+        summary, text = (self.succeed("tcc", "report", plan, *more).out for more in (("--summary",), ()))
+        # What is measured anew each time, the memory of processes, differs.
+        lines, whole = ([line for line in one.splitlines() if "measured" not in line] for one in (summary, text))
+        self.assertEqual(lines, whole[:len(lines)])
+        self.assertIn("peak", summary)
+        self.assertRegex(whole[len(lines) + 1], "^workers")
+        for other in (("--json",), ("--html", "x.html"), ("--diff", plan)):
+            self.refuse(2, ["--summary"], "tcc", "report", plan, "--summary", *other)
+
     def test_unused_parameters_are_explained(self):
         """The dead branch's weights get no gradient, and the report says so."""
         import models

@@ -77,6 +77,11 @@ class Told(Runs):
         text = self.succeed("trun", "report", run).out
         for part in ("finished after update 40", "waiting for data", "waiting for checkpoints", f"{updates[-1]['loss']:.6g}"):
             self.assertIn(part, text)
+        first, curve, last = re.search(r"^loss (\S+) ([▁-█]+) (\S+)$", text, re.MULTILINE).groups()
+        losses = [line["loss"] for line in updates]
+        self.assertEqual((first, last), (f"{losses[0]:.4g}", f"{losses[-1]:.4g}"))
+        least, greatest = min(losses), max(losses)
+        self.assertEqual(curve, "".join(chr(0x2581 + int((loss - least) / (greatest - least) * 7 + 0.5)) for loss in losses))
 
     def test_tables_fit_into_60_columns(self):
         run = self.finished()

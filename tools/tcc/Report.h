@@ -150,6 +150,8 @@ const char *purposeName(emit::Purpose purpose);
 /// `details`: with the timelines and buffers of all programs.
 nlohmann::ordered_json reportJson(const Report &report, bool details = true);
 std::string reportText(const Report &report);
+/// Its beginning: what the plan is for, and its memory by entry.
+std::string summaryText(const Report &report);
 
 /// One page that needs nothing else: no network, no other file. The same plan gives the same bytes.
 std::string reportHtml(const Report &report);

@@ -59,7 +59,8 @@ std::string dump(const nlohmann::ordered_json &object) {
 }
 
 /// The reports of these targets of a plan, one after the other.
-Status printReports(const std::string &path, const std::vector<std::string> &targets, uint32_t variant, bool json) {
+Status printReports(const std::string &path, const std::vector<std::string> &targets, uint32_t variant, bool json,
+                    bool summary) {
   nlohmann::ordered_json all = {{"version", 1}, {"targets", nlohmann::ordered_json::array()}};
   std::string text;
   for (const std::string &target : targets) {
@@ -71,7 +72,7 @@ Status printReports(const std::string &path, const std::vector<std::string> &tar
       return report.status();
     measure(*report, path);
     if (!json)
-      text += (text.empty() ? "" : "\n") + report::reportText(*report);
+      text += (text.empty() ? "" : "\n") + (summary ? report::summaryText(*report) : report::reportText(*report));
     else if (targets.size() > 1)
       all["targets"].push_back(report::reportJson(*report));
     else
@@ -89,11 +90,14 @@ Status printReports(const std::string &path, const std::vector<std::string> &tar
 int reportCommand(int argc, char **argv) {
   CLI::App app("Reports a plan's decisions and their reasons: memory, buffers, parameters, kernels.", "tcc report");
   std::string path, other, html, code, target;
-  bool json = false;
+  bool json = false, summary = false;
   uint32_t variant = 0;
   app.add_option("PLAN", path, "the plan that tcc wrote")->required();
   app.add_option("--diff", other, "compare with a second plan: list the changes from PLAN to it");
   auto *asJson = app.add_flag("--json", json, "print JSON for programs; docs/guide/report.md lists the keys");
+  app.add_flag("--summary", summary,
+               "print what the plan is for and its memory, without buffers, kernels and parameters")
+      ->excludes(asJson);
   app.add_option("--html", html, "write one self-contained page for a browser")->excludes(asJson);
   app.add_option("--code", code, "write the generated code to this file: an ELF shared object, or PTX");
   app.add_option("--variant", variant, "variant to report, counted from 0 (most memory)")->type_name("N");
@@ -107,12 +111,16 @@ int reportCommand(int argc, char **argv) {
   if (!html.empty() && !other.empty())
     return printError(Status("--html shows one plan: compare two with the text, or --json", StatusCode::Usage));
 
+  if (summary && !(html.empty() && other.empty() && code.empty()))
+    return printError(Status("--summary shortens the text of one plan: leave out --html, --diff and --code", StatusCode::Usage));
+
   if (html.empty() && other.empty() && code.empty()) {
     Expected<plan::PlanReader> whole = plan::PlanReader::open(path);
     if (!whole)
       return printError(whole.status());
     Status status = printReports(
-        path, target.empty() ? plan::targetNames(whole->plan()) : std::vector{target}, variant, json);
+        path, target.empty() ? plan::targetNames(whole->plan()) : std::vector{target}, variant, json,
+        summary);
     return status.ok() ? kExitDone : printError(status);
   }
   const char *option = !code.empty() ? "--code" : !html.empty() ? "--html" : "--diff";

@@ -423,7 +423,7 @@ std::string kernelsText(const Report &report) {
 
 } // namespace
 
-std::string reportText(const Report &report) {
+std::string summaryText(const Report &report) {
   const plan::Plan &plan = *report.plan;
   const bool isForCard = plan::runsOnGrids(plan);
   std::vector<std::string> entries;
@@ -441,7 +441,13 @@ std::string reportText(const Report &report) {
   for (const plan::Decisions::Note &note : plan.decisions().notes())
     if (isGeneralNote(note))
       text += fmt::format("note: {}{}{}\n", note.subject(), note.subject().empty() ? "" : ": ", note.text());
-  return text + memoryText(report) + (isForCard ? cardText(report) : workersText(report)) + communicationText(report) +
+  return text + memoryText(report);
+}
+
+std::string reportText(const Report &report) {
+  const plan::Plan &plan = *report.plan;
+  const bool isForCard = plan::runsOnGrids(plan);
+  return summaryText(report) + (isForCard ? cardText(report) : workersText(report)) + communicationText(report) +
          buffersText(report) + recomputeText(report) + frontierText(report) + parametersText(report) + stopsText(plan) +
          attentionText(plan) + zeroFillText(plan) + kernelsText(report);
 }

@@ -173,6 +173,32 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
+/// The losses of all updates in one line, "loss 5.36 █▆▃▂▁ 2.52": the mean of each part of the run, between the least
+/// and the greatest of these means. Empty for fewer than two updates.
+std::string curveText(const RunHistory &history) {
+  constexpr size_t kMostParts = 40;
+  constexpr std::string_view kBlocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
+  const std::vector<PastUpdate> &all = history.updates;
+  const size_t parts = std::min(all.size(), kMostParts);
+  if (parts < 2)
+    return "";
+  std::vector<double> means;
+  Sum range;
+  for (size_t part = 0; part < parts; ++part) {
+    Sum loss;
+    for (size_t i = part * all.size() / parts; i < (part + 1) * all.size() / parts; ++i)
+      loss.add(all[i].loss);
+    means.push_back(loss.mean());
+    range.add(means.back());
+  }
+  std::string curve;
+  for (double mean : means) {
+    const double height = range.greatest > range.least ? (mean - range.least) / (range.greatest - range.least) : 0;
+    curve += std::isfinite(mean) ? kBlocks[static_cast<size_t>(std::lround(height * 7))] : " ";
+  }
+  return fmt::format("loss {:.4g} {} {:.4g}\n", all.front().loss, curve, all.back().loss);
+}
+
 /// Of the last update in which the phase ran.
 std::string phaseText(const RunHistory &history, size_t phase) {
   for (auto update = history.updates.rbegin(); update != history.updates.rend(); ++update)
@@ -245,6 +271,7 @@ std::string tcc::tools::runReportText(const RunHistory &history) {
     const PastUpdate &last = history.updates.back();
     text += fmt::format("update {} of epoch {}: loss {:.6g}, learning rate {:.3g}\n", last.step, last.epoch, last.loss,
                         last.learningRate);
+    text += curveText(history);
     for (size_t phase = 0; phase < history.phases.size(); ++phase)
       text += phaseText(history, phase);
     for (size_t i = 0; i < std::min(history.losses.size(), last.losses.size()); ++i)
