@@ -184,8 +184,9 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
 
 Status GivenBatches::give(EntryRunner &runner, TrainingPosition &, uint64_t number) {
   const double begin = monotonicSeconds();
-  indices.resize(samples(number));
-  std::iota(indices.begin(), indices.end(), number * batch());
+  const uint64_t first = firstRow(number);
+  indices.resize(std::min(batch(), rows() - first));
+  std::iota(indices.begin(), indices.end(), first);
   if (indices.size() < batch() && !data->reader().maskable())
     return Status(fmt::format("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows out",
                               rows(), batch()),

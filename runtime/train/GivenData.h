@@ -55,16 +55,25 @@ private:
 };
 
 /// The micro-batches of one update, which the caller gives as one set of tensors: `accumulate` batches of rows, fewer
-/// in the last, or one batch. Every update is an epoch of its own for the order of the data.
+/// in the last, or one batch. With V virtual ranks a global batch has V batches of rows, one after the other. Every
+/// update is an epoch of its own for the order of the data.
 class GivenBatches final : public Batches {
 public:
+  explicit GivenBatches(uint64_t virtualRanks = 1) : virtualRanks(virtualRanks) {}
+
   /// `data` outlives the object, or the next call.
   void give(GivenData &next) { data = &next; }
 
-  uint64_t perEpoch() const override { return (rows() + batch() - 1) / batch(); }
+  uint64_t perEpoch() const override { return (rows() + batch() * virtualRanks - 1) / (batch() * virtualRanks); }
   Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number) override;
   double dataSeconds() const override { return taken; }
-  uint64_t samples(uint64_t number) const override { return std::min(batch(), rows() - number * batch()); }
+  uint64_t samples(uint64_t number) const override {
+    return std::min(batch() * virtualRanks, rows() - number * batch() * virtualRanks);
+  }
+  /// The first row of the micro-batch of read `number`: the reads of one virtual rank follow each other.
+  uint64_t firstRow(uint64_t number) const {
+    return (number % perEpoch() * virtualRanks + number / perEpoch()) * batch();
+  }
   uint64_t tokens(uint64_t number) const override { return samples(number) * data->reader().tokensPerSample(); }
   std::string describeNonFinite(bool infinities) const override;
 
@@ -72,6 +81,7 @@ private:
   uint64_t rows() const { return data->reader().samples(); }
   uint64_t batch() const { return data->reader().batch(); }
 
+  uint64_t virtualRanks;
   GivenData *data = nullptr;
   std::vector<uint64_t> indices; ///< of the last micro-batch
   std::vector<std::span<std::byte>>

@@ -26,6 +26,7 @@ Expected<std::unique_ptr<Stepper>> Stepper::create(Session session, const Steppe
   if (!updates)
     return updates.status();
   made->updates = updates.take();
+  made->batches = GivenBatches(own.virtualRanks().count);
   made->training.entry = &made->updates->dataEntry();
   made->training.trains = true;
   made->at.seed = options.seed.value_or(own.training.seed());
@@ -37,7 +38,7 @@ Expected<std::unique_ptr<Stepper>> Stepper::create(Session session, const Steppe
     made->returnsOutputs |= port.name().starts_with(outputs::kTrainingPrefix);
   if (made->returnsOutputs)
     made->updates->observe([stepper = made.get()](const EntryRunner &runner, uint64_t number) {
-      const uint64_t batch = static_cast<uint64_t>(runner.entry().batch()), begin = number * batch;
+      const uint64_t batch = static_cast<uint64_t>(runner.entry().batch()), begin = stepper->batches.firstRow(number);
       return stepper->joined->take(runner, begin, std::min(batch, stepper->joined->samples() - begin));
     });
   if (own.training.has_ema() && own.computes()) {
@@ -74,6 +75,12 @@ Status Stepper::step(std::span<const GivenTensor> tensors, UpdateMetrics &metric
     return data.status();
   if (const uint64_t given = (*data)->reader().samples(); given > rows() || given == 0)
     return Status(fmt::format("{} rows; an update takes {}, or fewer", given, rows()), StatusCode::Usage);
+  const uint64_t ranks = opened->virtualRanks().count;
+  if (const uint64_t given = (*data)->reader().samples(), all = (*data)->reader().batch() * ranks;
+      ranks > 1 && given % all != 0)
+    return Status(fmt::format("{} rows; each of {} virtual ranks takes a batch of {}, so give {}, or a multiple of that",
+                              given, ranks, (*data)->reader().batch(), all),
+                  StatusCode::Usage);
   if (returnsOutputs) {
     returned = false;
     const uint64_t samples = (*data)->reader().samples();

@@ -68,8 +68,10 @@ public:
   const TrainingPosition &position() const { return at; }
   /// Begins the next epoch, for schedules that count epochs.
   void nextEpoch() { ++at.epoch; }
-  /// Rows of an update: `accumulate` batches.
-  uint64_t rows() const { return updates->window() * static_cast<uint64_t>(updates->dataEntry().batch()); }
+  /// Rows of an update: `accumulate` batches for each virtual rank.
+  uint64_t rows() const {
+    return updates->window() * static_cast<uint64_t>(updates->dataEntry().batch()) * opened->virtualRanks().count;
+  }
 
 private:
   Stepper() = default;

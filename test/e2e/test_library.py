@@ -140,6 +140,33 @@ class Python(EndToEnd):
                 self.assertAlmostEqual(step.loss, losses.mean(), places=5)
         self.assertEqual(tcc.Trainer(self.classifier()).step(rows["x"][:32], rows["labels"][:32]).outputs, {})
 
+    def test_outputs_of_stages_and_of_virtual_ranks_are_those_of_their_rows(self):
+        model, rows = models.classifier(self.folder / "m.onnx", 32, 16, 10), models.labelled(64, 10, 16)
+        keys = {"loss.kind": "cross_entropy", "loss.target": "labels", "optimizer.kind": "sgd", "optimizer.lr": 0.1}
+        stages = [{"until": 1, "trainable": ["b"]}, {"trainable": ["*"]}]
+        for more, given in (({"stage": stages}, 32), ({"train.virtual_ranks": 2, "parallel.mode": "ddp"}, 64)):
+            trainer = tcc.Trainer(tcc.compile(model, keys | more, outputs=["logits"]))
+            for _ in range(3):
+                before = trainer.predict(rows["x"][:given])["logits"]
+                outputs = trainer.step(rows["x"][:trainer.rows], rows["labels"][:trainer.rows]).outputs
+                np.testing.assert_allclose(outputs["logits"], before[:trainer.rows], rtol=1e-5, atol=1e-6)
+
+    def test_virtual_ranks_in_a_loop_have_truns_losses(self):
+        model, rows = models.classifier(self.folder / "m.onnx", 32, 16, 10), models.labelled(384, 10, 16)
+        data = self.save("d.safetensors", **rows)
+        keys = {"loss.kind": "cross_entropy", "loss.target": "labels", "optimizer.kind": "sgd", "optimizer.lr": 0.1, "parallel.mode": "ddp",
+                "train.virtual_ranks": 2, "train.accumulate": 2}
+        plan = tcc.compile(model, keys, output=self.folder / "p.tplan")
+        self.succeed("trun", plan._folder.plan, "--data", data, "--no-shuffle", "--steps", 3, "--out", "run")
+        trainer = tcc.Trainer(plan)
+        self.assertEqual(trainer.rows, 128)
+        losses = [trainer.step(rows["x"][i:i + 128], rows["labels"][i:i + 128]).loss for i in range(0, 384, 128)]
+        self.assertEqual(losses, [line["loss"] for line in metrics(self.folder / "run")[0]])
+        # A part of an update is whole global batches.
+        trainer.step(rows["x"][:64], rows["labels"][:64])
+        with self.assertRaisesRegex(tcc.DataError, "96 rows; each of 2 virtual ranks takes a batch of 32, so give 64, or a multiple of that"):
+            trainer.step(rows["x"][:96], rows["labels"][:96])
+
     def test_outputs_of_an_update_are_refused_where_there_are_none(self):
         with self.assertRaisesRegex(tcc.CompileError, "train.outputs: the graph has no output `logit`; the nearest is `logits`"):
             tcc.compile(models.classifier(self.folder / "m.onnx", 32, 16, 10), {"loss.kind": "cross_entropy", "loss.target": "labels"},
