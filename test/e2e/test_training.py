@@ -156,7 +156,9 @@ class Schedules(Training):
                 (VALUE + '[schedule]\nkind = "cosine"\npatience = 3\n', "schedule.patience does not apply to cosine; it belongs to plateau"),
                 (VALUE + '[schedule]\nkind = "plateau"\nfactor = 1.0\n', "schedule.factor"),
                 ('[[phase]]\nname = "a"\nloss = { kind = "mse", of = "value", target = "y" }\nparameters = ["trunk.*"]\n[schedule]\nkind = "plateau"\n',
-                 r"bad.toml:\d+:\d+: phase 1: schedule.kind \"plateau\" does not go with \[\[phase\]\]")]:
+                 r"bad.toml:\d+:\d+: phase 1: schedule.kind \"plateau\" does not go with \[\[phase\]\]"),
+                ('[train]\noutputs = ["value"]\n[[phase]]\nname = "a"\nloss = { kind = "mse", of = "value", target = "y" }\nparameters = ["*"]\n',
+                 r"bad.toml:2:1: train.outputs does not go with \[\[phase\]\]: .*predict")]:
             self.refuse(1, [pattern], "tcc", FILES / "model.onnx", "--recipe", self.write("bad.toml", recipe))
 
 

@@ -112,7 +112,8 @@ int reportCommand(int argc, char **argv) {
     return printError(Status("--html shows one plan: compare two with the text, or --json", StatusCode::Usage));
 
   if (summary && !(html.empty() && other.empty() && code.empty()))
-    return printError(Status("--summary shortens the text of one plan: leave out --html, --diff and --code", StatusCode::Usage));
+    return printError(
+        Status("--summary shortens the text of one plan: leave out --html, --diff and --code", StatusCode::Usage));
 
   if (html.empty() && other.empty() && code.empty()) {
     Expected<plan::PlanReader> whole = plan::PlanReader::open(path);

@@ -193,7 +193,7 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
 TEST_F(RecipeFile, UnknownKeysThatAreNearNoneNameWhatIsThere) {
   EXPECT_EQ(problem("[train]\nflavour = 1\n"),
             "recipe.toml:2:1: unknown key train.flavour; [train] takes accumulate, virtual_ranks, "
-            "clip_norm, clip_value, seed, precision, loss_scale.kind, "
+            "clip_norm, clip_value, outputs, seed, precision, loss_scale.kind, "
             "loss_scale.init_scale, loss_scale.growth_factor, "
             "loss_scale.backoff_factor, loss_scale.growth_interval, ema.decay, "
             "ema.every, ema.warmup, ema.on");
