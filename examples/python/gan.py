@@ -1,25 +1,10 @@
 """A GAN: two optimizers in turn over one module that returns both losses."""
 import torch
-from torch import nn
-from torch.nn import functional as F
 
 import tcc
+from common import Gan
 
 torch.manual_seed(0)
-
-
-class Gan(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.gen = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 2))
-        self.disc = nn.Sequential(nn.Linear(2, 16), nn.LeakyReLU(0.2), nn.Linear(16, 1))
-
-    def forward(self, real, noise):
-        fake = self.gen(noise)
-        d_loss = F.softplus(self.disc(fake.detach())).mean() + F.softplus(-self.disc(real)).mean()
-        return {"d_loss": d_loss, "g_loss": F.softplus(-self.disc(fake)).mean()}
-
-
 model = Gan()
 batches = [{"real": torch.randn(16, 2) + 2, "noise": torch.randn(16, 4)} for _ in range(10)]
 losses = []

@@ -236,7 +236,8 @@ def compile(
     For both: recipe: path of a recipe in TOML, or a dict of its keys ({"optimizer.lr": 3e-4, "loss.kind":
     "cross_entropy"}). output: where the plan is kept; None: a temporary file. entries: "train", "evaluate", "predict",
     "gradients". target: "cpu:v3", "cuda:sm_90" or a list; None: this machine. memory_budget: "2GiB", "80%" or bytes.
-    precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest batch within the memory budget.
+    precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest batch within the memory budget. With
+    either a module is exported for any number of samples, which its forward must allow.
     outputs: names of the model's outputs that each step also returns, ["logits"]; of a module ["output"], or its keys.
 
     For a module, which is exported in the mode (train or eval) that its parts are in, with the weights that it has:

@@ -127,6 +127,34 @@ class EndToEnd(unittest.TestCase):
         return json.loads(self.succeed("tcc", "report", plan, "--json").out)
 
 
+# An assembler file that puts a plan into a program, for test/api/from_memory.c.
+PLAN_INSIDE = '''    .section .rodata
+    .balign 64
+    .globl plan_begin, plan_end
+plan_begin: .incbin "{}"
+plan_end:
+    .section .note.GNU-stack, "", @progbits
+'''
+
+
+def fine_tuned(program, folder, rows, start, batch=32):
+    """Runs from_memory.c over `rows` from the parameters `start`, both by name in the plan's order. Returns the losses
+    and the parameters at the end."""
+    names, count = list(start), len(next(iter(rows.values())))
+    (folder / "rows.bin").write_bytes(b"".join(value[at:at + batch].tobytes() for at in range(0, count, batch)
+                                               for value in rows.values()))
+    (folder / "start.bin").write_bytes(b"".join(start[name].tobytes() for name in names))
+    done = subprocess.run([program, *(folder / f"{name}.bin" for name in ("rows", "start", "end"))],
+                          capture_output=True, text=True, timeout=SECONDS, env={"PATH": "/usr/bin:/bin"})
+    if done.returncode:
+        raise AssertionError(f"{program}: exit status {done.returncode}\n{done.stderr}")
+    values, end, at = np.fromfile(folder / "end.bin", np.float32), {}, 0
+    for name in names:
+        end[name] = values[at:at + start[name].size].reshape(start[name].shape)
+        at += start[name].size
+    return [float(line) for line in done.stdout.split()], end
+
+
 def metrics(run):
     """(lines of updates, lines of evaluations) of a run folder."""
     lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]

@@ -8,12 +8,13 @@ import subprocess
 import sys
 import threading
 import unittest
+from pathlib import Path
 
 import numpy as np
 import safetensors.numpy
 
 import models
-from common import BIN, ROOT, ZOO, EndToEnd, case, metrics
+from common import BIN, PLAN_INSIDE, ROOT, ZOO, EndToEnd, fine_tuned, metrics
 
 os.environ.setdefault("TCC_LIBRARY", str(BIN.parent / "lib" / "libtrun.so"))
 os.environ.setdefault("TCC_PROGRAM", str(BIN / "tcc"))
@@ -47,6 +48,27 @@ class Programs(EndToEnd):
                         "-lm", f"-Wl,-rpath,{library}", "-o", self.folder / "own"], check=True)
         done = subprocess.run([self.folder / "own", self.plan(), self.folder / "run"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_program_with_a_plan_inside_fine_tunes_in_memory(self):
+        """Its losses and weights are those of trun, which starts from the same weights and reads the same rows."""
+        plan, library = self.plan(), BIN.parent / "lib"
+        source = self.write("plan.S", PLAN_INSIDE.format(plan))
+        program, part = self.folder / "own", self.folder / "own.o"
+        done = subprocess.run(["cc", "-std=c99", "-Os", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I", ROOT / "include", "-c",
+                               ROOT / "test/api/from_memory.c", "-o", part], capture_output=True, text=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        subprocess.run(["cc", part, source, "-L", library, "-ltrun", f"-Wl,-rpath,{library}", "-o", program], check=True)
+        plan.rename(self.folder / "moved.tplan")  # the program needs no file of it
+        sizes = subprocess.run(["size", part], capture_output=True, text=True, check=True).stdout
+        self.assertLess(int(sizes.splitlines()[1].split()[0]), 4096)  # bytes of code and constants
+        rows, start = models.labelled(160, 10, 16), {"b": models.random(2, 10), "w": models.random(3, 10, 16)}
+        losses, end = fine_tuned(program, self.folder, rows, start)
+        self.succeed("trun", "moved.tplan", "--data", self.save("d.safetensors", **rows), "--init",
+                     self.save("start.safetensors", **start), "--no-shuffle", "--out", "run")
+        self.assertEqual(losses, [line["loss"] for line in metrics(self.folder / "run")[0]])
+        self.assertEqual(len(losses), 5)
+        for name, value in self.weights("run").items():
+            np.testing.assert_array_equal(end[name], value, name)
 
     def test_the_library_exports_its_functions_alone(self):
         names = subprocess.run(["nm", "-D", "--defined-only", BIN.parent / "lib" / "libtrun.so"], capture_output=True, text=True,
@@ -334,19 +356,21 @@ class Python(EndToEnd):
             np.testing.assert_array_equal(loop.read(name), value, name)
 
     def test_the_package_needs_no_torch(self):
-        """The script of the guide's first lines, where importing torch fails."""
-        model = models.classifier(self.folder / "m.onnx", 32, 16, 10)
-        self.save("train.safetensors", **models.labelled(64, 10, 16))
-        self.write("script.py", f"""
-import sys
+        """The example with an ONNX file, where importing torch fails. torch_modules.py compares its losses with torch's."""
+        script = self.write("script.py", f"""
+import runpy, sys
 sys.modules["torch"] = None
 sys.path.insert(0, {str(ROOT / "python")!r})
-import tcc
-plan = tcc.compile({str(model)!r}, recipe={{"optimizer.lr": 3e-4, "loss.kind": "cross_entropy", "loss.target": "labels"}})
-tcc.Trainer(plan).fit("train.safetensors", epochs=3, out="run")
+made = runpy.run_path({str(ROOT / "examples/python/onnx_file.py")!r})
+print(made["folder"], *made["losses"])
 """)
-        subprocess.run([sys.executable, "script.py"], cwd=self.folder, check=True)
-        self.assertEqual(len(metrics(self.folder / "run")[0]), 6)
+        done = subprocess.run([sys.executable, script], cwd=self.folder, check=True, capture_output=True, text=True,
+                              env=os.environ | {"TMPDIR": str(self.folder)})
+        folder, *losses = done.stdout.split()
+        self.assertEqual([float(loss) for loss in losses], [line["loss"] for line in metrics(Path(folder) / "run")[0]])
+        self.assertEqual(len(losses), 15)
+        self.assertLess(float(losses[-1]), 0.5 * float(losses[0]))
+        self.assertTrue((Path(folder) / "trained.onnx").is_file())
 
     def test_mistakes_have_a_message(self):
         plan, rows = self.classifier(), models.labelled(32, 10, 16)

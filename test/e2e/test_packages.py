@@ -11,18 +11,22 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import safetensors.numpy
+
 import models
-from common import BIN, PLUGINS, ROOT
+from common import BIN, PLAN_INSIDE, PLUGINS, ROOT, fine_tuned, metrics
 
 BUILD = BIN.parent
 # Nothing of this leads to the build or to Python's packages.
 BARE = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "TCC_CACHE_DIR": "", "LC_ALL": "C.UTF-8"}
 CLASSES = '[loss]\nkind = "cross_entropy"\nof = "logits"\ntarget = "labels"\n'
 CONSUMER = """cmake_minimum_required(VERSION 3.20)
-project(consumer C)
+project(consumer C ASM)
 find_package(tcc 0.1 REQUIRED)
 add_executable(own own_loop.c)
 target_link_libraries(own PRIVATE tcc::trun m)
+add_executable(inside from_memory.c plan.S)
+target_link_libraries(inside PRIVATE tcc::trun)
 message(STATUS "programs in ${tcc_PROGRAMS}")
 """
 TRAINING = """
@@ -88,15 +92,30 @@ class Installed(unittest.TestCase):
         done = run(place, self.plan(), self.folder / f"run-{words}", **options)
         self.assertIn("after 300 updates", done.stdout)
 
+    def same_as_trun(self, program):
+        """The program, which has the plan inside, and the installed trun compute the same losses."""
+        rows = models.labelled(96, 10, 16)
+        start = {"b": models.random(1, 10), "w": models.random(2, 10, 16)}
+        losses, _ = fine_tuned(program, self.folder, rows, start)
+        for name, tensors in (("d", rows), ("start", start)):
+            safetensors.numpy.save_file(tensors, self.folder / f"{name}.safetensors")
+        run(self.prefix / "bin" / "trun", self.plan(), "--data", self.folder / "d.safetensors", "--init",
+            self.folder / "start.safetensors", "--no-shuffle", "--out", self.folder / "run-of-trun")
+        self.assertEqual(losses, [line["loss"] for line in metrics(self.folder / "run-of-trun")[0]])
+        self.assertEqual(len(losses), 3)
+
     def test_a_consumer_that_cmake_builds(self):
         source = self.folder / "consumer"
         source.mkdir()
         (source / "CMakeLists.txt").write_text(CONSUMER)
-        shutil.copy(ROOT / "test/api/own_loop.c", source)
+        for program in ("own_loop.c", "from_memory.c"):
+            shutil.copy(ROOT / "test/api" / program, source)
+        (source / "plan.S").write_text(PLAN_INSIDE.format(self.plan()))
         done = run("cmake", "-S", source, "-B", source / "build", f"-DCMAKE_PREFIX_PATH={self.prefix}")
         self.assertIn(f"programs in {self.prefix}/bin", done.stdout)
         run("cmake", "--build", source / "build")
         self.consume("cmake", source / "build" / "own")
+        self.same_as_trun(source / "build" / "inside")
         (source / "CMakeLists.txt").write_text(CONSUMER.replace("tcc 0.1", "tcc 9.1"))
         refused = run("cmake", "-S", source, "-B", source / "other", f"-DCMAKE_PREFIX_PATH={self.prefix}", check=False)
         self.assertIn("9.1", refused.stderr)

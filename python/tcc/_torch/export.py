@@ -187,16 +187,38 @@ def _cause(problem: BaseException) -> str:
     return lines[0] if lines else type(problem).__name__
 
 
-def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], outputs: list[str], path: Path) -> Any:
+def _samples(tensors: Mapping[str, torch.Tensor]) -> int:
+    """Samples of the example: the first axis of its first tensor."""
+    count = next((len(one) for one in tensors.values() if one.dim()), 0)
+    if count < 2:
+        raise CompileError(
+            f"fit, batch: another batch size needs an example of at least 2 samples, and this one has {count}: torch "
+            "takes a size of 1 for a constant"
+        )
+    return count
+
+
+def _exported(
+    call: _Call,
+    forward: Callable,
+    tensors: dict[str, torch.Tensor],
+    outputs: list[str],
+    path: Path,
+    samples: int | None,
+) -> Any:
     """Writes the graph of `forward`, a function of tensors by name, in the module's own names, and returns torch's
-    exported program.
+    exported program. samples: the length of the first axes that may change; None: none may.
     """
     module = call.module
+    axis = torch.export.Dim("batch")
+    shapes = [{0: axis} if one.dim() and len(one) == samples else {} for one in tensors.values()]
     had = module.__dict__.get("forward")
     module.forward = types.MethodType(lambda self, *given: forward(dict(zip(tensors, given))), module)
     try:
         with _quiet(), unchanged(module):
-            program = torch.export.export(module, tuple(tensors.values()))
+            program = torch.export.export(
+                module, tuple(tensors.values()), dynamic_shapes=(tuple(shapes),) if samples else None
+            )
             size = sum(value.numel() * value.element_size() for value in [*module.parameters(), *module.buffers()])
             torch.onnx.export(
                 program,
@@ -214,10 +236,16 @@ def _exported(call: _Call, forward: Callable, tensors: dict[str, torch.Tensor], 
         raise
     except Exception as problem:
         name = type(module).__name__
+        if samples:
+            constant = "its code makes their number a constant, as len(x) does and x.shape[0] does not"
+            cause = constant if "specialized" in str(problem) else _cause(problem)
+            raise CompileError(
+                f"{name}: torch cannot export its forward for other batches than the example's {samples} samples: "
+                f"{cause}; or leave fit= and batch= out, and give an example of the size to train with"
+            ) from problem
         raise CompileError(
             f"{name}: torch cannot export its forward: {_cause(problem)}; a branch or a shape that depends on values "
-            f"of tensors "
-            "is written with torch.where or torch.cond, or stays outside of forward"
+            "of tensors is written with torch.where or torch.cond, or stays outside of forward"
         ) from problem
     finally:
         if had is None:
@@ -354,7 +382,8 @@ def compile_module(
     folder = _plan.Folder(output)
     path = folder.path / f"{type(module).__name__}.onnx"
     read = {name: one for name, one in tensors.items() if inside or name not in call.targets()}
-    program = _exported(call, forward, read, (["loss"] if inside else []) + outputs, path)
+    samples = _samples(tensors) if options["fit"] or options["batch"] else None
+    program = _exported(call, forward, read, (["loss"] if inside else []) + outputs, path, samples)
 
     graph = _initializers(path)
     state = _named_state(module, graph)
@@ -409,7 +438,8 @@ def compile_module(
     )
     facts.rates = rates
     if prove:
-        _prove(call, path, program, recipe, {name: requiring[name] for name in trained}, tensors, read, options)
+        compared = {"entries": ("train", "gradients"), "target": options["target"], "batch": samples}
+        _prove(call, path, program, recipe, {name: requiring[name] for name in trained}, tensors, read, compared)
     plan = _plan.run(path, recipe, folder, options)
     plan.module = facts
     return plan
@@ -433,12 +463,13 @@ def _prove(
     parameters: dict[str, Any],
     tensors: dict[str, torch.Tensor],
     read: dict[str, torch.Tensor],
-    options: dict[str, Any],
+    compared: dict[str, Any],
 ) -> None:
     """Raises CompileError if loss or gradients of the example differ from autograd's. Of a recipe's own loss there is
     nothing to compare.
 
-    tensors: of the example; read: those that are inputs of the graph, in their order.
+    tensors: of the example; read: those that are inputs of the graph, in their order. compared: options of the
+    compiles.
     """
     if "loss.output" not in recipe and "loss.of" not in recipe:
         return
@@ -466,7 +497,6 @@ def _prove(
     if reference.dropped:
         kept["model.dropout"] = 0.0
     kept["optimizer.kind"] = "sgd"  # keeps no state
-    compared = {"entries": ("train", "gradients"), "target": options["target"]}
     found = Trainer(_plan.run(path, kept, _plan.Folder(), compared)).gradients(**tensors)
     wrong = difference(reference, float(found.pop("loss").reshape(-1)[0]), found)
     if wrong is None:

@@ -7,6 +7,7 @@ Run by tools/nightly.sh python, since it needs torch: .venv-nightly/bin/python t
 import contextlib
 import functools
 import io
+import json
 import os
 import re
 import runpy
@@ -18,6 +19,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import safetensors.numpy
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -78,6 +80,45 @@ class Examples(unittest.TestCase):
 
     def test_alternating_optimizers(self):
         self.same_state(*self.pair("gan"))
+
+    def test_a_file_and_a_recipe(self):
+        own, twin = self.pair("onnx_file")
+        expected = twin["model"].state_dict()
+        for name, value in own["t"].state_dict().items():
+            np.testing.assert_allclose(value, expected[name].numpy(), rtol=1e-2, atol=1e-4, err_msg=name)
+
+    def test_memory_before_the_first_update(self):
+        own, twin = self.pair("memory")
+        self.assertLess(own["smallest"], own["peak"])
+        self.assertLessEqual(own["t"].plan.peak_bytes, own["smallest"])
+        self.assertLess(abs(own["peak"] / twin["peak"] - 1), 0.2)  # the bytes that PyTorch's update allocates
+        self.assertGreaterEqual(own["largest"], twin["largest"])
+
+    def test_low_rank_adapters(self):
+        own, twin = self.pair("lora")
+        found, expected = (
+            safetensors.numpy.load_file(one["folder"] / "adapter/adapter_model.safetensors") for one in (own, twin)
+        )
+        self.assertEqual(found.keys(), expected.keys())
+        self.assertEqual(len(found), 4)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-2, atol=1e-4, err_msg=name)
+        config = json.loads((own["folder"] / "adapter/adapter_config.json").read_text())
+        self.assertEqual((config["peft_type"], config["r"], config["lora_alpha"]), ("LORA", 8, 16))
+
+    def test_a_logger_gets_each_number(self):
+        own, twin = self.pair("logger")
+        self.assertEqual(len(own["logger"].records), len(twin["logger"].records))
+        for (step, found), (other, expected) in zip(own["logger"].records, twin["logger"].records):
+            self.assertEqual((step, found.keys()), (other, expected.keys()))
+            np.testing.assert_allclose([*found.values()], [*expected.values()], rtol=1e-3, err_msg=f"update {step}")
+
+    def test_the_file_is_the_module(self):
+        """The weights of classifier.onnx are those of common.py."""
+        plan = tcc.compile(EXAMPLES / "classifier.onnx", batch=8, recipe={"loss.kind": "mse", "loss.target": "y"})
+        expected = classifier().state_dict()
+        for name, value in tcc.Trainer(plan).state_dict().items():
+            np.testing.assert_array_equal(value, expected[name].numpy(), name)
 
 
 class Guide(unittest.TestCase):
@@ -463,6 +504,38 @@ class Modules(unittest.TestCase):
         with self.assertRaises(tcc.OverBudget) as caught:
             tcc.compile(model, batch, loss=nn.CrossEntropyLoss(), optimizer=optimizer, memory_budget="10KiB")
         self.assertGreater(caught.exception.smallest, 64 * 256 * 4 * 3)
+
+    def test_another_batch_than_the_examples(self):
+        """A forward whose shapes follow the batch trains with any; one that says its batch is refused, and one sample."""
+
+        class Heads(nn.Module):
+            def __init__(self, batch=None):
+                super().__init__()
+                self.fc, self.batch = nn.Linear(6, 8), batch
+
+            def forward(self, x):
+                return self.fc(x).view(self.batch or x.shape[0], 2, 4).sum(1)
+
+        x, y = torch.randn(16, 6), torch.randint(4, (16,))
+        loss = nn.CrossEntropyLoss()
+        model = Heads()
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for options in ({"batch": 16}, {"fit": "batch", "memory_budget": "16KiB"}):
+            for of in (loss, lambda output, target: F.cross_entropy(output, target)):
+                plan = tcc.compile(model, (x[:4], y[:4]), loss=of, optimizer=optimizer, **options)
+                rows = plan.inputs()[0].shape[0]
+                self.assertGreaterEqual(rows, 16)
+                repeats = -(-rows // 16)
+                batch = (torch.cat([x] * repeats)[:rows], torch.cat([y] * repeats)[:rows])
+                expected = loss(model(batch[0]), batch[1]).item()
+                self.assertAlmostEqual(tcc.Trainer(plan).step(batch).loss, expected, places=5)
+        for pattern, module, rows in (
+            ("at least 2 samples, and this one has 1", Heads(), 1),
+            ("for other batches than the example's 4 samples", Heads(4), 4),
+        ):
+            with self.assertRaisesRegex(tcc.CompileError, pattern) as caught:
+                tcc.compile(module, (x[:rows], y[:rows]), loss=loss, batch=16)
+            self.assertNotIn("\n", str(caught.exception))
 
     def test_a_resumed_run_gives_its_state_to_loaders_that_have_one(self):
         class Loader:
