@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._history import Evaluation, History
 from ._library import DataError, Error, NonFinite, OverBudget, UsageError, version as _version
 from ._plan import CompileError, Phase, Plan, Value, compile
 from ._trainer import EarlyStopping, Event, Step, Trainer
@@ -24,7 +25,9 @@ __all__ = [
     "DataError",
     "EarlyStopping",
     "Error",
+    "Evaluation",
     "Event",
+    "History",
     "NonFinite",
     "OverBudget",
     "Phase",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from ._module import Module
 
 # In a run folder, beside what trun writes: what Python alone knows of it.
 _FOLDER = "python"
+# What an iterator gives that has ended: None may be a batch, which is refused with a message of its own.
+_END = object()
 
 
 def is_loader(data: Any) -> bool:
@@ -31,7 +33,10 @@ def joined(pieces: list[Any]) -> Any:
         import torch
 
         return torch.cat(list(pieces))
-    return numpy.concatenate([numpy.asarray(one) for one in pieces])
+    try:
+        return numpy.concatenate([numpy.asarray(one) for one in pieces])
+    except ValueError as problem:
+        raise native.DataError(f"the loader's batches cannot be joined: {problem}") from None
 
 
 def save_module(run: Any, module: Module | None) -> None:
@@ -96,15 +101,15 @@ class Run:
         out: Any,
         eval_every: int,
         checkpoint_every: int | None,
-        callbacks: Iterable,
+        callbacks: list[Any],
         scheduler: Any,
     ):
-        if epochs is not None and steps is not None:
-            raise native.UsageError("fit: epochs and steps are both given; give one")
+        if eval_every and eval is None:
+            raise native.UsageError(f"fit: eval_every = {eval_every}: there is no evaluation data; give eval=")
         self.trainer, self.loader, self.eval = trainer, loader, eval
         self.out = os.fspath(out) if out is not None else trainer._run
         self.eval_every, self.checkpoint_every = eval_every, checkpoint_every
-        self.callbacks, self.scheduler = list(callbacks), scheduler
+        self.callbacks, self.scheduler = callbacks, scheduler
         if scheduler is not None and (trainer.plan.module is None or trainer.plan.module.rates is None):
             raise native.UsageError(
                 "fit: a scheduler moves the rates of a torch optimizer, and the plan was compiled without optimizer="
@@ -120,19 +125,32 @@ class Run:
             raise native.UsageError(f"fit: {self.out} exists; go on with it by Trainer.resume, or give another out=")
         self.metrics: dict[str, float] = {}
         self.saved: int | None = None
+        # Updates of an epoch, and those before the present one.
+        passes = trainer._accumulated
+        self.per_epoch = -(-len(loader) // passes) if isinstance(loader, Sized) else 0
+        self.began = trainer.steps - position.batches // passes
 
     def tell(self, kind: str, text: str = "", update: Any = None, metrics: Any = None) -> None:
         from ._trainer import Event
 
-        event = Event(kind, self.trainer.steps, self.position.steps or 0, text, update, metrics or {})
+        event = Event(kind, self.trainer.steps, self.total, text, update, metrics or {})
         for callback in self.callbacks:
             if callback(event) == "stop":
                 self.trainer.stop()
+
+    @property
+    def total(self) -> int:
+        """Updates at the planned end; of epochs by the loader's length, later by that of an epoch; 0: not known."""
+        position = self.position
+        if position.steps is not None or position.epochs is None or not self.per_epoch:
+            return position.steps or 0
+        return self.began + (position.epochs - position.epoch) * self.per_epoch
 
     def evaluate(self) -> None:
         self.metrics = (
             self.trainer._evaluate_over(self.eval) if is_loader(self.eval) else self.trainer.evaluate(**self.eval)
         )
+        self.trainer.history.evaluation(self.trainer.steps, self.metrics)
         self.tell("evaluation", metrics=self.metrics)
 
     def checkpoint(self) -> None:
@@ -166,11 +184,10 @@ class Run:
             return iter(self.loader)
         iterator = iter(self.loader)
         for _ in range(position.batches):
-            if next(iterator, None) is None:
+            if next(iterator, _END) is _END:
                 raise native.DataError(
                     f"the loader gives fewer than the {position.batches} batches that this epoch has used already; "
-                    f"give the "
-                    "loader of the run"
+                    "give the loader of the run"
                 )
         return iterator
 
@@ -202,13 +219,12 @@ class Run:
         iterator = self.begin_epoch()
         began = position.batches
         while not self.done:
-            batch = next(iterator, None)
-            if batch is None:
+            batch = next(iterator, _END)
+            if batch is _END:
                 if position.batches == began == 0:
                     raise native.DataError(
                         f"the loader gives no batch in epoch {position.epoch + 1}; an iterator is used up after one "
-                        f"pass: give a "
-                        "list or a DataLoader"
+                        "pass: give a list or a DataLoader"
                     )
                 break
             position.batches += 1
@@ -220,6 +236,7 @@ class Run:
         if position.pending:
             self.flush()
         position.epoch, position.batches = position.epoch + 1, 0
+        self.per_epoch, self.began = trainer.steps - self.began, trainer.steps
         trainer.next_epoch()
 
     def flush(self) -> None:

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
+import re
 import shutil
 import subprocess
 import tempfile
 import weakref
+from collections.abc import Mapping
 from ctypes import byref
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import _library as native
+from . import _drawing, _library as native
+from ._checks import integer, mapping, path
+from ._module import Module
 from ._programs import program
+
+MOST_THREADS = 4096
+_ENTRIES = ("train", "evaluate", "predict", "gradients")
 
 
 class Value(NamedTuple):
@@ -52,13 +60,20 @@ class Plan:
 
     def __init__(self, source: Any):
         self._handle = ctypes.c_void_p()
-        self._folder = None
-        self.module = None
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            source = bytes(source)
-            native.plan_open_memory(source, len(source), None, byref(self._handle))
-        else:
+        self._folder: Folder | None = None
+        self._path: str | None = None
+        self.module: Module | None = None
+        if isinstance(source, (str, os.PathLike)):
+            self._path = os.path.abspath(source)
             native.plan_open(os.fsencode(source), byref(self._handle))
+            return
+        try:
+            held = bytes(memoryview(source))
+        except TypeError:
+            raise native.UsageError(
+                f"plan: {type(source).__name__} is neither a Plan, nor the path or the bytes of one"
+            ) from None
+        native.plan_open_memory(held, len(held), None, byref(self._handle))
 
     def __del__(self):
         if getattr(self, "_handle", None):
@@ -87,7 +102,10 @@ class Plan:
     def values(self, entry: str) -> list[Value]:
         """Inputs and outputs of an entry, as a list of Value."""
         if entry not in self.entries:
-            raise native.UsageError(f"the plan has no entry '{entry}'; it has {', '.join(self.entries)}")
+            raise native.UsageError(
+                f"the plan has no entry '{entry}'; it has {', '.join(self.entries)}"
+                + (f"; compile with entries=('train', '{entry}')" if entry in _ENTRIES else "")
+            )
         found, info = [], native.Info(ctypes.sizeof(native.Info))
         for index in range(native.plan_values(self._handle, entry.encode())):
             native.plan_value(self._handle, entry.encode(), index, byref(info))
@@ -115,7 +133,7 @@ class Plan:
     def memory(self, threads: int = 0) -> tuple[int, int]:
         """(resident, transient): the bytes that a Trainer with so many threads allocates; 0: as many as may be used."""
         memory = native.Memory(ctypes.sizeof(native.Memory))
-        native.plan_memory(self._handle, threads, byref(memory))
+        native.plan_memory(self._handle, integer("threads", threads, 0, MOST_THREADS), byref(memory))
         return memory.resident, memory.transient
 
     @property
@@ -123,8 +141,53 @@ class Plan:
         """Bytes of state and of the values of a step together, with as many threads as this process may use."""
         return sum(self.memory())
 
-    def __repr__(self):
+    def report(self) -> dict[str, Any]:
+        """What `tcc report --json` says of it: memory over time, kernels, parameters. Raises Error without the tcc
+        program, or for a plan that was opened from bytes.
+        """
+        if self._path is None:
+            raise native.UsageError("report: this plan is in memory; tcc reads files: open it by its path")
+        done = subprocess.run([_program(), "report", self._path, "--json"], capture_output=True, text=True)
+        if done.returncode:
+            raise native.Error(done.stderr.strip().removeprefix("error: "))
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the numbers, and the memory of a step over its instructions if tcc can be run."""
+        resident, transient = self.memory()
+        rows = [
+            ("model", self.model),
+            ("target", self.target or "none that runs here"),
+            ("entries", ", ".join(self.entries)),
+            ("inputs", ", ".join(f"{one.name} {one.dtype}{list(one.shape)}" for one in self.inputs())),
+            ("memory", f"{_drawing.size(resident)} of state and {_drawing.size(transient)} of values"),
+        ]
+        try:
+            memory = self.report()["memory"]
+        except native.Error:
+            return _drawing.table(rows)
+        return _drawing.table(rows) + _memory(memory, resident)
+
+    def __repr__(self) -> str:
         return f"<tcc.Plan of {self.model}, {self.target or 'no target that runs here'}, {self.peak_bytes:,} bytes>"
+
+
+def _memory(memory: Mapping[str, Any], resident: int) -> str:
+    """A drawing of the bytes that are live during each instruction of the program with the largest peak."""
+    timeline = memory["timeline"]
+    peak = max(timeline, key=lambda one: one["live_bytes"])
+    live = [(one["step"], one["live_bytes"]) for one in timeline]
+    axes = _drawing.Axes((0, len(live)), (0, peak["live_bytes"]), _drawing.unit_of(peak["live_bytes"]))
+    state, values = _drawing.COLOURS[1], _drawing.COLOURS[0]
+    axes.area(live, resident, values, "values of a step")
+    axes.area([(0, resident), (len(live) - 1, resident)], 0, state, "parameters and the optimizer's state")
+    where = f"instruction {peak['step']}" + (f", node {peak['node']}" if peak["node"] else "")
+    entries = [
+        (f"values of {memory['program']}, at most {_drawing.size(peak['live_bytes'])} with the state: {where}", values)
+    ]
+    entries.append((f"state {_drawing.size(resident)}", state))
+    return f"<div>{_drawing.legend(entries)}<br>{axes.svg('memory over time', 'instruction')}</div>"
 
 
 def _program() -> str:
@@ -136,13 +199,22 @@ def _program() -> str:
     )
 
 
-def _toml(value: Any) -> str:
-    """A value in TOML, whose strings, numbers and arrays are JSON's."""
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(key)} = {_toml(one)}" for key, one in value.items()) + " }"
+def toml(key: str, value: Any) -> str:
+    """A key's value in TOML, whose strings, numbers and arrays are JSON's. Raises UsageError for what it cannot say."""
+    if hasattr(value, "tolist"):  # of NumPy or torch
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(inner)} = {toml(key, one)}" for inner, one in value.items()) + " }"
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_toml(one) for one in value) + "]"
-    return json.dumps(value)
+        return "[" + ", ".join(toml(key, one) for one in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # nan, inf
+    if isinstance(value, (bool, int, float, str)):
+        return json.dumps(value)
+    raise native.UsageError(
+        f"{key}: {type(value).__name__} is no value of a recipe; give a number, a text, True, False, or a list or dict "
+        "of these"
+    )
 
 
 def exact(name: str) -> str:
@@ -155,14 +227,37 @@ class Folder:
     object.
     """
 
-    def __init__(self, output: Any = None):
+    def __init__(self, output: Any = None, model: str = "model"):
+        """output: where the caller wants the plan; in a folder it is called as the model is."""
         if output is None:
             self.path = Path(tempfile.mkdtemp(prefix="tcc-"))
             weakref.finalize(self, shutil.rmtree, self.path, True)
             self.plan = self.path / "model.tplan"
         else:
-            self.plan = Path(output)
+            self.plan = Path(os.fsdecode(path("output", output)))
+            if self.plan.is_dir():
+                self.plan /= f"{model}.tplan"
             self.path = self.plan.parent
+
+
+# What tcc says of its options, in the words of compile's arguments.
+_WORDS = (
+    (r"^--set: ", "recipe: "),
+    (r"^node (.+?): :\d+:\d+: ", r"\1: recipe: "),  # a key that was given as one of a dict has no file
+    (r"; see tcc --help", ""),
+    (r"\(--shape, --dim, or --fit batch\)", '(batch=, or fit="batch")'),
+    (r"--entry without step", 'entries without "train"'),
+    (r"--entry\b", "entries"),
+    (r"--fit batch\b", 'fit="batch"'),
+    (r"--shape\b", "batch="),
+    (r"--(batch|fit|memory-budget|precision|target|threads)\b", lambda found: found[1].replace("-", "_")),
+)
+
+
+def _in_python(text: str) -> str:
+    for pattern, words in _WORDS:
+        text = re.sub(pattern, words, text)
+    return text
 
 
 # Linux limits one argument of a program to 128 KiB.
@@ -178,12 +273,12 @@ def run(model: Any, recipe: Any, folder: Folder, options: dict[str, Any]) -> Pla
         "-o",
         str(folder.plan),
         "--entry",
-        ",".join(options.pop("entries")),
+        ",".join([entries] if isinstance(entries := options.pop("entries"), str) else entries),
         "--quiet",
     ]
     target = options.pop("target", None)
-    if isinstance(recipe, dict):
-        lines = [f"{key}={_toml(value)}" for key, value in recipe.items()]
+    if isinstance(recipe, Mapping):
+        lines = [f"{key}={toml(key, value)}" for key, value in recipe.items()]
         if sum(map(len, lines)) < _LONG:
             words += [word for line in lines for word in ("--set", line)]
         else:
@@ -200,7 +295,7 @@ def run(model: Any, recipe: Any, folder: Folder, options: dict[str, Any]) -> Pla
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         text = done.stderr.strip().removeprefix("error: ") or f"tcc ended with status {done.returncode}"
-        raise (native.OverBudget if done.returncode == 3 else CompileError)(text)
+        raise (native.OverBudget if done.returncode == 3 else CompileError)(_in_python(text))
     plan = Plan(folder.plan)
     plan._folder = folder
     return plan
@@ -227,6 +322,7 @@ def compile(
     precision: str | None = None,
     batch: int | None = None,
     fit: str | None = None,
+    threads: int | None = None,
 ) -> Plan:
     """Compiles a model to a Plan, by the tcc program.
 
@@ -236,6 +332,7 @@ def compile(
     For both: recipe: path of a recipe in TOML, or a dict of its keys ({"optimizer.lr": 3e-4, "loss.kind":
     "cross_entropy"}). output: where the plan is kept; None: a temporary file. entries: "train", "evaluate", "predict",
     "gradients". target: "cpu:v3", "cuda:sm_90" or a list; None: this machine. memory_budget: "2GiB", "80%" or bytes.
+    threads: the most that a Trainer may have, for which a budget must do; None: as many as this machine has.
     precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest batch within the memory budget. With
     either a module is exported for any number of samples, which its forward must allow.
     outputs: names of the model's outputs that each step also returns, ["logits"]; of a module ["output"], or its keys.
@@ -259,7 +356,15 @@ def compile(
         "precision": precision,
         "batch": batch,
         "fit": fit,
+        "threads": threads,
     }
+    if batch is not None:
+        integer("batch", batch, 1, 2**31 - 1)
+    if adapter is not None:
+        mapping("adapter", adapter, "{'targets': ['q_proj'], 'rank': 8}")
+    for phase in phases or []:
+        if not isinstance(phase, Phase):
+            raise native.UsageError(f"phases: {type(phase).__name__} is no tcc.Phase; give a list of tcc.Phase(…)")
     extra = {f"adapter.{key}": value for key, value in (adapter or {}).items()}
     if outputs:
         extra["train.outputs"] = list(outputs)
@@ -285,11 +390,15 @@ def compile(
     for name, value in (("loss", loss), ("optimizer", optimizer), ("scheduler", scheduler), ("labels", labels)):
         if value is not None:
             raise CompileError(f"{name}: that of an .onnx file is given in the recipe: recipe={{'{name}.…': …}}")
+    if example is not None and recipe is not None:
+        raise native.UsageError("recipe: it is given twice, as the second argument and by name; give one")
     recipe = example if recipe is None else recipe
+    if not isinstance(recipe, (str, os.PathLike, Mapping, type(None))):
+        raise native.UsageError(f"recipe: {type(recipe).__name__} is neither a path nor a dict of keys")
     if extra or phases:
         recipe = _keys(recipe) | extra
         recipe |= {"phase": [phase.table() for phase in phases]} if phases else {}
-    return run(model, recipe, Folder(output), options)
+    return run(model, recipe, Folder(output, Path(os.fsdecode(model)).stem), options)
 
 
 class Phase:
@@ -304,6 +413,8 @@ class Phase:
     def __init__(
         self, name: str, *, loss: Any, parameters: list[str], optimizer: Any = None, every: int = 1, **others: Any
     ):
+        if isinstance(parameters, str):
+            parameters = [parameters]
         self.name, self.optimizer = name, optimizer
         self._table = {"name": name, "loss": loss, "parameters": list(parameters), "every": every} | others
 
@@ -315,12 +426,16 @@ class Phase:
 
 def _keys(recipe: Any) -> dict[str, Any]:
     """The keys of a recipe, which may be a path."""
-    if recipe is None or isinstance(recipe, dict):
+    if recipe is None or isinstance(recipe, Mapping):
         return dict(recipe or {})
     import tomllib
 
-    with open(recipe, "rb") as file:
-        tables = tomllib.load(file)
+    try:
+        tables = tomllib.loads(Path(recipe).read_text())
+    except OSError as problem:
+        raise CompileError(f"{os.fspath(recipe)}: cannot open: {problem.strerror}") from None
+    except ValueError as problem:
+        raise CompileError(f"{os.fspath(recipe)}: it is no TOML: {problem}") from None
     return {
         key if not isinstance(value, dict) else f"{key}.{inner}": one
         for key, value in tables.items()

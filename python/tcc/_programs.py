@@ -1,4 +1,5 @@
 """The programs that wheels bring: where they are, and the commands that start them."""
+
 import os
 import shutil
 import sys

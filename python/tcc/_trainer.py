@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import byref
 from types import MappingProxyType
@@ -12,9 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy
 
-from . import _library as native, _loops
+from . import _library as native, _loops, _progress
+from ._checks import functions, integer, mapping, nearest, number, path as as_path
 from ._layout import is_tensor
-from ._plan import Plan
+from ._history import History
+from ._plan import MOST_THREADS, Plan, Value, toml
 
 
 class Step(NamedTuple):
@@ -82,6 +85,8 @@ def _address(value):
     if not isinstance(value, numpy.ndarray) and hasattr(value, "__dlpack__"):
         value = numpy.from_dlpack(value)
     value = numpy.asarray(value)
+    if not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
     strides = None
     if not value.flags.c_contiguous:
         if value.itemsize and all(step % value.itemsize == 0 for step in value.strides):
@@ -100,7 +105,14 @@ class _Tensors:
     def of(self, named):
         known, addresses, keep = [], [], []
         for name, value in named:
-            address, dtype, shape, strides, owner = _address(value)
+            if value is None or isinstance(value, (str, bytes, Mapping)):
+                raise native.DataError(
+                    f"'{name}' is {type(value).__name__}; give a NumPy array, a torch tensor, or what has __dlpack__"
+                )
+            try:
+                address, dtype, shape, strides, owner = _address(value)
+            except ValueError as problem:
+                raise native.DataError(f"'{name}' is no array: {problem}") from None
             known.append((name, dtype, shape, strides))
             addresses.append(address)
             keep.append(owner)
@@ -144,6 +156,25 @@ def _tensors_of_the_caller() -> Iterator[None]:
         raise native.DataError(str(problem)) from None
 
 
+@contextlib.contextmanager
+def _data_of_the_caller(*given: Any) -> Iterator[None]:
+    """What libtrun says of a data set begins with its path, or with "the rows" in memory."""
+    names = ["the rows", *(os.fsdecode(one) for one in given if isinstance(one, (str, os.PathLike)))]
+    try:
+        yield
+    except native.Error as problem:
+        words = str(problem).replace("give eval_data = PATH", "give eval=")
+        if type(problem) is native.Error and words.startswith(tuple(names)):
+            raise native.DataError(words) from None
+        problem.args = (words,)
+        raise
+
+
+def _setting(key: Any, value: Any) -> bytes:
+    """KEY=VALUE for libtrun. Texts stand for themselves, as in trun --set."""
+    return f"{key}={value if isinstance(value, str) else toml(str(key), value)}".encode()
+
+
 class EarlyStopping:
     """A callback of fit: ends the run after `patience` evaluations without a better `metric`.
 
@@ -151,7 +182,13 @@ class EarlyStopping:
     """
 
     def __init__(self, metric: str = "eval_loss", patience: int = 3, mode: str | None = None, min_change: float = 0.0):
-        self.metric, self.patience, self.min_change = metric, patience, min_change
+        if mode not in (None, "min", "max"):
+            raise native.UsageError(f'EarlyStopping: mode = {mode!r}: it must be "min" or "max"')
+        self.metric, self.patience, self.min_change = (
+            metric,
+            integer("EarlyStopping: patience", patience, 1),
+            min_change,
+        )
         self.mode = mode or ("max" if "accuracy" in metric or "auc" in metric or "f1" in metric else "min")
         self.best, self.waited = None, 0
 
@@ -198,15 +235,20 @@ class Trainer:
         options = native.trainer_defaults()
         options.target = target.encode() if target else None
         options.device = device.encode() if device else None
-        options.threads, options.memory_budget, options.schedule_steps = threads, memory_budget, schedule_steps
+        options.threads = integer("threads", threads, 0, MOST_THREADS)
+        options.memory_budget = integer("memory_budget (bytes)", memory_budget)
+        options.schedule_steps = number("schedule_steps", schedule_steps)
         if seed is not None:
-            options.seed = seed
-        words = [f"{key}={value}".encode() for key, value in (settings or {}).items()]
+            options.seed = integer("seed", seed)
+        words = [
+            _setting(key, value) for key, value in mapping("settings", settings or {}, "{'optimizer.lr': 3e-4}").items()
+        ]
         options.settings, options.setting_count = (ctypes.c_char_p * len(words))(*words), len(words)
-        self._handle = ctypes.c_void_p()
-        native.trainer_create(self.plan._handle, byref(options), byref(self._handle))
+        self._memory = ctypes.c_void_p()
+        native.trainer_create(self.plan._handle, byref(options), byref(self._memory))
         self._numbers = native.StepNumbers(ctypes.sizeof(native.StepNumbers))
-        self._given = {}
+        self._given: dict[str, _Tensors] = {}
+        self.history = History()
         self._inputs = [value.name for value in self.plan.inputs()]
         # Entries of an update return graph outputs under this prefix.
         self._returns = any(
@@ -220,8 +262,14 @@ class Trainer:
     @classmethod
     def resume(cls, run: Any, **options: Any) -> Trainer:
         """A trainer with the plan and the state of a run: "RUN", "RUN@STEP", "RUN@best"."""
-        folder = os.fspath(run).split("@")[0]
-        plan = Plan(os.path.join(folder, "plan.tplan"))
+        folder = os.fsdecode(as_path("run", run))
+        if not os.path.isdir(folder):
+            folder = folder.rpartition("@")[0] or folder
+        if not os.path.isdir(folder):
+            raise native.UsageError(f"{folder}: no such run folder; give the one that fit(out=…) or save made")
+        if not os.path.exists(place := os.path.join(folder, "plan.tplan")):
+            raise native.UsageError(f"{folder}: it is no run folder: it has no plan.tplan; give one that out= named")
+        plan = Plan(place)
         plan.module = _loops.load_module(folder)
         trainer = cls(plan, **options)
         trainer.load(run)
@@ -229,10 +277,28 @@ class Trainer:
         trainer._position = _loops.Position.load(folder, trainer.steps)
         return trainer
 
+    @property
+    def _handle(self):
+        if not self._memory:
+            raise native.UsageError("the trainer is closed; make another one of its plan: tcc.Trainer(trainer.plan)")
+        return self._memory
+
+    def close(self) -> None:
+        """Gives memory and threads back now, not when Python drops the trainer. Later calls raise UsageError. A trainer
+        is a context manager, too: `with tcc.Trainer(plan) as trainer`.
+        """
+        if getattr(self, "_memory", None):
+            native.trainer_free(self._memory)
+            self._memory = None
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
     def __del__(self):
-        if getattr(self, "_handle", None):
-            native.trainer_free(self._handle)
-            self._handle = None
+        self.close()
 
     def _pairs(self, inputs: list[str], arguments: tuple, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """(input, tensor) of a call. A plan of a module takes batches as its example was, or what its entry needs by
@@ -242,6 +308,11 @@ class Trainer:
         if module is not None and not (named and set(named) <= set(inputs) and not arguments):
             pairs = module.layout.named(module.layout.batch_of(arguments, named))
             return [(name, value) for name, value in pairs if name in inputs]
+        if len(arguments) == 1 and not named:  # a batch, as a loader gives it
+            if isinstance(arguments[0], Mapping):
+                return list(arguments[0].items())
+            if isinstance(arguments[0], (tuple, list)) and arguments[0] and all(map(is_tensor, arguments[0])):
+                arguments = tuple(arguments[0])
         if len(arguments) > len(inputs):
             raise native.DataError(f"{len(arguments)} tensors for {len(inputs)} inputs: {', '.join(inputs)}")
         return list(zip(inputs, arguments)) + list(named.items())
@@ -251,8 +322,8 @@ class Trainer:
 
     def step(self, *tensors: Any, lr: float | None = None, **named: Any) -> Step:
         """One update from tensors (numpy arrays, torch tensors, anything with __dlpack__), in the order of the plan's
-        inputs or by name, with `rows` samples or fewer; for a plan of a torch module a batch as its example was. lr:
-        the learning rate from this update on.
+        inputs or by name, or a batch as a loader gives it, with `rows` samples or fewer; for a plan of a torch module a
+        batch as its example was. lr: the learning rate from this update on.
 
         Raises DataError for tensors that do not fit, which change nothing; NonFinite.
         """
@@ -260,11 +331,12 @@ class Trainer:
 
     def _step(self, pairs: list[tuple[str, Any]], lr: float | None) -> Step:
         if lr is not None and lr != self._rate:
-            native.trainer_set_rate(self._handle, lr)
+            native.trainer_set_rate(self._handle, number("lr", lr))
             self._rate = lr
         with _tensors_of_the_caller():
             array, count = self._tensors("step", pairs)
             native.check(native.trainer_step(self._handle, array, count, byref(self._numbers)))
+        self.history.update(self._numbers.step, self._numbers.loss)
         step = _step(self._numbers)
         if not self._returns:
             return step
@@ -311,7 +383,7 @@ class Trainer:
 
     def set(self, key: str, value: Any) -> None:
         """Changes a setting that needs no compilation, from the next update on: set("optimizer.weight_decay", 0.1)."""
-        native.trainer_set(self._handle, f"{key}={value}".encode())
+        native.trainer_set(self._handle, _setting(key, value))
 
     def next_epoch(self) -> None:
         """Begins the next epoch, for a schedule that counts epochs: an own loop knows where one ends."""
@@ -324,17 +396,19 @@ class Trainer:
         A single argument that is an iterable of batches, as a DataLoader, is evaluated whole; its tensors are held in
         memory together.
         """
-        if (
-            len(tensors) == 1
-            and not named
-            and not is_tensor(tensors[0])
-            and not isinstance(tensors[0], (tuple, list))
-            and _loops.is_loader(tensors[0])
-        ):
+        if len(tensors) == 1 and not named and self._are_batches(tensors[0]):
             return self._evaluate_over(tensors[0], averages)
         return self._evaluate(
             self._pairs([value.name for value in self.plan.inputs("evaluate")], tensors, named), averages
         )
+
+    def _are_batches(self, given: Any) -> bool:
+        """True for a loader or a list of batches; a tuple is one batch, and so is a list that begins with a tensor."""
+        if is_tensor(given) or isinstance(given, tuple):
+            return False
+        if isinstance(given, list) and given and (self.plan.module is not None or is_tensor(given[0])):
+            return False
+        return _loops.is_loader(given)
 
     def _evaluate_over(self, loader: Iterable, averages: bool = False) -> dict[str, float]:
         batches = list(loader)
@@ -415,11 +489,15 @@ class Trainer:
     def _variables(self, roles):
         return [value for value in self.plan.variables if value.role in roles]
 
+    def _variable(self, name: str) -> Value:
+        known = {value.name: value for value in self.plan.variables}
+        if name not in known:
+            raise native.UsageError(f"the plan has no variable '{name}'; {nearest(name, list(known))}")
+        return known[name]
+
     def read(self, name: str) -> numpy.ndarray:
         """A variable's value as a numpy array: a parameter, a buffer, or state of the optimizer."""
-        value = next((one for one in self.plan.variables if one.name == name), None)
-        if value is None:
-            raise native.UsageError(f"the plan has no variable '{name}'")
+        value = self._variable(name)
         memory = ctypes.create_string_buffer(max(value.nbytes, 1))
         native.trainer_read(self._handle, name.encode(), memory, value.nbytes)
         info = native.Info(
@@ -436,26 +514,33 @@ class Trainer:
 
     def write(self, name: str, array: Any) -> None:
         """Sets a variable, of the plan's dtype and shape."""
-        value = next((one for one in self.plan.variables if one.name == name), None)
-        if value is None:
-            raise native.UsageError(f"the plan has no variable '{name}'")
+        value, owner = self._checked(name, array)
+        native.trainer_write(self._handle, name.encode(), _address(owner)[0], value.nbytes)
+
+    def _checked(self, name: str, array: Any) -> tuple[Value, Any]:
+        """The variable, and the array in dense memory. Raises UsageError if the variable has another dtype or shape."""
+        value = self._variable(name)
         _, dtype, shape, strides, owner = _address(array)
         if dtype != value.dtype or tuple(shape) != value.shape:
             raise native.UsageError(f"'{name}' is {value.dtype}{list(value.shape)}, the array {dtype}{list(shape)}")
         if strides is not None:
             owner = owner.contiguous() if hasattr(owner, "data_ptr") else numpy.ascontiguousarray(owner)
-        native.trainer_write(self._handle, name.encode(), _address(owner)[0], value.nbytes)
+        return value, owner
 
     def get_parameters(self) -> dict[str, numpy.ndarray]:
         """Copies of the trained parameters: {name: numpy array}."""
         return {value.name: self.read(value.name) for value in self._variables(("parameter",))}
 
     def set_parameters(self, arrays: Mapping[str, Any]) -> None:
-        """Sets parameters by name. Raises UsageError, before anything is set, for a name that is none."""
-        known = {value.name for value in self._variables(("parameter",))}
-        for name in arrays:
+        """Sets parameters by name. Raises UsageError, before anything is set, for a name, a dtype or a shape that is no
+        parameter's.
+        """
+        known = [value.name for value in self._variables(("parameter",))]
+        arrays = mapping("set_parameters", arrays, "{name: array}, as get_parameters does")
+        for name, array in arrays.items():
             if name not in known:
-                raise native.UsageError(f"the plan has no parameter '{name}'")
+                raise native.UsageError(f"the plan has no parameter '{name}'; {nearest(name, known)}")
+            self._checked(name, array)
         for name, array in arrays.items():
             self.write(name, array)
 
@@ -485,6 +570,8 @@ class Trainer:
 
         Raises UsageError, before anything is copied, for a name that the module lacks or has in another shape.
         """
+        if not hasattr(target, "state_dict"):
+            raise native.UsageError(f"load_into: {type(target).__name__} is no torch module")
         import torch
 
         state, own = target.state_dict(), self.state_dict()
@@ -501,20 +588,20 @@ class Trainer:
 
     def save(self, run: Any) -> None:
         """Writes the state as a checkpoint of the run folder `run`, which trun resumes, evaluates and exports."""
-        native.trainer_save(self._handle, os.fsencode(run))
+        native.trainer_save(self._handle, as_path("run", run))
         _loops.save_module(run, self.plan.module)
 
     def load(self, run: Any) -> None:
         """Takes the state of "RUN", "RUN@STEP" or "RUN@best"."""
-        native.trainer_load(self._handle, os.fsencode(run))
+        native.trainer_load(self._handle, as_path("run", run))
 
     def export(self, path: Any) -> None:
         """Writes the model with the trained values: .onnx or .safetensors."""
-        native.trainer_export(self._handle, os.fsencode(path))
+        native.trainer_export(self._handle, as_path("path", path))
 
     def export_adapter(self, folder: Any) -> None:
         """Writes the trained adapter alone, for PeftModel.from_pretrained(base, folder)."""
-        native.trainer_export_adapter(self._handle, os.fsencode(folder))
+        native.trainer_export_adapter(self._handle, as_path("folder", folder))
 
     def stop(self) -> None:
         """Ends a fit after its update, from any thread or signal handler."""
@@ -533,7 +620,8 @@ class Trainer:
         eval_every: int = 0,
         checkpoint_every: int | None = None,
         shuffle: bool = True,
-        callbacks: Iterable[Callable[[Event], Any]] = (),
+        progress: bool | None = False,
+        callbacks: Callable[[Event], Any] | Iterable[Callable[[Event], Any]] = (),
         scheduler: Any = None,
     ) -> dict[str, float]:
         """Trains over a data set, as trun does, or over a loader, from this state.
@@ -542,7 +630,8 @@ class Trainer:
         or dicts of tensors), as a DataLoader. epochs, steps: passes or updates from here; neither: one epoch, or after
         Trainer.resume what is left of the run. out: a run folder to make; None: no files. eval_every: updates between
         evaluations; 0: at the end. checkpoint_every: updates between checkpoints. callbacks: functions of an Event; one
-        that returns "stop" ends the run.
+        that returns "stop" ends the run. progress: True: a bar of tqdm on the standard error if it is installed, else a
+        line a second; None: the same where that is a terminal or a notebook; False: nothing is printed.
 
         Of a data set alone: resume, a run to go on with; shuffle. Of a loader alone: scheduler, one of
         torch.optim.lr_scheduler for the optimizer of compile, which is stepped after each update. A loader's last batch
@@ -552,6 +641,36 @@ class Trainer:
         A KeyboardInterrupt ends the run after its update, with everything kept, and is raised again. Returns {metric:
         value} of the last evaluation, or {}. Raises DataError, NonFinite.
         """
+        callbacks = functions(callbacks)
+        if _progress.shown(progress, sys.stderr):
+            reporter = _progress.reporter(sys.stderr)
+            with contextlib.closing(reporter):
+                return self.fit(
+                    data,
+                    eval,
+                    epochs=epochs,
+                    steps=steps,
+                    out=out,
+                    resume=resume,
+                    eval_every=eval_every,
+                    checkpoint_every=checkpoint_every,
+                    shuffle=shuffle,
+                    callbacks=[reporter, *callbacks],
+                    scheduler=scheduler,
+                )
+        for name, value in (("steps", steps), ("epochs", epochs), ("checkpoint_every", checkpoint_every)):
+            if value is not None:
+                integer(f"fit: {name}", value)
+        integer("fit: eval_every", eval_every)
+        if epochs is not None and steps is not None:
+            raise native.UsageError("fit: epochs and steps are both given; give one")
+        if checkpoint_every and out is None and resume is None and self._run is None:
+            raise native.UsageError(f"fit: checkpoint_every = {checkpoint_every}: there is no run folder; give out=")
+        if is_tensor(data) or (isinstance(data, tuple) and any(map(is_tensor, data))):
+            names = ", ".join(f"'{name}': …" for name in self._inputs)
+            raise native.UsageError(
+                f"fit: data is {type(data).__name__}; give whole arrays as {{{names}}}, or a list of batches"
+            )
         if _loops.is_loader(data):
             if resume is not None:
                 raise native.UsageError("fit: a run over a loader is resumed by Trainer.resume(run).fit(loader)")
@@ -573,15 +692,19 @@ class Trainer:
             )
         if eval is not None and _loops.is_loader(eval):
             raise native.UsageError("fit: data is a data set and eval a loader; give two of one kind")
+        if not isinstance(data, (str, bytes, os.PathLike, Mapping)):
+            raise native.UsageError(
+                f"fit: data is {type(data).__name__}; give a path, a dict of arrays, or an iterable of batches"
+            )
         options = native.fit_defaults()
         keep, metrics, problems = [], {}, []
         for name, value in (("data", data), ("eval_data", eval)):
             if value is None:
                 continue
-            if isinstance(value, dict):
+            if isinstance(value, Mapping):
                 tensors = _Tensors()
                 pairs = [
-                    (key, numpy.ascontiguousarray(one) if isinstance(one, numpy.ndarray) else one)
+                    (str(key), numpy.ascontiguousarray(one) if isinstance(one, numpy.ndarray) else one)
                     for key, one in value.items()
                 ]
                 array = tensors.of(pairs)
@@ -590,13 +713,13 @@ class Trainer:
                 setattr(options, rows, array)
                 setattr(options, count, len(pairs))
             else:
-                setattr(options, name, os.fsencode(value))
+                setattr(options, name, as_path("eval" if name == "eval_data" else name, value))
         for name, value in (("epochs", epochs), ("steps", steps), ("checkpoint_every", checkpoint_every)):
             if value is not None:
                 setattr(options, name, value)
         options.eval_every, options.shuffle = eval_every, shuffle
-        options.out = os.fsencode(out) if out is not None else None
-        options.resume = os.fsencode(resume) if resume is not None else None
+        options.out = as_path("out", out) if out is not None else None
+        options.resume = as_path("resume", resume) if resume is not None else None
 
         def hear(_, pointer):
             try:
@@ -604,7 +727,10 @@ class Trainer:
                 update = _step(raw.update.contents) if raw.update else None
                 found = self._numbers_of(raw.results) if raw.results else {}
                 metrics.update(found)
+                if found:
+                    self.history.evaluation(raw.step, found)
                 if update is not None:
+                    self.history.update(update.step, update.loss)
                     found = {"loss": update.loss, "lr": update.learning_rate, "grad_norm": update.gradient_norm}
                 event = Event(_KINDS[raw.kind], raw.step, raw.total, raw.text.decode(errors="replace"), update, found)
                 for callback in callbacks:
@@ -615,7 +741,8 @@ class Trainer:
                 self.stop()
 
         options.on_event = native.OnEvent(hear)
-        native.trainer_fit(self._handle, byref(options))
+        with _data_of_the_caller(data, eval):
+            native.trainer_fit(self._handle, byref(options))
         if problems:
             raise problems[0]
         return metrics
@@ -628,4 +755,4 @@ class Trainer:
         }
 
     def __repr__(self):
-        return f"<tcc.Trainer of {self.plan.model}, {self.steps} updates>"
+        return f"<tcc.Trainer of {self.plan.model}, {f'{self.steps} updates' if self._memory else 'closed'}>"

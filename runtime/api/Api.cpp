@@ -50,6 +50,8 @@ private:
 
 const ApiWording kWording;
 
+constexpr unsigned kMostThreads = 4096;
+
 /// What an info points to.
 struct Described {
   std::string name;
@@ -392,6 +394,9 @@ trun_error *trun_trainer_create(const trun_plan *plan, const trun_trainer_option
   *trainer = nullptr;
   return guarded([&]() -> Status {
     const trun_trainer_options options = taken(given, trun_trainer_defaults());
+    if (options.threads > kMostThreads)
+      return usage(fmt::format("threads = {}: at most {}; 0: as many as this process may use", options.threads,
+                               kMostThreads));
     SessionOptions how;
     how.planPath = plan->path;
     how.planBytes = plan->bytes;

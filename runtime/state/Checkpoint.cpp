@@ -523,8 +523,9 @@ static std::vector<CheckpointedVariable> replacedVariables(const Checkpoint &che
   return result;
 }
 
-Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
-                               std::vector<int> *replaced, uint32_t rank) {
+/// The plan's state in a checkpoint, as variables and their tensors. `problems` gets what differs, or nothing.
+static std::vector<std::pair<int, const ManifestTensor *>>
+matchState(const Checkpoint &checkpoint, const plan::Plan &plan, std::vector<int> *replaced, std::string &problems) {
   NameList missing, unexpected, different;
   std::vector<std::pair<int, const ManifestTensor *>> found;
   std::map<std::string, TensorRole> wanted;
@@ -553,11 +554,25 @@ Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, D
   for (const ManifestTensor &tensor : checkpoint.manifest().tensors)
     if (tensor.role != TensorRole::Ema && !wanted.count(tensor.name))
       unexpected.add(tensor.name);
-  std::string problems;
   for (auto [list, text] : {std::pair(&missing, "the checkpoint lacks"), std::pair(&unexpected, "the plan lacks"),
                             std::pair(&different, "these differ:")})
     if (!list->empty())
       problems += fmt::format("{}{} {}", problems.empty() ? "" : "; ", text, list->text());
+  return found;
+}
+
+Status tcc::runtime::checkState(const Checkpoint &checkpoint, const plan::Plan &plan) {
+  std::string problems;
+  matchState(checkpoint, plan, nullptr, problems);
+  if (!problems.empty())
+    return error("{}: its state is not the plan's: {}", checkpoint.folder(), problems);
+  return Status();
+}
+
+Status tcc::runtime::loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device,
+                               std::vector<int> *replaced, uint32_t rank) {
+  std::string problems;
+  const auto found = matchState(checkpoint, plan, replaced, problems);
   if (!problems.empty())
     return error("{}: its state is not the plan's: {}; resume with the plan that the run was made with, or start a "
                  "new run from its weights with {}",

@@ -132,6 +132,9 @@ std::vector<CheckpointedVariable> checkpointedVariables(const plan::Plan &plan);
 Status loadState(Checkpoint &checkpoint, const plan::Plan &plan, Device &device, std::vector<int> *replaced = nullptr,
                  uint32_t rank = 0);
 
+/// Error: loadState would refuse the checkpoint.
+Status checkState(const Checkpoint &checkpoint, const plan::Plan &plan);
+
 /// The values of trained parameters: those after the last update, or their averages.
 enum class WeightSet { Last, Averages };
 

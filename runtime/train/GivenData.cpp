@@ -104,6 +104,8 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
   std::unique_ptr<GivenData> made(new GivenData);
   made->dataset.path = "the tensors";
   made->dataset.format = "tensors";
+  const auto cast = session.data.settings().find("cast");
+  made->dataset.castsToF32 = cast != session.data.settings().end() && cast->second == "f32";
   std::vector<std::string> inputs;
   for (const plan::Port &port : entry.inputs())
     inputs.push_back(port.name());
@@ -119,6 +121,8 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
       return Status(fmt::format("'{}' is no input of '{}'; {}", tensor.name, entry.name(),
                                 nearestOrSome(tensor.name, inputs)),
                     StatusCode::Usage);
+    if (made->dataset.find(tensor.name))
+      return Status(fmt::format("'{}' is given twice", tensor.name), StatusCode::Usage);
     if (!tensor.data && std::find(tensor.dims.begin(), tensor.dims.end(), 0) == tensor.dims.end())
       return Status(fmt::format("'{}': the tensor has no data", tensor.name), StatusCode::Usage);
     if (!tensor.strides.empty() && tensor.strides.size() != tensor.dims.size())

@@ -178,8 +178,8 @@ Expected<JoinedOutputs> Stepper::run(const std::string &name, std::span<const Gi
     return data.status();
   EntryRunner &runner = *(*binding)->runner;
   auto outputs = predictedOutputs(runner, (*data)->reader());
-  if (!outputs)
-    return outputs.status();
+  if (!outputs) // the entry takes another number of rows
+    return Status(outputs.status().message(), StatusCode::Usage);
   if (Status status = predict(runner, (*data)->reader(), *outputs); !status.ok())
     return status;
   return outputs;
@@ -252,6 +252,15 @@ Status Stepper::save(const std::string &run) {
   auto lock = exists ? RunLock::acquire(run) : createRunFolder(run);
   if (!lock)
     return lock.status();
+  // A checkpoint of another model would stand among the run's own, and could not be told from them.
+  if (exists && run != savedTo && !checkpointSteps(run).empty()) {
+    auto folder = findCheckpoint({run});
+    auto last = folder ? Checkpoint::open(*folder) : Expected<Checkpoint>(folder.status());
+    if (!last)
+      return last.status();
+    if (Status status = checkState(*last, opened->plan()); !status.ok())
+      return Status(status.message() + "; give another folder, or one of this model", StatusCode::Usage);
+  }
   if (Status status = keepPlan(run, opened->reader); !status.ok())
     return status;
   auto bytes =
@@ -259,6 +268,8 @@ Status Stepper::save(const std::string &run) {
                       checkpointTensors(opened->plan(), *opened->device,
                                         averages ? std::span(averages->hostState()) : std::span<const HostState>(),
                                         opened->replaced, opened->rank()));
+  if (bytes)
+    savedTo = run;
   return bytes.status();
 }
 

@@ -98,6 +98,7 @@ private:
   std::optional<JoinedOutputs> joined; ///< of the last update
   bool returnsOutputs = false;         ///< the plan has outputs of train.outputs
   bool returned = false;               ///< `joined` is that of a whole update
+  std::string savedTo;                 ///< the run folder of the last save
   bool spoiled = false; ///< the state holds values that are not finite
 };
 

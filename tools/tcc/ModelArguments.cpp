@@ -41,7 +41,7 @@ void ModelArguments::add(CLI::App &app, bool several) {
   app.add_option("--set", settings, "KEY=VALUE: set a recipe key")->allow_extra_args(false);
   app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
   app.add_option("--batch", batch, "the number of samples of a batch: --dim or --shape of the axis that holds them")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(1, INT_MAX));
   app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);
   app.add_option("--fix", fixed, "INPUT=VALUE: make an input a constant: a number, a list, or FILE.safetensors:TENSOR")
       ->allow_extra_args(false);

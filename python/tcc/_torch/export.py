@@ -379,7 +379,7 @@ def compile_module(
         rest = tuple(one for name, one in _outputs(returned) if name in outputs)
         return (call.loss_of(returned, own, exporting=True).reshape(()), *rest) if inside else rest
 
-    folder = _plan.Folder(output)
+    folder = _plan.Folder(output, type(module).__name__)
     path = folder.path / f"{type(module).__name__}.onnx"
     read = {name: one for name, one in tensors.items() if inside or name not in call.targets()}
     samples = _samples(tensors) if options["fit"] or options["batch"] else None
