@@ -12,12 +12,15 @@ or in a loop of your own:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._history import Evaluation, History
 from ._library import DataError, Error, NonFinite, OverBudget, UsageError, version as _version
 from ._plan import CompileError, Phase, Plan, Value, compile
 from ._trainer import EarlyStopping, Event, Step, Trainer
+
+if TYPE_CHECKING:
+    from ._torch.steps import CompiledStep
 
 __version__ = _version().decode()
 __all__ = [
@@ -41,7 +44,7 @@ __all__ = [
 ]
 
 
-def compile_step(module: Any, loss: Any, optimizer: Any, *, example: Any, **options: Any) -> Any:
+def compile_step(module: Any, loss: Any, optimizer: Any, *, example: Any, **options: Any) -> CompiledStep:
     """A function that replaces forward, loss, backward, optimizer.step and zero_grad of a torch loop: loss = step(x,
     y).
 

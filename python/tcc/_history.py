@@ -47,7 +47,7 @@ class History:
         for step, metrics in self.evaluations:
             for name, value in metrics.items():
                 curves.setdefault(name, []).append((step, value))
-        losses = {"loss": list(zip(self.steps, self.losses))}
+        losses: dict[str, _drawing.Points] = {"loss": list(zip(self.steps, self.losses))}
         losses |= {name: points for name, points in curves.items() if name.endswith("loss")}
         pictures = [_curves(losses)]
         pictures += [_curves({name: points}) for name, points in curves.items() if name not in losses]

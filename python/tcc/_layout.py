@@ -7,7 +7,7 @@ from typing import Any
 
 from ._library import DataError
 
-Path = tuple  # of keys and indices, from the batch to a leaf of it
+Path = tuple[Any, ...]  # of keys and indices, from the batch to a leaf of it
 
 
 def leaves(value: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
@@ -54,7 +54,7 @@ class Layout:
         self.tensors, self.constants, self.is_mapping, self.count = tensors, constants, is_mapping, count
         self._names = dict(tensors)
 
-    def batch_of(self, arguments: tuple, named: Mapping[str, Any]) -> Any:
+    def batch_of(self, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
         """The batch that a call was given: f(x, y), f((x, y)), f({"x": …}) or f(x=…)."""
         if self.is_mapping:
             if named and not arguments:
@@ -65,8 +65,8 @@ class Layout:
         if named:
             raise DataError(f"the example was a tuple of {self.count}, so a batch has no names: {', '.join(named)}")
         if len(arguments) == 1 and isinstance(arguments[0], (tuple, list)) and self.count != 1:
-            arguments = arguments[0]
-        return tuple(arguments)
+            return tuple(arguments[0])
+        return arguments
 
     def named(self, batch: Any) -> list[tuple[str, Any]]:
         """(input, tensor) of a batch. Raises DataError if its structure, or a constant, is not the example's."""
@@ -99,7 +99,7 @@ class Layout:
             raise DataError(f"the batch lacks {', '.join(lacking)}, which the example has")
         return found
 
-    def record(self) -> dict:
+    def record(self) -> dict[str, Any]:
         """What a run folder keeps of it; of_record is the inverse."""
         return {
             "tensors": [[list(path), name] for path, name in self.tensors],
@@ -109,7 +109,7 @@ class Layout:
         }
 
     @classmethod
-    def of_record(cls, record: dict) -> Layout:
+    def of_record(cls, record: dict[str, Any]) -> Layout:
         return cls(
             [(tuple(path), name) for path, name in record["tensors"]],
             [(tuple(path), value) for path, value in record["constants"]],

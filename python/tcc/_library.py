@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+from collections.abc import Callable
 from ctypes import (
     CFUNCTYPE,
     POINTER,
@@ -19,6 +20,7 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
+from typing import Any
 
 
 class Error(Exception):
@@ -168,7 +170,7 @@ class FitOptions(Structure):
     ]
 
 
-def _open():
+def _open() -> ctypes.CDLL:
     here = Path(__file__).resolve().parent
     given = os.environ.get("TCC_LIBRARY")
     # In a wheel, in the source tree, and where the loader looks.
@@ -196,10 +198,11 @@ def _open():
 library = _open()
 
 
-def _declare(name, result, *arguments):
-    function = getattr(library, name)
-    function.restype = result
-    function.argtypes = arguments
+def _declare(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
+    declared: Any = getattr(library, name)
+    declared.restype = result
+    declared.argtypes = arguments
+    function: Callable[..., Any] = declared
     return function
 
 
@@ -209,7 +212,7 @@ _node = _declare("trun_error_node", c_char_p, c_void_p)
 _free = _declare("trun_error_free", None, c_void_p)
 
 
-def check(error):
+def check(error: Any) -> None:
     """Raises the error that a function returned, if it did."""
     if not error:
         return
@@ -223,14 +226,19 @@ def check(error):
         del problem  # else it and this frame keep each other, and what the callers hold
 
 
-def _fallible(name, *arguments):
+def _fallible(name: str, *arguments: Any) -> Callable[..., None]:
     """A function that returns an error, or null."""
     function = _declare(name, c_void_p, *arguments)
 
-    def call(*values):
+    def call(*values: Any) -> None:
         check(function(*values))
 
     return call
+
+
+def text(value: bytes) -> str:
+    """A string of libtrun's, which is UTF-8."""
+    return value.decode(errors="replace")
 
 
 version = _declare("trun_version", c_char_p)

@@ -93,7 +93,7 @@ class Run:
     def __init__(
         self,
         trainer: Any,
-        loader: Iterable,
+        loader: Iterable[Any],
         eval: Any,
         *,
         epochs: int | None,
@@ -144,7 +144,7 @@ class Run:
         position = self.position
         if position.steps is not None or position.epochs is None or not self.per_epoch:
             return position.steps or 0
-        return self.began + (position.epochs - position.epoch) * self.per_epoch
+        return int(self.began + (position.epochs - position.epoch) * self.per_epoch)
 
     def evaluate(self) -> None:
         self.metrics = (

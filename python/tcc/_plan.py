@@ -75,20 +75,20 @@ class Plan:
             ) from None
         native.plan_open_memory(held, len(held), None, byref(self._handle))
 
-    def __del__(self):
+    def __del__(self) -> None:
         if getattr(self, "_handle", None):
             native.plan_close(self._handle)
-            self._handle = None
+            self._handle = ctypes.c_void_p()
 
     @property
     def model(self) -> str:
         """The file name of the model that it was compiled from."""
-        return native.plan_model(self._handle).decode()
+        return native.text(native.plan_model(self._handle))
 
     @property
     def target(self) -> str:
         """The target that a Trainer takes by default, "cpu:v4"; "" if none of the plan's runs here."""
-        return native.plan_target(self._handle).decode()
+        return native.text(native.plan_target(self._handle))
 
     @property
     def entries(self) -> list[str]:

@@ -1,12 +1,14 @@
 """The programs that wheels bring: where they are, and the commands that start them."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import sys
 from pathlib import Path
 
 
-def program(name):
+def program(name: str) -> str | None:
     """The path of a program: in a wheel, in the source tree, or on the PATH; None if it is in none of them."""
     here = Path(__file__).resolve().parent
     for place in (here / "bin" / name, here.parents[1] / "build" / "bin" / name):
@@ -15,7 +17,7 @@ def program(name):
     return shutil.which(name)
 
 
-def _start(name):
+def _start(name: str) -> None:
     path = str(Path(__file__).resolve().parent / "bin" / name)
     try:
         os.execv(path, [name, *sys.argv[1:]])
@@ -23,13 +25,13 @@ def _start(name):
         sys.exit(f"{name}: error: {path}: {problem.strerror}; install the package again")
 
 
-def tcc():
+def tcc() -> None:
     _start("tcc")
 
 
-def tcc_plan():
+def tcc_plan() -> None:
     _start("tcc-plan")
 
 
-def trun():
+def trun() -> None:
     _start("trun")

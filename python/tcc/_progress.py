@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import sys
 import time
@@ -29,7 +30,8 @@ class Lines:
     """
 
     def __init__(self, stream: TextIO):
-        self.stream, self.next, self.evaluation = stream, 0.0, {}
+        self.stream, self.next = stream, 0.0
+        self.evaluation: dict[str, float] = {}
         self.unsaid: Event | None = None
 
     def __call__(self, event: Event) -> None:
@@ -87,7 +89,7 @@ class Bar:
 
 def reporter(stream: TextIO) -> Lines | Bar:
     try:
-        from tqdm.auto import tqdm
+        found = importlib.import_module("tqdm.auto")
     except ImportError:
         return Lines(stream)
-    return Bar(tqdm, stream)
+    return Bar(found.tqdm, stream)

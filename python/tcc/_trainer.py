@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from ctypes import byref
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 
 from . import _library as native, _loops, _progress
 from ._checks import functions, integer, mapping, nearest, number, path as as_path
-from ._layout import is_tensor
 from ._history import History
+from ._layout import is_tensor
 from ._plan import MOST_THREADS, Plan, Value, toml
+
+T = TypeVar("T")
 
 
 class Step(NamedTuple):
@@ -55,7 +59,7 @@ class Event(NamedTuple):
 _KINDS = ("message", "begin", "update", "evaluation", "checkpoint", "end")
 
 
-def _step(numbers):
+def _step(numbers: Any) -> Step:
     return Step(
         numbers.step,
         numbers.loss,
@@ -68,7 +72,7 @@ def _step(numbers):
     )
 
 
-def _address(value):
+def _address(value: Any) -> tuple[int, str, tuple[int, ...], tuple[int, ...] | None, Any]:
     """(address, dtype, shape, strides in elements or None, what keeps the memory) of a numpy array or a torch tensor."""
     if hasattr(value, "data_ptr"):
         if value.device.type != "cpu":
@@ -99,10 +103,12 @@ def _address(value):
 class _Tensors:
     """The C structs of named tensors, made again only if a type or a shape changes."""
 
-    def __init__(self):
-        self._known, self._array = None, None
+    def __init__(self) -> None:
+        self._known: list[Any] | None = None
+        self._array: Any = None
+        self.keep: list[Any] = []
 
-    def of(self, named):
+    def of(self, named: Iterable[tuple[str, Any]]) -> Any:
         known, addresses, keep = [], [], []
         for name, value in named:
             if value is None or isinstance(value, (str, bytes, Mapping)):
@@ -117,8 +123,8 @@ class _Tensors:
             addresses.append(address)
             keep.append(owner)
         if known != self._known:
-            self._array = (native.Tensor * len(known))()
-            for tensor, (name, dtype, shape, strides) in zip(self._array, known):
+            array = (native.Tensor * len(known))()
+            for tensor, (name, dtype, shape, strides) in zip(array, known):
                 if dtype not in native.DTYPES:
                     raise native.DataError(f"'{name}': its dtype {dtype} is none that a plan can read; convert it")
                 tensor.size, tensor.name, tensor.dtype, tensor.rank = (
@@ -129,14 +135,14 @@ class _Tensors:
                 )
                 tensor.dims = (ctypes.c_int64 * len(shape))(*shape)
                 tensor.strides = (ctypes.c_int64 * len(shape))(*strides) if strides is not None else None
-            self._known = known
+            self._known, self._array = known, array
         for tensor, address in zip(self._array, addresses):
             tensor.data = address
         self.keep = keep
         return self._array
 
 
-def _array(info, address):
+def _array(info: native.Info, address: Any) -> numpy.ndarray:
     """A copy of a result's array. bfloat16, which numpy lacks, becomes float32."""
     name, shape = native.NAMES[info.dtype], tuple(info.dims[: info.rank])
     raw = ctypes.string_at(address, info.bytes)
@@ -170,6 +176,34 @@ def _data_of_the_caller(*given: Any) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def _interrupts(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """Yields a list that is not empty after Ctrl-C, which calls `stop`; a KeyboardInterrupt follows at the end.
+
+    An exception that a signal raises between two lines of a callback of ctypes is lost, so none is raised there. A second
+    Ctrl-C is raised at once. Handlers of the caller's own stay.
+    """
+    came: list[int] = []
+    own = threading.current_thread() is threading.main_thread()
+    if not own or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield came
+        return
+
+    def note(number: int, frame: Any) -> None:
+        if came:
+            signal.default_int_handler(number, frame)
+        came.append(number)
+        stop()
+
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
+
+
 def _setting(key: Any, value: Any) -> bytes:
     """KEY=VALUE for libtrun. Texts stand for themselves, as in trun --set."""
     return f"{key}={value if isinstance(value, str) else toml(str(key), value)}".encode()
@@ -190,7 +224,8 @@ class EarlyStopping:
             min_change,
         )
         self.mode = mode or ("max" if "accuracy" in metric or "auc" in metric or "f1" in metric else "min")
-        self.best, self.waited = None, 0
+        self.best: float | None = None
+        self.waited = 0
 
     def __call__(self, event: Event) -> str | None:
         if event.kind != "evaluation":
@@ -278,7 +313,7 @@ class Trainer:
         return trainer
 
     @property
-    def _handle(self):
+    def _handle(self) -> ctypes.c_void_p:
         if not self._memory:
             raise native.UsageError("the trainer is closed; make another one of its plan: tcc.Trainer(trainer.plan)")
         return self._memory
@@ -289,7 +324,7 @@ class Trainer:
         """
         if getattr(self, "_memory", None):
             native.trainer_free(self._memory)
-            self._memory = None
+            self._memory = ctypes.c_void_p()
 
     def __enter__(self) -> Trainer:
         return self
@@ -297,10 +332,10 @@ class Trainer:
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def __del__(self):
+    def __del__(self) -> None:
         self.close()
 
-    def _pairs(self, inputs: list[str], arguments: tuple, named: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def _pairs(self, inputs: list[str], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """(input, tensor) of a call. A plan of a module takes batches as its example was, or what its entry needs by
         name.
         """
@@ -374,12 +409,12 @@ class Trainer:
     @property
     def rows(self) -> int:
         """Samples of an update."""
-        return native.trainer_rows(self._handle)
+        return int(native.trainer_rows(self._handle))
 
     @property
     def steps(self) -> int:
         """Updates done."""
-        return native.trainer_steps(self._handle)
+        return int(native.trainer_steps(self._handle))
 
     def set(self, key: str, value: Any) -> None:
         """Changes a setting that needs no compilation, from the next update on: set("optimizer.weight_decay", 0.1)."""
@@ -410,7 +445,7 @@ class Trainer:
             return False
         return _loops.is_loader(given)
 
-    def _evaluate_over(self, loader: Iterable, averages: bool = False) -> dict[str, float]:
+    def _evaluate_over(self, loader: Iterable[Any], averages: bool = False) -> dict[str, float]:
         batches = list(loader)
         if not batches:
             raise native.DataError(
@@ -423,7 +458,7 @@ class Trainer:
         with _tensors_of_the_caller():
             array, count = self._tensors("evaluate", pairs)
             native.trainer_evaluate(self._handle, array, count, averages, byref(results))
-        return self._take(results, arrays=False)
+        return self._taken(results, lambda index: float(native.results_number(results, index)))
 
     def predict(self, *tensors: Any, **named: Any) -> dict[str, numpy.ndarray]:
         """The graph's outputs for any number of rows, in inference mode: {name: numpy array}. A plan of a torch module
@@ -451,7 +486,8 @@ class Trainer:
             shape = tuple(rows if axis == value.sample_axis else extent for axis, extent in enumerate(value.shape))
             pairs.append((name, numpy.zeros(shape, "float32" if value.dtype == "bfloat16" else value.dtype)))
         found = self._run_entry("predict", (), dict(pairs))
-        found.pop(module.loss, None)
+        if module.loss is not None:
+            found.pop(module.loss, None)
         return found
 
     def gradients(self, *tensors: Any, **named: Any) -> dict[str, numpy.ndarray]:
@@ -463,30 +499,32 @@ class Trainer:
             for name, value in self._run_entry("gradients", tensors, named).items()
         }
 
-    def _run_entry(self, entry: str, tensors: tuple, named: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
+    def _run_entry(self, entry: str, tensors: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, numpy.ndarray]:
         pairs = self._pairs([value.name for value in self.plan.inputs(entry)], tensors, named)
         results = ctypes.c_void_p()
         with _tensors_of_the_caller():
             array, count = self._tensors(entry, pairs)
             native.trainer_run(self._handle, entry.encode(), array, count, byref(results))
-        return self._take(results, arrays=True)
+        info = native.Info(ctypes.sizeof(native.Info))
+
+        def array_of(index: int) -> numpy.ndarray:
+            native.results_info(results, index, byref(info))
+            return _array(info, native.results_data(results, index))
+
+        return self._taken(results, array_of)
 
     @staticmethod
-    def _take(results, arrays):
+    def _taken(results: Any, value_of: Callable[[int], T]) -> dict[str, T]:
+        """{name: value} of results, which are freed."""
         try:
-            found, info = {}, native.Info(ctypes.sizeof(native.Info))
-            for index in range(native.results_count(results)):
-                name = native.results_name(results, index).decode()
-                if arrays:
-                    native.results_info(results, index, byref(info))
-                    found[name] = _array(info, native.results_data(results, index))
-                else:
-                    found[name] = native.results_number(results, index)
-            return found
+            return {
+                native.text(native.results_name(results, index)): value_of(index)
+                for index in range(native.results_count(results))
+            }
         finally:
             native.results_free(results)
 
-    def _variables(self, roles):
+    def _variables(self, roles: tuple[str, ...]) -> list[Value]:
         return [value for value in self.plan.variables if value.role in roles]
 
     def _variable(self, name: str) -> Value:
@@ -697,15 +735,17 @@ class Trainer:
                 f"fit: data is {type(data).__name__}; give a path, a dict of arrays, or an iterable of batches"
             )
         options = native.fit_defaults()
-        keep, metrics, problems = [], {}, []
-        for name, value in (("data", data), ("eval_data", eval)):
-            if value is None:
+        keep: list[Any] = []
+        metrics: dict[str, float] = {}
+        problems: list[BaseException] = []
+        for name, given in (("data", data), ("eval_data", eval)):
+            if given is None:
                 continue
-            if isinstance(value, Mapping):
+            if isinstance(given, Mapping):
                 tensors = _Tensors()
                 pairs = [
                     (str(key), numpy.ascontiguousarray(one) if isinstance(one, numpy.ndarray) else one)
-                    for key, one in value.items()
+                    for key, one in given.items()
                 ]
                 array = tensors.of(pairs)
                 keep.append((tensors, array))
@@ -713,7 +753,7 @@ class Trainer:
                 setattr(options, rows, array)
                 setattr(options, count, len(pairs))
             else:
-                setattr(options, name, as_path("eval" if name == "eval_data" else name, value))
+                setattr(options, name, as_path("eval" if name == "eval_data" else name, given))
         for name, value in (("epochs", epochs), ("steps", steps), ("checkpoint_every", checkpoint_every)):
             if value is not None:
                 setattr(options, name, value)
@@ -721,7 +761,7 @@ class Trainer:
         options.out = as_path("out", out) if out is not None else None
         options.resume = as_path("resume", resume) if resume is not None else None
 
-        def hear(_, pointer):
+        def hear(_: Any, pointer: Any) -> None:
             try:
                 raw = pointer.contents
                 update = _step(raw.update.contents) if raw.update else None
@@ -736,23 +776,25 @@ class Trainer:
                 for callback in callbacks:
                     if callback(event) == "stop":
                         self.stop()
+                if came:  # perhaps before the run began
+                    self.stop()
             except BaseException as problem:  # raised again when the run has ended, with everything kept
                 problems.append(problem)
                 self.stop()
 
         options.on_event = native.OnEvent(hear)
-        with _data_of_the_caller(data, eval):
+        with _interrupts(self.stop) as came, _data_of_the_caller(data, eval):
             native.trainer_fit(self._handle, byref(options))
         if problems:
             raise problems[0]
         return metrics
 
     @staticmethod
-    def _numbers_of(results):
+    def _numbers_of(results: Any) -> dict[str, float]:
         return {
-            native.results_name(results, index).decode(): native.results_number(results, index)
+            native.text(native.results_name(results, index)): native.results_number(results, index)
             for index in range(native.results_count(results))
         }
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<tcc.Trainer of {self.plan.model}, {f'{self.steps} updates' if self._memory else 'closed'}>"

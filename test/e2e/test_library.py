@@ -1,9 +1,11 @@
 """libtrun from C, C++ and Python: the numbers of PyTorch and of trun, mistakes with their messages, and nothing left behind."""
 import contextlib
+import gc
 import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -628,6 +630,69 @@ print(made["folder"], *made["losses"])
             trainer.step(rows["x"] * 3e38, rows["labels"])
         self.assertNotEqual(caught.exception.node, "")
         self.assertEqual(trainer.step(rows["x"], rows["labels"]).step, 1)
+
+    def test_a_trainer_allocates_what_the_plan_says(self):
+        """Arenas are the mappings that a fork does not copy ("dc" in smaps), in whole pages."""
+        def arenas():
+            found, size = 0, 0
+            with open("/proc/self/smaps") as lines:
+                for line in lines:
+                    size = int(line.split()[1]) if line.startswith("Size:") else size
+                    found += size if line.startswith("VmFlags:") and " dc " in line else 0
+            return found * 1024
+
+        def whole(count):
+            return -(-count // os.sysconf("SC_PAGE_SIZE")) * os.sysconf("SC_PAGE_SIZE")
+        gc.collect()  # of trainers of other tests
+        self.assertEqual(arenas(), 0)
+        sizes = set()
+        for name in ("mlp", "small-cnn", "nano-gpt"):
+            plan = self.zoo(name, "train", "evaluate")
+            for threads in (1, 2, 4):
+                resident, transient = plan.memory(threads)
+                with tcc.Trainer(plan, threads=threads):
+                    self.assertEqual(arenas(), whole(resident) + whole(transient), (name, threads))
+                self.assertEqual(arenas(), 0)
+                sizes.add((name, transient))
+        self.assertGreater(len(sizes), 3)  # threads change some of them
+        self.assertEqual(sum(plan.memory()), plan.peak_bytes)
+
+        rows = models.labelled(32, 10, 16)
+
+        def loop():
+            """Ends in the middle: the trainer is dropped with its frame."""
+            trainer = tcc.Trainer(self.classifier())
+            for step in range(10):
+                trainer.step(rows["x"], rows["labels"])
+                self.assertGreater(arenas(), 0)
+                if step == 3:
+                    raise LookupError
+        for _ in range(2):
+            with self.assertRaises(LookupError):
+                loop()
+            self.assertEqual(arenas(), 0)
+
+    def test_a_signal_ends_a_fit_after_its_update(self):
+        """SIGINT, as Ctrl-C sends it, without callbacks: over rows, and over a loader."""
+        plan, rows = self.classifier(), models.labelled(64, 10, 16)
+        batches = [(rows["x"][at:at + 32], rows["labels"][at:at + 32]) for at in (0, 32)]
+        for name, data in (("rows", rows), ("batches", batches)):
+            trainer, run = tcc.Trainer(plan, threads=1), self.folder / name
+            begun = threading.Event()
+
+            def interrupt():
+                begun.wait()
+                os.kill(os.getpid(), signal.SIGINT)
+            sender = threading.Thread(target=interrupt)
+            sender.start()
+            with self.assertRaises(KeyboardInterrupt):
+                trainer.fit(data, steps=100_000, out=run, callbacks=lambda event: begun.set() if event.step == 5 else None)
+            sender.join()
+            self.assertGreaterEqual(trainer.steps, 5)
+            again = tcc.Trainer.resume(f"{run}@last", threads=1)
+            self.assertEqual(again.steps, trainer.steps)
+            np.testing.assert_array_equal(again.read("w"), trainer.read("w"))
+            trainer.step(*batches[0])
 
     def test_threads_forks_and_1000_plans(self):
         plan, rows = self.classifier(), models.labelled(32, 10, 16)

@@ -39,8 +39,9 @@ def _unwrapped(module: Any) -> nn.Module:
             "from"
         )
     if isinstance(module, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-        return module.module
-    return getattr(module, "_orig_mod", module)  # of torch.compile
+        module = module.module
+    found: nn.Module = getattr(module, "_orig_mod", module)  # of torch.compile
+    return found
 
 
 class _Call:
@@ -125,7 +126,7 @@ class _Call:
             )
         return self.forward(*(value for index, value in enumerate(batch) if self.loss is None or index != self.labels))
 
-    def loss_of(self, result: Any, batch: Any, exporting: bool = False) -> torch.Tensor:
+    def loss_of(self, result: Any, batch: Any, exporting: bool = False) -> Any:
         if self.loss is not None:
             target = batch[self.labels]
             return (for_export(self.loss, target) if exporting else self.loss)(result, target)
@@ -200,7 +201,7 @@ def _samples(tensors: Mapping[str, torch.Tensor]) -> int:
 
 def _exported(
     call: _Call,
-    forward: Callable,
+    forward: Callable[..., Any],
     tensors: dict[str, torch.Tensor],
     outputs: list[str],
     path: Path,
@@ -445,7 +446,7 @@ def compile_module(
     return plan
 
 
-def _phase(phase: Any, names: dict[int, str]) -> dict[str, Any]:
+def _phase(phase: _plan.Phase, names: dict[int, str]) -> dict[str, Any]:
     """The table of a phase, whose optimizer may be torch's."""
     if phase.optimizer is None or isinstance(phase.optimizer, dict):
         return phase.table()
@@ -477,7 +478,8 @@ def _prove(
 
     def loss_of() -> torch.Tensor:
         batch = call.filled(tensors)
-        return call.loss_of(call.result(batch), batch)
+        loss: torch.Tensor = call.loss_of(call.result(batch), batch)
+        return loss
 
     reference = Reference(module, loss_of, parameters)
     if reference.random:

@@ -26,7 +26,7 @@ _MODULES: dict[type, tuple[str, tuple[str, ...]]] = {
     nn.KLDivLoss: ("kl_div", ("log_target", "reduction")),
     nn.PoissonNLLLoss: ("poisson_nll", ("log_input", "full", "eps", "reduction")),
 }
-_FUNCTIONS: dict[Callable, str] = {
+_FUNCTIONS: dict[Callable[..., Any], str] = {
     F.cross_entropy: "cross_entropy",
     F.nll_loss: "nll",
     F.mse_loss: "mse",
@@ -62,10 +62,10 @@ def _read(loss: Any) -> tuple[str, dict[str, Any]] | None:
     if isinstance(loss, functools.partial) and not loss.args:
         given, loss = dict(loss.keywords), loss.func
     try:
-        kind = _FUNCTIONS.get(loss)
+        known = _FUNCTIONS.get(loss)
     except TypeError:  # not hashable
         return None
-    return (kind, given) if kind and given.keys() <= _DEFAULTS.keys() else None
+    return (known, given) if known and given.keys() <= _DEFAULTS.keys() else None
 
 
 def recipe_of(loss: Any, output: Any, target: Any) -> dict[str, Any] | None:

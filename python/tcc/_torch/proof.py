@@ -18,15 +18,15 @@ LOSS, GRADIENT = 1e-4, 1e-2
 ROUNDING = 1e-5
 
 
-class WithoutDropout(TorchDispatchMode):
+class WithoutDropout(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Masks of dropout become their mean. `dropped`: there were some. `random`: other ops that drew random numbers."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.dropped = False
         self.random: list[str] = []
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if (
             func is torch.ops.aten.bernoulli_.float
         ):  # dropout without a fused kernel, and stochastic depth: a mask that is divided by p

@@ -25,13 +25,17 @@ class CompiledStep:
     """
 
     def __init__(self, module: torch.nn.Module, loss: Any, optimizer: Any, example: Any, options: dict[str, Any]):
-        from .._plan import compile
+        from .._plan import CompileError, compile
 
+        if not isinstance(module, torch.nn.Module):
+            raise CompileError(f"compile_step: {type(module).__name__} is no torch module; for a file: tcc.Trainer(…)")
         training = {key: options.pop(key) for key in _OF_TRAINER if key in options}
         self.plan: Plan = compile(module, example, loss=loss, optimizer=optimizer, **options)
         self.trainer = Trainer(self.plan, **training)
         self.last: Step | None = None
-        self._rates = self.plan.module.rates
+        assert self.plan.module is not None
+        self._facts = self.plan.module
+        self._rates = self._facts.rates
         self._module = module
         self._state = module.state_dict(keep_vars=True)
         self._behind = False
@@ -45,7 +49,10 @@ class CompiledStep:
             if step is not None:
                 step.sync()
 
-        self._hooks = [module.register_forward_pre_hook(before), module.register_state_dict_pre_hook(before)]
+        self._hooks = [
+            module.register_forward_pre_hook(before),
+            module.register_state_dict_pre_hook(before),  # type: ignore[no-untyped-call]
+        ]
 
     def _current(self) -> list[int]:
         return [value._version for value in self._state.values()]
@@ -79,7 +86,7 @@ class CompiledStep:
         known = {value.name for value in self.plan.variables}
         changed = [name for name, old, new in zip(self._state, self._versions, self._current()) if old != new]
         for name in changed:
-            own = self.plan.module.state.get(name)
+            own = self._facts.state.get(name)
             if own in known:
                 self.trainer.write(own, self._state[name].detach().cpu())
         self._versions = self._current()

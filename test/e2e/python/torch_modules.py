@@ -11,6 +11,7 @@ import json
 import os
 import re
 import runpy
+import subprocess
 import sys
 import tempfile
 import types
@@ -152,6 +153,40 @@ class Guide(unittest.TestCase):
                 os.chdir(here)
         self.assertGreater(len(printed.getvalue().splitlines()), 5)
         self.assertIn("grad_norm", {name for metrics in logged for name in metrics})
+
+
+class Types(unittest.TestCase):
+    """The package has types (py.typed), by which editors and type checkers of its users work."""
+
+    @classmethod
+    def setUpClass(cls):
+        holder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(holder.cleanup)
+        cls.cache = holder.name  # torch is read once
+
+    def checked(self, *words):
+        environment = os.environ | {"MYPYPATH": str(ROOT / "python"), "MYPY_CACHE_DIR": self.cache}
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", *words], capture_output=True, text=True, env=environment
+        )
+        return done.stdout.splitlines()
+
+    def test_the_package_and_its_users_are_typed(self):
+        for path in (ROOT / "python/tcc", ROOT / "test/e2e/python/typed_consumer.py"):
+            self.assertRegex(self.checked(str(path))[-1], "^Success")
+
+    def test_a_wrong_use_is_found(self):
+        with tempfile.TemporaryDirectory() as folder:
+            program = Path(folder) / "wrong.py"
+            program.write_text(
+                "import tcc\n"
+                "trainer = tcc.Trainer('m.tplan')\n"
+                "print(trainer.step(1).los)\n"
+                "trainer.fit('d.npz', epoch=3)\n"
+                "tcc.compile('m.onnx', batch='32')\n"
+            )
+            errors = [line.split(":")[1] for line in self.checked(str(program)) if ": error:" in line]
+        self.assertEqual(errors, ["3", "4", "5"])
 
 
 class Tied(nn.Module):
@@ -536,6 +571,20 @@ class Modules(unittest.TestCase):
             with self.assertRaisesRegex(tcc.CompileError, pattern) as caught:
                 tcc.compile(module, (x[:rows], y[:rows]), loss=loss, batch=16)
             self.assertNotIn("\n", str(caught.exception))
+
+    def test_workers_of_a_loader_are_forked_beside_a_trainer(self):
+        """They copy neither its memory nor its threads, and the losses are those of a loader without workers."""
+        model, losses = classifier(), []
+        batch = next(iter(example_loader()))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        plan = tcc.compile(model, batch, loss=nn.CrossEntropyLoss(), optimizer=optimizer)
+        for workers in (0, 2):
+            trainer = tcc.Trainer(plan, threads=2)
+            trainer.step(batch)  # its threads run
+            trainer.fit(example_loader(num_workers=workers, persistent_workers=bool(workers)), epochs=2)
+            losses.append(list(trainer.history.losses))
+        self.assertEqual(losses[0], losses[1])
+        self.assertEqual(len(losses[0]), 11)
 
     def test_a_resumed_run_gives_its_state_to_loaders_that_have_one(self):
         class Loader:
