@@ -108,13 +108,9 @@ class _Tensors:
         self._array: Any = None
         self.keep: list[Any] = []
 
-    def of(self, named: Iterable[tuple[str, Any]]) -> Any:
+    def of(self, named: list[tuple[str, Any]]) -> Any:
         known, addresses, keep = [], [], []
         for name, value in named:
-            if value is None or isinstance(value, (str, bytes, Mapping)):
-                raise native.DataError(
-                    f"'{name}' is {type(value).__name__}; give a NumPy array, a torch tensor, or what has __dlpack__"
-                )
             try:
                 address, dtype, shape, strides, owner = _address(value)
             except ValueError as problem:
@@ -123,6 +119,11 @@ class _Tensors:
             addresses.append(address)
             keep.append(owner)
         if known != self._known:
+            for name, value in named:
+                if value is None or isinstance(value, (str, bytes, Mapping)):
+                    raise native.DataError(
+                        f"'{name}' is {type(value).__name__}; give a NumPy array, a torch tensor, or what has __dlpack__"
+                    )
             array = (native.Tensor * len(known))()
             for tensor, (name, dtype, shape, strides) in zip(array, known):
                 if dtype not in native.DTYPES:
@@ -180,8 +181,8 @@ def _data_of_the_caller(*given: Any) -> Iterator[None]:
 def _interrupts(stop: Callable[[], None]) -> Iterator[list[int]]:
     """Yields a list that is not empty after Ctrl-C, which calls `stop`; a KeyboardInterrupt follows at the end.
 
-    An exception that a signal raises between two lines of a callback of ctypes is lost, so none is raised there. A second
-    Ctrl-C is raised at once. Handlers of the caller's own stay.
+    An exception that a signal raises between two lines of a callback of ctypes is lost, so none is raised there. A
+    second Ctrl-C is raised at once. Handlers of the caller's own stay.
     """
     came: list[int] = []
     own = threading.current_thread() is threading.main_thread()

@@ -686,7 +686,8 @@ print(made["folder"], *made["losses"])
             sender = threading.Thread(target=interrupt)
             sender.start()
             with self.assertRaises(KeyboardInterrupt):
-                trainer.fit(data, steps=100_000, out=run, callbacks=lambda event: begun.set() if event.step == 5 else None)
+                trainer.fit(data, steps=100_000, out=run,
+                            callbacks=lambda event: begun.set() if event.step == 5 else None)
             sender.join()
             self.assertGreaterEqual(trainer.steps, 5)
             again = tcc.Trainer.resume(f"{run}@last", threads=1)

@@ -28,7 +28,7 @@ class CompiledStep:
         from .._plan import CompileError, compile
 
         if not isinstance(module, torch.nn.Module):
-            raise CompileError(f"compile_step: {type(module).__name__} is no torch module; for a file: tcc.Trainer(…)")
+            raise CompileError(f"compile_step: {type(module).__name__} is no torch module")
         training = {key: options.pop(key) for key in _OF_TRAINER if key in options}
         self.plan: Plan = compile(module, example, loss=loss, optimizer=optimizer, **options)
         self.trainer = Trainer(self.plan, **training)
