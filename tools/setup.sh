@@ -5,6 +5,7 @@
 #   tools/setup.sh              DEPENDENCIES.md says what is installed and why
 #   tools/setup.sh nightly      also what tools/nightly.sh needs: more packages, and PyTorch in .venv-nightly
 #   tools/setup.sh release      also what tools/wheel.sh needs, in .venv-release
+#   tools/setup.sh site         also what tools/site.sh needs, in .venv-site
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cd "$root"
@@ -18,7 +19,8 @@ nightly)
   environments+=(.venv-nightly:tools/requirements-nightly.txt)
   ;;
 release) environments+=(.venv-release:tools/requirements-release.txt) ;;
-*) echo "usage: tools/setup.sh [nightly | release]" >&2 && exit 2 ;;
+site) environments+=(.venv-site:tools/requirements-site.txt) ;;
+*) echo "usage: tools/setup.sh [nightly | release | site]" >&2 && exit 2 ;;
 esac
 
 say() { printf 'setup: %s\n' "$*" >&2; }

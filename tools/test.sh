@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 began=$SECONDS
-tools/setup.sh
+tools/setup.sh site
 set_up=$((SECONDS - began))
 began=$SECONDS
 tools/build.sh
