@@ -1,4 +1,6 @@
-"""The documentation site, as tools/site.sh builds it: links, anchors, navigation, and its width on a narrow screen."""
+"""The documentation site, as tools/site.sh builds it: links, anchors, navigation, notebooks, width on a narrow screen;
+and every command and snippet of the tutorials, as they are written.
+"""
 import os
 import re
 import subprocess
@@ -146,6 +148,83 @@ class Refusals(EndToEnd):
         for problem in ("absent", "gone.md", r"docs/guide/data\.md.*(isn't|not) included in any toctree"):
             self.assertRegex(done.stderr, problem)
         self.assertEqual(len(re.findall("WARNING", done.stderr)), 3, done.stderr)
+
+
+class Tutorials(EndToEnd):
+    """Each page runs in one shell, in a clone made of links; its blocks of output are what the block before printed."""
+
+    NOTEBOOKS = {"first-model", "own-loop"}                             # run as the site is built
+    TORCH = {"from-trainers"}                                           # run by test/e2e/python/torch_modules.py
+
+    def test_every_tutorial_is_run(self):
+        own = {name.removeprefix("test_").replace("_", "-") for name in dir(self) if name.startswith("test_page_")}
+        pages = {path.stem for path in (ROOT / "docs/tutorials").glob("*.md")}
+        self.assertEqual({name.removeprefix("page-") for name in own} | self.NOTEBOOKS | self.TORCH, pages)
+
+    def follow(self, name):
+        """Runs a page. Returns all that it printed."""
+        clone = self.folder / "clone"
+        for link, target in (("build/bin", BIN), ("build/lib", BIN.parent / "lib"), (".venv", ROOT / ".venv"),
+                             *((folder, ROOT / folder) for folder in ("examples", "include", "python"))):
+            (clone / link).parent.mkdir(parents=True, exist_ok=True)
+            (clone / link).symlink_to(target)
+        (clone / "tools").mkdir()
+        (clone / "tools/build.sh").write_text("#!/bin/sh\n")             # the build under test is there already
+        (clone / "tools/build.sh").chmod(0o755)
+        page = (ROOT / f"docs/tutorials/{name}.md").read_text()
+        script, expected, mark = ["set -e"], [], "=== block {} of the page"
+        for words, language, code in re.findall(r"(?:^([^\n]*)\n\n)?^```(\w+)\n(.*?)^```$", page, re.M | re.S):
+            if language == "text":
+                self.assertTrue(expected, "output before any command")
+                expected[-1].append(code)
+                continue
+            file = re.search(r"`([\w-]+\.\w+)`:$", words)
+            if file:
+                script.append(f"cat >{file[1]} <<'END OF FILE'\n{code}END OF FILE")
+                continue
+            self.assertIn(language, ("sh", "python"), code)
+            script.append(f"echo '{mark.format(len(expected))}'")
+            script.append(code if language == "sh" else f"python - <<'END OF FILE'\n{code}END OF FILE")
+            expected.append([])
+        environment = os.environ | VARIABLES | {"PYTHONPATH": str(ROOT / "python")}
+        done = subprocess.run(["bash", "-c", "\n".join(script)], cwd=clone, stdin=subprocess.DEVNULL, timeout=600,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        self.assertEqual(done.returncode, 0, done.stdout[-4000:])
+        for number, texts in enumerate(expected):
+            _, _, printed = done.stdout.partition(mark.format(number) + "\n")
+            printed = {plain(line) for line in printed.partition("=== block ")[0].splitlines()}
+            for line in "".join(texts).splitlines():
+                self.assertIn(plain(line), printed, f"{name}, block {number}")
+        return done.stdout
+
+    def test_page_budget(self):
+        printed = self.follow("budget")
+        sizes = re.search(r"small\.tplan: ([\d.]+) MiB resident \+ ([\d.]+) MiB transient", printed)
+        self.assertLess(sum(map(float, sizes.groups())), 40)
+
+    def test_page_federated(self):
+        printed = self.follow("federated")
+        losses = [float(loss) for loss in re.findall(r"round \d+: ([\d.]+)", printed)]
+        self.assertEqual(len(losses), 12)
+        self.assertLess(losses[-1], 0.1 * losses[0])
+
+    def test_page_lora(self):
+        printed = self.follow("lora")
+        losses = [float(value) for value in re.findall(r"eval_loss\W+([\d.]+)", printed)]
+        self.assertGreater(losses[0], 3)
+        self.assertLess(losses[-1], 2.8)
+
+    def test_page_c_program(self):
+        printed = self.follow("c-program")
+        pairs = re.findall(r"([+-][\d.]+), forecast ([+-][\d.]+)", printed)
+        self.assertEqual(len(pairs), 8)
+        for value, forecast in pairs:
+            self.assertAlmostEqual(float(value), float(forecast), delta=0.25)
+
+
+def plain(line):
+    """A line without its numbers, which differ between machines, and with single spaces."""
+    return re.sub(r"[\d.]+", "#", " ".join(line.split()))
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ myst_heading_anchors = 4                               # anchors as GitHub makes
 myst_enable_extensions = []                            # a page is plain Markdown, for every other reader of it
 suppress_warnings = ["misc.highlighting_failure"]      # code that leaves lines out ("…"), and MLIR
 nb_execution_mode = "force"
+nb_execution_in_temp = True
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
 

@@ -123,6 +123,24 @@ class Examples(unittest.TestCase):
 
 
 class Guide(unittest.TestCase):
+    def test_the_tutorial_of_other_trainers_runs(self):
+        """Its snippets compare weights and losses with Lightning's and with those of Transformers' Trainer."""
+        text = (ROOT / "docs" / "tutorials" / "from-trainers.md").read_text()
+        snippets = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        self.assertEqual(sum("assert_close" in snippet for snippet in snippets), 2)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.pathsep.join([str(ROOT / "python"), os.environ.get("PYTHONPATH", "")])
+            environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONPATH": path}
+            done = subprocess.run(
+                [sys.executable, "-c", "\n".join(snippets)],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=600,
+            )
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_every_snippet_runs(self):
         """In order, with the names that the page takes for granted."""
         text = (ROOT / "docs" / "guide" / "pytorch.md").read_text()
