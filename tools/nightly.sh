@@ -21,7 +21,7 @@
 #   ranks     every model of the zoo on several ranks, in every mode; splits of ranks over nodes; ranks in two and three
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
 #             starts (slurm-wlm, munge)
-#   python    the Python package on torch modules, beside PyTorch
+#   python    the Python package on torch modules, beside PyTorch; the tutorial for users of Lightning and Transformers
 #   packages  wheels made, checked, and trained with in an environment of their own; the Debian package made
 #   crash     kill -9, full disks and signals at every point of a short run, each resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings are in build-nightly/findings.

@@ -116,12 +116,23 @@ class Site(unittest.TestCase):
         self.assertNotIn(">install.md<", text)
         self.assertRegex(text, r'href="guide/install\.html"[^>]*>(<[^>]*>)*Installing<')
 
+    def test_notebooks_show_what_their_cells_printed(self):
+        text = (self.out / "docs/tutorials/first-model.html").read_text()
+        accuracy = re.search(r"accuracy ([\d.]+)", text)
+        self.assertGreater(float(accuracy[1]), 0.8)
+        text = (self.out / "docs/tutorials/own-loop.html").read_text()
+        losses = [float(loss) for loss in re.findall(r"update \d+: loss [\d.]+, held out ([\d.]+)", text)]
+        self.assertGreater(len(losses), 2)
+        self.assertLess(min(losses), 2.6)
+        self.assertIn("9 rows; an update takes 8", text)
+
     @unittest.skipUnless(PROGRAM, "needs chromium-headless-shell")
     def test_pages_fit_a_narrow_screen(self):
         """Wide tables and code scroll in their own boxes."""
         wide = 0
         with Browser(PHONE, 800) as browser:
-            for page in ("index", "docs/README", "docs/guide/recipe", "docs/guide/ops", "docs/measurements/models",
+            for page in ("index", "docs/README", "docs/guide/recipe", "docs/guide/faq", "docs/guide/differences",
+                         "docs/guide/ops", "docs/tutorials/own-loop", "docs/measurements/models",
                          "source/include/trun/trun.h"):
                 browser.open(self.out / f"{page}.html")
                 self.assertEqual(browser.errors, [], page)
@@ -151,7 +162,8 @@ class Refusals(EndToEnd):
 
 
 class Tutorials(EndToEnd):
-    """Each page runs in one shell, in a clone made of links; its blocks of output are what the block before printed."""
+    """Each page runs in one shell, in a clone made of links. Its blocks of output are lines that the block before printed;
+    a command with the comment "refused" must fail."""
 
     NOTEBOOKS = {"first-model", "own-loop"}                             # run as the site is built
     TORCH = {"from-trainers"}                                           # run by test/e2e/python/torch_modules.py
@@ -171,7 +183,7 @@ class Tutorials(EndToEnd):
         (clone / "tools").mkdir()
         (clone / "tools/build.sh").write_text("#!/bin/sh\n")             # the build under test is there already
         (clone / "tools/build.sh").chmod(0o755)
-        page = (ROOT / f"docs/tutorials/{name}.md").read_text()
+        page = (ROOT / f"docs/{name}.md").read_text()
         script, expected, mark = ["set -e"], [], "=== block {} of the page"
         for words, language, code in re.findall(r"(?:^([^\n]*)\n\n)?^```(\w+)\n(.*?)^```$", page, re.M | re.S):
             if language == "text":
@@ -184,6 +196,7 @@ class Tutorials(EndToEnd):
                 continue
             self.assertIn(language, ("sh", "python"), code)
             script.append(f"echo '{mark.format(len(expected))}'")
+            code = re.sub(r"^(.*\S) +# refused$", r"if \1; then echo not refused; exit 99; fi", code, flags=re.M)
             script.append(code if language == "sh" else f"python - <<'END OF FILE'\n{code}END OF FILE")
             expected.append([])
         environment = os.environ | VARIABLES | {"PYTHONPATH": str(ROOT / "python")}
@@ -198,24 +211,28 @@ class Tutorials(EndToEnd):
         return done.stdout
 
     def test_page_budget(self):
-        printed = self.follow("budget")
+        printed = self.follow("tutorials/budget")
         sizes = re.search(r"small\.tplan: ([\d.]+) MiB resident \+ ([\d.]+) MiB transient", printed)
         self.assertLess(sum(map(float, sizes.groups())), 40)
 
     def test_page_federated(self):
-        printed = self.follow("federated")
+        printed = self.follow("tutorials/federated")
         losses = [float(loss) for loss in re.findall(r"round \d+: ([\d.]+)", printed)]
         self.assertEqual(len(losses), 12)
         self.assertLess(losses[-1], 0.1 * losses[0])
 
+    def test_questions(self):
+        printed = self.follow("guide/faq")
+        self.assertRegex(printed, r"column 'history', sample 7")
+
     def test_page_lora(self):
-        printed = self.follow("lora")
+        printed = self.follow("tutorials/lora")
         losses = [float(value) for value in re.findall(r"eval_loss\W+([\d.]+)", printed)]
         self.assertGreater(losses[0], 3)
         self.assertLess(losses[-1], 2.8)
 
     def test_page_c_program(self):
-        printed = self.follow("c-program")
+        printed = self.follow("tutorials/c-program")
         pairs = re.findall(r"([+-][\d.]+), forecast ([+-][\d.]+)", printed)
         self.assertEqual(len(pairs), 8)
         for value, forecast in pairs:
