@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the documentation site: `tools/site.sh`, then open build/site/index.html. A broken link, or a page that the index
-# does not list, is an error. The notebooks among the tutorials run, so tcc and libtrun are built first.
+# Builds the documentation site: `tools/site.sh`, then open build/site/index.html. A broken link, or a page that the
+# index does not list, is an error. The notebooks among the tutorials run, so tcc and libtrun are built first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -162,8 +162,8 @@ class Refusals(EndToEnd):
 
 
 class Tutorials(EndToEnd):
-    """Each page runs in one shell, in a clone made of links. Its blocks of output are lines that the block before printed;
-    a command with the comment "refused" must fail."""
+    """Each page runs in one shell, in a clone made of links. Its blocks of output are lines that the block before
+    printed; a command with the comment "refused" must fail."""
 
     NOTEBOOKS = {"first-model", "own-loop"}                             # run as the site is built
     TORCH = {"from-trainers"}                                           # run by test/e2e/python/torch_modules.py
