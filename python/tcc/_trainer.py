@@ -378,7 +378,7 @@ class Trainer:
             return step
         results = ctypes.c_void_p()
         native.trainer_outputs(self._handle, byref(results))
-        return step._replace(outputs=self._take(results, arrays=True))
+        return step._replace(outputs=self._arrays(results))
 
     def _joined(self, batches: list[Any], entry: str) -> list[tuple[str, Any]]:
         """(input, tensor) of several batches of a loader, one after the other. Inputs without samples are those of the
@@ -506,6 +506,10 @@ class Trainer:
         with _tensors_of_the_caller():
             array, count = self._tensors(entry, pairs)
             native.trainer_run(self._handle, entry.encode(), array, count, byref(results))
+        return self._arrays(results)
+
+    def _arrays(self, results: Any) -> dict[str, numpy.ndarray]:
+        """{name: array} of results, which are freed."""
         info = native.Info(ctypes.sizeof(native.Info))
 
         def array_of(index: int) -> numpy.ndarray:

@@ -78,9 +78,10 @@ Status Stepper::step(std::span<const GivenTensor> tensors, UpdateMetrics &metric
   const uint64_t ranks = opened->virtualRanks().count;
   if (const uint64_t given = (*data)->reader().samples(), all = (*data)->reader().batch() * ranks;
       ranks > 1 && given % all != 0)
-    return Status(fmt::format("{} rows; each of {} virtual ranks takes a batch of {}, so give {}, or a multiple of that",
-                              given, ranks, (*data)->reader().batch(), all),
-                  StatusCode::Usage);
+    return Status(
+        fmt::format("{} rows; each of {} virtual ranks takes a batch of {}, so give {}, or a multiple of that", given,
+                    ranks, (*data)->reader().batch(), all),
+        StatusCode::Usage);
   if (returnsOutputs) {
     returned = false;
     const uint64_t samples = (*data)->reader().samples();
