@@ -264,9 +264,11 @@ def _in_python(text: str) -> str:
 _LONG = 100_000
 
 
-def run(model: Any, recipe: Any, folder: Folder, options: dict[str, Any]) -> Plan:
-    """Runs the tcc program on an ONNX file. recipe: a path, or keys. Returns a Plan."""
-    options = dict(options)
+def run(
+    model: Any, recipe: Any, folder: Folder, options: dict[str, Any], keys: Mapping[str, Any] | None = None
+) -> Plan:
+    """Runs the tcc program on an ONNX file. recipe: a path, or keys. keys: further ones, which win. Returns a Plan."""
+    options, keys = dict(options), dict(keys or {})
     words = [
         _program(),
         os.fspath(model),
@@ -277,16 +279,17 @@ def run(model: Any, recipe: Any, folder: Folder, options: dict[str, Any]) -> Pla
         "--quiet",
     ]
     target = options.pop("target", None)
-    if isinstance(recipe, Mapping):
-        lines = [f"{key}={toml(key, value)}" for key, value in recipe.items()]
-        if sum(map(len, lines)) < _LONG:
-            words += [word for line in lines for word in ("--set", line)]
-        else:
-            written = folder.path / "recipe.toml"
-            written.write_text("\n".join(lines) + "\n")
-            words += ["--recipe", str(written)]
-    elif recipe is not None:
+    if recipe is not None and not isinstance(recipe, Mapping):
         words += ["--recipe", os.fspath(recipe)]
+    else:
+        keys = {**(recipe or {}), **keys}
+    lines = [f"{key}={toml(key, value)}" for key, value in keys.items()]
+    if isinstance(recipe, Mapping) and sum(map(len, lines)) >= _LONG:
+        written = folder.path / "recipe.toml"
+        written.write_text("\n".join(lines) + "\n")
+        words += ["--recipe", str(written)]
+    else:
+        words += [word for line in lines for word in ("--set", line)]
     for name in [target] if isinstance(target, str) else target or []:
         words += ["--target", name]
     for option, value in options.items():
@@ -395,10 +398,9 @@ def compile(
     recipe = example if recipe is None else recipe
     if not isinstance(recipe, (str, os.PathLike, Mapping, type(None))):
         raise native.UsageError(f"recipe: {type(recipe).__name__} is neither a path nor a dict of keys")
-    if extra or phases:
-        recipe = _keys(recipe) | extra
-        recipe |= {"phase": [phase.table() for phase in phases]} if phases else {}
-    return run(model, recipe, Folder(output, Path(os.fsdecode(model)).stem), options)
+    if phases:
+        extra["phase"] = [phase.table() for phase in phases]
+    return run(model, recipe, Folder(output, Path(os.fsdecode(model)).stem), options, extra)
 
 
 class Phase:
@@ -428,8 +430,12 @@ def _keys(recipe: Any) -> dict[str, Any]:
     """The keys of a recipe, which may be a path."""
     if recipe is None or isinstance(recipe, Mapping):
         return dict(recipe or {})
-    import tomllib
-
+    try:
+        import tomllib
+    except ImportError:
+        raise CompileError(
+            f"{os.fspath(recipe)}: reading a recipe beside a module needs Python 3.11; give its keys as a dict"
+        ) from None
     try:
         tables = tomllib.loads(Path(recipe).read_text())
     except OSError as problem:

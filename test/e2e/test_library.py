@@ -191,6 +191,13 @@ class Python(EndToEnd):
         with self.assertRaisesRegex(tcc.DataError, "96 rows; each of 2 virtual ranks takes a batch of 32, so give 64, or a multiple of that"):
             trainer.step(rows["x"][:96], rows["labels"][:96])
 
+    def test_a_recipe_in_a_file_takes_more_keys(self):
+        model, recipe = models.classifier(self.folder / "m.onnx", 32, 16, 10), self.write("r.toml", CLASSES)
+        plan = tcc.compile(model, recipe, adapter={"targets": ["w"], "rank": 2}, outputs=["logits"])
+        self.assertEqual(sorted(value.name for value in plan.variables if value.role == "parameter"), ["w.lora_A.weight", "w.lora_B.weight"])
+        rows = models.labelled(32, 10, 16)
+        self.assertEqual(tcc.Trainer(plan).step(**rows).outputs["logits"].shape, (32, 10))
+
     def test_outputs_of_an_update_are_refused_where_there_are_none(self):
         with self.assertRaisesRegex(tcc.CompileError, "train.outputs: the graph has no output `logit`; the nearest is `logits`"):
             tcc.compile(models.classifier(self.folder / "m.onnx", 32, 16, 10), {"loss.kind": "cross_entropy", "loss.target": "labels"},
