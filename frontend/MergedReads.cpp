@@ -271,8 +271,8 @@ private:
   std::map<std::string, OnnxState> state;
   std::vector<Call> calls;
   std::map<std::string, int> makers;           ///< by value: the node that computes it
-  std::set<std::string> stored, named,
-      found; ///< state that the file has; that a call names; that a node reads as another
+  /// State that the file has; that a call names; that a node reads as another.
+  std::set<std::string> stored, named, found;
   std::map<std::string, Names> owners;         ///< the state of each initializer
   std::map<std::string, DroppedParameter> unread;
   MergedReads result;

@@ -18,8 +18,8 @@ bool hasTorchNotes(const onnx::GraphProto &graph);
 /// An export with a batch of one, and the warning about it.
 struct PlainExport {
   std::string warning; ///< empty if the model is no such export
-  std::map<std::string, std::vector<int64_t>>
-      larger; ///< its inputs with a larger batch; empty with --shape
+  /// Its inputs with a larger batch; empty with --shape.
+  std::map<std::string, std::vector<int64_t>> larger;
 
   /// The warning, with --shape for a larger batch, or with the `problem` of an import with the shapes `larger`.
   std::string text(const std::string &problem) const;

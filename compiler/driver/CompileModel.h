@@ -44,8 +44,8 @@ struct CompileOptions {
   std::string card;        ///< --device-memory: the card that it named, for reports
   std::string precision;   ///< --precision: f32 | bf16 | auto; empty: the recipe's
   uint32_t maxWorkers = 0; ///< --threads: number that memory is planned for; 0: 8
-  std::vector<std::string>
-      entries; ///< train, evaluate, predict, gradients; empty: those of the first three that can be made
+  /// Of train, evaluate, predict, gradients; empty: those of the first three that can be made.
+  std::vector<std::string> entries;
   bool embedWeights = false;
   bool libraryKernels = true; ///< false: generated kernels for everything
   bool forceF64 = false;      ///< gradcheck: all in f64, and stopped values in state that can be held (hold-stops)

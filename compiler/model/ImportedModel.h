@@ -59,8 +59,8 @@ struct ImportedModel {
   mlir::OwningOpRef<mlir::ModuleOp> module;
   std::map<std::string, Initializer> initializers;
   std::map<std::string, TiedInitializer> ties;
-  std::vector<plan::Quantized>
-      quantized; ///< initializers that the file stores as integers, or whose scales are observed
+  /// Initializers that the file stores as integers, or whose scales are observed.
+  std::vector<plan::Quantized> quantized;
   std::vector<plan::QuantizedRange> ranges;  ///< observed ranges of activations
   std::string name;            ///< file name without folder
   std::string strippedModel;   ///< serialised ModelProto without the bytes of initializers, for export

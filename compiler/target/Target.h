@@ -41,8 +41,8 @@ struct Capabilities {
   bool rowsToKernels = false;  ///< a call may hand rows of a product to a kernel, such as a gradient's to its update
   bool readsNumbersEarly = false; ///< the host reads numbers of an entry while its later instructions run
   bool runsBeside = false;     ///< an instruction may still run while later ones do, within one stream
-  bool roundsConvolutionGradients =
-      false;                   ///< convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums
+  /// Convolutions of 16 bits give weight gradients in 16 bits, and no f32 sums.
+  bool roundsConvolutionGradients = false;
   bool collectives = false;    ///< its device runs collectives between ranks
   bool scattersInOneTree = false; ///< its reduce-scatter sums in Communicator.h's tree, like an all-reduce
   bool updatesRows = true;     ///< updates only the rows of sparse embedding gradients (update-rows)

@@ -30,8 +30,8 @@ struct LossScaleState {
   uint64_t growthTracker = 0; ///< updates applied since it last changed or an update was skipped
   uint64_t skipped = 0;       ///< steps so far that changed no weight because a gradient was not finite
   uint64_t hopeless = 0;      ///< updates skipped in a row although a smaller factor could not have helped
-  std::map<std::string, uint64_t, std::less<>>
-      skippedOf; ///< of several alternating optimizers: each one's skipped updates
+  /// Of several alternating optimizers: each one's skipped updates.
+  std::map<std::string, uint64_t, std::less<>> skippedOf;
 };
 
 /// The state that determines when a learning rate on a plateau is reduced next, and how often it was.

@@ -84,8 +84,8 @@ private:
   uint64_t virtualRanks;
   GivenData *data = nullptr;
   std::vector<uint64_t> indices; ///< of the last micro-batch
-  std::vector<std::span<std::byte>>
-      places; ///< of the reader's inputs in a runner's memory; empty: it does not read them
+  /// Of the reader's inputs in a runner's memory; empty: it does not read them.
+  std::vector<std::span<std::byte>> places;
   double taken = 0;
 };
 

@@ -17,8 +17,8 @@ namespace tcc::runtime {
 /// maxSeconds training ends as if RunControl::stop had been called.
 struct TrainOptions : RunOptions {
   std::string out, resume, init;
-  bool keepsFiles =
-      true; ///< false: no run folder: no checkpoints, logs or model, and the trained values are the device's
+  /// False: no run folder: no checkpoints, logs or model, and the trained values are the device's.
+  bool keepsFiles = true;
   bool initPartial = false;    ///< `init` may lack weights, or have additional ones
   std::optional<bool> shuffle; ///< default: yes, or as the resumed run
   std::optional<uint64_t> seed;
@@ -26,8 +26,8 @@ struct TrainOptions : RunOptions {
   std::string trace;                 ///< file for a trace of the process; empty: none
   DatasetSource dataSource, evalDataSource; ///< instead of the paths `data`, `evalData`, which then are names
   std::optional<TrainingPosition> from;     ///< the device's state is that after its update; default: a new run
-  std::shared_ptr<WeightAverages>
-      averages; ///< of the device's state; null: the run makes its own, if the plan has some
+  /// Of the device's state; null: the run makes its own, if the plan has some.
+  std::shared_ptr<WeightAverages> averages;
   RunEvents *events = nullptr;              ///< gets the run's events; null: nobody
   RunControl *control = nullptr;            ///< by which the program stops the run; null: it does not
   const Wording *wording = nullptr;         ///< words for advice in the run's files; null: neutral ones

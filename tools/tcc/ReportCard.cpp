@@ -34,8 +34,8 @@ struct Estimate {
   const Card *card = nullptr;
   bool named = false;
   uint64_t launches = 0;
-  uint64_t sliced = 0,
-           sliceLaunches = 0; ///< products whose rows go to a kernel in slices, and their part of `launches`
+  /// Products whose rows go to a kernel in slices, and their part of `launches`.
+  uint64_t sliced = 0, sliceLaunches = 0;
   uint64_t slicedBytes = 0;   ///< bytes that their results would take if they were stored whole
   double seconds =
       0; ///< products of the library, and of kernels that say so, at the rate of their type; all else at f32's
