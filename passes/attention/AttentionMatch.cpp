@@ -217,7 +217,7 @@ bool AttentionMatcher::walkUp(AxisLayout layout) {
     return fail(
         op,
         fmt::format(
-            "{} of the scores is none of what attention does before its softmax (scaling, a bias, a mask, a soft cap)",
+            "{} of the scores is no op that attention applies before its softmax (scaling, a bias, a mask, a soft cap)",
             op->getName().stripDialect().str()));
   }
 }

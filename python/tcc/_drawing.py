@@ -47,7 +47,7 @@ def thinned(points: Points, most: int = WIDTH) -> Points:
 
 
 class Axes:
-    """A rectangle with numbers: x and y are ranges of what is drawn."""
+    """Draws the axes of a plot. x and y: (least, greatest) of the data."""
 
     def __init__(self, x: tuple[float, float], y: tuple[float, float], unit: int = 1):
         """unit: of y, 1 for numbers, or bytes, whose ticks are multiples of a power of 1,024."""

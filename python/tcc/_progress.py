@@ -1,4 +1,4 @@
-"""Progress of a fit: a bar of tqdm where it is installed, else a line now and then."""
+"""Shows the progress of fit: a tqdm bar where tqdm is installed, else one line at intervals."""
 
 from __future__ import annotations
 

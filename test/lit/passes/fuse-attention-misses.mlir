@@ -3,7 +3,7 @@
 // Graphs that are almost an attention, with the node that breaks it; values with other readers; and graphs that are none.
 
 // CHECK: train.notes = [
-// CHECK-SAME: {kind = "attention missed", subject = "relu", text = "{{.*}}relu of the scores is none of what attention does before its softmax{{.*}}softmax{{.*}}plain\22}"}
+// CHECK-SAME: {kind = "attention missed", subject = "relu", text = "{{.*}}relu of the scores is no op that attention applies before its softmax{{.*}}softmax{{.*}}plain\22}"}
 // CHECK-SAME: {kind = "attention missed", subject = "renormalise", text = "{{.*}}varies along the keys after the softmax
 // CHECK-SAME: {kind = "attention missed", subject = "capped", text = "{{.*}}a bias is added inside the soft cap
 // CHECK-SAME: {kind = "attention missed", subject = "wrong", text = "{{.*}}does not run along the keys

@@ -3,7 +3,7 @@
 
 // CHECK: train.notes = [
 // CHECK-SAME: {kind = "attention missed", subject = "weights", text = "{{.*}}stop_gradient stands between the softmax and the product with the values
-// CHECK-SAME: {kind = "attention missed", subject = "scores", text = "{{.*}}stop_gradient of the scores is none of what attention does before its softmax
+// CHECK-SAME: {kind = "attention missed", subject = "scores", text = "{{.*}}stop_gradient of the scores is no op that attention applies before its softmax
 // CHECK-SAME: {kind = "attention fused", subject = "fused"
 
 // CHECK-LABEL: func.func @after
