@@ -405,7 +405,7 @@ print(made["folder"], *made["losses"])
             (refused, "bad.toml: not an ONNX model", lambda: tcc.compile(bad)),
             (refused, "absent.toml: cannot open", lambda: tcc.compile(model, "absent.toml")),
             (refused, "absent.toml: cannot open", lambda: tcc.compile(model, "absent.toml", adapter={"rank": 2})),
-            (refused, "bad.toml: it is no TOML", lambda: tcc.compile(model, bad, adapter={"rank": 2})),
+            (refused, "bad.toml:1:6: Error while parsing", lambda: tcc.compile(model, bad, adapter={"rank": 2})),
             (refused, 'recipe: optimizer.kind: "adan" is unknown; the nearest is "adam"',
              lambda: compiled({"optimizer.kind": "adan"})),
             (refused, "recipe: optimizer.lr: nan is out of range", lambda: compiled({"optimizer.lr": float("nan")})),

@@ -36,9 +36,19 @@ def alive(process):
         return False
 
 
+def stop(process):
+    """Stops all threads of a process, and waits until they have stopped: SIGCONT lets them go on."""
+    os.kill(process, signal.SIGSTOP)
+    while any(" T " not in (task / "stat").read_text().rpartition(")")[2][:3] for task in Path(f"/proc/{process}/task").iterdir()):
+        time.sleep(0.001)
+
+
 def flip_a_bit(process, weight):
-    """Flips the lowest bit of an array's first byte wherever the process's memory holds the array; returns how many it found."""
+    """Flips the lowest bit of an array's first byte wherever the process's memory holds the array; returns how many it found.
+
+    The process is stopped meanwhile: its threads would unmap memory between the reading of the list and of the bytes."""
     flipped = 0
+    stop(process)
     with open(f"/proc/{process}/mem", "r+b", buffering=0) as memory:
         for line in Path(f"/proc/{process}/maps").read_text().splitlines():
             span, rights = line.split()[:2]
@@ -51,6 +61,7 @@ def flip_a_bit(process, weight):
                 memory.seek(begin + at)
                 memory.write(bytes([weight.tobytes()[0] ^ 1]))
                 flipped += 1
+    os.kill(process, signal.SIGCONT)
     return flipped
 
 
