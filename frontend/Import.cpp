@@ -389,18 +389,13 @@ Expected<OwningOpRef<ModuleOp>> GraphImport::run() {
 }
 
 Expected<FixedInputs> fixInputs(OnnxFile &file, const ImportOptions &options) {
-  std::map<std::string, int64_t> dims = options.dims;
-  for (const auto &[name, size] : options.model.dims)
-    dims.emplace(name, size);
-  return fixInputs(file, options.model.fix, dims, options.shapes, options.where);
+  return fixInputs(file, options.model.fix, options.dims, options.shapes, options.where);
 }
 
 /// Options of the ONNX library's part.
 PrepareOptions prepareOptions(const ImportOptions &options) {
   PrepareOptions prepare;
   prepare.dims = options.dims;
-  for (const auto &[name, size] : options.model.dims)
-    prepare.dims.emplace(name, size);
   prepare.shapes = options.shapes;
   prepare.batchAxis = options.batchAxis;
   for (const auto &[name, value] : options.model.fix)

@@ -80,11 +80,9 @@ static bool probeShapes(const OnnxFile &file, std::map<std::string, std::vector<
     std::vector<int64_t> &shape = shapes[input.name()];
     for (const auto &dim : input.type().tensor_type().shape().dim()) {
       auto given = options.dims.find(dim.dim_param());
-      auto recipe = options.model.dims.find(dim.dim_param());
       shape.push_back(dim.has_dim_value() && dim.dim_value() > 0 ? dim.dim_value()
                       : dim.has_dim_param() && given != options.dims.end() ? given->second
-                      : dim.has_dim_param() && recipe != options.model.dims.end() ? recipe->second
-                                                                                   : kProbe);
+                                                                            : kProbe);
     }
   }
   return true;

@@ -296,7 +296,7 @@ private:
       const bool named = !isPlaceholder(dim.dim_param()) && !names.empty();
       unnamed |= !named;
       for (const std::string &name : named ? names : std::set<std::string>())
-        if (!options.dims.count(name) && !options.model.dims.count(name))
+        if (!options.dims.count(name))
           trial.dims[name] = dims.try_emplace(name, chosen).first->second;
       sizes.push_back(named ? dimensionValue(dim.dim_param(), trial.dims).value_or(chosen) : chosen);
     }

@@ -27,6 +27,11 @@ llvm::StringRef nodeName(Location loc) {
 
 func::FuncOp lookupFunction(ModuleOp module, llvm::StringRef name) { return module.lookupSymbol<func::FuncOp>(name); }
 
+bool builds(ModuleOp module, llvm::StringRef entry) {
+  auto wanted = module->getAttrOfType<ArrayAttr>(names::kEntries);
+  return !wanted || llvm::is_contained(wanted.getAsValueRange<StringAttr>(), entry);
+}
+
 uint64_t residentBytes(ModuleOp module) {
   uint64_t bytes = 0;
   for (VariableOp variable : module.getOps<VariableOp>())

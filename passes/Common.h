@@ -30,6 +30,8 @@ inline constexpr llvm::StringLiteral kScalars = "train.scalars";        ///< uni
 inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< unit: the counters of random numbers
 // On functions.
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
+inline constexpr llvm::StringLiteral kDims =
+    "train.dims"; ///< dictionary of i64: values of symbolic dimensions; also on the module of a shape
 inline constexpr llvm::StringLiteral kGradientScale = "train.gradient_scale"; ///< f64, on @backward: see differentiate
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
 // On ops.
@@ -37,6 +39,8 @@ inline constexpr llvm::StringLiteral kGather = "train.gather"; ///< i64, on all_
 // On the module.
 inline constexpr llvm::StringLiteral kRecipe = "train.recipe";   ///< dictionary: see RecipeAttribute.h
 inline constexpr llvm::StringLiteral kEntries = "train.entries"; ///< strings: entries to build; absent: all possible
+inline constexpr llvm::StringLiteral kShapeNumbers =
+    "train.shape_numbers"; ///< dictionary of i64, on the module of a shape: its number among the shapes of an entry
 inline constexpr llvm::StringLiteral kUnused = "train.unused_parameters"; ///< dictionaries: name, reason, node, cut
 inline constexpr llvm::StringLiteral kGroups =
     "train.groups"; ///< dictionaries: name, lr_scale, weight_decay, parameters
@@ -64,6 +68,9 @@ llvm::StringRef nodeName(mlir::Location loc);
 
 /// @forward, @loss or @backward of the module; null if it is absent.
 mlir::func::FuncOp lookupFunction(mlir::ModuleOp module, llvm::StringRef name);
+
+/// True if the module is compiled for this entry, as `tcc --entry` names it.
+bool builds(mlir::ModuleOp module, llvm::StringRef entry);
 
 /// Trainable parameters in the order of the module.
 std::vector<VariableOp> trainableParameters(mlir::ModuleOp module);

@@ -123,8 +123,8 @@ def SplitPhasesPass : Pass<"split-phases", "::mlir::ModuleOp"> {
   let description = [{
     Each phase is compiled in a copy of the module in which other phases' parameters are frozen, so that later passes see
     an ordinary model with one loss. A copy has the phase's name and recipe; evaluation and prediction belong to the first
-    one (`train.entries`). Parameters that some phase trains are marked `train.of_phase`, and with the stages that train
-    them as bits of `train.stages`. Runs up to merge-phases on each copy.
+    one (`train.entries`). In a plan of several shapes the module of each is split. Parameters that some phase trains are marked `train.of_phase`, and with the stages that train
+    them as bits of `train.stages`. Runs up to merge-parts on each copy.
 
     ```mlir
     module attributes {train.recipe = {phases = [{phase = "d", phase_parameters = ["d.*"]}, {phase = "g", phase_parameters = ["g.*"]} ]}} {
@@ -525,12 +525,15 @@ def BuildUpdatePass : Pass<"build-update", "::mlir::ModuleOp"> {
   let dependentDialects = ["::tcc::train::TrainDialect", "::mlir::func::FuncDialect"];
 }
 
-def MergePhasesPass : Pass<"merge-phases", "::mlir::ModuleOp"> {
-  let summary = "Join the entries of all phases in one module over the same variables";
+def MergePartsPass : Pass<"merge-parts", "::mlir::ModuleOp"> {
+  let summary = "Join the entries of all phases and shapes in one module over the same variables";
   let description = [{
-    Merges the copies that split-phases made. The phase's name becomes a part of the names of training entries and of
-    the optimizers' state; stages share that state, so their names become a part of the entries' names only. The module
-    attribute `train.phases` holds each phase's groups and run-time numbers; lists of the report are concatenated.
+    Merges the copies that split-phases made, and the modules of several shapes (`train.dims`). The phase's name becomes a
+    part of the names of training entries and of the optimizers' state; stages share that state, so their names become a
+    part of the entries' names only. The module attribute `train.phases` holds each phase's groups and run-time numbers;
+    lists of the report are concatenated. An entry of a further shape gets its number (`train.shape_numbers`) and its
+    dimensions; a program of an update that reads state alone is kept for the first shape only. Constants that differ
+    between parts get names of their own.
 
     ```mlir
     module {
@@ -543,6 +546,20 @@ def MergePhasesPass : Pass<"merge-phases", "::mlir::ModuleOp"> {
     module attributes {train.phases = [...]} {
       func.func @step.d() attributes {train.entry = "step.d"} { ... }
       func.func @step.g() attributes {train.entry = "step.g"} { ... }
+    }
+    ```
+    and
+    ```mlir
+    module {
+      module @"@0" attributes {train.dims = {s = 4}, train.shape_numbers = {train = 0}} { func.func @step() attributes {train.entry = "step"} { ... } }
+      module @"@1" attributes {train.dims = {s = 8}, train.shape_numbers = {train = 1}} { func.func @step() attributes {train.entry = "step"} { ... } }
+    }
+    ```
+    becomes
+    ```mlir
+    module {
+      func.func @step() attributes {train.dims = {s = 4}, train.entry = "step"} { ... }
+      func.func @"step@1"() attributes {train.dims = {s = 8}, train.entry = "step@1"} { ... }
     }
     ```
   }];

@@ -17,7 +17,7 @@ static constexpr std::pair<Phase, llvm::StringLiteral> kPhases[] = {
     {Phase::Differentiate, "differentiate"},
     {Phase::WidenProducts, "widen"},
     {Phase::BuildUpdate, "update"},
-    {Phase::MergePhases, "merge"},
+    {Phase::MergeParts, "merge"},
     {Phase::Distribute, "distribute"},
     {Phase::Decompose, "decompose"},
     {Phase::Kernels, "kernels"},

@@ -18,7 +18,7 @@ enum class Phase {
   Import,         ///< no passes: the module that the frontend made
   Fold,
   AddAdapters,
-  SplitPhases,    ///< up to MergePhases the module holds one module for each [[phase]] or [[stage]]
+  SplitPhases,    ///< up to MergeParts the module holds one module for each [[phase]], [[stage]] or shape
   AttachLoss,
   FuseAttention,
   Autocast,
@@ -26,7 +26,7 @@ enum class Phase {
   Differentiate,
   WidenProducts,
   BuildUpdate,
-  MergePhases,
+  MergeParts,
   Distribute,
   Decompose,
   Kernels,

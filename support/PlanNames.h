@@ -27,8 +27,21 @@ inline constexpr char kGradients[] = "gradients";
 /// What `tcc --entry` and the report call the programs of an update together.
 inline constexpr char kTrain[] = "train";
 
-/// The name without its phase: "step" of "step.critic".
-constexpr std::string_view baseOf(std::string_view entry) { return entry.substr(0, entry.find('.')); }
+/// In a plan of several shapes, the name of an entry's second shape ends with "@1", that of the third with "@2".
+inline constexpr char kShapeMark = '@';
+
+/// The name without its phase and shape: "step" of "step.critic@1".
+constexpr std::string_view baseOf(std::string_view entry) {
+  return entry.substr(0, std::min(entry.find('.'), entry.find(kShapeMark)));
+}
+
+/// The number of an entry's shape: 2 of "step.critic@2".
+constexpr uint64_t shapeNumberOf(std::string_view entry) {
+  uint64_t number = 0;
+  for (size_t at = entry.find(kShapeMark); at != entry.npos && ++at < entry.size();)
+    number = number * 10 + static_cast<uint64_t>(entry[at] - '0');
+  return number;
+}
 
 /// The level of "hold_1" or "join_1.critic"; -1 for other entries.
 constexpr int levelOf(std::string_view name) {
@@ -56,6 +69,17 @@ constexpr uint64_t runsPerUpdate(std::string_view name, int64_t accumulate, uint
 }
 /// True for the programs of an update.
 constexpr bool isOfUpdate(std::string_view entry) { return runsPerUpdate(entry, 2, uint64_t(1) << 62) != 0; }
+
+/// What `tcc --entry` calls it: "train" of "step.critic@1", "predict" of "predict_inference".
+constexpr std::string_view kindOf(std::string_view entry) {
+  const std::string_view base = baseOf(entry);
+  return isOfUpdate(base) ? kTrain : base == kPredictInference ? kPredict : base;
+}
+
+/// True for programs of an update that read state alone: a plan of several shapes has each once.
+constexpr bool readsStateAlone(std::string_view entry) {
+  return baseOf(entry) == kUpdate || levelOf(entry) >= 0;
+}
 } // namespace entries
 
 /// Outputs of entries (Port.name) besides the graph's own.

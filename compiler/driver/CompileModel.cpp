@@ -11,6 +11,7 @@
 #include "compiler/codegen/ObjectCode.h"
 #include "compiler/dialect/Joined.h"
 #include "compiler/dialect/TrainDialect.h"
+#include "compiler/driver/EntryShapes.h"
 #include "compiler/driver/Pipeline.h"
 #include "compiler/emit/Emit.h"
 #include "compiler/kernels/Kernels.h"
@@ -202,16 +203,26 @@ private:
     return Status::success();
   }
 
-  Status importModel() {
-    Profile::Span clock = profile.phase("import");
-    frontend::ImportOptions import = importOptions(options, recipe);
+  /// The model in the shape of these dimensions; `key` is the recipe key that has them.
+  Expected<ImportedModel> importShape(const DimValues &dims, const std::string &key) {
+    frontend::ImportOptions import = importOptions(options, recipe, dims);
+    if (auto where = recipe.where.find(key); where != recipe.where.end())
+      import.where["model.dims"] = where->second;
     if (hasNoRecipe())
       import.model.batchNorm = "as-exported"; // the graph alone decides
     if (options.entries.empty() ||
         llvm::any_of(options.entries, [](StringRef entry) { return entry != entries::kPredict; }))
       import.lossOf = lossValues(recipe);
     import.forceF64 = options.forceF64;
-    Expected<ImportedModel> imported = frontend::importModel(context, options.modelPath, import);
+    return frontend::importModel(context, options.modelPath, import);
+  }
+
+  Status importModel() {
+    Profile::Span clock = profile.phase("import");
+    auto first = trainingShapes(options, recipe);
+    if (!first)
+      return first.status();
+    Expected<ImportedModel> imported = importShape(first->front(), "model.dims");
     if (!imported)
       return imported.status();
     model = imported.take();
@@ -241,15 +252,78 @@ private:
       return status;
     if (Status status = checkPhases(); !status.ok())
       return status;
+    if (Status status = importShapes(first->front()); !status.ok())
+      return status;
     describeCompile();
     steps = pipeline().steps();
     dump(Phase::Import, 0);
     return dumpStatus;
   }
 
-  /// Writes the target and the recipe into the module, where passes read them.
+  /// Imports the other shapes of the plan; with several, each becomes a module within the module. `known`: the shape of
+  /// the model.
+  Status importShapes(const DimValues &known) {
+    auto shapes = entryShapes(options, recipe, entries);
+    if (!shapes)
+      return shapes.status();
+    severalShapes = shapes->size() > 1;
+    OwningOpRef<ModuleOp> whole = ModuleOp::create(model.module->getLoc());
+    for (EntryShape &shape : *shapes) {
+      OwningOpRef<ModuleOp> part;
+      if (shape.dims == known) {
+        part = model.module->clone();
+      } else {
+        Expected<ImportedModel> other = importShape(shape.dims, shape.key);
+        if (!other)
+          return other.status().withContext(fmt::format("for {}", shape.text()));
+        if (Status same = checkWeights(*other, shape); !same.ok())
+          return same;
+        part = std::move(other->module);
+      }
+      if (!severalShapes) {
+        model.module = std::move(part);
+        return Status::success();
+      }
+      Builder builder(&context);
+      NamedAttrList dims, numbers;
+      llvm::SmallVector<StringRef> own;
+      for (const auto &[name, extent] : shape.dims)
+        dims.append(name, builder.getI64IntegerAttr(extent));
+      for (const auto &[entry, number] : shape.numbers)
+        numbers.append(entry, builder.getI64IntegerAttr(int64_t(number)));
+      for (const std::string &entry : entries)
+        if (shape.numbers.contains(entry))
+          own.push_back(entry);
+      part->setSymName(fmt::format("@{}", whole->getBody()->getOperations().size()));
+      (*part)->setAttr(train::names::kDims, dims.getDictionary(&context));
+      (*part)->setAttr(train::names::kShapeNumbers, numbers.getDictionary(&context));
+      (*part)->setAttr(train::names::kEntries, builder.getStrArrayAttr(own));
+      whole->getBody()->push_back(part.release());
+    }
+    model.module = std::move(whole);
+    return Status::success();
+  }
+
+  /// Error: an import in another shape made other weights of the file.
+  Status checkWeights(const ImportedModel &other, const EntryShape &shape) const {
+    for (const auto &[one, two] : {std::pair(&model, &other), std::pair(&other, &model)})
+      for (const auto &[name, initializer] : one->initializers)
+        if (auto found = two->initializers.find(name);
+            found == two->initializers.end() || !std::ranges::equal(found->second.type.dims(), initializer.type.dims()))
+          return error("{}: for {} the graph has not the same weights as for the first shape ({}); compile a plan for "
+                       "each, and give the trained weights of one to the other ({})",
+                       options.modelPath, shape.text(), name, "trun --from RUN");
+    return Status::success();
+  }
+
+  /// Writes the target and the recipe into the module, and into those of its shapes, where passes read them.
   void describeCompile() {
-    Operation *module = *model.module;
+    describeCompile(*model.module);
+    for (ModuleOp shape : model.module->getOps<ModuleOp>())
+      describeCompile(shape);
+  }
+  void describeCompile(ModuleOp described) {
+    Operation *module = described;
     Builder builder(&context);
     module->setAttr(target::kTargetAttribute, builder.getStringAttr(targetName));
     module->setAttr(train::names::kSlots, builder.getI64IntegerAttr(maxWorkers()));
@@ -259,9 +333,10 @@ private:
       module->setAttr(target::kConvolutionKernelsAttribute, builder.getUnitAttr());
     if (recipe.sliceBytes)
       module->setAttr(target::kSliceBytesAttribute, builder.getI64IntegerAttr(*recipe.sliceBytes));
-    module->setAttr(train::names::kEntries,
-                    builder.getStrArrayAttr(llvm::SmallVector<StringRef>(entries.begin(), entries.end())));
-    train::setRecipe(*model.module, recipe);
+    if (!module->hasAttr(train::names::kEntries))
+      module->setAttr(train::names::kEntries,
+                      builder.getStrArrayAttr(llvm::SmallVector<StringRef>(entries.begin(), entries.end())));
+    train::setRecipe(described, recipe);
   }
 
   /// evaluate.*: replaces other trainers' names of metrics by ours, unless the graph has an output of that name, and
@@ -351,14 +426,16 @@ private:
 
   bool wants(StringRef entry) const { return llvm::is_contained(entries, entry); }
 
-  Pipeline pipeline() const { return {options, recipe, *target, entries, hasNoRecipe()}; }
+  Pipeline pipeline() const { return {options, recipe, *target, entries, hasNoRecipe(), severalShapes}; }
 
   /// Warns of parameters that get no gradient because every path to the loss ends at an op without a derivative
   /// (Round, Sign, a comparison). Paths cut by a stop_gradient are intended.
   void warnOfCuts() {
     warnOfCuts(*model.module);
-    for (ModuleOp part : model.module->getOps<ModuleOp>()) // of a [[phase]] or [[stage]]
-      warnOfCuts(part);
+    std::set<std::string> phases;
+    for (ModuleOp part : model.module->getOps<ModuleOp>())
+      if (auto own = train::recipeOf(part); succeeded(own) && phases.insert(own->phase).second) // its first shape
+        warnOfCuts(part);
   }
   void warnOfCuts(ModuleOp module) {
     auto list = module->getAttrOfType<ArrayAttr>(train::names::kUnused);
@@ -507,6 +584,7 @@ private:
   const target::Target *target = nullptr;
   ImportedModel model;
   std::vector<std::string> entries;
+  bool severalShapes = false; ///< until parts are merged, the module holds one for each shape
   std::vector<Pipeline::Step> steps;
   Profile unread, &profile;
   std::optional<codegen::KernelSet> kernels;
@@ -544,11 +622,9 @@ std::vector<frontend::LossValue> lossValues(const Recipe &recipe) {
   return values;
 }
 
-frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe) {
+frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe, const DimValues &dims) {
   frontend::ImportOptions import;
-  import.dims = recipe.model.dims;
-  for (const auto &[name, extent] : options.dims)
-    import.dims[name] = extent;
+  import.dims = dims;
   import.shapes = recipe.model.shapes;
   for (const auto &[name, shape] : options.shapes)
     import.shapes[name] = shape;
@@ -560,6 +636,13 @@ frontend::ImportOptions importOptions(const CompileOptions &options, const Recip
   import.where = recipe.where;
   import.batchAxis = recipe.dataBatchAxis;
   return import;
+}
+
+Expected<frontend::ImportOptions> importOptions(const CompileOptions &options, const Recipe &recipe) {
+  auto shapes = trainingShapes(options, recipe);
+  if (!shapes)
+    return shapes.status();
+  return importOptions(options, recipe, shapes->front());
 }
 
 Expected<CompiledModel> compileModel(MLIRContext &context, const CompileOptions &options) {

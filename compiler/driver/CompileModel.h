@@ -37,7 +37,9 @@ struct CompileOptions {
   std::string modelPath;
   std::string recipePath;
   std::vector<std::string> settings;                  ///< --set KEY=VALUE
-  std::map<std::string, int64_t> dims;                ///< --dim NAME=N
+  std::map<std::string, std::vector<int64_t>> dims;   ///< --dim NAME=N, or with several values NAME=N,M
+  /// Shapes of training in place of the recipe's; empty: the recipe's.
+  std::vector<std::map<std::string, int64_t>> buckets;
   std::map<std::string, std::vector<int64_t>> shapes; ///< --shape INPUT=32x3x32x32
   bool dequantize = false;                            ///< --dequantize: a quantised model as a floating-point one
   std::string target;      ///< --target: a kind or a level of one (compiler/target); empty: this machine's
@@ -65,8 +67,11 @@ struct CompileOptions {
 /// The values of the graph that the recipe's losses read (`loss.of`), each with the recipe line that names it.
 std::vector<frontend::LossValue> lossValues(const Recipe &recipe);
 
-/// The importer's options; the command line overrides the recipe.
-frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe);
+/// The importer's options, with these values of dimensions; the command line overrides the recipe.
+frontend::ImportOptions importOptions(const CompileOptions &options, const Recipe &recipe,
+                                      const std::map<std::string, int64_t> &dims);
+/// The same for the first shape of training. Error: as trainingShapes.
+Expected<frontend::ImportOptions> importOptions(const CompileOptions &options, const Recipe &recipe);
 
 /// A compiled model: the message, and the payloads that go with it. `writer` refers to memory that `storage` keeps.
 struct CompiledModel {

@@ -25,7 +25,7 @@ namespace tcc {
 
 std::vector<Pipeline::Step> Pipeline::steps() const {
   std::vector<Step> list;
-  bool inParts = false; // the module holds one for each phase of the recipe
+  bool inParts = severalShapes; // the module holds one for each shape, and later for each phase of the recipe
   auto add = [&](Phase phase, auto build) {
     OpPassManager whole(ModuleOp::getOperationName());
     build(inParts ? whole.nest<ModuleOp>() : whole);
@@ -53,6 +53,7 @@ std::vector<Pipeline::Step> Pipeline::steps() const {
   // Until entries are built, each [[phase]] or [[stage]] has a module of its own. A phase may train adapters, so they
   // have to exist before parameters are matched.
   if (splits()) {
+    inParts = false;
     add(Phase::SplitPhases, [](OpPassManager &passes) { passes.addPass(train::createSplitPhasesPass()); });
     inParts = true;
   }
@@ -119,7 +120,7 @@ std::vector<Pipeline::Step> Pipeline::steps() const {
     passes.addPass(train::createBuildUpdatePass(update));
   });
   if (std::exchange(inParts, false))
-    add(Phase::MergePhases, [](OpPassManager &passes) { passes.addPass(train::createMergePhasesPass()); });
+    add(Phase::MergeParts, [](OpPassManager &passes) { passes.addPass(train::createMergePartsPass()); });
   // Over the entries of all phases, after updates are built and before anything is fused: a sum over ranks separates
   // the gradient from its update.
   if (recipe.parallel.distributed())

@@ -26,6 +26,7 @@ struct Pipeline {
   const target::Target &target;
   const std::vector<std::string> &entries; ///< that the plan gets
   bool asExported = false;                 ///< there is no recipe: the graph alone decides
+  bool severalShapes = false;              ///< the imported module holds one for each shape
 
   struct Step {
     Phase phase;
@@ -36,7 +37,7 @@ struct Pipeline {
   std::vector<Step> steps() const;
   /// May kernels share a launch?
   bool joinsKernels() const;
-  /// Until entries are built, is there a module for each [[phase]] or [[stage]]?
+  /// Is there a module for each [[phase]] or [[stage]] until entries are built?
   bool splits() const;
 
 private:

@@ -47,22 +47,27 @@ private:
 /// All options that change a plan, files excepted. Names every member, so that a new one does not compile unless it is
 /// handled here.
 void addOptions(KeyBuilder &key, const CompileOptions &options) {
-  const auto &[modelPath, recipePath, settings, dims, shapes, dequantize, target, card, precision, maxWorkers, entries,
-               embedWeights, libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly, describeOnly,
-               planFolder, dumpFolder, profile, ptxas, store] = options;
+  const auto &[modelPath, recipePath, settings, dims, buckets, shapes, dequantize, target, card, precision, maxWorkers,
+               entries, embedWeights, libraryKernels, forceF64, budgetBytes, ladder, bounds, variants, sizesOnly,
+               describeOnly, planFolder, dumpFolder, profile, ptxas, store] = options;
   key.add(fs::path(modelPath).filename().string());
   key.add(recipePath.empty());
   key.add(settings.size());
   for (const std::string &setting : settings)
     key.add(setting);
-  key.add(dims.size());
-  for (const auto &[name, extent] : dims)
-    key.add(name).add(uint64_t(extent));
-  key.add(shapes.size());
-  for (const auto &[input, shape] : shapes) {
-    key.add(input).add(shape.size());
-    for (int64_t extent : shape)
-      key.add(uint64_t(extent));
+  key.add(buckets.size());
+  for (const auto &bucket : buckets) {
+    key.add(bucket.size());
+    for (const auto &[name, extent] : bucket)
+      key.add(name).add(uint64_t(extent));
+  }
+  for (const auto *lists : {&dims, &shapes}) {
+    key.add(lists->size());
+    for (const auto &[name, extents] : *lists) {
+      key.add(name).add(extents.size());
+      for (int64_t extent : extents)
+        key.add(uint64_t(extent));
+    }
   }
   key.add(dequantize).add(target).add(card).add(precision).add(maxWorkers);
   key.add(entries.size());

@@ -74,6 +74,12 @@ public:
 
   Status run() {
     entry.set_name(function->getAttrOfType<StringAttr>(names::kEntry).str());
+    if (auto dims = function->getAttrOfType<DictionaryAttr>(names::kDims))
+      for (NamedAttribute dim : dims) {
+        plan::Dim &out = *entry.add_dims();
+        out.set_name(dim.getName().str());
+        out.set_value(cast<IntegerAttr>(dim.getValue()).getInt());
+      }
     entry.set_transient_bytes(integer(function->getAttr(names::kTransientBytes)));
     entry.set_lower_bound_bytes(integer(function->getAttr(names::kLowerBoundBytes)) +
                                 plan::spaceBytes(plan, plan::RESIDENT));

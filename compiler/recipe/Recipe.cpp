@@ -72,8 +72,6 @@ Status recipe::applyTable(Recipe &recipe, const toml::table &table, const std::s
       continue; // finishLosses reads them all together
     const std::string place = recipe.at(name);
     if (const recipe::Key *key = recipe::findKey(name)) {
-      if (key->change == recipe::Change::Later)
-        return error("{}{} is not supported by this version yet; remove it", place, name);
       Status status = recipe::check(key->values, value);
       if (status.ok())
         status = store(recipe, *key, value);

@@ -100,8 +100,12 @@ struct FixedValue {
   bool operator==(const FixedValue &) const = default;
 };
 
+/// Values of symbolic dimensions.
+using DimValues = std::map<std::string, int64_t>;
+
 struct ModelSettings {
-  std::map<std::string, int64_t> dims;
+  DimValues dims;
+  std::vector<DimValues> buckets; ///< model.buckets, or the values of a list in model.dims; empty: one shape
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs
   std::map<std::string, FixedValue> fix;             ///< model.fix, by graph input
@@ -182,6 +186,7 @@ struct Recipe {
   std::string file;  ///< as given, for messages; empty: none
   std::string text;  ///< effective recipe as TOML, --set applied
   ModelSettings model;
+  DimValues evaluateDims, predictDims; ///< evaluate.dims, predict.dims
   LossSettings loss;
   OptimizerSettings optimizer;
   TrainSettings train;

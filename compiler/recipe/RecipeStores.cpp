@@ -121,6 +121,53 @@ Status setGroups(Recipe &recipe, const toml::node &node) {
   return Status::success();
 }
 
+/// A table of extents, each at least 1.
+Status readDims(const toml::node &node, DimValues &out) {
+  Status status = check(integerTable(1), node);
+  return status.ok() ? assign(out, node) : status;
+}
+
+/// `{ batch = 8, seq = [128, 256] }`: the list becomes buckets.
+Status setDims(Recipe &recipe, const toml::node &node) {
+  const toml::table *table = node.as_table();
+  if (!table)
+    return expected("a table of dimensions and their values", node);
+  std::string listed;
+  for (const auto &[key, value] : *table) {
+    const std::string name(key.str());
+    std::vector<int64_t> extents;
+    const Status status = check(value.is_array() ? integers(1) : integer(1), value);
+    if (!status.ok())
+      return status.withContext(name);
+    if (!value.is_array()) {
+      recipe.model.dims[name] = *value.value<int64_t>();
+      continue;
+    }
+    if (Status read = readIntegers(value, 1, extents); !read.ok())
+      return read.withContext(name);
+    if (extents.empty())
+      return error("{}: the list is empty", name);
+    if (!recipe.model.buckets.empty())
+      return error("{}: a list, beside {}; give all shapes by model.buckets = [{{ {} = …, … }}, …]", name,
+                   listed.empty() ? "model.buckets" : "that of " + listed, name);
+    listed = name;
+    for (int64_t extent : extents)
+      recipe.model.buckets.push_back({{name, extent}});
+  }
+  return Status::success();
+}
+
+Status setBuckets(Recipe &recipe, const toml::node &node) {
+  const toml::array *array = node.as_array();
+  if (!array || array->empty())
+    return expected("a list of tables of dimensions and their values", node);
+  recipe.model.buckets.clear();
+  for (const toml::node &element : *array)
+    if (Status status = readDims(element, recipe.model.buckets.emplace_back()); !status.ok())
+      return status.withContext(fmt::format("bucket {}", recipe.model.buckets.size()));
+  return Status::success();
+}
+
 Status setShapes(Recipe &recipe, const toml::node &node) {
   const toml::table *table = node.as_table();
   if (!table)
@@ -158,7 +205,10 @@ std::map<std::string, Store, std::less<>> makeStores() {
   const auto adapter = &Recipe::adapter;
   const auto parallel = &Recipe::parallel;
   std::map<std::string, Store, std::less<>> stores = {
-      {"model.dims", to(model, &M::dims)},
+      {"model.dims", setDims},
+      {"model.buckets", setBuckets},
+      {"evaluate.dims", to(&Recipe::evaluateDims)},
+      {"predict.dims", to(&Recipe::predictDims)},
       {"model.shapes", setShapes},
       {"model.fix", setFix},
       {"model.trainable", to(model, &M::trainable)},

@@ -460,6 +460,9 @@ private:
 
 struct AttachLossPass : impl::AttachLossPassBase<AttachLossPass> {
   void runOnOperation() override {
+    if (llvm::none_of(std::initializer_list<llvm::StringRef>{entries::kTrain, entries::kEvaluate, entries::kGradients},
+                      [&](llvm::StringRef entry) { return builds(getOperation(), entry); }))
+      return;
     func::FuncOp forward = lookupFunction(getOperation(), "forward");
     if (!forward || forward.isDeclaration()) {
       getOperation().emitError("attach-loss: there is no @forward to attach a loss to");

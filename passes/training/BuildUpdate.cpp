@@ -39,8 +39,7 @@ struct UpdateInputs {
 class EntryMaker {
 public:
   EntryMaker(ModuleOp module, const Recipe &recipe, bool predictAsExported)
-      : module(module), recipe(recipe), predictAsExported(predictAsExported), builder(module.getContext()),
-        wanted(module->getAttrOfType<ArrayAttr>(names::kEntries)) {
+      : module(module), recipe(recipe), predictAsExported(predictAsExported), builder(module.getContext()) {
     forward = lookupFunction(module, "forward");
     loss = lookupFunction(module, "loss");
     backward = lookupFunction(module, "backward");
@@ -74,9 +73,7 @@ public:
   }
 
 private:
-  bool wants(llvm::StringRef entry) const {
-    return !wanted || llvm::is_contained(wanted.getAsValueRange<StringAttr>(), entry);
-  }
+  bool wants(llvm::StringRef entry) const { return builds(module, entry); }
 
   static bool isScalar(Type type) {
     auto tensor = dyn_cast<RankedTensorType>(type);
@@ -479,7 +476,6 @@ private:
   const Recipe &recipe;
   bool predictAsExported;
   OpBuilder builder;
-  ArrayAttr wanted; ///< train.entries; null: every entry whose function the module has
   func::FuncOp forward, loss, backward;
   FloatAttr gradientScale; ///< of @backward; null: it does not scale
   TrainingState state;

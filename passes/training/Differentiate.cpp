@@ -265,6 +265,8 @@ struct DifferentiatePass : impl::DifferentiatePassBase<DifferentiatePass> {
   using DifferentiatePassBase::DifferentiatePassBase;
 
   void runOnOperation() override {
+    if (!builds(getOperation(), entries::kTrain) && !builds(getOperation(), entries::kGradients))
+      return;
     func::FuncOp loss = lookupFunction(getOperation(), "loss");
     if (!loss || loss.isDeclaration() || loss.getNumResults() < 2) {
       getOperation().emitError("differentiate: there is no @loss with a sum and a weight; attach-loss makes it");

@@ -1,8 +1,10 @@
 //===- SplitPhases.cpp - a module for each [[phase]] or [[stage]] ----------===//
 //
 // Each phase of a recipe is compiled in a copy of the imported module in which other phases' parameters are frozen:
-// passes see an ordinary model with one loss. merge-phases joins the entries of all copies over the same variables.
-// Stages ([[stage]]) are compiled in the same way; they also share the optimizer's state.
+// passes see an ordinary model with one loss. merge-parts joins the entries of all copies over the same variables.
+// Stages
+// ([[stage]]) are compiled in the same way; they also share the optimizer's state. In a plan of several shapes, the
+// module of each shape is split.
 //
 //===----------------------------------------------------------------------===//
 #include "passes/Common.h"
@@ -58,29 +60,40 @@ struct SplitPhasesPass : impl::SplitPhasesPassBase<SplitPhasesPass> {
     if (failed(recipe))
       return signalPassFailure();
     const std::vector<Recipe> phases = recipe->stages.empty() ? recipe->phases : stageRecipes(*recipe);
-    if (Status status = markParameters(whole, phases); !status.ok()) {
-      mlir::emitError(whole.getLoc()) << status.message();
-      return signalPassFailure();
-    }
+    llvm::SmallVector<ModuleOp> shapes(whole.getOps<ModuleOp>());
+    if (shapes.empty())
+      shapes.push_back(whole);
     std::vector<ModuleOp> parts;
-    for (Recipe phase : phases) {
-      phase.train.precision = recipe->train.precision;
-      phase.train.lossScaleKind = recipe->train.lossScaleKind;
-      *phase.training.mutable_loss_scale() = recipe->training.loss_scale();
-      phase.adapter = {}; // its parameters are here already
-      ModuleOp part = whole.clone();
-      part.setSymName(phase.phase);
-      if (!parts.empty()) // evaluation and prediction belong to the first
-        part->setAttr(names::kEntries, Builder(&getContext()).getStrArrayAttr({entries::kTrain}));
-      restrictToPhase(part, phase);
-      setRecipe(part, phase);
-      parts.push_back(part);
+    for (ModuleOp shape : shapes) {
+      if (Status status = markParameters(shape, phases); !status.ok()) {
+        mlir::emitError(whole.getLoc()) << status.message();
+        return signalPassFailure();
+      }
+      for (size_t i = 0; i < phases.size(); ++i)
+        if (i == 0 || builds(shape, entries::kTrain))
+          parts.push_back(partOf(shape, phases[i], *recipe, /*isFirst=*/i == 0));
     }
     Block *body = whole.getBody();
     while (!body->empty())
       body->back().erase();
     for (ModuleOp part : parts)
       body->push_back(part);
+  }
+
+private:
+  /// A copy of the module for one phase. Evaluation and prediction belong to the first phase.
+  ModuleOp partOf(ModuleOp shape, Recipe phase, const Recipe &recipe, bool isFirst) {
+    phase.train.precision = recipe.train.precision;
+    phase.train.lossScaleKind = recipe.train.lossScaleKind;
+    *phase.training.mutable_loss_scale() = recipe.training.loss_scale();
+    phase.adapter = {}; // its parameters are here already
+    ModuleOp part = shape.clone();
+    part.setSymName(phase.phase + shape.getSymName().value_or("").str());
+    if (!isFirst)
+      part->setAttr(names::kEntries, Builder(&getContext()).getStrArrayAttr({entries::kTrain}));
+    restrictToPhase(part, phase);
+    setRecipe(part, phase);
+    return part;
   }
 };
 

@@ -2,7 +2,7 @@
 //
 // A plug-in (arrow/Plugin.h) reads the file with Arrow's library and passes batches of rows through Arrow's C data
 // interface; their arrays are copied into columns here. Columns keep their element types. Lists of equal length become
-// vectors.
+// vectors, lists of different lengths a ragged column (Ragged.h).
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
@@ -177,7 +177,10 @@ public:
       field.dtype = plan::F64;
       field.fromText = true;
     }
-    spreadRows(field, present, rows);
+    if (isRagged)
+      field.lengths = std::move(lengths);
+    else
+      spreadRows(field, present, rows);
     return std::move(field);
   }
 
@@ -300,12 +303,17 @@ private:
     }
     if (field.dims.size() <= depth)
       field.dims.resize(depth + 1, -1);
-    if (field.dims[depth] >= 0 && field.dims[depth] != to - from) {
-      fail(fmt::format("a list of {} elements, those before have {}; give all lists one length", to - from,
+    const bool differs = field.dims[depth] >= 0 && field.dims[depth] != to - from;
+    if (differs && depth != 0) {
+      fail(fmt::format("a list of {} elements, those before have {}; give all inner lists one length", to - from,
                        field.dims[depth]));
       return Status();
     }
-    field.dims[depth] = to - from;
+    field.dims[depth] = std::max(field.dims[depth], to - from);
+    if (depth == 0) {
+      isRagged |= differs;
+      lengths.push_back(static_cast<uint64_t>(to - from));
+    }
     for (int64_t i = from; i < to && field.problem.empty(); ++i)
       if (Status status = addValue(*schema.children[0], *array.children[0], i, depth + 1); !status.ok())
         return status;
@@ -326,6 +334,8 @@ private:
   uint64_t first = 0, current = 0;
   size_t begin = 0, gapsBefore = 0;
   int leafDepth = -1;
+  std::vector<uint64_t> lengths; ///< of each row's list
+  bool isRagged = false;         ///< they differ
 };
 } // namespace
 

@@ -1,6 +1,7 @@
 //===- BatchBinding.cpp - which column feeds which input ------------------===//
 #include "runtime/data/BatchReader.h"
 #include "runtime/data/Convert.h"
+#include "runtime/data/Ragged.h"
 #include "runtime/data/Table.h"
 #include "support/Advice.h"
 
@@ -168,6 +169,43 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
   return input;
 }
 
+/// True for the column of an input of lengthInputs whose samples all have another length than the input's.
+static bool isOfOtherLength(const Column &column, const plan::Entry &entry, const plan::Port &port,
+                            const BindOptions &options) {
+  const plan::TensorType sample =
+      sampleType(entry.buffers(static_cast<int>(port.buffer())).type(), port.sample_axis());
+  const plan::TensorType &have = column.type();
+  return options.lengthInputs.contains(port.name()) && have.dims_size() == sample.dims_size() + 1 &&
+         have.dims_size() >= 2 && have.dims(1) != 0 && have.dims(1) != sample.dims(0) &&
+         std::equal(have.dims().begin() + 2, have.dims().end(), sample.dims().begin() + 1, sample.dims().end());
+}
+
+Expected<const Column *> BatchReader::pad(const plan::Entry &entry, const plan::Port &port, const Column &column,
+                                          const BindOptions &options) {
+  const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
+  const plan::TensorType sample = sampleType(type, port.sample_axis());
+  if (sample.dims_size() == 0)
+    return &column; // refused by bindInput, with the shapes
+  double value = port.name() == options.target && options.ignoreIndex ? static_cast<double>(*options.ignoreIndex) : 0;
+  const auto given = options.pad.find(column.name());
+  if (given != options.pad.end())
+    value = given->second;
+  const auto length = static_cast<uint64_t>(sample.dims(0));
+  for (uint64_t i = 0;
+       i < column.samples() && !options.lengthInputs.contains(port.name()) && given == options.pad.end(); ++i)
+    if (column.lengthOf(i) < length)
+      return error(
+          "{}: column '{}': sample {} has {} rows, the model's input '{}' takes {}: say what follows a shorter "
+          "sample with {}, or compile a plan of several shapes ({})",
+          path, column.name(), i, column.lengthOf(i), port.name(), length,
+          advice::set("data.pad." + column.name(), "0"), advice::compile("dim", "NAME=N,M"));
+  auto padded = PaddedColumn::create(column, length, value);
+  if (!padded)
+    return padded.status();
+  ragged.push_back({inputs.size(), &column, length, padded.take()});
+  return ragged.back().padded.get();
+}
+
 Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset &dataset,
                                               const BindOptions &options) {
   BatchReader reader;
@@ -187,7 +225,14 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     auto column = columnOf(entry, port, dataset, options);
     if (!column)
       return column.status();
-    auto input = bindInput(entry, port, dataset, *column->column, options);
+    const Column *read = column->column;
+    if (read->isRagged() || isOfOtherLength(*read, entry, port, options)) {
+      auto padded = reader.pad(entry, port, *read, options);
+      if (!padded)
+        return padded.status();
+      read = *padded;
+    }
+    auto input = bindInput(entry, port, dataset, *read, options);
     if (!input)
       return input.status();
     reader.inputs.push_back(input.take());
@@ -228,8 +273,10 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
         reader.maskedValue = value;
       }
     }
-    if (input.sampled && integer && have.dims_size() >= 2 && (reader.tokens == 0 || input.name == options.target))
+    if (input.sampled && integer && have.dims_size() >= 2 && (reader.tokens == 0 || input.name == options.target)) {
       reader.tokens = count;
+      reader.tokensInput = i;
+    }
   }
   if (Status status = reader.bindBatchTransforms(dataset); !status.ok())
     return status;

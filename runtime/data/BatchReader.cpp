@@ -133,6 +133,15 @@ void BatchReader::mix(std::span<const std::span<std::byte>> given, uint64_t coun
   }
 }
 
+std::string BatchReader::shapeText() const {
+  std::string text;
+  for (const Input &input : inputs)
+    text += fmt::format("{}{} {}[{}{}{}]", text.empty() ? "" : ", ", input.name, plan::dtypeName(input.dtype),
+                        input.sampled ? std::to_string(batchSize) : "", input.sampled && !input.dims.empty() ? "x" : "",
+                        fmt::join(input.dims, "x"));
+  return text;
+}
+
 std::vector<uint64_t> BatchReader::inputBytes() const {
   std::vector<uint64_t> bytes;
   for (const Input &input : inputs)
@@ -250,12 +259,12 @@ Status BatchReader::fill(std::span<const uint64_t> indices, bool mask, std::span
 Status BatchReader::fillSound(std::vector<uint64_t> &indices, Damaged policy, bool mask,
                               std::span<const std::span<std::byte>> given, const BatchDraw &draw) {
   for (;;) {
-    if (policy == Damaged::Drop && !damaged.empty())
-      std::erase_if(indices, [&](uint64_t index) { return damaged.contains(index); });
-    if (policy == Damaged::Replace && !damaged.empty() && damaged.size() < sampleCount)
+    if (policy == Damaged::Drop && !damaged->empty())
+      std::erase_if(indices, [&](uint64_t index) { return damaged->contains(index); });
+    if (policy == Damaged::Replace && !damaged->empty())
       for (uint64_t &index : indices)
-        while (damaged.contains(index))
-          index = (index + 1) % sampleCount;
+        if (damaged->contains(index))
+          index = nextSound(index);
     if (indices.empty())
       return Status();
     Status status = fill(indices, mask, given, draw);
@@ -267,26 +276,56 @@ Status BatchReader::fillSound(std::vector<uint64_t> &indices, Damaged policy, bo
 }
 
 Status BatchReader::noteDamaged(uint64_t sample, const Status &problem) {
-  if (damaged.contains(sample))
+  if (damaged->contains(sample))
     return Status();
-  if (damaged.size() >= maxBad)
+  if (damaged->size() >= maxBad)
     return Status(
         maxBad == 0
             ? fmt::format("{}; `{}` lists every damaged sample, {} leaves up to N out", problem.message(),
                           advice::command("data"), advice::set("data.max_bad", "N"))
             : fmt::format("{}; {} damaged {} left out before, as many as data.max_bad allows", problem.message(),
-                          damaged.size(), damaged.size() == 1 ? "sample was" : "samples were"),
+                          damaged->size(), damaged->size() == 1 ? "sample was" : "samples were"),
         problem.code());
-  if (damaged.size() + 1 == sampleCount)
-    return error("{}; every other sample is damaged, too", problem.message());
-  damaged.emplace(sample, problem.message());
+  damaged->emplace(sample, problem.message());
+  if (nextSound(sample) == sample) {
+    damaged->erase(sample);
+    return error("{}; every other sample {}is damaged, too", problem.message(),
+                 isRagged() ? "that is no longer than the shape " : "");
+  }
   return Status();
+}
+
+uint64_t BatchReader::nextSound(uint64_t sample) const {
+  for (uint64_t next = (sample + 1) % sampleCount; next != sample; next = (next + 1) % sampleCount)
+    if (!damaged->contains(next) && holds(next))
+      return next;
+  return sample;
+}
+
+bool BatchReader::holds(uint64_t sample) const {
+  return std::ranges::all_of(ragged,
+                             [&](const RaggedInput &one) { return one.column->lengthOf(sample) <= one.length; });
+}
+
+std::string BatchReader::describeLonger(uint64_t sample) const {
+  for (const RaggedInput &one : ragged)
+    if (const uint64_t length = one.column->lengthOf(sample); length > one.length)
+      return fmt::format("column '{}': sample {} has {} rows, the model's input '{}' takes {}", one.column->name(),
+                         sample, length, inputs[one.input].name, one.length);
+  return "";
+}
+
+uint64_t BatchReader::tokensOf(uint64_t sample) const {
+  for (const RaggedInput &one : ragged)
+    if (tokensInput == one.input)
+      return tokens / std::max<uint64_t>(one.length, 1) * std::min(one.column->lengthOf(sample), one.length);
+  return tokens;
 }
 
 void BatchReader::knowDamaged(std::span<const uint64_t> samples) {
   for (uint64_t sample : samples)
     if (sample < sampleCount)
-      damaged.emplace(sample, "");
+      damaged->emplace(sample, "");
 }
 
 Status BatchReader::check(uint64_t sample) {

@@ -44,6 +44,12 @@ struct BindOptions {
   uint64_t maxBad = 0;
   /// Inputs whose columns are constants: `data.constant`.
   std::set<std::string> constants = {};
+  /// By column: what follows the end of a sample that is shorter than the input: `data.pad`. Default: the ignored
+  /// target for the target, else 0.
+  std::map<std::string, double> pad = {};
+  /// Inputs whose samples differ in length among the plan's shapes (plan::lengthInputs): shorter ones are padded
+  /// although `pad` does not name them, also if all samples of the column are equally long.
+  std::set<std::string> lengthInputs = {};
   /// Indices of a weight's rows may be negative: `data.negative_indices`.
   bool negativeIndices = false;
   /// Appended to the message about a target of another shape, if the recipe may be the cause.
@@ -64,10 +70,19 @@ public:
   uint64_t samples() const { return sampleCount; }
   /// Samples per call.
   uint64_t batch() const { return batchSize; }
+  /// True if no input is shorter than the sample.
+  bool holds(uint64_t sample) const;
+  /// The input that is shorter than the sample: "column 'x': sample 7 has 300 rows, the input 'x' takes 256". Requires
+  /// !holds().
+  std::string describeLonger(uint64_t sample) const;
+  /// True if some input's samples differ in length.
+  bool isRagged() const { return !ragged.empty(); }
   /// True if a padded sample can be given zero weight.
   bool maskable() const { return maskedInput >= 0; }
   /// Elements of the target, or else of the first integer input of rank ≥ 2, in one sample: tokens; 0: no tokens.
   uint64_t tokensPerSample() const { return tokens; }
+  /// The same without the padding of a sample that is shorter than the input.
+  uint64_t tokensOf(uint64_t sample) const;
 
   /// Notes for the user on how columns were bound.
   const std::vector<Message> &notes() const { return notesOfBinding; }
@@ -80,6 +95,8 @@ public:
     return result;
   }
 
+  /// "ids i64[8x16], mask f32[8x16]": the inputs of a call.
+  std::string shapeText() const;
   /// Bytes of each input of a call.
   std::vector<uint64_t> inputBytes() const;
 
@@ -121,7 +138,11 @@ public:
   void rememberDraw(const BatchDraw &draw) { lastDraw = draw; }
 
   /// Damaged samples found so far, each with its problem.
-  const std::map<uint64_t, std::string> &damagedSamples() const { return damaged; }
+  const std::map<uint64_t, std::string> &damagedSamples() const { return *damaged; }
+  /// Makes this reader and `other`, of the same data in another shape, count damaged samples together.
+  void shareDamaged(const BatchReader &other) { damaged = other.damaged; }
+  /// The sample that replaces a damaged one: the next that is not damaged and no longer than the inputs.
+  uint64_t nextSound(uint64_t sample) const;
   /// Adds the damaged samples that the run had found before it was resumed.
   void knowDamaged(std::span<const uint64_t> samples);
 
@@ -165,6 +186,9 @@ private:
 
   static Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                                    const Column &column, const BindOptions &options);
+  /// The ragged column, padded to the length of the input that is bound next.
+  Expected<const Column *> pad(const plan::Entry &entry, const plan::Port &port, const Column &column,
+                               const BindOptions &options);
   /// Decides which columns are sampled, and the number of samples.
   Status countSamples(const plan::Entry &entry, const BindOptions &options);
   static void bindRanges(Input &input, const plan::Port &port, const plan::TensorType &type,
@@ -195,7 +219,16 @@ private:
   int maskedInput = -1; ///< the target, or the sample weights
   int64_t maskedValue = 0; ///< of a padded sample
   uint64_t maxBad = 0;
-  std::map<uint64_t, std::string> damaged;
+  std::shared_ptr<std::map<uint64_t, std::string>> damaged = std::make_shared<std::map<uint64_t, std::string>>();
+  /// Of inputs whose samples differ in length: the column, and what the entry takes of it.
+  struct RaggedInput {
+    size_t input;
+    const Column *column;
+    uint64_t length;
+    std::unique_ptr<Column> padded;
+  };
+  std::vector<RaggedInput> ragged;
+  std::optional<size_t> tokensInput; ///< that `tokens` counts
   std::optional<uint64_t> faulty; ///< the sample that made the last fill fail
 };
 

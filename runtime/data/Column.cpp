@@ -14,6 +14,17 @@ uint64_t Column::sampleBytes() const {
   return bytes;
 }
 
+Status Column::readRows(uint64_t index, uint64_t count, std::byte *destination) const {
+  const uint64_t rows = lengthOf(index);
+  if (count == rows)
+    return read(index, destination);
+  std::vector<std::byte> sample(sampleBytes());
+  if (Status status = read(index, sample.data()); !status.ok())
+    return status;
+  std::memcpy(destination, sample.data(), sample.size() / rows * count);
+  return Status();
+}
+
 ImageShape Column::imageShape() const {
   auto dim = [&](int axis) { return axis < tensorType.dims_size() ? static_cast<uint32_t>(tensorType.dims(axis)) : 1; };
   ImageShape shape{dim(1), dim(2), dim(3), tensorType.dtype() == plan::F32, tensorType.dims_size() == 4};

@@ -46,6 +46,16 @@ public:
   /// Only where holdsTexts(); lives as long as the column.
   virtual std::string_view textOf(uint64_t index) const { return (void)index, std::string_view(); }
 
+  /// True if samples differ in length, which is the extent of axis 1. The type has the longest one's, and read() writes
+  /// zeros after a shorter one (Ragged.h).
+  virtual bool isRagged() const { return false; }
+  /// Rows of sample `index`.
+  virtual uint64_t lengthOf(uint64_t index) const {
+    return (void)index, tensorType.dims_size() < 2 ? 1 : static_cast<uint64_t>(tensorType.dims(1));
+  }
+  /// Writes the first `count` rows of sample `index`, which has as many.
+  virtual Status readRows(uint64_t index, uint64_t count, std::byte *destination) const;
+
   /// True if the file has no value for some element of some sample: an empty field of a table.
   virtual bool mayLack() const { return false; }
   /// True if sample `index` lacks a value; then read() of it is an error.
@@ -148,6 +158,11 @@ public:
   Status usable() const override { return base->usable(); }
   bool holdsTexts() const override { return base->holdsTexts(); }
   std::string_view textOf(uint64_t index) const override { return base->textOf(of(index)); }
+  bool isRagged() const override { return base->isRagged(); }
+  uint64_t lengthOf(uint64_t index) const override { return base->lengthOf(of(index)); }
+  Status readRows(uint64_t index, uint64_t count, std::byte *destination) const override {
+    return base->readRows(of(index), count, destination);
+  }
   bool mayLack() const override { return base->mayLack(); }
   bool lacks(uint64_t index) const override { return base->lacks(of(index)); }
   Status readPresent(uint64_t index, std::byte *destination, std::vector<uint64_t> &missing) const override {

@@ -1,6 +1,7 @@
 //===- Dataset.cpp - detect the format of a data set ----------------------===//
 #include "runtime/data/Dataset.h"
 #include "runtime/data/Formats.h"
+#include "runtime/data/Ragged.h"
 #include "runtime/data/Table.h"
 
 #include <algorithm>
@@ -241,6 +242,8 @@ Expected<Dataset> finish(Expected<Dataset> dataset, const std::string &path,
     return dataset;
   dataset->path = path;
   bool tokens = dataset->format == "token" || dataset->format == "text";
+  if (Status status = joinRagged(*dataset, options); !status.ok())
+    return status;
   if (options.part != DatasetOptions::Part::All && !tokens)
     if (Status status = takePart(*dataset, options); !status.ok())
       return status;

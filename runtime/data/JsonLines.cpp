@@ -1,8 +1,9 @@
 //===- JsonLines.cpp - a JSON object a line, or a list of objects ----------===//
 //
 // The objects' keys are columns: numbers, lists of numbers of one shape, booleans and texts. `null` and absent keys are
-// missing values. Numbers are treated as in CSV: they convert to any element type that can represent them. Columns of
-// other values (objects, lists of different lengths) are refused only when an input reads them.
+// missing values. Numbers are treated as in CSV: they convert to any element type that can represent them. Lists of
+// different lengths make a ragged column (Ragged.h). Columns of other values (objects, lists that differ within) are
+// refused only when an input reads them.
 //
 //===----------------------------------------------------------------------===//
 #include "runtime/data/Formats.h"
@@ -31,7 +32,9 @@ struct Field {
   std::vector<double> reals = {};
   std::vector<std::string_view> texts = {};
   std::vector<uint64_t> gaps = {}; ///< numbers of `null` inside lists
-  std::vector<int64_t> dims = {};  ///< -1: not known yet
+  std::vector<int64_t> dims = {};  ///< -1: not known yet; of lists that differ in length, the longest one's
+  std::vector<uint64_t> lengths = {}; ///< of each row's list
+  bool isRagged = false;              ///< they differ
   int leafDepth = -1;
   std::optional<uint64_t> lastRow = {}; ///< with the key
   std::string problem = {};             ///< of the column, with its place
@@ -132,14 +135,18 @@ public:
       return true;
     if (field.dims.size() <= level)
       field.dims.resize(level + 1, -1);
-    if (field.dims[level] >= 0 && field.dims[level] != counts[level]) {
-      setProblem(field, fmt::format("a list of {} elements, those before have {}; give all lists one length",
+    const bool differs = field.dims[level] >= 0 && field.dims[level] != counts[level];
+    if (differs && level != 0) {
+      setProblem(field, fmt::format("a list of {} elements, those before have {}; give all inner lists one length",
                                     counts[level], field.dims[level]));
       return true;
     }
-    field.dims[level] = counts[level];
-    if (arrays == 0)
-      endValue(field);
+    field.dims[level] = std::max(field.dims[level], counts[level]);
+    if (level != 0)
+      return true;
+    field.isRagged |= differs;
+    field.lengths.push_back(static_cast<uint64_t>(counts[0]));
+    endValue(field);
     return true;
   }
   bool parse_error(size_t, const std::string &, const nlohmann::json::exception &problem) {
@@ -271,7 +278,10 @@ TableField Handler::tableField(Field &field) {
   result.dtype = whole ? plan::I64 : plan::F64;
   result.numbers.assign(values.begin(), values.end());
   result.gaps = std::move(field.gaps);
-  spreadRows(result, field.rows, rows);
+  if (field.isRagged)
+    result.lengths = std::move(field.lengths);
+  else
+    spreadRows(result, field.rows, rows);
   return result;
 }
 

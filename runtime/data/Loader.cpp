@@ -13,17 +13,31 @@ static constexpr uint64_t kBatches = kLoaderBatches;
 /// Samples that a worker claims at once.
 static constexpr uint64_t kClaim = 4;
 
-Loader::Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number,
-               unsigned workers, Trace *trace)
-    : reader(reader), sampler(sampler), seed(seed), nextEpoch(epoch), nextNumber(number), openEpoch(epoch),
-      openNumber(number), ring(kBatches) {
-  for (Batch &batch : ring) {
-    for (uint64_t bytes : reader.inputBytes())
-      batch.memory.emplace_back(bytes);
-    batch.given.assign(batch.memory.begin(), batch.memory.end());
-    batch.indices.reserve(reader.batch());
+/// Bytes of each input in the shape where it is largest.
+static std::vector<uint64_t> largestInputs(std::span<BatchReader *const> readers) {
+  std::vector<uint64_t> largest;
+  for (const BatchReader *reader : readers) {
+    const std::vector<uint64_t> bytes = reader->inputBytes();
+    largest.resize(bytes.size());
+    std::ranges::transform(bytes, largest, largest.begin(), [](uint64_t a, uint64_t b) { return std::max(a, b); });
   }
-  bad = reader.damagedSamples();
+  return largest;
+}
+
+Loader::Loader(std::vector<BatchReader *> all, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number,
+               unsigned workers, Trace *trace)
+    : readers(std::move(all)), sampler(sampler), seed(seed), nextEpoch(epoch), nextNumber(number), openEpoch(epoch),
+      openNumber(number), ring(kBatches) {
+  for (const BatchReader *reader : readers)
+    inputBytes.push_back(reader->inputBytes());
+  for (Batch &batch : ring) {
+    batch.given.reserve(inputBytes.front().size());
+    for (uint64_t bytes : largestInputs(readers))
+      batch.memory.emplace_back(bytes);
+    for (const BatchReader *reader : readers)
+      batch.indices.reserve(reader->batch());
+  }
+  bad = readers.front()->damagedSamples();
   anyBad = !bad.empty();
   try {
     for (unsigned i = 0; i < workers; ++i)
@@ -47,9 +61,9 @@ void Loader::stop() {
     thread.join();
 }
 
-uint64_t Loader::hostBytes(const BatchReader &reader) {
+uint64_t Loader::hostBytes(std::span<BatchReader *const> readers) {
   uint64_t batch = 0;
-  for (uint64_t bytes : reader.inputBytes())
+  for (uint64_t bytes : largestInputs(readers))
     batch += bytes;
   return kBatches * batch;
 }
@@ -69,6 +83,11 @@ Loader::Batch *Loader::unclaimed() {
     return nullptr;
   Batch &batch = ring[opened % kBatches];
   sampler.batchOf(openEpoch, openNumber, batch.indices);
+  batch.reader = readers[sampler.shapeOf(openEpoch, openNumber)];
+  const std::vector<uint64_t> &bytes = inputBytes[sampler.shapeOf(openEpoch, openNumber)];
+  batch.given.clear();
+  for (size_t i = 0; i < bytes.size(); ++i)
+    batch.given.push_back(std::span(batch.memory[i]).first(bytes[i]));
   batch.draw = {{seed, openEpoch, 0}, sampler.drawNumber(openEpoch, openNumber), sampler.repeats()};
   batch.findings.clear();
   batch.claimed = batch.done = 0;
@@ -79,7 +98,9 @@ Loader::Batch *Loader::unclaimed() {
 }
 
 void Loader::work(Trace::Track *track) {
-  BatchReader::Scratch scratch = reader.makeScratch();
+  std::vector<BatchReader::Scratch> scratches; // by shape
+  for (const BatchReader *reader : readers)
+    scratches.push_back(reader->makeScratch());
   std::unique_lock lock(mutex);
   for (;;) {
     Batch *batch = nullptr;
@@ -88,6 +109,8 @@ void Loader::work(Trace::Track *track) {
       return;
     const uint64_t begin = batch->claimed, end = std::min<uint64_t>(begin + kClaim, batch->indices.size());
     batch->claimed = end;
+    BatchReader::Scratch &scratch =
+        scratches[static_cast<size_t>(std::ranges::find(readers, batch->reader) - readers.begin())];
     lock.unlock();
     {
       TraceScope span(track, "read samples", "batch", batch->draw.number);
@@ -101,7 +124,8 @@ void Loader::work(Trace::Track *track) {
     lock.unlock();
     {
       TraceScope span(track, "finish batch", "batch", batch->draw.number);
-      batch->status = reader.finish(batch->given, batch->indices.size(), reader.maskable(), batch->draw, scratch);
+      batch->status = batch->reader->finish(batch->given, batch->indices.size(), batch->reader->maskable(),
+                                            batch->draw, scratch);
     }
     lock.lock();
     batch->ready = true;
@@ -122,11 +146,19 @@ bool Loader::noteBad(Batch &batch, uint64_t slot, uint64_t sample) {
 }
 
 void Loader::readSlot(Batch &batch, uint64_t slot, BatchReader::Scratch &scratch) {
+  const BatchReader &reader = *batch.reader;
   const uint64_t samples = reader.samples();
   uint64_t &sample = batch.indices[slot];
+  // The next sample that is no longer than the shape: the one that it begins with is not.
+  auto nextOf = [&](uint64_t at) {
+    do
+      at = (at + 1) % samples;
+    while (!reader.holds(at));
+    return at;
+  };
   // If more samples are damaged than may be left out, take() ends the run.
   const uint64_t most = std::min(reader.mostDamaged() + 1, samples);
-  for (uint64_t found = 0; found < most; ++found, sample = (sample + 1) % samples) {
+  for (uint64_t found = 0; found < most; ++found, sample = nextOf(sample)) {
     if (noteBad(batch, slot, sample))
       continue;
     Status status = reader.readSlot(sample, slot, batch.given, batch.draw.of(slot, reader.batch()), scratch);
@@ -152,12 +184,12 @@ Status Loader::take(std::vector<uint64_t> &indices, std::span<const std::span<st
   std::stable_sort(batch.findings.begin(), batch.findings.end(),
                    [](const Finding &a, const Finding &b) { return a.slot < b.slot; });
   for (const Finding &finding : batch.findings)
-    if (Status status = reader.noteDamaged(finding.sample, Status(finding.problem)); !status.ok())
+    if (Status status = batch.reader->noteDamaged(finding.sample, Status(finding.problem)); !status.ok())
       return status;
   if (!batch.status.ok())
     return batch.status;
   indices = batch.indices;
-  reader.rememberDraw(batch.draw);
+  batch.reader->rememberDraw(batch.draw);
   for (size_t i = 0; i < given.size(); ++i)
     if (!given[i].empty())
       std::memcpy(given[i].data(), batch.given[i].data(), given[i].size());

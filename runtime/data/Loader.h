@@ -23,11 +23,11 @@ namespace tcc::runtime {
 
 class Loader {
 public:
-  /// Starts at read `number` of `epoch`, as counted by the sampler. `reader` outlives the loader, and knows the damaged
-  /// samples of a resumed run. Each worker has a track of `trace`, if there is one. Throws std::system_error if the
-  /// system cannot start a thread.
-  Loader(BatchReader &reader, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number, unsigned workers,
-         Trace *trace = nullptr);
+  /// Starts at read `number` of `epoch`, as counted by the sampler. There is a reader for each shape of the sampler;
+  /// they outlive the loader, share the damaged samples, and know those of a resumed run. Each worker has a track of
+  /// `trace`, if there is one. Throws std::system_error if the system cannot start a thread.
+  Loader(std::vector<BatchReader *> readers, const Sampler &sampler, uint64_t seed, uint64_t epoch, uint64_t number,
+         unsigned workers, Trace *trace = nullptr);
   ~Loader();
   Loader(const Loader &) = delete;
   Loader &operator=(const Loader &) = delete;
@@ -40,8 +40,8 @@ public:
 
   /// Seconds that take() has waited.
   double waitedSeconds() const { return waited; }
-  /// Memory of the batches of a loader for `reader`.
-  static uint64_t hostBytes(const BatchReader &reader);
+  /// Memory of the batches of a loader for these readers.
+  static uint64_t hostBytes(std::span<BatchReader *const> readers);
 
 private:
   struct Finding {
@@ -49,8 +49,9 @@ private:
     std::string problem;
   };
   struct Batch {
-    std::vector<std::vector<std::byte>> memory;
-    std::vector<std::span<std::byte>> given;
+    std::vector<std::vector<std::byte>> memory; ///< of each input, in the shape where it is largest
+    std::vector<std::span<std::byte>> given;    ///< the part of the batch's shape
+    BatchReader *reader = nullptr;
     std::vector<uint64_t> indices;
     BatchDraw draw;
     std::vector<Finding> findings;
@@ -68,7 +69,8 @@ private:
   bool noteBad(Batch &batch, uint64_t slot, uint64_t sample);
   void moveOn(uint64_t &epoch, uint64_t &number) const;
 
-  BatchReader &reader;
+  const std::vector<BatchReader *> readers;     ///< by shape
+  std::vector<std::vector<uint64_t>> inputBytes; ///< of each
   const Sampler sampler;
   uint64_t seed;
   uint64_t nextEpoch, nextNumber, openEpoch, openNumber; ///< of the next batch to take, and of the next to open

@@ -73,9 +73,70 @@ Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, Sample
 void Sampler::setRanks(uint64_t own, uint64_t count) {
   rank = own;
   ranks = count;
-  const uint64_t global = batch * ranks;
+  countBatches();
+}
+
+void Sampler::setShapes(std::vector<uint8_t> ofSamples, std::vector<uint64_t> ofShapes) {
+  shapes = std::make_shared<const std::vector<uint8_t>>(std::move(ofSamples));
+  shapeBatches = std::move(ofShapes);
+  countBatches();
+}
+
+void Sampler::countBatches() {
+  gatheredEpoch = ~uint64_t(0);
   // Every rank needs a sample of each batch, so the last, shorter batch is used only if it has one for every rank.
-  batches = epochSamples / global + (pad && epochSamples % global >= ranks ? 1 : 0);
+  auto batchesOf = [&](uint64_t count, uint64_t global) {
+    return count / global + (pad && count % global >= ranks ? 1 : 0);
+  };
+  if (!shapes) {
+    batches = batchesOf(epochSamples, batch * ranks);
+    return;
+  }
+  std::vector<uint64_t> counts(shapeBatches.size());
+  for (uint8_t shape : *shapes)
+    ++counts[shape];
+  batches = 0;
+  for (size_t shape = 0; shape < counts.size(); ++shape)
+    batches += batchesOf(counts[shape], shapeBatches[shape] * ranks);
+}
+
+void Sampler::gather(uint64_t epoch) const {
+  if (gatheredEpoch == epoch)
+    return;
+  gatheredEpoch = epoch;
+  gathered.clear();
+  spans.clear();
+  const uint64_t key = keyOf(seed, epoch);
+  const Permutation permutation(samples, key);
+  std::vector<std::vector<uint64_t>> open(shapeBatches.size());
+  auto close = [&](size_t shape) {
+    spans.push_back({gathered.size(), open[shape].size(), static_cast<uint8_t>(shape)});
+    gathered.insert(gathered.end(), open[shape].begin(), open[shape].end());
+    open[shape].clear();
+  };
+  for (uint64_t place = 0; place < epochSamples; ++place) {
+    const uint64_t sample = sampleAt(epoch, key, permutation, place);
+    const uint8_t shape = (*shapes)[sample];
+    open[shape].push_back(sample);
+    if (open[shape].size() == shapeBatches[shape] * ranks)
+      close(shape);
+  }
+  for (size_t shape = 0; shape < open.size(); ++shape)
+    if (pad && open[shape].size() >= ranks)
+      close(shape);
+}
+
+Sampler::Span Sampler::spanOf(uint64_t epoch, uint64_t number) const {
+  if (shapes) {
+    gather(epoch);
+    return number < spans.size() ? spans[number] : Span{};
+  }
+  const uint64_t first = std::min(number * batch * ranks, epochSamples);
+  return {first, std::min(batch * ranks, epochSamples - first), 0};
+}
+
+size_t Sampler::shapeOf(uint64_t epoch, uint64_t read) const {
+  return shapes ? spanOf(epoch, partOf(epoch, read).number).shape : 0;
 }
 
 void Sampler::setShare(uint64_t wanted, uint64_t batchesOfWindow) {
@@ -101,12 +162,14 @@ uint64_t Sampler::drawNumber(uint64_t epoch, uint64_t read) const {
   return part.number * ranks + part.rank;
 }
 
-uint64_t Sampler::globalSamples(uint64_t number) const {
-  const uint64_t begin = number * batch * ranks;
-  return std::min(batch * ranks, epochSamples - std::min(begin, epochSamples));
-}
+uint64_t Sampler::globalSamples(uint64_t epoch, uint64_t number) const { return spanOf(epoch, number).count; }
 
-uint64_t Sampler::dropped() const { return epochSamples - std::min(epochSamples, batches * batch * ranks); }
+uint64_t Sampler::dropped() const {
+  if (!shapes)
+    return epochSamples - std::min(epochSamples, batches * batch * ranks);
+  gather(0);
+  return epochSamples - gathered.size(); // the same number in every epoch
+}
 
 void Sampler::setWindow(std::vector<uint64_t> shards, uint64_t wanted) {
   window = std::max<uint64_t>(wanted, 1);
@@ -136,24 +199,41 @@ uint64_t Sampler::windowed(uint64_t epoch, uint64_t key, uint64_t place) const {
   return shardBegins[fileAt[rank]] + there - placeOf[rank];
 }
 
+uint64_t Sampler::sampleAt(uint64_t epoch, uint64_t key, const Permutation &permutation, uint64_t place) const {
+  if (order == SampleOrder::Shuffled)
+    return permutation(place);
+  if (order == SampleOrder::Windowed)
+    return windowed(epoch, key, place);
+  if (order == SampleOrder::Ordered)
+    return place;
+  if (!weights.empty())
+    return drawn(weights, mixBits(key + place * kGolden));
+  return static_cast<uint64_t>(static_cast<unsigned __int128>(mixBits(key + place * kGolden)) * samples >> 64);
+}
+
+void Sampler::append(uint64_t epoch, uint64_t begin, uint64_t end, std::vector<uint64_t> &indices) const {
+  if (shapes) {
+    indices.insert(indices.end(), gathered.begin() + static_cast<std::ptrdiff_t>(begin),
+                   gathered.begin() + static_cast<std::ptrdiff_t>(end));
+    return;
+  }
+  const uint64_t key = keyOf(seed, epoch);
+  const Permutation permutation(samples, key);
+  for (uint64_t place = begin; place < end; ++place)
+    indices.push_back(sampleAt(epoch, key, permutation, place));
+}
+
 void Sampler::batchOf(uint64_t epoch, uint64_t read, std::vector<uint64_t> &indices) const {
   const auto [number, whose] = partOf(epoch, read);
-  const uint64_t first = number * batch * ranks, all = globalSamples(number), key = keyOf(seed, epoch);
-  const uint64_t begin = first + all * whose / ranks, end = first + all * (whose + 1) / ranks;
-  Permutation permutation(samples, key);
+  const auto [first, all, shape] = spanOf(epoch, number);
   indices.clear();
-  for (uint64_t i = begin; i < end; ++i) {
-    uint64_t index = i;
-    if (order == SampleOrder::Shuffled)
-      index = permutation(i);
-    else if (order == SampleOrder::Windowed)
-      index = windowed(epoch, key, i);
-    else if (order == SampleOrder::Random && !weights.empty())
-      index = drawn(weights, mixBits(key + i * kGolden));
-    else if (order == SampleOrder::Random)
-      index = static_cast<uint64_t>(static_cast<unsigned __int128>(mixBits(key + i * kGolden)) * samples >> 64);
-    indices.push_back(index);
-  }
+  append(epoch, first + all * whose / ranks, first + all * (whose + 1) / ranks, indices);
+}
+
+void Sampler::globalBatchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const {
+  const auto [first, all, shape] = spanOf(epoch, number);
+  indices.clear();
+  append(epoch, first, first + all, indices);
 }
 
 Expected<std::vector<double>> tcc::runtime::sampleWeights(const Dataset &dataset, bool balanced, std::string name) {

@@ -18,6 +18,7 @@
 #include "support/Status.h"
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -51,6 +52,13 @@ public:
   Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
           std::vector<double> weights = {});
 
+  /// Batches of several shapes: sample i is in those of shape `shapes[i]`, which take `batches[shape]` samples for each
+  /// rank. The samples of an epoch gather by shape, in its order; a batch stands where its last sample does, and what
+  /// is left of each shape at the end is dropped or padded. Not for Random.
+  void setShapes(std::vector<uint8_t> shapes, std::vector<uint64_t> batches);
+  /// The shape of the batch of read number `read`; 0 without setShapes.
+  size_t shapeOf(uint64_t epoch, uint64_t read) const;
+
   /// For Windowed: the samples of each file, whose sum is `samples` (empty: one file), and the window, at least 1.
   void setWindow(std::vector<uint64_t> shards, uint64_t window);
 
@@ -69,7 +77,9 @@ public:
   /// Samples at the end of an epoch that are in no batch.
   uint64_t dropped() const;
   /// Samples of global batch `number`.
-  uint64_t globalSamples(uint64_t number) const;
+  uint64_t globalSamples(uint64_t epoch, uint64_t number) const;
+  /// The samples of global batch `number`, those of all ranks.
+  void globalBatchOf(uint64_t epoch, uint64_t number, std::vector<uint64_t> &indices) const;
   /// A number for the batch of a read that is unique among all ranks.
   uint64_t drawNumber(uint64_t epoch, uint64_t read) const;
 
@@ -88,6 +98,17 @@ private:
     uint64_t number, rank;
   };
   Part partOf(uint64_t epoch, uint64_t read) const;
+  /// Where the samples of a global batch are in the order of the epoch; with shapes, in that of `gathered`.
+  struct Span {
+    uint64_t first, count;
+    uint8_t shape;
+  };
+  Span spanOf(uint64_t epoch, uint64_t number) const;
+  /// Appends the samples at these places of the epoch's order, or of `gathered`.
+  void append(uint64_t epoch, uint64_t begin, uint64_t end, std::vector<uint64_t> &indices) const;
+  uint64_t sampleAt(uint64_t epoch, uint64_t key, const Permutation &permutation, uint64_t place) const;
+  void gather(uint64_t epoch) const;
+  void countBatches();
   uint64_t windowed(uint64_t epoch, uint64_t key, uint64_t place) const;
 
   uint64_t samples, epochSamples, batch, batches, seed;
@@ -101,6 +122,12 @@ private:
   /// thread at a time uses them.
   mutable std::vector<uint64_t> fileAt, placeOf;
   mutable uint64_t placedEpoch = ~uint64_t(0);
+  std::shared_ptr<const std::vector<uint8_t>> shapes; ///< by sample; null: one shape
+  std::vector<uint64_t> shapeBatches;                 ///< samples of a batch, by shape
+  /// For epoch `gatheredEpoch`: its samples batch by batch, and the batches. Only one thread at a time uses them.
+  mutable std::vector<uint64_t> gathered;
+  mutable std::vector<Span> spans;
+  mutable uint64_t gatheredEpoch = ~uint64_t(0);
 };
 
 /// Cumulative weights of all samples, for a Sampler. `balanced`: each class of `column` (default `label`) gets the same

@@ -1,6 +1,7 @@
 //===- Table.cpp - columns of tables: numbers or texts, with gaps ----------===//
 #include "runtime/data/Table.h"
 #include "runtime/data/Convert.h"
+#include "runtime/data/Ragged.h"
 #include "support/Advice.h"
 
 #include <algorithm>
@@ -231,8 +232,23 @@ TableField joinFields(const std::string &name, const std::vector<const TableFiel
 
 std::unique_ptr<Column> makeColumn(TableField field, uint64_t rows, const std::shared_ptr<const RowPlaces> &places,
                                    const std::shared_ptr<const void> &owner) {
+  if (!field.lengths.empty() && (field.lengths.size() != rows || !field.gaps.empty())) {
+    field.problem = fmt::format("{}: column '{}': lists of different lengths, and a row or element without a value; "
+                                "leave it out, or write an empty list",
+                                places->inFile(0), shown(field.name));
+    field.dtype = plan::DTYPE_NONE;
+  }
   if (field.dtype == plan::DTYPE_NONE)
     return std::make_unique<TextColumn>(std::move(field), rows, places, owner);
+  if (!field.lengths.empty()) {
+    std::vector<uint64_t> offsets = {0};
+    for (uint64_t length : field.lengths)
+      offsets.push_back(offsets.back() + length);
+    const std::vector<int64_t> row(field.dims.begin() + 1, field.dims.end());
+    auto all = std::make_unique<GappyColumn>(field.name, typeOf(field.dtype, offsets.back(), row),
+                                             std::move(field.numbers), field.fromText, std::vector<uint64_t>(), places);
+    return raggedColumn(std::move(all), std::move(offsets));
+  }
   return std::make_unique<GappyColumn>(field.name, typeOf(field.dtype, rows, field.dims), std::move(field.numbers),
                                        field.fromText, std::move(field.gaps), places);
 }

@@ -55,6 +55,7 @@ struct TableField {
   std::string name;
   plan::DType dtype = plan::DTYPE_NONE; ///< none: texts, or `problem`
   std::vector<int64_t> dims = {};       ///< of one row
+  std::vector<uint64_t> lengths = {};   ///< of each row's list, if they differ; `dims` has the longest one's
   std::vector<std::byte> numbers = {};
   std::vector<std::string_view> texts = {};
   std::vector<uint64_t> gaps = {}; ///< elements without a value, ascending; 0 in `numbers`, as written in `texts`

@@ -63,7 +63,9 @@ static uint64_t batchBytes(const plan::Plan &plan) {
     if (const std::string_view base = entries::baseOf(entry.name());
         base == entries::kStep || base == entries::kAccumulateFirst)
       for (const plan::Port &port : entry.inputs())
-        inputs[port.name()] = plan::tensorBytes(entry.buffers(static_cast<int>(port.buffer())).type()).value_or(0);
+        inputs[port.name()] =
+            std::max(inputs[port.name()], // that of the largest shape
+                     plan::tensorBytes(entry.buffers(static_cast<int>(port.buffer())).type()).value_or(0));
   uint64_t bytes = 0;
   for (const auto &[name, size] : inputs)
     bytes += size;

@@ -215,6 +215,8 @@ void readRun(Reader &reader, const json &root, RunRecord &run) {
   record.epochBatches = reader.count(*data, "data", "epoch_batches");
   if (data->contains("ranks"))
     record.ranks = std::max<uint64_t>(reader.count(*data, "data", "ranks"), 1);
+  if (data->contains("shapes"))
+    record.shapes = reader.text(*data, "data", "shapes");
   for (const auto &[name, value] : reader.object(*data, "data", "columns").items())
     record.columns[name] = reader.text(value, "data.columns." + name);
   if (const json *hash = reader.member(*data, "data", "fingerprint"))
@@ -429,6 +431,8 @@ std::string tcc::runtime::manifestText(const Manifest &manifest) {
             {"columns", run.data->columns}, {"fingerprint", checksumText(run.data->fingerprint)}};
   if (run.data && run.data->ranks > 1)
     data["ranks"] = run.data->ranks;
+  if (run.data && !run.data->shapes.empty())
+    data["shapes"] = run.data->shapes;
   if (position.bestStep != 0)
     best = {{"step", position.bestStep}, {position.bestMetric, position.bestValue}};
   for (const ManifestShard &shard : manifest.shards)

@@ -69,6 +69,7 @@ struct DataRecord {
   std::map<std::string, std::string> columns; ///< input → type of its column, "f32[32x10]"
   uint64_t fingerprint = 0;                   ///< of a few samples
   uint64_t ranks = 1;                         ///< number of ranks that share a micro-batch
+  std::string shapes;                         ///< of a plan of several: "ids i64[8x16], …; ids i64[4x32], …"
 };
 
 /// The part that all checkpoints of a run share.

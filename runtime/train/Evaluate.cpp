@@ -60,37 +60,47 @@ namespace {
 /// A graph output that is averaged over the samples.
 struct Averaged {
   std::string name;
-  int output = -1;
-  bool sampled = false;
   double sum = 0, total = 0; ///< of a batch; of all
+};
+
+/// The entry in one of the plan's shapes.
+struct Shape {
+  EntryRunner *runner;
+  BatchReader *reader;
+  std::vector<int> outputs; ///< in the order of Sums
+  EvalMetrics metrics;      ///< of a batch
+  /// Of each Averaged: the output, or -1, and whether it has an element for each sample.
+  std::vector<std::pair<int, bool>> averages;
+
+  uint64_t batch() const { return reader->batch(); }
+};
+
+struct ShapeRun {
+  EntryRunner *runner;
+  BatchReader *reader;
 };
 
 /// One pass over a data set.
 class Pass {
 public:
-  Pass(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options)
-      : runner(runner), reader(reader), options(options), batch(reader.batch()),
-        together(options.ranks && options.ranks->size() > 1 && hasCollectives(runner.entry())) {}
+  Pass(std::span<const ShapeRun> runs, Sampler order, const EvaluateOptions &options)
+      : sampler(std::move(order)), options(options),
+        together(options.ranks && options.ranks->size() > 1 && hasCollectives(runs.front().runner->entry())) {
+    for (const ShapeRun &run : runs)
+      shapes.push_back({run.runner, run.reader, {}, {}, {}});
+  }
 
   Expected<Evaluation> run() {
-    for (const char *name : kSumNames)
-      outputs.push_back(runner.outputIndex(name));
-    for (const auto &[name, scale] : options.losses)
-      for (std::string_view prefix : {outputs::kTermSum, outputs::kTermWeight})
-        outputs.push_back(runner.outputIndex(std::string(prefix) + name));
-    for (size_t i = 0; i < outputs.size(); ++i)
-      if (outputs[i] < 0 && i != 2 && i != 3)
-        return error("the plan's entry 'evaluate' gives no loss; compile again");
-    numbers.sums.resize(outputs.size());
-    total.resize(outputs.size());
-    auto made = EvalMetrics::create(runner, options.metrics, options.lossKind, options.ignoreIndex, options.confusion);
-    if (!made)
-      return made.status();
-    metrics = made.take();
-    totals = metrics;
     for (const std::string &name : options.metrics)
       if (!findMetricKind(name))
-        averages.push_back(findAveraged(name));
+        averages.push_back({name});
+    for (Shape &shape : shapes)
+      if (Status status = bind(shape); !status.ok())
+        return status;
+    numbers.sums.resize(shapes.front().outputs.size());
+    total.resize(numbers.sums.size());
+    totals = shapes.front().metrics;
+    const bool counts = shapes.front().outputs[2] >= 0 && shapes.front().outputs[3] >= 0;
     Evaluation result;
     auto complete = options.ranks && options.ranks->size() > 1 ? runShare() : runAll();
     if (!complete)
@@ -100,7 +110,7 @@ public:
       return result;
     }
     result.loss = options.losses.empty() ? total[0] / total[1] : addLosses(result);
-    if (outputs[2] >= 0 && outputs[3] >= 0)
+    if (counts)
       result.accuracy = total[2] / total[3];
     result.samples = counted;
     result.confusion = totals.pairs();
@@ -116,6 +126,31 @@ private:
     uint64_t counted = 0;
   };
 
+  /// Finds what the evaluation reads of the entry in this shape.
+  Status bind(Shape &shape) {
+    const EntryRunner &runner = *shape.runner;
+    for (const char *name : kSumNames)
+      shape.outputs.push_back(runner.outputIndex(name));
+    for (const auto &[name, scale] : options.losses)
+      for (std::string_view prefix : {outputs::kTermSum, outputs::kTermWeight})
+        shape.outputs.push_back(runner.outputIndex(std::string(prefix) + name));
+    for (size_t i = 0; i < shape.outputs.size(); ++i)
+      if (shape.outputs[i] < 0 && i != 2 && i != 3)
+        return error("the plan's entry 'evaluate' gives no loss; compile again");
+    auto made =
+        EvalMetrics::create(*shape.runner, options.metrics, options.lossKind, options.ignoreIndex, options.confusion);
+    if (!made)
+      return made.status();
+    shape.metrics = made.take();
+    for (const Averaged &one : averages) {
+      const int output = runner.outputIndex(std::string(outputs::kAveragedPrefix) + one.name);
+      shape.averages.emplace_back(output, output >= 0 && runner.entry().outputs(output).sample_axis() == 0);
+    }
+    return Status();
+  }
+
+  uint64_t samples() const { return shapes.front().reader->samples(); }
+
   /// Adds the several losses to the result; returns their scaled sum. A loss whose weight is 0 adds nothing.
   double addLosses(Evaluation &result) const {
     double sum = 0;
@@ -130,13 +165,20 @@ private:
 
   /// Runs every `ranks`-th batch from `rank` on; `take` gets the sums of each. False: it was ended early.
   template <typename Take> Expected<bool> runBatches(uint64_t rank, uint64_t ranks, Take &&take) {
-    for (uint64_t begin = rank * batch, samples = reader.samples(); begin < samples; begin += batch * ranks) {
-      if (options.goesOn && !options.goesOn(begin))
+    uint64_t done = 0; // by all ranks
+    for (uint64_t n = 0, count = sampler.batchesPerEpoch(); n < count; ++n) {
+      const uint64_t before = done;
+      done += sampler.globalSamples(0, n);
+      if (n % ranks != rank)
+        continue;
+      if (options.goesOn && !options.goesOn(before))
         return false;
-      std::vector<uint64_t> indices = indicesOf(begin, std::min(begin + batch, samples));
-      if (Status status = runBatch(indices); !status.ok())
+      std::vector<uint64_t> indices;
+      sampler.batchOf(0, n, indices);
+      number = n;
+      if (Status status = runBatch(shapes[sampler.shapeOf(0, n)], indices); !status.ok())
         return status;
-      if (Status status = take(takeSums()); !status.ok())
+      if (Status status = take(takeSums(shapes[sampler.shapeOf(0, n)])); !status.ok())
         return status;
     }
     return true;
@@ -160,6 +202,7 @@ private:
     if (!complete)
       return complete.status();
     own[0] = *complete ? '\1' : '\0';
+    const BatchReader &reader = *shapes.front().reader;
     const uint64_t damaged = reader.damagedSamples().size();
     if (together)
       if (Status status = runAlong(); !status.ok())
@@ -185,8 +228,8 @@ private:
                    "them, {} leaves "
                    "up to N out",
                    allDamaged, reader.mostDamaged(), advice::command("data"), advice::set("data.max_bad", "N"));
-    for (uint64_t begin = 0, rank = 0; begin < reader.samples(); begin += batch, rank = (rank + 1) % ranks)
-      if (Status status = addSums(left[rank]); !status.ok())
+    for (uint64_t n = 0; n < sampler.batchesPerEpoch(); ++n)
+      if (Status status = addSums(left[n % ranks]); !status.ok())
         return status;
     return true;
   }
@@ -197,28 +240,30 @@ private:
       auto others = options.ranks->anyOf(0);
       if (!others || *others == 0)
         return others.status();
-      for (uint64_t begin = 0; spare.empty() && begin < reader.samples(); begin += batch)
-        if (Status status =
-                fill(spare = indicesOf(begin, std::min(begin + batch, reader.samples())), reader.maskable());
-            !status.ok())
+      for (uint64_t n = 0; spare.empty() && n < sampler.batchesPerEpoch(); ++n) {
+        sampler.batchOf(0, n, spare);
+        spareShape = sampler.shapeOf(0, n);
+        if (Status status = fill(shapes[spareShape], spare); !status.ok())
           return status;
+      }
       std::vector<uint64_t> again = spare;
-      Status status = fill(again, reader.maskable());
+      Status status = fill(shapes[spareShape], again);
       if (status.ok())
-        status = runner.run();
+        status = shapes[spareShape].runner->run();
       if (!status.ok())
         return status;
     }
   }
 
   /// Gives the entry the samples; removes damaged ones from `indices`.
-  Status fill(std::vector<uint64_t> &indices, bool mask) {
-    return runner.giveInputs(
-        [&](auto inputs) { return reader.fillSound(indices, BatchReader::Damaged::Drop, mask, inputs); });
+  Status fill(Shape &shape, std::vector<uint64_t> &indices, bool mask) {
+    return shape.runner->giveInputs(
+        [&](auto inputs) { return shape.reader->fillSound(indices, BatchReader::Damaged::Drop, mask, inputs); });
   }
+  Status fill(Shape &shape, std::vector<uint64_t> &indices) { return fill(shape, indices, shape.reader->maskable()); }
 
-  /// Returns the sums of the last batch as bytes, and resets them to 0.
-  std::string takeSums() {
+  /// Returns the sums of the last batch, in this shape, as bytes, and resets them to 0.
+  std::string takeSums(Shape &shape) {
     const size_t sums = numbers.sums.size() * sizeof(double);
     std::string bytes(reinterpret_cast<const char *>(numbers.sums.data()), sums);
     bytes.append(reinterpret_cast<const char *>(&numbers.counted), sizeof(numbers.counted));
@@ -227,7 +272,7 @@ private:
       bytes.append(reinterpret_cast<const char *>(&one.sum), sizeof(one.sum));
       one.sum = 0;
     }
-    return bytes + metrics.take();
+    return bytes + shape.metrics.take();
   }
 
   /// Adds a result of takeSums() to the total; `bytes` is advanced behind it.
@@ -254,75 +299,74 @@ private:
     return left.status();
   }
 
-  Averaged findAveraged(const std::string &name) const {
-    Averaged made{name, runner.outputIndex(std::string(outputs::kAveragedPrefix) + name)};
-    if (made.output >= 0)
-      made.sampled = runner.entry().outputs(made.output).sample_axis() == 0;
-    return made;
-  }
-
   /// Runs the samples; removes damaged ones from `indices`.
-  Status call(std::vector<uint64_t> &indices, bool mask, Sums &sums) {
-    sums.assign(outputs.size(), 0);
-    runner.setCounters(0, indices.front() / batch);
-    Status status = fill(indices, mask);
+  Status call(Shape &shape, std::vector<uint64_t> &indices, bool mask, Sums &sums) {
+    sums.assign(shape.outputs.size(), 0);
+    shape.runner->setCounters(0, number);
+    Status status = fill(shape, indices, mask);
     if (status.ok() && indices.empty())
       return status;
     if (status.ok() && together) {
       spare = indices;
+      spareShape = static_cast<size_t>(&shape - shapes.data());
       status = options.ranks->anyOf(1).status(); // ranks without a batch run the entry, too
     }
     if (status.ok())
-      status = runner.run();
+      status = shape.runner->run();
     for (size_t i = 0; i < sums.size() && status.ok(); ++i)
-      status = runner.addScalar(outputs[i], sums[i]);
+      status = shape.runner->addScalar(shape.outputs[i], sums[i]);
     return status;
   }
 
-  Status runBatch(std::vector<uint64_t> &indices) {
+  Status runBatch(Shape &shape, std::vector<uint64_t> &indices) {
     Sums &sums = numbers.sums;
-    Status status = call(indices, reader.maskable(), sums);
+    const uint64_t batch = shape.batch();
+    const bool maskable = shape.reader->maskable();
+    Status status = call(shape, indices, maskable, sums);
     numbers.counted = indices.size();
     if (!status.ok() || indices.empty())
       return status;
-    if (status = metrics.add(runner, indices.size()); !status.ok())
+    if (status = shape.metrics.add(*shape.runner, indices.size()); !status.ok())
       return status;
     bool padded = indices.size() < batch, unsampled = false;
-    for (Averaged &one : averages) {
-      if (status = addAverage(one, one.sampled ? indices.size() : batch, static_cast<double>(batch)); !status.ok())
+    for (size_t i = 0; i < averages.size(); ++i) {
+      const bool sampled = shape.averages[i].second;
+      if (status = addAverage(shape, i, sampled ? indices.size() : batch, static_cast<double>(batch)); !status.ok())
         return status;
-      unsampled |= !one.sampled;
+      unsampled |= !sampled;
     }
-    if (padded && (!reader.maskable() || unsampled)) {
+    if (padded && (!maskable || unsampled)) {
       std::vector<uint64_t> last = {indices.back()};
       Sums copies;
-      if (status = call(last, false, copies); !status.ok())
+      if (status = call(shape, last, false, copies); !status.ok())
         return status;
       auto padding = static_cast<double>(batch - indices.size());
-      for (size_t i = 0; i < sums.size() && !reader.maskable(); ++i)
+      for (size_t i = 0; i < sums.size() && !maskable; ++i)
         sums[i] -= padding / static_cast<double>(batch) * copies[i];
-      for (Averaged &one : averages)
-        if (!one.sampled)
-          if (status = addAverage(one, batch, -padding); !status.ok())
+      for (size_t i = 0; i < averages.size(); ++i)
+        if (!shape.averages[i].second)
+          if (status = addAverage(shape, i, batch, -padding); !status.ok())
             return status;
     }
     return status;
   }
 
   /// Adds `weight` times the mean of an output, or of a sampled one the sum of its samples' means.
-  Status addAverage(Averaged &one, uint64_t samples, double weight) {
-    if (one.output < 0)
+  Status addAverage(const Shape &shape, size_t which, uint64_t samples, double weight) {
+    Averaged &one = averages[which];
+    const auto [output, sampled] = shape.averages[which];
+    if (output < 0)
       return error("the plan's entry 'evaluate' gives no output '{}', which evaluate.metrics names; compile again",
                    one.name);
-    std::vector<float> values(plan::elementCount(runner.outputType(one.output)).value_or(0));
-    if (Status status = runner.readOutput(one.output, 0, std::as_writable_bytes(std::span(values))); !status.ok())
+    std::vector<float> values(plan::elementCount(shape.runner->outputType(output)).value_or(0));
+    if (Status status = shape.runner->readOutput(output, 0, std::as_writable_bytes(std::span(values))); !status.ok())
       return status;
-    const size_t perSample = values.size() / (one.sampled ? batch : 1),
-                 count = one.sampled ? perSample * samples : perSample;
+    const size_t perSample = values.size() / (sampled ? shape.batch() : 1),
+                 count = sampled ? perSample * samples : perSample;
     double sum = 0;
     for (size_t i = 0; i < count; ++i)
       sum += values[i];
-    one.sum += sum / static_cast<double>(perSample) * (one.sampled ? 1 : weight);
+    one.sum += sum / static_cast<double>(perSample) * (sampled ? 1 : weight);
     return Status();
   }
 
@@ -338,17 +382,17 @@ private:
         result.others.emplace_back(name, one.total / static_cast<double>(counted));
   }
 
-  EntryRunner &runner;
-  BatchReader &reader;
+  std::vector<Shape> shapes;
+  const Sampler sampler; ///< the batches, in the order of the samples
   const EvaluateOptions &options;
-  uint64_t batch, counted = 0;
+  uint64_t number = 0, counted = 0; ///< of the batch; samples of all
   /// The entry gathers parameters, so all ranks must run it together.
   const bool together;
   std::vector<uint64_t> spare; ///< readable samples for runs whose results are discarded
-  std::vector<int> outputs;    ///< of the entry, in the order of Sums
+  size_t spareShape = 0;
   Numbers numbers; ///< of a batch
   Sums total;
-  EvalMetrics metrics, totals; ///< of a batch; of all
+  EvalMetrics totals; ///< of all batches
   std::vector<Averaged> averages;
 };
 } // namespace
@@ -377,8 +421,25 @@ std::vector<std::string> tcc::runtime::evaluationKeys(const Session &session) {
   return keys;
 }
 
+/// The samples in their order, the last batch of each shape padded.
+static Sampler inOrder(const BatchReader &first) {
+  return {first.samples(), first.samples(), first.batch(), SampleOrder::Ordered, 0, /*pad=*/true};
+}
+
 Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options) {
-  return Pass(runner, reader, options).run();
+  const ShapeRun run{&runner, &reader};
+  return Pass({&run, 1}, inOrder(reader), options).run();
+}
+
+Expected<Evaluation> tcc::runtime::evaluate(std::span<EntryRunner> runners, const EntryData &data,
+                                            const EvaluateOptions &options) {
+  std::vector<ShapeRun> runs;
+  for (size_t shape = 0; shape < runners.size(); ++shape)
+    runs.push_back({&runners[shape], data.readers[shape].get()});
+  Sampler sampler = inOrder(data.reader());
+  if (Status status = gatherByShape(data, /*drawsAtRandom=*/false, sampler); !status.ok())
+    return status;
+  return Pass(runs, std::move(sampler), options).run();
 }
 
 Expected<JoinedOutputs> tcc::runtime::predictedOutputs(const EntryRunner &runner, const BatchReader &reader) {

@@ -44,6 +44,8 @@ std::vector<std::string> evaluationKeys(const Session &session);
 
 /// Runs the entry over all samples.
 Expected<Evaluation> evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options);
+/// The same in several shapes: each sample in the smallest that holds it. `runners`: as data.readers.
+Expected<Evaluation> evaluate(std::span<EntryRunner> runners, const EntryData &data, const EvaluateOptions &options);
 
 /// Arrays for predict() of these samples: every graph output, with one entry per sample on its sample axis. Error: an
 /// output has no sample axis, and there is more than one batch.

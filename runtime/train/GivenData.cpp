@@ -1,5 +1,6 @@
 //===- GivenData.cpp - a caller's tensors as the inputs of an entry --------===//
 #include "runtime/train/GivenData.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/train/Metrics.h"
 #include "support/NearestName.h"
 #include "support/PlanNames.h"
@@ -99,9 +100,65 @@ void GivenData::take(std::span<const GivenTensor> tensors) {
   }
 }
 
-Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, const plan::Entry &entry, bool trains,
+namespace {
+const plan::Port *portOf(const plan::Entry &entry, const std::string &name) {
+  const auto found = std::ranges::find_if(entry.inputs(), [&](const plan::Port &port) { return port.name() == name; });
+  return found == entry.inputs().end() ? nullptr : &*found;
+}
+
+const plan::TensorType &typeOf(const plan::Entry &entry, const plan::Port &port) {
+  return entry.buffers(static_cast<int>(port.buffer())).type();
+}
+
+/// The axis of an input along which samples may be shorter: the first of a sample; -1: there is none.
+int paddedAxisOf(const std::set<std::string> &lengthInputs, const plan::Entry &entry, const plan::Port &port) {
+  return !lengthInputs.contains(port.name()) ? -1 : plan::sampleAxisOf(entry, port) == 0 ? 1 : 0;
+}
+
+/// True if the input takes the tensor, padded where that may be.
+bool holds(const std::set<std::string> &lengthInputs, const plan::Entry &entry, const plan::Port &port,
+           const GivenTensor &tensor) {
+  const plan::TensorType &type = typeOf(entry, port);
+  const int samples = plan::sampleAxisOf(entry, port), padded = paddedAxisOf(lengthInputs, entry, port);
+  if (static_cast<int>(tensor.dims.size()) != type.dims_size())
+    return false;
+  for (int d = 0; d < type.dims_size(); ++d)
+    if (const int64_t given = tensor.dims[static_cast<size_t>(d)];
+        given != type.dims(d) && d != samples && !(d == padded && given < type.dims(d)))
+      return false;
+  return true;
+}
+} // namespace
+
+Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session,
+                                                     const std::vector<const plan::Entry *> &shapes, bool trains,
                                                      std::span<const GivenTensor> tensors) {
+  auto elementsOf = [](const plan::Entry &entry) {
+    int64_t elements = 0;
+    for (const plan::Port &port : entry.inputs())
+      elements += static_cast<int64_t>(plan::elementCount(typeOf(entry, port)).value_or(0));
+    return elements / std::max<int64_t>(entry.batch(), 1);
+  };
+  std::vector<size_t> order(shapes.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::ranges::stable_sort(order, {}, [&](size_t shape) { return elementsOf(*shapes[shape]); });
+  const std::set<std::string> lengthInputs = plan::lengthInputs(shapes);
+  const auto found = std::ranges::find_if(order, [&](size_t shape) {
+    return std::ranges::all_of(tensors, [&](const GivenTensor &tensor) {
+      const plan::Port *port = portOf(*shapes[shape], tensor.name);
+      return port && holds(lengthInputs, *shapes[shape], *port, tensor);
+    });
+  });
+  // Where none holds them, the largest shape's message says what it takes.
+  return bindShape(session, shapes, found == order.end() ? order.back() : *found, trains, tensors);
+}
+
+Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session,
+                                                          const std::vector<const plan::Entry *> &shapes, size_t shape,
+                                                          bool trains, std::span<const GivenTensor> tensors) {
+  const plan::Entry &entry = *shapes[shape];
   std::unique_ptr<GivenData> made(new GivenData);
+  made->chosen = shape;
   made->dataset.path = "the tensors";
   made->dataset.format = "tensors";
   const auto cast = session.data.settings().find("cast");
@@ -111,6 +168,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
     inputs.push_back(port.name());
   BindOptions options = bindOptionsOf(session, trains);
   options.map.clear(); // names are those of inputs
+  options.lengthInputs = plan::lengthInputs(shapes);
   options.constants.clear();
   std::vector<Rows *> constants;
   const GivenTensor *first = nullptr; // of the sampled ones
@@ -132,19 +190,18 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session, con
     const plan::Port &port = entry.inputs(static_cast<int>(found - inputs.begin()));
     const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
     std::vector<int64_t> dims = tensor.dims, strides = tensor.strides.empty() ? denseStrides(dims) : tensor.strides;
-    const int axis = port.sample_axis();
-    const bool sampled = axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch();
-    bool sameShape = static_cast<int>(dims.size()) == type.dims_size();
-    for (int d = 0; sameShape && d < type.dims_size(); ++d)
-      sameShape = dims[static_cast<size_t>(d)] == type.dims(d) || (sampled && d == axis);
-    if (!sameShape) {
+    const int axis = plan::sampleAxisOf(entry, port), padded = paddedAxisOf(options.lengthInputs, entry, port);
+    const bool sampled = axis >= 0;
+    if (!holds(options.lengthInputs, entry, port, tensor)) {
       plan::TensorType have;
       have.set_dtype(tensor.dtype);
       for (int64_t dim : dims)
         have.add_dims(dim);
       return Status(
-          fmt::format("'{}' is {}, the model's input is {}{}", tensor.name, plan::typeName(have), plan::typeName(type),
-                      sampled ? fmt::format("; only axis {}, the samples, may have another length", axis) : ""),
+          fmt::format("'{}' is {}, the model's input is {}{}{}", tensor.name, plan::typeName(have),
+                      plan::typeName(type),
+                      sampled ? fmt::format("; only axis {}, the samples, may have another length", axis) : "",
+                      padded < 0 ? "" : fmt::format(", and axis {} may be shorter", padded)),
           StatusCode::Usage);
     }
     if (sampled) { // samples first

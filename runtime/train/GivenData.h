@@ -24,8 +24,11 @@ struct GivenTensor {
 
 class GivenData {
 public:
-  /// Error: a name that is no input of the entry, an input without a tensor, another type or shape.
-  static Expected<std::unique_ptr<GivenData>> bind(const Session &session, const plan::Entry &entry, bool trains,
+  /// Binds the tensors to the smallest of the entry's shapes that holds them: where shapes differ in the first axis of
+  /// a sample, it is padded as data.pad says. Error: a name that is no input of the entry, an input without a tensor,
+  /// another type or shape.
+  static Expected<std::unique_ptr<GivenData>> bind(const Session &session,
+                                                   const std::vector<const plan::Entry *> &shapes, bool trains,
                                                    std::span<const GivenTensor> tensors);
 
   /// True if the tensors have the names, types and shapes of those that were bound, in the same order.
@@ -33,6 +36,8 @@ public:
   /// Takes the addresses of other tensors. Requires fits().
   void take(std::span<const GivenTensor> tensors);
 
+  /// The number of the shape.
+  size_t shape() const { return chosen; }
   BatchReader &reader() { return *batch; }
   const BatchReader &reader() const { return *batch; }
   /// Names of the reader's inputs.
@@ -41,6 +46,9 @@ public:
 private:
   class Rows;
   GivenData() = default;
+  static Expected<std::unique_ptr<GivenData>> bindShape(const Session &session,
+                                                        const std::vector<const plan::Entry *> &shapes, size_t shape,
+                                                        bool trains, std::span<const GivenTensor> tensors);
 
   struct Bound {
     std::string name;
@@ -50,6 +58,7 @@ private:
   };
   std::vector<Bound> bound;
   std::vector<std::string> names;
+  size_t chosen = 0;
   Dataset dataset;
   std::optional<BatchReader> batch;
 };
@@ -67,14 +76,17 @@ public:
   uint64_t perEpoch() const override { return (rows() + batch() * virtualRanks - 1) / (batch() * virtualRanks); }
   Status give(EntryRunner &runner, TrainingPosition &position, uint64_t number) override;
   double dataSeconds() const override { return taken; }
-  uint64_t samples(uint64_t number) const override {
+  size_t shapeOf(const TrainingPosition &, uint64_t) const override { return data->shape(); }
+  uint64_t samples(uint64_t, uint64_t number) const override {
     return std::min(batch() * virtualRanks, rows() - number * batch() * virtualRanks);
   }
   /// The first row of the micro-batch of read `number`: the reads of one virtual rank follow each other.
   uint64_t firstRow(uint64_t number) const {
     return (number % perEpoch() * virtualRanks + number / perEpoch()) * batch();
   }
-  uint64_t tokens(uint64_t number) const override { return samples(number) * data->reader().tokensPerSample(); }
+  uint64_t tokens(uint64_t epoch, uint64_t number) const override {
+    return samples(epoch, number) * data->reader().tokensPerSample();
+  }
   std::string describeNonFinite(bool infinities) const override;
 
 private:

@@ -58,7 +58,7 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
   auto known = readDataNotesOf(options.init);
   if (!known)
     return known.status();
-  auto data = openEntryData(session, (*updates)->dataEntry(), options.data,
+  auto data = openEntryData(session, (*updates)->dataEntries(), options.data,
                             {DatasetOptions::Part::All, true, known->vocabulary, {}, options.note,
                              known->facts, true});
   if (!data)
@@ -72,7 +72,7 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
     if (fit->averages && options.note)
       options.note({Message::Tone::Note, averagesText(options.init)});
   }
-  uint64_t samples = data->reader->samples(), batch = data->reader->batch(), drawn = data->dataset->epochSamples;
+  uint64_t samples = data->reader().samples(), batch = data->reader().batch(), drawn = data->dataset->epochSamples;
   TrainingPosition position;
   position.seed = session.training.seed();
   DataMap settings(session.data.settings().begin(), session.data.settings().end());
@@ -86,6 +86,8 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
   Sampler sampler(samples, drawn ? drawn : samples, batch,
                   drawn || !weights.empty() ? SampleOrder::Random : SampleOrder::Shuffled, position.seed, false,
                   std::move(weights));
+  if (Status status = gatherByShape(*data, sampler.repeats(), sampler); !status.ok())
+    return status;
   const plan::VirtualRanks share = session.virtualRanks();
   sampler.setRanks(share.first, share.all);
   sampler.setShare(share.count, (*updates)->window());

@@ -68,6 +68,7 @@ struct UpdateMetrics {
   bool skipped = false;         ///< this update changed no weight
   bool overflowed = false;      ///< a gradient was not finite: this update, or that of a phase, was skipped
   uint64_t normOfRun = 0;       ///< the entry's run from which gradientNorm is still to be read; 0: it has been read
+  size_t shape = 0;             ///< of that entry
   uint64_t damaged = 0; ///< samples left out so far, by data.max_bad
   std::vector<PhaseMetrics> phases; ///< empty: one optimizer
   std::vector<LossPart> losses;     ///< the losses whose scaled sum is `loss`; empty: one

@@ -131,21 +131,22 @@ private:
   Status openData() {
     // All entries of an update that read data have the same inputs, so one reader serves them.
     for (const Call &call : calls)
-      if (!data.reader && call.runner->entry().inputs_size()) {
+      if (data.readers.empty() && call.runner->entry().inputs_size()) {
         EntryDataOptions open;
         open.learnsFacts = true;
+        open.cutsLong = true; // times, not results, are wanted
         auto opened = openEntryData(session, call.runner->entry(), options.data, open);
         if (!opened)
           return opened.status();
         data = opened.take();
-        sampler.emplace(data.reader->samples(), data.reader->samples(), data.reader->batch(), SampleOrder::Ordered, 0,
-                        false);
+        sampler.emplace(data.reader().samples(), data.reader().samples(), data.reader().batch(), SampleOrder::Ordered,
+                        0, false);
         const plan::VirtualRanks share = session.virtualRanks();
         sampler->setRanks(share.first, session.worldSize() > 1 ? share.all : 1);
         if (sampler->batchesPerEpoch() == 0)
           return error("{}: too few samples: {}, but a batch takes {}; give more data, or compile with a smaller "
                              "batch",
-                             options.data, data.reader->samples(), data.reader->batch());
+                             options.data, data.reader().samples(), data.reader().batch());
       }
     plan::Training training = session.training;
     for (const plan::Phase &phase : session.training.phases())
@@ -181,12 +182,12 @@ private:
           return status;
         if (runner.entry().inputs_size()) {
           sampler->batchOf(0, batch++ % sampler->batchesPerEpoch(), indices);
-          Status status = runner.giveInputs([&](auto inputs) { return data.reader->fill(indices, false, inputs); });
+          Status status = runner.giveInputs([&](auto inputs) { return data.reader().fill(indices, false, inputs); });
           if (!status.ok())
             return status;
           ++inWindow;
           samples += indices.size();
-          tokens += indices.size() * data.reader->tokensPerSample();
+          tokens += indices.size() * data.reader().tokensPerSample();
         }
         run.begin = monotonicSeconds();
         Status status = runner.runTimed([&run](std::span<const LaunchPart> parts) { addPieces(run, parts); });

@@ -67,9 +67,9 @@ Status tcc::runtime::compareRanks(const Session &session, const TrainOptions &op
     add("checksum of the data", fmt::format("{:016x}", dataChecksum(run.batches->reader().columns())));
   }
   if (run.evaluation) {
-    add("samples of the evaluation data", run.evaluation->data.reader->samples());
+    add("samples of the evaluation data", run.evaluation->data.reader().samples());
     add("checksum of the evaluation data",
-        fmt::format("{:016x}", dataChecksum(run.evaluation->data.reader->columns())));
+        fmt::format("{:016x}", dataChecksum(run.evaluation->data.reader().columns())));
     add(advice::option("eval-every"), options.evalEvery.value_or(0).text());
   }
   add("seed", run.position.seed);

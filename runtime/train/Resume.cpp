@@ -169,6 +169,10 @@ Status convertBatches(const RunReference &run, const DataRecord &before, const D
     position.batch = now.epochBatches;
     return Status();
   }
+  if (before.shapes != now.shapes)
+    return error("the run had done {} batches of epoch {} in other shapes, so that the rest of the epoch has other "
+                 "samples; resume with a plan of the same shapes, or {}",
+                 position.batch, position.epoch + 1, wayOut(run));
   uint64_t samples = position.batch * before.batch;
   // With another number of ranks, the finished samples need not be whole global batches: the rest of a batch is
   // skipped.
@@ -192,7 +196,8 @@ Status compareData(const RunReference &run, const Manifest &stored, const RunRec
     return Status();
   const DataRecord &before = *stored.run.data, &after = *now.data;
   bool middle = position.batch != 0 && position.batch < before.epochBatches;
-  if (before.batch != after.batch || (before.epochBatches != after.epochBatches && !middle)) {
+  if (before.batch != after.batch || before.shapes != after.shapes ||
+      (before.epochBatches != after.epochBatches && !middle)) {
     uint64_t was = position.batch;
     if (Status status = convertBatches(run, before, after, position); !status.ok())
       return status;
@@ -201,7 +206,7 @@ Status compareData(const RunReference &run, const Manifest &stored, const RunRec
                                   "its samples, of which the run had done {}",
                                   before.ranks, after.ranks, position.epoch + 1, position.batch * after.batch,
                                   was * before.batch));
-    else if (before.batch != after.batch)
+    else if (before.batch != after.batch && before.shapes == after.shapes)
       notes.push_back(Message::note("the batch differs from the run's: {} → {} samples; epoch {} goes on after "
                                   "batch {} (it was {})",
                                   before.batch, after.batch, position.epoch + 1, position.batch, was));
@@ -237,13 +242,16 @@ RunRecord tcc::runtime::makeRunRecord(const Session &session) {
 DataRecord tcc::runtime::makeDataRecord(const EntryData &data, uint64_t epochSamples, uint64_t epochBatches,
                                         uint64_t ranks) {
   DataRecord record;
-  record.samples = data.reader->samples();
+  record.samples = data.reader().samples();
   record.epochSamples = epochSamples;
-  record.batch = data.reader->batch() * ranks;
+  record.batch = data.reader().batch() * ranks;
   record.ranks = ranks;
   record.epochBatches = epochBatches;
+  for (const auto &reader : data.readers)
+    if (data.readers.size() > 1)
+      record.shapes += (record.shapes.empty() ? "" : "; ") + reader->shapeText();
   constexpr uint64_t kProbes = 16;
-  for (const auto &[input, column] : data.reader->columns()) {
+  for (const auto &[input, column] : data.reader().columns()) {
     record.columns[input] = plan::typeName(column->type());
     std::vector<std::byte> sample(column->sampleBytes());
     for (uint64_t i = 0, last = UINT64_MAX; i < kProbes && column->samples() != 0; ++i) {

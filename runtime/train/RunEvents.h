@@ -29,7 +29,8 @@ namespace tcc::runtime {
 struct RunFacts {
   std::string model;
   std::string folder; ///< empty: the run keeps no files
-  uint64_t samples = 0, batch = 0;
+  uint64_t samples = 0;
+  std::vector<uint64_t> batches;        ///< samples of a batch, by the plan's shapes
   uint64_t window = 1;                  ///< micro-batches of an update
   uint64_t ranks = 1, virtualRanks = 0; ///< processes; virtual ranks, if the plan has some
   uint64_t totalSteps = 0, doneSteps = 0;

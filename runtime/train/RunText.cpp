@@ -2,6 +2,8 @@
 #include "runtime/train/RunText.h"
 #include "support/Advice.h"
 
+#include <fmt/ranges.h>
+
 using namespace tcc;
 using namespace tcc::runtime;
 
@@ -59,7 +61,7 @@ static std::string ranksText(const RunFacts &facts) {
 std::vector<std::string> tcc::runtime::linesOf(const RunFacts &facts) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {} samples, {} a batch{}{}, {} updates{}, seed {}{}", facts.model, facts.samples,
-                              facts.batch, ranksText(facts),
+                              fmt::join(facts.batches, " or "), ranksText(facts),
                               facts.window > 1 ? fmt::format(" x {} accumulated", facts.window) : "", facts.totalSteps,
                               facts.resumed ? fmt::format(" of which {} are done", facts.doneSteps) : "", facts.seed,
                               facts.shuffle ? "" : ", not shuffled"));

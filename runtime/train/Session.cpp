@@ -1,6 +1,7 @@
 //===- Session.cpp - an open plan, its settings and its device -----------===//
 #include "runtime/train/Session.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Variants.h"
@@ -14,12 +15,14 @@
 #include "support/PlanNames.h"
 #include "support/Processors.h"
 #include "support/Toml.h"
+#include "support/recipe/ColumnRules.h"
 #include "support/recipe/Kinds.h"
 
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <fmt/ranges.h>
+#include <numeric>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -298,7 +301,7 @@ unsigned tcc::runtime::workersOf(const Session &session, const EntryData &data) 
   DataMap settings(session.data.settings().begin(), session.data.settings().end());
   if (std::string text = settingText(settings, "workers"); !text.empty())
     return static_cast<unsigned>(std::strtoul(text.c_str(), nullptr, 10));
-  for (const auto &[input, column] : data.reader->columns())
+  for (const auto &[input, column] : data.reader().columns())
     if (column->isComputed())
       return usableProcessors();
   return 0;
@@ -360,17 +363,97 @@ BindOptions tcc::runtime::bindOptionsOf(const Session &session, bool trains) {
       bind.maskingWeight = session.training.sample_weight();
   }
   bind.maxBad = maxBadOf(session);
+  for (const auto &[key, rule] : settings)
+    if (key.starts_with("pad."))
+      if (auto pad = recipe::parsePad(rule))
+        bind.pad[key.substr(4)] = *pad;
   bind.negativeIndices = settingText(settings, "negative_indices") == "true";
   return bind;
 }
 
+std::vector<BatchReader *> EntryData::allReaders() const {
+  std::vector<BatchReader *> all;
+  for (const auto &reader : readers)
+    all.push_back(reader.get());
+  return all;
+}
+
+std::vector<size_t> EntryData::bySize() const {
+  std::vector<uint64_t> bytes;
+  for (const auto &reader : readers) {
+    const std::vector<uint64_t> inputs = reader->inputBytes();
+    bytes.push_back(std::accumulate(inputs.begin(), inputs.end(), uint64_t(0)) / reader->batch());
+  }
+  std::vector<size_t> order(readers.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::ranges::stable_sort(order, {}, [&](size_t shape) { return bytes[shape]; });
+  return order;
+}
+
+std::vector<uint8_t> EntryData::shapesOfSamples() const {
+  const std::vector<size_t> order = bySize();
+  std::vector<uint8_t> shapes(reader().samples());
+  for (uint64_t sample = 0; sample < shapes.size(); ++sample) {
+    const auto found = std::ranges::find_if(order, [&](size_t shape) { return readers[shape]->holds(sample); });
+    shapes[sample] = static_cast<uint8_t>(found == order.end() ? order.back() : *found);
+  }
+  return shapes;
+}
+
+size_t EntryData::shapeOfAll() const {
+  const std::vector<size_t> order = bySize();
+  const auto holdsAll = [&](size_t shape) {
+    for (uint64_t sample = 0; sample < reader().samples(); ++sample)
+      if (!readers[shape]->holds(sample))
+        return false;
+    return true;
+  };
+  const auto found = std::ranges::find_if(order, holdsAll);
+  return found == order.end() ? order.back() : *found;
+}
+
+Status tcc::runtime::gatherByShape(const EntryData &data, bool drawsAtRandom, Sampler &sampler) {
+  if (data.readers.size() == 1)
+    return Status();
+  if (drawsAtRandom)
+    return Status(
+        "samples that are drawn at random (data.sampler, data.windows = \"random\") do not fill batches of several "
+        "shapes; leave that out, or compile a plan of one shape",
+        StatusCode::Usage);
+  std::vector<uint64_t> batches;
+  for (const auto &reader : data.readers)
+    batches.push_back(reader->batch());
+  sampler.setShapes(data.shapesOfSamples(), std::move(batches));
+  return Status();
+}
+
+/// Error: a sample is longer than the largest shape takes.
+static Status checkLengths(const EntryData &data) {
+  const BatchReader &largest = *data.readers[data.largest()];
+  if (!largest.isRagged())
+    return Status();
+  for (uint64_t sample = 0; sample < largest.samples(); ++sample)
+    if (!largest.holds(sample) &&
+        std::ranges::none_of(data.readers, [&](const auto &reader) { return reader->holds(sample); }))
+      return error("{}: {}; compile with a longer shape ({}), or cut such samples with {}", data.dataset->path,
+                   largest.describeLonger(sample), advice::compile("dim", "NAME=N"),
+                   advice::set("data.too_long", "cut"));
+  return Status();
+}
+
 Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
-                                                      const std::string &path, const EntryDataOptions &options) {
+                                                const std::string &path, const EntryDataOptions &options) {
+  return openEntryData(session, std::vector<const plan::Entry *>{&entry}, path, options);
+}
+
+Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const std::vector<const plan::Entry *> &shapes,
+                                                const std::string &path, const EntryDataOptions &options) {
+  const plan::Entry &entry = *shapes.front();
   DatasetOptions dataOptions;
   dataOptions.settings.insert(session.data.settings().begin(), session.data.settings().end());
   dataOptions.part = options.part;
   dataOptions.training = options.training;
-  dataOptions.predicting = entry.name() == entries::kPredict || entry.name() == entries::kPredictInference;
+  dataOptions.predicting = entries::kindOf(entry.name()) == entries::kPredict;
   dataOptions.limit = std::strtoull(settingText(dataOptions.settings, "limit").c_str(), nullptr, 10);
   dataOptions.evalSplit = evalSplitOf(session);
   dataOptions.sameWindow = session.training.shift();
@@ -404,12 +487,21 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const pl
         "; if the classes are the last axis of the prediction, as in [batch, sequence, vocabulary], compile "
         "with " +
         advice::compileSet("loss.class_axis", "-1");
-  auto reader = BatchReader::bind(entry, *result.dataset, bind);
-  if (!reader)
-    return reader.status();
-  result.reader = std::make_unique<BatchReader>(reader.take());
-  for (const Message &note : result.reader->notes())
+  const std::string name = entry.name().substr(0, entry.name().find(entries::kShapeMark));
+  bind.lengthInputs = plan::lengthInputs(plan::shapesOf(session.plan(), name));
+  for (const plan::Entry *shape : shapes) {
+    auto reader = BatchReader::bind(*shape, *result.dataset, bind);
+    if (!reader)
+      return shapes.size() == 1 ? reader.status()
+                                : reader.status().withContext("for " + plan::shapeText(session.plan(), *shape));
+    result.readers.push_back(std::make_unique<BatchReader>(reader.take()));
+    result.readers.back()->shareDamaged(result.reader());
+  }
+  for (const Message &note : result.reader().notes())
     if (options.note)
       options.note(note);
+  if (!options.cutsLong && settingText(dataOptions.settings, "too_long") != "cut")
+    if (Status status = checkLengths(result); !status.ok())
+      return status;
   return result;
 }

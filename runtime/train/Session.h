@@ -4,6 +4,7 @@
 
 #include "runtime/Device.h"
 #include "runtime/data/BatchReader.h"
+#include "runtime/data/Sampler.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "runtime/state/ModelValues.h"
 
@@ -75,10 +76,24 @@ Status checkVirtualRanks(const Session &session);
 /// The values of the session's device for exports: those that training has changed. The session outlives them.
 TrainedValues trainedValuesOf(const Session &session);
 
-/// A data set as one entry reads it.
+/// A data set as the shapes of an entry read it.
 struct EntryData {
   std::unique_ptr<Dataset> dataset;
-  std::unique_ptr<BatchReader> reader;
+  std::vector<std::unique_ptr<BatchReader>> readers; ///< by shape; they share the damaged samples
+
+  /// That of the first shape.
+  BatchReader &reader() const { return *readers.front(); }
+  std::vector<BatchReader *> allReaders() const;
+  /// The shape whose samples take the most memory.
+  size_t largest() const { return bySize().back(); }
+  /// The smallest shape that holds all samples, else the largest.
+  size_t shapeOfAll() const;
+  /// The smallest shape that holds each sample; for a sample that is too long for all of them, the largest.
+  std::vector<uint8_t> shapesOfSamples() const;
+
+private:
+  /// Shapes by the memory of one sample, the least first.
+  std::vector<size_t> bySize() const;
 };
 
 struct EntryDataOptions {
@@ -90,14 +105,22 @@ struct EntryDataOptions {
   ColumnFacts facts = {};                                          ///< facts that are already known
   bool learnsFacts = false;                                        ///< as DatasetOptions::learnsFacts
   DatasetSource source = {};                                       ///< opens the data set; null: that of the path
+  bool cutsLong = false;                                           ///< as data.too_long = "cut"
 };
 
 /// How inputs of the session's entries are bound to columns. `trains`: for an entry that trains.
 BindOptions bindOptionsOf(const Session &session, bool trains);
 
-/// Opens `path` with the settings of the session and binds its columns to the entry's inputs.
+/// Opens `path` with the settings of the session and binds its columns to the inputs of the entry's shapes. Error also:
+/// a sample is too long for all of them, and data.too_long does not cut it.
+Expected<EntryData> openEntryData(const Session &session, const std::vector<const plan::Entry *> &shapes,
+                                  const std::string &path, const EntryDataOptions &options);
+/// The same for an entry in one shape.
 Expected<EntryData> openEntryData(const Session &session, const plan::Entry &entry, const std::string &path,
-                                        const EntryDataOptions &options);
+                                  const EntryDataOptions &options);
+
+/// Makes the sampler gather samples by the shapes that hold them. Error: its samples are drawn at random.
+Status gatherByShape(const EntryData &data, bool drawsAtRandom, Sampler &sampler);
 
 /// Damaged samples that data.max_bad allows; 0: none.
 uint64_t maxBadOf(const Session &session);

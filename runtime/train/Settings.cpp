@@ -214,8 +214,6 @@ Status applyOne(const std::string &setting, plan::Training &training, plan::Data
   }
   if (!key)
     return usage(fmt::format("{}: unknown key {}; {}", given(setting), name, recipe::hintFor(name)));
-  if (key->change == recipe::Change::Later)
-    return usage(fmt::format("{}: {} is not supported by this version yet", given(setting), name));
   auto parsed = key->values.type == recipe::Values::Type::Transforms ? parseTransforms(setting, text)
                                                                      : recipe::parseSetting(setting);
   if (!parsed)

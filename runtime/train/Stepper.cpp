@@ -1,5 +1,6 @@
 //===- Stepper.cpp - training in a loop of the caller's --------------------===//
 #include "runtime/train/Stepper.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/LossScale.h"
 #include "runtime/train/Resume.h"
@@ -27,14 +28,14 @@ Expected<std::unique_ptr<Stepper>> Stepper::create(Session session, const Steppe
     return updates.status();
   made->updates = updates.take();
   made->batches = GivenBatches(own.virtualRanks().count);
-  made->training.entry = &made->updates->dataEntry();
+  made->training.shapes = made->updates->dataEntries();
   made->training.trains = true;
   made->at.seed = options.seed.value_or(own.training.seed());
   made->at.scheduleTotal = options.totalSteps.value_or(0);
   made->updates->setSeed(made->at.seed);
   if (Status status = made->schedule(); !status.ok())
     return status;
-  for (const plan::Port &port : made->training.entry->outputs())
+  for (const plan::Port &port : made->training.entry().outputs())
     made->returnsOutputs |= port.name().starts_with(outputs::kTrainingPrefix);
   if (made->returnsOutputs)
     made->updates->observe([stepper = made.get()](const EntryRunner &runner, uint64_t number) {
@@ -59,7 +60,7 @@ Expected<GivenData *> Stepper::bind(Binding &binding, std::span<const GivenTenso
     binding.data->take(tensors);
     return binding.data.get();
   }
-  auto bound = GivenData::bind(*opened, *binding.entry, binding.trains, tensors);
+  auto bound = GivenData::bind(*opened, binding.shapes, binding.trains, tensors);
   if (!bound)
     return bound.status();
   binding.data = bound.take();
@@ -73,8 +74,9 @@ Status Stepper::step(std::span<const GivenTensor> tensors, UpdateMetrics &metric
   auto data = bind(training, tensors);
   if (!data)
     return data.status();
-  if (const uint64_t given = (*data)->reader().samples(); given > rows() || given == 0)
-    return Status(fmt::format("{} rows; an update takes {}, or fewer", given, rows()), StatusCode::Usage);
+  const uint64_t most = rowsOf((*data)->reader().batch());
+  if (const uint64_t given = (*data)->reader().samples(); given > most || given == 0)
+    return Status(fmt::format("{} rows; an update takes {}, or fewer", given, most), StatusCode::Usage);
   const uint64_t ranks = opened->virtualRanks().count;
   if (const uint64_t given = (*data)->reader().samples(), all = (*data)->reader().batch() * ranks;
       ranks > 1 && given % all != 0)
@@ -85,8 +87,8 @@ Status Stepper::step(std::span<const GivenTensor> tensors, UpdateMetrics &metric
   if (returnsOutputs) {
     returned = false;
     const uint64_t samples = (*data)->reader().samples();
-    if (!joined || joined->samples() != samples) {
-      auto made = JoinedOutputs::create(*training.entry, samples, (*data)->reader().batch(), outputs::kTrainingPrefix);
+    if (!joined || joined->samples() != samples || training.shapes.size() > 1) {
+      auto made = JoinedOutputs::create(training.entry(), samples, (*data)->reader().batch(), outputs::kTrainingPrefix);
       if (!made)
         return made.status();
       joined = made.take();
@@ -137,19 +139,19 @@ Expected<const JoinedOutputs *> Stepper::lastOutputs() const {
 
 Expected<Stepper::Binding *> Stepper::bindingOf(const std::string &name) {
   Binding &binding = others[name];
-  if (binding.runner)
+  if (!binding.runners.empty())
     return &binding;
-  const plan::Entry *entry = findEntry(opened->plan(), name);
+  std::vector<const plan::Entry *> shapes = plan::shapesOf(opened->plan(), name);
   // A trained model predicts in inference mode, whatever mode the graph was exported in.
   if (name == entries::kPredict)
-    if (const plan::Entry *inference = findEntry(opened->plan(), entries::kPredictInference))
-      entry = inference;
-  if (!entry)
+    if (auto inference = plan::shapesOf(opened->plan(), entries::kPredictInference); !inference.empty())
+      shapes = std::move(inference);
+  if (shapes.empty())
     return error("{}: the plan has no entry '{}'; compile with {}", opened->reader.path(), name,
                  advice::compile("entry", "train," + name));
-  binding.entry = entry;
-  binding.runner = std::make_unique<EntryRunner>(*opened->device, *entry);
-  binding.runner->setSeed(at.seed);
+  binding.shapes = std::move(shapes);
+  for (const plan::Entry *shape : binding.shapes)
+    binding.runners.emplace_back(*opened->device, *shape).setSeed(at.seed);
   return &binding;
 }
 
@@ -165,7 +167,7 @@ Expected<Evaluation> Stepper::evaluate(std::span<const GivenTensor> tensors, boo
   if (averaged)
     if (Status status = averages->exchange(); !status.ok())
       return status;
-  auto result = runtime::evaluate(*(*binding)->runner, (*data)->reader(), evaluateOptionsOf(*opened));
+  auto result = runtime::evaluate((*binding)->runners[(*data)->shape()], (*data)->reader(), evaluateOptionsOf(*opened));
   Status back = averaged ? averages->exchange() : Status();
   return back.ok() ? std::move(result) : Expected<Evaluation>(back);
 }
@@ -177,7 +179,7 @@ Expected<JoinedOutputs> Stepper::run(const std::string &name, std::span<const Gi
   auto data = bind(**binding, tensors);
   if (!data)
     return data.status();
-  EntryRunner &runner = *(*binding)->runner;
+  EntryRunner &runner = (*binding)->runners[(*data)->shape()];
   auto outputs = predictedOutputs(runner, (*data)->reader());
   if (!outputs) // the entry takes another number of rows
     return Status(outputs.status().message(), StatusCode::Usage);

@@ -68,20 +68,22 @@ public:
   const TrainingPosition &position() const { return at; }
   /// Begins the next epoch, for schedules that count epochs.
   void nextEpoch() { ++at.epoch; }
-  /// Rows of an update: `accumulate` batches for each virtual rank.
-  uint64_t rows() const {
-    return updates->window() * static_cast<uint64_t>(updates->dataEntry().batch()) * opened->virtualRanks().count;
-  }
+  /// Rows of an update in the plan's first shape: `accumulate` batches for each virtual rank.
+  uint64_t rows() const { return rowsOf(static_cast<uint64_t>(updates->dataEntry().batch())); }
 
 private:
   Stepper() = default;
+  /// Rows of an update in a shape of this batch.
+  uint64_t rowsOf(uint64_t batch) const { return updates->window() * batch * opened->virtualRanks().count; }
   Status schedule();
   /// The tensors, bound to the entry; bound again only if their types or shapes changed.
   struct Binding {
-    const plan::Entry *entry = nullptr;
+    std::vector<const plan::Entry *> shapes; ///< the entry in the plan's shapes
     bool trains = false;
     std::unique_ptr<GivenData> data;
-    std::unique_ptr<EntryRunner> runner; ///< of entries that do not train
+    std::vector<EntryRunner> runners; ///< by shape, of entries that do not train
+
+    const plan::Entry &entry() const { return *shapes[data ? data->shape() : 0]; }
   };
   Expected<GivenData *> bind(Binding &binding, std::span<const GivenTensor> tensors);
   Expected<Binding *> bindingOf(const std::string &entry);

@@ -85,16 +85,16 @@ Trainer::Trainer(Session &session, const TrainOptions &options, PreparedRun prep
 Expected<Evaluation> Trainer::evaluateWith(bool averages) {
   EvaluateOptions with = evaluateOptionsOf(session);
   with.ranks = session.ranks;
-  BatchReader &reader = *run.evaluation->data.reader;
+  const BatchReader &reader = run.evaluation->data.reader();
   with.goesOn = [&](uint64_t done) {
     recorder.evaluating(done, reader.samples());
     return !endRequested();
   };
   if (!averages)
-    return evaluate(run.evaluation->runner, reader, with);
+    return evaluate(run.evaluation->runners, run.evaluation->data, with);
   if (Status status = exchangeAverages(); !status.ok())
     return status;
-  auto result = evaluate(run.evaluation->runner, reader, with);
+  auto result = evaluate(run.evaluation->runners, run.evaluation->data, with);
   // Restore the weights whether or not the evaluation succeeded: training and checkpoints need them. After an error the
   // ranks run no more collectives.
   Status back = result || session.worldSize() == 1 ? exchangeAverages()
@@ -368,7 +368,7 @@ RunFacts Trainer::facts() const {
   facts.model = session.plan().model();
   facts.folder = run.folder;
   facts.samples = run.batches->reader().samples();
-  facts.batch = run.batches->reader().batch();
+  facts.batches = run.batches->sizes();
   facts.window = run.updates->window();
   facts.ranks = hasVirtualRanks ? session.worldSize() : session.virtualRanks().all;
   facts.virtualRanks = hasVirtualRanks ? session.virtualRanks().all : 0;

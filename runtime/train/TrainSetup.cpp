@@ -1,6 +1,7 @@
 //===- TrainSetup.cpp - preparation of a training run ---------------------===//
 #include "runtime/train/TrainSetup.h"
 #include "runtime/data/Sampler.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/AlgorithmRecord.h"
 #include "runtime/train/Evaluate.h"
@@ -90,7 +91,7 @@ private:
         result.notes.push_back(message);
     };
     auto opened = openEntryData(
-        session, result.updates->dataEntry(), options.data,
+        session, result.updates->dataEntries(), options.data,
         {split ? DatasetOptions::Part::Head : DatasetOptions::Part::All, true,
          others ? std::nullopt : known.vocabulary, scanning, notes,
          others ? ColumnFacts() : known.facts, !result.resumed, options.dataSource});
@@ -106,8 +107,8 @@ private:
       notes(Message::warning("{}: its characters have other tokens than those of {}", options.data, from));
     if (options.evalData.empty() && !split)
       return Status();
-    const plan::Entry *evaluate = findEntry(session.plan(), entries::kEvaluate);
-    if (!evaluate)
+    const std::vector<const plan::Entry *> shapes = plan::shapesOf(session.plan(), entries::kEvaluate);
+    if (shapes.empty())
       return error("{}: the plan has no entry 'evaluate'; compile with {}, or leave the evaluation data out",
                    session.reader.path(), advice::compile("entry", "train,evaluate"));
     // Evaluation texts use the vocabulary of the training text; other data has none.
@@ -115,7 +116,7 @@ private:
     if (known.vocabulary->empty())
       known.vocabulary.reset();
     opened = openEntryData(
-        session, *evaluate, split ? options.data : options.evalData,
+        session, shapes, split ? options.data : options.evalData,
         {split ? DatasetOptions::Part::Tail : DatasetOptions::Part::All, false, known.vocabulary, scanning, notes,
          data.dataset->facts, false, split ? options.dataSource : options.evalDataSource});
     options.events->scanned();
@@ -124,7 +125,9 @@ private:
     if (!split && opened->dataset->classes != data.dataset->classes)
       return error("{}: its class folders differ from those of {}, so labels would mean other things", options.evalData,
                    options.data);
-    result.evaluation.emplace(EvaluationSet{opened.take(), EntryRunner(*session.device, *evaluate)});
+    result.evaluation.emplace(EvaluationSet{opened.take(), {}});
+    for (const plan::Entry *shape : shapes)
+      result.evaluation->runners.emplace_back(*session.device, *shape);
     return Status();
   }
 
@@ -221,9 +224,10 @@ private:
     }
     result.updates->setSeed(position.seed);
     if (result.evaluation)
-      result.evaluation->runner.setSeed(position.seed);
+      for (EntryRunner &runner : result.evaluation->runners)
+        runner.setSeed(position.seed);
     position.settings = options.settings;
-    data.reader->knowDamaged(position.damagedSamples);
+    data.reader().knowDamaged(position.damagedSamples);
     return Status();
   }
 
@@ -256,16 +260,16 @@ private:
     TrainingPosition &position = result.position;
     DataMap settings(session.data.settings().begin(), session.data.settings().end());
     bool pad = settingText(settings, "last") == "pad";
-    uint64_t samples = data.reader->samples(), batch = data.reader->batch();
+    uint64_t samples = data.reader().samples(), batch = data.reader().batch();
     uint64_t epochSamples = data.dataset->epochSamples ? data.dataset->epochSamples : samples;
     const plan::VirtualRanks share = session.virtualRanks();
     const uint64_t ranks = share.all; // virtual ranks, among which an epoch is divided
-    if (pad && epochSamples % (batch * ranks) != 0 && !data.reader->maskable())
+    if (pad && (epochSamples % (batch * ranks) != 0 || data.readers.size() > 1) && !data.reader().maskable())
       return error(
           "{}: data.last = \"pad\" needs one loss that can leave a sample out (cross_entropy or nll with integer "
-          "targets, another kind with loss.sample_weight); leave it out, and the last {} samples of an epoch "
-          "are dropped",
-          options.data, epochSamples % batch);
+          "targets, another kind with loss.sample_weight); leave it out, and the last samples of an epoch, which fill "
+          "no batch, are dropped",
+          options.data);
     std::vector<double> weights;
     if (std::string kind = settingText(settings, "sampler"); kind == "balanced" || kind == "weighted") {
       auto read = sampleWeights(*data.dataset, kind == "balanced", settingText(settings, "weights"));
@@ -292,6 +296,8 @@ private:
     Sampler sampler(samples, epochSamples, batch, order, position.seed, pad, std::move(weights));
     if (order == SampleOrder::Windowed)
       sampler.setWindow(data.dataset->shards, std::strtoull(window.c_str(), nullptr, 10));
+    if (Status status = gatherByShape(data, order == SampleOrder::Random, sampler); !status.ok())
+      return status;
     sampler.setRanks(share.first, ranks);
     sampler.setShare(share.count, result.updates->window());
     uint64_t batches = sampler.batchesPerEpoch();
@@ -299,10 +305,10 @@ private:
       return error("{}: too few samples: {}, but a batch takes {}{}; compile with a smaller batch, or pad with {}",
                    options.data, epochSamples, batch, ranks > 1 ? fmt::format(" of each of {} ranks", ranks) : "",
                    advice::set("data.last", "pad"));
-    if (ranks > 1 && sampler.dropped())
+    if ((ranks > 1 || data.readers.size() > 1) && sampler.dropped())
       result.notes.push_back(
-          Message::note("the last {} samples of an epoch fill no batch of {} ranks and are left out{}",
-                        sampler.dropped(), ranks,
+          Message::note("the last {} samples of an epoch fill no batch {}and are left out{}", sampler.dropped(),
+                        ranks > 1 ? fmt::format("of {} ranks ", ranks) : "of their shape ",
                         pad ? "" : fmt::format("; {} takes them", advice::set("data.last", "pad"))));
     result.record = makeRunRecord(session);
     result.record.data = makeDataRecord(data, epochSamples, batches, ranks);

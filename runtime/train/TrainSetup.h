@@ -22,7 +22,7 @@ struct ResumedRun {
 /// The data that a run is evaluated on.
 struct EvaluationSet {
   EntryData data;
-  EntryRunner runner;
+  std::vector<EntryRunner> runners; ///< by shape, as data.readers
 };
 
 struct PreparedRun {

@@ -12,19 +12,35 @@ using namespace tcc::runtime;
 
 TrainingBatches::TrainingBatches(EntryData given, Sampler order, uint64_t maxBad, unsigned workers)
     : data(std::move(given)), sampler(std::move(order)), maxBad(maxBad), workers(workers) {
-  indices.reserve(data.reader->batch());
+  for (const auto &reader : data.readers)
+    indices.reserve(reader->batch());
 }
 
 void TrainingBatches::keep(uint64_t count) {
   kept.resize(count);
-  for (const auto &[input, column] : data.reader->columns())
+  for (const auto &[input, column] : data.reader().columns())
     keptNames.push_back(input);
   for (Kept &one : kept) {
-    for (uint64_t bytes : data.reader->inputBytes())
-      one.memory.emplace_back(bytes);
+    one.memory.resize(keptNames.size());
+    for (const auto &reader : data.readers) {
+      const std::vector<uint64_t> bytes = reader->inputBytes();
+      for (size_t i = 0; i < bytes.size(); ++i)
+        one.memory[i].resize(std::max<uint64_t>(one.memory[i].size(), bytes[i]));
+      one.indices.reserve(reader->batch());
+    }
     one.given.assign(one.memory.begin(), one.memory.end());
-    one.indices.reserve(data.reader->batch());
   }
+}
+
+uint64_t TrainingBatches::tokens(uint64_t epoch, uint64_t number) const {
+  if (!data.reader().isRagged())
+    return samples(epoch, number) * data.reader().tokensPerSample();
+  sampler.globalBatchOf(epoch, number, counted);
+  const BatchReader &largest = *data.readers[data.largest()];
+  uint64_t sum = 0;
+  for (uint64_t sample : counted)
+    sum += largest.tokensOf(sample);
+  return sum;
 }
 
 Status TrainingBatches::give(EntryRunner &runner, TrainingPosition &position, uint64_t number) {
@@ -37,6 +53,10 @@ Status TrainingBatches::giveKept(EntryRunner &runner, TrainingPosition &position
   Kept &one = kept[number % kept.size()];
   if (!one.filled || one.epoch != position.epoch || one.number != number) {
     one.filled = false;
+    one.shape = shapeOf(position, number);
+    const std::vector<uint64_t> bytes = data.readers[one.shape]->inputBytes();
+    for (size_t i = 0; i < bytes.size(); ++i)
+      one.given[i] = std::span(one.memory[i]).first(bytes[i]);
     Status status =
         read(position, number, [&](auto fill) { return fill(std::span<const std::span<std::byte>>(one.given)); });
     if (!status.ok())
@@ -47,11 +67,12 @@ Status TrainingBatches::giveKept(EntryRunner &runner, TrainingPosition &position
     one.indices = indices;
   }
   indices = one.indices;
+  lastShape = one.shape;
   return runner.giveInputs([&](std::span<const std::span<std::byte>> inputs) {
     for (size_t i = 0; i < inputs.size(); ++i)
       for (size_t j = 0; j < keptNames.size(); ++j)
         if (!inputs[i].empty() && keptNames[j] == runner.entry().inputs(static_cast<int>(i)).name())
-          std::memcpy(inputs[i].data(), one.memory[j].data(), std::min(inputs[i].size(), one.memory[j].size()));
+          std::memcpy(inputs[i].data(), one.given[j].data(), std::min(inputs[i].size(), one.given[j].size()));
     return Status();
   });
 }
@@ -59,7 +80,8 @@ Status TrainingBatches::giveKept(EntryRunner &runner, TrainingPosition &position
 template <typename Sink> Status TrainingBatches::read(TrainingPosition &position, uint64_t number, Sink &&sink) {
   if (workers != 0 && !loader)
     try {
-      loader = std::make_unique<Loader>(*data.reader, sampler, position.seed, position.epoch, number, workers, trace);
+      loader =
+          std::make_unique<Loader>(data.allReaders(), sampler, position.seed, position.epoch, number, workers, trace);
     } catch (const std::system_error &problem) {
       return error("cannot start {} threads that read data ahead: {}; use fewer: {}", workers,
                    std::strerror(problem.code().value()), advice::set("data.workers", "0"));
@@ -68,15 +90,17 @@ template <typename Sink> Status TrainingBatches::read(TrainingPosition &position
   const bool ahead = loader && loader->isNext(position.epoch, number);
   if (!ahead)
     sampler.batchOf(position.epoch, number, indices);
-  const std::map<uint64_t, std::string> &damaged = data.reader->damagedSamples();
+  lastShape = shapeOf(position, number);
+  BatchReader &reader = *data.readers[lastShape];
+  const std::map<uint64_t, std::string> &damaged = reader.damagedSamples();
   size_t before = damaged.size();
   Status status = sink([&](std::span<const std::span<std::byte>> inputs) -> Status {
     TraceScope span(own, ahead ? "wait for data" : "read data", "batch", number);
     const double begin = monotonicSeconds();
     Status read =
         ahead ? loader->take(indices, inputs)
-              : data.reader->fillSound(
-                    indices, BatchReader::Damaged::Replace, data.reader->maskable(), inputs,
+              : reader.fillSound(
+                    indices, BatchReader::Damaged::Replace, reader.maskable(), inputs,
                     {{position.seed, position.epoch}, sampler.drawNumber(position.epoch, number), sampler.repeats()});
     taken += monotonicSeconds() - begin;
     return read;

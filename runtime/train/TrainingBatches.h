@@ -17,7 +17,14 @@ public:
   TrainingBatches(EntryData data, Sampler sampler, uint64_t maxBad, unsigned workers);
 
   const Dataset &dataset() const { return *data.dataset; }
-  const BatchReader &reader() const { return *data.reader; }
+  const BatchReader &reader() const { return data.reader(); }
+  /// Samples of a batch, by the plan's shapes.
+  std::vector<uint64_t> sizes() const {
+    std::vector<uint64_t> sizes;
+    for (const auto &reader : data.readers)
+      sizes.push_back(reader->batch());
+    return sizes;
+  }
   uint64_t perEpoch() const override { return sampler.batchesPerEpoch(); }
   /// Sets the global batch at which the windows of this epoch begin.
   void beginAt(uint64_t epoch, uint64_t number) { sampler.beginAt(epoch, number); }
@@ -42,17 +49,21 @@ public:
   double dataSeconds() const override { return taken; }
   /// Memory of batches that were read ahead.
   uint64_t hostBytes() const {
-    uint64_t bytes = workers ? Loader::hostBytes(*data.reader) : 0;
-    for (uint64_t one : kept.empty() ? std::vector<uint64_t>() : data.reader->inputBytes())
-      bytes += one * kept.size();
+    uint64_t bytes = workers ? Loader::hostBytes(data.allReaders()) : 0;
+    for (const Kept &one : kept)
+      for (const auto &input : one.memory)
+        bytes += input.size();
     return bytes;
   }
 
-  uint64_t samples(uint64_t number) const override { return sampler.globalSamples(number); }
-  uint64_t tokens(uint64_t number) const override { return samples(number) * data.reader->tokensPerSample(); }
+  size_t shapeOf(const TrainingPosition &position, uint64_t number) const override {
+    return sampler.shapeOf(position.epoch, number);
+  }
+  uint64_t samples(uint64_t epoch, uint64_t number) const override { return sampler.globalSamples(epoch, number); }
+  uint64_t tokens(uint64_t epoch, uint64_t number) const override;
 
   std::string describeNonFinite(bool infinities) const override {
-    return data.reader->describeNonFinite(indices, infinities);
+    return data.readers[lastShape]->describeNonFinite(indices, infinities);
   }
 
 private:
@@ -60,8 +71,9 @@ private:
   struct Kept {
     bool filled = false;
     uint64_t epoch = 0, number = 0;
-    std::vector<std::vector<std::byte>> memory; ///< by input of the reader
-    std::vector<std::span<std::byte>> given;    ///< of `memory`
+    size_t shape = 0;
+    std::vector<std::vector<std::byte>> memory; ///< by input of the reader, in the shape where it is largest
+    std::vector<std::span<std::byte>> given;    ///< of `memory`, the part of the shape
     std::vector<uint64_t> indices;
   };
   /// Reads micro-batch `number` to the inputs for which `sink(fill)` calls `fill(inputs)`.
@@ -76,6 +88,8 @@ private:
   unsigned workers;
   std::unique_ptr<Loader> loader; ///< from the first batch on
   std::vector<uint64_t> indices;
+  mutable std::vector<uint64_t> counted; ///< scratch memory of tokens()
+  size_t lastShape = 0;                  ///< of the last micro-batch
   double taken = 0;
   Trace *trace = nullptr;
   Trace::Track *own = nullptr;

@@ -1,6 +1,7 @@
 //===- UpdateRunner.cpp - one update of the weights ----------------------===//
 #include "runtime/train/UpdateRunner.h"
 #include "runtime/plan/DType.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/state/Weights.h"
 #include "runtime/train/LossScale.h"
 #include "support/Advice.h"
@@ -24,7 +25,12 @@ public:
   /// Error: the plan lacks an entry of a phase.
   static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session);
 
-  const plan::Entry &dataEntry() const override { return inputs; }
+  std::vector<const plan::Entry *> dataEntries() const override {
+    std::vector<const plan::Entry *> entries;
+    for (const plan::Entry &entry : inputs)
+      entries.push_back(&entry);
+    return entries;
+  }
   uint64_t window() const override { return main().window(); }
   uint64_t taken() const override { return main().taken(); }
   const LearningSchedule &schedule() const override { return main().schedule(); }
@@ -47,9 +53,20 @@ private:
   std::vector<std::unique_ptr<UpdateRunner>> phases;
   size_t mainPhase = 0, failed = 0; ///< failed: the phase that failed or was not finite
   bool updated = false;             ///< an earlier phase of the round has updated its parameters
-  plan::Entry inputs;               ///< the inputs of all entries, for the data
+  std::vector<plan::Entry> inputs;  ///< by shape: the inputs of all entries, for the data
 };
 } // namespace
+
+/// Adds the inputs of `other` that the entry lacks.
+static void addInputs(plan::Entry &entry, const plan::Entry &other) {
+  for (const plan::Port &port : other.inputs())
+    if (std::ranges::none_of(entry.inputs(), [&](const plan::Port &known) { return known.name() == port.name(); })) {
+      *entry.add_buffers() = other.buffers(static_cast<int>(port.buffer()));
+      plan::Port &added = *entry.add_inputs();
+      added = port;
+      added.set_buffer(static_cast<uint32_t>(entry.buffers_size() - 1));
+    }
+}
 
 Expected<std::unique_ptr<UpdateRunner>> PhasedRunner::create(const Session &session) {
   std::unique_ptr<PhasedRunner> made(new PhasedRunner(session));
@@ -65,19 +82,15 @@ Expected<std::unique_ptr<UpdateRunner>> PhasedRunner::create(const Session &sess
   }
   if (made->mainPhase == made->phases.size())
     return error("{}: no phase of the plan runs at every step; compile again", session.reader.path());
-  made->inputs = made->phases.front()->dataEntry();
-  auto has = [&](const std::string &name) {
-    return std::any_of(made->inputs.inputs().begin(), made->inputs.inputs().end(),
-                       [&](const plan::Port &port) { return port.name() == name; });
-  };
-  for (const auto &phase : made->phases)
-    for (const plan::Port &port : phase->dataEntry().inputs())
-      if (!has(port.name())) {
-        *made->inputs.add_buffers() = phase->dataEntry().buffers(static_cast<int>(port.buffer()));
-        plan::Port &added = *made->inputs.add_inputs();
-        added = port;
-        added.set_buffer(static_cast<uint32_t>(made->inputs.buffers_size() - 1));
-      }
+  for (const plan::Entry *entry : made->phases.front()->dataEntries())
+    made->inputs.push_back(*entry);
+  for (const auto &phase : made->phases) {
+    const std::vector<const plan::Entry *> shapes = phase->dataEntries();
+    if (shapes.size() != made->inputs.size())
+      return error("{}: the phases have entries in different numbers of shapes; compile again", session.reader.path());
+    for (size_t shape = 0; shape < shapes.size(); ++shape)
+      addInputs(made->inputs[shape], *shapes[shape]);
+  }
   return std::unique_ptr<UpdateRunner>(std::move(made));
 }
 
@@ -199,7 +212,7 @@ public:
   /// Error: the plan lacks an entry of a stage.
   static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session);
 
-  const plan::Entry &dataEntry() const override { return stages.front()->dataEntry(); }
+  std::vector<const plan::Entry *> dataEntries() const override { return stages.front()->dataEntries(); }
   uint64_t window() const override { return stages.front()->window(); }
   uint64_t taken() const override { return stages[current]->taken(); }
   const LearningSchedule &schedule() const override { return stages.front()->schedule(); }
@@ -286,12 +299,18 @@ Status StagedRunner::run(TrainingPosition &position, Batches &batches, UpdateMet
   return stages[current]->run(position, batches, metrics, finite);
 }
 
-Expected<const plan::Entry *> UpdateRunner::require(const std::string &base) const {
+Expected<std::vector<const plan::Entry *>> UpdateRunner::requireShapes(const std::string &base) const {
   const std::string name = phase.name.empty() ? base : base + "." + phase.name;
-  if (const plan::Entry *entry = findEntry(session.plan(), name))
-    return entry;
-  return error("{}: the plan has no entry '{}', so it cannot train; compile with {}",
-               session.reader.path(), name, advice::compile("entry", "train,evaluate"));
+  std::vector<const plan::Entry *> shapes = plan::shapesOf(session.plan(), name);
+  if (shapes.empty())
+    return error("{}: the plan has no entry '{}', so it cannot train; compile with {}", session.reader.path(), name,
+                 advice::compile("entry", "train,evaluate"));
+  return shapes;
+}
+
+Expected<const plan::Entry *> UpdateRunner::require(const std::string &base) const {
+  auto shapes = requireShapes(base);
+  return shapes ? Expected<const plan::Entry *>(shapes->front()) : shapes.status();
 }
 
 Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &session) {
@@ -315,18 +334,18 @@ Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &sess
   if (windows && made->accumulate == 1)
     names.pop_back();
   for (const char *name : names) {
-    auto entry = made->require(name);
-    if (!entry)
-      return entry.status();
-    EntryRunner runner(*session.device, **entry);
-    int sum = runner.outputIndex(outputs::kLossSum), weight = runner.outputIndex(outputs::kLossWeight),
-        norm = runner.outputIndex(outputs::kGradNorm);
-    if (sum < 0 || weight < 0)
-      return error("{}: entry '{}' gives no loss_sum and loss_weight; compile again", session.reader.path(), name);
-    auto terms = made->termsOf(runner);
-    if (!terms)
-      return terms.status();
-    made->losses.push_back({std::move(runner), sum, weight, norm, terms.take()});
+    auto shapes = made->requireShapes(name);
+    if (!shapes)
+      return shapes.status();
+    made->losses.resize(std::max(made->losses.size(), shapes->size()));
+    if (made->losses.size() != shapes->size())
+      return error("{}: the plan lacks entry '{}' in some of its shapes; compile again", session.reader.path(), name);
+    for (size_t shape = 0; shape < shapes->size(); ++shape) {
+      auto added = made->lossEntryOf(*(*shapes)[shape]);
+      if (!added)
+        return added.status();
+      made->losses[shape].push_back(added.take());
+    }
   }
   if (windows) {
     auto entry = made->require(entries::kUpdate);
@@ -351,6 +370,26 @@ Expected<std::unique_ptr<UpdateRunner>> UpdateRunner::create(const Session &sess
       runners->emplace_back(*session.device, **entry);
     }
   return made;
+}
+
+Expected<UpdateRunner::LossEntry> UpdateRunner::lossEntryOf(const plan::Entry &entry) const {
+  EntryRunner runner(*session.device, entry);
+  const int sum = runner.outputIndex(outputs::kLossSum), weight = runner.outputIndex(outputs::kLossWeight),
+            norm = runner.outputIndex(outputs::kGradNorm);
+  if (sum < 0 || weight < 0)
+    return error("{}: entry '{}' gives no loss_sum and loss_weight; compile again", session.reader.path(),
+                 entry.name());
+  auto terms = termsOf(runner);
+  if (!terms)
+    return terms.status();
+  return LossEntry{std::move(runner), sum, weight, norm, terms.take()};
+}
+
+std::vector<const plan::Entry *> UpdateRunner::dataEntries() const {
+  std::vector<const plan::Entry *> entries;
+  for (const std::vector<LossEntry> &shape : losses)
+    entries.push_back(&shape.front().runner.entry());
+  return entries;
 }
 
 Expected<std::vector<std::pair<int, int>>> UpdateRunner::termsOf(const EntryRunner &runner) const {
@@ -378,8 +417,9 @@ Status UpdateRunner::addTerms(const EntryRunner &runner, const std::vector<std::
 }
 
 void UpdateRunner::setSeed(uint64_t seed) {
-  for (LossEntry &entry : losses)
-    entry.runner.setSeed(seed);
+  for (std::vector<LossEntry> &shape : losses)
+    for (LossEntry &entry : shape)
+      entry.runner.setSeed(seed);
   if (closing)
     closing->setSeed(seed);
 }
@@ -405,12 +445,14 @@ Status UpdateRunner::giveScalars(EntryRunner &runner, const TrainingPosition &po
 
 Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position,
                                 Batches &batches, UpdateMetrics &metrics, Sums &sums) {
-  LossEntry &entry = entryOf(inWindow);
+  const uint64_t number = readOf(position, virtualRank, inWindow);
+  latest = batches.shapeOf(position, number);
+  LossEntry &entry = entryOf(latest, inWindow);
   entry.runner.setCounters(position.step, counterOf(virtualRank, inWindow));
   if (Status status = giveScalars(entry.runner, position); !status.ok())
     return status;
   const double before = batches.dataSeconds();
-  if (Status status = batches.give(entry.runner, position, readOf(position, virtualRank, inWindow)); !status.ok())
+  if (Status status = batches.give(entry.runner, position, number); !status.ok())
     return status;
   metrics.dataSeconds += batches.dataSeconds() - before;
   state = closing ? State::Window : State::Partial;
@@ -427,8 +469,8 @@ Status UpdateRunner::microBatch(uint64_t virtualRank, uint64_t inWindow, Trainin
   metrics.damaged = position.damagedSamples.size();
   if (virtualRank != 0) // the first virtual rank has counted the samples of all
     return status;
-  metrics.samples += batches.samples(position.batch + inWindow);
-  metrics.tokens += batches.tokens(position.batch + inWindow);
+  metrics.samples += batches.samples(position.epoch, position.batch + inWindow);
+  metrics.tokens += batches.tokens(position.epoch, position.batch + inWindow);
   return status;
 }
 
@@ -484,15 +526,16 @@ Status UpdateRunner::run(TrainingPosition &position, Batches &batches, UpdateMet
   if (!status.ok())
     return status;
   // The next update is submitted while this one runs, so do not wait for the norm, which is known only at its end.
-  const bool keeps = session.device->capabilities().keepsNumbers && session.computes() && losses[0].norm >= 0;
+  const bool keeps = session.device->capabilities().keepsNumbers && session.computes() && losses[latest][0].norm >= 0;
   if (keeps && finite && !normGuards() && phase.name.empty()) {
-    metrics.normOfRun = losses[0].runner.latestRun();
+    metrics.normOfRun = losses[latest][0].runner.latestRun();
+    metrics.shape = latest;
     state = State::Whole;
     finite = scaleAfter(position, metrics, true);
     return status;
   }
   if (!closing) {
-    status = losses[0].runner.addScalar(losses[0].norm, metrics.gradientNorm);
+    status = losses[latest][0].runner.addScalar(losses[latest][0].norm, metrics.gradientNorm);
     if (status.ok())
       state = State::Whole;
     finite = finite && scaleAfter(position, metrics, good(metrics.gradientNorm));
@@ -535,7 +578,8 @@ Status UpdateRunner::run(TrainingPosition &position, Batches &batches, UpdateMet
 Status UpdateRunner::complete(UpdateMetrics &metrics, bool &finite) const {
   if (metrics.normOfRun == 0)
     return Status();
-  Expected<double> norm = losses[0].runner.scalarOutput(losses[0].norm, metrics.normOfRun);
+  const LossEntry &entry = losses[metrics.shape][0];
+  Expected<double> norm = entry.runner.scalarOutput(entry.norm, metrics.normOfRun);
   if (!norm)
     return norm.status();
   metrics.gradientNorm = *norm;
@@ -588,7 +632,7 @@ UpdateRunner::Cause UpdateRunner::findNonFinite(TrainingPosition &position, Batc
   };
   for (uint64_t n = 0; n < lastWindow * own.count; ++n) {
     const uint64_t v = n / lastWindow, i = n % lastWindow;
-    EntryRunner &runner = entryOf(i).runner;
+    EntryRunner &runner = entryOf(batches.shapeOf(position, readOf(position, v, i)), i).runner;
     (void)giveScalars(runner, position);
     runner.setCounters(position.step, counterOf(v, i));
     if (onAnyRank(!batches.give(runner, position, readOf(position, v, i)).ok()))

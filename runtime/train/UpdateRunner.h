@@ -62,8 +62,10 @@ public:
   static Expected<std::unique_ptr<UpdateRunner>> create(const Session &session, const plan::Training &training,
                                                         UpdatePhase phase);
 
-  /// An entry that reads the training data.
-  virtual const plan::Entry &dataEntry() const { return losses.front().runner.entry(); }
+  /// An entry that reads the training data, in each of the plan's shapes.
+  virtual std::vector<const plan::Entry *> dataEntries() const;
+  /// The same in the first shape.
+  const plan::Entry &dataEntry() const { return *dataEntries().front(); }
   /// Micro-batches of a whole window.
   virtual uint64_t window() const { return accumulate; }
   /// Micro-batches of the last update's window.
@@ -121,14 +123,21 @@ private:
   struct Sums {
     double loss = 0, weight = 0;
   };
+  /// Error: the entry lacks an output.
+  Expected<LossEntry> lossEntryOf(const plan::Entry &entry) const;
   /// The outputs of an entry that hold the numbers of several losses. Error: it lacks one.
   Expected<std::vector<std::pair<int, int>>> termsOf(const EntryRunner &runner) const;
   /// Adds the numbers of several losses to the update's. `terms`: of the runner.
   static Status addTerms(const EntryRunner &runner, const std::vector<std::pair<int, int>> &terms,
                          UpdateMetrics &metrics);
   Expected<const plan::Entry *> require(const std::string &name) const;
-  /// The entry of the window's micro-batch `inWindow`: first, next, next…
-  LossEntry &entryOf(uint64_t inWindow) { return losses[std::min<size_t>(inWindow, losses.size() - 1)]; }
+  /// The entry of the window's micro-batch `inWindow` in a shape: first, next, next…
+  LossEntry &entryOf(size_t shape, uint64_t inWindow) {
+    std::vector<LossEntry> &own = losses[shape];
+    return own[std::min<size_t>(inWindow, own.size() - 1)];
+  }
+  /// The entry of this name in all shapes of the plan. Error: the plan lacks it.
+  Expected<std::vector<const plan::Entry *>> requireShapes(const std::string &name) const;
   Status microBatch(uint64_t virtualRank, uint64_t inWindow, TrainingPosition &position, Batches &batches,
                     UpdateMetrics &metrics, Sums &sums);
   /// All micro-batches of the update.
@@ -162,7 +171,9 @@ private:
   const UpdatePhase phase;
   uint64_t accumulate = 1, lastWindow = 0;
   plan::VirtualRanks own;
-  std::vector<LossEntry> losses;         ///< `step`; or `accumulate_first` and `accumulate_next`
+  /// By shape: `step`; or `accumulate_first` and `accumulate_next`.
+  std::vector<std::vector<LossEntry>> losses;
+  size_t latest = 0; ///< shape of the latest micro-batch
   std::vector<EntryRunner> holds, joins; ///< by level
   std::optional<EntryRunner> closing;    ///< `update`, with accumulation
   std::vector<std::pair<int, int>> closingTerms; ///< of `closing`, if it sums them over ranks

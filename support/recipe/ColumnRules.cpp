@@ -1,4 +1,4 @@
-//===- ColumnRules.cpp - data.categories, data.missing, data.columns ---------===//
+//===- ColumnRules.cpp - data.categories, .missing, .columns, .pad -----------===//
 #include "support/recipe/ColumnRules.h"
 #include "support/recipe/Values.h"
 
@@ -51,6 +51,12 @@ Expected<std::vector<std::string>> readColumns(const toml::node &node) {
   return columns;
 }
 
+Expected<double> readPad(const toml::node &node) {
+  if (!node.is_number())
+    return expected("a number", node);
+  return *node.value<double>();
+}
+
 template <typename Rule> Expected<Rule> parseRule(const std::string &text, Expected<Rule> (*read)(const toml::node &)) {
   Expected<toml::table> parsed = parseToml("v = " + text);
   if (!parsed || !parsed->get("v"))
@@ -59,11 +65,14 @@ template <typename Rule> Expected<Rule> parseRule(const std::string &text, Expec
 }
 } // namespace
 
-bool isColumnTable(std::string_view name) { return name == "categories" || name == "missing" || name == "columns"; }
+bool isColumnTable(std::string_view name) {
+  return name == "categories" || name == "missing" || name == "columns" || name == "pad";
+}
 
 Expected<std::string> columnRuleText(std::string_view table, const toml::node &rule) {
   const Status status = table == "categories" ? readCategories(rule).status()
                         : table == "missing"  ? readMissing(rule).status()
+                        : table == "pad"      ? readPad(rule).status()
                                               : readColumns(rule).status();
   if (!status.ok())
     return status;
@@ -77,6 +86,8 @@ Expected<CategoryRule> parseCategoryRule(const std::string &text) {
 }
 
 Expected<MissingRule> parseMissingRule(const std::string &text) { return parseRule<MissingRule>(text, readMissing); }
+
+Expected<double> parsePad(const std::string &text) { return parseRule<double>(text, readPad); }
 
 Expected<std::vector<std::string>> parseColumnList(const std::string &text) {
   return parseRule<std::vector<std::string>>(text, readColumns);

@@ -1,4 +1,4 @@
-//===- ColumnRules.h - data.categories, data.missing, data.columns -----------===//
+//===- ColumnRules.h - data.categories, .missing, .columns, .pad -------------===//
 //
 // Rules for single columns. A plan keeps each as a setting of its own, "categories.species" or "missing.age",
 // with the rule as TOML text.
@@ -28,7 +28,7 @@ struct MissingRule {
   bool isText = false; ///< `text` was given
 };
 
-/// True for "categories", "missing" and "columns": tables whose keys are columns.
+/// True for "categories", "missing", "columns" and "pad": tables whose keys are columns.
 bool isColumnTable(std::string_view name);
 
 /// A rule as text for the plan. Error: it is not a rule of that table; the message does not name the column.
@@ -37,6 +37,8 @@ Expected<std::string> columnRuleText(std::string_view table, const toml::node &r
 /// Rules from that text.
 Expected<CategoryRule> parseCategoryRule(const std::string &text);
 Expected<MissingRule> parseMissingRule(const std::string &text);
+/// The element that follows the end of a ragged column's sample.
+Expected<double> parsePad(const std::string &text);
 /// Names of the columns that `data.columns` joins into one.
 Expected<std::vector<std::string>> parseColumnList(const std::string &text);
 

@@ -39,8 +39,6 @@ std::string hintFor(std::string_view name) {
     offer(key.name, nameDistance(given, last), 2); // without its table, or in the wrong one
     for (const std::string &other : key.elsewhere)
       offer(key.name, nameDistance(other.find('.') == other.npos ? given : name, other), 1);
-    if (key.change == Change::Later)
-      continue;
     if (tables.empty() || tables.back() != keyTable)
       tables.emplace_back(keyTable);
     if (table == keyTable)
@@ -84,8 +82,6 @@ Expected<toml::table> parseSetting(const std::string &setting) {
 std::string keysTable() {
   std::string text = "| key | values | default | `trun --set` | meaning |\n| --- | --- | --- | --- | --- |\n";
   for (const Key &key : allKeys()) {
-    if (key.change == Change::Later)
-      continue;
     // A preset that is a TOML value is code.
     bool literal = !key.preset.empty() && parseToml("v = " + key.preset).ok();
     text += fmt::format("| `{}` | {} | {} | {} | {} |\n", key.name, describe(key.values),

@@ -12,7 +12,12 @@ std::vector<Key> makeKeys() {
   using enum Change;
   const std::string byKind = "by the kind";
   return {
-      Key{"model.dims", integerTable(1), "", Recompile, "values of symbolic dimensions"}.whenResumed(Resumed::Ignored),
+      Key{"model.dims", other("table of integers, one of which may be a list"), "", Recompile,
+          "values of symbolic dimensions; a list makes [a shape](shapes.md) of each of its values"}
+          .whenResumed(Resumed::Ignored),
+      Key{"model.buckets", other("list of tables of integers"), "", Recompile,
+          "[shapes](shapes.md) of training, each with values of symbolic dimensions"}
+          .whenResumed(Resumed::Ignored),
       {"model.shapes", other("table of lists of integers"), "", Recompile,
        "shapes of graph inputs, as `--shape` gives them: `{ x = [4, 3, 48, 192] }`"},
       {"model.fix", other("table of numbers, lists or tensors"), "", Recompile,
@@ -32,8 +37,10 @@ std::vector<Key> makeKeys() {
        "which BatchNormalization nodes train: all of a module exported in `train()` mode, each as exported, or all"},
       {"model.dropout", numberOr(kBelowOne, {"auto", "as-exported"}), "\"auto\"", Recompile,
        "each Dropout node as exported, or one probability for all"},
-      {"evaluate.dims", integerTable(1), "", Later, "values of symbolic dimensions in evaluation"},
-      {"predict.dims", integerTable(1), "", Later, "values of symbolic dimensions in prediction"},
+      Key{"evaluate.dims", integerTable(1), "", Recompile, "values of symbolic dimensions in evaluation"}.whenResumed(
+          Resumed::Ignored),
+      Key{"predict.dims", integerTable(1), "", Recompile, "values of symbolic dimensions in prediction"}.whenResumed(
+          Resumed::Ignored),
       Key{"evaluate.metrics",
           texts(),
           "the loss's",
@@ -509,6 +516,12 @@ std::vector<Key> makeKeys() {
        RunTime, "the replacement of missing values; the mean is that of the training data: [data.md](data.md#tables)"},
       {"data.cast", choice({"f32"}), "none", RunTime,
        "let f64, f16, bf16 and integers become f32 where an input is f32: [data.md](data.md#tables)"},
+      {"data.lengths", text(), "none", RunTime,
+       "the column that tells how long each sample is, by a number or a mask: [shapes.md](shapes.md#data)"},
+      {"data.pad", columnRules("table of columns: number"), "0; the ignored target", RunTime,
+       "what follows the end of a sample that is shorter than the shape: [shapes.md](shapes.md#data)"},
+      {"data.too_long", choice({"refuse", "cut"}), "\"refuse\"", RunTime,
+       "what to do with a sample that is longer than the largest shape"},
       {"data.last", choice({"drop", "pad"}), "\"drop\"", RunTime, "what to do with a shorter last batch of an epoch"},
       {"data.eval_split", number({0, 1, true, true}), "", RunTime,
        "share of the data, at its end, that is kept for evaluation"},

@@ -19,8 +19,7 @@ namespace tcc::recipe {
 
 enum class Change {
   Recompile, ///< compiled into the plan
-  RunTime,   ///< `trun --set` changes it, too
-  Later      ///< known, and refused by this version
+  RunTime    ///< `trun --set` changes it, too
 };
 
 /// What a resumed run does about a key whose value differs from that of the run it continues.

@@ -55,7 +55,7 @@ int main(int argc, char **argv) {
     memory.emplace_back(bytes);
   const std::vector<std::span<std::byte>> given(memory.begin(), memory.end());
   std::vector<uint64_t> indices;
-  Loader loader(*reader, sampler, 1, 0, 0, static_cast<unsigned>(std::atoi(argv[3])));
+  Loader loader({&*reader}, sampler, 1, 0, 0, static_cast<unsigned>(std::atoi(argv[3])));
   using Clock = std::chrono::steady_clock;
   const auto seconds = [](Clock::time_point from) { return std::chrono::duration<double>(Clock::now() - from).count(); };
   const double limit = std::atof(argv[5]);

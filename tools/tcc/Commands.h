@@ -56,10 +56,15 @@ std::optional<int> readCommandLine(CLI::App &app, int argc, char **argv);
 
 namespace tcc::tools {
 
-/// Sets the batch of `options` (its dims or shapes) to the largest with which a plan fits into options.budgetBytes,
-/// with recomputation where that helps. Returns it. Errors: the model has no axis of samples, not even one sample fits
-/// (exit status 3), and those of compileModel.
-Expected<int64_t> fitBatch(CompileOptions &options);
+struct FittedBatch {
+  std::string shape; ///< "seq = 128"; empty: the plan has one shape
+  int64_t batch;
+};
+
+/// Sets the batch of `options` (its dims, buckets or shapes) to the largest with which a plan fits into
+/// options.budgetBytes, with recomputation where that helps; in a plan of several shapes, that of each. Errors: the
+/// model has no axis of samples, not even one sample fits (exit status 3), and those of compileModel.
+Expected<std::vector<FittedBatch>> fitBatch(CompileOptions &options);
 
 /// --batch: sets the batch of `options` likewise. Errors: the model cannot be read, or has no axis of samples.
 Status setBatch(CompileOptions &options, int64_t batch);

@@ -568,12 +568,14 @@ int compileCommand(int argc, char **argv) {
     if (!all)
       return printError(all.status());
     if (!fit.empty()) {
-      Expected<int64_t> batch = fitBatch(all->front());
-      if (!batch) {
-        exitStatus = std::max(exitStatus, printError(batch.status()));
+      Expected<std::vector<FittedBatch>> batches = fitBatch(all->front());
+      if (!batches) {
+        exitStatus = std::max(exitStatus, printError(batches.status()));
         continue;
       }
-      printMessage("{}: a batch of {} fits into {}\n", path, *batch, report::formatBytes(all->front().budgetBytes));
+      for (const FittedBatch &one : *batches)
+        printMessage("{}: {}a batch of {} fits into {}\n", path, one.shape.empty() ? "" : one.shape + ": ", one.batch,
+                     report::formatBytes(all->front().budgetBytes));
     }
     Status status = makePlan(*all, target.string(), quiet);
     if (store) {

@@ -6,6 +6,7 @@
 //===----------------------------------------------------------------------===//
 #include "tools/tcc/Commands.h"
 
+#include "compiler/driver/EntryShapes.h"
 #include "compiler/recipe/Recipe.h"
 #include "frontend/BatchAxis.h"
 #include "frontend/Dimensions.h"
@@ -31,7 +32,9 @@ struct BatchName {
 
   void set(CompileOptions &options, int64_t batch) const {
     if (!symbol.empty()) {
-      options.dims[symbol] = batch;
+      for (auto &bucket : options.buckets)
+        bucket[symbol] = batch;
+      options.dims[symbol] = {batch};
       return;
     }
     for (const frontend::SampledInput &input : inputs) {
@@ -115,15 +118,13 @@ Status setBatch(CompileOptions &options, int64_t batch) {
   return Status::success();
 }
 
-Expected<int64_t> fitBatch(CompileOptions &options) {
-  Expected<BatchName> name = findBatch(options, "--fit batch");
-  if (!name)
-    return name.status();
+/// The largest batch in one shape.
+static Expected<int64_t> largestBatch(const CompileOptions &options, const BatchName &name) {
   int64_t fits = 1, tried = 0;
-  Expected<uint64_t> least = leastBytes(options, *name, fits);
+  Expected<uint64_t> least = leastBytes(options, name, fits);
   if (!least) {
     // One sample may be too few for a model: a batch normalization of one value per channel has no variance.
-    Expected<uint64_t> ofTwo = leastBytes(options, *name, 2);
+    Expected<uint64_t> ofTwo = leastBytes(options, name, 2);
     if (!ofTwo)
       return least.status();
     fits = 2;
@@ -145,7 +146,7 @@ Expected<int64_t> fitBatch(CompileOptions &options) {
     }
     next = std::clamp(next, fits + 1, fails ? *fails - 1 : kLargestBatch);
     ++tried;
-    Expected<uint64_t> bytes = leastBytes(options, *name, next);
+    Expected<uint64_t> bytes = leastBytes(options, name, next);
     if (!bytes)
       return bytes.status().withContext(fmt::format("--fit batch: a batch of {}", next));
     if (*bytes > fitsBytes)
@@ -157,8 +158,52 @@ Expected<int64_t> fitBatch(CompileOptions &options) {
       fails = next;
     }
   }
-  name->set(options, fits);
   return fits;
+}
+
+Expected<std::vector<FittedBatch>> fitBatch(CompileOptions &options) {
+  Expected<BatchName> name = findBatch(options, "--fit batch");
+  if (!name)
+    return name.status();
+  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  if (!recipe)
+    return recipe.status();
+  auto shapes = trainingShapes(options, *recipe);
+  if (!shapes)
+    return shapes.status();
+  if (shapes->size() == 1) {
+    Expected<int64_t> batch = largestBatch(options, *name);
+    if (!batch)
+      return batch.status();
+    name->set(options, *batch);
+    return std::vector{FittedBatch{"", *batch}};
+  }
+  if (name->symbol.empty())
+    return Status("--fit batch: the model's batch is fixed, and the shapes differ; export it with a symbolic batch",
+                  StatusCode::Usage);
+  for (DimValues &shape : *shapes)
+    shape.erase(name->symbol);
+  std::vector<DimValues> fitted;
+  std::vector<FittedBatch> batches;
+  for (const DimValues &shape : *shapes) {
+    if (std::ranges::any_of(fitted, [&](const DimValues &other) {
+          DimValues rest = other;
+          rest.erase(name->symbol);
+          return rest == shape;
+        }))
+      continue; // two buckets that differed in their batch alone
+    CompileOptions one = options;
+    one.buckets = {shape};
+    const std::string text = EntryShape{shape, {}, ""}.text();
+    Expected<int64_t> batch = largestBatch(one, *name);
+    if (!batch)
+      return batch.status().withContext("for " + text);
+    fitted.push_back(shape);
+    fitted.back()[name->symbol] = *batch;
+    batches.push_back({text, *batch});
+  }
+  options.buckets = std::move(fitted);
+  return batches;
 }
 
 } // namespace tcc::tools

@@ -9,6 +9,7 @@
 #include "tools/tcc/Report.h"
 
 #include "mlir/IR/MLIRContext.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/plan/Spaces.h"
 #include "tools/common/StandardStreams.h"
 
@@ -40,6 +41,8 @@ nlohmann::ordered_json frontierJson(const plan::Plan &plan) {
            {"extra_cost_fraction", once ? double(point.cost()) / double(once) - 1 : 0.0},
            {"gap", point.lower_bound_cost() ? double(point.cost()) / double(point.lower_bound_cost()) - 1 : 0.0}});
     document["programs"][entry.name()] = {{"batch", entry.batch()}, {"points", points}};
+    for (const plan::Dim &dim : entry.dims())
+      document["programs"][entry.name()]["dims"][dim.name()] = dim.value();
   }
   return document;
 }
@@ -48,8 +51,9 @@ void printFrontier(const plan::Plan &plan) {
   printResult("{} for {} in {}: {} of state, and for each program an arena of one of these sizes\n", plan.model(),
               plan.target(), precisionOf(plan), report::formatBytes(plan::spaceBytes(plan, plan::RESIDENT)));
   for (const plan::Entry &entry : plan.entries()) {
-    printResult("\n{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), "arena", "in all", "extra work", "at least",
-                "gap");
+    const std::string shape = plan::shapeText(plan, entry);
+    printResult("\n{}{}\n{:>12} {:>12} {:>14} {:>12} {:>8}\n", entry.name(), shape.empty() ? "" : ": " + shape, "arena",
+                "in all", "extra work", "at least", "gap");
     uint64_t once = entry.frontier_size() ? entry.frontier(0).cost() : 0;
     auto extra = [&](uint64_t cost) { return once ? 100.0 * (double(cost) / double(once) - 1) : 0.0; };
     for (const plan::FrontierPoint &point : entry.frontier())

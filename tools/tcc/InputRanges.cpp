@@ -76,9 +76,11 @@ Expected<std::map<std::string, IndexRange>> findIndexRanges(MLIRContext &context
   Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return recipe.status();
-  frontend::ImportOptions import = importOptions(options, *recipe);
-  import.lossOf = lossValues(*recipe);
-  Expected<ImportedModel> model = frontend::importModel(context, options.modelPath, import);
+  auto import = importOptions(options, *recipe);
+  if (!import)
+    return import.status();
+  import->lossOf = lossValues(*recipe);
+  Expected<ImportedModel> model = frontend::importModel(context, options.modelPath, *import);
   if (!model)
     return model.status();
   std::string messages;

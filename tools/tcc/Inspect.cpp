@@ -77,8 +77,10 @@ int inspectCommand(int argc, char **argv) {
   Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return printError(recipe.status());
-  Expected<frontend::Inspection> found =
-      frontend::inspectModel(context, model.models.front(), importOptions(options, *recipe));
+  auto import = importOptions(options, *recipe);
+  if (!import)
+    return printError(import.status());
+  Expected<frontend::Inspection> found = frontend::inspectModel(context, model.models.front(), *import);
   if (!found)
     return printError(found.status());
   Expected<std::vector<plan::StageSummary>> stages = stagesOf(*recipe, found->imported ? &*found->imported : nullptr);

@@ -21,8 +21,7 @@ namespace {
 std::vector<const recipe::Key *> keysIn(const std::string &name) {
   std::vector<const recipe::Key *> found;
   for (const recipe::Key &key : recipe::allKeys())
-    if (key.change != recipe::Change::Later &&
-        (name.empty() || key.name == name || key.name.starts_with(name + ".")))
+    if (name.empty() || key.name == name || key.name.starts_with(name + "."))
       found.push_back(&key);
   return found;
 }

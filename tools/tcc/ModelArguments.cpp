@@ -30,6 +30,18 @@ Expected<int64_t> parseExtent(const std::string &option, const std::string &text
   return value;
 }
 
+Expected<std::vector<int64_t>> parseExtents(const std::string &option, const std::string &text, char separator) {
+  std::vector<int64_t> extents;
+  std::stringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) {
+    auto value = parseExtent(option, part);
+    if (!value)
+      return value.status();
+    extents.push_back(*value);
+  }
+  return extents;
+}
+
 } // namespace
 
 void ModelArguments::add(CLI::App &app, bool several) {
@@ -39,7 +51,8 @@ void ModelArguments::add(CLI::App &app, bool several) {
       ->expected(1, several ? INT_MAX : 1);
   app.add_option("--recipe", recipe, "loss, optimizer and other settings of the training (TOML)");
   app.add_option("--set", settings, "KEY=VALUE: set a recipe key")->allow_extra_args(false);
-  app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension")->allow_extra_args(false);
+  app.add_option("--dim", dims, "NAME=N: the value of a symbolic dimension; NAME=N,M,…: a shape for each")
+      ->allow_extra_args(false);
   app.add_option("--batch", batch, "the number of samples of a batch: --dim or --shape of the axis that holds them")
       ->check(CLI::Range(1, INT_MAX));
   app.add_option("--shape", shapes, "INPUT=32x3x32x32: the shape of an input")->allow_extra_args(false);
@@ -58,24 +71,19 @@ Status ModelArguments::fill(CompileOptions &options) const {
     auto pair = splitAssignment("--dim", text);
     if (!pair)
       return pair.status();
-    auto value = parseExtent("--dim", pair->second);
-    if (!value)
-      return value.status();
-    options.dims[pair->first] = *value;
+    auto extents = parseExtents("--dim", pair->second, ',');
+    if (!extents)
+      return extents.status();
+    options.dims[pair->first] = *extents;
   }
   for (const std::string &text : shapes) {
     auto pair = splitAssignment("--shape", text);
     if (!pair)
       return pair.status();
-    std::vector<int64_t> shape;
-    std::stringstream stream(pair->second);
-    for (std::string part; std::getline(stream, part, 'x');) {
-      auto value = parseExtent("--shape", part);
-      if (!value)
-        return value.status();
-      shape.push_back(*value);
-    }
-    options.shapes[pair->first] = shape;
+    auto shape = parseExtents("--shape", pair->second, 'x');
+    if (!shape)
+      return shape.status();
+    options.shapes[pair->first] = *shape;
   }
   if (batch > 0 && models.size() > 1)
     return Status("--batch is for one model at a time; give --dim or --shape", StatusCode::Usage);

@@ -11,6 +11,7 @@
 #include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Parallelism.h"
 #include "runtime/plan/Shards.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "support/Json.h"
@@ -129,13 +130,29 @@ ProgramMemory analyzeProgram(const plan::Plan &plan, const plan::Entry &entry) {
   return memory;
 }
 
-/// How often each program runs in one update; empty if the plan does not train.
-std::map<std::string, uint64_t> callsPerUpdate(const Report &report) {
+/// How often each program runs in one update, in a plan of several shapes in the one of most operations, whose
+/// dimensions are `shape`; empty if the plan does not train.
+std::map<std::string, uint64_t> callsPerUpdate(const Report &report, std::string &shape) {
   std::map<std::string, uint64_t> calls;
-  for (const EntryMemory &entry : report.entries)
-    for (const ProgramMemory &program : entry.programs)
-      if (entries::isOfUpdate(program.name))
-        calls[program.name] = plan::callsPerUpdate(report.plan->training(), program.name);
+  std::map<uint64_t, double> flops; // by shape
+  auto visit = [&](auto take) {
+    for (const EntryMemory &entry : report.entries)
+      for (const ProgramMemory &program : entry.programs)
+        if (entries::isOfUpdate(program.name))
+          take(*program.program, entries::readsStateAlone(program.name));
+  };
+  visit([&](const plan::Entry &program, bool) {
+    flops[entries::shapeNumberOf(program.name())] +=
+        program.flops() * double(plan::callsPerUpdate(report.plan->training(), program.name()));
+  });
+  const auto most = std::ranges::max_element(flops, {}, [](const auto &one) { return one.second; });
+  visit([&](const plan::Entry &program, bool ofAll) {
+    if (!ofAll && entries::shapeNumberOf(program.name()) != most->first)
+      return;
+    calls[program.name()] = plan::callsPerUpdate(report.plan->training(), program.name());
+    if (!ofAll)
+      shape = plan::shapeText(*report.plan, program);
+  });
   return calls;
 }
 
@@ -152,8 +169,10 @@ std::string writtenVariable(const plan::Plan &plan, const plan::Entry &entry, co
 }
 
 void countKernels(Report &report) {
-  std::map<std::string, uint64_t> calls = callsPerUpdate(report);
-  report.counted = "one update";
+  std::string shape;
+  std::map<std::string, uint64_t> &calls = report.calls;
+  calls = callsPerUpdate(report, shape);
+  report.counted = shape.empty() ? "one update" : fmt::format("one update ({})", shape);
   bool trains = !calls.empty();
   for (const char *name : {entries::kGradients, entries::kEvaluate, entries::kPredict})
     if (calls.empty())
@@ -312,7 +331,8 @@ Report analyzePlan(const plan::Plan &plan, uint64_t planFileBytes, uint32_t vari
       continue;
     report.arenaBytes = std::max(report.arenaBytes, program.transient_bytes());
     const std::string &given = program.name();
-    std::string name = entries::isOfUpdate(given) ? entries::kTrain : given;
+    std::string name =
+        entries::isOfUpdate(given) ? entries::kTrain : given.substr(0, given.find(entries::kShapeMark));
     auto entry = std::find_if(report.entries.begin(), report.entries.end(), [&](auto &e) { return e.name == name; });
     if (entry == report.entries.end())
       entry = report.entries.insert(entry, EntryMemory{name, {}});

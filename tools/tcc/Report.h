@@ -125,6 +125,7 @@ struct Report {
   std::string counted;            ///< what `kernels` and `flopsPerStep` count: "one update", "one call of predict", …
   std::vector<KernelUse> kernels; ///< most operations first
   double flopsPerStep = 0;        ///< of one update; 0 where the plan does not train
+  std::map<std::string, uint64_t> calls; ///< how often each program of `counted` runs
   Recomputation recomputation;    ///< in the programs of `counted`
 
   /// The program with the largest peak (the first of equals); null for a plan without entries.

@@ -45,13 +45,6 @@ struct Estimate {
   std::vector<FloorKernel> floor;
 };
 
-/// How often the report counts a program.
-uint64_t callsOf(const Report &report, const plan::Entry &entry) {
-  if (report.counted == "one update")
-    return entries::isOfUpdate(entry.name()) ? plan::callsPerUpdate(report.plan->training(), entry.name()) : 0;
-  return report.counted == "one call of " + entry.name();
-}
-
 std::optional<Estimate> estimate(const Report &report) {
   const plan::Plan &plan = *report.plan;
   const ChosenCard chosen = chooseCard(plan);
@@ -72,7 +65,8 @@ std::optional<Estimate> estimate(const Report &report) {
   std::map<std::string, size_t> index;
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
-      const uint64_t calls = callsOf(report, *program.planned);
+      const auto counted = report.calls.find(program.name);
+      const uint64_t calls = counted == report.calls.end() ? 0 : counted->second;
       if (!calls)
         continue;
       for (const plan::Instruction &instruction : program.planned->instructions()) {

@@ -133,6 +133,8 @@ Json memoryOf(const Report &report, bool details) {
                                        {"batch", program.program->batch()},
                                        {"flops", program.program->flops()},
                                        {"cost_ns", program.recomputation.cost}};
+      for (const plan::Dim &dim : program.program->dims())
+        row["programs"][program.name]["dims"][dim.name()] = dim.value();
       if (details) {
         row["programs"][program.name]["timeline"] = timelineOf(program);
         row["programs"][program.name]["buffers"] = buffersOf(program);

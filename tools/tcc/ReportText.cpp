@@ -6,6 +6,7 @@
 #include "runtime/plan/DType.h"
 #include "runtime/plan/InitializerLists.h"
 #include "runtime/plan/Parallelism.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/plan/Spaces.h"
 #include "runtime/plan/Stages.h"
 #include "support/PlanNames.h"
@@ -82,16 +83,24 @@ std::string memoryText(const Report &report) {
   std::string lines = sums.text();
   text += lines.substr(lines.find('\n') + 1) + "\n";
 
-  Table programs("<<>>>>>>",
-                 {"entry", "program", "batch", "instructions", "peak", "arena", "packed ÷ bound", "operations"});
+  const bool severalShapes =
+      std::ranges::any_of(plan.entries(), [](const plan::Entry &entry) { return entry.dims_size() != 0; });
+  std::vector<std::string> heads = {"entry",  "program", "batch", "instructions", "peak", "arena", "packed ÷ bound",
+                                    "operations"};
+  if (severalShapes)
+    heads.push_back("shape");
+  Table programs(severalShapes ? "<<>>>>>><" : "<<>>>>>>", heads);
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs) {
       uint64_t bound = program.lowerBoundBytes - plan::spaceBytes(plan, plan::RESIDENT);
-      programs.add({entry.name, program.name, std::to_string(program.program->batch()),
-                    std::to_string(program.program->instructions_size()), formatBytes(program.peakBytes),
-                    formatBytes(program.arenaBytes),
-                    bound ? fmt::format("{:.3f}", double(program.arenaBytes) / double(bound)) : "-",
-                    flopText(program.program->flops())});
+      std::vector<std::string> row = {entry.name, program.name, std::to_string(program.program->batch()),
+                                      std::to_string(program.program->instructions_size()),
+                                      formatBytes(program.peakBytes), formatBytes(program.arenaBytes),
+                                      bound ? fmt::format("{:.3f}", double(program.arenaBytes) / double(bound)) : "-",
+                                      flopText(program.program->flops())};
+      if (severalShapes)
+        row.push_back(plan::shapeText(plan, *program.program));
+      programs.add(row);
     }
   return text + programs.text();
 }

@@ -20,7 +20,10 @@ int suggestRecipe(const CompileOptions &options, const std::string &path, bool q
   Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return printError(recipe.status());
-  Expected<std::string> text = frontend::suggestRecipe(context, options.modelPath, importOptions(options, *recipe));
+  auto import = importOptions(options, *recipe);
+  if (!import)
+    return printError(import.status());
+  Expected<std::string> text = frontend::suggestRecipe(context, options.modelPath, *import);
   if (!text)
     return printError(text.status());
   auto file = tcc::AtomicFile::create(path, OwnFile::Recipe);

@@ -1,5 +1,6 @@
 //===- Commands.cpp - the commands of trun -------------------------------===//
 #include "tools/trun/Commands.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/plan/Shards.h"
 #include "runtime/plan/Targets.h"
 #include "runtime/plan/Verifier.h"
@@ -85,7 +86,7 @@ Status loadFrom(Session &session, std::optional<Checkpoint> &checkpoint, const O
 struct Prepared {
   Session session;
   EntryData data;
-  std::unique_ptr<EntryRunner> runner;
+  std::vector<EntryRunner> runners; ///< of the entry's shapes
   DataNotes notes; ///< of the run that the weights come from
 };
 
@@ -108,12 +109,12 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
         "{}: no process has all parameters (parallel.mode \"{}\"); for '{}' compile a plan with tcc --entry {} "
         "--set parallel.mode=none, which reads the run's checkpoints",
         options.session.planPath, parallel.mode(), entryName, entryName);
-  const plan::Entry *entry = findEntry(session->plan(), entryName);
+  std::vector<const plan::Entry *> shapes = plan::shapesOf(session->plan(), entryName);
   // Weights of a run are run in inference mode, whatever mode the graph was exported in.
   if (entryName == entries::kPredict && !options.from.empty())
-    if (const plan::Entry *inference = findEntry(session->plan(), entries::kPredictInference))
-      entry = inference;
-  if (!entry)
+    if (auto inference = plan::shapesOf(session->plan(), entries::kPredictInference); !inference.empty())
+      shapes = std::move(inference);
+  if (shapes.empty())
     return error("{}: the plan has no entry '{}'; compile with tcc --entry {}", options.session.planPath, entryName,
                  entryName);
   EntryDataOptions dataOptions;
@@ -138,14 +139,14 @@ Expected<Prepared> prepare(const Options &options, const std::string &entryName,
   dataOptions.vocabulary = notes.vocabulary;
   dataOptions.note = [&](const Message &message) { tell(options, message); };
   dataOptions.facts = notes.facts;
-  auto data = openEntryData(*session, *entry, dataPath, dataOptions);
+  auto data = openEntryData(*session, shapes, dataPath, dataOptions);
   if (!data)
     return data.status();
   if (Status status = checkClasses(notes, *data->dataset, run); !status.ok())
     return status;
-  Prepared prepared{session.take(), data.take(), nullptr, std::move(notes)};
-  prepared.runner = std::make_unique<EntryRunner>(*prepared.session.device, *entry);
-  prepared.runner->setSeed(prepared.session.training.seed());
+  Prepared prepared{session.take(), data.take(), {}, std::move(notes)};
+  for (const plan::Entry *shape : shapes)
+    prepared.runners.emplace_back(*prepared.session.device, *shape).setSeed(prepared.session.training.seed());
   return prepared;
 }
 
@@ -188,11 +189,11 @@ Status evalCommand(const Options &options) {
   EvaluateOptions with = evaluateOptionsOf(prepared->session);
   Screen screen(options.screen);
   with.goesOn = [&](uint64_t done) {
-    screen.evaluating(done, prepared->data.reader->samples());
+    screen.evaluating(done, prepared->data.reader().samples());
     return true;
   };
   with.confusion = !options.confusion.empty();
-  auto result = evaluate(*prepared->runner, *prepared->data.reader, with);
+  auto result = evaluate(prepared->runners, prepared->data, with);
   screen.clear();
   if (!result)
     return result.status();
@@ -226,7 +227,8 @@ Status predictCommand(const Options &options) {
   std::vector<std::string> names;
   if (predictsClasses(prepared->session))
     names = classNames(*prepared, prepared->notes.facts, prepared->notes.classes.value_or(std::vector<std::string>()));
-  return writePredictions(*prepared->runner, *prepared->data.reader, options.outputs, *format, names);
+  const size_t shape = prepared->data.shapeOfAll();
+  return writePredictions(prepared->runners[shape], *prepared->data.readers[shape], options.outputs, *format, names);
 }
 
 Status gradientsCommand(const Options &options) {
@@ -237,7 +239,7 @@ Status gradientsCommand(const Options &options) {
   if (Status status = checkPlace(options.outputs, *format); !status.ok())
     return status;
   auto prepared = prepare(options, entries::kGradients, options.inputs);
-  return prepared ? writeGradients(*prepared->runner, *prepared->data.reader, options.outputs, *format)
+  return prepared ? writeGradients(prepared->runners.front(), prepared->data.reader(), options.outputs, *format)
                   : prepared.status();
 }
 

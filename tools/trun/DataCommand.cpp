@@ -2,6 +2,7 @@
 #include "runtime/data/Inspect.h"
 #include "runtime/data/Sheet.h"
 #include "runtime/data/Table.h"
+#include "runtime/plan/Shapes.h"
 #include "runtime/train/EntryRunner.h"
 #include "runtime/train/Settings.h"
 #include "support/MachineMemory.h"
@@ -17,13 +18,13 @@ using namespace tcc::runtime;
 using namespace tcc::tools;
 
 namespace {
-/// The entry whose inputs the data must fit: training, else the first that reads data.
-const plan::Entry *entryOfData(const plan::Plan &plan) {
+/// The entry whose inputs the data must fit, in its shapes: training, else the first that reads data.
+std::vector<const plan::Entry *> entryOfData(const plan::Plan &plan) {
   for (const char *name : {entries::kStep, entries::kAccumulateFirst, entries::kEvaluate, entries::kPredict})
     for (const plan::Entry &entry : plan.entries())
       if (entries::baseOf(entry.name()) == name && entry.inputs_size() != 0)
-        return &entry;
-  return nullptr;
+        return plan::shapesOf(plan, entry.name());
+  return {};
 }
 
 /// Opens the data as a plan's model reads it; damaged samples are found by the check, not refused here.
@@ -34,13 +35,13 @@ Expected<EntryData> openForPlan(const Options &options) {
   auto session = openSession(sessionOptions);
   if (!session)
     return session.status();
-  const plan::Entry *entry = entryOfData(session->plan());
-  if (!entry)
+  const std::vector<const plan::Entry *> shapes = entryOfData(session->plan());
+  if (shapes.empty())
     return error("{}: no entry of the plan reads data", options.session.planPath);
   EntryDataOptions with;
   with.note = [](const Message &message) { printMessage("trun: {}\n", message.line()); };
   with.learnsFacts = true;
-  return openEntryData(*session, *entry, options.train.data, with);
+  return openEntryData(*session, shapes, options.train.data, with);
 }
 
 /// The same without a plan: a token file is a column of single tokens.
@@ -104,10 +105,11 @@ Status tcc::tools::dataCommand(const Options &options) {
     return data.status();
   const Dataset &dataset = *data->dataset;
   // Damaged samples are printed as they are found, since a pass over a large set takes long.
-  DataSummary summary = inspectData(dataset, data->reader.get(), [](const DamagedSample &damaged) {
-    printResult("damaged sample {}: {}\n", damaged.sample, damaged.problem);
-    std::fflush(stdout);
-  });
+  DataSummary summary = inspectData(dataset, data->readers.empty() ? nullptr : data->readers[data->largest()].get(),
+                                    [](const DamagedSample &damaged) {
+                                      printResult("damaged sample {}: {}\n", damaged.sample, damaged.problem);
+                                      std::fflush(stdout);
+                                    });
   report::Table table("<<>>>>>", {"column", "type", "least", "greatest", "NaN", "infinite", "missing"});
   for (const ColumnSummary &column : summary.columns) {
     const Column &read = *dataset.find(column.name);

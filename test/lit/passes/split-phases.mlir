@@ -40,3 +40,20 @@ module attributes {train.recipe = {stages = [{trainable = ["a"], until = 5 : i64
 module attributes {train.recipe = {phases = [{phase = "d", phase_parameters = ["c*"], where = {parameters = "recipe.toml:7:1"}}]}} {
   train.variable @a : tensor<4xf32> {role = "parameter"}
 }
+
+// -----
+
+// The module of each shape is split; one that does not train has the first phase alone.
+// CHECK: module {{.*}}train.recipe = {phases = [
+// CHECK: module @"d@0" attributes {train.dims = {s = 4 : i64}, train.entries = ["train"], train.recipe = {{{.*}}phase = "d"
+// CHECK: module @"g@0" attributes {train.dims = {s = 4 : i64}, train.entries = ["train"], train.recipe = {{{.*}}phase = "g"
+// CHECK: module @"d@1" attributes {train.dims = {s = 1 : i64}, train.entries = ["predict"], train.recipe = {{{.*}}phase = "d"
+// CHECK-NOT: module @"g@1"
+module attributes {train.recipe = {phases = [{phase = "d", phase_parameters = ["a"]}, {phase = "g", phase_parameters = ["a"]}]}} {
+  module @"@0" attributes {train.dims = {s = 4 : i64}, train.entries = ["train"]} {
+    train.variable @a : tensor<4xf32> {role = "parameter"}
+  }
+  module @"@1" attributes {train.dims = {s = 1 : i64}, train.entries = ["predict"]} {
+    train.variable @a : tensor<4xf32> {role = "parameter"}
+  }
+}

@@ -218,7 +218,7 @@ TEST_F(ImageCache, TheSameBatchesWithAnyNumberOfThreadsAndAfterAResume) {
     EXPECT_TRUE(reader.ok()) << reader.message();
     Sampler sampler(12, 12, 4, SampleOrder::Windowed, 5, false);
     sampler.setWindow({5, 3, 4}, 6);
-    Loader loader(*reader, sampler, 5, from / 3, from % 3, workers);
+    Loader loader({&*reader}, sampler, 5, from / 3, from % 3, workers);
     std::vector<std::vector<float>> all;
     for (uint64_t number = from; number < 9; ++number) {
       std::vector<float> images(4 * 3 * 12 * 12);

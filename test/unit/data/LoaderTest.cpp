@@ -70,7 +70,7 @@ protected:
     options.maxBad = maxBad;
     auto reader = BatchReader::bind(entry(), data, options);
     EXPECT_TRUE(reader.ok()) << reader.message();
-    Loader loader(*reader, sampler, 9, epoch, number, workers);
+    Loader loader({&*reader}, sampler, 9, epoch, number, workers);
     std::vector<Given> batches(count);
     std::vector<uint64_t> indices;
     for (Given &batch : batches) {
@@ -156,7 +156,7 @@ TEST_F(Loading, WorkersWaitForTraining) {
   data.columns.push_back(std::make_unique<Counting>(count));
   auto reader = BatchReader::bind(entryOf(6, {{"image", plan::F32, {6, 3, 8, 8}, 0}}), data, {});
   ASSERT_TRUE(reader.ok()) << reader.message();
-  Loader loader(*reader, Sampler(1000, 1000, 6, SampleOrder::Ordered, 9, false), 9, 0, 0, 4);
+  Loader loader({&*reader}, Sampler(1000, 1000, 6, SampleOrder::Ordered, 9, false), 9, 0, 0, 4);
   auto settles = [&](int expected) {
     for (int i = 0; i < 2000 && count != expected; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -169,7 +169,7 @@ TEST_F(Loading, WorkersWaitForTraining) {
   std::vector<uint64_t> indices;
   ASSERT_TRUE(loader.take(indices, given).ok());
   settles(24);
-  EXPECT_EQ(Loader::hostBytes(*reader), 3 * 6 * 192 * 4u);
+  EXPECT_EQ(Loader::hostBytes(std::vector<BatchReader *>{&*reader}), 3 * 6 * 192 * 4u);
 }
 
 TEST_F(Loading, LimitsAreSpreadOverTheClasses) {

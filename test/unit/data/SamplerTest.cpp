@@ -141,7 +141,7 @@ TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
     part.setRanks(rank, 3);
     std::vector<uint64_t> own;
     part.batchOf(0, part.batchesPerEpoch() - 1, own);
-    EXPECT_EQ(part.globalSamples(part.batchesPerEpoch() - 1), samples % 12 < 3 ? 12 : samples % 12);
+    EXPECT_EQ(part.globalSamples(0, part.batchesPerEpoch() - 1), samples % 12 < 3 ? 12 : samples % 12);
     EXPECT_EQ(part.dropped(), samples % 12 < 3 ? samples % 12 : 0);
     return own;
   };
@@ -150,4 +150,67 @@ TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
   EXPECT_EQ(lastOf(12 + 7, 2), (std::vector<uint64_t>{16, 17, 18}));
   // Two samples are too few for three ranks, so that they are dropped.
   EXPECT_EQ(lastOf(12 + 2, 2), (std::vector<uint64_t>{8, 9, 10, 11}));
+}
+
+/// Batches of several shapes: random numbers of samples, shapes, batches and ranks, with and without padding.
+TEST(Sampler, EveryShapesSamplesAreSeenOnce) {
+  for (uint64_t trial = 0; trial < 300; ++trial) {
+    auto draw = [&, state = mixBits(trial + 1)](uint64_t most) mutable { return (state = mixBits(state + 1)) % most; };
+    const uint64_t samples = 1 + draw(200), count = 1 + draw(4), ranks = 1 + draw(3);
+    const bool pad = draw(2) != 0;
+    const SampleOrder order = draw(2) ? SampleOrder::Shuffled : SampleOrder::Ordered;
+    std::vector<uint8_t> shapes(samples);
+    for (uint8_t &shape : shapes)
+      shape = static_cast<uint8_t>(draw(count));
+    std::vector<uint64_t> batches(count);
+    for (uint64_t &batch : batches)
+      batch = 1 + draw(6);
+    std::vector<Sampler> parts;
+    for (uint64_t rank = 0; rank < ranks; ++rank) {
+      parts.emplace_back(samples, samples, 7, order, trial, pad);
+      parts.back().setShapes(shapes, batches);
+      parts.back().setRanks(rank, ranks);
+    }
+    std::vector<uint64_t> own, global;
+    for (uint64_t epoch : {0, 1}) {
+      std::set<uint64_t> seen;
+      for (uint64_t number = 0; number < parts[0].batchesPerEpoch(); ++number) {
+        const size_t shape = parts[0].shapeOf(epoch, number);
+        std::vector<uint64_t> joined;
+        for (const Sampler &part : parts) {
+          EXPECT_EQ(part.shapeOf(epoch, number), shape) << "all ranks take the same shape";
+          part.batchOf(epoch, number, own);
+          EXPECT_LE(own.size(), batches[shape]);
+          EXPECT_GE(own.size(), pad ? 1 : batches[shape]) << "every rank has a sample";
+          joined.insert(joined.end(), own.begin(), own.end());
+        }
+        parts[0].globalBatchOf(epoch, number, global);
+        EXPECT_EQ(joined, global);
+        EXPECT_EQ(parts[0].globalSamples(epoch, number), global.size());
+        for (uint64_t sample : global) {
+          EXPECT_EQ(shapes[sample], shape);
+          EXPECT_TRUE(seen.insert(sample).second) << "sample " << sample << " twice";
+        }
+      }
+      EXPECT_EQ(seen.size() + parts[0].dropped(), samples);
+      for (uint64_t shape = 0; shape < count; ++shape) {
+        uint64_t all = 0, left = 0;
+        for (uint64_t sample = 0; sample < samples; ++sample)
+          if (shapes[sample] == shape)
+            ++all, left += !seen.contains(sample);
+        const uint64_t rest = all % (batches[shape] * ranks);
+        EXPECT_EQ(left, pad && rest >= ranks ? 0 : rest);
+      }
+    }
+  }
+}
+
+/// A batch stands where its last sample does in the epoch's order.
+TEST(Sampler, ShapesMix) {
+  Sampler sampler(8, 8, 2, SampleOrder::Ordered, 1, true);
+  sampler.setShapes({0, 1, 0, 1, 1, 1, 0, 0}, {2, 3});
+  std::vector<std::vector<uint64_t>> batches(sampler.batchesPerEpoch());
+  for (uint64_t i = 0; i < batches.size(); ++i)
+    sampler.batchOf(0, i, batches[i]);
+  EXPECT_EQ(batches, (std::vector<std::vector<uint64_t>>{{0, 2}, {1, 3, 4}, {6, 7}, {5}}));
 }

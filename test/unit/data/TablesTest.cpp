@@ -341,7 +341,7 @@ TEST_F(Tables, JsonFaults) {
   expectError(lines("{\"x\": " + std::string(100000, '[')), {"d.jsonl:1", "nested"});
   // A value that its column cannot hold is refused when it is read, not when the file is opened.
   for (auto [text, word] :
-       {std::pair("{\"x\": 1}\n{\"x\": \"a\"}\n", "text"), std::pair("{\"x\": [1]}\n{\"x\": [1, 2]}\n", "one length"),
+       {std::pair("{\"x\": 1}\n{\"x\": \"a\"}\n", "text"), std::pair("{\"x\": [[1]]}\n{\"x\": [[1, 2]]}\n", "one length"),
         std::pair("{\"x\": 1}\n{\"x\": {\"y\": [2, {}]}}\n", "object"),
         std::pair("{\"x\": [1]}\n{\"x\": [[1]]}\n", "nested otherwise")}) {
     auto data = lines(text);

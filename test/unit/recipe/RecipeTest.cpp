@@ -182,7 +182,7 @@ TEST_F(RecipeFile, UnknownKeysNameTheNearest) {
   EXPECT_EQ(
       problem("a = 1\n[optimizer]\n"),
       "recipe.toml:1:1: unknown key a; a recipe has the tables adapter, checkpoint, compiler, data, evaluate, loss, "
-      "model, optimizer, parallel, phase, schedule, stage, train");
+      "model, optimizer, parallel, phase, predict, schedule, stage, train");
   EXPECT_EQ(problem("[train]\n  lr = 1\n"), "recipe.toml:2:3: unknown key train.lr; the nearest known one is optimizer.lr");
   EXPECT_THAT(problem("[optimiser]\nlr = 1\n"), HasSubstr("recipe.toml:1:2: unknown key optimiser; the nearest known one is [optimizer]"));
   EXPECT_EQ(problem("", {"train.sed=1"}), "--set: unknown key train.sed; the nearest known one is train.seed");
@@ -256,9 +256,24 @@ TEST_F(RecipeFile, TypesAndRangesAreChecked) {
   EXPECT_THAT(problem("[[optimizer.group]]\nmatch = \"a\"\nlr = 2\n"), HasSubstr("a group has match, lr_scale"));
 }
 
-TEST_F(RecipeFile, WhatThisVersionDoesNotDoIsRefused) {
-  for (const char *text : {"[evaluate]\ndims = { s = 1 }\n", "[predict]\ndims = { s = 1 }\n"})
-    EXPECT_THAT(problem(text), AllOf(HasSubstr("recipe.toml:2:1: "), HasSubstr("not supported by this version yet"))) << text;
+TEST_F(RecipeFile, ShapesAreDimsWithAListOrBuckets) {
+  auto recipe = read("[model]\ndims = { batch = 8, s = [4, 16] }\n[evaluate]\ndims = { batch = 2 }\n");
+  ASSERT_TRUE(recipe.ok()) << recipe.message();
+  EXPECT_EQ(recipe->model.dims, (DimValues{{"batch", 8}}));
+  EXPECT_EQ(recipe->model.buckets, (std::vector<DimValues>{{{"s", 4}}, {{"s", 16}}}));
+  EXPECT_EQ(recipe->evaluateDims, (DimValues{{"batch", 2}}));
+  recipe = read("[model]\nbuckets = [{ batch = 8, s = 4 }, { batch = 2, s = 16 }]\n[predict]\ndims = { batch = 1 }\n");
+  ASSERT_TRUE(recipe.ok()) << recipe.message();
+  EXPECT_EQ(recipe->model.buckets, (std::vector<DimValues>{{{"batch", 8}, {"s", 4}}, {{"batch", 2}, {"s", 16}}}));
+  EXPECT_EQ(recipe->predictDims, (DimValues{{"batch", 1}}));
+  EXPECT_THAT(problem("[model]\ndims = { a = [1, 2], b = [3, 4] }\n"),
+              AllOf(HasSubstr("recipe.toml:2:1: model.dims: b: a list, beside that of a"), HasSubstr("model.buckets")));
+  EXPECT_THAT(problem("[model]\nbuckets = [{ s = 4 }]\ndims = { s = [8] }\n"),
+              HasSubstr("model.dims: s: a list, beside model.buckets"));
+  EXPECT_THAT(problem("[model]\ndims = { s = [] }\n"), HasSubstr("s: the list is empty"));
+  EXPECT_THAT(problem("[model]\ndims = { s = [4, 0] }\n"), HasSubstr("model.dims: s: "));
+  EXPECT_THAT(problem("[model]\nbuckets = []\n"), HasSubstr("expected a list of tables"));
+  EXPECT_THAT(problem("[model]\nbuckets = [{ s = 4 }, { s = 0 }]\n"), HasSubstr("bucket 2"));
 }
 
 TEST_F(RecipeFile, KeysThatDoNotGoTogether) {
@@ -357,7 +372,7 @@ TEST_F(RecipeFile, EachLossTakesItsKeysAlone) {
 TEST(RecipeKeys, EveryKeyIsStoredOnce) {
   std::vector<std::string> compiled, stored;
   for (const recipe::Key &key : recipe::allKeys())
-    if (key.change != recipe::Change::Later && key.places.empty())
+    if (key.places.empty())
       compiled.push_back(key.name);
   for (const auto &[name, store] : recipe::allStores())
     stored.push_back(name);
@@ -388,7 +403,7 @@ static std::string valueOf(const recipe::Key &key) {
   case Type::TextTable:
     return "{ x = \"column\" }";
   case Type::ColumnRules:
-    return key.name == "data.missing" ? "{ x = 0.5 }" : "{ x = [\"a\", \"b\"] }";
+    return key.name == "data.missing" || key.name == "data.pad" ? "{ x = 0.5 }" : "{ x = [\"a\", \"b\"] }";
   case Type::Transforms:
     return "[{ kind = \"horizontal_flip\" }]";
   default:

@@ -31,7 +31,7 @@ Manifest example() {
   manifest.run.files = {{"classes.json", 7}};
   manifest.run.training = {{"optimizer.kind", "\"adamw\""}, {"optimizer.lr", "0.001"}};
   manifest.run.frozen = {{"mask", 9}};
-  manifest.run.data = DataRecord{40, 40, 4, 10, {{"x", "f32[40x3]"}}, 11, 4};
+  manifest.run.data = DataRecord{40, 40, 4, 10, {{"x", "f32[40x3]"}}, 11, 4, "x f32[4x3]; x f32[2x6]"};
   manifest.position = {12, 1, 2, UINT64_MAX, true, 20, {"optimizer.lr=0.001"}, 10, 0.5};
   manifest.position.lossScale = LossScaleState{1024, 5, 3, 1};
   manifest.position.plateau = PlateauState{"eval_loss", 0.25, 1, 2, 4, 10};

@@ -208,7 +208,7 @@ TEST_F(State, PredictAndGradients) {
   EntryRunner runner(*session->device, *findEntry(session->plan(), "predict"));
   auto inputs = openEntryData(*session, runner.entry(), six, {});
   ASSERT_TRUE(inputs.ok()) << inputs.message();
-  ASSERT_TRUE(writePredictions(runner, *inputs->reader, at("out.safetensors")).ok());
+  ASSERT_TRUE(writePredictions(runner, inputs->reader(), at("out.safetensors")).ok());
   auto out = SafetensorsFile::open(at("out.safetensors"));
   auto in = SafetensorsFile::open(six);
   EXPECT_EQ(plan::typeName(out->find("prediction")->type), "f32[6]") << "two calls, put together";
@@ -217,10 +217,10 @@ TEST_F(State, PredictAndGradients) {
                 floats({reinterpret_cast<const char *>(in->find("y")->bytes.data()), 24})[i], 1e-5);
   EntryRunner gradients(*session->device, *findEntry(session->plan(), "gradients"));
   auto wrong = openEntryData(*session, gradients.entry(), six, {});
-  expectError(writeGradients(gradients, *wrong->reader, at("g.safetensors")), {"6 samples", "exactly 4"});
+  expectError(writeGradients(gradients, wrong->reader(), at("g.safetensors")), {"6 samples", "exactly 4"});
   auto four = openEntryData(*session, gradients.entry(), writeRegressionData(at("four.safetensors"), 4), {});
   setValues<float>(*session->device, weight, {2, -2, 3});
-  ASSERT_TRUE(writeGradients(gradients, *four->reader, at("g.safetensors")).ok());
+  ASSERT_TRUE(writeGradients(gradients, four->reader(), at("g.safetensors")).ok());
   auto g = SafetensorsFile::open(at("g.safetensors"));
   ASSERT_NE(g->find("w"), nullptr) << "under the initializer's name";
   // Errors are x0: the loss is the mean of x0 squared, x0 = -1/2, -1/4, 0, 1/4.

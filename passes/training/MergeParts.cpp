@@ -1,15 +1,16 @@
-//===- MergePhases.cpp - one module of all phases' entries ----------------===//
+//===- MergeParts.cpp - one module of the entries of all phases and shapes ===//
 #include "passes/Common.h"
 #include "passes/Passes.h"
 #include "passes/RecipeAttribute.h"
 #include "support/PlanNames.h"
 
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 
 namespace tcc::train {
-#define GEN_PASS_DEF_MERGEPHASESPASS
+#define GEN_PASS_DEF_MERGEPARTSPASS
 #include "passes/Passes.h.inc"
 
 namespace {
@@ -20,50 +21,70 @@ std::string stateName(llvm::StringRef name, llvm::StringRef phase) {
   return (parameter + "/" + phase + "/" + state).str();
 }
 
+/// Appends the elements of `more` that `list` lacks.
+ArrayAttr joined(Builder &builder, ArrayAttr list, ArrayAttr more) {
+  llvm::SmallVector<Attribute> all;
+  if (list)
+    all.append(list.begin(), list.end());
+  for (Attribute one : more)
+    if (!llvm::is_contained(all, one))
+      all.push_back(one);
+  return builder.getArrayAttr(all);
+}
+
 class Merger {
 public:
-  /// `sharesState`: all parts share the optimizer's state of a parameter.
+  /// `sharesState`: all phases share the optimizer's state of a parameter.
   Merger(ModuleOp whole, bool sharesState) : whole(whole), builder(whole.getContext()), sharesState(sharesState) {}
 
-  void add(ModuleOp part, llvm::StringRef phase) {
-    renameStates(part, phase);
-    for (func::FuncOp function : part.getOps<func::FuncOp>())
-      renameEntry(function, phase);
-    mergeAttributes(part, phase);
-    if (part != whole)
-      moveOps(part);
-    groupCount = groups.size();
+  /// `phase`: the part's, or empty.
+  LogicalResult add(ModuleOp part, llvm::StringRef phase) {
+    const bool isNewPhase = !phase.empty() && seen.insert(phase).second;
+    renameStates(part, phase, isNewPhase);
+    for (func::FuncOp function : llvm::make_early_inc_range(part.getOps<func::FuncOp>()))
+      renameEntry(part, function, phase);
+    if (isNewPhase)
+      addPhase(part, phase);
+    if (part == whole)
+      return success();
+    addLists(part);
+    return moveOps(part);
   }
 
   void finish() {
+    if (seen.empty())
+      return;
     whole->setAttr(names::kGroups, builder.getArrayAttr(groups));
     whole->setAttr(names::kPhases, builder.getArrayAttr(phases));
     whole->removeAttr(names::kScalars);
   }
 
 private:
-  void renameStates(ModuleOp part, llvm::StringRef phase) {
+  void renameStates(ModuleOp part, llvm::StringRef phase, bool isNewPhase) {
     renamed.clear();
     const SymbolTable symbols(whole);
     for (VariableOp variable : part.getOps<VariableOp>()) {
       llvm::StringRef role = variable.getRole(), name = variable.getSymName();
       auto other = part == whole ? nullptr : symbols.lookup(name);
-      const bool own = !sharesState && (role == roles::kOptimizer || role == roles::kAccumulator);
+      const bool own = !phase.empty() && !sharesState && (role == roles::kOptimizer || role == roles::kAccumulator);
       const bool clashes =
           role == roles::kConstant && other && other->getAttrDictionary() != variable->getAttrDictionary();
-      if (const auto group = int64_t(variable.getGroup()); group >= 0) // -1: in no group
-        variable.setGroup(uint64_t(group) + groupCount);
+      // −1: in no group. The groups of a phase's further shapes are those of its first.
+      if (const auto group = int64_t(variable.getGroup()); group >= 0 && isNewPhase)
+        variable.setGroup(uint64_t(group) + groups.size());
       if (!own && !clashes)
         continue;
-      std::string next = stateName(own ? name : llvm::StringRef((name + "/constant").str()), phase);
-      renamed[name] = next;
+      renamed[name] = own ? stateName(name, phase) : stateName((name + "/constant").str(), *part.getSymName());
     }
     for (VariableOp variable : part.getOps<VariableOp>())
       if (auto found = renamed.find(variable.getSymName()); found != renamed.end())
         variable.setSymName(found->second);
   }
 
-  void renameEntry(func::FuncOp function, llvm::StringRef phase) {
+  void renameEntry(ModuleOp part, func::FuncOp function, llvm::StringRef phase) {
+    auto entry = function->getAttrOfType<StringAttr>(names::kEntry);
+    if (entry && numberOf(part, entry) != 0 && entries::readsStateAlone(entry.getValue()))
+      return function.erase();
     auto rename = [&](Attribute list) {
       llvm::SmallVector<Attribute> next;
       for (Attribute one : cast<ArrayAttr>(list)) {
@@ -79,18 +100,30 @@ private:
       function.setArgAttrsAttr(cast<ArrayAttr>(rename(list)));
     if (auto list = function.getResAttrsAttr())
       function.setResAttrsAttr(cast<ArrayAttr>(rename(list)));
-    auto entry = function->getAttrOfType<StringAttr>(names::kEntry);
-    if (!entry || !entries::isOfUpdate(entry.getValue()))
+    if (!entry)
       return;
-    const std::string name = (entry.getValue() + "." + phase).str();
+    if (Attribute dims = part->getAttr(names::kDims); dims && !entries::readsStateAlone(entry.getValue()))
+      function->setAttr(names::kDims, dims);
+    std::string name = entry.str();
+    if (!phase.empty() && entries::isOfUpdate(name))
+      name += ("." + phase).str();
+    if (const int64_t number = numberOf(part, entry))
+      name += entries::kShapeMark + std::to_string(number);
     function->setAttr(names::kEntry, builder.getStringAttr(name));
     function.setName(name);
   }
 
-  /// Concatenates the lists of the report; the names of groups get the phase's name as a prefix.
-  void mergeAttributes(ModuleOp part, llvm::StringRef phase) {
-    auto listOf = [](ModuleOp module, llvm::StringRef name) { return module->getAttrOfType<ArrayAttr>(name); };
-    auto own = listOf(part, names::kGroups), scalars = listOf(part, names::kScalars);
+  /// The number of the part's shape among those of the entry.
+  static int64_t numberOf(ModuleOp part, StringAttr entry) {
+    auto numbers = part->getAttrOfType<DictionaryAttr>(names::kShapeNumbers);
+    auto number = numbers ? numbers.getAs<IntegerAttr>(llvm::StringRef(entries::kindOf(entry.getValue()))) : nullptr;
+    return number ? number.getInt() : 0;
+  }
+
+  /// Lists the phase; the names of its groups get its name as a prefix.
+  void addPhase(ModuleOp part, llvm::StringRef phase) {
+    auto own = part->getAttrOfType<ArrayAttr>(names::kGroups),
+         scalars = part->getAttrOfType<ArrayAttr>(names::kScalars);
     for (Attribute one : own ? own.getValue() : llvm::ArrayRef<Attribute>()) {
       NamedAttrList group(cast<DictionaryAttr>(one));
       group.set("name", builder.getStringAttr(phase + ": " + cast<StringAttr>(group.get("name")).getValue()));
@@ -99,24 +132,20 @@ private:
     phases.push_back(
         builder.getDictionaryAttr({builder.getNamedAttr("groups", own ? own : builder.getArrayAttr({})),
                                    builder.getNamedAttr("scalars", scalars ? scalars : builder.getArrayAttr({}))}));
-    if (part == whole)
-      return;
+  }
+
+  /// Appends the part's lists for the report to those of the whole.
+  void addLists(ModuleOp part) {
     for (NamedAttribute attribute : part->getAttrs()) {
       llvm::StringRef name = attribute.getName();
       auto list = dyn_cast<ArrayAttr>(attribute.getValue());
-      if (!list || name == names::kGroups || name == names::kScalars)
-        continue;
-      llvm::SmallVector<Attribute> all;
-      if (auto before = listOf(whole, name))
-        all.append(before.begin(), before.end());
-      for (Attribute one : list)
-        if (!llvm::is_contained(all, one))
-          all.push_back(one);
-      whole->setAttr(name, builder.getArrayAttr(all));
+      if (list && name != names::kGroups && name != names::kScalars && name != names::kEntries)
+        whole->setAttr(name, joined(builder, whole->getAttrOfType<ArrayAttr>(name), list));
     }
   }
 
-  void moveOps(ModuleOp part) {
+  /// Moves entries and the variables that the whole lacks. Error: a variable of the same name has another type.
+  LogicalResult moveOps(ModuleOp part) {
     Block *body = whole.getBody();
     const SymbolTable symbols(whole);
     for (Operation &op : llvm::make_early_inc_range(part.getBody()->getOperations())) {
@@ -124,6 +153,10 @@ private:
       auto existing = variable ? symbols.lookup(variable.getSymName()) : nullptr;
       if (existing) {
         auto kept = cast<VariableOp>(existing);
+        if (variable.getType() != kept.getType())
+          return variable.emitError() << "'" << variable.getSymName() << "' is " << variable.getType()
+                                      << " for one shape and " << kept.getType() << " for another; compile a plan for "
+                                      << "each";
         if (variable.getRole() == roles::kParameter && kept.getRole() != roles::kParameter) {
           kept.setRole(roles::kParameter);
           kept.setGroup(variable.getGroup());
@@ -133,17 +166,18 @@ private:
       if (variable || op.hasAttr(names::kEntry))
         op.moveBefore(body, body->end());
     }
+    return success();
   }
 
   ModuleOp whole;
   Builder builder;
   bool sharesState;
   llvm::StringMap<std::string> renamed; ///< variables of the part being added
+  llvm::StringSet<> seen;               ///< phases
   llvm::SmallVector<Attribute> groups, phases;
-  size_t groupCount = 0;
 };
 
-struct MergePhasesPass : impl::MergePhasesPassBase<MergePhasesPass> {
+struct MergePartsPass : impl::MergePartsPassBase<MergePartsPass> {
   void runOnOperation() override {
     ModuleOp module = getOperation();
     FailureOr<Recipe> recipe = recipeOf(module);
@@ -154,10 +188,17 @@ struct MergePhasesPass : impl::MergePhasesPassBase<MergePhasesPass> {
       return;
     ModuleOp first = parts.front();
     Merger merger(first, /*sharesState=*/!recipe->stages.empty());
-    for (ModuleOp part : parts)
-      merger.add(part, *part.getSymName());
+    for (ModuleOp part : parts) {
+      FailureOr<Recipe> own = recipeOf(part);
+      if (failed(own) || failed(merger.add(part, own->phase)))
+        return signalPassFailure();
+    }
     merger.finish();
-    first->setAttr(names::kRecipe, module->getAttr(names::kRecipe));
+    for (llvm::StringRef name : {names::kRecipe, names::kEntries, names::kDims, names::kShapeNumbers})
+      if (Attribute attribute = module->getAttr(name))
+        first->setAttr(name, attribute);
+      else
+        first->removeAttr(name);
     module->setDiscardableAttrs(first->getDiscardableAttrDictionary());
     Block *body = module.getBody();
     body->getOperations().splice(body->begin(), first.getBody()->getOperations());

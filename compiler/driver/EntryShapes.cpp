@@ -1,0 +1,96 @@
+//===- EntryShapes.cpp - the shapes of a plan's entries -------------------===//
+#include "compiler/driver/EntryShapes.h"
+
+#include "support/PlanNames.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace tcc {
+
+namespace {
+
+/// `own` with the values of `more` in place of its own.
+DimValues overlaid(DimValues own, const DimValues &more) {
+  for (const auto &[name, extent] : more)
+    own[name] = extent;
+  return own;
+}
+
+/// Appends the shape unless it is there; returns its number.
+uint64_t numberIn(std::vector<DimValues> &shapes, const DimValues &dims) {
+  const auto found = std::find(shapes.begin(), shapes.end(), dims);
+  const auto number = static_cast<uint64_t>(found - shapes.begin());
+  if (found == shapes.end())
+    shapes.push_back(dims);
+  return number;
+}
+
+} // namespace
+
+std::string EntryShape::text() const {
+  std::string text;
+  for (const auto &[name, extent] : dims)
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, extent);
+  return text;
+}
+
+Expected<std::vector<DimValues>> trainingShapes(const CompileOptions &options, const Recipe &recipe) {
+  if (!options.buckets.empty())
+    return options.buckets;
+  DimValues given;
+  std::vector<DimValues> buckets = recipe.model.buckets;
+  std::string listed;
+  for (const auto &[name, extents] : options.dims) {
+    if (extents.size() == 1) {
+      given[name] = extents.front();
+      continue;
+    }
+    if (!listed.empty())
+      return Status(fmt::format("--dim {}=…, --dim {}=…: only one dimension may have several values; list the wanted "
+                                "pairs by model.buckets in the recipe",
+                                listed, name),
+                    StatusCode::Usage);
+    listed = name;
+    buckets.clear();
+    for (int64_t extent : extents)
+      buckets.push_back({{name, extent}});
+  }
+  if (buckets.empty())
+    buckets.emplace_back();
+  std::vector<DimValues> shapes;
+  for (const DimValues &bucket : buckets)
+    numberIn(shapes, overlaid(overlaid(recipe.model.dims, bucket), given));
+  return shapes;
+}
+
+Expected<std::vector<EntryShape>> entryShapes(const CompileOptions &options, const Recipe &recipe,
+                                              const std::vector<std::string> &entries) {
+  auto training = trainingShapes(options, recipe);
+  if (!training)
+    return training.status();
+  if (options.forceF64 || options.describeOnly) // derivatives are checked, and scale is predicted, for one shape
+    training->resize(1);
+  std::vector<EntryShape> shapes;
+  auto add = [&](const char *entry, const char *key, const std::vector<DimValues> &own, const DimValues &replaced) {
+    if (std::find(entries.begin(), entries.end(), entry) == entries.end())
+      return;
+    std::vector<DimValues> ofEntry;
+    for (const DimValues &dims : own)
+      numberIn(ofEntry, options.forceF64 ? dims : overlaid(dims, replaced));
+    for (uint64_t number = 0; number < ofEntry.size(); ++number) {
+      auto found = std::find_if(shapes.begin(), shapes.end(),
+                                [&](const EntryShape &shape) { return shape.dims == ofEntry[number]; });
+      if (found == shapes.end())
+        found = shapes.insert(shapes.end(), {ofEntry[number], {}, replaced.empty() ? "model.dims" : key});
+      found->numbers[entry] = number;
+    }
+  };
+  add(entries::kTrain, "model.dims", *training, {});
+  add(entries::kGradients, "model.dims", {training->front()}, {});
+  add(entries::kEvaluate, "evaluate.dims", *training, recipe.evaluateDims);
+  add(entries::kPredict, "predict.dims", *training, recipe.predictDims);
+  return shapes;
+}
+
+} // namespace tcc

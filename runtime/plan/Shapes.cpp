@@ -1,0 +1,70 @@
+//===- Shapes.cpp - the entries of a plan of several shapes ---------------===//
+#include "runtime/plan/Shapes.h"
+#include "support/PlanNames.h"
+
+#include <algorithm>
+
+namespace tcc::plan {
+
+static std::string withoutShape(const std::string &entry) { return entry.substr(0, entry.find(entries::kShapeMark)); }
+
+std::vector<const Entry *> shapesOf(const Plan &plan, const std::string &name) {
+  std::vector<const Entry *> shapes;
+  for (const Entry &entry : plan.entries())
+    if (withoutShape(entry.name()) == name)
+      shapes.push_back(&entry);
+  // The entries of all kinds are listed shape by shape, so those of one are in order.
+  return shapes;
+}
+
+std::string shapeText(const Plan &plan, const Entry &entry) {
+  std::string text;
+  for (const Dim &dim : entry.dims()) {
+    const bool differs = std::ranges::any_of(plan.entries(), [&](const Entry &other) {
+      return std::ranges::any_of(other.dims(), [&](const Dim &one) {
+        return one.name() == dim.name() && one.value() != dim.value();
+      });
+    });
+    if (differs)
+      text += (text.empty() ? "" : ", ") + dim.name() + " = " + std::to_string(dim.value());
+  }
+  return text;
+}
+
+int sampleAxisOf(const Entry &entry, const Port &port) {
+  const TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
+  const int axis = port.sample_axis();
+  return axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch() ? axis : -1;
+}
+
+/// The extents of one sample; empty for a constant.
+static std::vector<int64_t> sampleDims(const Entry &entry, const Port &port) {
+  const int axis = sampleAxisOf(entry, port);
+  const auto &dims = entry.buffers(static_cast<int>(port.buffer())).type().dims();
+  std::vector<int64_t> sample;
+  for (int d = 0; d < dims.size() && axis >= 0; ++d)
+    if (d != axis)
+      sample.push_back(dims[d]);
+  return sample;
+}
+
+std::set<std::string> lengthInputs(const std::vector<const Entry *> &shapes) {
+  std::set<std::string> names;
+  for (const Port &port : shapes.front()->inputs()) {
+    const std::vector<int64_t> first = sampleDims(*shapes.front(), port);
+    bool differs = false, onlyThere = !first.empty();
+    for (const Entry *shape : shapes)
+      for (const Port &other : shape->inputs())
+        if (other.name() == port.name()) {
+          const std::vector<int64_t> dims = sampleDims(*shape, other);
+          onlyThere =
+              onlyThere && dims.size() == first.size() && std::equal(dims.begin() + 1, dims.end(), first.begin() + 1);
+          differs = differs || (onlyThere && dims.front() != first.front());
+        }
+    if (differs && onlyThere)
+      names.insert(port.name());
+  }
+  return names;
+}
+
+} // namespace tcc::plan

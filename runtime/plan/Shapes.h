@@ -1,0 +1,33 @@
+//===- Shapes.h - the entries of a plan of several shapes -------*- C++ -*-===//
+//
+// A plan may have an entry in several shapes, over the same state: "step", "step@1", "step@2", in the order of the
+// recipe's buckets. Entry.dims has the dimensions of each.
+//
+//===----------------------------------------------------------------------===//
+#ifndef TCC_RUNTIME_PLAN_SHAPES_H
+#define TCC_RUNTIME_PLAN_SHAPES_H
+
+#include "runtime/plan/plan.pb.h"
+
+#include <set>
+#include <string>
+#include <vector>
+
+namespace tcc::plan {
+
+/// The entry of this name, with that of a phase, in all its shapes; none if the plan lacks it.
+std::vector<const Entry *> shapesOf(const Plan &plan, const std::string &name);
+
+/// The dimensions in which an entry's shapes differ, as "seq = 128"; empty if it has one shape, or does not depend on
+/// it.
+std::string shapeText(const Plan &plan, const Entry &entry);
+
+/// The inputs whose samples differ among an entry's shapes in their first axis, the length, and in no other.
+std::set<std::string> lengthInputs(const std::vector<const Entry *> &shapes);
+
+/// The sample axis of an input; -1: it is a constant.
+int sampleAxisOf(const Entry &entry, const Port &port);
+
+} // namespace tcc::plan
+
+#endif // TCC_RUNTIME_PLAN_SHAPES_H

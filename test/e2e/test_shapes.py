@@ -1,0 +1,446 @@
+"""Plans of several shapes over one state: sentences of any length, evaluation and prediction in shapes of their own.
+
+The model averages the embeddings of a sentence's words, so NumPy can train it in double precision beside it."""
+import json
+import re
+import shlex
+import subprocess
+import sys
+import types
+import unittest
+
+import numpy as np
+import onnx
+import pyarrow
+import pyarrow.parquet
+import safetensors.numpy
+from onnx import TensorProto, helper, numpy_helper
+
+import models
+from common import ROOT, EndToEnd, metrics
+from test_reruns import rerun
+
+sys.path.insert(0, str(ROOT / "python"))
+import tcc                                                                      # noqa: E402
+
+WORDS, WIDTH, CLASSES, RATE, SAMPLES = 50, 16, 3, 0.1, 101
+BUCKETS = [(8, 8), (4, 16), (2, 32)]  # batch, words
+RECIPE = models.CLASSES + f'[optimizer]\nkind = "sgd"\nlr = {RATE}\n'
+SHAPES = "[model]\nbuckets = [" + ", ".join(f"{{ batch = {batch}, seq = {seq} }}" for batch, seq in BUCKETS) + "]\n"
+
+
+def sentence_model(path):
+    """ids [batch, seq], mask [batch, seq] → logits [batch, 3]."""
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["found"], "look-up"),
+             helper.make_node("Unsqueeze", ["mask", "last"], ["wide"], "widen"),
+             helper.make_node("Mul", ["found", "wide"], ["masked"], "masked"),
+             helper.make_node("ReduceSum", ["masked", "rows"], ["sum"], "sum", keepdims=0),
+             helper.make_node("ReduceSum", ["mask", "rows"], ["count"], "count", keepdims=1),
+             helper.make_node("Div", ["sum", "count"], ["mean"], "mean"),
+             helper.make_node("Gemm", ["mean", "w", "b"], ["logits"], "head", transB=1)]
+    inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "seq"]),
+              helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["batch", "seq"])]
+    graph = helper.make_graph(nodes, "graph", inputs, [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", CLASSES])],
+                              [numpy_helper.from_array(value, name) for name, value in weights().items()] +
+                              [numpy_helper.from_array(np.array([axis]), name) for name, axis in (("last", 2), ("rows", 1))])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def weights():
+    return {"table": models.random(1, WORDS, WIDTH) * 4, "w": models.random(2, CLASSES, WIDTH) * 4, "b": models.random(3, CLASSES)}
+
+
+class Sentences:
+    """Sentences of 2 to 32 words."""
+
+    def __init__(self, samples=SAMPLES, longest=32):
+        rng = np.random.default_rng(7)
+        self.lengths = rng.integers(2, longest + 1, samples)
+        self.lengths[:2] = 2, longest
+        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.words = rng.integers(0, WORDS, self.offsets[-1])
+        self.labels = np.array([self.of(i).sum() % CLASSES for i in range(samples)])
+
+    def of(self, i):
+        return self.words[self.offsets[i]:self.offsets[i + 1]]
+
+    def columns(self):
+        """Ragged: rows of all samples, and offsets."""
+        return {"ids": self.words, "ids.offsets": self.offsets, "mask": np.ones(len(self.words), np.float32),
+                "mask.offsets": self.offsets, "labels": self.labels}
+
+    def padded(self, samples, length):
+        """The inputs of a batch in one shape."""
+        ids, mask = np.zeros((len(samples), length), np.int64), np.zeros((len(samples), length), np.float32)
+        for row, i in enumerate(samples):
+            kept = self.of(i)[:length]
+            ids[row, :len(kept)], mask[row, :len(kept)] = kept, 1
+        return {"ids": ids, "mask": mask, "labels": self.labels[list(samples)]}
+
+    def batches(self, ranks=1, pad=False):
+        """An epoch without shuffling: samples gather by the shortest shape that holds them."""
+        open_, made = [[] for _ in BUCKETS], []
+        for i, length in enumerate(self.lengths):
+            shape = next(s for s, (_, longest) in enumerate(BUCKETS) if length <= longest)
+            open_[shape].append(i)
+            if len(open_[shape]) == BUCKETS[shape][0] * ranks:
+                made.append(open_[shape])
+                open_[shape] = []
+        return made + ([rest for rest in open_ if len(rest) >= ranks] if pad else [])
+
+
+class Reference:
+    """The same model in double precision."""
+
+    def __init__(self, sentences):
+        self.data, self.values = sentences, {name: value.astype(np.float64) for name, value in weights().items()}
+
+    def forward(self, samples):
+        v = self.values
+        means = np.stack([v["table"][self.data.of(i)].mean(0) for i in samples])
+        logits = means @ v["w"].T + v["b"]
+        shares = np.exp(logits - logits.max(1, keepdims=True))
+        shares /= shares.sum(1, keepdims=True)
+        labels = self.data.labels[samples]
+        return means, shares, -np.log(shares[np.arange(len(samples)), labels])
+
+    def gradients(self, samples):
+        """Sums over the samples, and their losses."""
+        means, shares, losses = self.forward(samples)
+        shares[np.arange(len(samples)), self.data.labels[samples]] -= 1
+        table = np.zeros_like(self.values["table"])
+        for row, i in enumerate(samples):
+            np.add.at(table, self.data.of(i), (shares[row] @ self.values["w"]) / self.data.lengths[i])
+        return {"table": table, "w": shares.T @ means, "b": shares.sum(0)}, losses
+
+    def update(self, window):
+        """An update of several batches; returns its loss."""
+        samples = [i for batch in window for i in batch]
+        gradients, losses = self.gradients(samples)
+        for name, gradient in gradients.items():
+            self.values[name] -= RATE * gradient / len(samples)
+        return losses.mean()
+
+    def train(self, batches, epochs=1, accumulate=1):
+        return [self.update(batches[at:at + accumulate]) for _ in range(epochs) for at in range(0, len(batches), accumulate)]
+
+
+class Shapes(EndToEnd):
+    def setUp(self):
+        super().setUp()
+        self.data = Sentences()
+        self.model = sentence_model(self.folder / "m.onnx")
+
+    def plan(self, *words, recipe=SHAPES + RECIPE, plan="plan.tplan"):
+        return self.compile(self.model, "--recipe", self.write("r.toml", recipe), *words, plan=plan)
+
+    def file(self, **more):
+        return self.save("d.safetensors", **(self.data.columns() | more))
+
+    def programs(self, plan):
+        """Every program of the plan by name, with its sizes and dimensions."""
+        entries = self.report(plan)["memory"]["entries"]
+        return {name: program for entry in entries.values() for name, program in entry["programs"].items()}
+
+    def bits(self, run):
+        self.weights(run, "bits.safetensors")
+        return (self.folder / "bits.safetensors").read_bytes()
+
+    def losses(self, run="run"):
+        return [line["loss"] for line in metrics(self.folder / run)[0]]
+
+    def train(self, plan, *words, out="run", epochs=3):
+        return self.succeed("trun", plan, "--data", self.file(), "--epochs", epochs, "--out", out, *words)
+
+    def test_training_is_that_of_the_reference(self):
+        plan = self.plan()
+        self.train(plan, "--no-shuffle")
+        expected = Reference(self.data).train(self.data.batches(), epochs=3)
+        np.testing.assert_allclose(self.losses(), expected, rtol=3e-5)
+
+    def test_what_is_left_of_each_shape_is_padded_or_left_out(self):
+        plan = self.plan()
+        done = self.train(plan, "--no-shuffle", epochs=1)
+        left = SAMPLES - sum(map(len, self.data.batches()))
+        self.assertGreater(left, 0)
+        self.assertIn(f"the last {left} samples of an epoch fill no batch of their shape", done.err)
+        self.train(plan, "--no-shuffle", "--set", "data.last=pad", out="all")
+        batches = self.data.batches(pad=True)
+        self.assertEqual(sorted(i for batch in batches for i in batch), list(range(SAMPLES)))
+        np.testing.assert_allclose(self.losses("all"), Reference(self.data).train(batches, epochs=3), rtol=3e-5)
+
+    def test_every_sample_is_seen_once_an_epoch_in_any_order(self):
+        """With a rate of 0 the losses of an epoch add up to those of all samples, whatever bucket each is in."""
+        plan = self.plan("--set", "optimizer.lr=0")
+        expected = Reference(self.data).forward(np.arange(SAMPLES))[2].sum()
+        orders = set()
+        for seed in range(4):
+            self.train(plan, "--seed", seed, "--set", "data.last=pad", out=f"run{seed}", epochs=1)
+            lines = metrics(self.folder / f"run{seed}")[0]
+            counts = [round(line["samples_per_s"] * line["seconds"]) for line in lines]
+            self.assertEqual(sum(counts), SAMPLES)
+            self.assertAlmostEqual(sum(n * line["loss"] for n, line in zip(counts, lines)), expected, delta=1e-4 * expected)
+            orders.add(tuple(line["loss"] for line in lines))
+        self.assertEqual(len(orders), 4)
+
+    def test_windows_cross_shapes(self):
+        plan = self.plan("--set", "train.accumulate=3", "--set", "train.clip_norm=1000")
+        self.train(plan, "--no-shuffle")
+        batches = self.data.batches()
+        kinds = {tuple(len(batch) for batch in batches[at:at + 3]) for at in range(0, len(batches), 3)}
+        self.assertTrue(any(len(set(kind)) > 1 for kind in kinds), kinds)
+        np.testing.assert_allclose(self.losses(), Reference(self.data).train(batches, epochs=3, accumulate=3), rtol=3e-5)
+        updates = [name for name in self.programs(plan) if name.startswith(("accumulate", "update"))]
+        self.assertEqual(updates, ["accumulate_first", "accumulate_next", "update", "accumulate_first@1", "accumulate_next@1",
+                                   "accumulate_first@2", "accumulate_next@2"])
+
+    def test_bits_do_not_depend_on_threads_that_read_or_on_a_resume(self):
+        plan = self.plan("--set", "train.ema.decay=0.9", "--set", "train.accumulate=2")
+        self.train(plan)
+        whole = self.bits("run")
+        for workers in (1, 3):
+            self.train(plan, "--set", f"data.workers={workers}", out=f"by{workers}")
+            self.assertEqual(self.losses(f"by{workers}"), self.losses())
+            self.assertEqual(self.bits(f"by{workers}"), whole)
+        for steps in (5, 23):
+            self.succeed("trun", plan, "--data", self.file(), "--steps", steps, "--out", f"part{steps}")
+            self.succeed("trun", plan, "--data", self.file(), "--epochs", 3, "--resume", f"part{steps}")
+            self.assertEqual(self.losses(f"part{steps}"), self.losses())
+            self.assertEqual(self.bits(f"part{steps}"), whole)
+
+    def test_ranks_take_the_same_shape(self):
+        plan = self.plan("--set", "parallel.mode=ddp")
+        expected = Reference(self.data).train(self.data.batches(ranks=2), epochs=3)
+        self.train(plan, "--no-shuffle", "--nproc", 2)
+        np.testing.assert_allclose(self.losses(), expected, rtol=3e-5)
+        both = self.plan("--set", "train.virtual_ranks=2", "--set", "parallel.mode=ddp", plan="both.tplan")
+        self.train(both, "--no-shuffle", out="one")
+        np.testing.assert_allclose(self.losses("one"), expected, rtol=3e-5)
+        self.train(both, "--no-shuffle", "--nproc", 2, out="two")
+        self.assertEqual(self.losses("one"), self.losses("two"))
+        self.assertEqual(self.bits("one"), self.bits("two"))
+
+    def test_other_precisions(self):
+        for precision in ("bf16", "f16"):
+            plan = self.plan("--precision", precision, plan=f"{precision}.tplan")
+            self.train(plan, "--no-shuffle", out=precision)
+            expected = Reference(self.data).train(self.data.batches(), epochs=3)
+            np.testing.assert_allclose(self.losses(precision), expected, rtol=0.05, atol=0.02)
+
+    def test_evaluation_is_that_of_all_samples(self):
+        plan = self.plan("--set", "evaluate.dims.batch=16")
+        self.succeed("trun", plan, "--data", self.file(), "--eval-data", self.file(), "--eval-every", "epoch", "--epochs", 2, "--no-shuffle",
+                     "--out", "run")
+        reference = Reference(self.data)
+        reference.train(self.data.batches(), epochs=2)
+        _, shares, losses = reference.forward(np.arange(SAMPLES))
+        result = metrics(self.folder / "run")[1][-1]
+        self.assertAlmostEqual(result["eval_loss"], losses.mean(), delta=1e-4)
+        self.assertAlmostEqual(result["eval_accuracy"], (shares.argmax(1) == self.data.labels).mean(), delta=1e-9)
+        alone = json.loads(self.succeed("trun", "eval", plan, "--from", "run", "--data", self.file()).out)
+        self.assertEqual(alone["eval_loss"], result["eval_loss"])
+        self.assertEqual(alone["samples"], SAMPLES)
+        programs = self.programs(plan)
+        self.assertEqual([programs[name]["batch"] for name in ("step", "step@1", "evaluate", "evaluate@1", "evaluate@2")], [8, 4, 16, 16, 16])
+
+    def test_predictions_one_by_one(self):
+        """predict takes the smallest shape that holds all samples."""
+        plan = self.plan("--set", "predict.dims.batch=1")
+        reference = Reference(self.data)
+        for longest, name in ((8, "predict"), (16, "predict@1"), (32, "predict@2")):
+            chosen = [i for i in range(SAMPLES) if self.data.lengths[i] <= longest][:9]
+            rows = np.concatenate([self.data.of(i) for i in chosen])
+            offsets = np.concatenate([[0], np.cumsum(self.data.lengths[chosen])])
+            given = self.save("in.safetensors", **{"ids": rows, "ids.offsets": offsets, "mask": np.ones(len(rows), np.float32),
+                                                   "mask.offsets": offsets})
+            self.succeed("trun", "predict", plan, "--inputs", given, "--outputs", "out.safetensors")
+            logits = safetensors.numpy.load_file(self.folder / "out.safetensors")["logits"]
+            means, _, _ = reference.forward(chosen)
+            np.testing.assert_allclose(logits, means @ reference.values["w"].T + reference.values["b"], rtol=1e-4, atol=1e-5)
+
+    def test_lengths_of_padded_columns(self):
+        """Arrays that are padded to one length become ragged by their mask, or by a column of lengths."""
+        plan = self.plan()
+        self.train(plan, "--no-shuffle", epochs=1)
+        padded = self.data.padded(range(SAMPLES), 40)
+        for name, key in (("mask", "mask"), ("length", "length")):
+            data = self.save(f"{name}.safetensors", **(padded | {"length": self.data.lengths}))
+            self.succeed("trun", plan, "--data", data, "--epochs", 1, "--no-shuffle", "--out", name, "--set", f"data.lengths={key}")
+            self.assertEqual(self.losses(name), self.losses())
+
+    def test_lists_of_tables(self):
+        """Lists of different lengths in JSON lines and Parquet train as arrays with offsets do."""
+        plan = self.plan()
+        self.train(plan, "--no-shuffle", epochs=1)
+        rows = [{"ids": self.data.of(i).tolist(), "mask": [1.0] * int(self.data.lengths[i]), "labels": int(self.data.labels[i])}
+                for i in range(SAMPLES)]
+        lines = self.write("d.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        table = pyarrow.table({"ids": [row["ids"] for row in rows], "labels": [row["labels"] for row in rows],
+                               "mask": pyarrow.array([row["mask"] for row in rows], pyarrow.list_(pyarrow.float32()))})
+        pyarrow.parquet.write_table(table, self.folder / "d.parquet")
+        for data in (lines, self.folder / "d.parquet"):
+            self.succeed("trun", plan, "--data", data, "--epochs", 1, "--no-shuffle", "--out", data.suffix[1:])
+            self.assertEqual(self.losses(data.suffix[1:]), self.losses())
+        rows[3]["ids"] = None
+        gap = self.write("gap.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        self.refuse(1, ["column 'ids': lists of different lengths, and a row or element without a value"], "trun", plan, "--data", gap,
+                    "--out", "no")
+
+    def test_one_shape_pads_only_where_it_is_told(self):
+        """A row that is too short by mistake must not become zeros."""
+        plan = self.plan("--dim", "batch=4", "--dim", "seq=32", recipe=RECIPE)
+        self.refuse(1, ["column 'ids': sample 0 has 2 rows, the model's input 'ids' takes 32", "--set data.pad.ids=0", "--dim NAME=N,M"],
+                    "trun", plan, "--data", self.file(), "--out", "no")
+        self.train(plan, "--no-shuffle", "--set", "data.pad={ids=0, mask=0}", epochs=1)
+        batches = [list(range(at, at + 4)) for at in range(0, SAMPLES - 3, 4)]
+        np.testing.assert_allclose(self.losses(), Reference(self.data).train(batches), rtol=3e-5)
+
+    def test_what_follows_a_short_sample(self):
+        """data.pad: here padding counts, since the mask is padded with 1."""
+        plan = self.plan("--set", "optimizer.lr=0")
+        self.train(plan, "--no-shuffle", "--set", "data.pad={ids=3, mask=1}", epochs=1)
+        batch = self.data.batches()[0]
+        _, seq = next(shape for shape in BUCKETS if shape[1] >= self.data.lengths[batch].max())
+        v = Reference(self.data).values
+        words = [np.concatenate([self.data.of(i), np.full(seq - self.data.lengths[i], 3)]) for i in batch]
+        logits = np.stack([v["table"][one].mean(0) for one in words]) @ v["w"].T + v["b"]
+        expected = np.mean(np.log(np.exp(logits).sum(1)) - logits[np.arange(len(batch)), self.data.labels[batch]])
+        self.assertAlmostEqual(self.losses()[0], expected, delta=1e-4)
+
+    def test_an_own_loop(self):
+        """Tensors of any length go to the smallest shape that holds them."""
+        plan = tcc.Plan(self.plan(recipe=SHAPES + RECIPE))
+        batches, reference = self.data.batches(pad=True), Reference(self.data)
+        trainer = tcc.Trainer(plan)
+        for batch in batches:
+            longest = int(self.data.lengths[batch].max())
+            loss = trainer.step(**self.data.padded(batch, longest)).loss
+            self.assertAlmostEqual(loss, reference.update([batch]), delta=1e-4)
+        expected = reference.forward(np.arange(6))
+        given = self.data.padded(range(6), int(self.data.lengths[:6].max()))
+        self.assertAlmostEqual(trainer.evaluate(**given)["eval_loss"], expected[2].mean(), delta=1e-4)
+        logits = trainer.predict(ids=given["ids"], mask=given["mask"])["logits"]
+        np.testing.assert_allclose(logits, expected[0] @ reference.values["w"].T + reference.values["b"], rtol=1e-3, atol=1e-4)
+        with self.assertRaisesRegex(tcc.Error, r"'ids' is i64\[2x33\].*the model's input is i64\[2x32\].*axis 1 may be shorter"):
+            trainer.step(**self.data.padded([0, 1], 33))
+
+    def test_memory_is_that_of_the_largest_shape(self):
+        whole = self.report(self.plan())["memory"]
+        one = [self.report(self.plan("--dim", f"batch={batch}", "--dim", f"seq={seq}", recipe=RECIPE, plan=f"{seq}.tplan"))["memory"]
+               for batch, seq in BUCKETS]
+        self.assertEqual({memory["resident_bytes"] for memory in one}, {whole["resident_bytes"]})
+        self.assertEqual(whole["arena_bytes"], max(memory["arena_bytes"] for memory in one))
+        self.assertEqual(whole["peak_bytes"], max(memory["peak_bytes"] for memory in one))
+
+    def test_a_list_makes_a_shape_of_each_value(self):
+        for words, recipe in ((("--dim", "batch=4", "--dim", "seq=8,16,32"), RECIPE), ((), "[model]\ndims = { batch = 4, seq = [8, 16, 32] }\n" + RECIPE)):
+            programs = self.programs(self.plan(*words, recipe=recipe))
+            shapes = [program["dims"] for name, program in programs.items() if name.startswith("step")]
+            self.assertEqual(shapes, [{"batch": 4, "seq": seq} for seq in (8, 16, 32)])
+        one = self.programs(self.plan("--dim", "seq=8", "--dim", "batch=4"))
+        self.assertEqual(list(one), ["step", "evaluate", "predict"])
+
+    def test_the_largest_batch_of_each_shape(self):
+        plan = self.folder / "fit.tplan"
+        done = self.succeed("tcc", self.model, "--recipe", self.write("r.toml", RECIPE), "--dim", "seq=8,16,32", "--entry", "train", "--fit",
+                            "batch", "--memory-budget", "64KiB", "-o", plan)
+        fitted = dict(re.findall(r"m.onnx: (seq = \d+): a batch of (\d+) fits into 64.0 KiB", done.err + done.out))
+        self.assertEqual(list(fitted), ["seq = 8", "seq = 16", "seq = 32"])
+        programs = self.programs(plan)
+        self.assertEqual([programs[name]["dims"]["batch"] for name in ("step", "step@1", "step@2")], [int(n) for n in fitted.values()])
+        for seq, batch in zip((8, 16, 32), fitted.values()):
+            for more, status in ((0, 0), (1, 3)):
+                result = self.command("tcc", self.model, "--recipe", "r.toml", "--dim", f"seq={seq}", "--dim", f"batch={int(batch) + more}",
+                                      "--entry", "train", "--memory-budget", "64KiB", "-o", "one.tplan")
+                self.assertEqual(result.status, status, str(result))
+
+    def test_a_plan_of_other_shapes_does_not_go_on_within_an_epoch(self):
+        plan = self.plan()
+        self.succeed("trun", plan, "--data", self.file(), "--steps", 3, "--out", "run")
+        other = self.plan("--dim", "batch=4", "--dim", "seq=8,32", recipe=RECIPE, plan="other.tplan")
+        self.refuse(1, ["done 3 batches of epoch 1 in other shapes"], "trun", other, "--data", self.file(), "--steps", 6, "--resume", "run")
+
+    def test_every_phase_follows_from_the_dump_before_it(self):
+        phases = f"""[[phase]]
+name = "a"
+parameters = ["table"]
+loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
+[[phase]]
+name = "b"
+parameters = ["w", "b"]
+loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
+"""
+        for name, recipe in (("one", RECIPE), ("phases", phases)):
+            self.plan("--dump-phases-to", self.folder / name, "--set", "predict.dims.batch=1", recipe=SHAPES + recipe)
+            checked, wrong = rerun(self.folder / name)
+            self.assertEqual(wrong, [])
+            self.assertIn("merge", checked)
+        steps = [name for name in self.programs("plan.tplan") if name.startswith("step")]
+        self.assertEqual(steps, ["step.a", "step.b", "step.a@1", "step.b@1", "step.a@2", "step.b@2"])
+
+    def test_mistakes(self):
+        self.refuse(1, ["for batch = 8, seq = 8", "no input has a dimension called sequence"], "tcc", self.model, "--recipe",
+                    self.write("r.toml", SHAPES + "[evaluate]\ndims = { sequence = 8 }\n" + RECIPE), "-o", "x.tplan")
+        self.refuse(2, ["--dim batch=…, --dim seq=…: only one dimension", "model.buckets"], "tcc", self.model, "--dim", "batch=2,4", "--dim",
+                    "seq=8,16", "--recipe", self.write("one.toml", RECIPE), "-o", "x.tplan")
+        plan = self.plan("--dim", "batch=4", "--dim", "seq=8,16", recipe=RECIPE)
+        data = self.file()
+        self.refuse(1, ["column 'ids': sample 1 has 32 rows, the model's input 'ids' takes 16", "--set data.too_long=cut"], "trun", plan,
+                    "--data", data, "--out", "no")
+        self.succeed("trun", plan, "--data", data, "--out", "cut", "--set", "data.too_long=cut")
+        self.refuse(1, ["column 'ids.offsets' ends with 7", "offsets begin with 0"], "trun", plan, "--data",
+                    self.save("bad.safetensors", **(self.data.columns() | {"ids.offsets": np.array([0, 3, 7])})), "--out", "no")
+        self.refuse(2, ["data.sampler", "batches of several shapes"], "trun", plan, "--data", data, "--out", "no", "--set",
+                    "data.sampler=balanced", "--set", "data.weights=labels", "--set", "data.too_long=cut")
+        self.refuse(1, ["data.lengths = \"masks\": no such column"], "trun", plan, "--data", data, "--out", "no", "--set", "data.lengths=masks")
+        self.refuse(1, ["data.pad: column 'ids' is i64, which does not hold 0.5"], "trun", plan, "--data", data, "--out", "no", "--set",
+                    "data.pad.ids=0.5")
+
+
+class Damaged(EndToEnd):
+    def test_a_damaged_sample_is_replaced_by_one_that_fits(self):
+        data = Sentences()
+        rows = data.columns()
+        rows["ids"] = rows["ids"].copy()
+        short = int(np.argmin(data.lengths))
+        rows["ids"][data.offsets[short]] = WORDS  # no such word
+        plan = self.compile(sentence_model(self.folder / "m.onnx"), "--recipe", self.write("r.toml", SHAPES + RECIPE))
+        path = self.save("d.safetensors", **rows)
+        self.refuse(1, [f"column 'ids', sample {short}", "data.max_bad"], "trun", plan, "--data", path, "--out", "no", "--set",
+                    "data.last=pad")
+        runs = []
+        for workers in (0, 2):
+            self.succeed("trun", plan, "--data", path, "--out", f"run{workers}", "--set", "data.last=pad", "--set",
+                         "data.max_bad=1", "--set", f"data.workers={workers}")
+            runs.append([line["loss"] for line in metrics(self.folder / f"run{workers}")[0]])
+        self.assertEqual(*runs)
+
+
+class Page(EndToEnd):
+    def test_the_page_runs(self):
+        """Its recipe, data, commands and loop, in the order in which a reader needs them."""
+        text = (ROOT / "docs/guide/shapes.md").read_text()
+        (recipe,), (commands,), (data, loop) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "sh", "python"))
+        sentence_model(self.folder / "sentences.onnx")
+        self.write(recipe.split("\n")[0].removeprefix("# "), recipe)
+        subprocess.run([sys.executable, "-c", data], cwd=self.folder, check=True)
+        for line in commands.splitlines():
+            program, *words = shlex.split(line)
+            self.succeed(program, *words)
+        logits = safetensors.numpy.load_file(self.folder / "one.safetensors")["logits"]
+        self.assertEqual(logits.shape, (1, CLASSES))
+        updates, evaluations = metrics(self.folder / "sentences-run")
+        self.assertLess(np.mean([line["loss"] for line in updates[-10:]]), 0.8 * np.mean([line["loss"] for line in updates[:10]]))
+        self.assertEqual(len(evaluations), 3)
+        sentences = Sentences(20, 40)
+        compiled = tcc.compile(str(self.folder / "sentences.onnx"), str(self.folder / "sentences.toml"))
+        shown = []
+        exec(loop, {"tcc": types.SimpleNamespace(compile=lambda *_: compiled, Trainer=tcc.Trainer), "print": shown.append,
+                    "batch": lambda begin, end, length: tuple(sentences.padded(range(begin, end), length).values())})
+        self.assertEqual(len(shown), 2)
+        self.assertTrue(np.isfinite(shown).all())
+
+
+if __name__ == "__main__":
+    unittest.main()
