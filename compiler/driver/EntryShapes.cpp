@@ -17,6 +17,21 @@ DimValues overlaid(DimValues own, const DimValues &more) {
   return own;
 }
 
+/// Sets the dimensions that follow from others. Error: the other one has no value.
+Status divide(const Recipe &recipe, const DimValues &given, DimValues &dims) {
+  for (const auto &[name, quotient] : recipe.model.quotients) {
+    if (given.contains(name))
+      continue;
+    const auto by = dims.find(quotient.by);
+    if (by == dims.end())
+      return error("{}model.dims: {} = \"{}/{}\": {} has no value; give it one in model.dims, model.buckets or by {}",
+                   recipe.at("model.dims"), name, quotient.total, quotient.by, quotient.by,
+                   "--dim " + quotient.by + "=N");
+    dims[name] = std::max<int64_t>(quotient.total / by->second, 1);
+  }
+  return Status::success();
+}
+
 /// Appends the shape unless it is there; returns its number.
 uint64_t numberIn(std::vector<DimValues> &shapes, const DimValues &dims) {
   const auto found = std::find(shapes.begin(), shapes.end(), dims);
@@ -59,8 +74,13 @@ Expected<std::vector<DimValues>> trainingShapes(const CompileOptions &options, c
   if (buckets.empty())
     buckets.emplace_back();
   std::vector<DimValues> shapes;
-  for (const DimValues &bucket : buckets)
-    numberIn(shapes, overlaid(overlaid(recipe.model.dims, bucket), given));
+  for (const DimValues &bucket : buckets) {
+    DimValues dims = overlaid(overlaid(recipe.model.dims, bucket), given), fixed = given;
+    fixed.insert(bucket.begin(), bucket.end());
+    if (Status status = divide(recipe, fixed, dims); !status.ok())
+      return status;
+    numberIn(shapes, dims);
+  }
   return shapes;
 }
 

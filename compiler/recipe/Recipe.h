@@ -103,8 +103,16 @@ struct FixedValue {
 /// Values of symbolic dimensions.
 using DimValues = std::map<std::string, int64_t>;
 
+/// A dimension whose value follows from another one's: `total` ÷ `by`, rounded down, and at least 1.
+struct DimQuotient {
+  int64_t total = 0;
+  std::string by;
+  bool operator==(const DimQuotient &) const = default;
+};
+
 struct ModelSettings {
   DimValues dims;
+  std::map<std::string, DimQuotient> quotients; ///< of model.dims: batch = "4096/seq"
   std::vector<DimValues> buckets; ///< model.buckets, or the values of a list in model.dims; empty: one shape
   std::optional<std::vector<std::string>> trainable; ///< globs
   std::vector<std::string> frozen;                   ///< globs

@@ -1,6 +1,8 @@
 //===- RecipeStores.cpp - where a recipe's values go ----------------------===//
 #include "compiler/recipe/RecipeStores.h"
 
+#include <charconv>
+
 namespace tcc::recipe {
 namespace {
 
@@ -127,7 +129,21 @@ Status readDims(const toml::node &node, DimValues &out) {
   return status.ok() ? assign(out, node) : status;
 }
 
-/// `{ batch = 8, seq = [128, 256] }`: the list becomes buckets.
+/// "4096/seq".
+Expected<DimQuotient> readQuotient(const std::string &text) {
+  const size_t stroke = text.find('/');
+  DimQuotient quotient;
+  const auto [end, code] = std::from_chars(text.data(), text.data() + std::min(stroke, text.size()), quotient.total);
+  if (stroke == text.npos || code != std::errc() || end != text.data() + stroke || quotient.total < 1 ||
+      stroke + 1 == text.size())
+    return error("\"{}\" is no value of a dimension: give an integer, a list of integers, or a quotient like "
+                 "\"4096/seq\"",
+                 text);
+  quotient.by = text.substr(stroke + 1);
+  return quotient;
+}
+
+/// `{ batch = "4096/seq", seq = [128, 256] }`: the list becomes buckets.
 Status setDims(Recipe &recipe, const toml::node &node) {
   const toml::table *table = node.as_table();
   if (!table)
@@ -136,6 +152,13 @@ Status setDims(Recipe &recipe, const toml::node &node) {
   for (const auto &[key, value] : *table) {
     const std::string name(key.str());
     std::vector<int64_t> extents;
+    if (value.is_string()) {
+      auto quotient = readQuotient(*value.value<std::string>());
+      if (!quotient)
+        return quotient.status().withContext(name);
+      recipe.model.quotients[name] = quotient.take();
+      continue;
+    }
     const Status status = check(value.is_array() ? integers(1) : integer(1), value);
     if (!status.ok())
       return status.withContext(name);

@@ -12,8 +12,8 @@ std::vector<Key> makeKeys() {
   using enum Change;
   const std::string byKind = "by the kind";
   return {
-      Key{"model.dims", other("table of integers, one of which may be a list"), "", Recompile,
-          "values of symbolic dimensions; a list makes [a shape](shapes.md) of each of its values"}
+      Key{"model.dims", other("table of integers, one of which may be a list, and of quotients `\"4096/seq\"`"), "",
+          Recompile, "values of symbolic dimensions; a list makes [a shape](shapes.md) of each of its values"}
           .whenResumed(Resumed::Ignored),
       Key{"model.buckets", other("list of tables of integers"), "", Recompile,
           "[shapes](shapes.md) of training, each with values of symbolic dimensions"}

@@ -338,6 +338,10 @@ class Shapes(EndToEnd):
             programs = self.programs(self.plan(*words, recipe=recipe))
             shapes = [program["dims"] for name, program in programs.items() if name.startswith("step")]
             self.assertEqual(shapes, [{"batch": 4, "seq": seq} for seq in (8, 16, 32)])
+        quotient = '[model]\ndims = { batch = "64/seq", seq = [8, 16, 100] }\n' + RECIPE
+        programs = self.programs(self.plan(recipe=quotient))
+        self.assertEqual([programs[name]["batch"] for name in ("step", "step@1", "step@2")], [8, 4, 1])
+        self.assertEqual(self.programs(self.plan("--dim", "batch=3", recipe=quotient))["step@1"]["batch"], 3)
         one = self.programs(self.plan("--dim", "seq=8", "--dim", "batch=4"))
         self.assertEqual(list(one), ["step", "evaluate", "predict"])
 
@@ -384,6 +388,10 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
                     self.write("r.toml", SHAPES + "[evaluate]\ndims = { sequence = 8 }\n" + RECIPE), "-o", "x.tplan")
         self.refuse(2, ["--dim batch=…, --dim seq=…: only one dimension", "model.buckets"], "tcc", self.model, "--dim", "batch=2,4", "--dim",
                     "seq=8,16", "--recipe", self.write("one.toml", RECIPE), "-o", "x.tplan")
+        self.refuse(1, ['model.dims: batch: "64:seq" is no value of a dimension'], "tcc", self.model, "--recipe",
+                    self.write("colon.toml", '[model]\ndims = { batch = "64:seq" }\n' + RECIPE), "-o", "x.tplan")
+        self.refuse(1, ['colon.toml:2:1', 'batch = "64/seq": seq has no value'], "tcc", self.model, "--recipe",
+                    self.write("colon.toml", '[model]\ndims = { batch = "64/seq" }\n' + RECIPE), "-o", "x.tplan")
         plan = self.plan("--dim", "batch=4", "--dim", "seq=8,16", recipe=RECIPE)
         data = self.file()
         self.refuse(1, ["column 'ids': sample 1 has 32 rows, the model's input 'ids' takes 16", "--set data.too_long=cut"], "trun", plan,
