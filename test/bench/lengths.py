@@ -12,7 +12,6 @@ import argparse
 import collections
 import json
 import re
-import resource
 import subprocess
 import sys
 import tempfile
@@ -213,7 +212,9 @@ def main():
         for name, seconds in rows:
             print(f"{name:32} {seconds:7.2f} s an epoch   {min(ours) / seconds:5.2f}")
         arenas = report["memory"]["arena_bytes"] + report["memory"]["resident_bytes"]
-        print(f"memory: plan {arenas / 2**20:.0f} MiB, PyTorch's process {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:.0f} MiB")
+        programs = report["memory"]["entries"]["train"]["programs"].values()
+        sizes = [f"{(report['memory']['resident_bytes'] + program['arena_bytes']) / 2**20:.0f}" for program in programs]
+        print(f"memory of the plan: {arenas / 2**20:.0f} MiB for all shapes, {' '.join(sizes)} MiB for each alone")
 
 
 if __name__ == "__main__":
