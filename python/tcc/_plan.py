@@ -323,7 +323,8 @@ def compile(
     target: str | list[str] | None = None,
     memory_budget: str | int | None = None,
     precision: str | None = None,
-    batch: int | None = None,
+    batch: int | list[int] | None = None,
+    lengths: list[int] | None = None,
     fit: str | None = None,
     threads: int | None = None,
 ) -> Plan:
@@ -338,6 +339,9 @@ def compile(
     threads: the most that a Trainer may have, for which a budget must do; None: as many as this machine has.
     precision: "bf16" or "f16". batch: samples of a batch. fit="batch": the largest batch within the memory budget. With
     either a module is exported for any number of samples, which its forward must allow.
+    lengths: of a module: the lengths of samples, [64, 128, 512], for which the plan has shapes; a step takes batches of
+    any length up to the last, and pads them to the next shape. The length is the second axis of the example's tensors
+    that are as long as the first of them; `batch` may be a list with the samples of each.
     outputs: names of the model's outputs that each step also returns, ["logits"]; of a module ["output"], or its keys.
 
     For a module, which is exported in the mode (train or eval) that its parts are in, with the weights that it has:
@@ -361,8 +365,17 @@ def compile(
         "fit": fit,
         "threads": threads,
     }
-    if batch is not None:
-        integer("batch", batch, 1, 2**31 - 1)
+    if lengths is not None:
+        lengths = list(lengths)
+        for one in lengths:
+            integer("lengths", one, 2, 2**31 - 1)
+        if not lengths:
+            raise native.UsageError("lengths: the list is empty")
+        if isinstance(batch, (list, tuple)) and len(batch) != len(lengths):
+            raise native.UsageError(f"batch: {len(batch)} numbers for {len(lengths)} lengths")
+    for size in batch if isinstance(batch, (list, tuple)) and lengths else [batch]:
+        if size is not None:
+            integer("batch", size, 1, 2**31 - 1)
     if adapter is not None:
         mapping("adapter", adapter, "{'targets': ['q_proj'], 'rank': 8}")
     for phase in phases or []:
@@ -388,7 +401,12 @@ def compile(
             phases=phases or [],
             prove=prove,
             output=output,
-            options=options,
+            options=options | {"lengths": lengths},
+        )
+    if lengths is not None:
+        raise CompileError(
+            "lengths: those of an .onnx file are dimensions of the recipe: recipe={'model.dims': {'batch': 8, 'seq': "
+            "[64, 128]}}"
         )
     for name, value in (("loss", loss), ("optimizer", optimizer), ("scheduler", scheduler), ("labels", labels)):
         if value is not None:

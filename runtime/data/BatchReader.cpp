@@ -74,7 +74,9 @@ Status BatchReader::checkRangesNow(Input &input) const {
     return checkRanges(input, all.data(), dtype, std::nullopt);
   uint64_t bytes = input.outer * input.inner * plan::dtypeBytes(dtype);
   for (uint64_t sample = 0; sample < input.column->samples(); ++sample)
-    if (Status status = checkRanges(input, all.data() + sample * bytes, dtype, sample); !status.ok())
+    if (!holds(sample)) // it goes to another shape, which may allow more, or is cut and checked when it is read
+      input.checked = false;
+    else if (Status status = checkRanges(input, all.data() + sample * bytes, dtype, sample); !status.ok())
       return status;
   return Status();
 }

@@ -397,6 +397,11 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
         self.refuse(1, ["column 'ids': sample 1 has 32 rows, the model's input 'ids' takes 16", "--set data.too_long=cut"], "trun", plan,
                     "--data", data, "--out", "no")
         self.succeed("trun", plan, "--data", data, "--out", "cut", "--set", "data.too_long=cut")
+        wrong = self.data.words.copy()
+        longest = int(np.argmax(self.data.lengths))
+        wrong[self.data.offsets[longest]] = WORDS  # no such word, in a sample that is cut
+        self.refuse(1, [f"column 'ids', sample {longest}", f"value {WORDS}"], "trun", plan, "--data", self.file(ids=wrong), "--out", "wrong", "--set",
+                    "data.too_long=cut", "--set", "data.last=pad")
         self.refuse(1, ["column 'ids.offsets' ends with 7", "offsets begin with 0"], "trun", plan, "--data",
                     self.save("bad.safetensors", **(self.data.columns() | {"ids.offsets": np.array([0, 3, 7])})), "--out", "no")
         self.refuse(2, ["data.sampler", "batches of several shapes"], "trun", plan, "--data", data, "--out", "no", "--set",
@@ -404,6 +409,94 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
         self.refuse(1, ["data.lengths = \"masks\": no such column"], "trun", plan, "--data", data, "--out", "no", "--set", "data.lengths=masks")
         self.refuse(1, ["data.pad: column 'ids' is i64, which does not hold 0.5"], "trun", plan, "--data", data, "--out", "no", "--set",
                     "data.pad.ids=0.5")
+
+
+class Kinds(EndToEnd):
+    """Models of other kinds: each batch has the loss that a plan of its shape alone, or of the largest, gives it."""
+
+    def test_images_of_two_sizes(self):
+        """Two axes differ, so tensors choose the shape by their own; evaluation has another batch, prediction one image."""
+        nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
+                 helper.make_node("Relu", ["c"], ["r"], "relu"),
+                 helper.make_node("ReduceMean", ["r", "axes"], ["logits"], "mean", keepdims=0)]
+        model = models.save(self.folder / "m.onnx", nodes, {"x": ["n", 3, "h", "w"]}, {"logits": ["n", 5]},
+                            {"w": models.random(1, 5, 3, 3, 3), "b": models.random(2, 5), "axes": np.array([2, 3])}, opset=18)
+        sizes = [{"n": 4, "h": 12, "w": 12}, {"n": 2, "h": 20, "w": 16}]
+        common = {"loss.kind": "cross_entropy", "loss.of": "logits", "loss.target": "labels", "optimizer.kind": "sgd", "optimizer.lr": 0.1}
+        both = tcc.Trainer(tcc.compile(str(model), common | {"model.buckets": sizes, "evaluate.dims": {"n": 3}, "predict.dims": {"n": 1}}))
+        alone = [tcc.Trainer(tcc.compile(str(model), common | {"model.dims": size})) for size in sizes]
+        rng = np.random.default_rng(4)
+        for turn in (0, 1, 1, 0, 1):
+            size = sizes[turn]
+            x = rng.standard_normal((size["n"], 3, size["h"], size["w"])).astype(np.float32)
+            labels = rng.integers(0, 5, size["n"])
+            alone[turn].set_parameters(both.get_parameters())
+            self.assertEqual(both.step(x=x, labels=labels).loss, alone[turn].step(x=x, labels=labels).loss)
+            for name, value in alone[turn].get_parameters().items():
+                np.testing.assert_array_equal(both.get_parameters()[name], value)
+        x = rng.standard_normal((7, 3, 20, 16)).astype(np.float32)
+        labels = rng.integers(0, 5, 7)
+        self.assertAlmostEqual(both.evaluate(x=x, labels=labels)["eval_loss"], alone[1].evaluate(x=x, labels=labels)["eval_loss"], places=6)
+        np.testing.assert_allclose(both.predict(x=x)["logits"], alone[1].predict(x=x)["logits"], rtol=1e-6, atol=1e-7)
+        with self.assertRaisesRegex(tcc.Error, r"'x' is f32\[2x3x12x16\], the model's input is f32\[2x3x20x16\]"):
+            both.step(x=np.zeros((2, 3, 12, 16), np.float32), labels=np.zeros(2, np.int64))
+
+    def test_speech_with_lengths(self):
+        """CTC over frames of recordings; the numbers of frames and of labels are columns."""
+        nodes = [helper.make_node("Transpose", ["x"], ["frames"], "frames", perm=[1, 0, 2]),
+                 helper.make_node("MatMul", ["frames", "w"], ["scores"], "scores"),
+                 helper.make_node("LogSoftmax", ["scores"], ["log_probs"], "log_probs", axis=2)]
+        model = models.save(self.folder / "m.onnx", nodes, {"x": ["n", "t", 6]}, {"log_probs": ["t", "n", 7]}, {"w": models.random(1, 6, 7) * 3})
+        recipe = ('[loss]\nkind = "ctc"\nof = "log_probs"\ntarget = "labels"\ninput_lengths = "frames_of"\ntarget_lengths = "labels_of"\n'
+                  'max_target_length = 4\n[optimizer]\nkind = "sgd"\nlr = 0.05\n')
+        rng = np.random.default_rng(2)
+        frames, labels = rng.integers(6, 41, 60), rng.integers(1, 4, 60)
+        x = [rng.standard_normal((n, 6)).astype(np.float32) for n in frames]
+        words = [rng.integers(1, 7, n) for n in labels]
+        data = self.save("d.safetensors", **{
+            "x": np.concatenate(x), "x.offsets": np.concatenate([[0], np.cumsum(frames)]), "labels": np.concatenate(words),
+            "labels.offsets": np.concatenate([[0], np.cumsum(labels)]), "frames_of": frames, "labels_of": labels})
+        plan = self.compile(model, "--recipe", self.write("r.toml", recipe + "[data.pad]\nlabels = 0\n"), "--dim", "n=4", "--dim", "t=10,20,40")
+        self.succeed("trun", plan, "--data", data, "--no-shuffle", "--epochs", 2, "--out", "run")
+        one = self.compile(model, "--recipe", "r.toml", "--dim", "n=4", "--dim", "t=40", plan="one.tplan")
+        trainer, open_, batches = tcc.Trainer(tcc.Plan(one)), {10: [], 20: [], 40: []}, []
+        for i, length in enumerate(frames):
+            shape = open_[next(t for t in open_ if length <= t)]
+            shape.append(i)
+            if len(shape) == 4:
+                batches.append(list(shape))
+                shape.clear()
+        expected = []
+        for batch in batches * 2:
+            given = {"x": np.zeros((4, 40, 6), np.float32), "labels": np.zeros((4, 4), np.int64), "frames_of": frames[batch], "labels_of": labels[batch]}
+            for row, i in enumerate(batch):
+                given["x"][row, :frames[i]], given["labels"][row, :labels[i]] = x[i], words[i]
+            expected.append(trainer.step(**given).loss)
+        self.assertEqual(len(expected), len(metrics(self.folder / "run")[0]))
+        np.testing.assert_allclose([line["loss"] for line in metrics(self.folder / "run")[0]], expected, rtol=1e-5)
+
+    def test_graphs_of_three_sizes(self):
+        """One graph a step, its adjacency matrix [nodes, nodes]: no axis of samples, and two axes that differ."""
+        nodes = [helper.make_node("MatMul", ["adjacency", "x"], ["near"], "near"),
+                 helper.make_node("MatMul", ["near", "w"], ["h"], "weigh"),
+                 helper.make_node("Tanh", ["h"], ["a"], "tanh"),
+                 helper.make_node("Sub", ["a", "y"], ["d"], "distance"),
+                 helper.make_node("Mul", ["d", "d"], ["s"], "square"),
+                 helper.make_node("ReduceMean", ["s"], ["loss"], "mean", keepdims=0)]
+        model = models.save(self.folder / "m.onnx", nodes, {"x": ["nodes", 4], "adjacency": ["nodes", "nodes"], "y": ["nodes", 3]}, {"loss": []},
+                            {"w": models.random(1, 4, 3)})
+        common = {"loss.output": "loss", "optimizer.kind": "adamw", "optimizer.lr": 0.01, "data.batch_axis": {"x": -1, "adjacency": -1, "y": -1}}
+        trainer = tcc.Trainer(tcc.compile(str(model), common | {"model.dims": {"nodes": [5, 9, 14]}}))
+        w, first, second, rng = models.random(1, 4, 3).astype(float), 0.0, 0.0, np.random.default_rng(3)
+        for update, n in enumerate((9, 5, 14, 14, 5, 9), 1):
+            x, y = rng.standard_normal((n, 4)).astype(np.float32), rng.standard_normal((n, 3)).astype(np.float32)
+            adjacency = (rng.random((n, n)) < 0.4).astype(np.float32)
+            near = (adjacency @ x).astype(float)
+            a = np.tanh(near @ w)
+            self.assertAlmostEqual(trainer.step(x=x, adjacency=adjacency, y=y).loss, ((a - y) ** 2).mean(), delta=1e-5)
+            gradient = near.T @ (2 * (a - y) / a.size * (1 - a * a))
+            first, second = 0.9 * first + 0.1 * gradient, 0.999 * second + 0.001 * gradient ** 2
+            w = w * (1 - 0.01 * 0.01) - 0.01 * (first / (1 - 0.9 ** update)) / (np.sqrt(second / (1 - 0.999 ** update)) + 1e-8)
 
 
 class Damaged(EndToEnd):

@@ -193,10 +193,21 @@ def _samples(tensors: Mapping[str, torch.Tensor]) -> int:
     count = next((len(one) for one in tensors.values() if one.dim()), 0)
     if count < 2:
         raise CompileError(
-            f"fit, batch: another batch size needs an example of at least 2 samples, and this one has {count}: torch "
+            f"fit, batch, lengths: another batch size needs an example of at least 2 samples, and this one has {count}: torch "
             "takes a size of 1 for a constant"
         )
     return count
+
+
+def _length(tensors: Mapping[str, torch.Tensor]) -> int:
+    """The length of the example's samples: the second axis of its first tensor that has one."""
+    length = next((one.shape[1] for one in tensors.values() if one.dim() > 1), 0)
+    if length < 2:
+        raise CompileError(
+            "lengths: the example holds no tensor of [samples, length, …] with a length of at least 2; torch takes 1 "
+            "for a constant"
+        )
+    return int(length)
 
 
 def _exported(
@@ -206,13 +217,17 @@ def _exported(
     outputs: list[str],
     path: Path,
     samples: int | None,
+    length: int | None,
 ) -> Any:
     """Writes the graph of `forward`, a function of tensors by name, in the module's own names, and returns torch's
-    exported program. samples: the length of the first axes that may change; None: none may.
+    exported program. samples: the length of the first axes that may change, length: of the second axes; None: none may.
     """
     module = call.module
-    axis = torch.export.Dim("batch")
-    shapes = [{0: axis} if one.dim() and len(one) == samples else {} for one in tensors.values()]
+    axes = {0: (torch.export.Dim("batch"), samples), 1: (torch.export.Dim("length"), length)}
+    shapes = [
+        {axis: dim for axis, (dim, size) in axes.items() if size is not None and one.shape[axis : axis + 1] == (size,)}
+        for one in tensors.values()
+    ]
     had = module.__dict__.get("forward")
     module.forward = types.MethodType(lambda self, *given: forward(dict(zip(tensors, given))), module)
     try:
@@ -276,6 +291,15 @@ def _initializers(path: Path) -> set[str]:
     import onnx
 
     return {one.name for one in onnx.load(str(path), load_external_data=False).graph.initializer}
+
+
+def _symbols(path: Path, axis: int) -> list[str]:
+    """The names that the export gave to this axis of the graph's inputs: of axes with one size they are one name."""
+    import onnx
+
+    inputs = onnx.load(str(path), load_external_data=False).graph.input
+    dims = [list(one.type.tensor_type.shape.dim)[axis : axis + 1] for one in inputs]
+    return sorted({dim.dim_param for found in dims for dim in found if dim.dim_param})
 
 
 def _values(path: Path) -> set[str]:
@@ -383,8 +407,10 @@ def compile_module(
     folder = _plan.Folder(output, type(module).__name__)
     path = folder.path / f"{type(module).__name__}.onnx"
     read = {name: one for name, one in tensors.items() if inside or name not in call.targets()}
-    samples = _samples(tensors) if options["fit"] or options["batch"] else None
-    program = _exported(call, forward, read, (["loss"] if inside else []) + outputs, path, samples)
+    lengths = options.pop("lengths")
+    samples = _samples(tensors) if options["fit"] or options["batch"] or lengths else None
+    length = _length(tensors) if lengths else None
+    program = _exported(call, forward, read, (["loss"] if inside else []) + outputs, path, samples, length)
 
     graph = _initializers(path)
     state = _named_state(module, graph)
@@ -438,10 +464,21 @@ def compile_module(
         list(module.state_dict()),
     )
     facts.rates = rates
+    if lengths:
+        batches = options.pop("batch") or samples
+        options["batch"] = None
+        batches = list(batches) if isinstance(batches, (list, tuple)) else [batches] * len(lengths)
+        (rows,), (columns,) = _symbols(path, 0), _symbols(path, 1)
+        shapes = [{rows: batch, columns: size} for batch, size in zip(batches, lengths)]
+        shaped: dict[str, Any] = {"model.dims": {columns: list(lengths)}} if options["fit"] else {"model.buckets": shapes}
+        for name in call.targets() if inside else []:
+            if tensors[name].dim() > 1 and not tensors[name].is_floating_point():
+                shaped[f"data.pad.{name}"] = -100  # what torch's losses ignore
     if prove:
         compared = {"entries": ("train", "gradients"), "target": options["target"], "batch": samples}
-        _prove(call, path, program, recipe, {name: requiring[name] for name in trained}, tensors, read, compared)
-    plan = _plan.run(path, recipe, folder, options)
+        exact = recipe | ({"model.dims": {columns: length}} if lengths else {})
+        _prove(call, path, program, exact, {name: requiring[name] for name in trained}, tensors, read, compared)
+    plan = _plan.run(path, (shaped | recipe) if lengths else recipe, folder, options)
     plan.module = facts
     return plan
 

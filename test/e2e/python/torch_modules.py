@@ -573,7 +573,7 @@ class Modules(unittest.TestCase):
         loss = nn.CrossEntropyLoss()
         model = Heads()
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        for options in ({"batch": 16}, {"fit": "batch", "memory_budget": "16KiB"}):
+        for options in ({"batch": 16}, {"fit": "batch", "memory_budget": "64KiB"}):
             for of in (loss, lambda output, target: F.cross_entropy(output, target)):
                 plan = tcc.compile(model, (x[:4], y[:4]), loss=of, optimizer=optimizer, **options)
                 rows = plan.inputs()[0].shape[0]
@@ -589,6 +589,50 @@ class Modules(unittest.TestCase):
             with self.assertRaisesRegex(tcc.CompileError, pattern) as caught:
                 tcc.compile(module, (x[:rows], y[:rows]), loss=loss, batch=16)
             self.assertNotIn("\n", str(caught.exception))
+
+    def test_batches_of_any_length(self):
+        """A step takes batches padded to their longest sample, as loaders give them, in the next shape."""
+
+        class Sentences(nn.Module):
+            def __init__(self, by_word):
+                super().__init__()
+                self.words, self.head, self.by_word = nn.Embedding(30, 8), nn.Linear(8, 3), by_word
+
+            def forward(self, ids, mask):
+                found = self.words(ids) * mask[..., None]
+                return self.head(found if self.by_word else found.sum(1) / mask.sum(1, keepdim=True))
+
+        def batch(samples, length, by_word):
+            lengths = torch.randint(2, length + 1, (samples,))
+            lengths[0] = length
+            mask = (torch.arange(length) < lengths[:, None]).float()
+            labels = torch.randint(3, (samples, length)) if by_word else torch.randint(3, (samples,))
+            return {"ids": torch.randint(30, (samples, length)), "mask": mask,
+                    "labels": torch.where(mask == 1, labels, -100) if by_word else labels}
+
+        def by_word_loss(logits, labels):
+            return nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+        for by_word, loss in ((False, nn.CrossEntropyLoss()), (True, by_word_loss)):
+            with self.subTest(by_word=by_word):
+                torch.manual_seed(3)
+                model = Sentences(by_word)
+                optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+                plan = tcc.compile(model, batch(4, 6, by_word), loss=loss, optimizer=optimizer, lengths=[8, 16], batch=[4, 2])
+                shapes = [plan.inputs(entry)[0].shape for entry in plan.entries if entry.startswith("step")]
+                self.assertEqual([tuple(shape) for shape in shapes], [(4, 8), (2, 16)])
+                trainer = tcc.Trainer(plan)
+                for samples, length in ((4, 8), (4, 5), (2, 16), (4, 3), (2, 11)):
+                    given = batch(samples, length, by_word)
+                    optimizer.zero_grad()
+                    expected = loss(model(given["ids"], given["mask"]), given["labels"])
+                    expected.backward()
+                    optimizer.step()
+                    self.assertAlmostEqual(trainer.step(given).loss, expected.item(), delta=2e-6)
+                with self.assertRaisesRegex(tcc.Error, "axis 1 may be shorter"):
+                    trainer.step(batch(2, 17, by_word))
+        with self.assertRaisesRegex(tcc.Error, "batch: 3 numbers for 2 lengths"):
+            tcc.compile(model, batch(4, 6, True), loss=by_word_loss, optimizer=optimizer, lengths=[8, 16], batch=[4, 2, 1])
 
     def test_workers_of_a_loader_are_forked_beside_a_trainer(self):
         """They copy neither its memory nor its threads, and the losses are those of a loader without workers."""
