@@ -214,6 +214,10 @@ class Shapes(EndToEnd):
         expected = Reference(self.data).train(self.data.batches(ranks=2), epochs=3)
         self.train(plan, "--no-shuffle", "--nproc", 2)
         np.testing.assert_allclose(self.losses(), expected, rtol=3e-5)
+        for mode in ("grad_op", "full"):
+            sharded = self.plan("--set", f"parallel.mode={mode}", "--set", "parallel.ranks=2", plan=f"{mode}.tplan")
+            self.train(sharded, "--no-shuffle", "--nproc", 2, out=mode)
+            np.testing.assert_allclose(self.losses(mode), expected, rtol=3e-5)
         both = self.plan("--set", "train.virtual_ranks=2", "--set", "parallel.mode=ddp", plan="both.tplan")
         self.train(both, "--no-shuffle", out="one")
         np.testing.assert_allclose(self.losses("one"), expected, rtol=3e-5)
@@ -392,6 +396,9 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
                     self.write("colon.toml", '[model]\ndims = { batch = "64:seq" }\n' + RECIPE), "-o", "x.tplan")
         self.refuse(1, ['colon.toml:2:1', 'batch = "64/seq": seq has no value'], "tcc", self.model, "--recipe",
                     self.write("colon.toml", '[model]\ndims = { batch = "64/seq" }\n' + RECIPE), "-o", "x.tplan")
+        self.refuse(1, ['evaluate.dims: with parallel.mode "full" evaluation gathers', "--set parallel.mode=none"], "tcc", self.model, "--recipe",
+                    self.write("r.toml", SHAPES + RECIPE), "--set", "evaluate.dims.batch=2", "--set", "parallel.mode=full", "--set",
+                    "parallel.ranks=2", "-o", "x.tplan")
         plan = self.plan("--dim", "batch=4", "--dim", "seq=8,16", recipe=RECIPE)
         data = self.file()
         self.refuse(1, ["column 'ids': sample 1 has 32 rows, the model's input 'ids' takes 16", "--set data.too_long=cut"], "trun", plan,
@@ -406,6 +413,9 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
                     self.save("bad.safetensors", **(self.data.columns() | {"ids.offsets": np.array([0, 3, 7])})), "--out", "no")
         self.refuse(2, ["data.sampler", "batches of several shapes"], "trun", plan, "--data", data, "--out", "no", "--set",
                     "data.sampler=balanced", "--set", "data.weights=labels", "--set", "data.too_long=cut")
+        text = self.write("d.bin", np.arange(4000, dtype=np.uint16).tobytes())
+        self.refuse(2, ["windows of one length", "--dim NAME=N", "ragged column"], "trun", plan, "--data", text, "--out", "no", "--set",
+                    "data.tokens=uint16")
         self.refuse(1, ["data.lengths = \"masks\": no such column"], "trun", plan, "--data", data, "--out", "no", "--set", "data.lengths=masks")
         self.refuse(1, ["data.pad: column 'ids' is i64, which does not hold 0.5"], "trun", plan, "--data", data, "--out", "no", "--set",
                     "data.pad.ids=0.5")
