@@ -167,7 +167,8 @@ typedef struct trun_step {
   int skipped;       /* 1: a gradient overflowed under the loss scale, and no weight changed */
 } trun_step;
 
-/* One update from as many rows as trun_trainer_rows says, or fewer where the loss can leave rows out. `step` may be
+/* One update from as many rows as trun_trainer_rows says, or fewer where the loss can leave rows out. In a plan of
+ * several shapes that is the number of the first; the tensors go to the smallest shape that holds them. `step` may be
  * NULL. After TRUN_NON_FINITE the state is that before the update if the plan clips, accumulates or scales, or the loss
  * was not finite; else the next update is refused until a state is loaded. */
 TRUN_API trun_error *trun_trainer_step(trun_trainer *trainer, const trun_tensor *tensors, size_t count,

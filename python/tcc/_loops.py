@@ -229,7 +229,8 @@ class Run:
                 break
             position.batches += 1
             position.pending.append(batch)
-            if trainer._rows_of(position.pending) >= trainer.rows:
+            # Batches of a plan of several shapes may differ in length, so that they cannot be joined.
+            if trainer.plan.has_shapes or trainer._rows_of(position.pending) >= trainer.rows:
                 self.flush()
         else:
             return

@@ -99,6 +99,11 @@ class Plan:
             index += 1
         return names
 
+    @property
+    def has_shapes(self) -> bool:
+        """Whether the plan trains in several shapes: each batch of a loader is then an update of its own."""
+        return any(name.endswith("@1") for name in self.entries if not name.startswith(("evaluate", "predict")))
+
     def values(self, entry: str) -> list[Value]:
         """Inputs and outputs of an entry, as a list of Value."""
         if entry not in self.entries:

@@ -11,7 +11,8 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 TrainingBatches::TrainingBatches(EntryData given, Sampler order, uint64_t maxBad, unsigned workers)
-    : data(std::move(given)), sampler(std::move(order)), maxBad(maxBad), workers(workers) {
+    : data(std::move(given)), sampler(std::move(order)), maxBad(maxBad), workers(workers),
+      largest(data.largest()) {
   for (const auto &reader : data.readers)
     indices.reserve(reader->batch());
 }
@@ -36,10 +37,9 @@ uint64_t TrainingBatches::tokens(uint64_t epoch, uint64_t number) const {
   if (!data.reader().isRagged())
     return samples(epoch, number) * data.reader().tokensPerSample();
   sampler.globalBatchOf(epoch, number, counted);
-  const BatchReader &largest = *data.readers[data.largest()];
   uint64_t sum = 0;
   for (uint64_t sample : counted)
-    sum += largest.tokensOf(sample);
+    sum += data.readers[largest]->tokensOf(sample);
   return sum;
 }
 

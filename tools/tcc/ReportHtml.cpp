@@ -9,6 +9,7 @@
 
 #include "runtime/plan/DType.h"
 #include "runtime/plan/Roles.h"
+#include "runtime/plan/Shapes.h"
 #include "tools/common/Page.h"
 
 #include <string_view>
@@ -94,10 +95,12 @@ void addInstructions(const ProgramMemory &program, Strings &strings, Json &resul
   result["phase"] = phases;
 }
 
-Json programOf(const std::string &entry, const ProgramMemory &program, const Json &frontier, Strings &strings) {
+Json programOf(const plan::Plan &plan, const std::string &entry, const ProgramMemory &program, const Json &frontier,
+               Strings &strings) {
   Json result = {{"entry", entry},
                  {"name", program.name},
                  {"batch", program.program->batch()},
+                 {"shape", plan::shapeText(plan, *program.program)},
                  {"arena_bytes", program.arenaBytes},
                  {"peak_bytes", program.peakBytes},
                  {"peak_step", program.peakStep()},
@@ -135,7 +138,8 @@ std::string reportHtml(const Report &report) {
   data["programs"] = Json::array();
   for (const EntryMemory &entry : report.entries)
     for (const ProgramMemory &program : entry.programs)
-      data["programs"].push_back(programOf(entry.name, program, data["report"]["memory"]["frontier"], strings));
+      data["programs"].push_back(
+          programOf(*report.plan, entry.name, program, data["report"]["memory"]["frontier"], strings));
   data["strings"] = strings.json();
 
   return pageWith(kPage, data);

@@ -631,6 +631,15 @@ class Modules(unittest.TestCase):
                     self.assertAlmostEqual(trainer.step(given).loss, expected.item(), delta=2e-6)
                 with self.assertRaisesRegex(tcc.Error, "axis 1 may be shorter"):
                     trainer.step(batch(2, 17, by_word))
+                loader = [batch(samples, length, by_word) for samples, length in ((4, 8), (2, 16), (4, 5))]
+                trainer.fit(loader, epochs=2)
+                for given in loader * 2:
+                    optimizer.zero_grad()
+                    expected = loss(model(given["ids"], given["mask"]), given["labels"])
+                    expected.backward()
+                    optimizer.step()
+                self.assertEqual(trainer.steps, 11)
+                self.assertAlmostEqual(trainer.history.losses[-1], expected.item(), delta=5e-6)
         with self.assertRaisesRegex(tcc.Error, "batch: 3 numbers for 2 lengths"):
             tcc.compile(model, batch(4, 6, True), loss=by_word_loss, optimizer=optimizer, lengths=[8, 16], batch=[4, 2, 1])
 

@@ -114,7 +114,7 @@ function memorySection() {
   const middle = () => (view.from + view.to) / 2;
   const about = el("span");
   onProgram.push(program => {
-    about.textContent = `${program.name}: ${countText(program.count, "instruction")}, ${countText(program.placed.length, "buffer")}, batch ${program.raw.batch}, arena ${bytesText(program.arena)}`;
+    about.textContent = `${program.name}: ${countText(program.count, "instruction")}, ${countText(program.placed.length, "buffer")}, ${program.raw.shape || `batch ${program.raw.batch}`}, arena ${bytesText(program.arena)}`;
   });
   return section("memory", "Memory over time", "", el("div", { class: "tools" }, chooser, el("span", { class: "quiet" }, about)),
     el("div", { class: "tools" }, legend(), find, found, el("span", { class: "hint", style: "margin-left: auto" }),
