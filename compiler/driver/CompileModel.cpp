@@ -269,9 +269,10 @@ private:
     severalShapes = shapes->size() > 1;
     for (const EntryShape &shape : *shapes)
       if (recipe.parallel.shardsParameters() && !shape.numbers.contains(entries::kTrain))
-        return error("{}{}: with parallel.mode \"{}\" evaluation gathers the parameters as training does, in training's "
-                     "shapes; leave it out, or evaluate the run's checkpoints with a plan for --set parallel.mode=none",
-                     recipe.at(shape.key), shape.key, recipe.parallel.mode);
+        return error(
+            "{}{}: with parallel.mode \"{}\" evaluation gathers the parameters as training does, in training's "
+            "shapes; leave it out, or evaluate the run's checkpoints with a plan for --set parallel.mode=none",
+            recipe.at(shape.key), shape.key, recipe.parallel.mode);
     OwningOpRef<ModuleOp> whole = ModuleOp::create(model.module->getLoc());
     for (EntryShape &shape : *shapes) {
       OwningOpRef<ModuleOp> part;

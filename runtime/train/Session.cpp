@@ -490,11 +490,12 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const st
   const std::string name = entry.name().substr(0, entry.name().find(entries::kShapeMark));
   bind.lengthInputs = plan::lengthInputs(shapes.size() > 1 ? shapes : plan::shapesOf(session.plan(), name));
   if (shapes.size() > 1 && (result.dataset->format == "token" || result.dataset->format == "text"))
-    return Status(fmt::format("{}: a file of tokens is cut into windows of one length, so the plan's other shapes would "
-                              "stay unused; compile with one shape ({}), or give texts of their own lengths as a ragged "
-                              "column",
-                              path, advice::compile("dim", "NAME=N")),
-                  StatusCode::Usage);
+    return Status(
+        fmt::format("{}: a file of tokens is cut into windows of one length, so the plan's other shapes would "
+                    "stay unused; compile with one shape ({}), or give texts of their own lengths as a ragged "
+                    "column",
+                    path, advice::compile("dim", "NAME=N")),
+        StatusCode::Usage);
   for (const plan::Entry *shape : shapes) {
     auto reader = BatchReader::bind(*shape, *result.dataset, bind);
     if (!reader)

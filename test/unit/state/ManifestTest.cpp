@@ -126,7 +126,7 @@ TEST(Manifest, EveryMemberHasItsType) {
       }
       // An accepted value has the member's type and is in its range.
       bool text = good[at].is_string() && value.is_string() &&
-                  isUnder(path, {"/producer", "/model", "/target", "/settings/", "/position/plateau/metric", "/data/columns/", "/tensors/0/slices/0/key",
+                  isUnder(path, {"/producer", "/model", "/target", "/settings/", "/position/plateau/metric", "/data/columns/", "/data/shapes", "/tensors/0/slices/0/key",
                                  "/tensors/0/slices/1/key", "/tensors/1/slices/0/key", "/tensors/2/slices/0/key",
                                  "/tensors/0/name", "/tensors/1/name", "/tensors/2/name", "/tensors/3/name",
                                  "/shards/0/file", "/shards/1/file"});
@@ -162,10 +162,10 @@ TEST(Manifest, EveryMemberIsNeeded) {
       parent.erase(std::stoul(at.back()));
     else
       parent.erase(at.back());
-    // Optional members: earlier versions wrote no target, one rank writes no ranks, and only one schedule writes a
-    // plateau.
+    // Optional members: earlier versions wrote no target, one rank writes no ranks, one shape no shapes, and only one
+    // schedule writes a plateau.
     bool open = at.to_string() == "/position/plateau" || at.to_string() == "/position/plateau/best" ||
-                isUnder(at.to_string(), {"/target", "/data/ranks", "/run_files/", "/training/", "/frozen/", "/data/columns/", "/settings/",
+                isUnder(at.to_string(), {"/target", "/data/ranks", "/data/shapes", "/run_files/", "/training/", "/frozen/", "/data/columns/", "/settings/",
                                          "/xxh3"});
     // A missing tensor, or another shape of an empty one, is only found when the checkpoint is loaded into the plan.
     bool tensor = at.parent_pointer().to_string() == "/tensors" || at.to_string() == "/tensors/3/shape/1";
