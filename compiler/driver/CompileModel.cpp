@@ -112,7 +112,8 @@ public:
     std::string messages;
     ScopedDiagnosticHandler handler(&context, [&](Diagnostic &diagnostic) {
       if (diagnostic.getSeverity() == DiagnosticSeverity::Warning) {
-        model.warnings.push_back(diagnostic.str());
+        if (std::string text = diagnostic.str(); !llvm::is_contained(model.warnings, text)) // once for all shapes
+          model.warnings.push_back(std::move(text));
         return success();
       }
       if (diagnostic.getSeverity() != DiagnosticSeverity::Error)
@@ -273,6 +274,8 @@ private:
             "{}{}: with parallel.mode \"{}\" evaluation gathers the parameters as training does, in training's "
             "shapes; leave it out, or evaluate the run's checkpoints with a plan for --set parallel.mode=none",
             recipe.at(shape.key), shape.key, recipe.parallel.mode);
+    if (!severalShapes && shapes->front().dims == known)
+      return Status::success();
     OwningOpRef<ModuleOp> whole = ModuleOp::create(model.module->getLoc());
     for (EntryShape &shape : *shapes) {
       OwningOpRef<ModuleOp> part;

@@ -10,6 +10,9 @@ namespace tcc {
 
 namespace {
 
+/// Each is compiled, and the loader numbers them by bytes.
+constexpr size_t kMostShapes = 64;
+
 /// `own` with the values of `more` in place of its own.
 DimValues overlaid(DimValues own, const DimValues &more) {
   for (const auto &[name, extent] : more)
@@ -106,6 +109,9 @@ Expected<std::vector<EntryShape>> entryShapes(const CompileOptions &options, con
       found->numbers[entry] = number;
     }
   };
+  if (training->size() > kMostShapes)
+    return error("{}{} shapes of training: a plan has at most {}", recipe.at("model.dims"), training->size(),
+                 kMostShapes);
   add(entries::kTrain, "model.dims", *training, {});
   add(entries::kGradients, "model.dims", {training->front()}, {});
   add(entries::kEvaluate, "evaluate.dims", *training, recipe.evaluateDims);

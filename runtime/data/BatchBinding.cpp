@@ -191,8 +191,8 @@ Expected<const Column *> BatchReader::pad(const plan::Entry &entry, const plan::
   if (given != options.pad.end())
     value = given->second;
   const auto length = static_cast<uint64_t>(sample.dims(0));
-  for (uint64_t i = 0;
-       i < column.samples() && !options.lengthInputs.contains(port.name()) && given == options.pad.end(); ++i)
+  const bool isTold = options.padsRagged || given != options.pad.end();
+  for (uint64_t i = 0; i < column.samples() && !isTold; ++i)
     if (column.lengthOf(i) < length)
       return error(
           "{}: column '{}': sample {} has {} rows, the model's input '{}' takes {}: say what follows a shorter "

@@ -47,8 +47,10 @@ struct BindOptions {
   /// By column: what follows the end of a sample that is shorter than the input: `data.pad`. Default: the ignored
   /// target for the target, else 0.
   std::map<std::string, double> pad = {};
-  /// Inputs whose samples differ in length among the plan's shapes (plan::lengthInputs): shorter ones are padded
-  /// although `pad` does not name them, also if all samples of the column are equally long.
+  /// Ragged columns are padded also if `pad` does not name them: the plan has several shapes.
+  bool padsRagged = false;
+  /// Inputs whose samples differ in length among the shapes of the entry (plan::lengthInputs): their columns are padded
+  /// also if all samples are equally long.
   std::set<std::string> lengthInputs = {};
   /// Indices of a weight's rows may be negative: `data.negative_indices`.
   bool negativeIndices = false;

@@ -149,12 +149,12 @@ void Loader::readSlot(Batch &batch, uint64_t slot, BatchReader::Scratch &scratch
   const BatchReader &reader = *batch.reader;
   const uint64_t samples = reader.samples();
   uint64_t &sample = batch.indices[slot];
-  // The next sample that is no longer than the shape: the one that it begins with is not.
+  // The next sample that is no longer than the shape; the next one of all if they all are, and are cut.
   auto nextOf = [&](uint64_t at) {
-    do
-      at = (at + 1) % samples;
-    while (!reader.holds(at));
-    return at;
+    uint64_t next = (at + 1) % samples;
+    while (next != at && !reader.holds(next))
+      next = (next + 1) % samples;
+    return next == at ? (at + 1) % samples : next;
   };
   // If more samples are damaged than may be left out, take() ends the run.
   const uint64_t most = std::min(reader.mostDamaged() + 1, samples);

@@ -248,6 +248,14 @@ class Shapes(EndToEnd):
         programs = self.programs(plan)
         self.assertEqual([programs[name]["batch"] for name in ("step", "step@1", "evaluate", "evaluate@1", "evaluate@2")], [8, 4, 16, 16, 16])
 
+    def test_evaluation_in_one_shape_of_its_own(self):
+        """The longest shape for all samples, which are padded to it."""
+        plan = self.plan("--set", "evaluate.dims.batch=4", "--set", "evaluate.dims.seq=32")
+        self.assertEqual([name for name in self.programs(plan) if name.startswith("evaluate")], ["evaluate"])
+        result = json.loads(self.succeed("trun", "eval", plan, "--data", self.file()).out)
+        expected = Reference(self.data).forward(np.arange(SAMPLES))[2].mean()
+        self.assertAlmostEqual(result["eval_loss"], expected, delta=1e-4)
+
     def test_predictions_one_by_one(self):
         """predict takes the smallest shape that holds all samples."""
         plan = self.plan("--set", "predict.dims.batch=1")
@@ -396,6 +404,8 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
                     self.write("colon.toml", '[model]\ndims = { batch = "64:seq" }\n' + RECIPE), "-o", "x.tplan")
         self.refuse(1, ['colon.toml:2:1', 'batch = "64/seq": seq has no value'], "tcc", self.model, "--recipe",
                     self.write("colon.toml", '[model]\ndims = { batch = "64/seq" }\n' + RECIPE), "-o", "x.tplan")
+        self.refuse(1, ["65 shapes of training: a plan has at most 64"], "tcc", self.model, "--recipe", self.write("r.toml", RECIPE), "--dim",
+                    "batch=2", "--dim", "seq=" + ",".join(map(str, range(2, 67))), "-o", "x.tplan")
         self.refuse(1, ['evaluate.dims: with parallel.mode "full" evaluation gathers', "--set parallel.mode=none"], "tcc", self.model, "--recipe",
                     self.write("r.toml", SHAPES + RECIPE), "--set", "evaluate.dims.batch=2", "--set", "parallel.mode=full", "--set",
                     "parallel.ranks=2", "-o", "x.tplan")
