@@ -364,6 +364,12 @@ def compile_module(
         for path, value in leaves(call.batch)
         if path in names
     }
+    # torch.export makes one input of a tensor that is given twice, as ids and labels of a language model may be.
+    objects: set[int] = set()
+    for name, tensor in tensors.items():
+        if id(tensor) in objects:
+            tensors[name] = tensor.clone()
+        objects.add(id(tensor))
 
     # One forward pass tells what the module returns and whether the loss is one number.
     try:

@@ -590,6 +590,28 @@ class Modules(unittest.TestCase):
                 tcc.compile(module, (x[:rows], y[:rows]), loss=loss, batch=16)
             self.assertNotIn("\n", str(caught.exception))
 
+    def test_a_tensor_that_a_batch_holds_twice(self):
+        """The ids of a language model are often its labels, too; later batches may hold others."""
+
+        class Language(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.words, self.head = nn.Embedding(20, 8), nn.Linear(8, 20)
+
+            def forward(self, input_ids, labels):
+                logits = self.head(self.words(input_ids))
+                return {"loss": F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten()), "logits": logits}
+
+        model, ids = Language(), torch.randint(20, (4, 6))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        trainer = tcc.Trainer(tcc.compile(model, {"input_ids": ids, "labels": ids}, optimizer=optimizer))
+        for labels in (ids, torch.randint(20, (4, 6))):
+            optimizer.zero_grad()
+            expected = model(ids, labels)["loss"]
+            expected.backward()
+            optimizer.step()
+            self.assertAlmostEqual(trainer.step({"input_ids": ids, "labels": labels}).loss, expected.item(), places=5)
+
     def test_batches_of_any_length(self):
         """A step takes batches padded to their longest sample, as loaders give them, in the next shape."""
 
