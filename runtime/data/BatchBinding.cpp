@@ -191,7 +191,7 @@ Expected<const Column *> BatchReader::pad(const plan::Entry &entry, const plan::
   if (given != options.pad.end())
     value = given->second;
   const auto length = static_cast<uint64_t>(sample.dims(0));
-  const bool isTold = options.padsRagged || given != options.pad.end();
+  const bool isTold = options.raggedInputs.contains(port.name()) || given != options.pad.end();
   for (uint64_t i = 0; i < column.samples() && !isTold; ++i)
     if (column.lengthOf(i) < length)
       return error(
@@ -226,7 +226,9 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     if (!column)
       return column.status();
     const Column *read = column->column;
-    if (read->isRagged() || isOfOtherLength(*read, entry, port, options)) {
+    // A mask's length may also be the width of other columns: those are read whole, with what they store.
+    const bool mayEnd = options.raggedInputs.contains(port.name()) || options.pad.contains(read->name());
+    if ((read->isRagged() && (mayEnd || !read->storesPadding())) || isOfOtherLength(*read, entry, port, options)) {
       auto padded = reader.pad(entry, port, *read, options);
       if (!padded)
         return padded.status();

@@ -47,8 +47,9 @@ struct BindOptions {
   /// By column: what follows the end of a sample that is shorter than the input: `data.pad`. Default: the ignored
   /// target for the target, else 0.
   std::map<std::string, double> pad = {};
-  /// Ragged columns are padded also if `pad` does not name them: the plan has several shapes.
-  bool padsRagged = false;
+  /// Inputs whose samples differ in length among the shapes of any entry: ragged columns are padded for them although
+  /// `pad` does not name them.
+  std::set<std::string> raggedInputs = {};
   /// Inputs whose samples differ in length among the shapes of the entry (plan::lengthInputs): their columns are padded
   /// also if all samples are equally long.
   std::set<std::string> lengthInputs = {};

@@ -49,6 +49,8 @@ public:
   /// True if samples differ in length, which is the extent of axis 1. The type has the longest one's, and read() writes
   /// zeros after a shorter one (Ragged.h).
   virtual bool isRagged() const { return false; }
+  /// True if a ragged column stores rows after the end of a sample, too, and read() gives them: data.lengths.
+  virtual bool storesPadding() const { return false; }
   /// Rows of sample `index`.
   virtual uint64_t lengthOf(uint64_t index) const {
     return (void)index, tensorType.dims_size() < 2 ? 1 : static_cast<uint64_t>(tensorType.dims(1));
@@ -159,6 +161,7 @@ public:
   bool holdsTexts() const override { return base->holdsTexts(); }
   std::string_view textOf(uint64_t index) const override { return base->textOf(of(index)); }
   bool isRagged() const override { return base->isRagged(); }
+  bool storesPadding() const override { return base->storesPadding(); }
   uint64_t lengthOf(uint64_t index) const override { return base->lengthOf(of(index)); }
   Status readRows(uint64_t index, uint64_t count, std::byte *destination) const override {
     return base->readRows(of(index), count, destination);

@@ -13,7 +13,7 @@ static constexpr uint64_t kBatches = kLoaderBatches;
 /// Samples that a worker claims at once.
 static constexpr uint64_t kClaim = 4;
 
-/// Bytes of each input in the shape where it is largest.
+/// For each input, its bytes in the shape that needs most.
 static std::vector<uint64_t> largestInputs(std::span<BatchReader *const> readers) {
   std::vector<uint64_t> largest;
   for (const BatchReader *reader : readers) {

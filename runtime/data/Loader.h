@@ -49,7 +49,7 @@ private:
     std::string problem;
   };
   struct Batch {
-    std::vector<std::vector<std::byte>> memory; ///< of each input, in the shape where it is largest
+    std::vector<std::vector<std::byte>> memory; ///< by input, enough for every shape
     std::vector<std::span<std::byte>> given;    ///< the part of the batch's shape
     BatchReader *reader = nullptr;
     std::vector<uint64_t> indices;

@@ -64,6 +64,7 @@ public:
   bool isText() const override { return whole->isText(); }
   Status usable() const override { return whole->usable(); }
   bool isRagged() const override { return true; }
+  bool storesPadding() const override { return true; }
   uint64_t lengthOf(uint64_t index) const override { return (*lengths)[index]; }
   Status readRows(uint64_t index, uint64_t count, std::byte *destination) const override {
     if (const std::span<const std::byte> all = whole->contiguous(); !all.empty()) {
@@ -159,14 +160,21 @@ Status applyLengths(Dataset &dataset, const std::string &name) {
   const uint64_t longest = lengths->empty() ? 0 : *std::max_element(lengths->begin(), lengths->end());
   const bool isMask = found->type().dims_size() == 2;
   const int64_t rows = isMask ? found->type().dims(1) : 0;
+  bool any = false;
   for (std::unique_ptr<Column> &column : dataset.columns) {
     const plan::TensorType &type = column->type();
     if (type.dims_size() < 2 || column->samples() != lengths->size() || column->isRagged())
       continue;
-    if (isMask ? type.dims(1) == rows : static_cast<uint64_t>(type.dims(1)) >= longest)
-      column = std::make_unique<LengthColumn>(std::move(column), lengths);
+    if (isMask ? type.dims(1) != rows : static_cast<uint64_t>(type.dims(1)) < longest)
+      continue;
+    column = std::make_unique<LengthColumn>(std::move(column), lengths);
+    any = true;
   }
-  return Status();
+  return any ? Status()
+             : error(
+                   "{}: data.lengths = \"{}\": its longest sample has {} rows, and no column has as many; the data has "
+                   "{}",
+                   dataset.path, name, longest, dataset.describeColumns());
 }
 } // namespace
 

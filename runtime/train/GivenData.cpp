@@ -168,8 +168,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
     inputs.push_back(port.name());
   BindOptions options = bindOptionsOf(session, trains);
   options.map.clear(); // names are those of inputs
-  options.padsRagged = true; // where shapes differ, which holds() has checked
-  options.lengthInputs = plan::lengthInputs(shapes);
+  options.lengthInputs = options.raggedInputs = plan::lengthInputs(shapes);
   options.constants.clear();
   std::vector<Rows *> constants;
   const GivenTensor *first = nullptr; // of the sampled ones

@@ -488,8 +488,10 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const st
         "with " +
         advice::compileSet("loss.class_axis", "-1");
   const std::string name = entry.name().substr(0, entry.name().find(entries::kShapeMark));
-  bind.padsRagged =
-      std::ranges::any_of(session.plan().entries(), [](const plan::Entry &one) { return one.dims_size() != 0; });
+  std::vector<const plan::Entry *> all = shapes;
+  for (const plan::Entry &other : session.plan().entries())
+    all.push_back(&other);
+  bind.raggedInputs = plan::lengthInputs(all);
   bind.lengthInputs = plan::lengthInputs(shapes.size() > 1 ? shapes : plan::shapesOf(session.plan(), name));
   if (shapes.size() > 1 && (result.dataset->format == "token" || result.dataset->format == "text"))
     return Status(

@@ -72,7 +72,7 @@ private:
     bool filled = false;
     uint64_t epoch = 0, number = 0;
     size_t shape = 0;
-    std::vector<std::vector<std::byte>> memory; ///< by input of the reader, in the shape where it is largest
+    std::vector<std::vector<std::byte>> memory; ///< by input of the reader, enough for every shape
     std::vector<std::span<std::byte>> given;    ///< of `memory`, the part of the shape
     std::vector<uint64_t> indices;
   };

@@ -4,8 +4,8 @@
 
 Texts are the blocks of a file between empty lines, their tokens words and punctuation. Both sides train the same batches in the same
 order (those of `trun --no-shuffle`) from the same weights. Prints seconds of an epoch, the largest difference of losses, memory, and the
-time to compile by number of shapes. PyTorch runs as written, compiled with dynamic=True, and, as written, on batches in the order of the
-texts, which is what a loader without grouping gives.
+time to compile by number of shapes. PyTorch runs eagerly and compiled with dynamic=True. It also runs eagerly on batches of
+neighbouring texts, as a loader without buckets makes them.
 """
 
 import argparse

@@ -281,6 +281,26 @@ class Shapes(EndToEnd):
             self.succeed("trun", plan, "--data", data, "--epochs", 1, "--no-shuffle", "--out", name, "--set", f"data.lengths={key}")
             self.assertEqual(self.losses(name), self.losses())
 
+    def test_a_mask_trims_no_column_that_is_only_as_wide(self):
+        """Features as wide as the mask, or wider than the longest sample, stay whole."""
+        nodes = [helper.make_node("ReduceMean", ["frames", "rows"], ["mean"], "mean", keepdims=1),
+                 helper.make_node("Add", ["features", "mean"], ["shifted"], "shifted"),
+                 helper.make_node("Gemm", ["shifted", "w"], ["logits"], "head", transB=1)]
+        model = models.save(self.folder / "wide.onnx", nodes, {"frames": ["batch", "seq"], "features": ["batch", 12]}, {"logits": ["batch", 3]},
+                            {"w": models.random(1, 3, 12), "rows": np.array([1])}, opset=18)
+        rng = np.random.default_rng(8)
+        rows = {"frames": np.zeros((8, 12), np.float32), "features": rng.standard_normal((8, 12)).astype(np.float32),
+                "labels": rng.integers(0, 3, 8), "n": rng.integers(2, 5, 8)}
+        rows["mask"] = (np.arange(12) < rows["n"][:, None]).astype(np.float32)
+        plan = self.compile(model, "--recipe", self.write("wide.toml", RECIPE), "--dim", "batch=8", "--dim", "seq=6,12", plan="wide.tplan")
+        logits = rows["features"] @ models.random(1, 3, 12).T
+        expected = np.mean(np.log(np.exp(logits).sum(1)) - logits[np.arange(8), rows["labels"]])
+        for key in ("n", "mask"):
+            self.succeed("trun", plan, "--data", self.save("wide.safetensors", **rows), "--out", f"wide-{key}", "--set", f"data.lengths={key}")
+            self.assertAlmostEqual(self.losses(f"wide-{key}")[0], expected, delta=1e-5)
+        self.refuse(1, ['data.lengths = "n": its longest sample has 99 rows, and no column has as many'], "trun", plan, "--data",
+                    self.save("long.safetensors", **(rows | {"n": np.full(8, 99)})), "--out", "no", "--set", "data.lengths=n")
+
     def test_lists_of_tables(self):
         """Lists of different lengths in JSON lines and Parquet train as arrays with offsets do."""
         plan = self.plan()
