@@ -23,6 +23,8 @@ namespace names {
 inline constexpr llvm::StringLiteral kName = "train.name";              ///< string: graph input or output
 inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64; -1: a constant
 inline constexpr llvm::StringLiteral kInner = "train.inner"; ///< unit, on a result: only loss.of needs it
+inline constexpr llvm::StringLiteral kPresence =
+    "train.presence"; ///< unit, on an argument: 1 for a sample, 0 for a slot of the batch without one
 inline constexpr llvm::StringLiteral kIndexRanges = "train.index_ranges"; ///< dictionaries: legal index values
 inline constexpr llvm::StringLiteral kVariable = "train.variable";      ///< string: the variable whose value it is
 inline constexpr llvm::StringLiteral kGradientOf = "train.gradient_of"; ///< string: a parameter
@@ -30,8 +32,8 @@ inline constexpr llvm::StringLiteral kScalars = "train.scalars";        ///< uni
 inline constexpr llvm::StringLiteral kCounters = "train.counters";      ///< unit: the counters of random numbers
 // On functions.
 inline constexpr llvm::StringLiteral kEntry = "train.entry";        ///< string
-inline constexpr llvm::StringLiteral kDims =
-    "train.dims"; ///< dictionary of i64: values of symbolic dimensions; also on the module of a shape
+inline constexpr llvm::StringLiteral kDims = "train.dims"; ///< dictionary of i64: values of symbolic dimensions; also
+                                                           ///< on the module of a shape, or of the only one
 inline constexpr llvm::StringLiteral kGradientScale = "train.gradient_scale"; ///< f64, on @backward: see differentiate
 inline constexpr llvm::StringLiteral kLossName = "train.loss_name"; ///< string: the graph's loss output, or "loss"
 // On ops.

@@ -23,7 +23,7 @@ concept Is = std::same_as<std::remove_const_t<T>, Struct>;
 template <Is<LossSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {
   auto &[output, kind, of, target, sampleWeight, classAxis, shift, ignoreIndex, labelSmoothing, weight, posWeight,
          reduction, delta, beta, logTarget, margin, eps, p, swap, full, logInput, alpha, gamma, smooth, input, timeAxis,
-         blank, zeroInfinity, inputLengths, targetLengths, maxTargetLength] = settings;
+         blank, zeroInfinity, inputLengths, targetLengths, maxTargetLength, padsBatches] = settings;
   visit("output", output);
   visit("kind", kind);
   visit("of", of);
@@ -55,6 +55,7 @@ template <Is<LossSettings> S, typename Visit> void visitMembers(S &settings, Vis
   visit("input_lengths", inputLengths);
   visit("target_lengths", targetLengths);
   visit("max_target_length", maxTargetLength);
+  visit("pads_batches", padsBatches);
 }
 
 template <Is<OptimizerGroupSettings> S, typename Visit> void visitMembers(S &settings, Visit visit) {

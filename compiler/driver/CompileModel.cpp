@@ -233,7 +233,11 @@ private:
           "leave adapter.base out",
           recipe.at("adapter.base"), recipe.adapter.base, options.modelPath);
     bool normalises = false;
-    model.module->walk([&](train::BatchNormOp op) { normalises |= op.getSync(); });
+    model.module->walk([&](train::BatchNormOp op) {
+      normalises |= op.getSync();
+      if (model.batchStatistics.empty())
+        model.batchStatistics = train::nodeName(op.getLoc()).str();
+    });
     if (recipe.parallel.batchNorm == "sync" && !normalises)
       return error(
           "{}parallel.batch_norm \"sync\": {} has no BatchNormalization that trains; export it in train() mode or "
@@ -274,8 +278,17 @@ private:
             "{}{}: with parallel.mode \"{}\" evaluation gathers the parameters as training does, in training's "
             "shapes; leave it out, or evaluate the run's checkpoints with a plan for --set parallel.mode=none",
             recipe.at(shape.key), shape.key, recipe.parallel.mode);
-    if (!severalShapes && shapes->front().dims == known)
+    auto setDims = [](ModuleOp module, const DimValues &values) {
+      Builder builder(module.getContext());
+      NamedAttrList dims;
+      for (const auto &[name, extent] : values)
+        dims.append(name, builder.getI64IntegerAttr(extent));
+      module->setAttr(train::names::kDims, dims.getDictionary(module.getContext()));
+    };
+    if (!severalShapes && shapes->front().dims == known) {
+      setDims(*model.module, known);
       return Status::success();
+    }
     OwningOpRef<ModuleOp> whole = ModuleOp::create(model.module->getLoc());
     for (EntryShape &shape : *shapes) {
       OwningOpRef<ModuleOp> part;
@@ -289,22 +302,20 @@ private:
           return same;
         part = std::move(other->module);
       }
+      setDims(*part, shape.dims);
       if (!severalShapes) {
         model.module = std::move(part);
         return Status::success();
       }
       Builder builder(&context);
-      NamedAttrList dims, numbers;
+      NamedAttrList numbers;
       llvm::SmallVector<StringRef> own;
-      for (const auto &[name, extent] : shape.dims)
-        dims.append(name, builder.getI64IntegerAttr(extent));
       for (const auto &[entry, number] : shape.numbers)
         numbers.append(entry, builder.getI64IntegerAttr(int64_t(number)));
       for (const std::string &entry : entries)
         if (shape.numbers.contains(entry))
           own.push_back(entry);
       part->setSymName(fmt::format("@{}", whole->getBody()->getOperations().size()));
-      (*part)->setAttr(train::names::kDims, dims.getDictionary(&context));
       (*part)->setAttr(train::names::kShapeNumbers, numbers.getDictionary(&context));
       (*part)->setAttr(train::names::kEntries, builder.getStrArrayAttr(own));
       whole->getBody()->push_back(part.release());

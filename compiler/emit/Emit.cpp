@@ -369,6 +369,7 @@ Expected<plan::Plan> emitPlan(ModuleOp module, plan::PlanWriter &writer, const E
   }
   plan::setSpaceBytes(plan, plan::TRANSIENT, transient);
   emitVariants(module, plan);
+  plan.mutable_training()->set_batch_statistics(options.model->batchStatistics);
   if (plan.training().has_class_target())
     plan.mutable_training()->mutable_class_target()->set_classes(classesOf(plan, options.recipe->loss));
   if (kernels.size() && !options.sizesOnly && !options.describeOnly) {

@@ -74,7 +74,11 @@ public:
 
   Status run() {
     entry.set_name(function->getAttrOfType<StringAttr>(names::kEntry).str());
-    if (auto dims = function->getAttrOfType<DictionaryAttr>(names::kDims))
+    // Of several shapes each entry has its own; with one, the module has them.
+    auto dims = function->getAttrOfType<DictionaryAttr>(names::kDims);
+    if (!dims && !entries::readsStateAlone(entry.name()))
+      dims = function->getParentOfType<ModuleOp>()->getAttrOfType<DictionaryAttr>(names::kDims);
+    if (dims)
       for (NamedAttribute dim : dims) {
         plan::Dim &out = *entry.add_dims();
         out.set_name(dim.getName().str());
@@ -326,6 +330,7 @@ private:
       port.set_buffer(id);
       auto axis = function.getArgAttrOfType<IntegerAttr>(number, names::kSampleAxis);
       port.set_sample_axis(axis ? axis.getInt() : 0);
+      port.set_presence(bool(function.getArgAttr(number, names::kPresence)));
       if (auto ranges = function.getArgAttrOfType<ArrayAttr>(number, names::kIndexRanges))
         for (auto range : ranges.getAsRange<DictionaryAttr>())
           emitIndexRange(range, *port.add_index_ranges());

@@ -69,6 +69,7 @@ struct ImportedModel {
   std::string unsaid;                ///< warns of settings that neither export nor recipe expresses; else empty
   std::vector<std::string> externalFiles; ///< of the model's data, each once, sorted
   std::shared_ptr<void> storage; ///< keeps Initializer::data alive
+  std::string batchStatistics;   ///< the first node that computes statistics over a batch when it trains; empty: none
   std::string inferenceWarning;  ///< a warning for training (PlainExport.h); empty: none
 };
 

@@ -133,6 +133,7 @@ Expected<Recipe> readRecipe(const std::string &path, const std::vector<std::stri
     return status;
   if (Status status = recipe::finishTraining(recipe); !status.ok())
     return status;
+  recipe::finishPadding(recipe);
   std::ostringstream text;
   text << merged;
   recipe.text = text.str();

@@ -52,6 +52,8 @@ struct LossSettings {
   bool zeroInfinity = false; ///< ctc
   std::string inputLengths, targetLengths; ///< ctc: graph inputs, new or existing; empty: see docs/guide/recipe.md
   std::optional<int64_t> maxTargetLength;  ///< ctc: extent of a new target
+  /// data.last = "pad", and every loss is a built-in one: a slot of a batch without a sample weighs nothing.
+  bool padsBatches = false;
   bool operator==(const LossSettings &) const = default;
 };
 

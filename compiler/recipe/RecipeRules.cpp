@@ -290,6 +290,23 @@ static Status finishParallel(const Recipe &recipe) {
   return finishVirtualRanks(recipe);
 }
 
+void finishPadding(Recipe &recipe) {
+  const auto last = recipe.data.settings().find("last");
+  std::vector<LossSettings *> losses = {&recipe.loss};
+  for (Recipe &one : recipe.losses)
+    losses.push_back(&one.loss);
+  for (Recipe &phase : recipe.phases) {
+    losses.push_back(&phase.loss);
+    for (Recipe &one : phase.losses)
+      losses.push_back(&one.loss);
+  }
+  // A loss inside the graph has its denominator there.
+  const bool pads = last != recipe.data.settings().end() && last->second == "pad" &&
+                    std::ranges::all_of(losses, [](const LossSettings *loss) { return !loss->kind.empty(); });
+  for (LossSettings *loss : losses)
+    loss->padsBatches = pads;
+}
+
 Status finishTraining(const Recipe &recipe) {
   if (Status status = finishAdapter(recipe); !status.ok())
     return status;

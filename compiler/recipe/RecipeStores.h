@@ -48,6 +48,8 @@ Status finishStages(Recipe &recipe, const toml::table &merged);
 /// Checks settings of training. Error: keys of train.ema without decay, of evaluate.stop without patience; a metric of
 /// other losses.
 Status finishTraining(const Recipe &recipe);
+/// Sets LossSettings::padsBatches of all losses.
+void finishPadding(Recipe &recipe);
 
 // Readers for values inside tables. Each checks type and range and stores the value; its error says what was expected,
 // without the place.

@@ -237,12 +237,13 @@ private:
     const bool virtualRanks = recipe.parallel.virtualRanks > 0;
     if (recipe.training.accumulate() == 1 && !virtualRanks)
       return success();
-    return term.graph.fail("loss") << "loss `" << term.recipe.lossName << "` divides by a number that the data decides "
-                                   << "(targets that may not count, sample weights), and beside other losses each "
-                                   << "micro-batch must know that of the whole update; set "
-                                   << (virtualRanks ? "parallel.mode without train.virtual_ranks"
-                                                    : "train.accumulate = 1, with a larger batch (--dim, --shape)")
-                                   << ", or loss.reduction = \"sum\" with a loss.scale that makes up for it";
+    return term.graph.fail("loss")
+           << "loss `" << term.recipe.lossName << "` divides by a number that the data decides "
+           << "(targets that may not count, sample weights, data.last = \"pad\"), and beside other losses each "
+           << "micro-batch must know that of the whole update; set "
+           << (virtualRanks ? "parallel.mode without train.virtual_ranks"
+                            : "train.accumulate = 1, with a larger batch (--dim, --shape)")
+           << ", or loss.reduction = \"sum\" with a loss.scale that makes up for it";
   }
 
   void cloneForward() {
@@ -262,16 +263,7 @@ private:
 
   Location lossLoc(llvm::StringRef name) { return NameLoc::get(StringAttr::get(module.getContext(), name)); }
 
-  /// Samples of a batch: the extent of the first sampled input.
-  int64_t batchSize() {
-    for (unsigned i = 0; i < loss.getNumArguments(); ++i) {
-      auto axis = loss.getArgAttrOfType<IntegerAttr>(i, names::kSampleAxis);
-      auto type = cast<RankedTensorType>(loss.getArgument(i).getType());
-      if (axis && axis.getInt() >= 0 && axis.getInt() < type.getRank())
-        return type.getDimSize(axis.getInt());
-    }
-    return 1;
-  }
+  int64_t batchSize() { return samplesOfBatch(loss).value_or(1); }
 
   LossResult graphLoss(OpBuilder &builder, Value output) {
     Expr value = toLossType(Expr(builder, output.getLoc(), output)).reshape({});
@@ -291,7 +283,8 @@ private:
     LossInputs inputs{toLossType(Expr(builder, loc, first)), Expr(builder, loc, Value()), settings};
     for (unsigned output : outputs)
       inputs.predictions.push_back(Expr(builder, loc, returned[output]).cast(lossType));
-    if (failed(LossTargets(loss, graph, settings, !recipe.losses.empty()).find(kind, outputs, inputs)))
+    const bool alone = recipe.losses.empty() && (recipe.phase.empty() || recipe.stage);
+    if (failed(LossTargets(loss, graph, settings, !recipe.losses.empty()).find(kind, outputs, inputs, alone)))
       return std::nullopt;
     if (std::optional<LossProblem> problem = kind.check ? kind.check(inputs) : std::nullopt) {
       graph.fail(problem->key) << problem->text << " (" << graph.describe(outputs) << ")";

@@ -14,6 +14,16 @@ std::string typeText(Type type) {
   return text;
 }
 
+std::optional<int64_t> samplesOfBatch(func::FuncOp loss) {
+  for (unsigned i = 0; i < loss.getNumArguments(); ++i) {
+    auto axis = loss.getArgAttrOfType<IntegerAttr>(i, names::kSampleAxis);
+    auto type = cast<RankedTensorType>(loss.getArgument(i).getType());
+    if (axis && axis.getInt() >= 0 && axis.getInt() < type.getRank())
+      return type.getDimSize(axis.getInt());
+  }
+  return std::nullopt;
+}
+
 InFlightDiagnostic LossOutputs::fail(const std::string &key) const {
   return mlir::emitError(forward.getLoc()) << recipe.at(key);
 }
@@ -154,15 +164,35 @@ static bool isAmbiguous(RankedTensorType type) {
   return first == last;
 }
 
-LogicalResult LossTargets::find(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs) {
+LogicalResult LossTargets::find(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs, bool alone) {
   LogicalResult found =
       kind.target == LossTarget::Sequences ? findSequences(outputs, inputs) : findTargetOf(kind, outputs, inputs);
-  return failed(found) || settings.sampleWeight.empty() ? found : findSampleWeights(kind, outputs, inputs);
+  if (succeeded(found) && !settings.sampleWeight.empty())
+    found = weigh(kind, outputs, inputs, "loss.sample_weight", settings.sampleWeight);
+  if (failed(found) || !settings.padsBatches)
+    return found;
+  // A single loss can leave a sample out by its target or its weight (BatchReader::maskable).
+  const bool leavesOut = alone && (inputs.sampleWeight || (kind.hasClasses() && !isFloatTensor(inputs.target)));
+  return leavesOut ? success() : weigh(kind, outputs, inputs, "data.last", presenceInput());
 }
 
-LogicalResult LossTargets::findSampleWeights(const Loss &kind, llvm::ArrayRef<unsigned> outputs,
-                                             LossInputs &inputs) {
-  auto fail = [&] { return graph.fail("loss.sample_weight") << "loss.sample_weight: "; };
+std::string LossTargets::presenceInput() {
+  std::string name = "sample_present";
+  for (;; name += "_") {
+    const std::optional<unsigned> argument = findArgument(name);
+    if (argument && loss.getArgAttr(*argument, names::kPresence))
+      return name;
+    if (!argument)
+      break;
+  }
+  auto samples = RankedTensorType::get({samplesOfBatch(loss).value_or(1)}, Float32Type::get(loss.getContext()));
+  loss.setArgAttr(addArgument(name, samples), names::kPresence, UnitAttr::get(loss.getContext()));
+  return name;
+}
+
+LogicalResult LossTargets::weigh(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs,
+                                 const std::string &key, const std::string &name) {
+  auto fail = [&] { return graph.fail(key) << key << ": "; };
   const llvm::ArrayRef<int64_t> shape = shapeOf(inputs.prediction);
   // For sequences there is one numerator per sample.
   const bool sequences = kind.target == LossTarget::Sequences;
@@ -172,20 +202,11 @@ LogicalResult LossTargets::findSampleWeights(const Loss &kind, llvm::ArrayRef<un
     return fail() << "the prediction has no axis of samples that each could have a weight: " << graph.describe(outputs)
                   << "; leave the key out";
   inputs.sampleAxis = sequences ? 0 : axis;
-  int64_t samples = shape[axis];
-  for (unsigned i = 0; i < loss.getNumArguments(); ++i) {
-    auto own = loss.getArgAttrOfType<IntegerAttr>(i, names::kSampleAxis);
-    auto type = cast<RankedTensorType>(loss.getArgument(i).getType());
-    if (own && own.getInt() >= 0 && own.getInt() < type.getRank()) {
-      samples = type.getDimSize(own.getInt());
-      break;
-    }
-  }
+  const int64_t samples = samplesOfBatch(loss).value_or(shape[axis]);
   if (samples == 0 || shape[axis] % samples != 0)
     return fail() << "a batch has " << samples << " samples, but axis " << axis << " of the prediction has "
                   << shape[axis] << " rows, which they do not divide: " << graph.describe(outputs)
                   << "; leave the key out, or move the samples to the first axis";
-  const std::string &name = settings.sampleWeight;
   std::optional<unsigned> argument = findArgument(name);
   if (!argument)
     argument = addArgument(name, RankedTensorType::get({samples}, Float32Type::get(loss.getContext())));
@@ -196,7 +217,8 @@ LogicalResult LossTargets::findSampleWeights(const Loss &kind, llvm::ArrayRef<un
     return fail() << "the graph input `" << name << "` is " << typeText(type) << ", but the samples' weights are "
                   << typeText(RankedTensorType::get({samples}, Float32Type::get(loss.getContext())))
                   << "; name another column";
-  inputs.sampleWeight = inputs.prediction.with(weights).cast(elementTypeOf(inputs.prediction)).reshape({samples});
+  Expr own = inputs.prediction.with(weights).cast(elementTypeOf(inputs.prediction)).reshape({samples});
+  inputs.sampleWeight = inputs.sampleWeight ? *inputs.sampleWeight * own : own;
   return success();
 }
 

@@ -52,6 +52,9 @@ private:
 
 std::string typeText(mlir::Type type);
 
+/// Samples of a batch: the extent of the first sampled input; nothing: no input is sampled.
+std::optional<int64_t> samplesOfBatch(mlir::func::FuncOp loss);
+
 /// Finds the inputs of the graph that a built-in loss reads beside the prediction, or adds them to @loss: targets, and
 /// the lengths of sequences. Tells the loader which integers are legal. A method that fails has reported the problem.
 class LossTargets {
@@ -62,11 +65,15 @@ public:
       : loss(loss), graph(graph), settings(settings), oneOfSeveral(oneOfSeveral) {}
 
   /// Completes `inputs`, whose predictions (the graph's `outputs`) are set: axes, target, lengths and sample weights.
-  mlir::LogicalResult find(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+  /// `alone`: no other loss trains the same samples.
+  mlir::LogicalResult find(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs, bool alone);
 
 private:
-  /// Finds loss.sample_weight, or adds it to @loss.
-  mlir::LogicalResult findSampleWeights(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
+  /// Weighs samples by an input for which `key` is responsible: the graph's input of this name, or a new one.
+  mlir::LogicalResult weigh(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs,
+                            const std::string &key, const std::string &name);
+  /// The input that is 1 for a sample and 0 for a slot of the batch without one, which the runtime fills.
+  std::string presenceInput();
   /// Finds the class axis, and adds the target of kinds whose target's shape follows from the prediction's.
   mlir::LogicalResult findTargetOf(const Loss &kind, llvm::ArrayRef<unsigned> outputs, LossInputs &inputs);
   /// Finds the axes of a prediction of sequences, and adds its target and lengths.

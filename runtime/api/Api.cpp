@@ -219,8 +219,9 @@ Status describe(trun_plan &plan) {
       continue;
     for (auto [ports, role] : {std::pair(&entry.inputs(), TRUN_INPUT), std::pair(&entry.outputs(), TRUN_OUTPUT)})
       for (const plan::Port &port : *ports)
-        values.emplace_back(port.name(), role, entry.buffers(static_cast<int>(port.buffer())).type(),
-                            port.sample_axis());
+        if (!port.presence())
+          values.emplace_back(port.name(), role, entry.buffers(static_cast<int>(port.buffer())).type(),
+                              port.sample_axis());
   }
   for (const plan::Variable &variable : content.variables())
     if (variable.role() != plan::ACCUMULATOR)

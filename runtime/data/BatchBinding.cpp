@@ -82,6 +82,16 @@ std::optional<View> findView(const Dataset &dataset, const std::string &name) {
   return column ? std::optional(View{column, number - 1u}) : std::nullopt;
 }
 
+/// The input of a loss that says which slots of a batch have a sample: 1 for every sample.
+class PresenceColumn final : public Column {
+public:
+  using Column::Column;
+  Status read(uint64_t, std::byte *destination) const override {
+    plan::fillElements(destination, type().dtype(), 1, 1);
+    return Status();
+  }
+};
+
 /// The column of an input, or the error that lists the columns.
 Expected<View> columnOf(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                         const BindOptions &options) {
@@ -222,6 +232,18 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
                          dataset.describeColumns());
   }
   for (const plan::Port &port : entry.inputs()) {
+    if (port.presence()) {
+      plan::TensorType type = entry.buffers(static_cast<int>(port.buffer())).type();
+      Input input;
+      input.name = port.name();
+      input.dtype = type.dtype();
+      input.sampled = input.presence = true;
+      input.elements = reader.batchSize;
+      reader.presence = std::make_unique<PresenceColumn>(port.name(), std::move(type));
+      input.column = reader.presence.get();
+      reader.inputs.push_back(std::move(input));
+      continue;
+    }
     auto column = columnOf(entry, port, dataset, options);
     if (!column)
       return column.status();
@@ -243,11 +265,13 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
   if (Status status = reader.countSamples(entry, options); !status.ok())
     return status;
   for (const Input &input : reader.inputs)
-    if (input.sampled && input.column->samples() == 0)
+    if (input.sampled && !input.presence && input.column->samples() == 0)
       return error("{}: the data set is empty: column '{}' is {}, without a sample", dataset.path,
                          input.column->name(), plan::typeName(input.column->type()));
   for (size_t i = 0; i < reader.inputs.size(); ++i) {
     Input &input = reader.inputs[i];
+    if (input.presence)
+      continue;
     uint64_t count = input.sampled ? input.outer * input.inner : input.elements;
     const plan::Port &port = entry.inputs(static_cast<int>(i));
     const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type(), &have = input.column->type();
@@ -294,11 +318,13 @@ Status BatchReader::countSamples(const plan::Entry &entry, const BindOptions &op
   const Input *first = nullptr; // preferably one whose column cannot be a constant
   for (bool sure : {true, false})
     for (size_t i = 0; i < inputs.size() && !first; ++i)
-      if (inputs[i].sampled && (!sure || !isExact(i)))
+      if (inputs[i].sampled && !inputs[i].presence && (!sure || !isExact(i)))
         first = &inputs[i];
   const uint64_t count = first ? first->column->samples() : batchSize;
   for (size_t i = 0; i < inputs.size(); ++i) {
     Input &input = inputs[i];
+    if (input.presence)
+      continue;
     const int axis = portOf(i).sample_axis();
     const std::string shown = fmt::format("column '{}' {}", input.column->name(), plan::typeName(input.column->type()));
     if (!input.sampled || input.column->samples() != count) {

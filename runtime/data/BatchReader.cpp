@@ -144,6 +144,34 @@ std::string BatchReader::shapeText() const {
   return text;
 }
 
+std::vector<std::pair<std::string, const Column *>> BatchReader::columns() const {
+  std::vector<std::pair<std::string, const Column *>> result;
+  for (const Input &input : inputs)
+    if (!input.presence)
+      result.emplace_back(input.name, input.column);
+  return result;
+}
+
+std::vector<std::string> BatchReader::inputNames() const {
+  std::vector<std::string> names;
+  for (const Input &input : inputs)
+    names.push_back(input.name);
+  return names;
+}
+
+uint64_t BatchReader::sampleBytes() const {
+  uint64_t bytes = 0;
+  for (const Input &input : inputs)
+    if (input.sampled)
+      bytes += input.outer * input.inner * plan::dtypeBytes(input.dtype);
+  return bytes;
+}
+
+bool BatchReader::takesSamplesOf(const BatchReader &other) const {
+  return std::equal(inputs.begin(), inputs.end(), other.inputs.begin(), other.inputs.end(),
+                    [](const Input &a, const Input &b) { return a.name == b.name && a.dims == b.dims; });
+}
+
 std::vector<uint64_t> BatchReader::inputBytes() const {
   std::vector<uint64_t> bytes;
   for (const Input &input : inputs)
@@ -162,8 +190,9 @@ BatchReader::Scratch BatchReader::makeScratch() const {
 }
 
 void BatchReader::writeMask(const Input &input, std::byte *converted) const {
+  const int64_t value = input.presence ? 0 : maskedValue;
   for (uint64_t i = 0; i < input.outer * input.inner; ++i)
-    (void)convertElements(reinterpret_cast<const std::byte *>(&maskedValue), plan::I64,
+    (void)convertElements(reinterpret_cast<const std::byte *>(&value), plan::I64,
                           converted + i * plan::dtypeBytes(input.dtype), input.dtype, 1);
 }
 
@@ -229,7 +258,7 @@ Status BatchReader::finish(std::span<const std::span<std::byte>> given, uint64_t
       continue;
     }
     const uint64_t block = input.inner * plan::dtypeBytes(input.dtype);
-    const bool ignore = mask && static_cast<int>(i) == maskedInput;
+    const bool ignore = mask && (input.presence || static_cast<int>(i) == maskedInput);
     if (ignore && count < batchSize)
       writeMask(input, scratch.converted[i].data());
     for (uint64_t outer = 0; outer < input.outer; ++outer) {
@@ -315,6 +344,20 @@ std::string BatchReader::describeLonger(uint64_t sample) const {
       return fmt::format("column '{}': sample {} has {} rows, the model's input '{}' takes {}", one.column->name(),
                          sample, length, inputs[one.input].name, one.length);
   return "";
+}
+
+std::optional<uint64_t> BatchReader::length() const {
+  if (ragged.empty() ||
+      std::ranges::any_of(ragged, [&](const RaggedInput &one) { return one.length != ragged.front().length; }))
+    return std::nullopt;
+  return ragged.front().length;
+}
+
+uint64_t BatchReader::lengthOf(uint64_t sample) const {
+  uint64_t most = 0;
+  for (const RaggedInput &one : ragged)
+    most = std::max(most, std::min(one.column->lengthOf(sample), one.length));
+  return most;
 }
 
 uint64_t BatchReader::tokensOf(uint64_t sample) const {

@@ -80,8 +80,14 @@ public:
   std::string describeLonger(uint64_t sample) const;
   /// True if some input's samples differ in length.
   bool isRagged() const { return !ragged.empty(); }
-  /// True if a padded sample can be given zero weight.
-  bool maskable() const { return maskedInput >= 0; }
+  /// True if a slot of the batch without a sample can be given zero weight.
+  bool maskable() const { return maskedInput >= 0 || presence; }
+  /// True if the samples of both have the same shapes.
+  bool takesSamplesOf(const BatchReader &other) const;
+  /// Rows that the inputs of ragged columns have for a sample, and rows that this sample has; nothing: the entry takes
+  /// no ragged columns, or inputs of different lengths.
+  std::optional<uint64_t> length() const;
+  uint64_t lengthOf(uint64_t sample) const;
   /// Elements of the target, or else of the first integer input of rank ≥ 2, in one sample: tokens; 0: no tokens.
   uint64_t tokensPerSample() const { return tokens; }
   /// The same without the padding of a sample that is shorter than the input.
@@ -90,18 +96,17 @@ public:
   /// Notes for the user on how columns were bound.
   const std::vector<Message> &notes() const { return notesOfBinding; }
 
-  /// The columns that are read, each with its input's name.
-  std::vector<std::pair<std::string, const Column *>> columns() const {
-    std::vector<std::pair<std::string, const Column *>> result;
-    for (const Input &input : inputs)
-      result.emplace_back(input.name, input.column);
-    return result;
-  }
+  /// The columns of the data that are read, each with its input's name.
+  std::vector<std::pair<std::string, const Column *>> columns() const;
+  /// The names of all inputs, in the order of entry.inputs.
+  std::vector<std::string> inputNames() const;
 
   /// "ids i64[8x16], mask f32[8x16]": the inputs of a call.
   std::string shapeText() const;
   /// Bytes of each input of a call.
   std::vector<uint64_t> inputBytes() const;
+  /// Bytes of one sample in all inputs.
+  uint64_t sampleBytes() const;
 
   /// Writes the inputs of one call to `given`, in the order of entry.inputs; empty ones are skipped. Slots after the
   /// last index repeat its sample, with `mask` with the ignored target or weight 0. Error: a sample that cannot be read
@@ -175,6 +180,7 @@ private:
     uint64_t elements = 1;     ///< of the whole input
     std::vector<int64_t> dims; ///< of one sample; a constant: of the input
     std::vector<Range> ranges;
+    bool presence = false; ///< Port.presence
     bool weighs = false;  ///< sample weights
     bool checked = false; ///< all values were checked when the column was bound
     std::vector<std::byte> raw, converted;
@@ -207,6 +213,7 @@ private:
   std::string placeOf(const Input &input, std::optional<uint64_t> sample, std::optional<uint64_t> element) const;
   /// Reads and checks one sample of one input to `converted`; `raw` is scratch memory.
   Status readSample(const Input &input, uint64_t index, const Draw &draw, std::byte *raw, std::byte *converted) const;
+  /// Writes what the input has in slots without a sample.
   void writeMask(const Input &input, std::byte *converted) const;
   Status bindBatchTransforms(const Dataset &dataset);
   void mix(std::span<const std::span<std::byte>> given, uint64_t count, const BatchDraw &draw,
@@ -219,6 +226,7 @@ private:
   Scratch own;   ///< of the thread that calls fill()
   BatchDraw lastDraw;            ///< of the last batch
   uint64_t sampleCount = 0, batchSize = 1, tokens = 0;
+  std::unique_ptr<Column> presence; ///< of the input that says which slots have a sample; null: there is none
   int maskedInput = -1; ///< the target, or the sample weights
   int64_t maskedValue = 0; ///< of a padded sample
   uint64_t maxBad = 0;

@@ -64,11 +64,12 @@ uint64_t Permutation::operator()(uint64_t index) const {
   return index;
 }
 
-Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
-                 std::vector<double> weights)
-    : samples(samples), epochSamples(epochSamples), batch(std::max<uint64_t>(batch, 1)),
-      batches((epochSamples + (pad ? this->batch - 1 : 0)) / this->batch), seed(seed), pad(pad),
-      order(order), weights(std::move(weights)) {}
+Sampler::Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed,
+                 LastBatch last, std::vector<double> weights)
+    : samples(samples), epochSamples(epochSamples), batches(0), seed(seed), last(last), order(order),
+      weights(std::move(weights)) {
+  setShapes({}, {batch}, {{}});
+}
 
 void Sampler::setRanks(uint64_t own, uint64_t count) {
   rank = own;
@@ -76,28 +77,55 @@ void Sampler::setRanks(uint64_t own, uint64_t count) {
   countBatches();
 }
 
-void Sampler::setShapes(std::vector<uint8_t> ofSamples, std::vector<uint64_t> ofShapes) {
-  shapes = std::make_shared<const std::vector<uint8_t>>(std::move(ofSamples));
+void Sampler::setShapes(std::vector<uint8_t> ofSamples, std::vector<uint64_t> ofShapes,
+                        std::vector<std::vector<uint8_t>> smallerShapes) {
   shapeBatches = std::move(ofShapes);
+  for (uint64_t &samplesOfRank : shapeBatches)
+    samplesOfRank = std::max<uint64_t>(samplesOfRank, 1);
+  smaller = std::move(smallerShapes);
+  for (std::vector<uint8_t> &others : smaller)
+    std::ranges::stable_sort(others, {}, [&](uint8_t shape) { return shapeBatches[shape]; });
+  shapeSamples.assign(shapeBatches.size(), 0);
+  onlyShape = ofSamples.empty() ? 0 : ofSamples.front();
+  shapes.reset();
+  if (std::ranges::all_of(ofSamples, [&](uint8_t shape) { return shape == onlyShape; })) {
+    shapeSamples[onlyShape] = epochSamples;
+  } else {
+    for (uint8_t shape : ofSamples)
+      ++shapeSamples[shape];
+    shapes = std::make_shared<const std::vector<uint8_t>>(std::move(ofSamples));
+  }
   countBatches();
+}
+
+Sampler::Span Sampler::restOf(size_t shape, uint64_t left) const {
+  // Every rank needs a sample of each batch.
+  const uint64_t used = last == LastBatch::Exact ? left - left % ranks : left;
+  const Span none{0, 0, static_cast<uint8_t>(shape)};
+  if (last == LastBatch::Drop || used < ranks)
+    return none;
+  for (uint8_t other : smaller[shape])
+    if (const uint64_t holds = shapeBatches[other] * ranks; last == LastBatch::Exact ? holds == used : holds >= used)
+      return {0, used, other};
+  return last == LastBatch::Pad ? Span{0, used, static_cast<uint8_t>(shape)} : none;
 }
 
 void Sampler::countBatches() {
   gatheredEpoch = ~uint64_t(0);
-  // Every rank needs a sample of each batch, so the last, shorter batch is used only if it has one for every rank.
-  auto batchesOf = [&](uint64_t count, uint64_t global) {
-    return count / global + (pad && count % global >= ranks ? 1 : 0);
-  };
-  if (!shapes) {
-    batches = batchesOf(epochSamples, batch * ranks);
-    return;
-  }
-  std::vector<uint64_t> counts(shapeBatches.size());
-  for (uint8_t shape : *shapes)
-    ++counts[shape];
   batches = 0;
-  for (size_t shape = 0; shape < counts.size(); ++shape)
-    batches += batchesOf(counts[shape], shapeBatches[shape] * ranks);
+  for (size_t shape = 0; shape < shapeBatches.size(); ++shape) {
+    const uint64_t global = shapeBatches[shape] * ranks;
+    batches += shapeSamples[shape] / global + (restOf(shape, shapeSamples[shape] % global).count ? 1 : 0);
+  }
+}
+
+std::vector<uint64_t> Sampler::unheld() const {
+  std::vector<uint64_t> left;
+  for (size_t shape = 0; shape < shapeBatches.size(); ++shape) {
+    const uint64_t rest = shapeSamples[shape] % (shapeBatches[shape] * ranks);
+    left.push_back(restOf(shape, rest).count ? 0 : rest / ranks);
+  }
+  return left;
 }
 
 void Sampler::gather(uint64_t epoch) const {
@@ -109,9 +137,9 @@ void Sampler::gather(uint64_t epoch) const {
   const uint64_t key = keyOf(seed, epoch);
   const Permutation permutation(samples, key);
   std::vector<std::vector<uint64_t>> open(shapeBatches.size());
-  auto close = [&](size_t shape) {
-    spans.push_back({gathered.size(), open[shape].size(), static_cast<uint8_t>(shape)});
-    gathered.insert(gathered.end(), open[shape].begin(), open[shape].end());
+  auto close = [&](size_t shape, uint64_t count, uint8_t into) {
+    spans.push_back({gathered.size(), count, into});
+    gathered.insert(gathered.end(), open[shape].begin(), open[shape].begin() + static_cast<std::ptrdiff_t>(count));
     open[shape].clear();
   };
   for (uint64_t place = 0; place < epochSamples; ++place) {
@@ -119,11 +147,11 @@ void Sampler::gather(uint64_t epoch) const {
     const uint8_t shape = (*shapes)[sample];
     open[shape].push_back(sample);
     if (open[shape].size() == shapeBatches[shape] * ranks)
-      close(shape);
+      close(shape, open[shape].size(), shape);
   }
   for (size_t shape = 0; shape < open.size(); ++shape)
-    if (pad && open[shape].size() >= ranks)
-      close(shape);
+    if (const Span rest = restOf(shape, open[shape].size()); rest.count)
+      close(shape, rest.count, rest.shape);
 }
 
 Sampler::Span Sampler::spanOf(uint64_t epoch, uint64_t number) const {
@@ -131,13 +159,14 @@ Sampler::Span Sampler::spanOf(uint64_t epoch, uint64_t number) const {
     gather(epoch);
     return number < spans.size() ? spans[number] : Span{};
   }
-  const uint64_t first = std::min(number * batch * ranks, epochSamples);
-  return {first, std::min(batch * ranks, epochSamples - first), 0};
+  const uint64_t global = shapeBatches[onlyShape] * ranks, first = std::min(number * global, epochSamples);
+  if (first + global <= epochSamples)
+    return {first, global, onlyShape};
+  const Span rest = restOf(onlyShape, epochSamples - first);
+  return {first, rest.count, rest.shape};
 }
 
-size_t Sampler::shapeOf(uint64_t epoch, uint64_t read) const {
-  return shapes ? spanOf(epoch, partOf(epoch, read).number).shape : 0;
-}
+size_t Sampler::shapeOf(uint64_t epoch, uint64_t read) const { return spanOf(epoch, partOf(epoch, read).number).shape; }
 
 void Sampler::setShare(uint64_t wanted, uint64_t batchesOfWindow) {
   count = std::max<uint64_t>(wanted, 1);
@@ -165,10 +194,12 @@ uint64_t Sampler::drawNumber(uint64_t epoch, uint64_t read) const {
 uint64_t Sampler::globalSamples(uint64_t epoch, uint64_t number) const { return spanOf(epoch, number).count; }
 
 uint64_t Sampler::dropped() const {
-  if (!shapes)
-    return epochSamples - std::min(epochSamples, batches * batch * ranks);
-  gather(0);
-  return epochSamples - gathered.size(); // the same number in every epoch
+  uint64_t dropped = 0;
+  for (size_t shape = 0; shape < shapeBatches.size(); ++shape) {
+    const uint64_t left = shapeSamples[shape] % (shapeBatches[shape] * ranks);
+    dropped += left - restOf(shape, left).count;
+  }
+  return dropped;
 }
 
 void Sampler::setWindow(std::vector<uint64_t> shards, uint64_t wanted) {

@@ -41,21 +41,29 @@ private:
 
 enum class SampleOrder { Ordered, Shuffled, Windowed, Random };
 
+/// What becomes of the samples at the end of an epoch that fill no batch: data.last.
+enum class LastBatch {
+  Drop, ///< they are left out
+  Pad,  ///< they are a batch with slots without a sample
+  Exact ///< they are a batch of another shape, which they fill; where there is none, they are left out
+};
+
 /// Inclusive prefix sums of the weights. Error: a negative or non-finite weight, or no positive one.
 Expected<std::vector<double>> cumulativeWeights(std::span<const double> weights);
 
 class Sampler {
 public:
   /// `samples`: number of samples; `epochSamples`: samples per epoch (the same except for random windows); `batch`:
-  /// samples per call. With `pad` a last, shorter batch is used, else it is dropped. With `weights`, from
-  /// cumulativeWeights, Random draws samples in proportion to their weights.
-  Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, bool pad,
+  /// samples per call. With `weights`, from cumulativeWeights, Random draws samples in proportion to their weights.
+  Sampler(uint64_t samples, uint64_t epochSamples, uint64_t batch, SampleOrder order, uint64_t seed, LastBatch last,
           std::vector<double> weights = {});
 
-  /// Batches of several shapes: sample i is in those of shape `shapes[i]`, which take `batches[shape]` samples for each
-  /// rank. The samples of an epoch gather by shape, in its order; a batch stands where its last sample does, and what
-  /// is left of each shape at the end is dropped or padded. Not for Random.
-  void setShapes(std::vector<uint8_t> shapes, std::vector<uint64_t> batches);
+  /// Batches of several shapes: sample i is in those of shape `ofSamples[i]`, which take `batches[shape]` samples for
+  /// each rank. The samples of an epoch gather by shape, in its order; a batch stands where its last sample does. What
+  /// is left of each shape at the end goes to the smallest of the shapes `smaller[shape]`, which take the same samples,
+  /// that holds it. Samples that differ in shape are not for Random.
+  void setShapes(std::vector<uint8_t> ofSamples, std::vector<uint64_t> batches,
+                 std::vector<std::vector<uint8_t>> smaller);
   /// The shape of the batch of read number `read`; 0 without setShapes.
   size_t shapeOf(uint64_t epoch, uint64_t read) const;
 
@@ -65,6 +73,7 @@ public:
   /// For rank `rank` of a job of `ranks`: a batch number then denotes a global batch of `batch` samples for each rank,
   /// of which this rank gets the rank-th part. Without padding, a last, shorter global batch is dropped; with padding,
   /// its samples are spread evenly over the ranks, unless there are fewer samples than ranks: then they are dropped.
+  /// With exact batches, each rank gets the same number; what is left of that is dropped.
   void setRanks(uint64_t rank, uint64_t ranks);
   /// Makes this sampler read for `count` consecutive ranks, the first of which is the rank given to setRanks: first the
   /// batches of a window of `window` global batches for the first rank, then the same window for the next rank. Reads
@@ -74,8 +83,12 @@ public:
   void beginAt(uint64_t epoch, uint64_t number);
   uint64_t readsPerEpoch() const { return batches * count; }
 
+  /// The shape of global batch `number`.
+  size_t shapeOfBatch(uint64_t epoch, uint64_t number) const { return spanOf(epoch, number).shape; }
   /// Samples at the end of an epoch that are in no batch.
   uint64_t dropped() const;
+  /// By shape: those samples for each rank, which an exact batch could hold.
+  std::vector<uint64_t> unheld() const;
   /// Samples of global batch `number`.
   uint64_t globalSamples(uint64_t epoch, uint64_t number) const;
   /// The samples of global batch `number`, those of all ranks.
@@ -98,7 +111,8 @@ private:
     uint64_t number, rank;
   };
   Part partOf(uint64_t epoch, uint64_t read) const;
-  /// Where the samples of a global batch are in the order of the epoch; with shapes, in that of `gathered`.
+  /// Where the samples of a global batch are in the order of the epoch; where samples differ in shape, in that of
+  /// `gathered`.
   struct Span {
     uint64_t first, count;
     uint8_t shape;
@@ -109,11 +123,13 @@ private:
   uint64_t sampleAt(uint64_t epoch, uint64_t key, const Permutation &permutation, uint64_t place) const;
   void gather(uint64_t epoch) const;
   void countBatches();
+  /// The batch of the `left` samples of a shape at the end of an epoch; without samples: there is none.
+  Span restOf(size_t shape, uint64_t left) const;
   uint64_t windowed(uint64_t epoch, uint64_t key, uint64_t place) const;
 
-  uint64_t samples, epochSamples, batch, batches, seed;
+  uint64_t samples, epochSamples, batches, seed;
   uint64_t rank = 0, ranks = 1, count = 1, readWindow = 1, firstEpoch = 0, firstBatch = 0;
-  bool pad;
+  LastBatch last;
   SampleOrder order;
   std::vector<double> weights; ///< cumulative; empty: all are equal
   std::vector<uint64_t> shardBegins; ///< first sample of each file, and `samples`
@@ -122,8 +138,11 @@ private:
   /// thread at a time uses them.
   mutable std::vector<uint64_t> fileAt, placeOf;
   mutable uint64_t placedEpoch = ~uint64_t(0);
-  std::shared_ptr<const std::vector<uint8_t>> shapes; ///< by sample; null: one shape
-  std::vector<uint64_t> shapeBatches;                 ///< samples of a batch, by shape
+  std::shared_ptr<const std::vector<uint8_t>> shapes; ///< by sample; null: all are in those of shape `onlyShape`
+  uint8_t onlyShape = 0;
+  std::vector<uint64_t> shapeBatches;        ///< samples of a batch, by shape
+  std::vector<uint64_t> shapeSamples;        ///< samples of an epoch, by shape
+  std::vector<std::vector<uint8_t>> smaller; ///< by shape: others for what is left of it, the smallest batch first
   /// For epoch `gatheredEpoch`: its samples batch by batch, and the batches. Only one thread at a time uses them.
   mutable std::vector<uint64_t> gathered;
   mutable std::vector<Span> spans;

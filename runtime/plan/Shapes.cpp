@@ -31,6 +31,17 @@ std::string shapeText(const Plan &plan, const Entry &entry) {
   return text;
 }
 
+std::string batchDim(const std::vector<const Entry *> &shapes) {
+  std::vector<std::string> names;
+  for (const Dim &dim : shapes.front()->dims())
+    if (std::ranges::all_of(shapes, [&](const Entry *shape) {
+          return std::ranges::any_of(
+              shape->dims(), [&](const Dim &own) { return own.name() == dim.name() && own.value() == shape->batch(); });
+        }))
+      names.push_back(dim.name());
+  return names.size() == 1 ? names.front() : "BATCH";
+}
+
 int sampleAxisOf(const Entry &entry, const Port &port) {
   const TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
   const int axis = port.sample_axis();

@@ -22,6 +22,9 @@ std::vector<const Entry *> shapesOf(const Plan &plan, const std::string &name);
 /// it.
 std::string shapeText(const Plan &plan, const Entry &entry);
 
+/// The name of the dimension that is the batch in all of an entry's shapes; "BATCH" if no name is, or several are.
+std::string batchDim(const std::vector<const Entry *> &shapes);
+
 /// The inputs whose samples differ among an entry's shapes in their first axis, the length, and in no other.
 std::set<std::string> lengthInputs(const std::vector<const Entry *> &shapes);
 

@@ -423,7 +423,7 @@ std::vector<std::string> tcc::runtime::evaluationKeys(const Session &session) {
 
 /// The samples in their order, the last batch of each shape padded.
 static Sampler inOrder(const BatchReader &first) {
-  return {first.samples(), first.samples(), first.batch(), SampleOrder::Ordered, 0, /*pad=*/true};
+  return {first.samples(), first.samples(), first.batch(), SampleOrder::Ordered, 0, LastBatch::Pad};
 }
 
 Expected<Evaluation> tcc::runtime::evaluate(EntryRunner &runner, BatchReader &reader, const EvaluateOptions &options) {
@@ -462,14 +462,48 @@ Status tcc::runtime::predict(EntryRunner &runner, BatchReader &reader, JoinedOut
   return Status();
 }
 
-Status tcc::runtime::writePredictions(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
-                                      ArrayFormat format, const std::vector<std::string> &classes) {
-  auto outputs = predictedOutputs(runner, reader);
+/// In several shapes. `outputs` takes the samples of all.
+static Status predictByShape(std::span<EntryRunner> runners, const EntryData &data, JoinedOutputs &outputs) {
+  Sampler sampler = inOrder(data.reader());
+  if (Status status = gatherByShape(data, /*drawsAtRandom=*/false, sampler); !status.ok())
+    return status;
+  std::vector<uint64_t> indices, lengths;
+  for (uint64_t n = 0; n < sampler.batchesPerEpoch(); ++n) {
+    sampler.batchOf(0, n, indices);
+    EntryRunner &runner = runners[sampler.shapeOf(0, n)];
+    BatchReader &reader = *data.readers[sampler.shapeOf(0, n)];
+    runner.setCounters(0, n);
+    Status status = runner.giveInputs([&](auto inputs) { return reader.fill(indices, false, inputs); });
+    if (status.ok())
+      status = runner.run();
+    lengths.clear();
+    for (uint64_t sample : indices)
+      lengths.push_back(reader.lengthOf(sample));
+    if (status.ok())
+      status = outputs.take(runner, indices, reader.length(), lengths);
+    if (!status.ok())
+      return status;
+  }
+  return Status();
+}
+
+Status tcc::runtime::writePredictions(std::span<EntryRunner> runners, const EntryData &data,
+                                      const std::string &outputPath, ArrayFormat format,
+                                      const std::vector<std::string> &classes) {
+  std::vector<const plan::Entry *> shapes;
+  for (const EntryRunner &runner : runners)
+    shapes.push_back(&runner.entry());
+  const size_t shape = data.shapeOfAll();
+  auto bySample = JoinedOutputs::create(shapes, data.reader().samples());
+  const bool together = shapes.size() == 1 || !bySample; // then all samples take the shape that holds all of them
+  auto outputs = together ? predictedOutputs(runners[shape], *data.readers[shape]) : std::move(bySample);
   if (!outputs)
     return outputs.status();
   if (Status status = checkArrays(outputPath, format, outputs->arrays()); !status.ok())
     return status;
-  if (Status status = predict(runner, reader, *outputs); !status.ok())
+  if (Status status =
+          together ? predict(runners[shape], *data.readers[shape], *outputs) : predictByShape(runners, data, *outputs);
+      !status.ok())
     return status;
   std::vector<StreamedValue> tensors;
   for (size_t i = 0; i < outputs->arrays().size(); ++i)

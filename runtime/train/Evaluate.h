@@ -54,8 +54,10 @@ Expected<JoinedOutputs> predictedOutputs(const EntryRunner &runner, const BatchR
 /// Runs the entry over all samples, and gives the values of `outputs`.
 Status predict(EntryRunner &runner, BatchReader &reader, JoinedOutputs &outputs);
 
-/// The same, to a file. `classes`: as writeArrays.
-Status writePredictions(EntryRunner &runner, BatchReader &reader, const std::string &outputPath,
+/// Writes the outputs of all samples to a file, each from the smallest of the entry's shapes that holds it; where an
+/// output has no axis of samples, all from the smallest that holds all of them. `runners`: as data.readers; `classes`:
+/// as writeArrays.
+Status writePredictions(std::span<EntryRunner> runners, const EntryData &data, const std::string &outputPath,
                         ArrayFormat format = ArrayFormat::Safetensors, const std::vector<std::string> &classes = {});
 
 /// Runs `gradients` on exactly one batch and writes loss and gradients ("gradient:X" as X).

@@ -2,11 +2,13 @@
 #include "runtime/train/GivenData.h"
 #include "runtime/plan/Shapes.h"
 #include "runtime/train/Metrics.h"
+#include "support/Advice.h"
 #include "support/NearestName.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <numeric>
 
 using namespace tcc;
@@ -115,6 +117,16 @@ int paddedAxisOf(const std::set<std::string> &lengthInputs, const plan::Entry &e
   return !lengthInputs.contains(port.name()) ? -1 : plan::sampleAxisOf(entry, port) == 0 ? 1 : 0;
 }
 
+/// The number of samples of the first tensor that has any; 0: none has.
+int64_t rowsOf(const plan::Entry &entry, std::span<const GivenTensor> tensors) {
+  for (const GivenTensor &tensor : tensors)
+    if (const plan::Port *port = portOf(entry, tensor.name))
+      if (const int axis = plan::sampleAxisOf(entry, *port);
+          axis >= 0 && static_cast<size_t>(axis) < tensor.dims.size())
+        return tensor.dims[static_cast<size_t>(axis)];
+  return 0;
+}
+
 /// True if the input takes the tensor, padded where that may be.
 bool holds(const std::set<std::string> &lengthInputs, const plan::Entry &entry, const plan::Port &port,
            const GivenTensor &tensor) {
@@ -132,16 +144,24 @@ bool holds(const std::set<std::string> &lengthInputs, const plan::Entry &entry, 
 
 Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session,
                                                      const std::vector<const plan::Entry *> &shapes, bool trains,
-                                                     std::span<const GivenTensor> tensors) {
-  auto elementsOf = [](const plan::Entry &entry) {
+                                                     std::span<const GivenTensor> tensors, uint64_t microBatches) {
+  auto sampleElementsOf = [](const plan::Entry &entry) {
     int64_t elements = 0;
     for (const plan::Port &port : entry.inputs())
-      elements += static_cast<int64_t>(plan::elementCount(typeOf(entry, port)).value_or(0));
-    return elements / std::max<int64_t>(entry.batch(), 1);
+      if (plan::sampleAxisOf(entry, port) >= 0)
+        elements += static_cast<int64_t>(plan::elementCount(typeOf(entry, port)).value_or(0)) / entry.batch();
+    return elements;
+  };
+  const int64_t rows = rowsOf(*shapes.front(), tensors),
+                each = (rows + static_cast<int64_t>(microBatches) - 1) / static_cast<int64_t>(microBatches);
+  // Batches that take the rows come first, the smallest before the others, then the largest of those that do not.
+  auto excess = [&](const plan::Entry &entry) {
+    return entry.batch() >= each ? entry.batch() - each : std::numeric_limits<int64_t>::max() - entry.batch();
   };
   std::vector<size_t> order(shapes.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::ranges::stable_sort(order, {}, [&](size_t shape) { return elementsOf(*shapes[shape]); });
+  std::ranges::stable_sort(order, {}, [&](size_t shape) { return excess(*shapes[shape]); });
+  std::ranges::stable_sort(order, {}, [&](size_t shape) { return sampleElementsOf(*shapes[shape]); });
   const std::set<std::string> lengthInputs = plan::lengthInputs(shapes);
   const auto found = std::ranges::find_if(order, [&](size_t shape) {
     return std::ranges::all_of(tensors, [&](const GivenTensor &tensor) {
@@ -159,13 +179,17 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
   const plan::Entry &entry = *shapes[shape];
   std::unique_ptr<GivenData> made(new GivenData);
   made->chosen = shape;
+  made->batchDim = plan::batchDim(shapes);
+  if (trains)
+    made->batchStatistics = session.training.batch_statistics();
   made->dataset.path = "the tensors";
   made->dataset.format = "tensors";
   const auto cast = session.data.settings().find("cast");
   made->dataset.castsToF32 = cast != session.data.settings().end() && cast->second == "f32";
   std::vector<std::string> inputs;
   for (const plan::Port &port : entry.inputs())
-    inputs.push_back(port.name());
+    if (!port.presence())
+      inputs.push_back(port.name());
   BindOptions options = bindOptionsOf(session, trains);
   options.map.clear(); // names are those of inputs
   options.lengthInputs = options.raggedInputs = plan::lengthInputs(shapes);
@@ -187,7 +211,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
       return Status(fmt::format("'{}': {} strides for {} dimensions", tensor.name, tensor.strides.size(),
                                 tensor.dims.size()),
                     StatusCode::Usage);
-    const plan::Port &port = entry.inputs(static_cast<int>(found - inputs.begin()));
+    const plan::Port &port = *portOf(entry, tensor.name);
     const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
     std::vector<int64_t> dims = tensor.dims, strides = tensor.strides.empty() ? denseStrides(dims) : tensor.strides;
     const int axis = plan::sampleAxisOf(entry, port), padded = paddedAxisOf(options.lengthInputs, entry, port);
@@ -228,7 +252,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
     made->dataset.columns.push_back(std::move(rows));
   }
   for (const plan::Port &port : entry.inputs())
-    if (!made->dataset.find(port.name()))
+    if (!port.presence() && !made->dataset.find(port.name()))
       return Status(fmt::format("no tensor for the model's input '{}' {}", port.name(),
                                 plan::typeName(entry.buffers(static_cast<int>(port.buffer())).type())),
                     StatusCode::Usage);
@@ -238,9 +262,24 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
   for (Rows *rows : constants)
     rows->copyConstant();
   made->batch.emplace(reader.take());
-  for (const auto &[input, column] : made->batch->columns())
-    made->names.push_back(input);
+  made->names = made->batch->inputNames();
   return made;
+}
+
+Status GivenData::checkPadding() const {
+  if (batch->maskable() && batchStatistics.empty())
+    return Status();
+  const uint64_t rows = batch->samples(), left = rows % batch->batch();
+  const std::string shape = advice::compile("dim", fmt::format("{}={},{}", batchDim, batch->batch(), left));
+  return Status(batch->maskable()
+                    ? fmt::format("{} rows are no multiple of the plan's batch of {}, and node '{}' computes "
+                                  "statistics over a batch, which padding would change; leave {} of the rows out, or "
+                                  "compile a shape for them: {}",
+                                  rows, batch->batch(), batchStatistics, left, shape)
+                    : fmt::format("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows "
+                                  "out; compile with {}, or a shape for the last {}: {}",
+                                  rows, batch->batch(), advice::compileSet("data.last", "pad"), left, shape),
+                StatusCode::Usage);
 }
 
 Status GivenBatches::give(EntryRunner &runner, TrainingPosition &, uint64_t number) {
@@ -248,10 +287,9 @@ Status GivenBatches::give(EntryRunner &runner, TrainingPosition &, uint64_t numb
   const uint64_t first = firstRow(number);
   indices.resize(std::min(batch(), rows() - first));
   std::iota(indices.begin(), indices.end(), first);
-  if (indices.size() < batch() && !data->reader().maskable())
-    return Status(fmt::format("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows out",
-                              rows(), batch()),
-                  StatusCode::Usage);
+  if (indices.size() < batch())
+    if (Status status = data->checkPadding(); !status.ok())
+      return status;
   // The entry of one of several alternating optimizers may read fewer inputs than the tensors are for, in another
   // order.
   const std::vector<std::string> &names = data->inputs();

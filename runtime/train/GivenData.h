@@ -25,11 +25,16 @@ struct GivenTensor {
 class GivenData {
 public:
   /// Binds the tensors to the smallest of the entry's shapes that holds them: where shapes differ in the first axis of
-  /// a sample, it is padded as data.pad says. Error: a name that is no input of the entry, an input without a tensor,
-  /// another type or shape.
+  /// a sample, it is padded as data.pad says; of shapes that differ in the batch, to the smallest that takes the rows
+  /// in `microBatches` batches. Error: a name that is no input of the entry, an input without a tensor, another type or
+  /// shape.
   static Expected<std::unique_ptr<GivenData>> bind(const Session &session,
                                                    const std::vector<const plan::Entry *> &shapes, bool trains,
-                                                   std::span<const GivenTensor> tensors);
+                                                   std::span<const GivenTensor> tensors, uint64_t microBatches = 1);
+
+  /// Error: slots without a sample would change the result: the loss cannot leave a sample out, or the entry computes
+  /// statistics over a batch.
+  Status checkPadding() const;
 
   /// True if the tensors have the names, types and shapes of those that were bound, in the same order.
   bool fits(std::span<const GivenTensor> tensors) const;
@@ -58,6 +63,8 @@ private:
   };
   std::vector<Bound> bound;
   std::vector<std::string> names;
+  std::string batchStatistics; ///< the node that computes them; empty: none
+  std::string batchDim;        ///< plan::batchDim
   size_t chosen = 0;
   Dataset dataset;
   std::optional<BatchReader> batch;

@@ -2,6 +2,7 @@
 #include "runtime/train/JoinedOutputs.h"
 #include "runtime/plan/DType.h"
 
+#include <algorithm>
 #include <cstring>
 
 using namespace tcc;
@@ -35,10 +36,99 @@ Expected<JoinedOutputs> JoinedOutputs::create(const plan::Entry &entry, uint64_t
   return made;
 }
 
-Status JoinedOutputs::take(const EntryRunner &runner, uint64_t begin, uint64_t taken) {
+Expected<JoinedOutputs> JoinedOutputs::create(const std::vector<const plan::Entry *> &shapes, uint64_t samples) {
+  JoinedOutputs made;
+  made.count = samples;
+  for (int i = 0; i < shapes.front()->outputs_size(); ++i) {
+    const plan::Port &port = shapes.front()->outputs(i);
+    plan::TensorType whole = shapes.front()->buffers(static_cast<int>(port.buffer())).type();
+    const int axis = port.sample_axis();
+    int lengthAxis = -1;
+    for (const plan::Entry *shape : shapes) {
+      const plan::TensorType &type = shape->buffers(static_cast<int>(shape->outputs(i).buffer())).type();
+      if (axis < 0 || axis >= type.dims_size() || type.dims(axis) != shape->batch() ||
+          type.dims_size() != whole.dims_size())
+        return error("output '{}' is {}: it has no sample axis", port.name(), plan::typeName(type));
+      for (int d = 0; d < type.dims_size(); ++d) {
+        if (d == axis || type.dims(d) == whole.dims(d))
+          continue;
+        if (lengthAxis >= 0 && lengthAxis != d)
+          return error("output '{}' has shapes that differ in axes {} and {}", port.name(), lengthAxis, d);
+        lengthAxis = d;
+        whole.set_dims(d, std::max(whole.dims(d), type.dims(d)));
+      }
+    }
+    whole.set_dims(axis, static_cast<int64_t>(samples));
+    made.specs.push_back({port.name(), whole, axis});
+    made.indices.push_back(i);
+    made.lengthAxes.push_back(lengthAxis);
+  }
+  return made;
+}
+
+void JoinedOutputs::allocate() {
   if (bytes.empty())
     for (const ArraySpec &array : specs)
       bytes.emplace_back(plan::tensorBytes(array.type).value_or(0));
+}
+
+namespace {
+/// One sample of an output, copied between arrays of different extents.
+struct SampleCopy {
+  const plan::TensorType &from, &to;
+  int sampleAxis, lengthAxis;
+  uint64_t slot, sample, rows; ///< rows of the length axis that are copied
+
+  void run(const std::byte *source, std::byte *destination) const { axis(0, source, destination); }
+
+private:
+  void axis(int d, const std::byte *source, std::byte *destination) const {
+    const uint64_t fromBytes = innerBytes(from, d), toBytes = innerBytes(to, d);
+    if (d > std::max(sampleAxis, lengthAxis)) {
+      std::memcpy(destination, source, fromBytes * extentOf(from, d));
+    } else if (d == sampleAxis) {
+      axis(d + 1, source + slot * fromBytes, destination + sample * toBytes);
+    } else {
+      const uint64_t count = d == lengthAxis ? rows : static_cast<uint64_t>(from.dims(d));
+      for (uint64_t i = 0; i < count; ++i)
+        axis(d + 1, source + i * fromBytes, destination + i * toBytes);
+    }
+  }
+  static uint64_t extentOf(const plan::TensorType &type, int d) {
+    return d < type.dims_size() ? static_cast<uint64_t>(type.dims(d)) : 1;
+  }
+  /// Bytes of the axes after `d`.
+  static uint64_t innerBytes(const plan::TensorType &type, int d) {
+    uint64_t size = plan::dtypeBytes(type.dtype());
+    for (int k = d + 1; k < type.dims_size(); ++k)
+      size *= static_cast<uint64_t>(type.dims(k));
+    return size;
+  }
+};
+} // namespace
+
+Status JoinedOutputs::take(const EntryRunner &runner, std::span<const uint64_t> samples, std::optional<uint64_t> padded,
+                           std::span<const uint64_t> lengths) {
+  allocate();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const plan::TensorType &type = runner.outputType(indices[i]);
+    call.resize(plan::tensorBytes(type).value_or(0));
+    if (Status status = runner.readOutput(indices[i], 0, call); !status.ok())
+      return status;
+    const int lengthAxis = lengthAxes[i];
+    for (size_t slot = 0; slot < samples.size() && !call.empty(); ++slot) {
+      uint64_t rows = lengthAxis < 0 ? 0 : static_cast<uint64_t>(type.dims(lengthAxis));
+      if (rows == padded)
+        rows = std::min(rows, lengths[slot]);
+      SampleCopy{type, specs[i].type, specs[i].sampleAxis, lengthAxis, slot, samples[slot], rows}.run(call.data(),
+                                                                                                      bytes[i].data());
+    }
+  }
+  return Status();
+}
+
+Status JoinedOutputs::take(const EntryRunner &runner, uint64_t begin, uint64_t taken) {
+  allocate();
   for (size_t i = 0; i < specs.size(); ++i) {
     std::vector<std::byte> &whole = bytes[i];
     if (count == batch) {

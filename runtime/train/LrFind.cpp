@@ -84,8 +84,8 @@ Expected<LrFindResult> tcc::runtime::findLearningRate(Session &session, const Lr
     weights = read.take();
   }
   Sampler sampler(samples, drawn ? drawn : samples, batch,
-                  drawn || !weights.empty() ? SampleOrder::Random : SampleOrder::Shuffled, position.seed, false,
-                  std::move(weights));
+                  drawn || !weights.empty() ? SampleOrder::Random : SampleOrder::Shuffled, position.seed,
+                  LastBatch::Drop, std::move(weights));
   if (Status status = gatherByShape(*data, sampler.repeats(), sampler); !status.ok())
     return status;
   const plan::VirtualRanks share = session.virtualRanks();

@@ -140,7 +140,7 @@ private:
           return opened.status();
         data = opened.take();
         sampler.emplace(data.reader().samples(), data.reader().samples(), data.reader().batch(), SampleOrder::Ordered,
-                        0, false);
+                        0, LastBatch::Drop);
         const plan::VirtualRanks share = session.virtualRanks();
         sampler->setRanks(share.first, session.worldSize() > 1 ? share.all : 1);
         if (sampler->batchesPerEpoch() == 0)

@@ -312,7 +312,7 @@ static Status readConstants(const Session &session, const std::string &text, std
   std::vector<std::string> known;
   for (const plan::Entry &entry : session.plan().entries())
     for (const plan::Port &port : entry.inputs())
-      if (std::find(known.begin(), known.end(), port.name()) == known.end())
+      if (!port.presence() && std::find(known.begin(), known.end(), port.name()) == known.end())
         known.push_back(port.name());
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
@@ -348,14 +348,24 @@ static bool isMaskedByOne(const plan::Training &training, bool trains) {
          (!trains || std::all_of(training.phases().begin(), training.phases().end(), isSame));
 }
 
+/// True if the losses read which slots of a batch have a sample.
+static bool marksPresence(const plan::Plan &plan) {
+  return std::ranges::any_of(plan.entries(), [](const plan::Entry &entry) {
+    return std::ranges::any_of(entry.inputs(), [](const plan::Port &port) { return port.presence(); });
+  });
+}
+
 BindOptions tcc::runtime::bindOptionsOf(const Session &session, bool trains) {
   const DataMap settings(session.data.settings().begin(), session.data.settings().end());
   BindOptions bind;
   bind.map.insert(session.data.map().begin(), session.data.map().end());
   bind.target = session.training.target();
   bind.sampleWeights = sampleWeightsOf(session.training);
-  if (isMaskedByOne(session.training, trains)) {
+  const bool byOne = isMaskedByOne(session.training, trains);
+  // Metrics ignore what the loss ignores, but they know no presence.
+  if (byOne || marksPresence(session.plan()))
     bind.ignoreIndex = ignoreIndexOf(session.training);
+  if (byOne) {
     if (const int64_t classes = session.training.class_target().classes())
       bind.classes = classes;
     // The accuracy also ignores the class that the loss ignores, but it knows no weights.
@@ -379,15 +389,20 @@ std::vector<BatchReader *> EntryData::allReaders() const {
 }
 
 std::vector<size_t> EntryData::bySize() const {
-  std::vector<uint64_t> bytes;
-  for (const auto &reader : readers) {
-    const std::vector<uint64_t> inputs = reader->inputBytes();
-    bytes.push_back(std::accumulate(inputs.begin(), inputs.end(), uint64_t(0)) / reader->batch());
-  }
   std::vector<size_t> order(readers.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::ranges::stable_sort(order, {}, [&](size_t shape) { return bytes[shape]; });
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t shape) { return readers[shape]->batch(); });
+  std::ranges::stable_sort(order, {}, [&](size_t shape) { return readers[shape]->sampleBytes(); });
   return order;
+}
+
+std::vector<std::vector<uint8_t>> EntryData::smallerBatches() const {
+  std::vector<std::vector<uint8_t>> smaller(readers.size());
+  for (size_t shape = 0; shape < readers.size(); ++shape)
+    for (size_t other = 0; other < readers.size(); ++other)
+      if (readers[other]->batch() < readers[shape]->batch() && readers[other]->takesSamplesOf(*readers[shape]))
+        smaller[shape].push_back(static_cast<uint8_t>(other));
+  return smaller;
 }
 
 std::vector<uint8_t> EntryData::shapesOfSamples() const {
@@ -415,7 +430,8 @@ size_t EntryData::shapeOfAll() const {
 Status tcc::runtime::gatherByShape(const EntryData &data, bool drawsAtRandom, Sampler &sampler) {
   if (data.readers.size() == 1)
     return Status();
-  if (drawsAtRandom)
+  std::vector<uint8_t> shapes = data.shapesOfSamples();
+  if (drawsAtRandom && std::ranges::any_of(shapes, [&](uint8_t shape) { return shape != shapes.front(); }))
     return Status(
         "samples that are drawn at random (data.sampler, data.windows = \"random\") do not fill batches of several "
         "shapes; leave that out, or compile a plan of one shape",
@@ -423,7 +439,7 @@ Status tcc::runtime::gatherByShape(const EntryData &data, bool drawsAtRandom, Sa
   std::vector<uint64_t> batches;
   for (const auto &reader : data.readers)
     batches.push_back(reader->batch());
-  sampler.setShapes(data.shapesOfSamples(), std::move(batches));
+  sampler.setShapes(std::move(shapes), std::move(batches), data.smallerBatches());
   return Status();
 }
 

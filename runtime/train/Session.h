@@ -88,11 +88,14 @@ struct EntryData {
   size_t largest() const { return bySize().back(); }
   /// The smallest shape that holds all samples, else the largest.
   size_t shapeOfAll() const;
-  /// The smallest shape that holds each sample; for a sample that is too long for all of them, the largest.
+  /// The smallest shape that holds each sample, of several that take the same samples the one with the largest batch;
+  /// for a sample that is too long for all of them, the largest.
   std::vector<uint8_t> shapesOfSamples() const;
+  /// By shape: those that take the same samples in smaller batches.
+  std::vector<std::vector<uint8_t>> smallerBatches() const;
 
 private:
-  /// Shapes by the memory of one sample, the least first.
+  /// Shapes by the memory of one sample, the least first, and the largest batch before the others.
   std::vector<size_t> bySize() const;
 };
 
@@ -119,7 +122,8 @@ Expected<EntryData> openEntryData(const Session &session, const std::vector<cons
 Expected<EntryData> openEntryData(const Session &session, const plan::Entry &entry, const std::string &path,
                                   const EntryDataOptions &options);
 
-/// Makes the sampler gather samples by the shapes that hold them. Error: its samples are drawn at random.
+/// Makes the sampler gather samples by the shapes that hold them. Error: its samples are drawn at random, and differ in
+/// shape.
 Status gatherByShape(const EntryData &data, bool drawsAtRandom, Sampler &sampler);
 
 /// Damaged samples that data.max_bad allows; 0: none.

@@ -60,7 +60,8 @@ Expected<GivenData *> Stepper::bind(Binding &binding, std::span<const GivenTenso
     binding.data->take(tensors);
     return binding.data.get();
   }
-  auto bound = GivenData::bind(*opened, binding.shapes, binding.trains, tensors);
+  const uint64_t microBatches = binding.trains ? rowsOf(1) : 1;
+  auto bound = GivenData::bind(*opened, binding.shapes, binding.trains, tensors, microBatches);
   if (!bound)
     return bound.status();
   binding.data = bound.take();

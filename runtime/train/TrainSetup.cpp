@@ -255,21 +255,76 @@ private:
     return result.averages ? result.averages->start() : Status();
   }
 
+  /// Error: what is left at the end of an epoch can neither be padded nor fill a batch.
+  Status checkLast(const EntryData &data, const Sampler &sampler, LastBatch last, uint64_t ranks) const {
+    const std::string &statistics = session.training.batch_statistics();
+    bool padded = false;
+    std::vector<uint64_t> indices;
+    for (uint64_t n = sampler.batchesPerEpoch(), ends = data.readers.size(); n > 0 && ends > 0 && !padded; --n, --ends)
+      padded = sampler.globalSamples(0, n - 1) < data.readers[sampler.shapeOfBatch(0, n - 1)]->batch() * ranks;
+    if (last == LastBatch::Pad && padded && !data.reader().maskable())
+      return error("{}: data.last = \"pad\": the loss cannot leave a sample out; compile with {} for a built-in loss, "
+                   "give the last samples a shape of their own ({}), or leave them out: {}",
+                   options.data, advice::compileSet("data.last", "pad"), advice::set("data.last", "exact"),
+                   advice::set("data.last", "drop"));
+    if (last == LastBatch::Pad && padded && !statistics.empty())
+      return error("{}: data.last = \"pad\": node '{}' computes statistics over a batch, which padding would change; "
+                   "give the last samples a shape of their own ({}), or leave them out: {}",
+                   options.data, statistics, advice::set("data.last", "exact"), advice::set("data.last", "drop"));
+    const std::vector<uint64_t> unheld = sampler.unheld();
+    if (last != LastBatch::Exact || std::ranges::all_of(unheld, [](uint64_t samples) { return samples == 0; }))
+      return Status();
+    return error("{}: data.last = \"exact\": {}; compile with {}", options.data, describeUnheld(unheld, ranks),
+                 shapesFor(unheld));
+  }
+
+  /// "the last 5 samples of an epoch fill no batch".
+  std::string describeUnheld(const std::vector<uint64_t> &unheld, uint64_t ranks) const {
+    const std::vector<const plan::Entry *> shapes = result.updates->dataEntries();
+    std::string text;
+    for (size_t shape = 0; shape < unheld.size(); ++shape)
+      if (unheld[shape]) {
+        const std::string dims = plan::shapeText(session.plan(), *shapes[shape]);
+        text += fmt::format("{}{}{}", text.empty() ? "" : ", ", unheld[shape],
+                            dims.empty() ? "" : fmt::format(" of {}", dims));
+      }
+    return fmt::format("the last samples of an epoch{} fill no batch: {}", ranks > 1 ? " for each rank" : "", text);
+  }
+
+  /// How to compile a plan that has a shape for each number of samples: "tcc --dim batch=32,5".
+  std::string shapesFor(const std::vector<uint64_t> &unheld) const {
+    const std::vector<const plan::Entry *> shapes = result.updates->dataEntries();
+    const std::string batch = plan::batchDim(shapes);
+    std::vector<std::string> tables;
+    auto add = [&](const plan::Entry &shape, int64_t samples) {
+      std::string table;
+      for (const plan::Dim &dim : shape.dims())
+        table += fmt::format("{}{} = {}", table.empty() ? "" : ", ", dim.name(),
+                             dim.name() == batch ? samples : dim.value());
+      tables.push_back("{ " + table + " }");
+    };
+    if (shapes.size() == 1)
+      return advice::compile("dim", fmt::format("{}={},{}", batch, shapes.front()->batch(), unheld.front()));
+    for (size_t shape = 0; shape < shapes.size(); ++shape) {
+      add(*shapes[shape], shapes[shape]->batch());
+      if (unheld[shape])
+        add(*shapes[shape], static_cast<int64_t>(unheld[shape]));
+    }
+    return advice::compileSet("model.buckets", fmt::format("[{}]", fmt::join(tables, ", ")));
+  }
+
   /// Sets up the order of the samples, and the data's part of the run's record.
   Status orderBatches() {
     TrainingPosition &position = result.position;
     DataMap settings(session.data.settings().begin(), session.data.settings().end());
-    bool pad = settingText(settings, "last") == "pad";
+    const std::string lastText = settingText(settings, "last");
+    const LastBatch last = lastText == "pad"     ? LastBatch::Pad
+                           : lastText == "exact" ? LastBatch::Exact
+                                                 : LastBatch::Drop;
     uint64_t samples = data.reader().samples(), batch = data.reader().batch();
     uint64_t epochSamples = data.dataset->epochSamples ? data.dataset->epochSamples : samples;
     const plan::VirtualRanks share = session.virtualRanks();
     const uint64_t ranks = share.all; // virtual ranks, among which an epoch is divided
-    if (pad && (epochSamples % (batch * ranks) != 0 || data.readers.size() > 1) && !data.reader().maskable())
-      return error(
-          "{}: data.last = \"pad\" needs one loss that can leave a sample out (cross_entropy or nll with integer "
-          "targets, another kind with loss.sample_weight); leave it out, and the last samples of an epoch, which fill "
-          "no batch, are dropped",
-          options.data);
     std::vector<double> weights;
     if (std::string kind = settingText(settings, "sampler"); kind == "balanced" || kind == "weighted") {
       auto read = sampleWeights(*data.dataset, kind == "balanced", settingText(settings, "weights"));
@@ -293,23 +348,25 @@ private:
           StatusCode::Usage);
     if (!window.empty() && order == SampleOrder::Shuffled)
       order = SampleOrder::Windowed;
-    Sampler sampler(samples, epochSamples, batch, order, position.seed, pad, std::move(weights));
+    Sampler sampler(samples, epochSamples, batch, order, position.seed, last, std::move(weights));
     if (order == SampleOrder::Windowed)
       sampler.setWindow(data.dataset->shards, std::strtoull(window.c_str(), nullptr, 10));
     if (Status status = gatherByShape(data, order == SampleOrder::Random, sampler); !status.ok())
       return status;
     sampler.setRanks(share.first, ranks);
     sampler.setShare(share.count, result.updates->window());
+    if (Status status = checkLast(data, sampler, last, ranks); !status.ok())
+      return status;
     uint64_t batches = sampler.batchesPerEpoch();
     if (batches == 0)
       return error("{}: too few samples: {}, but a batch takes {}{}; compile with a smaller batch, or pad with {}",
                    options.data, epochSamples, batch, ranks > 1 ? fmt::format(" of each of {} ranks", ranks) : "",
                    advice::set("data.last", "pad"));
     if ((ranks > 1 || data.readers.size() > 1) && sampler.dropped())
-      result.notes.push_back(
-          Message::note("the last {} samples of an epoch fill no batch {}and are left out{}", sampler.dropped(),
-                        ranks > 1 ? fmt::format("of {} ranks ", ranks) : "of their shape ",
-                        pad ? "" : fmt::format("; {} takes them", advice::set("data.last", "pad"))));
+      result.notes.push_back(Message::note(
+          "the last {} samples of an epoch fill no batch {}and are left out{}", sampler.dropped(),
+          ranks > 1 ? fmt::format("of {} ranks ", ranks) : "of their shape ",
+          last != LastBatch::Drop ? "" : fmt::format("; {} takes them", advice::set("data.last", "pad"))));
     result.record = makeRunRecord(session);
     result.record.data = makeDataRecord(data, epochSamples, batches, ranks);
     result.batches = std::make_unique<TrainingBatches>(std::move(data), std::move(sampler), maxBadOf(session),

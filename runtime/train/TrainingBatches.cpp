@@ -19,8 +19,7 @@ TrainingBatches::TrainingBatches(EntryData given, Sampler order, uint64_t maxBad
 
 void TrainingBatches::keep(uint64_t count) {
   kept.resize(count);
-  for (const auto &[input, column] : data.reader().columns())
-    keptNames.push_back(input);
+  keptNames = data.reader().inputNames();
   for (Kept &one : kept) {
     one.memory.resize(keptNames.size());
     for (const auto &reader : data.readers) {

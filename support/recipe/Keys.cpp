@@ -522,7 +522,9 @@ std::vector<Key> makeKeys() {
        "what follows the end of a sample that is shorter than the shape: [shapes.md](shapes.md#data)"},
       {"data.too_long", choice({"refuse", "cut"}), "\"refuse\"", RunTime,
        "what to do with a sample that is longer than the largest shape"},
-      {"data.last", choice({"drop", "pad"}), "\"drop\"", RunTime, "what to do with a shorter last batch of an epoch"},
+      {"data.last", choice({"drop", "pad", "exact"}), "\"drop\"", RunTime,
+       "the samples at the end of an epoch that fill no batch: leave them out, pad their batch with samples that weigh "
+       "nothing, or train them in a shape that they fill"},
       {"data.eval_split", number({0, 1, true, true}), "", RunTime,
        "share of the data, at its end, that is kept for evaluation"},
       {"data.max_bad", integer(0, 1000000000), "0", RunTime,

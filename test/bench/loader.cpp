@@ -49,7 +49,7 @@ int main(int argc, char **argv) {
   if (!reader)
     return fail(reader.message());
   const uint64_t samples = image->samples();
-  const Sampler sampler(samples, samples, static_cast<uint64_t>(batch), SampleOrder::Shuffled, 1, false);
+  const Sampler sampler(samples, samples, static_cast<uint64_t>(batch), SampleOrder::Shuffled, 1, LastBatch::Drop);
   std::vector<std::vector<std::byte>> memory;
   for (uint64_t bytes : reader->inputBytes())
     memory.emplace_back(bytes);

@@ -287,15 +287,14 @@ class Draw:
     def make_loop(self):
         train, data = {}, {}
         # With several losses, a denominator that depends on the data is needed before the backward pass, which excludes accumulation.
-        counts = self.several and any(v["kind"] == "cross_entropy" or "sample_weight" in v for v in self.losses)
+        self.pads = self.one_of(2)
+        counts = self.several and (self.pads or any(v["kind"] == "cross_entropy" or "sample_weight" in v for v in self.losses))
         self.accumulate = 1 if counts else self.pick.choice((1, 1, 2, 3))
         if self.accumulate > 1:
             train["accumulate"] = self.accumulate
         self.clip = self.pick.choice((None, None, ("clip_norm", 0.1), ("clip_value", 0.02)))
         if self.clip:
             train[self.clip[0]] = self.clip[1]
-        # Padding needs targets or weights that can exclude a sample.
-        self.pads = not self.several and (self.losses[0]["kind"] == "cross_entropy" or "sample_weight" in self.losses[0]) and self.one_of(2)
         if self.pads:
             data["last"] = "pad"
         self.ema = 0.9 if self.one_of(4) else None

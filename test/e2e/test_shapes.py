@@ -170,6 +170,22 @@ class Shapes(EndToEnd):
         self.assertEqual(sorted(i for batch in batches for i in batch), list(range(SAMPLES)))
         np.testing.assert_allclose(self.losses("all"), Reference(self.data).train(batches, epochs=3), rtol=3e-5)
 
+    def test_what_is_left_of_each_shape_fills_one_of_its_own(self):
+        """The message says which shapes are missing. The losses are those of padded batches, in fewer computed rows."""
+        message = self.refuse(1, ['data.last = "exact": the last samples of an epoch fill no batch: '], "trun", self.plan(), "--data", self.file(),
+                              "--out", "no", "--set", "data.last=exact").err
+        words = shlex.split(message.split("compile with tcc ")[1].split("\n")[0])
+        plan = self.plan(*words)
+        batches = self.data.batches(pad=True)
+        expected = Reference(self.data).train(batches, epochs=2)
+        for last in ("exact", "pad"):
+            self.train(plan, "--no-shuffle", "--set", f"data.last={last}", out=last, epochs=2)
+            np.testing.assert_allclose(self.losses(last), expected, rtol=3e-5)
+        self.assertEqual(self.losses("exact"), self.losses("pad"))
+        self.succeed("trun", plan, "--data", self.file(), "--steps", len(batches) + 3, "--out", "part", "--no-shuffle", "--set", "data.last=exact")
+        self.succeed("trun", plan, "--data", self.file(), "--epochs", 2, "--resume", "part", "--no-shuffle", "--set", "data.last=exact")
+        self.assertEqual(self.bits("part"), self.bits("exact"))
+
     def test_every_sample_is_seen_once_an_epoch_in_any_order(self):
         """With a rate of 0 the losses of an epoch add up to those of all samples, whatever bucket each is in."""
         plan = self.plan("--set", "optimizer.lr=0")
@@ -256,8 +272,31 @@ class Shapes(EndToEnd):
         expected = Reference(self.data).forward(np.arange(SAMPLES))[2].mean()
         self.assertAlmostEqual(result["eval_loss"], expected, delta=1e-4)
 
+    def test_predictions_of_all_lengths(self):
+        """Each in the smallest shape that holds it, in the order of the samples; what is left in a shape of fewer samples."""
+        nodes = [helper.make_node("Gather", ["table", "ids"], ["words"], "look-up"), helper.make_node("MatMul", ["words", "w"], ["scores"], "scores"),
+                 helper.make_node("ReduceMax", ["scores"], ["best"], "best", axes=[1], keepdims=0)]
+        inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "seq"])]
+        outputs = [helper.make_tensor_value_info("words", TensorProto.FLOAT, ["batch", "seq", WIDTH]),
+                   helper.make_tensor_value_info("best", TensorProto.FLOAT, ["batch", CLASSES])]
+        table, w = models.random(1, WORDS, WIDTH), models.random(2, WIDTH, CLASSES)
+        graph = helper.make_graph(nodes, "graph", inputs, outputs, [numpy_helper.from_array(table, "table"), numpy_helper.from_array(w, "w")])
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), self.folder / "words.onnx")
+        buckets = "[" + ", ".join(f"{{ batch = {b}, seq = {s} }}" for b, s in (*BUCKETS, (1, 8), (3, 32))) + "]"
+        plan = self.compile(self.folder / "words.onnx", "--entry", "predict", "--set", f"model.buckets={buckets}", "--set", "data.pad.ids=0")
+        given = self.save("in.safetensors", **{name: self.data.columns()[name] for name in ("ids", "ids.offsets")})
+        self.succeed("trun", "predict", plan, "--inputs", given, "--outputs", "out.safetensors")
+        found = safetensors.numpy.load_file(self.folder / "out.safetensors")
+        self.assertEqual(found["words"].shape, (SAMPLES, 32, WIDTH))
+        for i in range(SAMPLES):
+            own, length = self.data.of(i), self.data.lengths[i]
+            np.testing.assert_array_equal(found["words"][i, :length], table[own])
+            self.assertFalse(found["words"][i, length:].any(), "zeros follow the end of a sample")
+            shape = next(longest for _, longest in BUCKETS if length <= longest)
+            scores = table[np.concatenate([own, np.zeros(shape - length, np.int64)])] @ w
+            np.testing.assert_allclose(found["best"][i], scores.max(0), rtol=1e-4, atol=1e-6)
+
     def test_predictions_one_by_one(self):
-        """predict takes the smallest shape that holds all samples."""
         plan = self.plan("--set", "predict.dims.batch=1")
         reference = Reference(self.data)
         for longest, name in ((8, "predict"), (16, "predict@1"), (32, "predict@2")):

@@ -323,15 +323,15 @@ class SeveralLosses(Training):
         run = self.train(self.plan("narrow", "--precision", "bf16", recipe=COUNTS + SGD + "[train]\nclip_norm = 0.5\n"), TRAIN, steps=20)
         np.testing.assert_allclose([v["loss"] for v in metrics(run)[0]], EXPECTED["counts"]["loss"], rtol=0.03)
 
-    def test_padding_is_refused(self):
+    def test_padding_is_refused_beside_a_loss_inside_the_graph(self):
         plan = self.plan("padded", recipe=COUNTS + SGD + '[data]\nlast = "pad"\n')
         data = {k: v[:44] for k, v in safetensors.numpy.load_file(TRAIN).items()}
-        words = ["data.last = \"pad\" needs one loss that can leave a sample out"]
-        self.refuse(1, words, "trun", plan, "--data", self.save("data.safetensors", **data))
-        # The same refusal where phases have losses of their own: an ignored label does not take `y` out of the other loss.
+        self.refuse(1, ["data.last = \"pad\": the loss cannot leave a sample out"], "trun", plan, "--data", self.save("data.safetensors", **data))
+        # So is a run whose plan was compiled without padding: an ignored label does not take `y` out of the other loss.
         phases = "".join(f'[[phase]]\nname = "{name}"\nloss = {{ {loss} }}\nparameters = ["{name}.*"]\n' for name, loss in (
             ("classes", 'kind = "cross_entropy", of = "logits", target = "labels"'), ("values", 'kind = "mse", of = "value", target = "y"')))
-        self.refuse(1, words, "trun", self.plan("phases", recipe=phases + SGD + '[data]\nlast = "pad"\n'), "--data", self.folder / "data.safetensors", "--out", "no")
+        self.refuse(1, ["cannot leave a sample out; compile with tcc --set data.last=pad"], "trun", self.plan("phases", recipe=phases + SGD), "--data",
+                    self.folder / "data.safetensors", "--out", "no", "--set", "data.last=pad")
 
     def test_labels_of_every_loss_are_checked(self):
         """A label beyond the classes would be read outside the scores."""

@@ -227,8 +227,7 @@ Status predictCommand(const Options &options) {
   std::vector<std::string> names;
   if (predictsClasses(prepared->session))
     names = classNames(*prepared, prepared->notes.facts, prepared->notes.classes.value_or(std::vector<std::string>()));
-  const size_t shape = prepared->data.shapeOfAll();
-  return writePredictions(prepared->runners[shape], *prepared->data.readers[shape], options.outputs, *format, names);
+  return writePredictions(prepared->runners, prepared->data, options.outputs, *format, names);
 }
 
 Status gradientsCommand(const Options &options) {

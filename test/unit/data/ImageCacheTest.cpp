@@ -216,7 +216,7 @@ TEST_F(ImageCache, TheSameBatchesWithAnyNumberOfThreadsAndAfterAResume) {
     EXPECT_TRUE(data.ok()) << data.message();
     auto reader = BatchReader::bind(entry, *data, {});
     EXPECT_TRUE(reader.ok()) << reader.message();
-    Sampler sampler(12, 12, 4, SampleOrder::Windowed, 5, false);
+    Sampler sampler(12, 12, 4, SampleOrder::Windowed, 5, LastBatch::Drop);
     sampler.setWindow({5, 3, 4}, 6);
     Loader loader({&*reader}, sampler, 5, from / 3, from % 3, workers);
     std::vector<std::vector<float>> all;

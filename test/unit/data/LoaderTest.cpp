@@ -93,7 +93,7 @@ protected:
 TEST_F(Loading, AnyNumberOfThreadsGivesTheSameBits) {
   for (const char *mix : {"", ", { kind = 'mixup_or_cutmix' }"}) {
     const Dataset data = open(mix);
-    const Sampler sampler(20, 20, 6, SampleOrder::Shuffled, 9, false);
+    const Sampler sampler(20, 20, 6, SampleOrder::Shuffled, 9, LastBatch::Drop);
     const std::vector<Given> expected = plain(data, sampler, 12, 0, 0);
     EXPECT_NE(expected[0], expected[3]);
     for (unsigned workers : {1u, 2u, 8u})
@@ -103,7 +103,7 @@ TEST_F(Loading, AnyNumberOfThreadsGivesTheSameBits) {
 
 TEST_F(Loading, GoesOnInTheMiddleOfAnEpoch) {
   const Dataset data = open(", { kind = 'mixup' }");
-  const Sampler sampler(20, 20, 6, SampleOrder::Shuffled, 9, false);
+  const Sampler sampler(20, 20, 6, SampleOrder::Shuffled, 9, LastBatch::Drop);
   const std::vector<Given> whole = plain(data, sampler, 8, 0, 0), rest = loaded(data, sampler, 3, 1, 2, 2);
   EXPECT_EQ(rest, std::vector<Given>(whole.begin() + 5, whole.end()));
 }
@@ -112,7 +112,7 @@ TEST_F(Loading, RepeatedSamplesDifferWithinAnEpoch) {
   const Dataset data = open();
   auto weights = sampleWeights(data, /*balanced=*/true, "");
   ASSERT_TRUE(weights.ok()) << weights.message();
-  const Sampler sampler(20, 20, 6, SampleOrder::Random, 9, false, *weights);
+  const Sampler sampler(20, 20, 6, SampleOrder::Random, 9, LastBatch::Drop, *weights);
   const std::vector<Given> batches = loaded(data, sampler, 60, 0, 0, 2);
   EXPECT_EQ(batches, plain(data, sampler, 60, 0, 0));
   double first = 0;
@@ -126,7 +126,7 @@ TEST_F(Loading, DamagedSamplesAreReplacedAndCountedInOrder) {
   write("d/a/104.png", "no image");
   write("d/b/107.png", "no image either");
   const Dataset data = open();
-  const Sampler sampler(20, 20, 6, SampleOrder::Shuffled, 9, false);
+  const Sampler sampler(20, 20, 6, SampleOrder::Shuffled, 9, LastBatch::Drop);
   const std::vector<Given> expected = plain(data, sampler, 9, 0, 0, 2);
   for (unsigned workers : {1u, 8u}) {
     EXPECT_EQ(loaded(data, sampler, 9, 0, 0, workers, 2), expected) << workers << " workers";
@@ -156,7 +156,7 @@ TEST_F(Loading, WorkersWaitForTraining) {
   data.columns.push_back(std::make_unique<Counting>(count));
   auto reader = BatchReader::bind(entryOf(6, {{"image", plan::F32, {6, 3, 8, 8}, 0}}), data, {});
   ASSERT_TRUE(reader.ok()) << reader.message();
-  Loader loader({&*reader}, Sampler(1000, 1000, 6, SampleOrder::Ordered, 9, false), 9, 0, 0, 4);
+  Loader loader({&*reader}, Sampler(1000, 1000, 6, SampleOrder::Ordered, 9, LastBatch::Drop), 9, 0, 0, 4);
   auto settles = [&](int expected) {
     for (int i = 0; i < 2000 && count != expected; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

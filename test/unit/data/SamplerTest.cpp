@@ -22,32 +22,33 @@ TEST(Permutation, IsOneForEverySize) {
 }
 
 TEST(Sampler, ShuffleReadsEverySampleOnce) {
-  Sampler sampler(64, 64, 8, SampleOrder::Shuffled, 1, false);
+  Sampler sampler(64, 64, 8, SampleOrder::Shuffled, 1, LastBatch::Drop);
   std::vector<uint64_t> order = epochOf(sampler, 0);
   EXPECT_EQ(std::set<uint64_t>(order.begin(), order.end()).size(), 64u);
   EXPECT_NE(order, epochOf(sampler, 1)) << "another epoch, another order";
-  EXPECT_EQ(order, epochOf(Sampler(64, 64, 8, SampleOrder::Shuffled, 1, false), 0));
-  EXPECT_NE(order, epochOf(Sampler(64, 64, 8, SampleOrder::Shuffled, 2, false), 0)) << "another seed, another order";
+  EXPECT_EQ(order, epochOf(Sampler(64, 64, 8, SampleOrder::Shuffled, 1, LastBatch::Drop), 0));
+  EXPECT_NE(order, epochOf(Sampler(64, 64, 8, SampleOrder::Shuffled, 2, LastBatch::Drop), 0))
+      << "another seed, another order";
 }
 
 /// Users have trained with this order: changing it would change results that users compare.
 TEST(Sampler, TheAlgorithmIsFrozen) {
   EXPECT_EQ(mixBits(0x9e3779b97f4a7c15ull), 0xe220a8397b1dcdafull); // SplitMix64's first output from state 0
-  Sampler sampler(10, 10, 10, SampleOrder::Shuffled, 7, false);
+  Sampler sampler(10, 10, 10, SampleOrder::Shuffled, 7, LastBatch::Drop);
   std::vector<uint64_t> first = epochOf(sampler, 0), again = epochOf(sampler, 0);
   EXPECT_EQ(first, again);
   EXPECT_EQ(first, (std::vector<uint64_t>{5, 6, 2, 7, 8, 0, 3, 4, 1, 9}));
 }
 
 TEST(Sampler, OrderedStartsOverAtTheEnd) {
-  Sampler sampler(10, 10, 4, SampleOrder::Ordered, 1, false);
+  Sampler sampler(10, 10, 4, SampleOrder::Ordered, 1, LastBatch::Drop);
   EXPECT_EQ(epochOf(sampler, 0), (std::vector<uint64_t>{0, 1, 2, 3, 4, 5, 6, 7}))
       << "the last, shorter batch is dropped";
   EXPECT_EQ(epochOf(sampler, 5), epochOf(sampler, 0));
 }
 
 TEST(Sampler, PaddedEpochEndsWithAShorterBatch) {
-  Sampler sampler(10, 10, 4, SampleOrder::Ordered, 1, true);
+  Sampler sampler(10, 10, 4, SampleOrder::Ordered, 1, LastBatch::Pad);
   EXPECT_EQ(sampler.batchesPerEpoch(), 3u);
   std::vector<uint64_t> indices;
   sampler.batchOf(0, 2, indices);
@@ -55,12 +56,12 @@ TEST(Sampler, PaddedEpochEndsWithAShorterBatch) {
 }
 
 TEST(Sampler, TooFewSamplesMakeNoBatch) {
-  EXPECT_EQ(Sampler(3, 3, 4, SampleOrder::Shuffled, 1, false).batchesPerEpoch(), 0u);
-  EXPECT_EQ(Sampler(3, 3, 4, SampleOrder::Shuffled, 1, true).batchesPerEpoch(), 1u);
+  EXPECT_EQ(Sampler(3, 3, 4, SampleOrder::Shuffled, 1, LastBatch::Drop).batchesPerEpoch(), 0u);
+  EXPECT_EQ(Sampler(3, 3, 4, SampleOrder::Shuffled, 1, LastBatch::Pad).batchesPerEpoch(), 1u);
 }
 
 TEST(Sampler, RandomDrawsSpreadOverAllStarts) {
-  Sampler sampler(1000, 10000, 100, SampleOrder::Random, 3, false);
+  Sampler sampler(1000, 10000, 100, SampleOrder::Random, 3, LastBatch::Drop);
   std::vector<uint64_t> draws = epochOf(sampler, 0);
   ASSERT_EQ(draws.size(), 10000u);
   double mean = std::accumulate(draws.begin(), draws.end(), 0.0) / 10000;
@@ -73,7 +74,7 @@ TEST(Sampler, RandomDrawsSpreadOverAllStarts) {
 TEST(Sampler, WeightsSayHowOftenASampleIsDrawn) {
   auto sums = cumulativeWeights(std::vector<double>{1, 0, 3, 0});
   ASSERT_TRUE(sums.ok()) << sums.message();
-  Sampler sampler(4, 40000, 100, SampleOrder::Random, 3, false, *sums);
+  Sampler sampler(4, 40000, 100, SampleOrder::Random, 3, LastBatch::Drop, *sums);
   EXPECT_TRUE(sampler.repeats());
   std::vector<uint64_t> order = epochOf(sampler, 0);
   const auto ofLast = std::count(order.begin(), order.end(), 2u);
@@ -87,12 +88,12 @@ TEST(Sampler, WeightsSayHowOftenASampleIsDrawn) {
 TEST(Sampler, RanksShareTheBatchesOfOneRankWithALargerBatch) {
   for (SampleOrder order : {SampleOrder::Ordered, SampleOrder::Shuffled, SampleOrder::Random}) {
     constexpr uint64_t kRanks = 3, kBatch = 4, kSamples = 50;
-    const Sampler whole(kSamples, kSamples, kBatch * kRanks, order, 9, false);
+    const Sampler whole(kSamples, kSamples, kBatch * kRanks, order, 9, LastBatch::Drop);
     for (uint64_t number = 0; number < whole.batchesPerEpoch(); ++number) {
       std::vector<uint64_t> expected, joined, own;
       whole.batchOf(2, number, expected);
       for (uint64_t rank = 0; rank < kRanks; ++rank) {
-        Sampler part(kSamples, kSamples, kBatch, order, 9, false);
+        Sampler part(kSamples, kSamples, kBatch, order, 9, LastBatch::Drop);
         part.setRanks(rank, kRanks);
         ASSERT_EQ(part.batchesPerEpoch(), whole.batchesPerEpoch());
         EXPECT_EQ(part.dropped(), 2u);
@@ -108,7 +109,7 @@ TEST(Sampler, RanksShareTheBatchesOfOneRankWithALargerBatch) {
 TEST(Sampler, OneRankReadsTheWindowsOfSeveralInTurn) {
   constexpr uint64_t kRanks = 4, kBatch = 2, kSamples = 60, kWindow = 3; // 7 global batches: windows of 3, 3 and 1
   auto ofRank = [&](uint64_t rank) {
-    Sampler part(kSamples, kSamples, kBatch, SampleOrder::Shuffled, 9, false);
+    Sampler part(kSamples, kSamples, kBatch, SampleOrder::Shuffled, 9, LastBatch::Drop);
     part.setRanks(rank, kRanks);
     return part;
   };
@@ -137,7 +138,7 @@ TEST(Sampler, OneRankReadsTheWindowsOfSeveralInTurn) {
 
 TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
   auto lastOf = [](uint64_t samples, uint64_t rank) {
-    Sampler part(samples, samples, 4, SampleOrder::Ordered, 1, true);
+    Sampler part(samples, samples, 4, SampleOrder::Ordered, 1, LastBatch::Pad);
     part.setRanks(rank, 3);
     std::vector<uint64_t> own;
     part.batchOf(0, part.batchesPerEpoch() - 1, own);
@@ -152,23 +153,33 @@ TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
   EXPECT_EQ(lastOf(12 + 2, 2), (std::vector<uint64_t>{8, 9, 10, 11}));
 }
 
-/// Batches of several shapes: random numbers of samples, shapes, batches and ranks, with and without padding.
+/// Batches of several shapes: random numbers of samples, shapes, batches and ranks, smaller batches for the last
+/// samples, and each rule for these.
 TEST(Sampler, EveryShapesSamplesAreSeenOnce) {
-  for (uint64_t trial = 0; trial < 300; ++trial) {
+  for (uint64_t trial = 0; trial < 600; ++trial) {
     auto draw = [&, state = mixBits(trial + 1)](uint64_t most) mutable { return (state = mixBits(state + 1)) % most; };
     const uint64_t samples = 1 + draw(200), count = 1 + draw(4), ranks = 1 + draw(3);
-    const bool pad = draw(2) != 0;
+    const LastBatch last = std::array{LastBatch::Drop, LastBatch::Pad, LastBatch::Exact}[draw(3)];
     const SampleOrder order = draw(2) ? SampleOrder::Shuffled : SampleOrder::Ordered;
     std::vector<uint8_t> shapes(samples);
     for (uint8_t &shape : shapes)
       shape = static_cast<uint8_t>(draw(count));
-    std::vector<uint64_t> batches(count);
+    std::vector<uint64_t> batches(count), lengthOf(count);
+    std::iota(lengthOf.begin(), lengthOf.end(), uint64_t(0));
     for (uint64_t &batch : batches)
       batch = 1 + draw(6);
+    std::vector<std::vector<uint8_t>> smaller(count);
+    for (uint64_t shape = 0; shape < count; ++shape)
+      for (uint64_t more = draw(3); more > 0 && batches[shape] > 1; --more) {
+        smaller[shape].push_back(static_cast<uint8_t>(batches.size()));
+        lengthOf.push_back(shape);
+        batches.push_back(1 + draw(batches[shape] - 1));
+      }
+    smaller.resize(batches.size());
     std::vector<Sampler> parts;
     for (uint64_t rank = 0; rank < ranks; ++rank) {
-      parts.emplace_back(samples, samples, 7, order, trial, pad);
-      parts.back().setShapes(shapes, batches);
+      parts.emplace_back(samples, samples, 7, order, trial, last);
+      parts.back().setShapes(shapes, batches, smaller);
       parts.back().setRanks(rank, ranks);
     }
     std::vector<uint64_t> own, global;
@@ -181,14 +192,17 @@ TEST(Sampler, EveryShapesSamplesAreSeenOnce) {
           EXPECT_EQ(part.shapeOf(epoch, number), shape) << "all ranks take the same shape";
           part.batchOf(epoch, number, own);
           EXPECT_LE(own.size(), batches[shape]);
-          EXPECT_GE(own.size(), pad ? 1 : batches[shape]) << "every rank has a sample";
+          EXPECT_GE(own.size(), last == LastBatch::Pad ? 1 : batches[shape]) << "every rank has a sample";
           joined.insert(joined.end(), own.begin(), own.end());
         }
         parts[0].globalBatchOf(epoch, number, global);
         EXPECT_EQ(joined, global);
         EXPECT_EQ(parts[0].globalSamples(epoch, number), global.size());
+        if (last == LastBatch::Pad) // no smaller shape would have held them
+          for (uint8_t other : smaller[lengthOf[shape]])
+            EXPECT_TRUE(batches[other] * ranks < global.size() || batches[other] >= batches[shape]);
         for (uint64_t sample : global) {
-          EXPECT_EQ(shapes[sample], shape);
+          EXPECT_EQ(shapes[sample], lengthOf[shape]);
           EXPECT_TRUE(seen.insert(sample).second) << "sample " << sample << " twice";
         }
       }
@@ -198,8 +212,15 @@ TEST(Sampler, EveryShapesSamplesAreSeenOnce) {
         for (uint64_t sample = 0; sample < samples; ++sample)
           if (shapes[sample] == shape)
             ++all, left += !seen.contains(sample);
-        const uint64_t rest = all % (batches[shape] * ranks);
-        EXPECT_EQ(left, pad && rest >= ranks ? 0 : rest);
+        const uint64_t rest = all % (batches[shape] * ranks), ofRank = rest / ranks;
+        const bool held =
+            ofRank > 0 && std::ranges::any_of(smaller[shape], [&](uint8_t other) { return batches[other] == ofRank; });
+        EXPECT_EQ(left, last == LastBatch::Drop  ? rest
+                        : last == LastBatch::Pad ? (rest >= ranks ? 0 : rest)
+                                                 : (held ? rest % ranks : rest));
+        if (last == LastBatch::Exact) {
+          EXPECT_EQ(parts[0].unheld()[shape], held ? 0 : ofRank);
+        }
       }
     }
   }
@@ -207,8 +228,8 @@ TEST(Sampler, EveryShapesSamplesAreSeenOnce) {
 
 /// A batch stands where its last sample does in the epoch's order.
 TEST(Sampler, ShapesMix) {
-  Sampler sampler(8, 8, 2, SampleOrder::Ordered, 1, true);
-  sampler.setShapes({0, 1, 0, 1, 1, 1, 0, 0}, {2, 3});
+  Sampler sampler(8, 8, 2, SampleOrder::Ordered, 1, LastBatch::Pad);
+  sampler.setShapes({0, 1, 0, 1, 1, 1, 0, 0}, {2, 3}, {{}, {}});
   std::vector<std::vector<uint64_t>> batches(sampler.batchesPerEpoch());
   for (uint64_t i = 0; i < batches.size(); ++i)
     sampler.batchOf(0, i, batches[i]);

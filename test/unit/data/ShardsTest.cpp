@@ -132,7 +132,7 @@ TEST_F(Shards, WhatIsWrongIsNamed) {
 
 namespace {
 Sampler windowedSampler(uint64_t window, uint64_t seed = 3) {
-  Sampler sampler(100, 100, 4, SampleOrder::Windowed, seed, false);
+  Sampler sampler(100, 100, 4, SampleOrder::Windowed, seed, LastBatch::Drop);
   sampler.setWindow({30, 0, 20, 50}, window);
   return sampler;
 }

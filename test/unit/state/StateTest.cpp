@@ -208,7 +208,7 @@ TEST_F(State, PredictAndGradients) {
   EntryRunner runner(*session->device, *findEntry(session->plan(), "predict"));
   auto inputs = openEntryData(*session, runner.entry(), six, {});
   ASSERT_TRUE(inputs.ok()) << inputs.message();
-  ASSERT_TRUE(writePredictions(runner, inputs->reader(), at("out.safetensors")).ok());
+  ASSERT_TRUE(writePredictions({&runner, 1}, *inputs, at("out.safetensors")).ok());
   auto out = SafetensorsFile::open(at("out.safetensors"));
   auto in = SafetensorsFile::open(six);
   EXPECT_EQ(plan::typeName(out->find("prediction")->type), "f32[6]") << "two calls, put together";

@@ -23,7 +23,7 @@ protected:
     auto entryData = openEntryData(*session, (*updates)->dataEntry(), data, {.training = true});
     ASSERT_TRUE(entryData.ok()) << entryData.message();
     const uint64_t samples = entryData->reader().samples(), batch = entryData->reader().batch();
-    Sampler sampler(samples, samples, batch, SampleOrder::Shuffled, 1, false);
+    Sampler sampler(samples, samples, batch, SampleOrder::Shuffled, 1, LastBatch::Drop);
     TrainingBatches batches(entryData.take(), std::move(sampler), 0, 1);
     auto schedule = LearningSchedule::create(session->training.schedule(), 1);
     ASSERT_TRUE(schedule.ok()) << schedule.message();

@@ -183,7 +183,7 @@ TEST(Settings, WrongWords) {
   expectUsage(apply({"optimizer.lr=fast"}, settings), {"--set optimizer.lr=fast: expected a number, found a string"});
   expectUsage(apply({"schedule.kind=sine"}, settings), {"\"sine\" is unknown", "cosine"});
   expectUsage(apply({"train.seed=-1"}, settings), {"train.seed=-1", "out of range", "at least 0"});
-  expectUsage(apply({"data.last=half"}, settings), {"drop", "pad"});
+  expectUsage(apply({"data.last=half"}, settings), {"drop", "pad", "exact"});
   expectUsage(apply({"data.eval_split=2"}, settings), {"2 is out of range", "from 0 (excluded) to 1 (excluded)"});
   expectUsage(apply({"train.ema={decay=0.9, everi=2}"}, settings), {"unknown key train.ema.everi", "train.ema.every"});
   expectUsage(apply({"train.ema=0.9"}, settings), {"train.ema is a table"});

@@ -235,7 +235,9 @@ TEST_F(Train, Refusals) {
               {"few.safetensors", "3", "4"});
   TrainOptions padded = options(data, 1, "b");
   padded.settings = {"data.last=pad"};
-  expectError(train(plan, padded), {"data.last", "cross_entropy"});
+  expectError(train(plan, padded), {"data.last", "cannot leave a sample out", "data.last=exact"});
+  padded.settings = {"data.last=exact"};
+  expectError(train(plan, padded), {"data.last", "fill no batch: 2"});
   std::string blind =
       writeRegressionPlan(at("blind.tplan"), 1, [](plan::Plan &plan) { plan.mutable_entries(0)->set_name("stop"); });
   expectError(train(blind, options(data, 1, "c")), {"'step'", "--entry train"});
