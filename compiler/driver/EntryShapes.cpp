@@ -92,7 +92,7 @@ Expected<std::vector<EntryShape>> entryShapes(const CompileOptions &options, con
   auto training = trainingShapes(options, recipe);
   if (!training)
     return training.status();
-  if (options.forceF64 || options.describeOnly) // derivatives are checked, and scale is predicted, for one shape
+  if (options.forceF64) // derivatives are checked for one shape
     training->resize(1);
   std::vector<EntryShape> shapes;
   auto add = [&](const char *entry, const char *key, const std::vector<DimValues> &own, const DimValues &replaced) {

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 
 import test_phases
+from test_shapes import RECIPE as SENTENCES, sentence_model
 from common import ROOT, ZOO, EndToEnd
 
 CLUSTERS = ROOT / "examples" / "clusters"
@@ -166,6 +167,22 @@ class PredictScale(EndToEnd):
         absent, _ = self.predict("nano-gpt", model="absent/there.onnx")
         self.assertEqual(absent, there)
         self.refuse(1, ["weights.bin is missing"], "tcc", "absent/there.onnx", "--recipe", ZOO / "nano-gpt" / "recipe.toml")
+
+    def test_each_shape_has_a_prediction(self):
+        self.cluster()
+        words = ["predict-scale", sentence_model(self.folder / "m.onnx"), "--recipe", self.write("r.toml", SENTENCES), "--cluster", "c.toml", "--devices", 2]
+        shapes = [(8, 8), (2, 32)]
+        buckets = "model.buckets=[" + ", ".join(f"{{ batch = {b}, seq = {s} }}" for b, s in shapes) + "]"
+        whole = json.loads(self.succeed("tcc", *words, "--json", "--set", buckets).out)
+        for (batch, seq), found in zip(shapes, whole["shapes"]):
+            self.assertEqual(found.pop("dims"), {"batch": batch, "seq": seq})
+            alone = json.loads(self.succeed("tcc", *words, "--json", "--dim", f"batch={batch}", "--dim", f"seq={seq}").out)
+            self.assertEqual(found, {key: alone[key] for key in found})
+        text = self.succeed("tcc", *words, "--set", buckets).out
+        for line in ("batch = 8, seq = 8", "batch = 2, seq = 32", "all 2 shapes fit on 1 device"):
+            self.assertIn(line + "\n", text)
+        self.succeed("tcc", *words, "--set", buckets, "--html", "scale.html")
+        self.assertEqual((self.folder / "scale.html").read_text().count("<svg"), 4)
 
     def test_a_page_with_curves(self):
         self.cluster()

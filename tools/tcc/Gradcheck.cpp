@@ -5,7 +5,7 @@
 // writes them, the others hold them fixed (passes/training/HoldStops.cpp).
 //
 //===----------------------------------------------------------------------===//
-#include "compiler/driver/CompileModel.h"
+#include "compiler/driver/EntryShapes.h"
 #include "compiler/recipe/Recipe.h"
 #include "mlir/IR/MLIRContext.h"
 #include "passes/Common.h"
@@ -177,6 +177,10 @@ static Expected<ModelResults> checkModel(mlir::MLIRContext &context, CompileOpti
   Program program(**device, *number);
   ModelResults results;
   results.plan = plan;
+  if (auto recipe = readRecipe(options.recipePath, options.settings))
+    if (auto shapes = trainingShapes(options, *recipe); shapes && shapes->size() > 1)
+      results.notes.push_back(fmt::format("checked for the first of {} shapes: {}", shapes->size(),
+                                          EntryShape{shapes->front(), {}, {}}.text()));
   for (bool positive : {false, true}) {
     Expected<InputValues> inputs = chooseInputs(context, options, plan, entry, settings, positive);
     if (!inputs)

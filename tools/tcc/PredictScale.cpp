@@ -1,8 +1,9 @@
 //===- PredictScale.cpp - tcc predict-scale -------------------------------===//
 //
-// One compile, of a plan for ranks without code or weights, and a description of the cluster.
+// A compile for each shape of training, of a plan for ranks without code or weights, and a description of the cluster.
 //
 //===----------------------------------------------------------------------===//
+#include "compiler/driver/EntryShapes.h"
 #include "compiler/recipe/Recipe.h"
 #include "support/AtomicFile.h"
 #include "support/Json.h"
@@ -56,30 +57,43 @@ int predictScaleCommand(int argc, char **argv) {
     options.budgetBytes = *bytes;
   }
   // A recipe may set a mode, or keys that need one.
-  if (Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
-      !recipe || !recipe->parallel.distributed())
+  Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
+  if (!recipe || !recipe->parallel.distributed()) {
     options.settings.push_back("parallel.mode=ddp");
+    recipe = readRecipe(options.recipePath, options.settings);
+  }
+  if (!recipe)
+    return printError(recipe.status());
+  Expected<std::vector<DimValues>> dims = trainingShapes(options, *recipe);
+  if (!dims)
+    return printError(dims.status());
   options.entries = {"train"};
   options.describeOnly = true;
   mlir::DialectRegistry registry;
   registerDialects(registry);
   mlir::MLIRContext context(registry);
-  Expected<CompiledModel> compiled = compileModel(context, options);
-  if (!compiled)
-    return printError(compiled.status());
-  const plan::Plan &plan = compiled->plan;
-  Expected<report::ScalePrediction> prediction = report::predictScale(plan, *cluster, most);
-  if (!prediction)
-    return printError(prediction.status());
-  const report::ScaleSubject subject{plan.model(), plan.target(), plan.precision()};
+  std::vector<report::ShapeScale> shapes;
+  report::ScaleSubject subject;
+  for (const DimValues &shape : *dims) {
+    options.buckets = {shape};
+    Expected<CompiledModel> compiled = compileModel(context, options);
+    if (!compiled)
+      return printError(compiled.status());
+    const plan::Plan &plan = compiled->plan;
+    Expected<report::ScalePrediction> prediction = report::predictScale(plan, *cluster, most);
+    if (!prediction)
+      return printError(prediction.status());
+    subject = {plan.model(), plan.target(), plan.precision()};
+    shapes.push_back({shape, prediction.take()});
+  }
   if (!html.empty()) {
-    Status status = writeFileAtomically(html, report::scaleHtml(*prediction, *cluster, subject), OwnFile::Page);
+    Status status = writeFileAtomically(html, report::scaleHtml(shapes, *cluster, subject), OwnFile::Page);
     return status.ok() ? kExitDone : printError(status);
   }
   if (json)
-    printResult("{}\n", jsonText(report::scaleJson(*prediction, *cluster, subject), 1));
+    printResult("{}\n", jsonText(report::scaleJson(shapes, *cluster, subject), 1));
   else
-    printText(report::scaleText(*prediction, *cluster, subject));
+    printText(report::scaleText(shapes, *cluster, subject));
   return kExitDone;
 }
 

@@ -10,6 +10,7 @@
 #include "tools/tcc/Cluster.h"
 
 #include <array>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -55,16 +56,23 @@ struct ScalePrediction {
 /// Error: the plan does not train, or has several optimizers.
 Expected<ScalePrediction> predictScale(const plan::Plan &plan, const Cluster &cluster, uint64_t mostDevices);
 
-/// The model and settings of the prediction.
+/// The model and settings of the predictions.
 struct ScaleSubject {
   std::string model, target, precision;
 };
 
-std::string scaleText(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
-nlohmann::ordered_json scaleJson(const ScalePrediction &prediction, const Cluster &cluster,
+/// The prediction for one of the plan's shapes.
+struct ShapeScale {
+  std::map<std::string, int64_t> dims; ///< the values of the symbolic dimensions
+  ScalePrediction prediction;
+};
+
+std::string scaleText(const std::vector<ShapeScale> &shapes, const Cluster &cluster, const ScaleSubject &subject);
+/// Of several shapes: those of each, under "shapes" with their "dims".
+nlohmann::ordered_json scaleJson(const std::vector<ShapeScale> &shapes, const Cluster &cluster,
                                  const ScaleSubject &subject);
 /// One self-contained page with the curves of step time and memory.
-std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject);
+std::string scaleHtml(const std::vector<ShapeScale> &shapes, const Cluster &cluster, const ScaleSubject &subject);
 
 } // namespace tcc::report
 

@@ -136,12 +136,21 @@ std::string escaped(const std::string &text) {
 }
 } // namespace
 
-std::string scaleText(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject) {
+namespace {
+/// "batch = 8, seq = 128".
+std::string dimsText(const std::map<std::string, int64_t> &dims) {
+  std::string text;
+  for (const auto &[name, value] : dims)
+    text += fmt::format("{}{} = {}", text.empty() ? "" : ", ", name, value);
+  return text;
+}
+
+/// What a device takes, and the table.
+std::string numbersText(const ScalePrediction &prediction) {
   std::string text = fmt::format(
-      "{} for {} in {}, on {}\n{} parameters; a device takes {} samples a step, {} without messages, and sums {} of "
-      "gradients\n\n",
-      subject.model, subject.target, subject.precision, cluster.name, prediction.parameters, prediction.samples,
-      timeOf(prediction.computeSeconds), formatBytes(prediction.gradientBytes));
+      "{} parameters; a device takes {} samples a step, {} without messages, and sums {} of gradients\n\n",
+      prediction.parameters, prediction.samples, timeOf(prediction.computeSeconds),
+      formatBytes(prediction.gradientBytes));
   Table rows("><>>>>>>><",
              {"devices", "mode", "state", "memory", "sent", "messages", "exposed", "step", "efficiency", ""});
   for (const ScalePoint &point : prediction.points)
@@ -151,13 +160,39 @@ std::string scaleText(const ScalePrediction &prediction, const Cluster &cluster,
               !point.fits                                ? "does not fit"
               : prediction.best(point.devices) == &point ? "best"
                                                          : ""});
-  text += rows.text() + "\n";
-  for (const std::string &line : conclusions(prediction))
-    text += line + "\n";
+  return text + rows.text() + "\n";
+}
+
+/// Of several shapes: on how many devices all fit. Empty for one shape.
+std::string togetherText(const std::vector<ShapeScale> &shapes) {
+  if (shapes.size() == 1)
+    return "";
+  uint64_t devices = 0;
+  for (const ShapeScale &shape : shapes) {
+    const ScalePoint *least = shape.prediction.smallest();
+    if (!least)
+      return fmt::format("{} fits on no number of devices\n", dimsText(shape.dims));
+    devices = std::max(devices, least->devices);
+  }
+  return fmt::format("all {} shapes fit on {}\n", shapes.size(), devicesText(devices));
+}
+} // namespace
+
+std::string scaleText(const std::vector<ShapeScale> &shapes, const Cluster &cluster, const ScaleSubject &subject) {
+  std::string text =
+      fmt::format("{} for {} in {}, on {}\n", subject.model, subject.target, subject.precision, cluster.name);
+  for (const ShapeScale &shape : shapes) {
+    if (shapes.size() > 1)
+      text += fmt::format("\n{}\n", dimsText(shape.dims));
+    text += numbersText(shape.prediction);
+    for (const std::string &line : conclusions(shape.prediction))
+      text += line + "\n";
+  }
+  text += (shapes.size() > 1 ? "\n" : "") + togetherText(shapes);
   return text + "By the formulas of docs/design/predict-scale.md: a prediction, not a measurement.\n";
 }
 
-Json scaleJson(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject) {
+static Json predictionJson(const ScalePrediction &prediction) {
   Json points = Json::array();
   auto pointJson = [&](const ScalePoint &point) {
     return Json{{"devices", point.devices},
@@ -182,13 +217,7 @@ Json scaleJson(const ScalePrediction &prediction, const Cluster &cluster, const 
       best.push_back({{"devices", point.devices}, {"mode", scaleModeName(point.mode)}});
   }
   const ScalePoint *least = prediction.smallest();
-  return {{"version", 1},
-          {"model", subject.model},
-          {"target", subject.target},
-          {"precision", subject.precision},
-          {"cluster", cluster.name},
-          {"ranks_per_node", cluster.ranksPerNode},
-          {"available_bytes", prediction.availableBytes},
+  return {{"available_bytes", prediction.availableBytes},
           {"parameters", prediction.parameters},
           {"gradient_bytes", prediction.gradientBytes},
           {"samples", prediction.samples},
@@ -198,7 +227,27 @@ Json scaleJson(const ScalePrediction &prediction, const Cluster &cluster, const 
           {"smallest", least ? pointJson(*least) : Json(nullptr)}};
 }
 
-std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster, const ScaleSubject &subject) {
+Json scaleJson(const std::vector<ShapeScale> &shapes, const Cluster &cluster, const ScaleSubject &subject) {
+  Json document = {{"version", 1},
+                   {"model", subject.model},
+                   {"target", subject.target},
+                   {"precision", subject.precision},
+                   {"cluster", cluster.name},
+                   {"ranks_per_node", cluster.ranksPerNode}};
+  if (shapes.size() == 1) {
+    document.update(predictionJson(shapes.front().prediction));
+    return document;
+  }
+  document["shapes"] = Json::array();
+  for (const ShapeScale &shape : shapes) {
+    Json one = {{"dims", shape.dims}};
+    one.update(predictionJson(shape.prediction));
+    document["shapes"].push_back(std::move(one));
+  }
+  return document;
+}
+
+std::string scaleHtml(const std::vector<ShapeScale> &shapes, const Cluster &cluster, const ScaleSubject &subject) {
   std::string page = fmt::format(
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
       "<meta name=\"generator\" content=\"tcc predict-scale\"><title>{} on "
@@ -207,15 +256,23 @@ std::string scaleHtml(const ScalePrediction &prediction, const Cluster &cluster,
       "svg{{max-width:100%}}svg "
       "text{{font-size:11px}}pre{{overflow-x:auto;font-size:12px}}</style></head><body>\n<h1>{} on {}</h1>\n",
       escaped(subject.model), escaped(cluster.name), escaped(subject.model), escaped(cluster.name));
-  for (const std::string &line : conclusions(prediction))
-    page += fmt::format("<p>{}</p>\n", escaped(line));
-  page += chart(
-      prediction, "Step time", [](const ScalePoint &point) { return point.stepSeconds; }, 0, /*binary=*/false, timeOf);
-  page += chart(
-      prediction, "Memory of a device", [](const ScalePoint &point) { return double(point.memoryBytes()); },
-      double(prediction.availableBytes), /*binary=*/true, [](double bytes) { return formatBytes(uint64_t(bytes)); });
+  for (const ShapeScale &shape : shapes) {
+    const ScalePrediction &prediction = shape.prediction;
+    if (shapes.size() > 1)
+      page += fmt::format("<h2>{}</h2>\n", escaped(dimsText(shape.dims)));
+    for (const std::string &line : conclusions(prediction))
+      page += fmt::format("<p>{}</p>\n", escaped(line));
+    page += chart(
+        prediction, "Step time", [](const ScalePoint &point) { return point.stepSeconds; }, 0, /*binary=*/false,
+        timeOf);
+    page += chart(
+        prediction, "Memory of a device", [](const ScalePoint &point) { return double(point.memoryBytes()); },
+        double(prediction.availableBytes), /*binary=*/true, [](double bytes) { return formatBytes(uint64_t(bytes)); });
+  }
+  if (shapes.size() > 1)
+    page += fmt::format("<p>{}</p>\n", escaped(togetherText(shapes)));
   page += fmt::format("<h2>All numbers</h2>\n<pre>{}</pre>\n</body></html>\n",
-                      escaped(scaleText(prediction, cluster, subject)));
+                      escaped(scaleText(shapes, cluster, subject)));
   return page;
 }
 
