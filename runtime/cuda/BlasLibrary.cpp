@@ -1,14 +1,11 @@
 //===- BlasLibrary.cpp - cuBLASLt, opened at run time --------------------===//
 #include "runtime/cuda/BlasLibrary.h"
 
-#include <array>
+#include "runtime/cuda/LibraryFile.h"
+
 #include <dlfcn.h>
 
 namespace tcc::cuda {
-
-namespace {
-constexpr std::array<const char *, 2> kLibraries = {"libcublasLt.so.13", "libcublasLt.so.12"};
-} // namespace
 
 std::string BlasLibrary::version() const {
   size_t number = entryPoints.getVersion();
@@ -23,20 +20,20 @@ Status BlasLibrary::check(api::cublasStatus_t status, const char *what) const {
                version());
 }
 
-Expected<BlasLibrary> BlasLibrary::open() {
-  void *handle = nullptr;
+Expected<BlasLibrary> BlasLibrary::open(int driverVersion) {
+  // A library of a later CUDA opens, but does not start.
+  std::vector<std::string> names = {"libcublasLt.so.12"};
+  const bool later = driverVersion >= 13000;
+  if (later)
+    names.insert(names.begin(), "libcublasLt.so.13");
   std::string reasons;
-  for (const char *name : kLibraries) {
-    if ((handle = ::dlopen(name, RTLD_NOW | RTLD_LOCAL)))
-      break;
-    reasons += fmt::format("{}{}", reasons.empty() ? "" : "; ", ::dlerror());
-  }
+  void *handle = openLibrary(names, reasons);
   if (!handle)
     return error(
         "the plan's products run on cuBLASLt, which the loader does not open ({}); install libcublas of NVIDIA's "
-        "CUDA packages, or pip install nvidia-cublas and put the folder of its libcublasLt.so.13 into "
+        "CUDA {} packages, or pip install {} into the active environment, or put the folder of its {} into "
         "LD_LIBRARY_PATH",
-        reasons);
+        reasons, later ? 13 : 12, later ? "nvidia-cublas" : "nvidia-cublas-cu12", names.front());
   BlasLibrary library;
   const char *missing = nullptr;
   auto find = [&](auto &member, const char *symbol) {

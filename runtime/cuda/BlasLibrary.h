@@ -14,7 +14,7 @@ namespace tcc::cuda {
 class BlasLibrary {
 public:
   /// Error: no library (the message names its package), or a missing entry point. It stays open until the process ends.
-  static Expected<BlasLibrary> open();
+  static Expected<BlasLibrary> open(int driverVersion);
 
   const api::BlasLt *operator->() const { return &entryPoints; }
 

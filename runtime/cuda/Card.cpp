@@ -33,7 +33,10 @@ Expected<PtxNeeds> needsOf(std::string_view ptx) {
   int major = numberAt(version);
   size_t point = version.find('.');
   int minor = point == std::string_view::npos ? -1 : numberAt(version.substr(point + 1));
-  PtxNeeds needs{major * 10 + minor, capabilityOf(target)};
+  PtxNeeds needs{major * 10 + minor, capabilityOf(target), 0};
+  const std::string_view architecture = target.substr(0, target.find_first_of(", \t\r\n"));
+  if (!architecture.empty() && (architecture.back() == 'a' || architecture.back() == 'f'))
+    needs.only = architecture.back();
   if (major < 1 || minor < 0 || needs.capability == 0)
     return error("the code is no PTX: it has no line '.version' or '.target'; recompile the model with tcc");
   return needs;

@@ -54,6 +54,13 @@ int capabilityOf(std::string_view architecture);
 struct PtxNeeds {
   int version = 0;    ///< 87: 8.7
   int capability = 0; ///< 90
+  char only = 0;      ///< 'a': code of sm_90a runs on 9.0 alone; 'f': of sm_100f on 10.x alone; 0: on all later cards
+
+  bool runsOn(int card) const {
+    return only == 'a'   ? card == capability
+           : only == 'f' ? card >= capability && card / 10 == capability / 10
+                         : card >= capability;
+  }
 };
 /// Error: a text without such a header.
 Expected<PtxNeeds> needsOf(std::string_view ptx);

@@ -129,20 +129,20 @@ public:
     Expected<uint64_t> before = card->freeBytes();
     if (!before)
       return before.status();
-    if (Status status = allocate(*before); !status.ok())
-      return status;
     for (api::CUstream *one : {&streams.main, &streams.numbers})
       if (Status status = check(driver->streamCreate(one, api::CU_STREAM_NON_BLOCKING), "making a stream");
           !status.ok())
         return status;
     for (api::CUevent &event : events)
-      if (Status status = check(driver->eventCreate(&event, api::CU_EVENT_DISABLE_TIMING), "making an event");
-          !status.ok())
+      if (Status status = driver.makeEvent(event); !status.ok())
         return status;
+    // What takes memory of the card comes before the arena, so that what is left is known when the plan asks for it.
     modules.emplace(driver);
     if (Status status = modules->load(reader, *card); !status.ok())
       return status;
     if (Status status = openLibraries(); !status.ok())
+      return status;
+    if (Status status = allocate(); !status.ok())
       return status;
     for (const plan::Entry &entry : plan().entries())
       programs.emplace_back(entry);
@@ -235,7 +235,8 @@ protected:
   }
 
   void recordEvent(uint64_t number) override {
-    if (card->select().ok())
+    recording = card->select();
+    if (recording.ok())
       recording = check(driver->eventRecord(events[number % kEvents], streams.main), "recording an event");
     latest = number;
   }
@@ -247,7 +248,7 @@ protected:
     if (!recording.ok())
       return recording;
     uint64_t known = number + kEvents > latest ? number : latest - kEvents + 1;
-    return settled(check(driver->eventSynchronize(events[known % kEvents]), "waiting for the card"));
+    return settled(driver.wait(events[known % kEvents], "waiting for the card"));
   }
 
   Status runEntry(uint32_t entry) override {
@@ -423,14 +424,18 @@ private:
       return opened.status();
     card.emplace(opened.take());
     abilities.machine = card->name();
-    if (card->capability() < needs.capability)
+    if (!needs.runsOn(card->capability()))
       return error("{} has compute capability {}.{}, the plan is for {}; compile with {}", card->name(),
                    card->capability() / 10, card->capability() % 10, plan().target(),
                    advice::compile("target", fmt::format("cuda:sm_{}", card->capability())));
     return Status();
   }
 
-  Status allocate(uint64_t available) {
+  Status allocate() {
+    Expected<uint64_t> left = card->freeBytes();
+    if (!left)
+      return left.status();
+    const uint64_t available = *left;
     if (arenaBytes() > available)
       return error("the plan takes {}, {} has {} free of {}; {}", inGiB(arenaBytes()), card->name(), inGiB(available),
                    inGiB(card->totalBytes()), lessMemory());
@@ -444,7 +449,7 @@ private:
   Status openLibraries() {
     libraries.emplace(driver, streams.main, fmt::format("{}, {} processors", card->name(), card->processors()),
                       recorded, tune);
-    return libraries->compare(plan());
+    return libraries->open(plan());
   }
 
   /// Gives every instruction its addresses, kernel or algorithm. With other ranks: rank 0 chooses for all.

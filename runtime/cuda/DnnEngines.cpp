@@ -18,7 +18,7 @@ int64_t dnnAlignmentOf(api::CUdeviceptr address) {
   return static_cast<int64_t>(std::min(kMost, address & (~address + 1)));
 }
 
-Expected<std::string> DnnEngines::objection(const DnnDescriptor &of) const {
+Expected<std::string> DnnEngines::objection(const DnnDescriptor &of, bool takesUnknown) const {
   auto numerical = of.get<api::cudnnBackendNumericalNote_t>(api::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, kMostNotes);
   if (!numerical)
     return numerical.status();
@@ -37,15 +37,24 @@ Expected<std::string> DnnEngines::objection(const DnnDescriptor &of) const {
     case api::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
       return std::string("it adds in less than f32");
     default: // transforms, and notes of later versions
-      return fmt::format("it computes by a transform (numerical note {})", static_cast<int>(note));
+      if (note <= api::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13)
+        return fmt::format("it computes by a transform (numerical note {})", static_cast<int>(note));
+      if (!takesUnknown)
+        return fmt::format("it has a property that this version does not know (numerical note {})",
+                           static_cast<int>(note));
     }
   auto behavior = of.get<api::cudnnBackendBehaviorNote_t>(api::CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, kMostNotes);
   if (!behavior)
     return behavior.status();
   for (api::cudnnBackendBehaviorNote_t note : *behavior)
-    if (note != api::CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API &&
-        !(rules.compiles && note == api::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION))
+    if (note > api::CUDNN_BEHAVIOR_NOTE_CUBLASLT_DEPENDENCY) {
+      if (!takesUnknown)
+        return fmt::format("it has a property that this version does not know (behavior note {})",
+                           static_cast<int>(note));
+    } else if (note != api::CUDNN_BEHAVIOR_NOTE_SUPPORTS_CUDA_GRAPH_NATIVE_API &&
+               !(rules.compiles && note == api::CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION)) {
       return fmt::format("it needs more than cuDNN (behavior note {})", static_cast<int>(note));
+    }
   return std::string();
 }
 
@@ -71,16 +80,13 @@ Expected<DnnEngine> DnnEngines::ready(DnnDescriptor configuration, std::vector<D
   return result;
 }
 
-Expected<std::vector<DnnEngine>> DnnEngines::candidates(int most, const std::string &what,
-                                                        const std::string &wayOut) const {
-  std::vector<DnnEngine> found;
-  std::vector<std::string> reasons;
-  size_t listed = 0;
+Status DnnEngines::gather(bool takesUnknown, int most, std::vector<DnnEngine> &found, size_t &listed,
+                          std::vector<std::string> &reasons) const {
   auto consider = [&](DnnDescriptor configuration) -> Status {
     auto engines = configuration.descriptors(api::CUDNN_ATTR_ENGINECFG_ENGINE, api::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
     if (!engines || engines->empty())
       return engines ? error("cuDNN tells no engine of a configuration") : engines.status();
-    Expected<std::string> wrong = objection(engines->front());
+    Expected<std::string> wrong = objection(engines->front(), takesUnknown);
     if (!wrong)
       return wrong.status();
     auto index = engines->front().get<int64_t>(api::CUDNN_ATTR_ENGINE_GLOBAL_INDEX, 1);
@@ -147,8 +153,21 @@ Expected<std::vector<DnnEngine>> DnnEngines::candidates(int most, const std::str
         return status;
     }
   }
-  if (!found.empty())
-    return found;
+  return Status();
+}
+
+Expected<std::vector<DnnEngine>> DnnEngines::candidates(int most, const std::string &what,
+                                                        const std::string &wayOut) const {
+  std::vector<DnnEngine> found;
+  std::vector<std::string> reasons;
+  size_t listed = 0;
+  for (bool takesUnknown : {false, true}) {
+    listed = 0;
+    if (Status status = gather(takesUnknown, most, found, listed, reasons); !status.ok())
+      return status;
+    if (!found.empty())
+      return found;
+  }
   return error("cuDNN {} lists {} engines and settings for this call ({}), and none that the plan allows: {}; {}",
                library->version(), listed, what, reasons.empty() ? "no engine" : reasons.front(), wayOut);
 }
@@ -203,7 +222,7 @@ Expected<DnnEngine> DnnEngines::fromCode(const std::string &code) const {
                       .finalize("finding an engine");
   if (!status.ok())
     return status;
-  Expected<std::string> wrong = objection(*engine);
+  Expected<std::string> wrong = objection(*engine, /*takesUnknown=*/true);
   if (!wrong || !wrong->empty())
     return wrong ? error("{}", *wrong) : wrong.status();
   configuration->set(api::CUDNN_ATTR_ENGINECFG_ENGINE, *engine);

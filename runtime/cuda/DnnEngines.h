@@ -52,8 +52,13 @@ public:
   Expected<DnnEngine> fromCode(const std::string &code) const;
 
 private:
-  /// Why the rules do not allow an engine; "" if they do. Error: a call failed.
-  Expected<std::string> objection(const DnnDescriptor &engine) const;
+  /// Why the rules do not allow an engine; "" if they do. A note that only a later version of the library knows is an
+  /// objection as long as there is another engine: not with `takesUnknown`. Error: a call failed.
+  Expected<std::string> objection(const DnnDescriptor &engine, bool takesUnknown) const;
+  /// Appends engines that are allowed to `found`, up to `most`. `listed` counts all, `reasons` has those against
+  /// others.
+  Status gather(bool takesUnknown, int most, std::vector<DnnEngine> &found, size_t &listed,
+                std::vector<std::string> &reasons) const;
   /// Makes a configuration ready to run. Error: the library cannot, or it needs more workspace than there is.
   Expected<DnnEngine> ready(DnnDescriptor configuration, std::vector<DnnDescriptor> parts) const;
 

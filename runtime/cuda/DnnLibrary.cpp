@@ -1,5 +1,6 @@
 //===- DnnLibrary.cpp - cuDNN, opened at run time ------------------------===//
 #include "runtime/cuda/DnnLibrary.h"
+#include "runtime/cuda/LibraryFile.h"
 #include "support/Advice.h"
 
 #include <dlfcn.h>
@@ -7,7 +8,7 @@
 namespace tcc::cuda {
 
 namespace {
-constexpr const char *kDnnLibrary = "libcudnn.so.9";
+const std::string kDnnLibrary = "libcudnn.so.9";
 
 /// What a plan can do without the library.
 std::string wayOut() {
@@ -35,12 +36,14 @@ Status DnnLibrary::check(api::cudnnStatus_t status, const char *what) const {
 }
 
 Expected<DnnLibrary> DnnLibrary::open() {
-  void *handle = ::dlopen(kDnnLibrary, RTLD_NOW | RTLD_LOCAL);
+  std::string reasons;
+  void *handle = openLibrary({&kDnnLibrary, 1}, reasons);
   if (!handle)
     return error(
         "the plan's convolutions run on cuDNN, which the loader does not open ({}); install NVIDIA's package "
-        "cudnn9-cuda-13, or pip install nvidia-cudnn-cu13 and put the folder of its {} into LD_LIBRARY_PATH, {}",
-        ::dlerror(), kDnnLibrary, wayOut());
+        "cudnn9-cuda-13, or pip install nvidia-cudnn-cu13 into the active environment, or put the folder of its {} "
+        "into LD_LIBRARY_PATH, {}",
+        reasons, kDnnLibrary, wayOut());
   DnnLibrary library;
   const char *missing = nullptr;
   auto find = [&](auto &member, const char *symbol) {
@@ -54,6 +57,7 @@ Expected<DnnLibrary> DnnLibrary::open() {
   find(library.entryPoints.getVersion, "cudnnGetVersion");
   find(library.entryPoints.getErrorString, "cudnnGetErrorString");
   find(library.entryPoints.getLastErrorString, "cudnnGetLastErrorString");
+  library.entryPoints.getCudartVersion = reinterpret_cast<size_t (*)()>(::dlsym(handle, "cudnnGetCudartVersion"));
   if (missing)
     return error("{} has no {}: it is too old; install cuDNN 9.0 or later, {}", kDnnLibrary, missing, wayOut());
   return library;

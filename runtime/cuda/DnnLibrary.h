@@ -25,6 +25,8 @@ public:
 
   /// "9.26.0".
   std::string version() const;
+  /// 13: it is made for CUDA 13, so that it opens the compiler of that version; 0: it does not say.
+  size_t cudaMajor() const { return entryPoints.getCudartVersion ? entryPoints.getCudartVersion() / 1000 : 0; }
   /// 92600 for 9.26.0.
   size_t versionNumber() const { return entryPoints.getVersion(); }
 

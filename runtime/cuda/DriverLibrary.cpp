@@ -2,6 +2,7 @@
 #include "runtime/cuda/DriverLibrary.h"
 #include "support/Advice.h"
 
+#include <chrono>
 #include <dlfcn.h>
 
 namespace tcc::cuda {
@@ -11,6 +12,9 @@ constexpr const char *kDriverLibrary = "libcuda.so.1";
 
 /// The first driver with every entry point and PTX 8.0, the version of our kernels.
 constexpr int kLeastVersion = 12000;
+
+/// How long a wait polls: to be woken takes about as long.
+constexpr std::chrono::microseconds kPolls(50);
 } // namespace
 
 std::string versionText(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
@@ -26,6 +30,21 @@ std::string DriverLibrary::textOf(api::CUresult result) const {
 
 Status DriverLibrary::check(api::CUresult result, const char *what) const {
   return result == api::CUDA_SUCCESS ? Status() : error("{}: {}", what, textOf(result));
+}
+
+Status DriverLibrary::makeEvent(api::CUevent &event) const {
+  return check(entryPoints.eventCreate(&event, api::CU_EVENT_DISABLE_TIMING | api::CU_EVENT_BLOCKING_SYNC),
+               "making an event");
+}
+
+Status DriverLibrary::wait(api::CUevent event, const char *what) const {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point until = Clock::now() + kPolls;
+  do {
+    if (const api::CUresult result = entryPoints.eventQuery(event); result != api::CUDA_ERROR_NOT_READY)
+      return check(result, what);
+  } while (Clock::now() < until);
+  return check(entryPoints.eventSynchronize(event), what);
 }
 
 Expected<DriverLibrary> DriverLibrary::open() {

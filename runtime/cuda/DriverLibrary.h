@@ -25,6 +25,12 @@ public:
   /// An error with the failed call and the driver's name and text for the result; success for success.
   Status check(api::CUresult result, const char *what) const;
 
+  /// An event without a time, for wait().
+  Status makeEvent(api::CUevent &event) const;
+  /// Returns when the card has passed the event, which makeEvent() made: polls for the time of a short step, then
+  /// sleeps, so that a waiting rank keeps no processor busy.
+  Status wait(api::CUevent event, const char *what) const;
+
   /// "CUDA_ERROR_OUT_OF_MEMORY (out of memory)".
   std::string textOf(api::CUresult result) const;
 

@@ -62,8 +62,7 @@ Expected<std::unique_ptr<EntryNumbers>> EntryNumbers::open(const DriverLibrary &
   made->memory.emplace(memory.take());
   for (api::CUevent *event :
        {&made->earlyThere[0], &made->earlyThere[1], &made->allThere[0], &made->allThere[1], &made->final})
-    if (Status status = driver.check(driver->eventCreate(event, api::CU_EVENT_DISABLE_TIMING), "making an event");
-        !status.ok())
+    if (Status status = driver.makeEvent(*event); !status.ok())
       return status;
   return made;
 }
@@ -115,8 +114,7 @@ Status EntryNumbers::read(uint32_t buffer, unsigned ago, std::span<std::byte> to
     std::memcpy(to.data(), number->value.data(), to.size());
     return Status();
   }
-  Status status = driver.check(driver->eventSynchronize((number->early ? earlyThere : allThere)[run % kRuns]),
-                               "waiting for the card");
+  Status status = driver.wait((number->early ? earlyThere : allThere)[run % kRuns], "waiting for the card");
   const std::byte *at = slot(run, static_cast<size_t>(number - numbers.data()));
   if (status.ok()) {
     std::memcpy(to.data(), at, to.size());

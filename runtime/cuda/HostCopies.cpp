@@ -74,23 +74,27 @@ Status HostCopies::read(api::CUdeviceptr from, uint64_t bytes, const ByteSink &s
 Expected<std::span<std::byte>> HostCopies::stage(Key key, uint64_t bytes) {
   StagingPair &pair = stagings[key];
   const size_t most = key.first >= 0 ? 2 : 1;
-  pair.current = pair.memory.empty() ? 0 : (pair.current + 1) % most;
-  if (pair.current == pair.memory.size()) {
+  pair.current = pair.memory[0] ? (pair.current + 1) % most : 0;
+  std::optional<PinnedMemory> &memory = pair.memory[pair.current];
+  if (memory && memory->size() < bytes)
+    memory.reset(); // waits for its copy
+  if (!memory) {
     Expected<PinnedMemory> made = PinnedMemory::allocate(driver, bytes);
     if (!made)
       return made.status();
-    pair.memory.push_back(made.take());
+    memory.emplace(made.take());
   }
-  PinnedMemory &memory = pair.memory[pair.current];
-  Status status = memory.waitUntilFree();
-  return status.ok() ? Expected<std::span<std::byte>>(std::span(memory.data(), bytes)) : status;
+  Status status = memory->waitUntilFree();
+  return status.ok() ? Expected<std::span<std::byte>>(std::span(memory->data(), bytes)) : status;
 }
 
 Status HostCopies::commit(Key key, std::span<std::byte> staged, api::CUdeviceptr to) {
   auto found = stagings.find(key);
-  if (found == stagings.end() || found->second.memory[found->second.current].data() != staged.data())
+  std::optional<PinnedMemory> *memory =
+      found == stagings.end() ? nullptr : &found->second.memory[found->second.current];
+  if (!memory || !*memory || (*memory)->data() != staged.data())
     return error("internal error: a commit without its stage");
-  Status status = copyIn(to, found->second.memory[found->second.current], staged.size());
+  Status status = copyIn(to, **memory, staged.size());
   if (key.first < 0)
     stagings.erase(found); // waits for the copy
   return status;

@@ -12,7 +12,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <array>
 #include <map>
+#include <optional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -49,7 +51,7 @@ private:
   HostCopies(const DriverLibrary &driver, api::CUstream stream) : driver(driver), stream(stream) {}
 
   struct StagingPair {
-    std::vector<PinnedMemory> memory;
+    std::array<std::optional<PinnedMemory>, 2> memory;
     size_t current = 0;
   };
 

@@ -1,5 +1,6 @@
 //===- Libraries.cpp - the libraries that a plan's calls run on ----------===//
 #include "runtime/cuda/Libraries.h"
+#include "runtime/cuda/LibraryFile.h"
 #include "support/Advice.h"
 
 #include <algorithm>
@@ -13,6 +14,14 @@ bool calls(const plan::Plan &plan, plan::Instruction::CallCase kind) {
     return std::any_of(entry.instructions().begin(), entry.instructions().end(),
                        [&](const plan::Instruction &instruction) { return instruction.call_case() == kind; });
   });
+}
+
+/// The usual reasons why a library does not start.
+Status doesNotStart(const Status &problem, const DriverLibrary &driver) {
+  return error(
+      "{}; the driver is of CUDA {}: install a library for it, or free the card's memory (nvidia-smi lists who "
+      "uses it)",
+      problem.message(), versionText(driver.version()));
 }
 
 /// The call with its algorithm.
@@ -38,12 +47,12 @@ Libraries::~Libraries() {
 Status Libraries::openBlas() {
   if (blasHandle)
     return Status();
-  Expected<BlasLibrary> opened = BlasLibrary::open();
+  Expected<BlasLibrary> opened = BlasLibrary::open(driver.version());
   if (!opened)
     return opened.status();
   blas = std::make_shared<const BlasLibrary>(opened.take());
   if (Status status = blas->check((*blas)->create(&blasHandle), "starting cuBLASLt"); !status.ok())
-    return status;
+    return doesNotStart(status, driver);
   products.emplace("product", blas->version(), driver, stream, machine, recorded, tune);
   return products->compareLibrary();
 }
@@ -56,7 +65,7 @@ Status Libraries::openDnn() {
     return opened.status();
   dnn = std::make_shared<const DnnLibrary>(opened.take());
   if (Status status = dnn->check((*dnn)->create(&dnnHandle), "starting cuDNN"); !status.ok())
-    return status;
+    return doesNotStart(status, driver);
   convolutions.emplace("convolution", dnn->version(), driver, stream, machine, recorded, tune);
   attentions.emplace("attention call", dnn->version(), driver, stream, machine, recorded, tune);
   return Status();
@@ -65,16 +74,20 @@ Status Libraries::openDnn() {
 Status Libraries::openCompiler() {
   if (!compiler.empty())
     return Status();
-  void *library = nullptr;
-  for (const char *name : {"libnvrtc.so.13", "libnvrtc.so.12"})
-    library = library ? library : ::dlopen(name, RTLD_NOW | RTLD_LOCAL);
+  std::vector<std::string> names;
+  for (size_t major : {13, 12})
+    if (const size_t wanted = dnn->cudaMajor(); wanted == 0 || wanted == major)
+      names.push_back(fmt::format("libnvrtc.so.{}", major));
+  std::string reasons;
+  void *library = openLibrary(names, reasons);
   auto versionOf = library ? reinterpret_cast<int (*)(int *, int *)>(::dlsym(library, "nvrtcVersion")) : nullptr;
   int major = 0, minor = 0;
   if (!versionOf || versionOf(&major, &minor) != 0)
-    return error("cuDNN compiles attention by NVRTC, which the loader does not open (libnvrtc.so.13 or .12); install "
-                 "NVIDIA's package cuda-nvrtc-13-0, or pip install nvidia-cuda-nvrtc and put its folder into "
-                 "LD_LIBRARY_PATH, or compile with {}, which generates kernels",
-                 advice::compileSet("compiler.attention_calls", "none"));
+    return error("cuDNN compiles attention by NVRTC, which the loader does not open ({}); install NVIDIA's package "
+                 "cuda-nvrtc of the version for which this cuDNN is made, or pip install nvidia-cuda-nvrtc into the "
+                 "active environment, or put its folder "
+                 "into LD_LIBRARY_PATH, or compile with {}, which generates kernels",
+                 reasons, advice::compileSet("compiler.attention_calls", "none"));
   compiler = fmt::format("NVRTC {}.{}", major, minor);
   const std::string before = recorded.libraryNamed("NVRTC");
   if (tune || before.empty() || before == compiler)
@@ -85,14 +98,12 @@ Status Libraries::openCompiler() {
       recorded.source, before, compiler, before, advice::flag("tune"));
 }
 
-Status Libraries::compare(const plan::Plan &plan) {
-  if (recorded.empty())
-    return Status();
+Status Libraries::open(const plan::Plan &plan) {
   Status status = calls(plan, plan::Instruction::kMatmul) ? openBlas() : Status();
   const bool attends = calls(plan, plan::Instruction::kAttention);
   if (status.ok() && (attends || calls(plan, plan::Instruction::kConvolution)))
     status = openDnn();
-  if (dnnHandle && status.ok())
+  if (dnnHandle && status.ok() && !recorded.empty())
     status = attends ? attentions->compareLibrary() : convolutions->compareLibrary();
   return status.ok() && attends ? openCompiler() : status;
 }

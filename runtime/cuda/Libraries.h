@@ -22,9 +22,9 @@ public:
   Libraries &operator=(const Libraries &) = delete;
   ~Libraries();
 
-  /// Error, with advice: the record was written with other versions of the libraries that this plan calls. Checked
-  /// before any of its algorithms is used.
-  Status compare(const plan::Plan &plan);
+  /// Opens the libraries that the plan calls. They take memory of the card, so call it before the plan takes its own.
+  /// Error, with advice: one is missing, or the record was written with other versions of them.
+  Status open(const plan::Plan &plan);
 
   /// A call with its algorithm, and operands and workspace at these addresses. Error: the library is missing, or has no
   /// algorithm for it.

@@ -12,7 +12,8 @@ Expected<PtxNeeds> needsOf(const plan::PlanReader &reader) {
     Expected<PtxNeeds> own = needsOf({reinterpret_cast<const char *>(code.data()), code.size()});
     if (!own)
       return own.status().withContext(reader.path());
-    needs = {std::max(needs.version, own->version), std::max(needs.capability, own->capability)};
+    needs = {std::max(needs.version, own->version), std::max(needs.capability, own->capability),
+             own->only ? own->only : needs.only};
   }
   return needs;
 }

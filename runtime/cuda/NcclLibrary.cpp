@@ -1,12 +1,13 @@
 //===- NcclLibrary.cpp - NCCL, opened at run time ------------------------===//
 #include "runtime/cuda/NcclLibrary.h"
+#include "runtime/cuda/LibraryFile.h"
 
 #include <dlfcn.h>
 
 namespace tcc::cuda {
 
 namespace {
-constexpr const char *kLibrary = "libnccl.so.2";
+const std::string kLibrary = "libnccl.so.2";
 
 /// The first version that is made for CUDA 12.
 constexpr int kLeastVersion = 21600;
@@ -28,12 +29,13 @@ Status NcclLibrary::check(api::ncclResult_t result, const char *what) const {
 }
 
 Expected<NcclLibrary> NcclLibrary::open() {
-  void *handle = ::dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
+  std::string reasons;
+  void *handle = openLibrary({&kLibrary, 1}, reasons);
   if (!handle)
-    return error(
-        "several ranks on CUDA cards communicate by NCCL, which the loader does not open ({}); install NVIDIA's "
-        "package libnccl2, or pip install nvidia-nccl-cu13 and put the folder of its {} into LD_LIBRARY_PATH",
-        ::dlerror(), kLibrary);
+    return error("several ranks on CUDA cards communicate by NCCL, which the loader does not open ({}); install "
+                 "NVIDIA's package libnccl2, or pip install nvidia-nccl-cu13 into the active environment, or put the "
+                 "folder of its {} into LD_LIBRARY_PATH",
+                 reasons, kLibrary);
   NcclLibrary library;
   const char *missing = nullptr;
   auto find = [&](auto &member, const char *symbol) {

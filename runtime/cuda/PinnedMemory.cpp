@@ -16,9 +16,7 @@ Expected<PinnedMemory> PinnedMemory::allocate(const DriverLibrary &library, size
                : status;
   pinned.memory = static_cast<std::byte *>(address);
   pinned.bytes = bytes;
-  if (Status status =
-          library.check(library->eventCreate(&pinned.done, api::CU_EVENT_DISABLE_TIMING), "making an event");
-      !status.ok())
+  if (Status status = library.makeEvent(pinned.done); !status.ok())
     return status;
   return pinned;
 }
@@ -42,7 +40,7 @@ Status PinnedMemory::used(api::CUstream stream) {
 }
 
 Status PinnedMemory::waitUntilFree() const {
-  return inUse ? library->check((*library)->eventSynchronize(done), "waiting for a copy") : Status();
+  return inUse ? library->wait(done, "waiting for a copy") : Status();
 }
 
 } // namespace tcc::cuda

@@ -16,7 +16,7 @@ Expected<std::unique_ptr<StateCopyStream>> StateCopyStream::open(const DriverLib
 
 StateCopyStream::~StateCopyStream() {
   if (own)
-    (void)driver->streamSynchronize(own);
+    (void)finish();
   for (api::CUevent event : events)
     (void)driver->eventDestroy(event);
   if (own)
@@ -25,13 +25,16 @@ StateCopyStream::~StateCopyStream() {
 
 Status StateCopyStream::addEvent() {
   api::CUevent event = nullptr;
-  Status status = driver.check(driver->eventCreate(&event, api::CU_EVENT_DISABLE_TIMING), "making an event");
+  Status status = driver.makeEvent(event);
   if (status.ok())
     events.push_back(event);
   return status;
 }
 
 Status StateCopyStream::begin(api::CUstream stream, std::span<const Item> items) {
+  // Copies whose end nobody awaited, since writing an earlier checkpoint failed, still write to its memory.
+  if (Status status = finish(); !status.ok())
+    return status;
   std::fill(copyOf.begin(), copyOf.end(), -1);
   submitted = ordered = 0;
   while (events.size() < items.size() + 1)
@@ -50,7 +53,13 @@ Status StateCopyStream::begin(api::CUstream stream, std::span<const Item> items)
     if (status.ok())
       copyOf[item.variable] = submitted++;
   }
+  if (!status.ok()) // the caller's memory goes
+    (void)finish();
   return status;
+}
+
+Status StateCopyStream::finish() const {
+  return driver.check(driver->streamSynchronize(own), "waiting for copies of the state");
 }
 
 Status StateCopyStream::orderBefore(api::CUstream stream, std::span<const uint32_t> variables) {
@@ -70,7 +79,7 @@ Status StateCopyStream::orderBefore(api::CUstream stream, std::span<const uint32
 Status StateCopyStream::wait(size_t index) const {
   if (static_cast<int64_t>(index) >= submitted)
     return error("internal error: the state has {} copies, number {} is asked for", submitted, index);
-  return driver.check(driver->eventSynchronize(events[index + 1]), "waiting for a copy of the state");
+  return driver.wait(events[index + 1], "waiting for a copy of the state");
 }
 
 } // namespace tcc::cuda

@@ -34,7 +34,8 @@ public:
   StateCopyStream(const StateCopyStream &) = delete;
   StateCopyStream &operator=(const StateCopyStream &) = delete;
 
-  /// Submits copies of the variables, in this order, after the present work of `stream`.
+  /// Submits copies of the variables, in this order, after the present work of `stream`. Earlier copies are complete
+  /// before; after an error none is under way.
   Status begin(api::CUstream stream, std::span<const Item> items);
   /// Makes future work of `stream`, which may change these variables, wait for their copies.
   Status orderBefore(api::CUstream stream, std::span<const uint32_t> variables);
@@ -45,6 +46,8 @@ public:
 private:
   explicit StateCopyStream(const DriverLibrary &driver) : driver(driver) {}
   Status addEvent();
+  /// Waits for all copies.
+  Status finish() const;
 
   const DriverLibrary &driver;
   api::CUstream own = nullptr;

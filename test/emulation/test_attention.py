@@ -73,7 +73,8 @@ class Attention(EndToEnd):
         plan = self.network("vit-tiny", "both", "--set", "compiler.convolutions=kernels")
         data = ZOO / "vit-tiny" / "data.safetensors"
         for settings, said in (({"dnn": 91800}, r"cuDNN 9\.19 or later.*9\.18\.0.*attention_calls=none"),
-                               ({"engines": 0}, r"lists .* engines.*bytes of workspace.*attention_calls=none")):
+                               ({"engines": 0}, r"lists .* engines.*bytes of workspace.*attention_calls=none"),
+                               ({"dnn_cuda": 12090}, r"NVRTC.*libnvrtc\.so\.12.*attention_calls=none")):
             self.refuse(1, [said], "trun", plan, "--data", data, "--device", "cuda", "--steps", 1, "--out", "refused", env=stand_in(**settings))
 
     # -- biases ----------------------------------------------------------------------------------------------------------

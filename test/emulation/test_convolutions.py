@@ -105,6 +105,15 @@ class Convolutions(EndToEnd):
         calls = json.loads((run / "algorithms.json").read_text())["calls"]
         return [call for call in calls if call["call"].startswith("convolution")]
 
+    def test_engines_with_a_note_of_a_later_version(self):
+        """They are taken where there are no others, with the bits that they have without it."""
+        plan, losses = self.network("small-cnn"), []
+        for note in (0, 77):
+            run = self.train(plan, ZOO / "small-cnn/data.safetensors", "--device", "cuda", "--no-release", steps=2, out=f"note-{note}",
+                             env=stand_in(dnn_note=note))
+            losses.append([line["loss"] for line in metrics(run)[0]])
+        self.assertEqual(*losses)
+
     def test_a_run_records_engines_and_a_resume_takes_them(self):
         plan = self.network("small-cnn")
         whole = self.run_on_card("small-cnn", plan, out="whole", steps=4)

@@ -259,6 +259,39 @@ base = "int8"
         self.refuse(1, ["cuBLASLt", "libcublasLt.so.13", "nvidia-cublas"], "trun", plan, "--data", ZOO / "mlp/data.safetensors", "--device",
                     "cuda", "--steps", 1, env=os.environ | {"LD_LIBRARY_PATH": str(alone)})
 
+    def test_a_driver_of_cuda_12_takes_the_library_of_cuda_12(self):
+        """Where both are there, that of CUDA 13 opens, but does not start."""
+        plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
+        words = [plan, "--data", ZOO / "mlp/data.safetensors", "--device", "cuda", "--steps", 1]
+        self.refuse(1, ["libcublasLt.so.12", "CUDA 12 packages", "nvidia-cublas-cu12"], "trun", *words, "--out", "refused", env=stand_in(driver=12080))
+        folder = self.folder / "of-12"
+        folder.mkdir()
+        (folder / "libcublasLt.so.12").symlink_to(STANDIN / "libcuda.so.1")
+        settings = stand_in(driver=12080)
+        self.succeed("trun", *words, "--out", "run", env=settings | {"LD_LIBRARY_PATH": f"{settings['LD_LIBRARY_PATH']}:{folder}"})
+
+    def test_libraries_that_pip_installed(self):
+        """In the active virtual environment they need no LD_LIBRARY_PATH."""
+        plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
+        words = [plan, "--data", ZOO / "mlp/data.safetensors", "--device", "cuda", "--steps", 1]
+        alone, package = self.folder / "driver-alone", self.folder / "venv/lib/python3.11/site-packages/nvidia/cu13/lib"
+        for folder in (alone, package):
+            folder.mkdir(parents=True)
+        (alone / "libcuda.so.1").symlink_to(STANDIN / "libcuda.so.1")
+        for version in (12, 13):  # in the way of those that the machine may have
+            (alone / f"libcublasLt.so.{version}").write_text("no library")
+        environment = os.environ | {"LD_LIBRARY_PATH": str(alone), "VIRTUAL_ENV": str(self.folder / "venv")}
+        self.refuse(1, ["libcublasLt.so.13", "into the active environment"], "trun", *words, "--out", "refused", env=environment)
+        (package / "libcublasLt.so.13").symlink_to(STANDIN / "libcuda.so.1")
+        self.succeed("trun", *words, "--out", "run", env=environment)
+
+    def test_a_message_about_memory_counts_what_libraries_took(self):
+        """Libraries open before the plan takes its memory, so a card without room for both is refused with a way out."""
+        plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
+        said = self.refuse(1, [r"the plan takes .* has 0\.00 GiB", "--memory-budget"], "trun", plan, "--data", ZOO / "mlp/data.safetensors", "--device",
+                           "cuda", "--steps", 1, env=stand_in(memory=4096))
+        self.assertNotIn("instruction", said.err)
+
     def test_messages_about_the_driver(self):
         plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
         for settings, words in [({"devices": 0}, ["no .*(device|card)"]), ({"device": "sm_80"}, ["sm_90"]), ({"memory": 4096}, ["memory"]),

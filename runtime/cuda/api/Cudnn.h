@@ -260,6 +260,7 @@ struct Cudnn {
   size_t (*getVersion)() = nullptr;                                    ///< cudnnGetVersion: 92600 for 9.26.0
   const char *(*getErrorString)(cudnnStatus_t) = nullptr;              ///< cudnnGetErrorString
   void (*getLastErrorString)(char *message, size_t maximum) = nullptr; ///< cudnnGetLastErrorString
+  size_t (*getCudartVersion)() = nullptr;                              ///< cudnnGetCudartVersion: 13000
 };
 
 } // namespace tcc::cuda::api

@@ -101,6 +101,7 @@ enum CUstream_flags : unsigned {
 
 enum CUevent_flags : unsigned {
   CU_EVENT_DEFAULT = 0,
+  CU_EVENT_BLOCKING_SYNC = 1,
   CU_EVENT_DISABLE_TIMING = 2,
 };
 

@@ -49,7 +49,10 @@ void becomeEngine(DnnObject &object, cudnnBackendDescriptor_t graph, int64_t ind
   object.graph = graph;
   object.engine = index;
   object.put<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX, {index});
-  object.put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, engine.notes);
+  auto notes = engine.notes;
+  if (const int note = standIn().options.dnnNote)
+    notes.push_back(static_cast<cudnnBackendNumericalNote_t>(note));
+  object.put(CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, notes);
   object.put(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, engine.behavior);
   object.finalized = true;
 }
@@ -230,6 +233,9 @@ cudnnStatus_t readConfiguration(StandIn &d, const DnnObject &configuration, cons
 
 extern "C" __attribute__((visibility("default"))) size_t cudnnGetVersion() {
   return size_t(standIn().options.dnnVersion);
+}
+extern "C" __attribute__((visibility("default"))) size_t cudnnGetCudartVersion() {
+  return size_t(standIn().options.dnnCuda);
 }
 extern "C" __attribute__((visibility("default"))) const char *cudnnGetErrorString(cudnnStatus_t status) {
   switch (status) {

@@ -38,6 +38,8 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_DRIVER", options.version, 99990);
   number("TCC_EMULATION_BLAS", options.blasVersion, 999999);
   number("TCC_EMULATION_DNN", options.dnnVersion, 999999);
+  number("TCC_EMULATION_DNN_CUDA", options.dnnCuda, 99990);
+  number("TCC_EMULATION_DNN_NOTE", options.dnnNote, 999);
   number("TCC_EMULATION_NVRTC", options.nvrtcVersion, 999999);
   number("TCC_EMULATION_NCCL", options.ncclVersion, 999999);
   number("TCC_EMULATION_NCCL_FAILS", options.ncclFails, UINT64_MAX);

@@ -34,6 +34,8 @@ struct StandInOptions {
   int version = 13000; ///< of the driver
   int blasVersion = 130100; ///< of cuBLASLt
   int dnnVersion = 92600;   ///< of cuDNN
+  int dnnCuda = 13000;      ///< the version of CUDA that cuDNN is made for
+  int dnnNote = 0;          ///< a numerical note that every engine has besides its own; 0: none
   int nvrtcVersion = 13000; ///< of NVRTC
   int ncclVersion = 23007;  ///< of NCCL
   uint64_t ncclFails = 0;   ///< NCCL's operation of this number finds its peers gone; 0: none

@@ -132,6 +132,7 @@ TCC_SAME_VALUE(CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
 TCC_SAME_VALUE(CU_JIT_ERROR_LOG_BUFFER)
 TCC_SAME_VALUE(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
 TCC_SAME_VALUE(CU_STREAM_NON_BLOCKING)
+TCC_SAME_VALUE(CU_EVENT_BLOCKING_SYNC)
 TCC_SAME_VALUE(CU_EVENT_DISABLE_TIMING)
 TCC_SAME_VALUE(CU_STREAM_CAPTURE_MODE_GLOBAL)
 TCC_SAME_VALUE(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
@@ -145,6 +146,13 @@ TEST(CudaCode, SaysWhatItNeeds) {
   ASSERT_TRUE(needs.ok()) << needs.message();
   EXPECT_EQ(needs->version, 87);
   EXPECT_EQ(needs->capability, 120);
+  EXPECT_TRUE(needs->runsOn(120) && needs->runsOn(121) && !needs->runsOn(100));
+  auto own = cuda::needsOf(".version 8.7\n.target sm_90a, debug\n");
+  ASSERT_TRUE(own.ok()) << own.message();
+  EXPECT_TRUE(own->runsOn(90) && !own->runsOn(100) && !own->runsOn(80)) << "features of one card alone";
+  auto family = cuda::needsOf(".version 8.8\n.target sm_100f\n");
+  ASSERT_TRUE(family.ok()) << family.message();
+  EXPECT_TRUE(family->runsOn(100) && family->runsOn(103) && !family->runsOn(120) && !family->runsOn(90));
   for (const char *text : {"", ".version 8.0\n", ".target sm_90\n", ".version x\n.target sm_90\n", "\x7f" "ELF"})
     EXPECT_NE(cuda::needsOf(text).message().find("no PTX"), std::string::npos) << text;
 }
