@@ -271,6 +271,7 @@ struct DeviceOptions {
   bool initialValues = true; ///< false: leave the plan's memory untouched, to measure what the device needs besides it
   Algorithms recorded = {};  ///< of the resumed run, for a device that chooses algorithms to reuse; empty: none
   bool tune = false;         ///< time the algorithms of each call and choose the fastest, instead of recorded ones
+  bool stepByStep = false;   ///< await each instruction, so that a fault is placed at its node; slow
 };
 
 /// Makes a device for a plan: verifies the plan, checks that the device has what the plan asks for (target, kernel ABI,

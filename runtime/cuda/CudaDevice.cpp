@@ -90,7 +90,8 @@ public:
   CudaDevice(std::shared_ptr<const plan::Plan> sharedPlan, DriverLibrary driver, cuda::PtxNeeds needs,
              const DeviceOptions &options)
       : Device(std::move(sharedPlan)), driver(std::move(driver)), needs(needs), recorded(options.recorded),
-        tune(options.tune), rank(options.rank), localRank(options.localRank), job(options.ranks) {
+        tune(options.tune), stepByStep(options.stepByStep), rank(options.rank), localRank(options.localRank),
+        job(options.ranks) {
     abilities.name = "cuda";
     abilities.memory = DeviceMemory::Separate;
     abilities.asynchronous = true;
@@ -255,7 +256,8 @@ protected:
     Program &program = programs[entry];
     if (program.steps.empty())
       return Status();
-    if (program.collectives && cards && !together()) // the graph contains collectives with the other ranks
+    // Else the graph would contain collectives with the other ranks.
+    if (stepByStep || (program.collectives && cards && !together()))
       return observeEntry(entry, nullptr);
     Status status = card->select();
     if (program.collectives)
@@ -596,7 +598,7 @@ private:
   Status recording; ///< of the latest event
   std::optional<cuda::Modules> modules;
   Algorithms recorded; ///< of the resumed run
-  bool tune;
+  bool tune, stepByStep;
   uint32_t rank, localRank;
   const plan::Entry *joint = nullptr;     ///< the latest entry that ran with other ranks
   Communicator *job;                      ///< null: this process is the only rank

@@ -235,6 +235,7 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
   deviceOptions.threads = *workers;
   deviceOptions.recorded = options.recorded;
   deviceOptions.tune = options.tune;
+  deviceOptions.stepByStep = options.stepByStep;
   deviceOptions.rank = session.rank();
   deviceOptions.localRank = options.localRank;
   deviceOptions.ranks = session.worldSize() > 1 ? options.ranks : nullptr;
@@ -248,6 +249,10 @@ Expected<Session> tcc::runtime::openSession(const SessionOptions &options) {
         fmt::format("{0}: device {1} chooses nothing: a plan for {2} names every implementation; leave {0} out",
                     advice::option("tune"), session.device->capabilities().name, session.plan().target()),
         StatusCode::Usage);
+  if (options.stepByStep && !session.device->capabilities().asynchronous)
+    return Status(fmt::format("{0}: device {1} awaits every instruction anyway; leave {0} out",
+                              advice::flag("step-by-step"), session.device->capabilities().name),
+                  StatusCode::Usage);
   noteAlgorithms(session, options);
   return session;
 }

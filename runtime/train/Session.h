@@ -30,6 +30,7 @@ struct SessionOptions {
   std::string target = {}; ///< one of the plan's; empty: the best that runs here
   Algorithms recorded = {}; ///< of the resumed run
   bool tune = false;        ///< time the algorithms of libraries and take the fastest
+  bool stepByStep = false;  ///< DeviceOptions::stepByStep
   Communicator *ranks = nullptr; ///< of the job that this process belongs to; null: it is alone
   uint32_t localRank = 0;        ///< among the ranks of this machine
   uint32_t sharers = 1;          ///< ranks that may use the same processors, this one among them

@@ -51,6 +51,23 @@ class Ahead(EndToEnd):
                 self.assertEqual(sum(busy) >= 3, ahead, f"{sum(busy)} of {len(busy)}")
                 self.assertTrue(ahead or not any(busy))
 
+    def test_step_by_step(self):
+        """The same bits without graphs, and a fault of the card at its node."""
+        words = self.prepare("[train]\nema = { decay = 0.9, on = \"device\" }\n", model=self.tower())
+        runs = {}
+        for out, more in (("graphs", []), ("steps", ["--step-by-step"])):
+            self.succeed("trun", *words, *more, "--steps", 4, "--out", out, env=stand_in(queued=self.folder / f"{out}.queued"))
+            runs[out] = [line["loss"] for line in metrics(self.folder / out)[0]]
+        self.assertEqual(*runs.values())
+        self.assertTrue((self.folder / "graphs.queued").exists())
+        self.assertFalse((self.folder / "steps.queued").exists(), "no graph was launched")
+        for more, node in (([], r"step"), (["--step-by-step"], r"entry 'step', instruction \d+ \(node 'tanh\d+'\)")):
+            failed = self.command("trun", *words, *more, "--steps", 2, "--out", f"fault-{len(more)}", env=stand_in(kernel_fails=6))
+            self.assertNotEqual(failed.status, 0)
+            self.assertRegex(failed.err, f"error: .*{node}.*CUDA_ERROR_ILLEGAL_ADDRESS")
+        cpu = self.compile(self.folder / "tower.onnx", "--recipe", "r.toml", plan="cpu.tplan")
+        self.refuse(2, ["--step-by-step: device cpu awaits every instruction anyway"], "trun", cpu, *words[1:], "--step-by-step", "--out", "no")
+
     def test_the_log_has_all_numbers_in_order(self):
         """As on a CPU; also the last update's numbers, those before an evaluation, and those at an end by --max-time."""
         lines = {}

@@ -135,6 +135,9 @@ void addTrain(CLI::App &app, Options &options, Raw &raw) {
   app.add_flag("--tune", options.session.tune,
                "device cuda: time the libraries' algorithms for each product and convolution, take the fastest, and "
                "record them in the run");
+  app.add_flag("--step-by-step", options.session.stepByStep,
+               "device cuda: await each instruction before the next one, so that a fault of the card names its node; "
+               "slow");
   app.add_option("--nproc", raw.processes,
                  "train on so many ranks of this machine, each a process with a part of its processors; the plan needs "
                  "parallel.mode; default: 1, or as the resumed run")

@@ -205,6 +205,8 @@ TCC_ENTRY cuLaunchKernel(CUfunction function, unsigned gridX, unsigned gridY, un
     auto code = program->compile(name);
     if (!code)
       return Fault{FaultKind::Misuse, code.message()};
+    if (++standIn().kernelsRun == standIn().options.kernelFails)
+      return Fault{FaultKind::OutOfBounds, fmt::format("kernel '{}', as TCC_EMULATION_KERNEL_FAILS asks", name)};
     Launch now = launch;
     now.work = work;
     std::optional<Fault> fault = standIn().machine.launch(**code, now);

@@ -44,6 +44,7 @@ Expected<StandInOptions> StandInOptions::fromEnvironment() {
   number("TCC_EMULATION_NCCL", options.ncclVersion, 999999);
   number("TCC_EMULATION_NCCL_FAILS", options.ncclFails, UINT64_MAX);
   number("TCC_EMULATION_NCCL_LEAVES", options.ncclLeaves, UINT64_MAX);
+  number("TCC_EMULATION_KERNEL_FAILS", options.kernelFails, UINT64_MAX);
   number("TCC_EMULATION_ENGINES", options.engines, 1);
   number("TCC_EMULATION_EPILOGUES", options.epilogues, 1);
   options.productsFile = variable("TCC_EMULATION_PRODUCTS");

@@ -43,6 +43,7 @@ struct StandInOptions {
   double ncclSeconds = 300; ///< that ranks wait for each other
   double graphSeconds = 20; ///< that the end of a communicator waits for graphs
   int engines = 1;          ///< 0: cuDNN has no engine that sums in a fixed order and in f32
+  uint64_t kernelFails = 0; ///< the launch of a kernel of this number, from 1, reads outside its memory; 0: none
   int epilogues = 1;        ///< 0: cuBLASLt has algorithms for plain products alone, cuDNN engines for plain convolutions
   std::string productsFile; ///< recorded answers of cuBLASLt's heuristics (BlasReplay.h); empty: our own list
   std::string modulesFile;  ///< gets a line for each image that is to be loaded; empty: none
@@ -193,6 +194,7 @@ public:
   Queue queue;
   bool initialised = false;
   int retained = 0;
+  uint64_t kernelsRun = 0;
   CUresult sticky = cuda::api::CUDA_SUCCESS;
   std::vector<std::string> faults;
   Handles<Stream> streams;
