@@ -77,8 +77,8 @@ void AttentionBlock::setKeys(Value first) {
 
 Value AttentionBlock::keysSeenBefore(Value end) {
   if (!s.causal)
-    return e.index(s.keys);
-  return e.most(e.least(e.plus(end, s.causalOffset), e.index(s.keys)), e.index(0));
+    return keysShown();
+  return e.most(e.least(e.plus(end, s.causalOffset), keysShown()), e.index(0));
 }
 
 MatrixView AttentionBlock::rowsOf(MatrixView::Place place, int number, Value ofBatch, Value ofHead, Value first) {
@@ -214,6 +214,38 @@ void AttentionScores::bringTerms() {
   for (const Term *term : {&bias, &mask})
     if (term->form == ScoreTermForm::kFull)
       bring(*term);
+}
+
+Value AttentionScores::shownEnd() {
+  BlockEmitter &e = c.e;
+  auto isForAll = [](const Term &term) { return term.form == ScoreTermForm::kKeys && term.shape[1] == 1; };
+  auto isAlone = [](const Term &other) {
+    return other.form == ScoreTermForm::kNone || other.form == ScoreTermForm::kKeys;
+  };
+  // What a finite number excludes counts in rows where another term excludes everything else.
+  const bool byMask = isForAll(mask) && (!c.s.maskFill || (*c.s.maskFill <= kExcludes && isAlone(bias)));
+  const bool byBias = isForAll(bias);
+  if (!byMask && !byBias)
+    return Value();
+  auto elementOf = [&](const Term &term, Value key) {
+    MatrixView matrix = matrixOf(term);
+    return e.load(matrix, e.indexOf(matrix, e.index(0), key));
+  };
+  Value zero = e.index(0), last = c.loops.loop(zero, e.index(c.s.keys), 1, {zero}, [&](Value key, ValueRange before) {
+    Value shown;
+    if (byMask)
+      shown = elementOf(mask, key);
+    if (byBias) {
+      Value x = elementOf(bias, key);
+      Value least =
+          arith::ConstantOp::create(c.b, c.loc, c.b.getFloatAttr(x.getType(), isAlone(mask) ? kExcludes : -HUGE_VAL));
+      Value above = arith::CmpFOp::create(c.b, c.loc, arith::CmpFPredicate::UGT, x, least); // NaN is shown
+      shown = shown ? arith::AndIOp::create(c.b, c.loc, shown, above).getResult() : above;
+    }
+    return llvm::SmallVector<Value>{arith::SelectOp::create(c.b, c.loc, shown, e.plus(key, 1), before[0]).getResult()};
+  })[0];
+  // If none is shown, weights are as the formula says.
+  return e.choose(arith::CmpIPredicate::eq, last, zero, e.index(c.s.keys), last);
 }
 
 /// One head's part of a bias or mask; broadcast dimensions have stride 0.

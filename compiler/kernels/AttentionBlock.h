@@ -132,9 +132,15 @@ public:
   /// Sets the block of keys.
   void setKeys(mlir::Value first);
 
+  /// Ends the keys of this batch before those that are only padding: AttentionScores::shownEnd(). Null: none are.
+  void endKeysAt(mlir::Value end) { shownEnd = end; }
+  bool endsAtPadding() const { return bool(shownEnd); }
+
   mlir::Value keyHeadOf(mlir::Value ofHead) { return s.groupSize() == 1 ? ofHead : e.divide(ofHead, s.groupSize()); }
-  /// Keys that some query before `end` sees.
+  /// Keys that some query before `end` sees, and that are not only padding.
   mlir::Value keysSeenBefore(mlir::Value end);
+  /// The end of the keys that are not only padding.
+  mlir::Value keysShown() { return shownEnd ? shownEnd : e.index(s.keys); }
   /// Index of this head's first query among the queries of all heads.
   mlir::Value queryBase() { return e.times(e.plus(e.times(batch, s.heads), head), s.queries); }
 
@@ -164,6 +170,7 @@ private:
   AttentionCode &c;
   const AttentionShape &s;
   BlockEmitter &e;
+  mlir::Value shownEnd; ///< null: s.keys
 };
 
 /// Prepares rows of operands for products: unchanged, widened, in pairs or transposed. Emits the products that make a
@@ -212,6 +219,9 @@ public:
   Lane score(Lane product, const QueryVector &v, mlir::Value row, bool diagonal, std::optional<Lane> *slope = nullptr);
   /// i1: the weights of row `row` that dropout keeps.
   Lane kept(const QueryVector &v, mlir::Value row);
+  /// The end of the block's batch: behind the last key that a bias or mask for all queries shows. Weights of later keys
+  /// are 0 exactly, so the bits are those without it. Null: there is no such bias or mask.
+  mlir::Value shownEnd();
 
   const ScoreFormula formula;
 
@@ -223,6 +233,10 @@ private:
     int64_t offset; ///< in the scratch
     ScoreTermForm form;
   };
+  /// A bias of at most this excludes a key if another one is shown: no score makes up for it. (The lowest f32, by which
+  /// exporters exclude keys, is -3.4e38; -1e9 might be made up for, by scores that no training has.)
+  static constexpr double kExcludes = -1e30;
+
   MatrixView matrixOf(const Term &term);
   void bring(const Term &term);
   Lane at(const Term &term, const QueryVector &v, mlir::Value row);

@@ -103,12 +103,14 @@ private:
   void wholeHead(Value tile) {
     Value newBatch = e.divide(tile, s.keyHeads), firstHead = e.times(e.remainder(tile, s.keyHeads), s.groupSize());
     sumsFirst = e.index(0);
+    here.setHead(newBatch, firstHead);
+    here.endKeysAt(scoring.shownEnd());
     e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
       here.setHead(newBatch, e.plus(firstHead, member));
       e.each(e.index(0), e.index(s.queries), kBlockQueries, [&](Value first) {
         startQueries(first, kQueries | kKeys);
         // Blocks of keys from here on have no sums yet.
-        Value untouched = s.causal ? here.keysSeenBefore(first) : e.index(s.keys);
+        Value untouched = s.causal ? here.keysSeenBefore(first) : here.keysShown();
         untouched = e.choose(arith::CmpIPredicate::eq, first, e.index(0), e.index(0), untouched);
         untouched = e.choose(arith::CmpIPredicate::eq, member, e.index(0), untouched, e.index(s.keys));
         setNextQueries();
@@ -123,15 +125,21 @@ private:
       });
     });
     here.setHead(newBatch, firstHead);
-    const int64_t touched = llvm::alignTo(s.seenBy(s.queries - 1), uint64_t(at.blockKeys));
-    if (touched < s.keys)
+    if (here.endsAtPadding()) {
+      Value touched = e.roundUp(here.keysSeenBefore(e.index(s.queries)), at.blockKeys);
+      touched = e.least(touched, e.index(s.keys));
+      zeroKeys(touched, e.minus(e.index(s.keys), touched));
+    } else if (const int64_t touched = llvm::alignTo(s.seenBy(s.queries - 1), uint64_t(at.blockKeys));
+               touched < s.keys) {
       zeroKeys(e.index(touched), e.index(s.keys - touched));
+    }
     finishKeys(e.index(0), e.index(s.keys));
   }
 
   void queriesOnly(Value tile) {
     Value row = e.divide(tile, at.queryBlocks);
     here.setHead(e.divide(row, s.heads), e.remainder(row, s.heads));
+    here.endKeysAt(scoring.shownEnd());
     startQueries(e.times(e.remainder(tile, at.queryBlocks), kBlockQueries), kQueries);
     e.each(e.index(0), here.keysSeenBefore(here.queryEnd), at.blockKeys, [&](Value key) { addBlock(key, kQueries); });
     finishQueries();
@@ -142,11 +150,15 @@ private:
     Value newBatch = e.divide(row, s.keyHeads), firstHead = e.times(e.remainder(row, s.keyHeads), s.groupSize());
     Value count = e.minus(e.least(e.plus(first, at.blockKeys), e.index(s.keys)), first);
     here.setHead(newBatch, firstHead);
+    here.endKeysAt(scoring.shownEnd());
     startKeys(first, count);
     // The first block of queries that sees one of these keys.
     Value start = e.index(0);
     if (s.causal)
       start = e.times(e.divide(e.most(e.plus(first, -s.causalOffset), e.index(0)), kBlockQueries), kBlockQueries);
+    // To keys that are only padding, nothing is added.
+    if (here.endsAtPadding())
+      start = e.choose(arith::CmpIPredicate::slt, first, here.keysShown(), start, e.index(s.queries));
     e.each(e.index(0), e.index(s.groupSize()), 1, [&](Value member) {
       here.setHead(newBatch, e.plus(firstHead, member));
       e.each(start, e.index(s.queries), kBlockQueries, [&](Value query) {

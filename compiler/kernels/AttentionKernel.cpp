@@ -51,6 +51,7 @@ public:
     start(e.least(e.plus(tile, 1), e.index(s.batch * s.heads * blocks - 1)));
     setNextTile();
     start(tile);
+    here.endKeysAt(scoring.shownEnd());
     end = here.keysSeenBefore(here.queryEnd);
     factors.transposeQueries(here.queryRows(0), at.queries, s.depth);
     e.each(e.index(0), e.index(kBlockQueries), e.lanes(), [&](Value i) {

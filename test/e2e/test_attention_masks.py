@@ -161,6 +161,24 @@ class Masks(EndToEnd):
             spellings[f"{name}.{how}.given"] = lambda g, s, c=causal: g.node("Add", c(g, s), "given")
         self.check(spellings, {"left": left, "given": given})
 
+    def test_padding_at_the_end(self):
+        """Kernels stop at the last key that is shown: of one sample, of both, of none; in every spelling, with and without a diagonal."""
+        diagonal, masks, spellings = ~np.tril(np.ones((T, T), bool)), {}, {}
+        for first in (0, 1, 33, 64, 69):
+            masks[f"end{first}"] = np.zeros((B, 1, 1, T), bool)
+            masks[f"end{first}"][0, ..., first:] = True
+        masks["both"] = masks["end33"].copy()
+        masks["both"][1, ..., 65:] = True
+        for (mask, where), (name, number), (how, put) in itertools.product(
+                masks.items(), NUMBERS.items(), (("added", self.added), ("selected", self.selected))):
+            if np.isinf(number) and mask == "end0":
+                continue
+            spellings[f"{mask}.{name}.{how}"] = lambda g, s, put=put(number), key=mask: put(g, s, key)
+            if how == "added" and not np.isinf(number):
+                spellings[f"{mask}.{name}.causal"] = lambda g, s, put=put(number), key=mask, n=number: put(
+                    g, self.selected(n)(g, s, g.constant(diagonal, bool)), key)
+        self.check(spellings, masks)
+
     def test_padding_before_a_select_is_not_fused(self):
         """The select would override padding that was added before it: the graph stays unfused, and the report says why."""
         graph = Graph()

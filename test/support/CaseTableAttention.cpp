@@ -23,6 +23,7 @@ struct AttentionCase {
   bool rest = true;          ///< the gradient reads logsumexp's rounding error; else it is 0
   std::vector<Range> ranges = {{-2, 2}, {-2, 2}, {-1, 1}}; ///< of queries, keys and values
   Range gradients = {-1, 1};                               ///< of the output's
+  bool readsAll = true;                                    ///< Case::readsAll
 };
 
 constexpr const char *kTf32 = ", train.tf32_products";
@@ -114,8 +115,8 @@ void add(std::vector<Case> &cases, const AttentionCase &c, const std::string &el
   const double slack = narrow ? 4.0 : tf32 ? 4.0 * 0x1p-10 / 0x1p-21 : 64.0;
   cases.push_back({"attention_grad_" + c.name + "_" + (tf32 ? "tf32" : element),
                    "(" + arguments + ", %g: " + output + ") -> (" + output + ", " + logsumexp + ", " + gradients + ")",
-                   text.body, Types::None, ranges, "%r, %l, " + gradientNames, false, slack, "",
-                   wide.body});
+                   text.body, Types::None, ranges, "%r, %l, " + gradientNames, false, slack, "", wide.body,
+                   c.readsAll});
 }
 
 } // namespace
@@ -133,7 +134,32 @@ void addAttentionCases(std::vector<Case> &cases) {
                        "\n%b = train.select %c, %inf, %b0 : " + bools + ", $B\n";
     return text.replace(text.find("$S"), 2, sign);
   };
+  // Makes %b of %b0: the lowest number from key `first` on, as padding has it. The kernels end before.
+  auto padding = [](int first, const std::vector<int> &shape) {
+    const std::string numbers = typeOf(shape, "i64"), bools = typeOf(shape, "i1");
+    return "%number = train.iota dim = 3 : " + numbers + "\n%end = train.constant dense<" + std::to_string(first) +
+           "> : " + numbers +
+           "\n%low = train.constant dense<-3.0e38> : $B\n%c = train.compare ge %number, %end : " + numbers + " -> " +
+           bools + "\n%b = train.select %c, %low, %b0 : " + bools + ", $B\n";
+  };
+  auto padded = [&](const std::string &name, std::vector<int> sizes, int first, const std::string &settings = "",
+                    std::vector<int> mask = {}) {
+    const std::vector<int> bias = {sizes[0], 1, 1, sizes[4]};
+    AttentionCase made{name, sizes, settings, bias, mask, true, !mask.empty(), padding(first, bias), false};
+    made.readsAll = false;
+    return made;
+  };
   const std::vector<AttentionCase> table = {
+      padded("padding_of_many_heads", {2, 2, 2, 70, 205, 4, 5}, 90),
+      padded("padding_of_few_heads", {1, 2, 2, 70, 205, 4, 5}, 90),
+      padded("padding_of_blocks", {1, 1, 1, 70, 260, 4, 5}, 64),
+      padded("padding_of_all_keys_but_one", {2, 2, 2, 9, 150, 4, 4}, 1),
+      padded("padding_of_all_keys", {2, 2, 2, 9, 150, 4, 4}, 0),
+      padded("padding_of_no_key", {2, 2, 2, 9, 150, 4, 4}, 150),
+      padded("padding_and_causal", {2, 4, 2, 150, 205, 4, 5}, 130, offset(20)),
+      padded("padding_and_causal_of_few_heads", {1, 1, 1, 150, 205, 4, 5}, 70, offset(20)),
+      padded("padding_and_mask_of_keys", {2, 2, 2, 20, 150, 4, 4}, 100, "", {2, 1, 1, 150}),
+      padded("padding_and_full_mask", {2, 2, 2, 20, 150, 4, 4}, 5, "", {1, 1, 20, 150}),
       {"one", {1, 1, 1, 1, 1, 1, 1}},
       {"small", {2, 2, 2, 3, 5, 4, 3}, "", {}, {}, true},
       {"odd", {1, 2, 2, 17, 33, 5, 7}},
