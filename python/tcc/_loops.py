@@ -12,6 +12,7 @@ from typing import Any
 import numpy
 
 from . import _library as native
+from ._fit import Fit
 from ._module import Module
 
 # In a run folder, beside what trun writes: what Python alone knows of it.
@@ -90,44 +91,32 @@ class Position:
 class Run:
     """A run of `trainer.fit` over a loader."""
 
-    def __init__(
-        self,
-        trainer: Any,
-        loader: Iterable[Any],
-        eval: Any,
-        *,
-        epochs: int | None,
-        steps: int | None,
-        out: Any,
-        eval_every: int,
-        checkpoint_every: int | None,
-        callbacks: list[Any],
-        scheduler: Any,
-    ):
-        if eval_every and eval is None:
-            raise native.UsageError(f"fit: eval_every = {eval_every}: there is no evaluation data; give eval=")
-        self.trainer, self.loader, self.eval = trainer, loader, eval
-        self.out = os.fspath(out) if out is not None else trainer._run
-        self.eval_every, self.checkpoint_every = eval_every, checkpoint_every
-        self.callbacks, self.scheduler = callbacks, scheduler
-        if scheduler is not None and (trainer.plan.module is None or trainer.plan.module.rates is None):
+    def __init__(self, trainer: Any, given: Fit):
+        if given.resume is not None:
+            raise native.UsageError("fit: a run over a loader is resumed by Trainer.resume(run).fit(loader)")
+        if given.eval_every and given.eval is None:
+            raise native.UsageError(f"fit: eval_every = {given.eval_every}: there is no evaluation data; give eval=")
+        self.trainer, self.loader, self.eval = trainer, given.data, given.eval
+        self.out = os.fspath(given.out) if given.out is not None else trainer._run
+        self.eval_every, self.checkpoint_every = given.eval_every, given.checkpoint_every
+        self.callbacks, self.scheduler = given.callbacks, given.scheduler
+        if self.scheduler is not None and (trainer.plan.module is None or trainer.plan.module.rates is None):
             raise native.UsageError(
                 "fit: a scheduler moves the rates of a torch optimizer, and the plan was compiled without optimizer="
             )
-        resumed = trainer._position
-        self.position = position = resumed or Position()
-        trainer._position = None
-        if steps is not None:
-            position.steps, position.epochs = trainer.steps + steps, None
-        elif epochs is not None or (position.steps is None and position.epochs is None):
-            position.steps, position.epochs = None, position.epoch + (1 if epochs is None else epochs)
-        if out is not None and os.path.exists(out):
+        if given.out is not None and os.path.exists(given.out):
             raise native.UsageError(f"fit: {self.out} exists; go on with it by Trainer.resume, or give another out=")
+        self.position = position = trainer._position or Position()
+        trainer._position = None
+        if given.steps is not None:
+            position.steps, position.epochs = trainer.steps + given.steps, None
+        elif given.epochs is not None or (position.steps is None and position.epochs is None):
+            position.steps, position.epochs = None, position.epoch + (1 if given.epochs is None else given.epochs)
         self.metrics: dict[str, float] = {}
         self.saved: int | None = None
         # Updates of an epoch, and those before the present one.
         passes = trainer._accumulated
-        self.per_epoch = -(-len(loader) // passes) if isinstance(loader, Sized) else 0
+        self.per_epoch = -(-len(self.loader) // passes) if isinstance(self.loader, Sized) else 0
         self.began = trainer.steps - position.batches // passes
 
     def tell(self, kind: str, text: str = "", update: Any = None, metrics: Any = None) -> None:

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy
 
 from . import _library as native, _loops, _progress
-from ._checks import functions, integer, mapping, nearest, number, path as as_path
+from ._checks import integer, mapping, nearest, number, path as as_path
+from ._fit import Fit, takes
 from ._history import History
 from ._layout import is_tensor
 from ._plan import MOST_THREADS, Plan, Value, toml
@@ -651,22 +652,8 @@ class Trainer:
         self._stopped = True
         native.trainer_stop(self._handle)
 
-    def fit(
-        self,
-        data: Any,
-        eval: Any = None,
-        *,
-        epochs: int | None = None,
-        steps: int | None = None,
-        out: Any = None,
-        resume: Any = None,
-        eval_every: int = 0,
-        checkpoint_every: int | None = None,
-        shuffle: bool = True,
-        progress: bool | None = False,
-        callbacks: Callable[[Event], Any] | Iterable[Callable[[Event], Any]] = (),
-        scheduler: Any = None,
-    ) -> dict[str, float]:
+    @takes(Fit)
+    def fit(self, given: Fit) -> dict[str, float]:
         """Trains over a data set, as trun does, or over a loader, from this state.
 
         data, eval: a path of any kind that trun reads; {input: array}, samples first; or an iterable of batches (tuples
@@ -684,73 +671,45 @@ class Trainer:
         A KeyboardInterrupt ends the run after its update, with everything kept, and is raised again. Returns {metric:
         value} of the last evaluation, or {}. Raises DataError, NonFinite.
         """
-        callbacks = functions(callbacks)
-        if _progress.shown(progress, sys.stderr):
-            reporter = _progress.reporter(sys.stderr)
-            with contextlib.closing(reporter):
-                return self.fit(
-                    data,
-                    eval,
-                    epochs=epochs,
-                    steps=steps,
-                    out=out,
-                    resume=resume,
-                    eval_every=eval_every,
-                    checkpoint_every=checkpoint_every,
-                    shuffle=shuffle,
-                    callbacks=[reporter, *callbacks],
-                    scheduler=scheduler,
-                )
-        for name, value in (("steps", steps), ("epochs", epochs), ("checkpoint_every", checkpoint_every)):
-            if value is not None:
-                integer(f"fit: {name}", value)
-        integer("fit: eval_every", eval_every)
-        if epochs is not None and steps is not None:
-            raise native.UsageError("fit: epochs and steps are both given; give one")
-        if checkpoint_every and out is None and resume is None and self._run is None:
-            raise native.UsageError(f"fit: checkpoint_every = {checkpoint_every}: there is no run folder; give out=")
-        if is_tensor(data) or (isinstance(data, tuple) and any(map(is_tensor, data))):
+        if given.checkpoint_every and given.out is None and given.resume is None and self._run is None:
+            raise native.UsageError(
+                f"fit: checkpoint_every = {given.checkpoint_every}: there is no run folder; give out="
+            )
+        if is_tensor(given.data) or (isinstance(given.data, tuple) and any(map(is_tensor, given.data))):
             names = ", ".join(f"'{name}': …" for name in self._inputs)
             raise native.UsageError(
-                f"fit: data is {type(data).__name__}; give whole arrays as {{{names}}}, or a list of batches"
+                f"fit: data is {type(given.data).__name__}; give whole arrays as {{{names}}}, or a list of batches"
             )
-        if _loops.is_loader(data):
-            if resume is not None:
-                raise native.UsageError("fit: a run over a loader is resumed by Trainer.resume(run).fit(loader)")
-            return _loops.Run(
-                self,
-                data,
-                eval,
-                epochs=epochs,
-                steps=steps,
-                out=out,
-                eval_every=eval_every,
-                checkpoint_every=checkpoint_every,
-                callbacks=callbacks,
-                scheduler=scheduler,
-            ).run()
-        if scheduler is not None:
+        with contextlib.ExitStack() as stack:
+            if _progress.shown(given.progress, sys.stderr):
+                reporter = stack.enter_context(contextlib.closing(_progress.reporter(sys.stderr)))
+                given.callbacks.insert(0, reporter)
+            return _loops.Run(self, given).run() if _loops.is_loader(given.data) else self._fit_data_set(given)
+
+    def _fit_data_set(self, given: Fit) -> dict[str, float]:
+        """A run over a data set, by libtrun."""
+        if given.scheduler is not None:
             raise native.UsageError(
                 "fit: a scheduler is stepped over a loader; for a data set, compile it: tcc.compile(…, scheduler=…)"
             )
-        if eval is not None and _loops.is_loader(eval):
+        if given.eval is not None and _loops.is_loader(given.eval):
             raise native.UsageError("fit: data is a data set and eval a loader; give two of one kind")
-        if not isinstance(data, (str, bytes, os.PathLike, Mapping)):
+        if not isinstance(given.data, (str, bytes, os.PathLike, Mapping)):
             raise native.UsageError(
-                f"fit: data is {type(data).__name__}; give a path, a dict of arrays, or an iterable of batches"
+                f"fit: data is {type(given.data).__name__}; give a path, a dict of arrays, or an iterable of batches"
             )
         options = native.fit_defaults()
         keep: list[Any] = []
         metrics: dict[str, float] = {}
         problems: list[BaseException] = []
-        for name, given in (("data", data), ("eval_data", eval)):
-            if given is None:
+        for name, rows_or_path in (("data", given.data), ("eval_data", given.eval)):
+            if rows_or_path is None:
                 continue
-            if isinstance(given, Mapping):
+            if isinstance(rows_or_path, Mapping):
                 tensors = _Tensors()
                 pairs = [
                     (str(key), numpy.ascontiguousarray(one) if isinstance(one, numpy.ndarray) else one)
-                    for key, one in given.items()
+                    for key, one in rows_or_path.items()
                 ]
                 array = tensors.of(pairs)
                 keep.append((tensors, array))
@@ -758,13 +717,13 @@ class Trainer:
                 setattr(options, rows, array)
                 setattr(options, count, len(pairs))
             else:
-                setattr(options, name, as_path("eval" if name == "eval_data" else name, given))
-        for name, value in (("epochs", epochs), ("steps", steps), ("checkpoint_every", checkpoint_every)):
-            if value is not None:
-                setattr(options, name, value)
-        options.eval_every, options.shuffle = eval_every, shuffle
-        options.out = as_path("out", out) if out is not None else None
-        options.resume = as_path("resume", resume) if resume is not None else None
+                setattr(options, name, as_path("eval" if name == "eval_data" else name, rows_or_path))
+        for name in ("epochs", "steps", "checkpoint_every"):
+            if getattr(given, name) is not None:
+                setattr(options, name, getattr(given, name))
+        options.eval_every, options.shuffle = given.eval_every, given.shuffle
+        options.out = as_path("out", given.out) if given.out is not None else None
+        options.resume = as_path("resume", given.resume) if given.resume is not None else None
 
         def hear(_: Any, pointer: Any) -> None:
             try:
@@ -778,7 +737,7 @@ class Trainer:
                     self.history.update(update.step, update.loss)
                     found = {"loss": update.loss, "lr": update.learning_rate, "grad_norm": update.gradient_norm}
                 event = Event(_KINDS[raw.kind], raw.step, raw.total, raw.text.decode(errors="replace"), update, found)
-                for callback in callbacks:
+                for callback in given.callbacks:
                     if callback(event) == "stop":
                         self.stop()
                 if came:  # perhaps before the run began
@@ -788,7 +747,7 @@ class Trainer:
                 self.stop()
 
         options.on_event = native.OnEvent(hear)
-        with _interrupts(self.stop) as came, _data_of_the_caller(data, eval):
+        with _interrupts(self.stop) as came, _data_of_the_caller(given.data, given.eval):
             native.trainer_fit(self._handle, byref(options))
         if problems:
             raise problems[0]

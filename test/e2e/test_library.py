@@ -1,9 +1,11 @@
 """libtrun from C, C++ and Python: the numbers of PyTorch and of trun, mistakes with their messages, and nothing left behind."""
 import contextlib
 import gc
+import inspect
 import io
 import json
 import os
+import pydoc
 import re
 import signal
 import subprocess
@@ -318,8 +320,22 @@ class Python(EndToEnd):
             cut.fit(batches, epochs=3, out=self.folder / "cut", callbacks=[interrupt])
         more = tcc.Trainer.resume(self.folder / "cut", threads=1)
         self.assertEqual(more.steps, 2)
+        with self.assertRaisesRegex(tcc.UsageError, "exists"):  # which does not lose the place in the epoch
+            more.fit(batches, out=run)
         more.fit(batches)
         np.testing.assert_array_equal(more.read("w"), whole.read("w"))
+
+    def test_fit_shows_its_arguments(self):
+        """They are declared by another class (_fit.py)."""
+        parameters = inspect.signature(tcc.Trainer.fit).parameters
+        self.assertEqual(list(parameters)[:4], ["self", "data", "eval", "epochs"])
+        self.assertEqual((parameters["epochs"].kind, parameters["shuffle"].default), (inspect.Parameter.KEYWORD_ONLY, True))
+        self.assertIn("callbacks: 'Callable[[Event], Any] | Iterable[Callable[[Event], Any]]' = ()", pydoc.plain(pydoc.render_doc(tcc.Trainer.fit)))
+        trainer = tcc.Trainer(self.classifier(), threads=1)
+        for words, arguments, named in (("unexpected keyword argument 'epoch'", ["d.npz"], {"epoch": 3}),
+                                        ("missing 1 required positional argument: 'data'", [], {"epochs": 3})):
+            with self.assertRaisesRegex(TypeError, rf"^Trainer\.fit\(\).*{words}"):
+                trainer.fit(*arguments, **named)
 
     def test_snippets_of_the_guide_run(self):
         """In order, with the names that the page takes for granted; a snippet that returns is a function's body."""
