@@ -2,7 +2,7 @@
 
 `faults.c` makes one system call of a short run fail, or limits memory from there on: each call in turn, in each way. Then follows a
 sweep of signals and of kill -9 by time. After each, the run is resumed until it is done; its last checkpoint, its exported model and its
-losses must be those of an undisturbed run. Without --full a fixed part of the cases runs, for CI."""
+losses must be those of an undisturbed run. This is done for each plan of PLANS. Without --full a fixed part of the cases runs, for CI."""
 import argparse
 import json
 import os
@@ -21,10 +21,11 @@ import numpy as np
 import safetensors.numpy
 
 import models
+import sentences
 from common import BIN, compile_words
 
 STEPS = 7
-RECIPE = (models.SQUARES + '[optimizer]\nkind = "adamw"\nlr = 0.01\n[train]\naccumulate = 2\n')
+UPDATES = '[optimizer]\nkind = "adamw"\nlr = 0.01\n[train]\naccumulate = 2\n'
 OPTIONS = ["--steps", STEPS, "--seed", 3, "--eval-every", 3, "--checkpoint-every", 2, "--threads", 1, "--set", "checkpoint.keep=2"]
 SIGNALS = {name: getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGXCPU", "SIGUSR1", "SIGPIPE", "SIGTSTP")}
 BAD_SIGNS = ("terminate called", "Assertion", "AddressSanitizer", "runtime error")
@@ -34,15 +35,30 @@ class Wrong(Exception):
     pass
 
 
+def one_shape(path):
+    """Batch normalization. Returns the recipe, and columns to train and to evaluate."""
+    models.normalised(path)
+    return models.SQUARES + UPDATES, models.mlp_data(44), models.mlp_data(10)
+
+
+def several_shapes(path):
+    """Sentences of any length: windows cross shapes, seven updates are more than an epoch, and its last batches are padded."""
+    sentences.sentence_model(path)
+    recipe = sentences.SHAPES + models.CLASSES + UPDATES + 'ema.decay = 0.9\n[evaluate]\ndims = { batch = 4 }\n[data]\nlast = "pad"\n'
+    return recipe, sentences.Sentences(24).columns(), sentences.Sentences(10).columns()
+
+
+PLANS = {"one-shape": one_shape, "several-shapes": several_shapes}
+
+
 class Sweep:
-    def __init__(self, folder, seed):
+    def __init__(self, folder, seed, plan):
         self.folder, self.random, self.counts = folder, random.Random(seed), {}
-        folder.mkdir(exist_ok=True)
-        models.normalised(folder / "m.onnx")
-        (folder / "r.toml").write_text(RECIPE)
-        for name, rows in (("d", 44), ("e", 10)):
-            safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in models.mlp_data(rows).items()},
-                                        folder / f"{name}.safetensors")
+        folder.mkdir(parents=True, exist_ok=True)
+        recipe, *data = PLANS[plan](folder / "m.onnx")
+        (folder / "r.toml").write_text(recipe)
+        for name, columns in zip("de", data):
+            safetensors.numpy.save_file({k: np.ascontiguousarray(v) for k, v in columns.items()}, folder / f"{name}.safetensors")
         self.watcher = folder / "faults.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", self.watcher, Path(__file__).with_name("faults.c")], check=True)
         subprocess.run([BIN / "tcc", *compile_words([folder / "m.onnx", "-o", folder / "p.tplan", "--recipe", folder / "r.toml"])],
@@ -65,7 +81,7 @@ class Sweep:
         return {"state": (run / "checkpoints" / f"step-{STEPS}" / "state.safetensors").read_bytes(),
                 "model": (run / "model.onnx").read_bytes(),
                 "losses": [(v["step"], v["loss"], v["grad_norm"]) for v in lines if "loss" in v],
-                "evaluations": sorted({(v["step"], v["eval_loss"]) for v in lines if "eval_loss" in v})}
+                "evaluations": sorted({(v["step"], *(v[k] for k in sorted(v) if "eval_" in k)) for v in lines if "eval_loss" in v})}
 
     def resume(self, name, env=None):
         """Continues as a user would: resumes the run, or repeats the command if there is no checkpoint yet."""
@@ -178,13 +194,18 @@ class Sweep:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--full", action="store_true", help="every call in every way (some ten minutes of two cores)")
+    parser.add_argument("--full", action="store_true", help="every call in every way (some seven minutes of two cores a plan)")
     parser.add_argument("--seed", type=int, default=20261122)
     parser.add_argument("--keep", help="folder to work in")
+    parser.add_argument("plan", nargs="*", help=f"of {', '.join(PLANS)}; default: all")
     arguments = parser.parse_args()
     print(f"seed {arguments.seed}")
+    right = True
     with tempfile.TemporaryDirectory(prefix="tcc-crash-") as folder:
-        return 0 if Sweep(Path(arguments.keep or folder), arguments.seed).all(arguments.full) else 1
+        for plan in arguments.plan or PLANS:
+            print(f"{plan}:", flush=True)
+            right &= Sweep(Path(arguments.keep or folder) / plan, arguments.seed, plan).all(arguments.full)
+    return 0 if right else 1
 
 
 if __name__ == "__main__":
