@@ -131,7 +131,7 @@ class Site(unittest.TestCase):
         """Wide tables and code scroll in their own boxes."""
         wide = 0
         with Browser(PHONE, 800) as browser:
-            for page in ("index", "docs/README", "docs/guide/recipe", "docs/guide/faq", "docs/guide/differences",
+            for page in ("index", "docs/README", "docs/guide/recipe", "docs/guide/faq", "docs/guide/shapes", "docs/guide/differences",
                          "docs/guide/ops", "docs/tutorials/own-loop", "docs/measurements/models",
                          "source/include/trun/trun.h"):
                 browser.open(self.out / f"{page}.html")
@@ -139,7 +139,12 @@ class Site(unittest.TestCase):
                 self.assertLessEqual(browser.run("document.documentElement.scrollWidth"), PHONE, page)
                 wide += browser.run("[...document.querySelectorAll('.table-wrapper, .highlight pre')]"
                                     ".filter(box => box.scrollWidth > box.clientWidth).length")
-        self.assertGreater(wide, 5)
+            self.assertGreater(wide, 5)
+            # Messages wrap, and a first column of code leaves room for the second.
+            for page, boxes in (("faq", ".highlight-text pre"), ("shapes", ".table-wrapper")):
+                browser.open(self.out / f"docs/guide/{page}.html")
+                self.assertGreater(browser.run(f"document.querySelectorAll('{boxes}').length"), 1)
+                self.assertEqual(browser.run(f"[...document.querySelectorAll('{boxes}')].filter(box => box.scrollWidth > box.clientWidth).length"), 0)
 
 
 @unittest.skipUnless(SITE_PYTHON.exists(), "needs .venv-site: tools/setup.sh site")
