@@ -210,7 +210,7 @@ def toml(key: str, value: Any) -> str:
         value = value.tolist()
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{json.dumps(inner)} = {toml(key, one)}" for inner, one in value.items()) + " }"
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, (list, tuple, range)):
         return "[" + ", ".join(toml(key, one) for one in value) + "]"
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # nan, inf

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import sys
 import threading
@@ -166,13 +167,16 @@ def _tensors_of_the_caller() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _data_of_the_caller(*given: Any) -> Iterator[None]:
-    """What libtrun says of a data set begins with its path, or with "the rows" in memory."""
+    """What libtrun says of a data set begins with its path, or with "the rows" in memory, after "for seq = 8: " of one of
+    several shapes.
+    """
     names = ["the rows", *(os.fsdecode(one) for one in given if isinstance(one, (str, os.PathLike)))]
     try:
         yield
     except native.Error as problem:
         words = str(problem).replace("give eval_data = PATH", "give eval=")
-        if type(problem) is native.Error and words.startswith(tuple(names)):
+        of_data = re.sub(r"^for [^:]* = \d+: ", "", words).startswith(tuple(names))
+        if type(problem) is native.Error and of_data:
             raise native.DataError(words) from None
         problem.args = (words,)
         raise

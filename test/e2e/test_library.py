@@ -55,6 +55,15 @@ class Programs(EndToEnd):
                         "-lm", f"-Wl,-rpath,{library}", "-o", self.folder / "own"], check=True)
         done = subprocess.run([self.folder / "own", self.plan(), self.folder / "run"], capture_output=True, text=True)
         self.assertEqual(done.returncode, 0, done.stderr)
+        # As the guide says.
+        commands = re.search(r"^```sh\n(cc .*?)^```", (ROOT / "docs/guide/c-and-python.md").read_text(), re.M | re.S)[1]
+        (self.folder / "build").mkdir()
+        for link, target in (("build/lib", library), ("include", ROOT / "include"), ("test", ROOT / "test")):
+            (self.folder / link).symlink_to(target)
+        (self.folder / "plan.tplan").rename(self.folder / "m.tplan")
+        done = subprocess.run(["bash", "-ec", commands], cwd=self.folder, capture_output=True, text=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("after 300 updates", done.stdout)
 
     def test_a_program_with_a_plan_inside_fine_tunes_in_memory(self):
         """Its losses and weights are those of trun, which starts from the same weights and reads the same rows."""

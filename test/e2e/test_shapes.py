@@ -2,11 +2,11 @@
 
 The model averages the embeddings of a sentence's words, so NumPy can train it in double precision beside it."""
 import json
+import os
 import re
 import shlex
 import subprocess
 import sys
-import types
 import unittest
 
 import numpy as np
@@ -17,10 +17,12 @@ import safetensors.numpy
 from onnx import TensorProto, helper, numpy_helper
 
 import models
-from common import ROOT, EndToEnd, metrics
+from common import BIN, ROOT, EndToEnd, metrics
 from sentences import BUCKETS, CLASSES, SAMPLES, SHAPES, WIDTH, WORDS, Sentences, sentence_model, weights
 from test_reruns import rerun
 
+os.environ.setdefault("TCC_LIBRARY", str(BIN.parent / "lib" / "libtrun.so"))
+os.environ.setdefault("TCC_PROGRAM", str(BIN / "tcc"))
 sys.path.insert(0, str(ROOT / "python"))
 import tcc                                                                      # noqa: E402
 
@@ -427,6 +429,19 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
         self.refuse(1, ["data.pad: column 'ids' is i64, which does not hold 0.5"], "trun", plan, "--data", data, "--out", "no", "--set",
                     "data.pad.ids=0.5")
 
+    def test_mistakes_in_python(self):
+        recipe = {"model.dims": {"batch": 4, "seq": range(8, 33, 8)}, "loss.kind": "cross_entropy", "loss.of": "logits", "loss.target": "labels",
+                  "optimizer.kind": "sgd", "optimizer.lr": 0.1}
+        plan = tcc.compile(self.model, recipe)
+        self.assertEqual([plan.inputs(entry)[0].shape for entry in ("step", "step@1", "step@2", "step@3")], [(4, 8), (4, 16), (4, 24), (4, 32)])
+        trainer, rows = tcc.Trainer(plan), self.data.columns()
+        for pattern, data in (("column 'ids' is i64", {name: value for name, value in rows.items() if name != "ids.offsets"}),
+                              ("'labels' has 3", rows | {"labels": self.data.labels[:3]}),
+                              ("column 'ids.offsets' begins with 1", rows | {"ids.offsets": self.data.offsets + 1}),
+                              ("no such file", self.folder / "absent.npz")):
+            with self.assertRaisesRegex(tcc.DataError, pattern):
+                trainer.fit(data)
+
 
 class Kinds(EndToEnd):
     """Models of other kinds: each batch has the loss that a plan of its shape alone, or of the largest, gives it."""
@@ -537,12 +552,16 @@ class Damaged(EndToEnd):
 
 class Page(EndToEnd):
     def test_the_page_runs(self):
-        """Its recipe, data, commands and loop, in the order in which a reader needs them."""
+        """Its recipe, data, commands and loop, in the order in which a reader needs them. torch_modules.py exports its model."""
         text = (ROOT / "docs/guide/shapes.md").read_text()
-        (recipe,), (commands,), (data, loop) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "sh", "python"))
+        (recipe,), (commands,), (_, data, loop) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "sh", "python"))
         sentence_model(self.folder / "sentences.onnx")
         self.write(recipe.split("\n")[0].removeprefix("# "), recipe)
-        subprocess.run([sys.executable, "-c", data], cwd=self.folder, check=True)
+        done = subprocess.run([sys.executable, "-c", data + loop], cwd=self.folder, check=True, capture_output=True, text=True,
+                              env=os.environ | {"PYTHONPATH": str(ROOT / "python")})
+        shown = re.findall(r"^\((\d+), (\d+)\) ([\d.]+)$", done.stdout, re.M)
+        self.assertEqual([int(rows) for rows, _, _ in shown], [8, 4], done.stdout)
+        self.assertTrue(all(0 < float(loss) < 3 for _, _, loss in shown), done.stdout)
         for line in commands.splitlines():
             program, *words = shlex.split(line)
             self.succeed(program, *words)
@@ -551,13 +570,6 @@ class Page(EndToEnd):
         updates, evaluations = metrics(self.folder / "sentences-run")
         self.assertLess(np.mean([line["loss"] for line in updates[-10:]]), 0.8 * np.mean([line["loss"] for line in updates[:10]]))
         self.assertEqual(len(evaluations), 3)
-        sentences = Sentences(20, 40)
-        compiled = tcc.compile(str(self.folder / "sentences.onnx"), str(self.folder / "sentences.toml"))
-        shown = []
-        exec(loop, {"tcc": types.SimpleNamespace(compile=lambda *_: compiled, Trainer=tcc.Trainer), "print": shown.append,
-                    "batch": lambda begin, end, length: tuple(sentences.padded(range(begin, end), length).values())})
-        self.assertEqual(len(shown), 2)
-        self.assertTrue(np.isfinite(shown).all())
 
 
 if __name__ == "__main__":

@@ -141,6 +141,29 @@ class Guide(unittest.TestCase):
             )
         self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_a_model_of_several_shapes_is_exported_as_its_page_says(self):
+        text = (ROOT / "docs" / "guide" / "shapes.md").read_text()
+        export = re.search(r"^```python\n(import torch\n.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
+        recipe = re.search(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)[1]
+        here = os.getcwd()
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+            os.chdir(folder)
+            try:
+                exec(compile(export, "shapes.md", "exec"), {})
+                Path("sentences.toml").write_text(recipe)
+                plan = tcc.compile("sentences.onnx", "sentences.toml")
+            finally:
+                os.chdir(here)
+        shapes = {entry: [value.shape for value in plan.inputs(entry)] for entry in ("step", "step@2", "predict@1")}
+        self.assertEqual(
+            shapes,
+            {
+                "step": [(32, 16), (32, 16), (32,)],
+                "step@2": [(8, 64), (8, 64), (8,)],
+                "predict@1": [(1, 32), (1, 32)],
+            },
+        )
+
     def test_every_snippet_runs(self):
         """In order, with the names that the page takes for granted."""
         text = (ROOT / "docs" / "guide" / "pytorch.md").read_text()
