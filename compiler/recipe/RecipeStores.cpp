@@ -182,8 +182,10 @@ Status setDims(Recipe &recipe, const toml::node &node) {
 
 Status setBuckets(Recipe &recipe, const toml::node &node) {
   const toml::array *array = node.as_array();
-  if (!array || array->empty())
+  if (!array)
     return expected("a list of tables of dimensions and their values", node);
+  if (array->empty())
+    return error("the list is empty");
   recipe.model.buckets.clear();
   for (const toml::node &element : *array)
     if (Status status = readDims(element, recipe.model.buckets.emplace_back()); !status.ok())

@@ -151,9 +151,13 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
   if (!input.sampled && !sameDims(have, type)) {
     if (canSample)
       return error("{}: column '{}' is {}, but a sample of the model's input '{}' is {}: the column must be "
-                   "[samples]{}{}",
+                   "[samples]{}{}{}",
                    dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(sample),
                    sample.dims_size() ? " followed by that shape" : "",
+                   options.raggedInputs.contains(port.name()) && have.dims_size() == sample.dims_size()
+                       ? fmt::format(", or '{}.offsets' must be a list of integers that says where each sample begins",
+                                     column.name())
+                       : "",
                    port.name() == options.target && have.dims_size() > 1 ? options.targetHint : "");
     return error("{}: column '{}' is {}, but the model's input '{}' is the constant {}: the shapes must be equal",
                        dataset.path, column.name(), plan::typeName(have), port.name(), plan::typeName(type));

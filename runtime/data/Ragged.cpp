@@ -103,14 +103,15 @@ Expected<std::vector<uint64_t>> readOffsets(const Dataset &dataset, const Column
   if (!read)
     return read.status();
   std::vector<uint64_t> made(read->begin(), read->end());
-  const bool sorted = std::is_sorted(read->begin(), read->end());
-  if (made.size() < 2 || read->front() != 0 || !sorted || made.back() != rows.samples())
+  const auto fall = std::is_sorted_until(read->begin(), read->end());
+  if (made.size() < 2 || read->front() != 0 || fall != read->end() || made.back() != rows.samples())
     return error("{}: column '{}' {}: offsets begin with 0, do not fall, and end with the {} rows of '{}'",
                  dataset.path, offsets.name(),
-                 made.size() < 2         ? fmt::format("has {} elements", made.size())
-                 : read->front() != 0    ? fmt::format("begins with {}", read->front())
-                 : !sorted               ? "falls"
-                                         : fmt::format("ends with {}", read->back()),
+                 made.size() < 2      ? fmt::format("has {} elements", made.size())
+                 : read->front() != 0 ? fmt::format("begins with {}", read->front())
+                 : fall != read->end()
+                     ? fmt::format("falls from {} to {} at sample {}", fall[-1], *fall, fall - read->begin() - 1)
+                     : fmt::format("ends with {}", read->back()),
                  rows.samples(), rows.name());
   return made;
 }
@@ -153,6 +154,10 @@ Status applyLengths(Dataset &dataset, const std::string &name) {
   if (!found)
     return error("{}: data.lengths = \"{}\": no such column; the data has {}", dataset.path, name,
                  dataset.describeColumns());
+  if (found->isRagged())
+    return error("{}: data.lengths = \"{}\": the samples of this column differ in length already, by its offsets or "
+                 "lists; leave data.lengths out",
+                 dataset.path, name);
   auto read = readLengths(dataset, *found);
   if (!read)
     return read.status();

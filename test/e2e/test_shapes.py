@@ -408,6 +408,13 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
         self.refuse(1, ['evaluate.dims: with parallel.mode "full" evaluation gathers', "--set parallel.mode=none"], "tcc", self.model, "--recipe",
                     self.write("r.toml", SHAPES + RECIPE), "--set", "evaluate.dims.batch=2", "--set", "parallel.mode=full", "--set",
                     "parallel.ranks=2", "-o", "x.tplan")
+        self.refuse(1, ["empty.toml:2:1: model.buckets: the list is empty"], "tcc", self.model, "--recipe",
+                    self.write("empty.toml", "[model]\nbuckets = []\n" + RECIPE), "-o", "x.tplan")
+        for words, pattern in ((("batch=64/seq", "seq=8,16"), 'batch=64/seq: "64/seq" is no extent.*a quotient is a value of model.dims'),
+                               (("batch=4", "seq=8,"), 'seq=8,: "" is no extent; give integers, as in --dim seq=128,256'),
+                               (("batch=4", "seq=8", "seq=16"), "--dim seq: given twice; --dim seq=N,M makes a shape for each value")):
+            self.refuse(2, [pattern], "tcc", self.model, "--recipe", self.write("r.toml", RECIPE), *(word for one in words for word in ("--dim", one)),
+                        "-o", "x.tplan")
         plan = self.plan("--dim", "batch=4", "--dim", "seq=8,16", recipe=RECIPE)
         data = self.file()
         self.refuse(1, ["column 'ids': sample 1 has 32 rows, the model's input 'ids' takes 16", "--set data.too_long=cut"], "trun", plan,
@@ -418,6 +425,13 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
         wrong[self.data.offsets[longest]] = WORDS  # no such word, in a sample that is cut
         self.refuse(1, [f"column 'ids', sample {longest}", f"value {WORDS}"], "trun", plan, "--data", self.file(ids=wrong), "--out", "wrong", "--set",
                     "data.too_long=cut", "--set", "data.last=pad")
+        falls = self.data.offsets.copy()
+        falls[3] = falls[2] - 1
+        for offsets, pattern in ((falls, f"'ids.offsets' falls from {falls[2]} to {falls[3]} at sample 2"),
+                                 (self.data.offsets.astype(np.float32), "'ids.offsets' must be a list of integers")):
+            self.refuse(1, [pattern], "trun", plan, "--data", self.file(**{"ids.offsets": offsets}), "--out", "no")
+        self.refuse(1, ['data.lengths = "mask": the samples of this column differ in length already'], "trun", plan, "--data", self.file(),
+                    "--out", "no", "--set", "data.lengths=mask")
         self.refuse(1, ["column 'ids.offsets' ends with 7", "offsets begin with 0"], "trun", plan, "--data",
                     self.save("bad.safetensors", **(self.data.columns() | {"ids.offsets": np.array([0, 3, 7])})), "--out", "no")
         self.refuse(2, ["data.sampler", "batches of several shapes"], "trun", plan, "--data", data, "--out", "no", "--set",

@@ -22,22 +22,21 @@ Expected<std::pair<std::string, std::string>> splitAssignment(const std::string 
   return std::pair(text.substr(0, at), text.substr(at + 1));
 }
 
-Expected<int64_t> parseExtent(const std::string &option, const std::string &text) {
-  int64_t value = 0;
-  auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (code != std::errc() || end != text.data() + text.size() || value < 0)
-    return Status(fmt::format("{}: `{}` is not an extent", option, text), StatusCode::Usage);
-  return value;
-}
-
-Expected<std::vector<int64_t>> parseExtents(const std::string &option, const std::string &text, char separator) {
+/// The extents of "--dim NAME=N,M" or "--shape INPUT=NxM".
+Expected<std::vector<int64_t>> parseExtents(const std::string &option, const std::string &name, const std::string &text,
+                                            char separator) {
   std::vector<int64_t> extents;
-  std::stringstream stream(text);
+  std::stringstream stream(text + separator);
   for (std::string part; std::getline(stream, part, separator);) {
-    auto value = parseExtent(option, part);
-    if (!value)
-      return value.status();
-    extents.push_back(*value);
+    const char *const partEnd = part.data() + part.size();
+    const auto [end, code] = std::from_chars(part.data(), partEnd, extents.emplace_back());
+    if (code != std::errc() || end != partEnd || extents.back() < 0)
+      return Status(fmt::format("{} {}={}: \"{}\" is no extent; give integers, as in {} {}={}{}", option, name, text,
+                                part, option, name, separator == ',' ? "128,256" : "32x128",
+                                separator == ',' && part.find('/') != part.npos
+                                    ? "; a quotient is a value of model.dims in the recipe"
+                                    : ""),
+                    StatusCode::Usage);
   }
   return extents;
 }
@@ -71,16 +70,18 @@ Status ModelArguments::fill(CompileOptions &options) const {
     auto pair = splitAssignment("--dim", text);
     if (!pair)
       return pair.status();
-    auto extents = parseExtents("--dim", pair->second, ',');
+    auto extents = parseExtents("--dim", pair->first, pair->second, ',');
     if (!extents)
       return extents.status();
-    options.dims[pair->first] = *extents;
+    if (!options.dims.emplace(pair->first, *extents).second)
+      return Status(fmt::format("--dim {0}: given twice; --dim {0}=N,M makes a shape for each value", pair->first),
+                    StatusCode::Usage);
   }
   for (const std::string &text : shapes) {
     auto pair = splitAssignment("--shape", text);
     if (!pair)
       return pair.status();
-    auto shape = parseExtents("--shape", pair->second, 'x');
+    auto shape = parseExtents("--shape", pair->first, pair->second, 'x');
     if (!shape)
       return shape.status();
     options.shapes[pair->first] = *shape;
