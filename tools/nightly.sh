@@ -23,7 +23,7 @@
 #             starts (slurm-wlm, munge)
 #   python    the Python package on torch modules, beside PyTorch; the tutorial for users of Lightning and Transformers
 #   packages  wheels made, checked, and trained with in an environment of their own; the Debian package made
-#   crash     kill -9, full disks and signals at every point of two short runs (one of a plan of several shapes), each
+#   crash     kill -9, full disks and signals at every point of short runs of three plans (two of several shapes), each
 #             resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings are in build-nightly/findings.
 set -uo pipefail

@@ -41,14 +41,19 @@ def one_shape(path):
     return models.SQUARES + UPDATES, models.mlp_data(44), models.mlp_data(10)
 
 
-def several_shapes(path):
+def several_shapes(path, shapes=sentences.SHAPES, last="pad"):
     """Sentences of any length: windows cross shapes, seven updates are more than an epoch, and its last batches are padded."""
     sentences.sentence_model(path)
-    recipe = sentences.SHAPES + models.CLASSES + UPDATES + 'ema.decay = 0.9\n[evaluate]\ndims = { batch = 4 }\n[data]\nlast = "pad"\n'
+    recipe = shapes + models.CLASSES + UPDATES + f'ema.decay = 0.9\n[evaluate]\ndims = {{ batch = 4 }}\n[data]\nlast = "{last}"\n'
     return recipe, sentences.Sentences(24).columns(), sentences.Sentences(10).columns()
 
 
-PLANS = {"one-shape": one_shape, "several-shapes": several_shapes}
+def exact_shapes(path):
+    """The same, with shapes that the last samples of an epoch fill."""
+    return several_shapes(path, sentences.SHAPES.replace("}]", "}, { batch = 6, seq = 8 }, { batch = 2, seq = 16 }]"), "exact")
+
+
+PLANS = {"one-shape": one_shape, "several-shapes": several_shapes, "exact-shapes": exact_shapes}
 
 
 class Sweep:
