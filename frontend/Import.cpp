@@ -126,7 +126,7 @@ static int64_t outputSampleAxis(const onnx::ValueInfoProto &output, const std::s
 
 Status GraphImport::createFunction() {
   llvm::SmallVector<Type> types;
-  llvm::SmallVector<std::string> names;
+  llvm::SmallVector<std::string> names, lengths;
   llvm::SmallVector<int64_t> axes;
   // Read symbols from the file's declarations: in the prepared graph dimensions are numbers.
   llvm::StringMap<const onnx::ValueInfoProto *> exported;
@@ -160,6 +160,7 @@ Status GraphImport::createFunction() {
     if (axis < -1 || axis >= int64_t(shape.size()))
       return error("data.batch_axis.{} is {}, but the input has {} dimensions", input.name(), axis, shape.size());
     axes.push_back(axis);
+    lengths.push_back(axis < 0 ? "" : exportedDim(inputInfo(input.name()), axis == 0 ? 1 : 0));
     if (std::string symbol = axis >= 0 ? exportedDim(inputInfo(input.name()), axis) : ""; !symbol.empty())
       sampleDims.insert(symbol);
   }
@@ -172,9 +173,12 @@ Status GraphImport::createFunction() {
   // Set all attributes at once, since each change rebuilds the whole list.
   llvm::SmallVector<Attribute> attributes;
   for (size_t i = 0; i < types.size(); ++i) {
-    attributes.push_back(
-        builder.getDictionaryAttr({builder.getNamedAttr("train.name", builder.getStringAttr(names[i])),
-                                   builder.getNamedAttr("train.sample_axis", builder.getI64IntegerAttr(axes[i]))}));
+    NamedAttrList own;
+    own.append("train.name", builder.getStringAttr(names[i]));
+    own.append("train.sample_axis", builder.getI64IntegerAttr(axes[i]));
+    if (!lengths[i].empty())
+      own.append("train.length", builder.getStringAttr(lengths[i]));
+    attributes.push_back(own.getDictionary(&context));
     scopes.front().slots[names[i]] = Slot{body->getArgument(unsigned(i)), std::nullopt};
   }
   function.setArgAttrsAttr(builder.getArrayAttr(attributes));

@@ -23,6 +23,8 @@ namespace names {
 inline constexpr llvm::StringLiteral kName = "train.name";              ///< string: graph input or output
 inline constexpr llvm::StringLiteral kSampleAxis = "train.sample_axis"; ///< i64; -1: a constant
 inline constexpr llvm::StringLiteral kInner = "train.inner"; ///< unit, on a result: only loss.of needs it
+inline constexpr llvm::StringLiteral kLength =
+    "train.length"; ///< string, on an argument: the symbolic dimension of the first axis of a sample
 inline constexpr llvm::StringLiteral kPresence =
     "train.presence"; ///< unit, on an argument: 1 for a sample, 0 for a slot of the batch without one
 inline constexpr llvm::StringLiteral kIndexRanges = "train.index_ranges"; ///< dictionaries: legal index values

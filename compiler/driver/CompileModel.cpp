@@ -223,7 +223,8 @@ private:
     auto first = trainingShapes(options, recipe);
     if (!first)
       return first.status();
-    Expected<ImportedModel> imported = importShape(first->front(), "model.dims");
+    Expected<ImportedModel> imported =
+        importShape(first->front(), recipe.model.buckets.empty() ? "model.dims" : "model.buckets");
     if (!imported)
       return imported.status();
     model = imported.take();

@@ -95,6 +95,7 @@ Expected<std::vector<EntryShape>> entryShapes(const CompileOptions &options, con
   if (options.forceF64) // derivatives are checked for one shape
     training->resize(1);
   std::vector<EntryShape> shapes;
+  const char *shapesKey = recipe.model.buckets.empty() ? "model.dims" : "model.buckets";
   auto add = [&](const char *entry, const char *key, const std::vector<DimValues> &own, const DimValues &replaced) {
     if (std::find(entries.begin(), entries.end(), entry) == entries.end())
       return;
@@ -105,15 +106,15 @@ Expected<std::vector<EntryShape>> entryShapes(const CompileOptions &options, con
       auto found = std::find_if(shapes.begin(), shapes.end(),
                                 [&](const EntryShape &shape) { return shape.dims == ofEntry[number]; });
       if (found == shapes.end())
-        found = shapes.insert(shapes.end(), {ofEntry[number], {}, replaced.empty() ? "model.dims" : key});
+        found = shapes.insert(shapes.end(), {ofEntry[number], {}, replaced.empty() ? shapesKey : key});
       found->numbers[entry] = number;
     }
   };
   if (training->size() > kMostShapes)
     return error("{}{} shapes of training: a plan has at most {}", recipe.at("model.dims"), training->size(),
                  kMostShapes);
-  add(entries::kTrain, "model.dims", *training, {});
-  add(entries::kGradients, "model.dims", {training->front()}, {});
+  add(entries::kTrain, shapesKey, *training, {});
+  add(entries::kGradients, shapesKey, {training->front()}, {});
   add(entries::kEvaluate, "evaluate.dims", *training, recipe.evaluateDims);
   add(entries::kPredict, "predict.dims", *training, recipe.predictDims);
   return shapes;

@@ -330,6 +330,8 @@ private:
       port.set_buffer(id);
       auto axis = function.getArgAttrOfType<IntegerAttr>(number, names::kSampleAxis);
       port.set_sample_axis(axis ? axis.getInt() : 0);
+      if (auto length = function.getArgAttrOfType<StringAttr>(number, names::kLength))
+        port.set_length(length.str());
       port.set_presence(bool(function.getArgAttr(number, names::kPresence)));
       if (auto ranges = function.getArgAttrOfType<ArrayAttr>(number, names::kIndexRanges))
         for (auto range : ranges.getAsRange<DictionaryAttr>())

@@ -308,10 +308,42 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
       reader.tokensInput = i;
     }
   }
+  for (const RaggedInput &one : reader.ragged)
+    if (const auto given = options.pad.find(one.column->name()); given != options.pad.end())
+      if (Status status = reader.checkPadding(reader.inputs[one.input], given->first, given->second); !status.ok())
+        return status;
+  if (Status status = reader.checkSameLengths(entry); !status.ok())
+    return status;
   if (Status status = reader.bindBatchTransforms(dataset); !status.ok())
     return status;
   reader.own = reader.makeScratch();
   return reader;
+}
+
+Status BatchReader::checkSameLengths(const plan::Entry &entry) const {
+  std::map<std::string, const RaggedInput *> first; // by dimension
+  for (const RaggedInput &one : ragged) {
+    const std::string &dim = entry.inputs(static_cast<int>(one.input)).length();
+    if (dim.empty() || !one.column->isRagged() || one.column->storesPadding())
+      continue;
+    const Column &other = *first.try_emplace(dim, &one).first->second->column;
+    for (uint64_t sample = 0; sample < std::min(other.samples(), one.column->samples()); ++sample)
+      if (other.lengthOf(sample) != one.column->lengthOf(sample))
+        return error("{}: sample {} has {} rows in column '{}' and {} in column '{}', but both are the model's "
+                     "dimension {}: correct the data, or name the right column with {}",
+                     path, sample, other.lengthOf(sample), other.name(), one.column->lengthOf(sample),
+                     one.column->name(), dim, advice::set("data.map." + inputs[one.input].name, "COLUMN"));
+  }
+  return Status();
+}
+
+Status BatchReader::checkPadding(const Input &input, const std::string &column, double value) const {
+  for (const Range &range : input.ranges)
+    if (const auto whole = static_cast<int64_t>(value);
+        range.begin.empty() && static_cast<double>(whole) == value && (whole < range.low || whole > range.high) &&
+        std::find(range.exceptions.begin(), range.exceptions.end(), whole) == range.exceptions.end())
+      return error("{}: data.pad.{} = {}: the value {}", path, column, whole, range.what);
+  return Status();
 }
 
 Status BatchReader::countSamples(const plan::Entry &entry, const BindOptions &options) {

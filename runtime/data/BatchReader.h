@@ -195,6 +195,10 @@ private:
 
   static Expected<Input> bindInput(const plan::Entry &entry, const plan::Port &port, const Dataset &dataset,
                                    const Column &column, const BindOptions &options);
+  /// Error: samples of two ragged columns differ in length, whose inputs have the same dimension there.
+  Status checkSameLengths(const plan::Entry &entry) const;
+  /// Error: data.pad gives a value that the ragged input does not take.
+  Status checkPadding(const Input &input, const std::string &column, double value) const;
   /// The ragged column, padded to the length of the input that is bound next.
   Expected<const Column *> pad(const plan::Entry &entry, const plan::Port &port, const Column &column,
                                const BindOptions &options);

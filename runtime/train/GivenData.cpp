@@ -195,6 +195,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
   options.lengthInputs = options.raggedInputs = plan::lengthInputs(shapes);
   options.constants.clear();
   std::vector<Rows *> constants;
+  std::map<std::string, std::pair<std::string, int64_t>> lengths; // by dimension: a tensor, and its rows
   const GivenTensor *first = nullptr; // of the sampled ones
   int64_t count = 0;
   for (const GivenTensor &tensor : tensors) {
@@ -216,6 +217,15 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
     std::vector<int64_t> dims = tensor.dims, strides = tensor.strides.empty() ? denseStrides(dims) : tensor.strides;
     const int axis = plan::sampleAxisOf(entry, port), padded = paddedAxisOf(options.lengthInputs, entry, port);
     const bool sampled = axis >= 0;
+    if (padded >= 0 && !port.length().empty() && tensor.dims.size() > static_cast<size_t>(padded)) {
+      const int64_t length = tensor.dims[static_cast<size_t>(padded)];
+      const auto [known, fresh] = lengths.try_emplace(port.length(), tensor.name, length);
+      if (known->second.second != length)
+        return Status(fmt::format("'{}' has {} rows and '{}' {} along the model's dimension {}; give both the same "
+                                  "length",
+                                  known->second.first, known->second.second, tensor.name, length, port.length()),
+                      StatusCode::Usage);
+    }
     if (!holds(options.lengthInputs, entry, port, tensor)) {
       plan::TensorType have;
       have.set_dtype(tensor.dtype);

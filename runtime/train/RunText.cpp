@@ -3,6 +3,7 @@
 #include "support/Advice.h"
 
 #include <fmt/ranges.h>
+#include <set>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -61,8 +62,9 @@ static std::string ranksText(const RunFacts &facts) {
 std::vector<std::string> tcc::runtime::linesOf(const RunFacts &facts) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format("{}: {} samples, {} a batch{}{}, {} updates{}, seed {}{}", facts.model, facts.samples,
-                              fmt::join(facts.batches, " or "), ranksText(facts),
-                              facts.window > 1 ? fmt::format(" x {} accumulated", facts.window) : "", facts.totalSteps,
+                              fmt::join(std::set<uint64_t>(facts.batches.begin(), facts.batches.end()), " or "),
+                              ranksText(facts), facts.window > 1 ? fmt::format(" x {} accumulated", facts.window) : "",
+                              facts.totalSteps,
                               facts.resumed ? fmt::format(" of which {} are done", facts.doneSteps) : "", facts.seed,
                               facts.shuffle ? "" : ", not shuffled"));
   if (facts.vocabulary != 0)

@@ -462,6 +462,19 @@ static Status checkLengths(const EntryData &data) {
   return Status();
 }
 
+/// Error: data.pad names a column that the data lacks.
+static Status checkPads(const Session &session, const Dataset &dataset) {
+  std::vector<std::string> known;
+  for (const auto &column : dataset.columns)
+    known.push_back(column->name());
+  for (const auto &[key, rule] : session.data.settings())
+    if (const std::string prefix = "pad."; key.starts_with(prefix) && !dataset.find(key.substr(prefix.size())))
+      return Status(fmt::format("data.{}: {} has no such column; {}", key, dataset.path,
+                                nearestOrSome(key.substr(prefix.size()), known)),
+                    StatusCode::Usage);
+  return Status();
+}
+
 Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const plan::Entry &entry,
                                                 const std::string &path, const EntryDataOptions &options) {
   return openEntryData(session, std::vector<const plan::Entry *>{&entry}, path, options);
@@ -499,6 +512,9 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const st
     return dataset.status();
   EntryData result;
   result.dataset = std::make_unique<Dataset>(dataset.take());
+  if (options.training)
+    if (Status status = checkPads(session, *result.dataset); !status.ok())
+      return status;
   BindOptions bind = bindOptionsOf(session, options.training);
   if (Status status = readConstants(session, settingText(dataOptions.settings, "constant"), bind.constants);
       !status.ok())

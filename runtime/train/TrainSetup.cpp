@@ -358,6 +358,10 @@ private:
     if (Status status = checkLast(data, sampler, last, ranks); !status.ok())
       return status;
     uint64_t batches = sampler.batchesPerEpoch();
+    if (batches == 0 && data.readers.size() > 1)
+      return error("{}: too few samples: {} fill no batch of any shape{}; compile with smaller batches, or pad with {}",
+                   options.data, epochSamples, ranks > 1 ? fmt::format(" on {} ranks", ranks) : "",
+                   advice::set("data.last", "pad"));
     if (batches == 0)
       return error("{}: too few samples: {}, but a batch takes {}{}; compile with a smaller batch, or pad with {}",
                    options.data, epochSamples, batch, ranks > 1 ? fmt::format(" of each of {} ranks", ranks) : "",

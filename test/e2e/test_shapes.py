@@ -333,6 +333,9 @@ class Shapes(EndToEnd):
         self.assertAlmostEqual(trainer.evaluate(**given)["eval_loss"], expected[2].mean(), delta=1e-4)
         logits = trainer.predict(ids=given["ids"], mask=given["mask"])["logits"]
         np.testing.assert_allclose(logits, expected[0] @ reference.values["w"].T + reference.values["b"], rtol=1e-3, atol=1e-4)
+        wrong = self.data.padded([0, 1], 12) | {"mask": np.ones((2, 11), np.float32)}
+        with self.assertRaisesRegex(tcc.Error, r"'ids' has 12 rows and 'mask' 11 along the model's dimension seq"):
+            trainer.step(**wrong)
         with self.assertRaisesRegex(tcc.Error, r"'ids' is i64\[2x33\].*the model's input is i64\[2x32\].*axis 1 may be shorter"):
             trainer.step(**self.data.padded([0, 1], 33))
 
@@ -440,6 +443,22 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
         self.refuse(2, ["windows of one length", "--dim NAME=N", "ragged column"], "trun", plan, "--data", text, "--out", "no", "--set",
                     "data.tokens=uint16")
         self.refuse(1, ["data.lengths = \"masks\": no such column"], "trun", plan, "--data", data, "--out", "no", "--set", "data.lengths=masks")
+        for settings, words in (({"data.pad.idss": 1}, "data.pad.idss: .* has no such column; .*'?ids"),
+                                ({"data.pad.ids": 99}, f"data.pad.ids = 99: the value is no index of table's {WORDS} rows")):
+            self.refuse(2 if "idss" in str(settings) else 1, [words], "trun", plan, "--data", data, "--out", "no", "--set", "data.too_long=cut",
+                        *(word for key, value in settings.items() for word in ("--set", f"{key}={value}")))
+        short = self.data.columns()
+        short["mask.offsets"] = short["mask.offsets"].copy()
+        short["mask.offsets"][1] += 1
+        lengths = f"sample 0 has {self.data.lengths[0]} rows in column 'ids' and {self.data.lengths[0] + 1} in column 'mask'.*dimension seq"
+        self.refuse(1, [lengths], "trun", plan, "--data", self.save("short.safetensors", **short), "--out", "no", "--set", "data.too_long=cut")
+        few = Sentences(samples=5, longest=8)
+        self.refuse(1, ["too few samples: 5 fill no batch of any shape"], "trun", self.plan(plan="many.tplan"), "--data",
+                    self.save("few.safetensors", **few.columns()), "--out", "no")
+        self.refuse(2, ["--fit batch finds batch, and --dim batch=. gives it"], "tcc", self.model, "--recipe", self.write("r.toml", RECIPE),
+                    "--dim", "batch=4", "--dim", "seq=8", "--fit", "batch", "--memory-budget", "64KiB", "-o", "x.tplan")
+        self.refuse(1, [r"buckets.toml:2:1: .*no input has a dimension called length"], "tcc", self.model, "--recipe",
+                    self.write("buckets.toml", "[model]\nbuckets = [{ batch = 2, length = 8 }, { batch = 4, length = 16 }]\n" + RECIPE), "-o", "x.tplan")
         self.refuse(1, ["data.pad: column 'ids' is i64, which does not hold 0.5"], "trun", plan, "--data", data, "--out", "no", "--set",
                     "data.pad.ids=0.5")
 

@@ -168,6 +168,9 @@ Expected<std::vector<FittedBatch>> fitBatch(CompileOptions &options) {
   Expected<Recipe> recipe = readRecipe(options.recipePath, options.settings);
   if (!recipe)
     return recipe.status();
+  if (!name->symbol.empty() && options.dims.contains(name->symbol))
+    return Status(fmt::format("--fit batch finds {0}, and --dim {0}=… gives it: leave one of them out", name->symbol),
+                  StatusCode::Usage);
   auto shapes = trainingShapes(options, *recipe);
   if (!shapes)
     return shapes.status();
