@@ -184,6 +184,20 @@ class LastBatch(EndToEnd):
             a = tcc.Trainer(plan).predict(x=rows["x"])["a"]
             np.testing.assert_allclose(a, rows["x"] @ models.random(0, 6, 4), rtol=1e-4, atol=1e-5)
 
+    def test_other_commands_need_no_column_for_it(self):
+        recipe = self.write("r.toml", loss_of("mse") + SGD + '[data]\nlast = "pad"\n')
+        data = self.save("d.safetensors", **(self.x | self.columns("mse")))
+        for words in ([], ["--data", data]):
+            checked = self.succeed("tcc", "gradcheck", self.model, "--recipe", recipe, "--dim", "batch=8", *words)
+            self.assertNotIn("FAIL", checked.out)
+        plan = self.compile(self.model, "--recipe", recipe, "--dim", "batch=8", "--entry", "train,evaluate,predict,gradients")
+        self.assertNotIn("sample_present", self.succeed("trun", "data", data, "--plan", plan).out)
+        eight = {name: rows[:8] for name, rows in (self.x | self.columns("mse")).items()}
+        self.succeed("trun", "gradients", plan, "--inputs", self.save("eight.safetensors", **eight), "--outputs", "g.safetensors")
+        found = safetensors.numpy.load_file(self.folder / "g.safetensors")
+        np.testing.assert_allclose(tcc.Trainer(plan).gradients(**eight)["wa"], found["wa"], rtol=1e-5)
+        self.succeed("trun", "profile", plan, "--data", data, "--steps", 1)
+
     def test_a_loss_inside_the_graph_cannot_be_padded(self):
         network = models.mlp(self.folder / "inner.onnx", batch="batch", loss=True)
         data = self.save("inner.safetensors", **models.mlp_data(SAMPLES))

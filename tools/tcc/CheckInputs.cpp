@@ -115,6 +115,13 @@ std::pair<int64_t, int64_t> boundsOf(const plan::Port &port, const std::map<std:
   return {std::min(low, high), high};
 }
 
+/// What the runtime gives a loss that can leave samples out: every slot has one.
+std::vector<std::byte> samplesThere(const plan::TensorType &type) {
+  std::vector<std::byte> bytes = bytesFor(type);
+  plan::fillElements(bytes.data(), type.dtype(), plan::elementCount(type).value_or(0), 1);
+  return bytes;
+}
+
 } // namespace
 
 InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, IndexRange> &ranges, uint64_t seed,
@@ -130,6 +137,10 @@ InputValues drawInputs(const plan::Entry &entry, const std::map<std::string, Ind
       high = std::max<int64_t>(low, std::min<int64_t>(high, 127));
     std::uniform_int_distribution<int64_t> integer(low, std::max(low, high));
     std::vector<std::byte> bytes = bytesFor(type);
+    if (port.presence()) {
+      values.push_back(samplesThere(type));
+      continue;
+    }
     uint64_t size = plan::dtypeBytes(type.dtype()), count = plan::elementCount(type).value_or(0);
     for (uint64_t i = 0; i < count; ++i) {
       double value = isInteger(type.dtype())    ? double(integer(random))
@@ -151,6 +162,10 @@ Expected<InputValues> readInputs(const plan::Entry &entry, const std::string &pa
   InputValues values;
   for (const plan::Port &port : entry.inputs()) {
     const plan::TensorType &type = entry.buffers(int(port.buffer())).type();
+    if (port.presence()) {
+      values.push_back(samplesThere(type));
+      continue;
+    }
     auto mapped = columns.find(port.name());
     const std::string &column = mapped == columns.end() ? port.name() : mapped->second;
     std::string where = fmt::format("{}: '{}'", path, column);
