@@ -10,8 +10,10 @@ if(TCC_STANDALONE)
   set_target_properties(trun PROPERTIES INSTALL_RPATH $ORIGIN/${TCC_PLUGINS_FROM_PROGRAMS}/..)
 endif()
 install(TARGETS trun RUNTIME COMPONENT runtime)
+add_custom_target(plugins) # of the component runtime, as far as this machine can build them
 foreach(plugin trun-arrow trun-mpi)
   if(TARGET ${plugin})
+    add_dependencies(plugins ${plugin})
     # Pyarrow in the same environment, where this is a wheel; else that of the build, which is no system folder.
     set(run_path $ORIGIN $ORIGIN/../../../pyarrow)
     get_target_property(build_path ${plugin} BUILD_RPATH)

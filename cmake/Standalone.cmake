@@ -21,6 +21,10 @@ add_library(fmt::fmt ALIAS TccFmt)
 add_library(TccStandalone STATIC ${CMAKE_CURRENT_LIST_DIR}/package/Arc4random.c)
 link_libraries($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,STATIC_LIBRARY>>:TccStandalone>)
 
+# Code that runs once is a third smaller than at -O1, and the linker leaves out functions that nothing calls.
+set(CMAKE_CXX_FLAGS_RELEASE "-Os")
+add_compile_options(-ffunction-sections -fdata-sections)
+
 # Symbols of archives stay inside: a process may have other versions of the same libraries, as Python's modules bring them.
 # Unlike DT_RUNPATH, DT_RPATH also serves what a bundled library needs itself.
 add_link_options(-Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--disable-new-dtags -s)
