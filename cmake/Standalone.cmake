@@ -41,5 +41,20 @@ foreach(soname libbz2.so.1.0 libdnnl.so.2 libgomp.so.1 libjpeg.so.62 libnettle.s
   install(FILES ${library} DESTINATION ${CMAKE_INSTALL_LIBDIR}/tcc RENAME ${soname} COMPONENT runtime)
 endforeach()
 
-# LLVM's targets name its shared libraries: the archives are given as files, of which the linker takes what tcc uses.
-file(GLOB TCC_LLVM_LIBRARIES /usr/lib/llvm-22/lib/libMLIR*.a /usr/lib/llvm-22/lib/libLLVM*.a)
+# LLVM's targets name its shared libraries: the archives are given as files, of which the linker takes what tcc uses. lld starts
+# every target of LLVM, which would be half of tcc's size: those that we compile for none of are left out, by empty functions.
+if(TCC_BUILD_COMPILER)
+  file(GLOB TCC_LLVM_LIBRARIES /usr/lib/llvm-22/lib/libMLIR*.a /usr/lib/llvm-22/lib/libLLVM*.a)
+  file(STRINGS /usr/lib/llvm-22/include/llvm/Config/Targets.def targets REGEX "^LLVM_TARGET\\(")
+  set(text "")
+  foreach(line ${targets})
+    string(REGEX REPLACE "LLVM_TARGET\\((.*)\\)" "\\1" target ${line})
+    if(NOT target MATCHES "^(X86|NVPTX)$")
+      foreach(part TargetInfo Target TargetMC AsmPrinter AsmParser)
+        string(APPEND text "void LLVMInitialize${target}${part}(void) {}\n")
+      endforeach()
+    endif()
+  endforeach()
+  file(CONFIGURE OUTPUT package/NoTargets.c CONTENT "${text}")
+  target_sources(TccStandalone PRIVATE ${CMAKE_BINARY_DIR}/package/NoTargets.c ${CMAKE_CURRENT_LIST_DIR}/package/NoPolly.c)
+endif()
