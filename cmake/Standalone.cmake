@@ -17,9 +17,9 @@ add_library(TccFmt STATIC ${CMAKE_CURRENT_LIST_DIR}/package/Fmt.cpp)
 target_compile_definitions(TccFmt PUBLIC FMT_SHARED)
 add_library(fmt::fmt ALIAS TccFmt)
 
-# LLVM would ask for glibc 2.36, where arc4random is; ours asks the kernel.
-add_library(TccStandalone STATIC ${CMAKE_CURRENT_LIST_DIR}/package/Arc4random.c)
-link_libraries($<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,STATIC_LIBRARY>>:TccStandalone>)
+# LLVM would ask for glibc 2.36, where arc4random is; ours asks the kernel. libarchive's writer of xar would ask for libxml2.
+add_library(TccStandalone STATIC ${CMAKE_CURRENT_LIST_DIR}/package/Arc4random.c ${CMAKE_CURRENT_LIST_DIR}/package/NoXar.c)
+link_libraries($<BUILD_INTERFACE:$<$<NOT:$<STREQUAL:$<TARGET_PROPERTY:TYPE>,STATIC_LIBRARY>>:TccStandalone>>)
 
 # Code that runs once is a third smaller than at -O1, and the linker leaves out functions that nothing calls.
 set(CMAKE_CXX_FLAGS_RELEASE "-Os")
