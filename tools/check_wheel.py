@@ -65,8 +65,9 @@ def check(wheel):
         problems.append(f"auditwheel finds symbols of {tag}")
     size = wheel.stat().st_size
     own = size - sum(count for path, count in packed.items() if Path(path).name in BUNDLED)
-    print(f"{wheel.name}: {size / MEGABYTE:.2f} MB, {own / MEGABYTE:.2f} MB without bundled libraries, {len(licences)} licences; auditwheel: {tag}; newest symbols "
-          + ", ".join(f"{kind}_{'.'.join(map(str, version))}" for kind, version in sorted(versions.items())))
+    newest = ", ".join(f"{kind}_{'.'.join(map(str, version))}" for kind, version in sorted(versions.items()))
+    print(f"{wheel.name}: {size / MEGABYTE:.2f} MB, {own / MEGABYTE:.2f} MB without bundled libraries, {len(licences)} licences; "
+          f"auditwheel: {tag}; newest symbols {newest}")
     for count, bound in zip((size, own), BOUNDS[name]):
         if count > bound:
             problems.append(f"{count} bytes are more than {bound}")

@@ -22,7 +22,8 @@
 #             network namespaces: uneven nodes, loopback names, IPv6, strangers, a link that goes down; ranks that Slurm
 #             starts (slurm-wlm, munge)
 #   python    the Python package on torch modules, beside PyTorch; the tutorial for users of Lightning and Transformers
-#   packages  wheels made, checked, and trained with in an environment of their own; the Debian package made
+#   packages  wheels and the Debian package made, checked, and trained with on clean Debian 12, Debian 13 and Ubuntu 22.04
+#             (debootstrap; as root); an installed tree found by a program of CMake; `pip install .`
 #   crash     kill -9, full disks and signals at every point of short runs of three plans (two of several shapes), each
 #             resumed bit for bit
 # A stage that fails does not stop the others; the last line names those that failed. Findings are in build-nightly/findings.
@@ -199,8 +200,10 @@ stage_python() {
 
 stage_packages() {
   rm -rf dist
-  tools/build.sh tcc && tools/wheel.sh && $python test/e2e/check_wheels.py dist &&
-    (cd build-standalone && cpack --config CPackConfig.cmake >/dev/null && dpkg-deb --info tcc-train_*.deb)
+  tools/build.sh tcc tcc-plan trun libtrun plugins manual && tools/wheel.sh && $python test/e2e/check_wheels.py dist &&
+    (cd build-standalone && rm -f ./*.deb && cpack --config CPackConfig.cmake >/dev/null && dpkg-deb --info tcc-train_*.deb) &&
+    $python test/e2e/check_roots.py dist --deb build-standalone/tcc-train_*.deb --build build --roots $out/roots &&
+    $python test/e2e/check_wheels.py .
 }
 
 stage_crash() {

@@ -1,6 +1,6 @@
 """Wheels in an environment of their own: `check_wheels.py DIST` installs the runtime's, and the compiler's if it is there, and trains.
 
-Plans come from the compiler's wheel, else from build/bin/tcc.
+`check_wheels.py SOURCE` does it with `pip install SOURCE`, a source tree. Plans come from the compiler's wheel, else from build/bin/tcc.
 """
 import subprocess
 import sys
@@ -25,13 +25,18 @@ print("trained", tcc.__file__)
 
 
 def main():
-    dist = Path(sys.argv[1]).resolve()
-    wheels = sorted(dist.glob("tcc_train-*.whl")) + sorted(dist.glob("tcc_train_compiler-*.whl"))
-    assert wheels, f"no wheels in {dist}"
+    place = Path(sys.argv[1]).resolve()
+    if (place / "pyproject.toml").exists():
+        wheels = [place]
+    else:
+        wheels = sorted(place.glob("tcc_train-*.whl")) + sorted(place.glob("tcc_train_compiler-*.whl"))
+    assert wheels, f"no wheels in {place}"
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         subprocess.run(["/usr/bin/python3", "-m", "venv", folder / "env"], check=True)
-        subprocess.run([folder / "env/bin/pip", "install", "--quiet", *wheels], check=True)
+        # Beside build/, so that the compiler cache knows the objects of a source tree.
+        options = [f"--config-settings=build-dir={place}/build-source"] if wheels == [place] else []
+        subprocess.run([folder / "env/bin/pip", "install", "--quiet", *options, *wheels], check=True, stdin=subprocess.DEVNULL)
         model = models.classifier(folder / "m.onnx", 32, 16, 10)
         bare = {"PATH": "/usr/bin:/bin", "TCC_CACHE_DIR": ""} | ({} if len(wheels) > 1 else {"TCC_PROGRAM": str(BIN / "tcc")})
         done = subprocess.run([folder / "env/bin/python", "-c", TRAINING, model], cwd="/", env=bare, check=True, capture_output=True, text=True)
@@ -39,7 +44,7 @@ def main():
         for command in ("trun", "tcc", "tcc-plan")[:len(wheels) * 2 - 1]:
             text = subprocess.run([folder / "env/bin" / command, "--version"], env=bare, check=True, capture_output=True, text=True).stdout
             assert text.startswith(command + " "), text
-    print(f"{len(wheels)} wheels work")
+    print("the source tree works" if wheels == [place] else f"{len(wheels)} wheels work")
 
 
 if __name__ == "__main__":
