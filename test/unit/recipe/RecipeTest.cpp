@@ -272,7 +272,7 @@ TEST_F(RecipeFile, ShapesAreDimsWithAListOrBuckets) {
               HasSubstr("model.dims: s: a list, beside model.buckets"));
   EXPECT_THAT(problem("[model]\ndims = { s = [] }\n"), HasSubstr("s: the list is empty"));
   EXPECT_THAT(problem("[model]\ndims = { s = [4, 0] }\n"), HasSubstr("model.dims: s: "));
-  EXPECT_THAT(problem("[model]\nbuckets = []\n"), HasSubstr("expected a list of tables"));
+  EXPECT_THAT(problem("[model]\nbuckets = []\n"), HasSubstr("the list is empty"));
   EXPECT_THAT(problem("[model]\nbuckets = [{ s = 4 }, { s = 0 }]\n"), HasSubstr("bucket 2"));
 }
 
