@@ -35,6 +35,12 @@ constexpr double kLog2OfE = 1.44269504088896340736;
 } // namespace
 
 Lane ScoreFormula::expAbove(Lane score, Lane base, std::optional<Lane> rest) const {
+  // Numbers that exclude keys may be all that a row has. Near -1e9 a product with log2 e is off by 64, near the lowest
+  // float by more than any exponent, so that the difference comes first.
+  if (exp2 && (!s.biasShape.empty() || s.maskFill)) {
+    Lane x = score - base;
+    return exp(rest ? x - *rest : x);
+  }
   if (exp2) { // base and rest are constant in a row, so their product is hoisted
     Lane from = base * number(kLog2OfE);
     if (rest)

@@ -259,7 +259,6 @@ private:
   Status checkLast(const EntryData &data, const Sampler &sampler, LastBatch last, uint64_t ranks) const {
     const std::string &statistics = session.training.batch_statistics();
     bool padded = false;
-    std::vector<uint64_t> indices;
     for (uint64_t n = sampler.batchesPerEpoch(), ends = data.readers.size(); n > 0 && ends > 0 && !padded; --n, --ends)
       padded = sampler.globalSamples(0, n - 1) < data.readers[sampler.shapeOfBatch(0, n - 1)]->batch() * ranks;
     if (last == LastBatch::Pad && padded && !data.reader().maskable())
