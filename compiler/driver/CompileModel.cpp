@@ -223,8 +223,7 @@ private:
     auto first = trainingShapes(options, recipe);
     if (!first)
       return first.status();
-    Expected<ImportedModel> imported =
-        importShape(first->front(), recipe.model.buckets.empty() ? "model.dims" : "model.buckets");
+    Expected<ImportedModel> imported = importShape(first->front(), shapesKey(recipe));
     if (!imported)
       return imported.status();
     model = imported.take();

@@ -53,6 +53,8 @@ std::string EntryShape::text() const {
   return text;
 }
 
+const char *shapesKey(const Recipe &recipe) { return recipe.model.buckets.empty() ? "model.dims" : "model.buckets"; }
+
 Expected<std::vector<DimValues>> trainingShapes(const CompileOptions &options, const Recipe &recipe) {
   if (!options.buckets.empty())
     return options.buckets;
@@ -95,7 +97,6 @@ Expected<std::vector<EntryShape>> entryShapes(const CompileOptions &options, con
   if (options.forceF64) // derivatives are checked for one shape
     training->resize(1);
   std::vector<EntryShape> shapes;
-  const char *shapesKey = recipe.model.buckets.empty() ? "model.dims" : "model.buckets";
   auto add = [&](const char *entry, const char *key, const std::vector<DimValues> &own, const DimValues &replaced) {
     if (std::find(entries.begin(), entries.end(), entry) == entries.end())
       return;
@@ -106,15 +107,15 @@ Expected<std::vector<EntryShape>> entryShapes(const CompileOptions &options, con
       auto found = std::find_if(shapes.begin(), shapes.end(),
                                 [&](const EntryShape &shape) { return shape.dims == ofEntry[number]; });
       if (found == shapes.end())
-        found = shapes.insert(shapes.end(), {ofEntry[number], {}, replaced.empty() ? shapesKey : key});
+        found = shapes.insert(shapes.end(), {ofEntry[number], {}, replaced.empty() ? shapesKey(recipe) : key});
       found->numbers[entry] = number;
     }
   };
   if (training->size() > kMostShapes)
     return error("{}{} shapes of training: a plan has at most {}", recipe.at("model.dims"), training->size(),
                  kMostShapes);
-  add(entries::kTrain, shapesKey, *training, {});
-  add(entries::kGradients, shapesKey, {training->front()}, {});
+  add(entries::kTrain, shapesKey(recipe), *training, {});
+  add(entries::kGradients, shapesKey(recipe), {training->front()}, {});
   add(entries::kEvaluate, "evaluate.dims", *training, recipe.evaluateDims);
   add(entries::kPredict, "predict.dims", *training, recipe.predictDims);
   return shapes;

@@ -27,6 +27,9 @@ struct EntryShape {
   std::string text() const;
 };
 
+/// The recipe key that gives the shapes of training, for messages.
+const char *shapesKey(const Recipe &recipe);
+
 /// The shapes of training: at least one, each once, in the order in which they are given. Error: two lists.
 Expected<std::vector<DimValues>> trainingShapes(const CompileOptions &options, const Recipe &recipe);
 

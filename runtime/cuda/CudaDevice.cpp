@@ -137,7 +137,7 @@ public:
     for (api::CUevent &event : events)
       if (Status status = driver.makeEvent(event); !status.ok())
         return status;
-    // What takes memory of the card comes before the arena, so that what is left is known when the plan asks for it.
+    // Modules and libraries take memory of the card, too. Load them first: the arena's check then sees what is free.
     modules.emplace(driver);
     if (Status status = modules->load(reader, *card); !status.ok())
       return status;

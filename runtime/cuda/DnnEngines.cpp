@@ -106,6 +106,9 @@ Status DnnEngines::gather(bool takesUnknown, int most, std::vector<DnnEngine> &f
         return error("cuDNN tells no settings of an engine");
       choices.emplace_back(static_cast<int64_t>(kind->front()), value->front());
     }
+    Expected<std::string> doubt = objection(engines->front(), /*takesUnknown=*/false);
+    if (!doubt)
+      return doubt.status();
     std::vector<DnnDescriptor> parts = std::move(*knobs);
     parts.push_back(std::move(engines->front()));
     Expected<DnnEngine> engine = ready(std::move(configuration), std::move(parts));
@@ -115,6 +118,7 @@ Status DnnEngines::gather(bool takesUnknown, int most, std::vector<DnnEngine> &f
     }
     engine->index = index->front();
     engine->knobs = std::move(choices);
+    engine->doubt = doubt.take();
     const bool known = std::any_of(found.begin(), found.end(), [&](const DnnEngine &other) {
       return other.index == engine->index && other.knobs == engine->knobs;
     });
@@ -180,7 +184,8 @@ std::string DnnEngine::code() const {
 }
 
 std::string DnnEngine::about() const {
-  return fmt::format("engine {}, {} settings, {} bytes of workspace", index, knobs.size(), workspaceBytes);
+  return fmt::format("engine {}, {} settings, {} bytes of workspace{}{}", index, knobs.size(), workspaceBytes,
+                     doubt.empty() ? "" : "; the last choice, since ", doubt);
 }
 
 Expected<DnnEngine> DnnEngines::fromCode(const std::string &code) const {

@@ -20,6 +20,7 @@ namespace tcc::cuda {
 struct DnnEngine {
   int64_t index = 0;
   std::vector<std::pair<int64_t, int64_t>> knobs; ///< kinds and values
+  std::string doubt; ///< a note that this version does not know, for which it was the last choice; else empty
   uint64_t workspaceBytes = 0;
   std::vector<DnnDescriptor> parts; ///< descriptors that the plan refers to
   DnnDescriptor plan;

@@ -59,9 +59,9 @@ public:
           std::vector<double> weights = {});
 
   /// Batches of several shapes: sample i is in those of shape `ofSamples[i]`, which take `batches[shape]` samples for
-  /// each rank. The samples of an epoch gather by shape, in its order; a batch stands where its last sample does. What
-  /// is left of each shape at the end goes to the smallest of the shapes `smaller[shape]`, which take the same samples,
-  /// that holds it. Samples that differ in shape are not for Random.
+  /// each rank. The samples of an epoch gather by shape, in its order; a batch stands where its last sample does. At
+  /// the end, the samples of a shape that fill no batch go to the smallest of the shapes `smaller[shape]` that holds
+  /// them; these take the same samples in smaller batches. Samples that differ in shape are not for Random.
   void setShapes(std::vector<uint8_t> ofSamples, std::vector<uint64_t> batches,
                  std::vector<std::vector<uint8_t>> smaller);
   /// The shape of the batch of read number `read`; 0 without setShapes.
@@ -73,7 +73,8 @@ public:
   /// For rank `rank` of a job of `ranks`: a batch number then denotes a global batch of `batch` samples for each rank,
   /// of which this rank gets the rank-th part. Without padding, a last, shorter global batch is dropped; with padding,
   /// its samples are spread evenly over the ranks, unless there are fewer samples than ranks: then they are dropped.
-  /// With exact batches, each rank gets the same number; what is left of that is dropped.
+  /// With exact batches, each rank gets the same number of samples; a remainder smaller than the number of ranks is
+  /// dropped.
   void setRanks(uint64_t rank, uint64_t ranks);
   /// Makes this sampler read for `count` consecutive ranks, the first of which is the rank given to setRanks: first the
   /// batches of a window of `window` global batches for the first rank, then the same window for the next rank. Reads
@@ -142,7 +143,8 @@ private:
   uint8_t onlyShape = 0;
   std::vector<uint64_t> shapeBatches;        ///< samples of a batch, by shape
   std::vector<uint64_t> shapeSamples;        ///< samples of an epoch, by shape
-  std::vector<std::vector<uint8_t>> smaller; ///< by shape: others for what is left of it, the smallest batch first
+  /// By shape: the shapes with smaller batches that may take its last samples, the smallest batch first.
+  std::vector<std::vector<uint8_t>> smaller;
   /// For epoch `gatheredEpoch`: its samples batch by batch, and the batches. Only one thread at a time uses them.
   mutable std::vector<uint64_t> gathered;
   mutable std::vector<Span> spans;

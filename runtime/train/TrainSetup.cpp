@@ -255,7 +255,7 @@ private:
     return result.averages ? result.averages->start() : Status();
   }
 
-  /// Error: what is left at the end of an epoch can neither be padded nor fill a batch.
+  /// Error: the last samples of an epoch fill no batch, and data.last asks for a way that this plan cannot go.
   Status checkLast(const EntryData &data, const Sampler &sampler, LastBatch last, uint64_t ranks) const {
     const std::string &statistics = session.training.batch_statistics();
     bool padded = false;

@@ -213,7 +213,7 @@ class Shapes(EndToEnd):
         self.assertAlmostEqual(result["eval_loss"], expected, delta=1e-4)
 
     def test_predictions_of_all_lengths(self):
-        """Each in the smallest shape that holds it, in the order of the samples; what is left in a shape of fewer samples."""
+        """Each sample takes the smallest shape that holds it, the last ones a smaller batch; results are in the order of the samples."""
         nodes = [helper.make_node("Gather", ["table", "ids"], ["words"], "look-up"), helper.make_node("MatMul", ["words", "w"], ["scores"], "scores"),
                  helper.make_node("ReduceMax", ["scores"], ["best"], "best", axes=[1], keepdims=0)]
         inputs = [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "seq"])]

@@ -112,6 +112,8 @@ class Convolutions(EndToEnd):
             run = self.train(plan, ZOO / "small-cnn/data.safetensors", "--device", "cuda", "--no-release", steps=2, out=f"note-{note}",
                              env=stand_in(dnn_note=note))
             losses.append([line["loss"] for line in metrics(run)[0]])
+            said = "the last choice, since it has a property that this version does not know (numerical note 77)"
+            self.assertEqual(said in (run / "algorithms.json").read_text(), note == 77)
         self.assertEqual(*losses)
 
     def test_a_run_records_engines_and_a_resume_takes_them(self):

@@ -285,11 +285,17 @@ base = "int8"
         (package / "libcublasLt.so.13").symlink_to(STANDIN / "libcuda.so.1")
         self.succeed("trun", *words, "--out", "run", env=environment)
 
-    def test_a_message_about_memory_counts_what_libraries_took(self):
-        """Libraries open before the plan takes its memory, so a card without room for both is refused with a way out."""
+    def test_libraries_open_before_the_plan_takes_its_memory(self):
+        """So a card without room for the plan and without the library is refused for the library, not for memory."""
         plan = self.compile(ZOO / "mlp/model.onnx", "--recipe", ZOO / "mlp/recipe.toml", "--target", "cuda:sm_90")
-        said = self.refuse(1, [r"the plan takes .* has 0\.00 GiB", "--memory-budget"], "trun", plan, "--data", ZOO / "mlp/data.safetensors", "--device",
-                           "cuda", "--steps", 1, env=stand_in(memory=4096))
+        alone = self.folder / "driver-alone"
+        alone.mkdir()
+        (alone / "libcuda.so.1").symlink_to(STANDIN / "libcuda.so.1")
+        for version in (12, 13):  # in the way of those that the machine may have
+            (alone / f"libcublasLt.so.{version}").write_text("no library")
+        words = [plan, "--data", ZOO / "mlp/data.safetensors", "--device", "cuda", "--steps", 1]
+        self.refuse(1, ["cuBLASLt"], "trun", *words, env=stand_in(memory=4096) | {"LD_LIBRARY_PATH": str(alone)})
+        said = self.refuse(1, [r"the plan takes .* has 0\.00 GiB", "--memory-budget"], "trun", *words, env=stand_in(memory=4096))
         self.assertNotIn("instruction", said.err)
 
     def test_messages_about_the_driver(self):

@@ -38,8 +38,8 @@ struct Case {
   /// transformed tile), a body whose results are not finite wherever it may. There the actual result is NaN, ∞ or the
   /// exact value, never another number.
   std::string reach = "";
-  /// False if kernels need not read some operands whose share is 0 (keys that are only padding), so that a NaN or ∞ of
-  /// them may stay where it is.
+  /// False if kernels may skip elements whose weight is 0 (keys that are only padding). Then a NaN or ∞ in them need
+  /// not reach the results.
   bool readsAll = true;
 
   /// True if the case can be of any shape.
