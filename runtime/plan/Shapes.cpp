@@ -1,5 +1,6 @@
 //===- Shapes.cpp - the entries of a plan of several shapes ---------------===//
 #include "runtime/plan/Shapes.h"
+#include "support/Advice.h"
 #include "support/PlanNames.h"
 
 #include <algorithm>
@@ -39,7 +40,14 @@ std::string batchDim(const std::vector<const Entry *> &shapes) {
               shape->dims(), [&](const Dim &own) { return own.name() == dim.name() && own.value() == shape->batch(); });
         }))
       names.push_back(dim.name());
-  return names.size() == 1 ? names.front() : "BATCH";
+  return names.size() == 1 ? names.front() : "";
+}
+
+std::string batchesAdvice(const std::vector<const Entry *> &shapes, const std::string &batches) {
+  const std::string dim = batchDim(shapes);
+  return (dim.empty() ? "export the model with a symbolic batch (dynamic_shapes), and compile with "
+                      : "compile with ") +
+         advice::compile("dim", (dim.empty() ? "BATCH" : dim) + "=" + batches);
 }
 
 int sampleAxisOf(const Entry &entry, const Port &port) {

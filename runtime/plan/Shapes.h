@@ -22,8 +22,11 @@ std::vector<const Entry *> shapesOf(const Plan &plan, const std::string &name);
 /// it.
 std::string shapeText(const Plan &plan, const Entry &entry);
 
-/// The name of the dimension that is the batch in all of an entry's shapes; "BATCH" if no name is, or several are.
+/// The name of the dimension that is the batch in all of an entry's shapes; empty if no name is, or several are.
 std::string batchDim(const std::vector<const Entry *> &shapes);
+/// Advice to compile shapes for these batches, as "8,3"; where the batch is fixed in the model's file, to export it
+/// anew first.
+std::string batchesAdvice(const std::vector<const Entry *> &shapes, const std::string &batches);
 
 /// The inputs whose samples differ among an entry's shapes in their first axis, the length, and in no other.
 std::set<std::string> lengthInputs(const std::vector<const Entry *> &shapes);

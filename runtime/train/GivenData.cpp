@@ -179,7 +179,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
   const plan::Entry &entry = *shapes[shape];
   std::unique_ptr<GivenData> made(new GivenData);
   made->chosen = shape;
-  made->batchDim = plan::batchDim(shapes);
+  made->allShapes = shapes;
   if (trains)
     made->batchStatistics = session.training.batch_statistics();
   made->dataset.path = "the tensors";
@@ -280,14 +280,14 @@ Status GivenData::checkPadding() const {
   if (batch->maskable() && batchStatistics.empty())
     return Status();
   const uint64_t rows = batch->samples(), left = rows % batch->batch();
-  const std::string shape = advice::compile("dim", fmt::format("{}={},{}", batchDim, batch->batch(), left));
+  const std::string shape = plan::batchesAdvice(allShapes, fmt::format("{},{}", batch->batch(), left));
   return Status(batch->maskable()
                     ? fmt::format("{} rows are no multiple of the plan's batch of {}, and node '{}' computes "
                                   "statistics over a batch, which padding would change; leave {} of the rows out, or "
-                                  "compile a shape for them: {}",
+                                  "{}",
                                   rows, batch->batch(), batchStatistics, left, shape)
                     : fmt::format("{} rows are no multiple of the plan's batch of {}, and its loss cannot leave rows "
-                                  "out; compile with {}, or a shape for the last {}: {}",
+                                  "out; compile with {}, or, for a shape of the last {}, {}",
                                   rows, batch->batch(), advice::compileSet("data.last", "pad"), left, shape),
                 StatusCode::Usage);
 }

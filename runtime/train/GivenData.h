@@ -64,7 +64,7 @@ private:
   std::vector<Bound> bound;
   std::vector<std::string> names;
   std::string batchStatistics; ///< the node that computes them; empty: none
-  std::string batchDim;        ///< plan::batchDim
+  std::vector<const plan::Entry *> allShapes; ///< the entry in all of the plan's shapes
   size_t chosen = 0;
   Dataset dataset;
   std::optional<BatchReader> batch;

@@ -273,8 +273,7 @@ private:
     const std::vector<uint64_t> unheld = sampler.unheld();
     if (last != LastBatch::Exact || std::ranges::all_of(unheld, [](uint64_t samples) { return samples == 0; }))
       return Status();
-    return error("{}: data.last = \"exact\": {}; compile with {}", options.data, describeUnheld(unheld, ranks),
-                 shapesFor(unheld));
+    return error("{}: data.last = \"exact\": {}; {}", options.data, describeUnheld(unheld, ranks), shapesFor(unheld));
   }
 
   /// "the last 5 samples of an epoch fill no batch".
@@ -290,7 +289,7 @@ private:
     return fmt::format("the last samples of an epoch{} fill no batch: {}", ranks > 1 ? " for each rank" : "", text);
   }
 
-  /// How to compile a plan that has a shape for each number of samples: "tcc --dim batch=32,5".
+  /// How to compile a plan that has a shape for each number of samples: "compile with tcc --dim batch=32,5".
   std::string shapesFor(const std::vector<uint64_t> &unheld) const {
     const std::vector<const plan::Entry *> shapes = result.updates->dataEntries();
     const std::string batch = plan::batchDim(shapes);
@@ -302,14 +301,14 @@ private:
                              dim.name() == batch ? samples : dim.value());
       tables.push_back("{ " + table + " }");
     };
-    if (shapes.size() == 1)
-      return advice::compile("dim", fmt::format("{}={},{}", batch, shapes.front()->batch(), unheld.front()));
+    if (shapes.size() == 1 || batch.empty())
+      return plan::batchesAdvice(shapes, fmt::format("{},{}", shapes.front()->batch(), unheld.front()));
     for (size_t shape = 0; shape < shapes.size(); ++shape) {
       add(*shapes[shape], shapes[shape]->batch());
       if (unheld[shape])
         add(*shapes[shape], static_cast<int64_t>(unheld[shape]));
     }
-    return advice::compileSet("model.buckets", fmt::format("[{}]", fmt::join(tables, ", ")));
+    return "compile with " + advice::compileSet("model.buckets", fmt::format("[{}]", fmt::join(tables, ", ")));
   }
 
   /// Sets up the order of the samples, and the data's part of the run's record.

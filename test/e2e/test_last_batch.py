@@ -125,6 +125,13 @@ class LastBatch(EndToEnd):
         self.succeed("trun", self.compile(self.model, "--recipe", recipe, *words), "--data", data, "--out", "run", "--epochs", 1)
         self.assertEqual(len(metrics(self.folder / "run")[0]), 2)
 
+    def test_exact_needs_a_symbolic_batch(self):
+        network = models.mlp(self.folder / "fixed.onnx", batch=8, loss=True)
+        data = self.save("fixed.safetensors", **models.mlp_data(SAMPLES))
+        plan = self.compile(network, "--recipe", self.write("fixed.toml", SGD), plan="fixed.tplan")
+        self.refuse(1, ["fill no batch: 3; export the model with a symbolic batch .dynamic_shapes., and compile with tcc --dim BATCH=8,3"], "trun",
+                    plan, "--data", data, "--set", "data.last=exact", "--out", "no")
+
     def test_exact_on_ranks(self):
         """Eleven samples, batches of four for each of two ranks: three are left, one for each rank, and one that is left out."""
         recipe = self.write("r.toml", loss_of("mse") + SGD + '[data]\nlast = "exact"\n[parallel]\nmode = "ddp"\n')
