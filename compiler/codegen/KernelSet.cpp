@@ -4,6 +4,7 @@
 #include "compiler/cache/ContentStore.h"
 #include "compiler/codegen/KernelEmitter.h"
 #include "compiler/codegen/ObjectCode.h"
+#include "compiler/codegen/SharedBodies.h"
 #include "compiler/profile/Profile.h"
 #include "runtime/plan/JoinedKernels.h"
 #include "runtime/plan/plan.pb.h"
@@ -149,6 +150,17 @@ std::string textOf(train::FusedOp fused) {
   return text;
 }
 
+/// The text with each of its numbers as "#": alike kernels have one form.
+std::string formOf(StringRef text) {
+  std::string form;
+  for (bool inNumber = false; char c : text) {
+    const bool again = std::exchange(inNumber, llvm::isDigit(c)) && inNumber;
+    if (!again)
+      form.push_back(inNumber ? '#' : c);
+  }
+  return form;
+}
+
 } // namespace
 
 /// Kernels that are compiled to one object.
@@ -266,7 +278,7 @@ Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
   if (store) {
     Profile::Span span = Profile::part(profile, "codegen", "look-up in the cache");
     cache::KeyBuilder builder("kernels");
-    builder.add(cache::codeIdentity()).add(LLVM_VERSION_STRING).add(model.key());
+    builder.add(cache::codeIdentity()).add(LLVM_VERSION_STRING).add(model.key()).add(shares ? "shared" : "own");
     for (const auto *kernel : unit.kernels)
       builder.add(kernel->first);
     key = builder.finish();
@@ -285,6 +297,8 @@ Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
           failed(entry.programs.empty() ? emitKernel(entry.fused, entry.signature.symbol(), *module, model)
                                         : emitJoined(entry.programs, entry.signature.symbol(), *module, model)))
         return error("internal error: kernel generation failed (see above)");
+    if (const unsigned shared = shares ? shareBodies(*module) : 0; shared && profile)
+      profile->count("kernels with another one's body", shared);
   }
   Expected<std::string> object = compileToObject(*module, name, model, profile);
   if (profile)
@@ -295,20 +309,24 @@ Expected<std::string> KernelSet::compileUnit(const Unit &unit) const {
 }
 
 void KernelSet::start() {
+  // Kernels that may share a body are compiled together.
+  std::map<std::string, std::vector<std::pair<const std::string, Entry> *>> forms;
+  for (auto &kernel : kernels)
+    if (!std::exchange(kernel.second.started, true))
+      forms[shares ? formOf(kernel.first) : kernel.first].push_back(&kernel);
+  if (forms.empty())
+    return;
   auto batch = std::make_unique<Batch>();
   bool full = true;
-  for (auto &kernel : kernels) {
-    Entry &entry = kernel.second;
-    if (std::exchange(entry.started, true))
-      continue;
-    if (std::exchange(full, false))
+  size_t formsOfUnit = 0;
+  for (auto &[form, alike] : forms) {
+    if (std::exchange(full, false)) {
       batch->units.emplace_back();
-    Unit &unit = batch->units.back();
-    unit.kernels.push_back(&kernel);
-    full = entry.endsModule || unit.kernels.size() == kMostKernelsPerModule;
+      formsOfUnit = 0;
+    }
+    llvm::append_range(batch->units.back().kernels, alike);
+    full = alike.front()->second.endsModule || ++formsOfUnit == kMostKernelsPerModule;
   }
-  if (batch->units.empty())
-    return;
   prepareLowering(*kernels.begin()->second.holder->front().getContext());
   Batch &started = *batches.emplace_back(std::move(batch));
   for (size_t i = 0; i < std::min<size_t>(started.units.size(), std::max(1u, std::thread::hardware_concurrency())); ++i)

@@ -38,6 +38,9 @@ public:
   /// Stops background compilation whose result was not collected.
   ~KernelSet();
 
+  /// Gives alike kernels for workers one body (SharedBodies.h). Call before `start`.
+  void shareAlike() { shares = !model.threaded(); }
+
   struct Kernel {
     std::string symbol;
     KernelWork work;
@@ -84,6 +87,7 @@ private:
   target::CodeModel model;
   Profile *profile;
   cache::ContentStore *store;
+  bool shares = false;
   std::map<std::string, Entry> kernels; ///< by text, dimensions merged
   std::map<std::string, Entry *> asked; ///< by the text of the region before merging
   std::vector<std::unique_ptr<Batch>> batches;

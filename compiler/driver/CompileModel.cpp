@@ -511,8 +511,11 @@ private:
   void startKernels(bool all) {
     if (options.sizesOnly || options.describeOnly)
       return;
-    if (!kernels)
+    if (!kernels) {
       kernels.emplace(target->code(), &profile, options.store);
+      if (severalShapes)
+        kernels->shareAlike();
+    }
     for (auto function : model.module->getOps<func::FuncOp>())
       if (function->hasAttr(train::names::kEntry))
         function.walk([&](Operation *op) {

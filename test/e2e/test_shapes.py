@@ -347,6 +347,14 @@ class Shapes(EndToEnd):
         self.assertEqual(whole["arena_bytes"], max(memory["arena_bytes"] for memory in one))
         self.assertEqual(whole["peak_bytes"], max(memory["peak_bytes"] for memory in one))
 
+    def test_kernels_of_shapes_share_their_code(self):
+        def shared(*words):
+            self.plan("--target", "cpu:v3", "--no-cache", "--timings", self.folder / "times.json", *words)
+            return json.loads((self.folder / "times.json").read_text())["profile"]["counts"].get("kernels with another one's body", 0)
+
+        self.assertGreater(shared(), 5)
+        self.assertEqual(shared("--dim", "seq=8", "--dim", "batch=4"), 0)
+
     def test_a_list_makes_a_shape_of_each_value(self):
         for words, recipe in ((("--dim", "batch=4", "--dim", "seq=8,16,32"), RECIPE), ((), "[model]\ndims = { batch = 4, seq = [8, 16, 32] }\n" + RECIPE)):
             programs = self.programs(self.plan(*words, recipe=recipe))

@@ -110,6 +110,8 @@ void FunctionKernels::add(ModuleOp module) {
 bool FunctionKernels::compile() {
   auto code = set->compile();
   EXPECT_TRUE(bool(code)) << (code ? "" : code.status().message());
+  if (code)
+    compiledBytes = code->size();
   return code && (code->empty() || load(code.take()));
 }
 

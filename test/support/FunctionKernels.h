@@ -33,8 +33,13 @@ public:
   /// Composites are decomposed first. The module is changed, and must live as long as this.
   void add(mlir::ModuleOp module);
 
+  /// Gives alike kernels one body (KernelSet::shareAlike). Call before `compile`.
+  void shareAlike() { set->shareAlike(); }
+
   /// Compiles all added kernels; false, with a failed expectation, if that fails.
   bool compile();
+  /// Bytes of the compiled code.
+  size_t codeBytes() const { return compiledBytes; }
 
   /// Runs @f of `module` and returns its results; empty, with failed expectations, if its kernels cannot be run.
   std::vector<train::HostTensor> run(mlir::ModuleOp module, llvm::ArrayRef<train::HostTensor> arguments,
@@ -58,6 +63,7 @@ protected:
 
 private:
   std::unique_ptr<codegen::KernelSet> set;
+  size_t compiledBytes = 0;
   std::map<mlir::Operation *, std::vector<Kernel>> kernels; ///< by module, in the order of its ops
 };
 
