@@ -98,9 +98,9 @@ DataSummary tcc::runtime::inspectData(const Dataset &dataset, std::span<BatchRea
         ++result.columns[i].missing;
         continue;
       }
-      // Images that nothing pads must have one size.
+      // Images must have one size for a plan that does not pad them.
       const bool anySize =
-          column.isSized() && (!column.isComputed() ||
+          column.isSized() && (!column.isComputed() || readers.empty() ||
                                std::ranges::any_of(readers, [&](const BatchReader *one) { return one->pads(column); }));
       space.resize(anySize ? 0 : column.sampleBytes());
       Status status = anySize ? readSized(column, result.columns[i], sample) : column.read(sample, space.data());

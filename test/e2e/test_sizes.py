@@ -324,6 +324,7 @@ class Images(Sized):
         self.assertEqual(found.status, 1, str(found))
         self.assertEqual(re.findall(r"damaged sample (\d+)", found.out), ["3", "10", "20"])
         self.assertIn("sizes of image: from 3x3x3 to 3x20x20", found.out)
+        self.assertEqual(re.findall(r"damaged sample (\d+)", self.command("trun", "data", self.images()).out), ["3", "10", "20"])
 
     def test_an_own_loop(self):
         """Batches between the shapes are padded in both axes, by data.pad."""
