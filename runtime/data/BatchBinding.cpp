@@ -183,41 +183,70 @@ Expected<BatchReader::Input> BatchReader::bindInput(const plan::Entry &entry, co
   return input;
 }
 
-/// True for the column of an input of lengthInputs whose samples all have another length than the input's.
-static bool isOfOtherLength(const Column &column, const plan::Entry &entry, const plan::Port &port,
-                            const BindOptions &options) {
+/// True for the column of an input whose samples differ among shapes, if all its samples have extents other than the
+/// input's there, and the input's elsewhere.
+static bool isOfOtherSize(const Column &column, const plan::Entry &entry, const plan::Port &port,
+                          const BindOptions &options) {
   const plan::TensorType sample =
       sampleType(entry.buffers(static_cast<int>(port.buffer())).type(), port.sample_axis());
   const plan::TensorType &have = column.type();
-  return options.lengthInputs.contains(port.name()) && have.dims_size() == sample.dims_size() + 1 &&
-         have.dims_size() >= 2 && have.dims(1) != 0 && have.dims(1) != sample.dims(0) &&
-         std::equal(have.dims().begin() + 2, have.dims().end(), sample.dims().begin() + 1, sample.dims().end());
+  const auto axes = options.paddedAxes.find(port.name());
+  if (axes == options.paddedAxes.end() || have.dims_size() != sample.dims_size() + 1)
+    return false;
+  bool differs = false;
+  for (int d = 0; d < sample.dims_size(); ++d)
+    if (const int64_t extent = have.dims(d + 1); extent != sample.dims(d)) {
+      if (extent == 0 || std::ranges::find(axes->second, d) == axes->second.end())
+        return false;
+      differs = true;
+    }
+  return differs;
 }
 
 Expected<const Column *> BatchReader::pad(const plan::Entry &entry, const plan::Port &port, const Column &column,
                                           const BindOptions &options) {
   const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
   const plan::TensorType sample = sampleType(type, port.sample_axis());
-  if (sample.dims_size() == 0)
+  if (sample.dims_size() == 0 || sample.dims_size() + 1 != column.type().dims_size())
     return &column; // refused by bindInput, with the shapes
   double value = port.name() == options.target && options.ignoreIndex ? static_cast<double>(*options.ignoreIndex) : 0;
   const auto given = options.pad.find(column.name());
   if (given != options.pad.end())
     value = given->second;
-  const auto length = static_cast<uint64_t>(sample.dims(0));
-  const bool isTold = options.raggedInputs.contains(port.name()) || given != options.pad.end();
-  for (uint64_t i = 0; i < column.samples() && !isTold; ++i)
-    if (column.lengthOf(i) < length)
+  std::vector<uint64_t> extents(sample.dims().begin(), sample.dims().end());
+  const auto differs = options.raggedInputs.find(port.name());
+  const bool isImage = column.isSized() && column.isComputed();
+  auto mayPad = [&](int axis) {
+    if (axis == 0 && isImage && sample.dims_size() == 3)
+      return false; // channels
+    return given != options.pad.end() ||
+           (differs != options.raggedInputs.end() && std::ranges::find(differs->second, axis) != differs->second.end());
+  };
+  for (int axis = 0; axis < sample.dims_size(); ++axis)
+    if (const bool isFixed = isImage || (column.isRagged() && axis > 0);
+        isFixed && !mayPad(axis) && sample.dims(axis) != column.type().dims(axis + 1))
+      return &column; // likewise
+  for (uint64_t i = 0; column.isRagged() && !mayPad(0) && i < column.samples(); ++i)
+    if (column.lengthOf(i) < extents.front())
       return error(
           "{}: column '{}': sample {} has {} rows, the model's input '{}' takes {}: say what follows a shorter "
           "sample with {}, or compile a plan of several shapes ({})",
-          path, column.name(), i, column.lengthOf(i), port.name(), length,
+          path, column.name(), i, column.lengthOf(i), port.name(), extents.front(),
           advice::set("data.pad." + column.name(), "0"), advice::compile("dim", "NAME=N,M"));
-  auto padded = PaddedColumn::create(column, length, value);
+  for (int axis = 0; column.isSized() && axis < sample.dims_size(); ++axis)
+    for (uint64_t i = 0; !mayPad(axis) && i < column.samples(); ++i)
+      if (const std::span<const uint32_t> own = column.sizes().of(i);
+          own.front() != 0 && own[static_cast<size_t>(axis)] != extents[static_cast<size_t>(axis)])
+        return error(
+            "{}: column '{}': sample {} is [{}], and a sample of the model's input '{}' [{}], whose axis {} is "
+            "the same in all shapes; say what follows a smaller sample with {}",
+            path, column.name(), i, fmt::join(own, ", "), port.name(), fmt::join(extents, ", "), axis,
+            advice::set("data.pad." + column.name(), "0"));
+  auto padded = PaddedColumn::create(column, std::move(extents), value, type.dtype());
   if (!padded)
     return padded.status();
-  ragged.push_back({inputs.size(), &column, length, padded.take()});
-  return ragged.back().padded.get();
+  ragged.push_back({inputs.size(), padded.take()});
+  return ragged.back().column.get();
 }
 
 Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset &dataset,
@@ -254,7 +283,8 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
     const Column *read = column->column;
     // A mask's length may also be the width of other columns: those are read whole, with what they store.
     const bool mayEnd = options.raggedInputs.contains(port.name()) || options.pad.contains(read->name());
-    if ((read->isRagged() && (mayEnd || !read->storesPadding())) || isOfOtherLength(*read, entry, port, options)) {
+    if ((read->isRagged() && (mayEnd || !read->storesPadding())) || (read->isSized() && mayEnd) ||
+        isOfOtherSize(*read, entry, port, options)) {
       auto padded = reader.pad(entry, port, *read, options);
       if (!padded)
         return padded.status();
@@ -314,6 +344,8 @@ Expected<BatchReader> BatchReader::bind(const plan::Entry &entry, const Dataset 
         return status;
   if (Status status = reader.checkSameLengths(entry); !status.ok())
     return status;
+  if (Status status = reader.checkTargetSizes(options.target); !status.ok())
+    return status;
   if (Status status = reader.bindBatchTransforms(dataset); !status.ok())
     return status;
   reader.own = reader.makeScratch();
@@ -324,16 +356,56 @@ Status BatchReader::checkSameLengths(const plan::Entry &entry) const {
   std::map<std::string, const RaggedInput *> first; // by dimension
   for (const RaggedInput &one : ragged) {
     const std::string &dim = entry.inputs(static_cast<int>(one.input)).length();
-    if (dim.empty() || !one.column->isRagged() || one.column->storesPadding())
+    const Column &own = one.column->unpadded();
+    if (dim.empty() || (!own.isRagged() && !own.isSized()) || own.storesPadding())
       continue;
-    const Column &other = *first.try_emplace(dim, &one).first->second->column;
-    for (uint64_t sample = 0; sample < std::min(other.samples(), one.column->samples()); ++sample)
-      if (other.lengthOf(sample) != one.column->lengthOf(sample))
+    const PaddedColumn &other = *first.try_emplace(dim, &one).first->second->column;
+    for (uint64_t sample = 0; sample < std::min(other.samples(), own.samples()); ++sample)
+      if (const uint64_t rows = one.column->extentOf(sample, 0), others = other.extentOf(sample, 0);
+          others != rows && !one.column->isUnknown(sample) && !other.isUnknown(sample))
         return error("{}: sample {} has {} rows in column '{}' and {} in column '{}', but both are the model's "
                      "dimension {}: correct the data, or name the right column with {}",
-                     path, sample, other.lengthOf(sample), other.name(), one.column->lengthOf(sample),
-                     one.column->name(), dim, advice::set("data.map." + inputs[one.input].name, "COLUMN"));
+                     path, sample, others, other.name(), rows, own.name(), dim,
+                     advice::set("data.map." + inputs[one.input].name, "COLUMN"));
   }
+  return Status();
+}
+
+Status BatchReader::checkTargetSizes(const std::string &target) const {
+  const auto found = std::ranges::find_if(ragged, [&](const RaggedInput &one) {
+    return inputs[one.input].name == target && one.column->unpadded().isSized();
+  });
+  if (found == ragged.end())
+    return Status();
+  // The axes of the other input, from the last on, that the target has, too.
+  auto alike = [&](const PaddedColumn &other, auto extentOf) {
+    const size_t rank = std::min(found->column->extents().size(), other.extents().size());
+    for (size_t back = 1; back <= std::min<size_t>(rank, 2); ++back)
+      if (extentOf(*found->column, found->column->extents().size() - back) !=
+          extentOf(other, other.extents().size() - back))
+        return false;
+    return true;
+  };
+  std::vector<const PaddedColumn *> others;
+  for (const RaggedInput &one : ragged)
+    if (one.input != found->input && one.column->unpadded().isSized() &&
+        alike(*one.column, [](const PaddedColumn &column, size_t axis) { return column.extents()[axis]; }))
+      others.push_back(one.column.get());
+  auto sizeText = [](const PaddedColumn &column, uint64_t sample) {
+    const size_t rank = column.extents().size();
+    return rank == 1 ? fmt::format("{} elements", column.extentOf(sample, 0))
+                     : fmt::format("{}x{}", column.extentOf(sample, rank - 1), column.extentOf(sample, rank - 2));
+  };
+  for (uint64_t sample = 0; !others.empty() && sample < found->column->samples(); ++sample)
+    if (!found->column->isUnknown(sample) && std::ranges::none_of(others, [&](const PaddedColumn *other) {
+          return sample >= other->samples() || other->isUnknown(sample) ||
+                 alike(*other, [&](const PaddedColumn &column, size_t axis) { return column.extentOf(sample, axis); });
+        }))
+      return error(
+          "{}: sample {} is {} in column '{}' and {} in column '{}', but the target is as large as its sample: "
+          "correct the data, or name the right column with {}",
+          path, sample, sizeText(*others.front(), sample), others.front()->name(), sizeText(*found->column, sample),
+          found->column->name(), advice::set("data.map." + target, "COLUMN"));
   return Status();
 }
 

@@ -321,7 +321,7 @@ Status BatchReader::noteDamaged(uint64_t sample, const Status &problem) {
   if (nextSound(sample) == sample) {
     damaged->erase(sample);
     return error("{}; every other sample {}is damaged, too", problem.message(),
-                 isRagged() ? "that is no longer than the shape " : "");
+                 isRagged() ? "that is no larger than the shape " : "");
   }
   return Status();
 }
@@ -334,36 +334,87 @@ uint64_t BatchReader::nextSound(uint64_t sample) const {
 }
 
 bool BatchReader::holds(uint64_t sample) const {
-  return std::ranges::all_of(ragged,
-                             [&](const RaggedInput &one) { return one.column->lengthOf(sample) <= one.length; });
+  return std::ranges::all_of(ragged, [&](const RaggedInput &one) { return one.column->holds(sample); });
 }
 
-std::string BatchReader::describeLonger(uint64_t sample) const {
+uint64_t BatchReader::keptBytes(uint64_t sample) const {
+  uint64_t bytes = 0;
   for (const RaggedInput &one : ragged)
-    if (const uint64_t length = one.column->lengthOf(sample); length > one.length)
-      return fmt::format("column '{}': sample {} has {} rows, the model's input '{}' takes {}", one.column->name(),
-                         sample, length, inputs[one.input].name, one.length);
+    bytes += one.column->keptElements(sample) * plan::dtypeBytes(inputs[one.input].dtype);
+  return bytes;
+}
+
+static bool isSizedImages(const Column &column) {
+  return column.isSized() && column.isComputed() && column.type().dims_size() == 4;
+}
+
+/// "300x200" of an image (width and height), "[3, 5]" of another array.
+static std::string extentsText(const Column &column, const std::vector<uint64_t> &extents) {
+  return isSizedImages(column) ? fmt::format("{}x{}", extents[2], extents[1])
+                               : fmt::format("[{}]", fmt::join(extents, ", "));
+}
+
+std::string BatchReader::describeLarger(uint64_t sample, std::span<const std::unique_ptr<BatchReader>> shapes) const {
+  for (const RaggedInput &one : ragged) {
+    if (one.column->holds(sample))
+      continue;
+    const Column &column = one.column->unpadded();
+    const std::string &input = inputs[one.input].name;
+    std::vector<uint64_t> own;
+    for (size_t axis = 0; axis < one.column->extents().size(); ++axis)
+      own.push_back(one.column->extentOf(sample, axis));
+    if (std::equal(own.begin() + 1, own.end(), one.column->extents().begin() + 1) && !column.isSized())
+      return fmt::format("column '{}': sample {} has {} rows, the model's input '{}' takes {}", column.name(), sample,
+                         own.front(), input, one.column->extents().front());
+    std::vector<std::string> takes;
+    for (const auto &shape : shapes)
+      for (const RaggedInput &other : shape->ragged)
+        if (const std::string text = extentsText(column, other.column->extents());
+            shape->inputs[other.input].name == input && std::ranges::find(takes, text) == takes.end())
+          takes.push_back(text);
+    constexpr size_t kMost = 6;
+    const std::string more = takes.size() > kMost ? fmt::format(" and {} other shapes", takes.size() - kMost) : "";
+    takes.resize(std::min(takes.size(), kMost));
+    const std::string place = column.place(sample);
+    const char *unit = isSizedImages(column) ? " pixels" : "";
+    return fmt::format("column '{}': sample {}{} {} {}{}, the model's input '{}' takes {}{}{}", column.name(), sample,
+                       place.empty() ? "" : fmt::format(" ({})", place), *unit ? "has" : "is", extentsText(column, own),
+                       unit, input, fmt::join(takes, " or "), unit, more);
+  }
   return "";
 }
 
-std::optional<uint64_t> BatchReader::length() const {
-  if (ragged.empty() ||
-      std::ranges::any_of(ragged, [&](const RaggedInput &one) { return one.length != ragged.front().length; }))
-    return std::nullopt;
-  return ragged.front().length;
+bool BatchReader::padsImages() const {
+  return std::ranges::any_of(ragged, [](const RaggedInput &one) { return isSizedImages(one.column->unpadded()); });
 }
 
-uint64_t BatchReader::lengthOf(uint64_t sample) const {
-  uint64_t most = 0;
+bool BatchReader::pads(const Column &column) const {
+  bool any = false;
+  for (const Input &input : inputs) {
+    const bool padded = std::ranges::any_of(ragged, [&](const RaggedInput &one) {
+      return one.column.get() == input.column && &one.column->unpadded() == &column;
+    });
+    any |= padded;
+    if (!padded && input.column == &column)
+      return false;
+  }
+  return any;
+}
+
+uint64_t BatchReader::extentOf(const std::string &name, size_t axis, uint64_t sample) const {
   for (const RaggedInput &one : ragged)
-    most = std::max(most, std::min(one.column->lengthOf(sample), one.length));
-  return most;
+    if (inputs[one.input].name == name)
+      return std::min(one.column->extentOf(sample, axis), one.column->extents()[axis]);
+  for (const Input &input : inputs)
+    if (input.name == name)
+      return static_cast<uint64_t>(input.dims[axis]);
+  return 0;
 }
 
 uint64_t BatchReader::tokensOf(uint64_t sample) const {
   for (const RaggedInput &one : ragged)
     if (tokensInput == one.input)
-      return tokens / std::max<uint64_t>(one.length, 1) * std::min(one.column->lengthOf(sample), one.length);
+      return one.column->keptElements(sample);
   return tokens;
 }
 

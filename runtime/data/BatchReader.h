@@ -7,7 +7,7 @@
 #ifndef TCC_RUNTIME_DATA_BATCHREADER_H
 #define TCC_RUNTIME_DATA_BATCHREADER_H
 
-#include "runtime/data/Dataset.h"
+#include "runtime/data/Ragged.h"
 #include "runtime/plan/plan.pb.h"
 
 #include <set>
@@ -47,12 +47,12 @@ struct BindOptions {
   /// By column: what follows the end of a sample that is shorter than the input: `data.pad`. Default: the ignored
   /// target for the target, else 0.
   std::map<std::string, double> pad = {};
-  /// Inputs whose samples differ in length among the shapes of any entry: ragged columns are padded for them although
-  /// `pad` does not name them.
-  std::set<std::string> raggedInputs = {};
-  /// Inputs whose samples differ in length among the shapes of the entry (plan::lengthInputs): their columns are padded
-  /// also if all samples are equally long.
-  std::set<std::string> lengthInputs = {};
+  /// The axes in which an input's samples differ among the shapes of any entry: columns whose samples differ there are
+  /// padded although `pad` does not name them.
+  std::map<std::string, std::vector<int>> raggedInputs = {};
+  /// The axes in which an input's samples differ among the shapes of the entry (plan::paddedAxes): columns are padded
+  /// there also if all samples are alike.
+  std::map<std::string, std::vector<int>> paddedAxes = {};
   /// Indices of a weight's rows may be negative: `data.negative_indices`.
   bool negativeIndices = false;
   /// Appended to the message about a target of another shape, if the recipe may be the cause.
@@ -73,24 +73,29 @@ public:
   uint64_t samples() const { return sampleCount; }
   /// Samples per call.
   uint64_t batch() const { return batchSize; }
-  /// True if no input is shorter than the sample.
+  /// True if no input is smaller than the sample in any axis. A damaged sample is held: it has no size.
   bool holds(uint64_t sample) const;
-  /// The input that is shorter than the sample: "column 'x': sample 7 has 300 rows, the input 'x' takes 256". Requires
-  /// !holds().
-  std::string describeLonger(uint64_t sample) const;
-  /// True if some input's samples differ in length.
+  /// The bytes of the sample in padded inputs that are not cut.
+  uint64_t keptBytes(uint64_t sample) const;
+  /// The input that is smaller than the sample: "column 'x': sample 7 has 300 rows, the model's input 'x' takes 256",
+  /// or for images "…: sample 7 (a.jpg) has 300x200 pixels, …", with the extents of the input in all of `shapes`.
+  /// Requires !holds().
+  std::string describeLarger(uint64_t sample, std::span<const std::unique_ptr<BatchReader>> shapes) const;
+  /// True if some input's samples are padded.
   bool isRagged() const { return !ragged.empty(); }
+  /// True if some of them are images of several sizes.
+  bool padsImages() const;
+  /// True if the column is read by padded inputs alone.
+  bool pads(const Column &column) const;
   /// True if a slot of the batch without a sample can be given zero weight.
   bool maskable() const { return maskedInput >= 0 || presence; }
   /// True if the samples of both have the same shapes.
   bool takesSamplesOf(const BatchReader &other) const;
-  /// Rows that the inputs of ragged columns have for a sample, and rows that this sample has; nothing: the entry takes
-  /// no ragged columns, or inputs of different lengths.
-  std::optional<uint64_t> length() const;
-  uint64_t lengthOf(uint64_t sample) const;
+  /// The extent of a sample in an axis of this input, without padding.
+  uint64_t extentOf(const std::string &input, size_t axis, uint64_t sample) const;
   /// Elements of the target, or else of the first integer input of rank ≥ 2, in one sample: tokens; 0: no tokens.
   uint64_t tokensPerSample() const { return tokens; }
-  /// The same without the padding of a sample that is shorter than the input.
+  /// The same without the padding of a sample that is smaller than the input.
   uint64_t tokensOf(uint64_t sample) const;
 
   /// Notes for the user on how columns were bound.
@@ -149,7 +154,7 @@ public:
   const std::map<uint64_t, std::string> &damagedSamples() const { return *damaged; }
   /// Makes this reader and `other`, of the same data in another shape, count damaged samples together.
   void shareDamaged(const BatchReader &other) { damaged = other.damaged; }
-  /// The sample that replaces a damaged one: the next that is not damaged and no longer than the inputs.
+  /// The sample that replaces a damaged one: the next that is not damaged and no larger than the inputs.
   uint64_t nextSound(uint64_t sample) const;
   /// Adds the damaged samples that the run had found before it was resumed.
   void knowDamaged(std::span<const uint64_t> samples);
@@ -197,9 +202,11 @@ private:
                                    const Column &column, const BindOptions &options);
   /// Error: samples of two ragged columns differ in length, whose inputs have the same dimension there.
   Status checkSameLengths(const plan::Entry &entry) const;
+  /// Error: a sample of the target is of another size than those of each input in whose shapes it is.
+  Status checkTargetSizes(const std::string &target) const;
   /// Error: data.pad gives a value that the ragged input does not take.
   Status checkPadding(const Input &input, const std::string &column, double value) const;
-  /// The ragged column, padded to the length of the input that is bound next.
+  /// The column, padded to the extents of the input that is bound next.
   Expected<const Column *> pad(const plan::Entry &entry, const plan::Port &port, const Column &column,
                                const BindOptions &options);
   /// Decides which columns are sampled, and the number of samples.
@@ -235,12 +242,10 @@ private:
   int64_t maskedValue = 0; ///< of a padded sample
   uint64_t maxBad = 0;
   std::shared_ptr<std::map<uint64_t, std::string>> damaged = std::make_shared<std::map<uint64_t, std::string>>();
-  /// Of inputs whose samples differ in length: the column, and what the entry takes of it.
+  /// An input whose samples are padded.
   struct RaggedInput {
     size_t input;
-    const Column *column;
-    uint64_t length;
-    std::unique_ptr<Column> padded;
+    std::unique_ptr<PaddedColumn> column;
   };
   std::vector<RaggedInput> ragged;
   std::optional<size_t> tokensInput; ///< that `tokens` counts

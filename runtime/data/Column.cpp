@@ -1,8 +1,13 @@
 //===- Column.cpp - one named column of a data set -----------------------===//
 #include "runtime/data/Column.h"
 #include "runtime/plan/PlanFile.h"
+#include "support/Processors.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <system_error>
+#include <thread>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -23,6 +28,95 @@ Status Column::readRows(uint64_t index, uint64_t count, std::byte *destination) 
     return status;
   std::memcpy(destination, sample.data(), sample.size() / rows * count);
   return Status();
+}
+
+void tcc::runtime::writeToFrame(const std::byte *sample, std::span<const uint64_t> extents, const Frame &frame,
+                                std::byte *destination) {
+  const uint64_t width = frame.padding.size();
+  auto elementsFrom = [](std::span<const uint64_t> of, size_t axis) {
+    uint64_t elements = 1;
+    for (size_t d = axis; d < of.size(); ++d)
+      elements *= of[d];
+    return elements;
+  };
+  auto copy = [&](const std::byte *from, std::byte *to, uint64_t elements) {
+    if (elements != 0 && from != to)
+      std::memcpy(to, from, elements * width);
+  };
+  auto fill = [&](std::byte *at, uint64_t elements) {
+    if (elements != 0)
+      std::memcpy(at, frame.padding.data(), width);
+    for (uint64_t done = 1; done < elements; done *= 2)
+      std::memcpy(at + done * width, at, std::min(done, elements - done) * width);
+  };
+  auto write = [&](auto &self, size_t axis, const std::byte *from, std::byte *to) -> void {
+    // Axes that agree are one block.
+    const auto skip = static_cast<std::ptrdiff_t>(axis);
+    if (std::equal(extents.begin() + skip, extents.end(), frame.extents.begin() + skip))
+      return copy(from, to, elementsFrom(extents, axis));
+    const uint64_t ownInner = elementsFrom(extents, axis + 1), inner = elementsFrom(frame.extents, axis + 1),
+                   own = std::min(extents[axis], frame.extents[axis]);
+    if (std::equal(extents.begin() + skip + 1, extents.end(), frame.extents.begin() + skip + 1))
+      copy(from, to, own * inner);
+    else
+      for (uint64_t i = 0; i < own; ++i)
+        self(self, axis + 1, from + i * ownInner * width, to + i * inner * width);
+    fill(to + own * inner * width, (frame.extents[axis] - own) * inner);
+  };
+  write(write, 0, sample, destination);
+}
+
+Status Column::extentsOf(uint64_t index, std::span<uint32_t> extents) const {
+  (void)index;
+  for (size_t axis = 0; axis < extents.size(); ++axis)
+    extents[axis] = static_cast<uint32_t>(tensorType.dims(static_cast<int>(axis) + 1));
+  return Status();
+}
+
+Status Column::drawTo(uint64_t index, const Draw &drawn, const Frame &frame, std::byte *destination) const {
+  thread_local std::vector<std::byte> sample;
+  sample.resize(sampleBytes());
+  if (Status status = draw(index, drawn, sample.data()); !status.ok())
+    return status;
+  thread_local std::vector<uint64_t> extents;
+  extents.assign(tensorType.dims().begin() + 1, tensorType.dims().end());
+  writeToFrame(sample.data(), extents, frame, destination);
+  return Status();
+}
+
+const SampleSizes &Column::sizes() const {
+  std::call_once(sized, [&] {
+    constexpr uint64_t kBlock = 256;
+    auto all = std::make_unique<SampleSizes>(samples(), static_cast<size_t>(tensorType.dims_size()) - 1);
+    std::atomic<uint64_t> next{0};
+    auto work = [&] {
+      for (uint64_t begin; (begin = next.fetch_add(kBlock)) < samples();)
+        for (uint64_t i = begin; i < std::min(begin + kBlock, samples()); ++i)
+          if (const auto extents = all->of(i);
+              !extentsOf(i, extents).ok() || std::ranges::find(extents, 0u) != extents.end())
+            std::ranges::fill(extents, 0u);
+    };
+    std::vector<std::thread> threads;
+    try {
+      for (uint64_t i = 1; i < std::min<uint64_t>(usableProcessors(), samples() / kBlock); ++i)
+        threads.emplace_back(work);
+    } catch (const std::system_error &) { // fewer threads do the same
+    }
+    work();
+    for (std::thread &thread : threads)
+      thread.join();
+    allSizes = std::move(all);
+  });
+  return *allSizes;
+}
+
+ImageShape Column::imageShapeWith(std::span<const uint32_t> extents) const {
+  ImageShape shape = imageShape();
+  auto of = [&](size_t axis) { return axis < extents.size() ? extents[axis] : 1; };
+  shape.channels = of(0);
+  shape.height = of(1);
+  shape.width = of(2);
+  return shape;
 }
 
 ImageShape Column::imageShape() const {

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,6 +23,31 @@
 #include <vector>
 
 namespace tcc::runtime {
+
+/// The array that a sample of any size is written to. The sample is at its beginning in every axis; what does not fit
+/// is cut, and the rest is padding.
+struct Frame {
+  std::span<const uint64_t> extents;  ///< one for each axis of a sample
+  std::span<const std::byte> padding; ///< one element
+};
+
+/// Writes a dense sample of these extents to the frame, in place if they differ in the first axis alone.
+void writeToFrame(const std::byte *sample, std::span<const uint64_t> extents, const Frame &frame,
+                  std::byte *destination);
+
+/// The extents of every sample of a column whose samples differ in size.
+class SampleSizes {
+public:
+  SampleSizes(uint64_t samples, size_t rank) : rank(rank), values(samples * rank) {}
+  /// One extent for each axis of a sample; all are 0 if the size cannot be read, because the sample is damaged.
+  std::span<const uint32_t> of(uint64_t index) const { return std::span(values).subspan(index * rank, rank); }
+  std::span<uint32_t> of(uint64_t index) { return std::span(values).subspan(index * rank, rank); }
+  uint64_t hostBytes() const { return values.size() * sizeof(uint32_t); }
+
+private:
+  size_t rank;
+  std::vector<uint32_t> values;
+};
 
 class Column {
 public:
@@ -58,6 +84,20 @@ public:
   /// Writes the first `count` rows of sample `index`, which has as many.
   virtual Status readRows(uint64_t index, uint64_t count, std::byte *destination) const;
 
+  /// True if samples may differ in every axis: images of several sizes. The type has the first one's extents, and
+  /// read() refuses others; drawTo() reads a sample of any size.
+  virtual bool isSized() const { return false; }
+  /// Writes the extents of sample `index` as drawTo() reads it, one for each axis of the type after the first. They do
+  /// not depend on random numbers, and no pixel is decoded. Only where isSized(). Error: the sample has no readable
+  /// header.
+  virtual Status extentsOf(uint64_t index, std::span<uint32_t> extents) const;
+  /// As draw(), to a frame of any extents. Only where isSized().
+  virtual Status drawTo(uint64_t index, const Draw &draw, const Frame &frame, std::byte *destination) const;
+  /// The extents of all samples, which all processors read in the first call. Only where isSized().
+  const SampleSizes &sizes() const;
+  /// Memory of sizes(); 0 before its first call.
+  uint64_t sizesBytes() const { return allSizes ? allSizes->hostBytes() : 0; }
+
   /// True if the file has no value for some element of some sample: an empty field of a table.
   virtual bool mayLack() const { return false; }
   /// True if sample `index` lacks a value; then read() of it is an error.
@@ -80,6 +120,8 @@ public:
   bool holdsImages() const { return tensorType.dtype() == plan::F32 || tensorType.dtype() == plan::U8; }
   /// Of a sample as readImage gives it, or of the first one where sizes differ. Only where holdsImages().
   virtual ImageShape imageShape() const;
+  /// The same with the extents of one sample, as extentsOf() gives them.
+  ImageShape imageShapeWith(std::span<const uint32_t> extents) const;
   /// The sample before any transform; stored bytes stay bytes. Only where holdsImages(). Error: as read().
   virtual Status readImage(uint64_t index, Image &image) const;
 
@@ -111,6 +153,8 @@ public:
 private:
   std::string columnName;
   plan::TensorType tensorType;
+  mutable std::once_flag sized;
+  mutable std::unique_ptr<SampleSizes> allSizes; ///< null before the first call of sizes()
 };
 
 /// A column in memory or in a mapped file, kept alive by `owner`.
@@ -165,6 +209,13 @@ public:
   uint64_t lengthOf(uint64_t index) const override { return base->lengthOf(of(index)); }
   Status readRows(uint64_t index, uint64_t count, std::byte *destination) const override {
     return base->readRows(of(index), count, destination);
+  }
+  bool isSized() const override { return base->isSized(); }
+  Status extentsOf(uint64_t index, std::span<uint32_t> extents) const override {
+    return base->extentsOf(of(index), extents);
+  }
+  Status drawTo(uint64_t index, const Draw &draw, const Frame &frame, std::byte *destination) const override {
+    return base->drawTo(of(index), draw, frame, destination);
   }
   bool mayLack() const override { return base->mayLack(); }
   bool lacks(uint64_t index) const override { return base->lacks(of(index)); }

@@ -285,7 +285,7 @@ std::string Dataset::describeColumns() const {
 uint64_t Dataset::hostBytes() const {
   uint64_t bytes = 0;
   for (const auto &column : columns)
-    bytes += column->hostBytes();
+    bytes += column->hostBytes() + column->sizesBytes();
   return bytes;
 }
 

@@ -6,6 +6,7 @@
 #include "support/MappedFile.h"
 #include "support/Processors.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
@@ -52,6 +53,28 @@ public:
         return status.withContext(place(index));
     return Status();
   }
+  bool isSized() const override { return true; }
+  Status extentsOf(uint64_t index, std::span<uint32_t> extents) const override {
+    const bool fixed =
+        std::ranges::any_of(part.transforms, [](const TransformPointer &transform) { return transform->fixesSize(); });
+    if (fixed)
+      return Column::extentsOf(index, extents);
+    if (Status status = part.base->extentsOf(index, extents); !status.ok())
+      return status;
+    if (std::ranges::find(extents, 0u) != extents.end())
+      return error("{}: the sample has no pixels", place(index));
+    ImageShape shape = part.base->imageShapeWith(extents);
+    for (const TransformPointer &transform : part.transforms) {
+      Expected<ImageShape> after = transform->shapeAfter(shape);
+      if (!after)
+        return after.status().withContext(place(index));
+      shape = *after;
+    }
+    extents[0] = shape.channels;
+    extents[1] = shape.height;
+    extents[2] = shape.width;
+    return Status();
+  }
   std::string place(uint64_t index) const override { return part.base->place(index); }
   bool isComputed() const override { return true; }
   uint64_t hostBytes() const override { return part.base->hostBytes(); }
@@ -85,6 +108,16 @@ public:
       (void)removeOwnFile(file->path(), OwnFile::Images); // the next start rewrites it
     }
     return plain->readImage(index, image);
+  }
+  bool isSized() const override { return true; }
+  Status extentsOf(uint64_t index, std::span<uint32_t> extents) const override {
+    const Row &row = rows[index];
+    if (!row.present)
+      return plain->extentsOf(index, extents);
+    extents[0] = row.channels;
+    extents[1] = row.height;
+    extents[2] = row.width;
+    return Status();
   }
   std::string place(uint64_t index) const override { return plain->place(index); }
   bool isComputed() const override { return true; }

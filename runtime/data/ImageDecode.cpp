@@ -171,6 +171,74 @@ bool readPng(std::string_view bytes, ImageSize &size, unsigned char *rgb, std::s
   return ok;
 }
 
+struct PngSource {
+  const unsigned char *next, *end;
+  std::jmp_buf jump;
+  char message[256];
+};
+
+void onPngError(png_structp png, png_const_charp text) {
+  auto *source = static_cast<PngSource *>(png_get_error_ptr(png));
+  std::snprintf(source->message, sizeof(source->message), "%s", text);
+  std::longjmp(source->jump, 1);
+}
+
+void onPngWarning(png_structp, png_const_charp) {}
+
+void readPngBytes(png_structp png, png_bytep to, size_t count) {
+  auto *source = static_cast<PngSource *>(png_get_io_ptr(png));
+  if (count > static_cast<size_t>(source->end - source->next))
+    png_error(png, "it is cut");
+  std::memcpy(to, source->next, count);
+  source->next += count;
+}
+
+/// Reads the header of a mask to `size`, or with `numbers` the pixels; libpng's simple interface would convert levels.
+bool readMask(PngSource *source, ImageSize *size, unsigned char *numbers) {
+  png_structp png = png_create_read_struct(PNG_LIBPNG_VER_STRING, source, onPngError, onPngWarning);
+  png_infop info = png ? png_create_info_struct(png) : nullptr;
+  if (!info || setjmp(source->jump)) {
+    png_destroy_read_struct(png ? &png : nullptr, info ? &info : nullptr, nullptr);
+    return false;
+  }
+  png_set_read_fn(png, source, readPngBytes);
+  png_read_info(png, info);
+  const png_byte kind = png_get_color_type(png, info);
+  if ((kind != PNG_COLOR_TYPE_GRAY && kind != PNG_COLOR_TYPE_PALETTE) || png_get_bit_depth(png, info) > 8)
+    png_error(png, "a mask has one number a pixel, so it is grey or has a palette, and has at most 8 bits");
+  const uint32_t width = png_get_image_width(png, info), height = png_get_image_height(png, info);
+  if (!numbers) {
+    *size = {width, height};
+  } else {
+    if (width != size->width || height != size->height)
+      png_error(png, "its size is not the one of its header");
+    png_set_packing(png);
+    const int passes = png_set_interlace_handling(png);
+    png_read_update_info(png, info);
+    for (int pass = 0; pass < passes; ++pass)
+      for (uint32_t y = 0; y < height; ++y)
+        png_read_row(png, numbers + size_t(y) * width, nullptr);
+    png_read_end(png, nullptr);
+  }
+  png_destroy_read_struct(&png, &info, nullptr);
+  return true;
+}
+
+Status readMask(const std::string &where, std::string_view bytes, ImageSize &size, unsigned char *numbers) {
+  if (codecOf(bytes) != Codec::Png)
+    return error("{}: its content is no PNG", where);
+  const auto *data = reinterpret_cast<const unsigned char *>(bytes.data());
+  PngSource source{data, data + bytes.size(), {}, {}};
+  return readMask(&source, &size, numbers) ? Status() : error("{}: damaged PNG: {}", where, source.message);
+}
+
+Status checkPixels(const std::string &where, ImageSize size) {
+  return uint64_t(size.width) * size.height <= limits::kMostImagePixels
+             ? Status()
+             : error("{}: its header says {}x{} pixels; an image may have {} pixels at most; make it smaller", where,
+                     size.width, size.height, limits::kMostImagePixels);
+}
+
 Status read(const std::string &where, std::string_view bytes, ImageSize &size, const Target *target) {
   switch (codecOf(bytes)) {
   case Codec::Jpeg: {
@@ -205,10 +273,24 @@ Expected<ImageSize> tcc::runtime::imageSize(const std::string &where, std::strin
   ImageSize size;
   if (Status status = read(where, bytes, size, nullptr); !status.ok())
     return status;
-  if (uint64_t(size.width) * size.height > limits::kMostImagePixels)
-    return error("{}: its header says {}x{} pixels; an image may have {} pixels at most; make it smaller", where,
-                 size.width, size.height, limits::kMostImagePixels);
+  if (Status status = checkPixels(where, size); !status.ok())
+    return status;
   return size;
+}
+
+Expected<ImageSize> tcc::runtime::maskSize(const std::string &where, std::string_view bytes) {
+  ImageSize size;
+  if (Status status = readMask(where, bytes, size, nullptr); !status.ok())
+    return status;
+  if (Status status = checkPixels(where, size); !status.ok())
+    return status;
+  return size;
+}
+
+Status tcc::runtime::decodeMask(const std::string &where, std::string_view bytes, ImageSize size,
+                                std::span<unsigned char> numbers) {
+  assert(numbers.size() >= uint64_t(size.width) * size.height);
+  return readMask(where, bytes, size, numbers.data());
 }
 
 Status tcc::runtime::decodeImage(const std::string &where, std::string_view bytes, ImageSize size, const Box &part,

@@ -27,6 +27,14 @@ Expected<ImageSize> imageSize(const std::string &where, std::string_view bytes);
 Status decodeImage(const std::string &where, std::string_view bytes, ImageSize size, const Box &part,
                    std::span<unsigned char> planes);
 
+/// The size that the header of a mask states: a PNG of one number a pixel, grey or with a palette, of up to 8 bits.
+/// Error: as imageSize, or another PNG.
+Expected<ImageSize> maskSize(const std::string &where, std::string_view bytes);
+
+/// Decodes a mask, which must have exactly `size`, to `numbers`: the grey level or the place in the palette of each
+/// pixel, as the file stores it, without gamma and scaling.
+Status decodeMask(const std::string &where, std::string_view bytes, ImageSize size, std::span<unsigned char> numbers);
+
 } // namespace tcc::runtime
 
 #endif // TCC_RUNTIME_DATA_IMAGEDECODE_H

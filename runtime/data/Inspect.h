@@ -16,6 +16,7 @@ struct ColumnSummary {
   bool anyFinite = false;
   uint64_t nans = 0, infinities = 0;
   uint64_t missing = 0;                    ///< samples without a value
+  std::vector<uint64_t> smallest = {}, largest = {}; ///< extents by axis, of samples that may differ in size
   std::string unusable = {};               ///< why it holds no numbers; empty for texts
   bool texts = false;
   std::vector<std::string> distinct = {}; ///< the distinct texts, sorted, up to a limit
@@ -34,8 +35,9 @@ struct DataSummary {
 };
 
 /// Reads every sample of every column once and calls `report` for each that is damaged: it cannot be decoded, or holds
-/// NaN. With a reader its inputs are checked too, as training reads them: conversions, indices, classes.
-DataSummary inspectData(const Dataset &dataset, BatchReader *reader,
+/// NaN. With readers, one for each shape of an entry, its inputs are checked too, as training reads them: conversions,
+/// indices, classes.
+DataSummary inspectData(const Dataset &dataset, std::span<BatchReader *const> readers,
                         const std::function<void(const DamagedSample &)> &report);
 
 } // namespace tcc::runtime

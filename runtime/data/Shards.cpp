@@ -94,7 +94,22 @@ public:
   }
   Status read(uint64_t index, std::byte *destination) const override {
     const auto [part, own] = at(index);
+    if (!std::equal(part->type().dims().begin() + 1, part->type().dims().end(), type().dims().begin() + 1))
+      return error("{}: the sample is {}, the first one of the set {}; bring all images to one size, with "
+                   "[[data.transform]] kind = \"resize\" or a crop",
+                   part->place(own), plan::typeName(part->type()), plan::typeName(parts.front()->type()));
     return part->read(own, destination);
+  }
+  bool isSized() const override {
+    return std::all_of(parts.begin(), parts.end(), [](const auto &part) { return part->isSized(); });
+  }
+  Status extentsOf(uint64_t index, std::span<uint32_t> extents) const override {
+    const auto [part, own] = at(index);
+    return part->extentsOf(own, extents);
+  }
+  Status drawTo(uint64_t index, const Draw &draw, const Frame &frame, std::byte *destination) const override {
+    const auto [part, own] = at(index);
+    return part->drawTo(own, draw, frame, destination);
   }
   ImageShape imageShape() const override { return parts.front()->imageShape(); }
   Status readImage(uint64_t index, Image &image) const override {
@@ -142,13 +157,14 @@ bool areNumbersOfText(const Column &a, const Column &b) {
   return isNumber(a) && isNumber(b);
 }
 
-/// True if samples of both have the same type: element type, and all dimensions but the first.
+/// True if samples of both have the same type: element type, and all dimensions but the first; sizes of images may
+/// differ.
 bool alike(const Column &a, const Column &b) {
   if ((a.type().dtype() != b.type().dtype() && !areNumbersOfText(a, b)) ||
       a.type().dims_size() != b.type().dims_size() || a.type().dims_size() == 0)
     return false;
   for (int i = 1; i < a.type().dims_size(); ++i)
-    if (a.type().dims(i) != b.type().dims(i))
+    if (a.type().dims(i) != b.type().dims(i) && !(a.isSized() && b.isSized()))
       return false;
   return a.isText() == b.isText() && a.holdsTexts() == b.holdsTexts();
 }

@@ -5,6 +5,7 @@
 #include "support/AtomicFile.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <png.h>
@@ -86,12 +87,13 @@ struct Canvas {
   }
 };
 
+using Extents = std::array<uint32_t, 3>; // channels, height, width
+
 /// A sample's values in [0, 1] as bytes.
-Image bytesOf(const Column &column, const std::vector<std::byte> &values) {
-  const plan::TensorType &type = column.type();
+Image bytesOf(const Column &column, const Extents &extents, const std::vector<std::byte> &values) {
   Image image;
-  image.reshape(uint32_t(type.dims(1)), uint32_t(type.dims(2)), uint32_t(type.dims(3)), false);
-  if (type.dtype() == plan::U8) {
+  image.reshape(extents[0], extents[1], extents[2], false);
+  if (column.type().dtype() == plan::U8) {
     std::memcpy(image.bytes.data(), values.data(), image.bytes.size());
     return image;
   }
@@ -133,9 +135,19 @@ Status tcc::runtime::writeSheet(const std::string &path, const DatasetOptions &g
         (column->type().dims(1) != 1 && column->type().dims(1) != 3))
       return error("{}: {} draws a column '{}' of images with 1 or 3 channels; the data has {}", path,
                    advice::option("png"), options.column, evaluation->describeColumns());
-  const auto [height, width] = cellOf(uint32_t(changed->type().dims(2)), uint32_t(changed->type().dims(3)));
   const uint64_t cells = options.rows * options.columns, samples = changed->samples();
   const uint64_t shown = std::min(random ? options.rows : cells, samples);
+  // Cells are as large as the largest image that is shown.
+  Extents most = {0, 1, 1};
+  for (uint64_t number = 0; number < shown; ++number)
+    for (const Column *column : {plain, changed}) {
+      Extents own;
+      if (Status status = column->extentsOf(number * samples / shown, own); !status.ok())
+        return status;
+      for (size_t axis : {1, 2})
+        most[axis] = std::max(most[axis], own[axis]);
+    }
+  const auto [height, width] = cellOf(most[1], most[2]);
   const uint64_t rows = random ? shown : (shown + options.columns - 1) / options.columns;
   Canvas canvas{uint32_t(options.columns * (width + kGap) + kGap), uint32_t(rows * (height + kGap) + kGap), {}};
   canvas.rgb.assign(size_t(canvas.width) * canvas.height * 3, 255);
@@ -146,16 +158,25 @@ Status tcc::runtime::writeSheet(const std::string &path, const DatasetOptions &g
       break;
     const uint64_t sample = number * samples / shown;
     const Column &column = random && place > 0 ? *changed : *plain;
-    values.resize(column.sampleBytes());
     const Draw draw{options.seed, place - 1, 0};
-    if (Status status = random && place > 0 ? column.draw(sample, draw, values.data())
-                                            : column.read(sample, values.data());
+    Extents own;
+    if (Status status = column.extentsOf(sample, own); !status.ok())
+      return status;
+    const std::array<uint64_t, 3> extents = {own[0], own[1], own[2]};
+    constexpr std::byte kZeros[sizeof(float)] = {};
+    const uint64_t bytes = plan::dtypeBytes(column.type().dtype());
+    values.resize(extents[0] * extents[1] * extents[2] * bytes);
+    if (Status status = column.drawTo(sample, random && place > 0 ? draw : Draw(),
+                                      {extents, std::span(kZeros).first(bytes)}, values.data());
         !status.ok())
       return status;
-    Image image = bytesOf(column, values), scaled;
-    const bool smaller = image.height > height || image.width > width;
-    resample(image, {0, 0, image.height, image.width}, height, width, smaller ? Filter::Bilinear : Filter::Nearest,
-             true, scaled);
+    Image image = bytesOf(column, own, values), scaled;
+    const bool smaller = most[1] > height || most[2] > width;
+    auto side = [](uint32_t pixels, uint32_t cell, uint32_t all) {
+      return std::max(1u, uint32_t(uint64_t(pixels) * cell / all));
+    };
+    resample(image, {0, 0, image.height, image.width}, side(image.height, height, most[1]),
+             side(image.width, width, most[2]), smaller ? Filter::Bilinear : Filter::Nearest, true, scaled);
     canvas.draw(scaled, uint32_t(row * (height + kGap) + kGap), uint32_t(place * (width + kGap) + kGap));
   }
   return canvas.write(png);

@@ -57,7 +57,69 @@ public:
 
   Status draw(uint64_t index, const Draw &draw, std::byte *destination) const override {
     ThreadImages images;
-    Image &image = images.image, &spare = images.spare;
+    Image &image = images.image;
+    if (Status status = make(index, draw, image, images.spare); !status.ok())
+      return status;
+    if (image.channels != result.channels || image.height != result.height || image.width != result.width)
+      return error("{}: the sample has {}x{} pixels after its transforms, the first one of the set {}x{}; bring all to "
+                   "one size: with a size of two numbers, or a crop",
+                   where(index), image.width, image.height, result.width, result.height);
+    std::memcpy(destination, bytesOf(image), image.elements() * plan::dtypeBytes(type().dtype()));
+    return Status();
+  }
+
+  bool isSized() const override { return base->isSized() && !drawsBase && (flat || type().dims_size() == 4); }
+  Status extentsOf(uint64_t index, std::span<uint32_t> extents) const override {
+    ImageShape shape = result;
+    if (std::ranges::none_of(steps, [](const Step &step) { return step.transform->fixesSize(); }))
+      if (Status status = shapeOf(index, steps.size(), shape); !status.ok())
+        return status;
+    size_t axis = 0;
+    if (!flat)
+      extents[axis++] = shape.channels;
+    extents[axis] = shape.height;
+    extents[axis + 1] = shape.width;
+    return Status();
+  }
+  Status drawTo(uint64_t index, const Draw &draw, const Frame &frame, std::byte *destination) const override {
+    ThreadImages images;
+    Image &image = images.image;
+    if (Status status = make(index, draw, image, images.spare); !status.ok())
+      return status;
+    const std::array<uint64_t, 3> extents = {image.channels, image.height, image.width};
+    writeToFrame(bytesOf(image), std::span(extents).subspan(flat ? 1 : 0), frame, destination);
+    return Status();
+  }
+
+  bool mayLack() const override { return base->mayLack(); }
+  bool lacks(uint64_t index) const override { return base->lacks(index); }
+  std::string place(uint64_t index) const override { return base->place(index); }
+  uint64_t hostBytes() const override { return base->hostBytes(); }
+  bool isComputed() const override { return true; }
+
+private:
+  /// The shape of sample `index` after the first `count` steps. Error: its size cannot be read, or a step refuses it.
+  Status shapeOf(uint64_t index, size_t count, ImageShape &shape) const {
+    std::array<uint32_t, 3> extents = {1, 1, 1};
+    const auto rank = static_cast<size_t>(base->type().dims_size()) - 1;
+    if (Status status = base->extentsOf(index, std::span(extents).first(rank)); !status.ok())
+      return status;
+    if (std::ranges::find(extents, 0u) != extents.end())
+      return error("{}: the sample has no pixels", where(index));
+    shape = base->imageShapeWith(std::span(extents).first(rank));
+    if (flat)
+      shape = {1, extents[0], extents[1], shape.floats, true};
+    for (const Step &step : std::span(steps).first(count)) {
+      Expected<ImageShape> after = step.transform->shapeAfter(shape);
+      if (!after)
+        return after.status().withContext(where(index));
+      shape = *after;
+    }
+    return Status();
+  }
+
+  /// Reads a sample and applies the transforms; the result has the column's element type.
+  Status make(uint64_t index, const Draw &draw, Image &image, Image &spare) const {
     size_t done = 0;
     if (Status status = drawsBase            ? drawBase(index, draw, image)
                         : base->readsParts() ? readCut(index, draw, image, spare, done)
@@ -73,26 +135,16 @@ public:
       if (Status status = step.transform->apply(image, spare, random); !status.ok())
         return status.withContext(where(index));
     }
-    if (image.channels != result.channels || image.height != result.height || image.width != result.width)
-      return error("{}: the sample has {}x{} pixels after its transforms, the first one of the set {}x{}; bring all to "
-                   "one size: with a size of two numbers, or a crop",
-                   where(index), image.width, image.height, result.width, result.height);
     if (type().dtype() == plan::F32 && !image.floats)
       toFloat(image, 255);
-    if (image.floats)
-      std::memcpy(destination, image.values.data(), image.elements() * sizeof(float));
-    else
-      std::memcpy(destination, image.bytes.data(), image.elements());
     return Status();
   }
 
-  bool mayLack() const override { return base->mayLack(); }
-  bool lacks(uint64_t index) const override { return base->lacks(index); }
-  std::string place(uint64_t index) const override { return base->place(index); }
-  uint64_t hostBytes() const override { return base->hostBytes(); }
-  bool isComputed() const override { return true; }
+  static const std::byte *bytesOf(const Image &image) {
+    return image.floats ? reinterpret_cast<const std::byte *>(image.values.data())
+                        : reinterpret_cast<const std::byte *>(image.bytes.data());
+  }
 
-private:
   Status drawBase(uint64_t index, const Draw &draw, Image &image) const {
     const ImageShape shape = base->imageShape();
     image.reshape(shape.channels, shape.height, shape.width, /*newFloats=*/true);

@@ -56,8 +56,7 @@ int sampleAxisOf(const Entry &entry, const Port &port) {
   return axis >= 0 && axis < type.dims_size() && type.dims(axis) == entry.batch() ? axis : -1;
 }
 
-/// The extents of one sample; empty for a constant.
-static std::vector<int64_t> sampleDims(const Entry &entry, const Port &port) {
+std::vector<int64_t> sampleExtents(const Entry &entry, const Port &port) {
   const int axis = sampleAxisOf(entry, port);
   const auto &dims = entry.buffers(static_cast<int>(port.buffer())).type().dims();
   std::vector<int64_t> sample;
@@ -67,23 +66,28 @@ static std::vector<int64_t> sampleDims(const Entry &entry, const Port &port) {
   return sample;
 }
 
-std::set<std::string> lengthInputs(const std::vector<const Entry *> &shapes) {
-  std::set<std::string> names;
+std::map<std::string, std::vector<int>> paddedAxes(const std::vector<const Entry *> &shapes) {
+  std::map<std::string, std::vector<int>> result;
   for (const Port &port : shapes.front()->inputs()) {
-    const std::vector<int64_t> first = sampleDims(*shapes.front(), port);
-    bool differs = false, onlyThere = !first.empty();
+    const std::vector<int64_t> first = sampleExtents(*shapes.front(), port);
+    std::vector<bool> differs(first.size());
+    bool sameRank = true;
     for (const Entry *shape : shapes)
       for (const Port &other : shape->inputs())
         if (other.name() == port.name()) {
-          const std::vector<int64_t> dims = sampleDims(*shape, other);
-          onlyThere =
-              onlyThere && dims.size() == first.size() && std::equal(dims.begin() + 1, dims.end(), first.begin() + 1);
-          differs = differs || (onlyThere && dims.front() != first.front());
+          const std::vector<int64_t> extents = sampleExtents(*shape, other);
+          sameRank = sameRank && extents.size() == first.size();
+          for (size_t axis = 0; sameRank && axis < first.size(); ++axis)
+            differs[axis] = differs[axis] || extents[axis] != first[axis];
         }
-    if (differs && onlyThere)
-      names.insert(port.name());
+    std::vector<int> axes;
+    for (size_t axis = 0; sameRank && axis < first.size(); ++axis)
+      if (differs[axis])
+        axes.push_back(static_cast<int>(axis));
+    if (!axes.empty())
+      result[port.name()] = std::move(axes);
   }
-  return names;
+  return result;
 }
 
 } // namespace tcc::plan

@@ -9,7 +9,7 @@
 
 #include "runtime/plan/plan.pb.h"
 
-#include <set>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,11 +28,16 @@ std::string batchDim(const std::vector<const Entry *> &shapes);
 /// anew first.
 std::string batchesAdvice(const std::vector<const Entry *> &shapes, const std::string &batches);
 
-/// The inputs whose samples differ among an entry's shapes in their first axis, the length, and in no other.
-std::set<std::string> lengthInputs(const std::vector<const Entry *> &shapes);
+/// By input: the axes of a sample, from 0, in which an entry's shapes differ. A sample may be shorter there and is
+/// padded. Inputs that have the same samples in all shapes are absent, and those that have another number of axes in
+/// some.
+std::map<std::string, std::vector<int>> paddedAxes(const std::vector<const Entry *> &shapes);
 
 /// The sample axis of an input; -1: it is a constant.
 int sampleAxisOf(const Entry &entry, const Port &port);
+
+/// The extents of one sample of an input; empty for a constant.
+std::vector<int64_t> sampleExtents(const Entry &entry, const Port &port);
 
 } // namespace tcc::plan
 

@@ -467,7 +467,7 @@ static Status predictByShape(std::span<EntryRunner> runners, const EntryData &da
   Sampler sampler = inOrder(data.reader());
   if (Status status = gatherByShape(data, /*drawsAtRandom=*/false, sampler); !status.ok())
     return status;
-  std::vector<uint64_t> indices, lengths;
+  std::vector<uint64_t> indices;
   for (uint64_t n = 0; n < sampler.batchesPerEpoch(); ++n) {
     sampler.batchOf(0, n, indices);
     EntryRunner &runner = runners[sampler.shapeOf(0, n)];
@@ -476,11 +476,8 @@ static Status predictByShape(std::span<EntryRunner> runners, const EntryData &da
     Status status = runner.giveInputs([&](auto inputs) { return reader.fill(indices, false, inputs); });
     if (status.ok())
       status = runner.run();
-    lengths.clear();
-    for (uint64_t sample : indices)
-      lengths.push_back(reader.lengthOf(sample));
     if (status.ok())
-      status = outputs.take(runner, indices, reader.length(), lengths);
+      status = outputs.take(runner, indices, reader);
     if (!status.ok())
       return status;
   }

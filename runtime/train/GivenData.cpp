@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <fmt/ranges.h>
 #include <limits>
 #include <numeric>
 
@@ -112,9 +113,15 @@ const plan::TensorType &typeOf(const plan::Entry &entry, const plan::Port &port)
   return entry.buffers(static_cast<int>(port.buffer())).type();
 }
 
-/// The axis of an input along which samples may be shorter: the first of a sample; -1: there is none.
-int paddedAxisOf(const std::set<std::string> &lengthInputs, const plan::Entry &entry, const plan::Port &port) {
-  return !lengthInputs.contains(port.name()) ? -1 : plan::sampleAxisOf(entry, port) == 0 ? 1 : 0;
+using PaddedAxes = std::map<std::string, std::vector<int>>;
+
+/// The axes of an input along which samples may be shorter.
+std::vector<int> paddedAxesOf(const PaddedAxes &padded, const plan::Entry &entry, const plan::Port &port) {
+  const auto found = padded.find(port.name());
+  std::vector<int> axes = found == padded.end() ? std::vector<int>() : found->second;
+  for (int &axis : axes)
+    axis += axis >= plan::sampleAxisOf(entry, port); // axes of a sample are counted without that of the samples
+  return axes;
 }
 
 /// The number of samples of the first tensor that has any; 0: none has.
@@ -128,15 +135,16 @@ int64_t rowsOf(const plan::Entry &entry, std::span<const GivenTensor> tensors) {
 }
 
 /// True if the input takes the tensor, padded where that may be.
-bool holds(const std::set<std::string> &lengthInputs, const plan::Entry &entry, const plan::Port &port,
-           const GivenTensor &tensor) {
+bool holds(const PaddedAxes &paddedAxes, const plan::Entry &entry, const plan::Port &port, const GivenTensor &tensor) {
   const plan::TensorType &type = typeOf(entry, port);
-  const int samples = plan::sampleAxisOf(entry, port), padded = paddedAxisOf(lengthInputs, entry, port);
+  const int samples = plan::sampleAxisOf(entry, port);
+  const std::vector<int> padded = paddedAxesOf(paddedAxes, entry, port);
   if (static_cast<int>(tensor.dims.size()) != type.dims_size())
     return false;
   for (int d = 0; d < type.dims_size(); ++d)
     if (const int64_t given = tensor.dims[static_cast<size_t>(d)];
-        given != type.dims(d) && d != samples && !(d == padded && given < type.dims(d)))
+        given != type.dims(d) && d != samples &&
+        !(given < type.dims(d) && std::ranges::find(padded, d) != padded.end()))
       return false;
   return true;
 }
@@ -162,11 +170,11 @@ Expected<std::unique_ptr<GivenData>> GivenData::bind(const Session &session,
   std::iota(order.begin(), order.end(), size_t(0));
   std::ranges::stable_sort(order, {}, [&](size_t shape) { return excess(*shapes[shape]); });
   std::ranges::stable_sort(order, {}, [&](size_t shape) { return sampleElementsOf(*shapes[shape]); });
-  const std::set<std::string> lengthInputs = plan::lengthInputs(shapes);
+  const PaddedAxes paddedAxes = plan::paddedAxes(shapes);
   const auto found = std::ranges::find_if(order, [&](size_t shape) {
     return std::ranges::all_of(tensors, [&](const GivenTensor &tensor) {
       const plan::Port *port = portOf(*shapes[shape], tensor.name);
-      return port && holds(lengthInputs, *shapes[shape], *port, tensor);
+      return port && holds(paddedAxes, *shapes[shape], *port, tensor);
     });
   });
   // Where none holds them, the largest shape's message says what it takes.
@@ -192,7 +200,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
       inputs.push_back(port.name());
   BindOptions options = bindOptionsOf(session, trains);
   options.map.clear(); // names are those of inputs
-  options.lengthInputs = options.raggedInputs = plan::lengthInputs(shapes);
+  options.paddedAxes = options.raggedInputs = plan::paddedAxes(shapes);
   options.constants.clear();
   std::vector<Rows *> constants;
   std::map<std::string, std::pair<std::string, int64_t>> lengths; // by dimension: a tensor, and its rows
@@ -215,10 +223,12 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
     const plan::Port &port = *portOf(entry, tensor.name);
     const plan::TensorType &type = entry.buffers(static_cast<int>(port.buffer())).type();
     std::vector<int64_t> dims = tensor.dims, strides = tensor.strides.empty() ? denseStrides(dims) : tensor.strides;
-    const int axis = plan::sampleAxisOf(entry, port), padded = paddedAxisOf(options.lengthInputs, entry, port);
+    const int axis = plan::sampleAxisOf(entry, port), lengthAxis = axis == 0 ? 1 : 0;
+    const std::vector<int> padded = paddedAxesOf(options.paddedAxes, entry, port);
     const bool sampled = axis >= 0;
-    if (padded >= 0 && !port.length().empty() && tensor.dims.size() > static_cast<size_t>(padded)) {
-      const int64_t length = tensor.dims[static_cast<size_t>(padded)];
+    if (std::ranges::find(padded, lengthAxis) != padded.end() && !port.length().empty() &&
+        tensor.dims.size() > static_cast<size_t>(lengthAxis)) {
+      const int64_t length = tensor.dims[static_cast<size_t>(lengthAxis)];
       const auto [known, fresh] = lengths.try_emplace(port.length(), tensor.name, length);
       if (known->second.second != length)
         return Status(fmt::format("'{}' has {} rows and '{}' {} along the model's dimension {}; give both the same "
@@ -226,7 +236,7 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
                                   known->second.first, known->second.second, tensor.name, length, port.length()),
                       StatusCode::Usage);
     }
-    if (!holds(options.lengthInputs, entry, port, tensor)) {
+    if (!holds(options.paddedAxes, entry, port, tensor)) {
       plan::TensorType have;
       have.set_dtype(tensor.dtype);
       for (int64_t dim : dims)
@@ -235,7 +245,9 @@ Expected<std::unique_ptr<GivenData>> GivenData::bindShape(const Session &session
           fmt::format("'{}' is {}, the model's input is {}{}{}", tensor.name, plan::typeName(have),
                       plan::typeName(type),
                       sampled ? fmt::format("; only axis {}, the samples, may have another length", axis) : "",
-                      padded < 0 ? "" : fmt::format(", and axis {} may be shorter", padded)),
+                      padded.empty() ? ""
+                                     : fmt::format(", and {} {} may be shorter", padded.size() == 1 ? "axis" : "axes",
+                                                   fmt::join(padded, ", "))),
           StatusCode::Usage);
     }
     if (sampled) { // samples first

@@ -24,9 +24,9 @@ struct GivenTensor {
 
 class GivenData {
 public:
-  /// Binds the tensors to the smallest of the entry's shapes that holds them: where shapes differ in the first axis of
-  /// a sample, it is padded as data.pad says; of shapes that differ in the batch, to the smallest that takes the rows
-  /// in `microBatches` batches. Error: a name that is no input of the entry, an input without a tensor, another type or
+  /// Binds the tensors to the smallest of the entry's shapes that holds them: axes of a sample in which shapes differ
+  /// are padded as data.pad says; of shapes that differ in the batch, to the smallest that takes the rows in
+  /// `microBatches` batches. Error: a name that is no input of the entry, an input without a tensor, another type or
   /// shape.
   static Expected<std::unique_ptr<GivenData>> bind(const Session &session,
                                                    const std::vector<const plan::Entry *> &shapes, bool trains,

@@ -393,35 +393,8 @@ std::vector<BatchReader *> EntryData::allReaders() const {
   return all;
 }
 
-std::vector<size_t> EntryData::bySize() const {
-  std::vector<size_t> order(readers.size());
-  std::iota(order.begin(), order.end(), size_t(0));
-  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t shape) { return readers[shape]->batch(); });
-  std::ranges::stable_sort(order, {}, [&](size_t shape) { return readers[shape]->sampleBytes(); });
-  return order;
-}
-
-std::vector<std::vector<uint8_t>> EntryData::smallerBatches() const {
-  std::vector<std::vector<uint8_t>> smaller(readers.size());
-  for (size_t shape = 0; shape < readers.size(); ++shape)
-    for (size_t other = 0; other < readers.size(); ++other)
-      if (readers[other]->batch() < readers[shape]->batch() && readers[other]->takesSamplesOf(*readers[shape]))
-        smaller[shape].push_back(static_cast<uint8_t>(other));
-  return smaller;
-}
-
-std::vector<uint8_t> EntryData::shapesOfSamples() const {
-  const std::vector<size_t> order = bySize();
-  std::vector<uint8_t> shapes(reader().samples());
-  for (uint64_t sample = 0; sample < shapes.size(); ++sample) {
-    const auto found = std::ranges::find_if(order, [&](size_t shape) { return readers[shape]->holds(sample); });
-    shapes[sample] = static_cast<uint8_t>(found == order.end() ? order.back() : *found);
-  }
-  return shapes;
-}
-
 size_t EntryData::shapeOfAll() const {
-  const std::vector<size_t> order = bySize();
+  const std::vector<size_t> order = shapesBySize(readers);
   const auto holdsAll = [&](size_t shape) {
     for (uint64_t sample = 0; sample < reader().samples(); ++sample)
       if (!readers[shape]->holds(sample))
@@ -435,7 +408,7 @@ size_t EntryData::shapeOfAll() const {
 Status tcc::runtime::gatherByShape(const EntryData &data, bool drawsAtRandom, Sampler &sampler) {
   if (data.readers.size() == 1)
     return Status();
-  std::vector<uint8_t> shapes = data.shapesOfSamples();
+  std::vector<uint8_t> shapes = shapesOfSamples(data.readers);
   if (drawsAtRandom && std::ranges::any_of(shapes, [&](uint8_t shape) { return shape != shapes.front(); }))
     return Status(
         "samples that are drawn at random (data.sampler, data.windows = \"random\") do not fill batches of several "
@@ -444,20 +417,23 @@ Status tcc::runtime::gatherByShape(const EntryData &data, bool drawsAtRandom, Sa
   std::vector<uint64_t> batches;
   for (const auto &reader : data.readers)
     batches.push_back(reader->batch());
-  sampler.setShapes(std::move(shapes), std::move(batches), data.smallerBatches());
+  sampler.setShapes(std::move(shapes), std::move(batches), smallerBatches(data.readers));
   return Status();
 }
 
-/// Error: a sample is longer than the largest shape takes.
-static Status checkLengths(const EntryData &data) {
+/// Error: a sample is larger than every shape in some axis.
+static Status checkSizes(const EntryData &data) {
   const BatchReader &largest = *data.readers[data.largest()];
-  if (!largest.isRagged())
+  if (std::ranges::none_of(data.readers, [](const auto &reader) { return reader->isRagged(); }))
     return Status();
   for (uint64_t sample = 0; sample < largest.samples(); ++sample)
-    if (!largest.holds(sample) &&
-        std::ranges::none_of(data.readers, [&](const auto &reader) { return reader->holds(sample); }))
-      return error("{}: {}; compile with a longer shape ({}), or cut such samples with {}", data.dataset->path,
-                   largest.describeLonger(sample), advice::compile("dim", "NAME=N"),
+    if (std::ranges::none_of(data.readers, [&](const auto &reader) { return reader->holds(sample); }))
+      return error("{}: {}; compile with a larger shape ({}){}, or cut such samples with {}", data.dataset->path,
+                   largest.describeLarger(sample, data.readers),
+                   data.readers.size() > 1 ? "model.buckets, or " + advice::compile("dim", "NAME=N")
+                                           : advice::compile("dim", "NAME=N"),
+                   largest.padsImages() ? ", scale images down with [[data.transform]] kind = \"resize\" and max_size"
+                                        : "",
                    advice::set("data.too_long", "cut"));
   return Status();
 }
@@ -528,8 +504,8 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const st
   std::vector<const plan::Entry *> all = shapes;
   for (const plan::Entry &other : session.plan().entries())
     all.push_back(&other);
-  bind.raggedInputs = plan::lengthInputs(all);
-  bind.lengthInputs = plan::lengthInputs(shapes.size() > 1 ? shapes : plan::shapesOf(session.plan(), name));
+  bind.raggedInputs = plan::paddedAxes(all);
+  bind.paddedAxes = plan::paddedAxes(shapes.size() > 1 ? shapes : plan::shapesOf(session.plan(), name));
   if (shapes.size() > 1 && (result.dataset->format == "token" || result.dataset->format == "text"))
     return Status(
         fmt::format("{}: a file of tokens is cut into windows of one length, so the plan's other shapes would "
@@ -549,7 +525,7 @@ Expected<EntryData> tcc::runtime::openEntryData(const Session &session, const st
     if (options.note)
       options.note(note);
   if (!options.cutsLong && settingText(dataOptions.settings, "too_long") != "cut")
-    if (Status status = checkLengths(result); !status.ok())
+    if (Status status = checkSizes(result); !status.ok())
       return status;
   return result;
 }

@@ -3,8 +3,8 @@
 #define TCC_RUNTIME_TRAIN_SESSION_H
 
 #include "runtime/Device.h"
-#include "runtime/data/BatchReader.h"
 #include "runtime/data/Sampler.h"
+#include "runtime/data/ShapeChoice.h"
 #include "runtime/plan/VirtualRanks.h"
 #include "runtime/state/ModelValues.h"
 
@@ -86,18 +86,9 @@ struct EntryData {
   BatchReader &reader() const { return *readers.front(); }
   std::vector<BatchReader *> allReaders() const;
   /// The shape whose samples take the most memory.
-  size_t largest() const { return bySize().back(); }
+  size_t largest() const { return shapesBySize(readers).back(); }
   /// The smallest shape that holds all samples, else the largest.
   size_t shapeOfAll() const;
-  /// The smallest shape that holds each sample, of several that take the same samples the one with the largest batch;
-  /// for a sample that is too long for all of them, the largest.
-  std::vector<uint8_t> shapesOfSamples() const;
-  /// By shape: those that take the same samples in smaller batches.
-  std::vector<std::vector<uint8_t>> smallerBatches() const;
-
-private:
-  /// Shapes by the memory of one sample, the least first, and the largest batch before the others.
-  std::vector<size_t> bySize() const;
 };
 
 struct EntryDataOptions {
@@ -116,7 +107,7 @@ struct EntryDataOptions {
 BindOptions bindOptionsOf(const Session &session, bool trains);
 
 /// Opens `path` with the settings of the session and binds its columns to the inputs of the entry's shapes. Error also:
-/// a sample is too long for all of them, and data.too_long does not cut it.
+/// a sample is too large for all of them, and data.too_long does not cut it.
 Expected<EntryData> openEntryData(const Session &session, const std::vector<const plan::Entry *> &shapes,
                                   const std::string &path, const EntryDataOptions &options);
 /// The same for an entry in one shape.

@@ -11,8 +11,7 @@ using namespace tcc;
 using namespace tcc::runtime;
 
 TrainingBatches::TrainingBatches(EntryData given, Sampler order, uint64_t maxBad, unsigned workers)
-    : data(std::move(given)), sampler(std::move(order)), maxBad(maxBad), workers(workers),
-      largest(data.largest()) {
+    : data(std::move(given)), sampler(std::move(order)), maxBad(maxBad), workers(workers) {
   for (const auto &reader : data.readers)
     indices.reserve(reader->batch());
 }
@@ -33,12 +32,13 @@ void TrainingBatches::keep(uint64_t count) {
 }
 
 uint64_t TrainingBatches::tokens(uint64_t epoch, uint64_t number) const {
-  if (!data.reader().isRagged())
+  if (std::ranges::none_of(data.readers, [](const auto &reader) { return reader->isRagged(); }))
     return samples(epoch, number) * data.reader().tokensPerSample();
   sampler.globalBatchOf(epoch, number, counted);
+  const BatchReader &reader = *data.readers[sampler.shapeOfBatch(epoch, number)];
   uint64_t sum = 0;
   for (uint64_t sample : counted)
-    sum += data.readers[largest]->tokensOf(sample);
+    sum += reader.tokensOf(sample);
   return sum;
 }
 

@@ -86,7 +86,6 @@ private:
   Sampler sampler;
   uint64_t maxBad;
   unsigned workers;
-  size_t largest; ///< shape
   std::unique_ptr<Loader> loader; ///< from the first batch on
   std::vector<uint64_t> indices;
   mutable std::vector<uint64_t> counted; ///< scratch memory of tokens()

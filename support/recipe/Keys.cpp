@@ -519,9 +519,9 @@ std::vector<Key> makeKeys() {
       {"data.lengths", text(), "none", RunTime,
        "the column that tells how long each sample is, by a number or a mask: [shapes.md](shapes.md#data)"},
       {"data.pad", columnRules("table of columns: number"), "0; the ignored target", RunTime,
-       "what follows the end of a sample that is shorter than the shape: [shapes.md](shapes.md#data)"},
+       "what follows a sample that is smaller than its shape: [shapes.md](shapes.md#data)"},
       {"data.too_long", choice({"refuse", "cut"}), "\"refuse\"", RunTime,
-       "what to do with a sample that is longer than the largest shape"},
+       "what to do with a sample that is larger than every shape"},
       {"data.last", choice({"drop", "pad", "exact"}), "\"drop\"", RunTime,
        "the samples at the end of an epoch that fill no batch: leave them out, pad their batch with samples that weigh "
        "nothing, or train them in a shape that they fill"},

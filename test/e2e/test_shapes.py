@@ -488,7 +488,7 @@ class Kinds(EndToEnd):
     """Models of other kinds: each batch has the loss that a plan of its shape alone, or of the largest, gives it."""
 
     def test_images_of_two_sizes(self):
-        """Two axes differ, so tensors choose the shape by their own; evaluation has another batch, prediction one image."""
+        """Tensors choose the shape that holds them in both axes; evaluation has another batch, prediction one image."""
         nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1], kernel_shape=[3, 3]),
                  helper.make_node("Relu", ["c"], ["r"], "relu"),
                  helper.make_node("ReduceMean", ["r", "axes"], ["logits"], "mean", keepdims=0)]
@@ -511,8 +511,13 @@ class Kinds(EndToEnd):
         labels = rng.integers(0, 5, 7)
         self.assertAlmostEqual(both.evaluate(x=x, labels=labels)["eval_loss"], alone[1].evaluate(x=x, labels=labels)["eval_loss"], places=6)
         np.testing.assert_allclose(both.predict(x=x)["logits"], alone[1].predict(x=x)["logits"], rtol=1e-6, atol=1e-7)
-        with self.assertRaisesRegex(tcc.Error, r"'x' is f32\[2x3x12x16\], the model's input is f32\[2x3x20x16\]"):
-            both.step(x=np.zeros((2, 3, 12, 16), np.float32), labels=np.zeros(2, np.int64))
+        x, labels = x[:2], labels[:2]
+        alone[1].set_parameters(both.get_parameters())
+        between = np.ascontiguousarray(x[:, :, :11, :14])
+        x[:, :, 11:], x[:, :, :, 14:] = 0, 0
+        self.assertEqual(both.step(x=between, labels=labels).loss, alone[1].step(x=x, labels=labels).loss)
+        with self.assertRaisesRegex(tcc.Error, r"'x' is f32\[2x3x12x17\], the model's input is f32\[2x3x20x16\].* axes 2, 3 may be shorter"):
+            both.step(x=np.zeros((2, 3, 12, 17), np.float32), labels=np.zeros(2, np.int64))
 
     def test_speech_with_lengths(self):
         """CTC over frames of recordings; the numbers of frames and of labels are columns."""
@@ -595,7 +600,7 @@ class Page(EndToEnd):
     def test_the_page_runs(self):
         """Its recipe, data, commands and loop, in the order in which a reader needs them. torch_modules.py exports its model."""
         text = (ROOT / "docs/guide/shapes.md").read_text()
-        (recipe,), (commands,), (_, data, loop) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "sh", "python"))
+        (recipe, _), (commands, _), (_, data, _, loop) = (re.findall(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("toml", "sh", "python"))
         sentence_model(self.folder / "sentences.onnx")
         self.write(recipe.split("\n")[0].removeprefix("# "), recipe)
         done = subprocess.run([sys.executable, "-c", data + loop], cwd=self.folder, check=True, capture_output=True, text=True,

@@ -12,6 +12,7 @@
 #include "tools/trun/Commands.h"
 
 #include <cstdlib>
+#include <fmt/ranges.h>
 
 using namespace tcc;
 using namespace tcc::runtime;
@@ -105,11 +106,10 @@ Status tcc::tools::dataCommand(const Options &options) {
     return data.status();
   const Dataset &dataset = *data->dataset;
   // Damaged samples are printed as they are found, since a pass over a large set takes long.
-  DataSummary summary = inspectData(dataset, data->readers.empty() ? nullptr : data->readers[data->largest()].get(),
-                                    [](const DamagedSample &damaged) {
-                                      printResult("damaged sample {}: {}\n", damaged.sample, damaged.problem);
-                                      std::fflush(stdout);
-                                    });
+  DataSummary summary = inspectData(dataset, data->allReaders(), [](const DamagedSample &damaged) {
+    printResult("damaged sample {}: {}\n", damaged.sample, damaged.problem);
+    std::fflush(stdout);
+  });
   report::Table table("<<>>>>>", {"column", "type", "least", "greatest", "NaN", "infinite", "missing"});
   for (const ColumnSummary &column : summary.columns) {
     const Column &read = *dataset.find(column.name);
@@ -119,6 +119,9 @@ Status tcc::tools::dataCommand(const Options &options) {
   }
   printResult("{}: {}, {}\n{}", dataset.path, dataset.format, report::counted(summary.samples, "sample"), table.text());
   for (const ColumnSummary &column : summary.columns) {
+    if (column.smallest != column.largest)
+      printResult("sizes of {}: from {} to {}\n", column.name, fmt::join(column.smallest, "x"),
+                  fmt::join(column.largest, "x"));
     if (!column.unusable.empty())
       printResult("{}: {}\n", column.name, column.unusable);
     else if (column.texts)

@@ -48,6 +48,7 @@ public:
     const Size size = sizeFor(shape.height, shape.width);
     return withSize(shape, size.height, size.width);
   }
+  bool fixesSize() const override { return sides.size() == 2; }
   Status apply(Image &image, Image &spare, Random &) const override {
     const Size size = sizeFor(image.height, image.width);
     if (size.height == 0 || size.width == 0)
@@ -180,6 +181,7 @@ public:
       return status;
     return withSize(shape, size.height, size.width);
   }
+  bool fixesSize() const override { return true; }
   Status apply(Image &image, Image &spare, Random &) const override {
     Padding padding;
     auto beside = [](uint32_t wanted, uint32_t have) { return wanted > have ? wanted - have : 0; };
@@ -215,6 +217,7 @@ public:
       return status;
     return withSize(shape, size.height, size.width);
   }
+  bool fixesSize() const override { return true; }
   Status apply(Image &image, Image &spare, Random &random) const override {
     Padding all = padding;
     auto widen = [&](uint32_t &before, uint32_t &after, uint32_t have, uint32_t wanted) {
@@ -282,6 +285,7 @@ public:
       return status;
     return withSize(shape, size.height, size.width);
   }
+  bool fixesSize() const override { return true; }
   Status apply(Image &image, Image &spare, Random &random) const override {
     resample(image, choose(image.height, image.width, random), size.height, size.width, filter, antialias, spare);
     std::swap(image, spare);

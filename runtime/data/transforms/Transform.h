@@ -21,8 +21,10 @@ namespace tcc::runtime {
 class Transform {
 public:
   virtual ~Transform() = default;
-  /// The shape after the transform. Error: why it cannot be applied.
+  /// The shape after the transform, which is the same for all random numbers. Error: why it cannot be applied.
   virtual Expected<ImageShape> shapeAfter(const ImageShape &shape) const = 0;
+  /// True if every image has the same size afterwards.
+  virtual bool fixesSize() const { return false; }
   /// Changes `image`; `spare` is scratch memory. Error: this image cannot be transformed (it is smaller than a crop).
   virtual Status apply(Image &image, Image &spare, Random &random) const = 0;
   /// For a transform that only crops and scales: applies it to `cut`, before any pixel is read. False, and nothing is

@@ -95,7 +95,7 @@ protected:
       for (const auto &column : data->columns)
         samples = std::max(samples, column->sampleBytes() ? column->samples() : 0);
       if (samples < 100000)
-        (void)inspectData(*data, nullptr, [](const DamagedSample &) {});
+        (void)inspectData(*data, {}, [](const DamagedSample &) {});
     }
     auto control = openDatasetBytes(at(name), good, options);
     EXPECT_TRUE(control.ok()) << control.message();
@@ -155,7 +155,7 @@ TEST_F(Mutations, Images) {
       options.memoryBytes = uint64_t(64) << 20;
       auto data = openDatasetBytes(at("d.tar"), archiveBytes(ArchiveKind::Tar, {{"a/" + name, mutate(good)}}), options);
       if (data.ok()) {
-        (void)inspectData(*data, nullptr, [](const DamagedSample &) {});
+        (void)inspectData(*data, {}, [](const DamagedSample &) {});
       } else {
         EXPECT_NE(data.message().find("d.tar"), std::string::npos) << data.message();
       }

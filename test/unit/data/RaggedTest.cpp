@@ -36,13 +36,13 @@ TEST(Ragged, OffsetsJoinARowsColumn) {
 
 TEST(Ragged, SamplesArePaddedOrCut) {
   const Dataset data = ragged();
-  auto padded = PaddedColumn::create(*data.find("x"), 2, -1);
+  auto padded = PaddedColumn::create(*data.find("x"), {2, 2}, -1);
   ASSERT_TRUE(padded.ok()) << padded.message();
   EXPECT_EQ(plan::typeName((*padded)->type()), "f32[3x2x2]");
   EXPECT_EQ(readSample<float>(**padded, 1), (std::vector<float>{-1, -1, -1, -1}));
   EXPECT_EQ(readSample<float>(**padded, 2), (std::vector<float>{5, 6, 7, 8}));
   auto half = ownedColumn<int32_t>("n", plan::I32, {1, 1}, {3});
-  expectError(PaddedColumn::create(*half, 2, 0.5), {"data.pad", "'n'", "i32", "0.5"});
+  expectError(PaddedColumn::create(*half, {2}, 0.5), {"data.pad", "'n'", "i32", "0.5"});
 }
 
 TEST(Ragged, APartOfTheDataStaysRagged) {

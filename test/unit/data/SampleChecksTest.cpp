@@ -159,7 +159,8 @@ TEST_F(SampleChecks, InspectFindsAllDamage) {
   auto reader = bindAll(entry, "d", 1);
   ASSERT_TRUE(reader.ok()) << reader.message();
   std::vector<DamagedSample> found;
-  DataSummary summary = inspectData(*kept.back(), &*reader, [&](const DamagedSample &bad) { found.push_back(bad); });
+  BatchReader *const readers[] = {&*reader};
+  DataSummary summary = inspectData(*kept.back(), readers, [&](const DamagedSample &bad) { found.push_back(bad); });
   EXPECT_EQ(summary.samples, 3u);
   ASSERT_EQ(summary.damaged, 2u);
   EXPECT_EQ(found[0].sample, 1u);

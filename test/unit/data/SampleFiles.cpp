@@ -31,6 +31,33 @@ std::string png(uint32_t width, uint32_t height) {
   return bytes;
 }
 
+std::string maskPng(uint32_t width, uint32_t height, const std::vector<unsigned char> &numbers, int depth,
+                    bool palette) {
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  std::string bytes;
+  png_set_write_fn(
+      png, &bytes,
+      [](png_structp of, png_bytep data, size_t size) {
+        static_cast<std::string *>(png_get_io_ptr(of))->append(reinterpret_cast<char *>(data), size);
+      },
+      nullptr);
+  png_set_IHDR(png, info, width, height, depth, palette ? PNG_COLOR_TYPE_PALETTE : PNG_COLOR_TYPE_GRAY,
+               PNG_INTERLACE_ADAM7, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  const std::vector<png_color> colours(size_t(1) << depth, png_color{200, 100, 50});
+  if (palette)
+    png_set_PLTE(png, info, colours.data(), int(colours.size()));
+  png_set_gAMA(png, info, 0.3);
+  png_write_info(png, info);
+  png_set_packing(png);
+  for (int passes = png_set_interlace_handling(png); passes > 0; --passes)
+    for (uint32_t y = 0; y < height; ++y)
+      png_write_row(png, numbers.data() + size_t(y) * width);
+  png_write_end(png, info);
+  png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
 std::string jpeg(unsigned width, unsigned height, unsigned char value, bool progressive) {
   jpeg_compress_struct info{};
   jpeg_error_mgr error{};

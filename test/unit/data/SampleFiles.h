@@ -11,6 +11,9 @@ namespace tcc::test {
 
 /// A width × height PNG whose pixel (x, y) is (10x, 20y, 7).
 std::string png(uint32_t width, uint32_t height);
+/// A PNG of one number a pixel, which takes `depth` bits: grey, or places in a palette.
+std::string maskPng(uint32_t width, uint32_t height, const std::vector<unsigned char> &numbers, int depth,
+                    bool palette);
 /// A grey JPEG of one value.
 std::string jpeg(unsigned width, unsigned height, unsigned char value, bool progressive = false);
 

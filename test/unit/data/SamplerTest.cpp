@@ -1,12 +1,16 @@
 //===- SamplerTest.cpp - orders are complete, different, and the same every time -===//
 #include "runtime/data/Sampler.h"
+#include "runtime/data/ShapeChoice.h"
+#include "test/unit/data/DataFixture.h"
 #include "test/unit/data/Epochs.h"
 
 #include <algorithm>
+#include <array>
 #include <gtest/gtest.h>
 #include <numeric>
 #include <set>
 
+using namespace tcc;
 using namespace tcc::runtime;
 using namespace tcc::test;
 
@@ -153,8 +157,38 @@ TEST(Sampler, EveryRankHasAPartOfAPaddedEnd) {
   EXPECT_EQ(lastOf(12 + 2, 2), (std::vector<uint64_t>{8, 9, 10, 11}));
 }
 
+namespace {
+/// Readers of samples of random sizes, for an entry in shapes of these heights, widths and batches.
+struct SizedSamples {
+  SizedSamples(const std::vector<std::array<int64_t, 2>> &sizes, const std::vector<std::array<int64_t, 2>> &frames,
+               const std::vector<uint64_t> &batches) {
+    std::vector<int64_t> shapes;
+    size_t elements = 0;
+    for (const auto &[height, width] : sizes) {
+      shapes.insert(shapes.end(), {height, width});
+      elements += static_cast<size_t>(height * width);
+    }
+    std::vector<std::unique_ptr<Column>> columns;
+    columns.push_back(
+        ownedColumn<float>("x", plan::F32, {static_cast<int64_t>(elements)}, std::vector<float>(elements)));
+    columns.push_back(
+        ownedColumn<int64_t>("x.shapes", plan::I64, {static_cast<int64_t>(sizes.size()), 2}, std::move(shapes)));
+    dataset = openDatasetColumns("memory", std::move(columns), {}).take();
+    BindOptions options;
+    options.raggedInputs = {{"x", {0, 1}}};
+    for (size_t shape = 0; shape < frames.size(); ++shape) {
+      const auto batch = static_cast<int64_t>(batches[shape]);
+      const plan::Entry entry = entryOf(batch, {{"x", plan::F32, {batch, frames[shape][0], frames[shape][1]}, 0}});
+      readers.push_back(std::make_unique<BatchReader>(BatchReader::bind(entry, dataset, options).take()));
+    }
+  }
+  Dataset dataset;
+  std::vector<std::unique_ptr<BatchReader>> readers;
+};
+} // namespace
+
 /// Batches of several shapes: random numbers of samples, shapes, batches and ranks, smaller batches for the last
-/// samples, and each rule for these.
+/// samples, and each rule for these. In half of the trials the shapes follow from sizes in two axes.
 TEST(Sampler, EveryShapesSamplesAreSeenOnce) {
   for (uint64_t trial = 0; trial < 600; ++trial) {
     auto draw = [&, state = mixBits(trial + 1)](uint64_t most) mutable { return (state = mixBits(state + 1)) % most; };
@@ -176,6 +210,32 @@ TEST(Sampler, EveryShapesSamplesAreSeenOnce) {
         batches.push_back(1 + draw(batches[shape] - 1));
       }
     smaller.resize(batches.size());
+    if (trial % 2) {
+      // Distinct heights and widths, of which the last shape has the largest, so that each sample has a shape.
+      std::vector<std::array<int64_t, 2>> frames(batches.size()), sizes(samples);
+      for (uint64_t shape = 0; shape < count; ++shape)
+        frames[shape] = {static_cast<int64_t>(1 + draw(6) + 6 * (shape + 1 == count)),
+                         static_cast<int64_t>(1 + 6 * shape + draw(6))};
+      for (size_t shape = count; shape < frames.size(); ++shape)
+        frames[shape] = frames[lengthOf[shape]];
+      for (auto &size : sizes)
+        for (size_t axis : {0, 1})
+          size[axis] = static_cast<int64_t>(1 + draw(static_cast<uint64_t>(frames[count - 1][axis])));
+      const SizedSamples sized(sizes, frames, batches);
+      shapes = shapesOfSamples(sized.readers);
+      smaller = smallerBatches(sized.readers);
+      for (uint64_t sample = 0; sample < samples; ++sample) {
+        auto holds = [&](size_t shape) {
+          return sizes[sample][0] <= frames[shape][0] && sizes[sample][1] <= frames[shape][1];
+        };
+        ASSERT_LT(shapes[sample], count) << "the largest batch of its size";
+        EXPECT_TRUE(holds(shapes[sample]));
+        for (size_t other = 0; other < count; ++other)
+          EXPECT_TRUE(!holds(other) ||
+                      frames[other][0] * frames[other][1] >= frames[shapes[sample]][0] * frames[shapes[sample]][1])
+              << "a smaller shape holds sample " << sample;
+      }
+    }
     std::vector<Sampler> parts;
     for (uint64_t rank = 0; rank < ranks; ++rank) {
       parts.emplace_back(samples, samples, 7, order, trial, last);
