@@ -54,6 +54,7 @@ struct AttentionShape {
   int bias = -1, mask = -1, randomKey = -1, output = -1, delta = -1, logsumexp = -1, logsumexpRest = -1,
       outputGrad = -1;
   llvm::SmallVector<int64_t> biasShape = {}, maskShape = {}; ///< empty: absent
+  mlir::Type biasType = {};                                  ///< of its elements
   std::optional<double> maskFill = {};                       ///< of excluded scores; else they are −∞
 
   /// True if the derivative of a score by its raw score is not just the scale.
@@ -97,6 +98,7 @@ template <typename OpTy> AttentionShape attentionShapeOf(OpTy op) {
   if (op.getBias()) {
     s.bias = next++;
     s.biasShape = llvm::to_vector(shapeOf(op.getBias()));
+    s.biasType = elementTypeOf(op.getBias());
   }
   if (op.getMask()) {
     s.mask = next++;

@@ -218,14 +218,8 @@ void AttentionScores::bringTerms() {
 
 Value AttentionScores::shownEnd() {
   BlockEmitter &e = c.e;
-  auto isForAll = [](const Term &term) { return term.form == ScoreTermForm::kKeys && term.shape[1] == 1; };
-  auto isAlone = [](const Term &other) {
-    return other.form == ScoreTermForm::kNone || other.form == ScoreTermForm::kKeys;
-  };
-  // What a finite number excludes counts in rows where another term excludes everything else.
-  const bool byMask = isForAll(mask) && (!c.s.maskFill || (*c.s.maskFill <= kExcludes && isAlone(bias)));
-  const bool byBias = isForAll(bias);
-  if (!byMask && !byBias)
+  const PaddingRule rule = paddingRuleOf(c.s);
+  if (!rule)
     return Value();
   auto elementOf = [&](const Term &term, Value key) {
     MatrixView matrix = matrixOf(term);
@@ -233,13 +227,12 @@ Value AttentionScores::shownEnd() {
   };
   Value zero = e.index(0), last = c.loops.loop(zero, e.index(c.s.keys), 1, {zero}, [&](Value key, ValueRange before) {
     Value shown;
-    if (byMask)
+    if (rule.byMask)
       shown = elementOf(mask, key);
-    if (byBias) {
+    if (rule.byBias) {
       Value x = elementOf(bias, key);
-      Value least =
-          arith::ConstantOp::create(c.b, c.loc, c.b.getFloatAttr(x.getType(), isAlone(mask) ? kExcludes : -HUGE_VAL));
-      Value above = arith::CmpFOp::create(c.b, c.loc, arith::CmpFPredicate::UGT, x, least); // NaN is shown
+      Value lowest = arith::ConstantOp::create(c.b, c.loc, c.b.getFloatAttr(x.getType(), rule.lowest));
+      Value above = arith::CmpFOp::create(c.b, c.loc, arith::CmpFPredicate::UGT, x, lowest); // NaN is shown
       shown = shown ? arith::AndIOp::create(c.b, c.loc, shown, above).getResult() : above;
     }
     return llvm::SmallVector<Value>{arith::SelectOp::create(c.b, c.loc, shown, e.plus(key, 1), before[0]).getResult()};

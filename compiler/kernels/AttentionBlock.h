@@ -233,10 +233,6 @@ private:
     int64_t offset; ///< in the scratch
     ScoreTermForm form;
   };
-  /// A bias of at most this excludes a key if another one is shown: no score makes up for it. (The lowest f32, by which
-  /// exporters exclude keys, is -3.4e38; -1e9 might be made up for, by scores that no training has.)
-  static constexpr double kExcludes = -1e30;
-
   MatrixView matrixOf(const Term &term);
   void bring(const Term &term);
   Lane at(const Term &term, const QueryVector &v, mlir::Value row);

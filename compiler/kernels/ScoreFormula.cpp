@@ -8,6 +8,19 @@ using namespace mlir;
 
 namespace tcc::train {
 
+PaddingRule paddingRuleOf(const AttentionShape &s) {
+  // A bias of at most this excludes a key if another one is shown: no score makes up for it. (The lowest f32, by which
+  // exporters exclude keys, is -3.4e38; -1e9 might be made up for, by scores that no training has.)
+  constexpr double kExcludes = -1e30;
+  auto isForAll = [](llvm::ArrayRef<int64_t> shape) {
+    return !shape.empty() && shape[1] == 1 && shape[2] == 1 && shape[3] > 1;
+  };
+  auto isAlone = [&](llvm::ArrayRef<int64_t> other) { return other.empty() || isForAll(other); };
+  // Keys that a finite number excludes count in rows where another term excludes all others.
+  return {isForAll(s.maskShape) && (!s.maskFill || (*s.maskFill <= kExcludes && isAlone(s.biasShape))),
+          isForAll(s.biasShape), isAlone(s.maskShape) ? kExcludes : -HUGE_VAL};
+}
+
 Lane ScoreFormula::score(Lane product, llvm::function_ref<Lane()> bias, llvm::function_ref<Lane()> shown,
                          std::optional<Lane> *slope) const {
   Lane x = scalesLate ? product : product * number(s.scale), derivative = number(1);

@@ -9,6 +9,17 @@
 
 namespace tcc::train {
 
+/// Which of a bias and a mask excludes keys for all heads and queries of a sample, as padding does. A key is padding if
+/// the mask excludes it (byMask) or its bias is at most `lowest` (byBias). If some key of the sample is none, the
+/// weights of padding are 0 exactly, in each row that sees such a key.
+struct PaddingRule {
+  bool byMask = false, byBias = false;
+  double lowest = 0;
+
+  explicit operator bool() const { return byMask || byBias; }
+};
+PaddingRule paddingRuleOf(const AttentionShape &s);
+
 /// Computes a weight from the product of a query and a key: scale, cap, bias, masks and the exponential. The kernel
 /// supplies the elements of bias and mask, and handles causal masks.
 class ScoreFormula {

@@ -245,9 +245,106 @@ Lane WarpAttention::sees(Value query, Value key) {
 }
 
 Value WarpAttention::keysSeenBefore(Value end) {
+  auto keys = [&] { return shownKeys.end ? shownKeys.end : loops.index(s.keys); };
   if (!s.causal)
-    return loops.index(s.keys);
-  return most(least(index(end) + s.causalOffset, loops.index(s.keys)), loops.index(0));
+    return keys();
+  return most(least(index(end) + s.causalOffset, keys()), loops.index(0));
+}
+
+Value WarpAttention::firstStage(Value first) {
+  if (!shownKeys.first)
+    return loops.index(0);
+  Value stageFirst = index(shownKeys.first) / stage.rows() * stage.rows();
+  // Rows that see nothing but padding have weights there if a finite number excludes it.
+  return s.causal ? arith::SelectOp::create(b, loc, seesShown(first), stageFirst, loops.index(0)) : stageFirst;
+}
+
+WarpAttention::ShownKeys WarpAttention::findShown(Value ofBatch, int64_t unit) {
+  const PaddingRule rule = paddingRuleOf(s);
+  if (!rule)
+    return {};
+  constexpr int64_t kMostTogether = 4; // loads in flight
+  const int64_t biasBytes = rule.byBias ? s.biasType.getIntOrFloatBitWidth() / 8 : 1;
+  int64_t count = kMostWords * kWordBytes / biasBytes; // keys that a thread reads at once
+  if (s.keys % count)
+    count = 1;
+  auto rowOf = [&](llvm::ArrayRef<int64_t> shape, Index key) {
+    return shape[0] > 1 ? index(ofBatch) * s.keys + key : key;
+  };
+  auto wordsOf = [&](int operand, llvm::ArrayRef<int64_t> shape, Index key, int64_t bytes) {
+    return loops.loadRow(unsigned(operand), rowOf(shape, key), count * bytes / kWordBytes, count * bytes);
+  };
+  // Element i of a row of words, as the upper bits of a word.
+  auto elementOf = [&](const Values &words, int64_t i, int64_t bytes) {
+    const int64_t inWord = kWordBytes / bytes, above = (inWord - 1 - i % inWord) * bytes * 8;
+    Lane word = lane(words[size_t(i / inWord)]);
+    return above ? word.shiftLeft(above) : word;
+  };
+  auto isAbove = [&](Lane bias) { return bias.compare(arith::CmpFPredicate::UGT, number(rule.lowest)); }; // or NaN
+  // i1: one of the keys that a thread reads is shown.
+  auto isShown = [&](Index first) {
+    Values maskWords, biasWords;
+    if (rule.byMask)
+      maskWords = count > 1 ? wordsOf(s.mask, s.maskShape, first, 1)
+                            : Values{loops.load(unsigned(s.mask), rowOf(s.maskShape, first))};
+    if (rule.byBias)
+      biasWords = count > 1 ? wordsOf(s.bias, s.biasShape, first, biasBytes)
+                            : Values{loops.load(unsigned(s.bias), rowOf(s.biasShape, first))};
+    std::optional<Lane> any;
+    for (int64_t i = 0; i < count; ++i) {
+      std::optional<Lane> one;
+      if (rule.byMask && count == 1)
+        one = lane(maskWords[0]);
+      else if (rule.byMask)
+        one = isFalse(less(elementOf(maskWords, i, 1).shiftRightUnsigned(24), 1));
+      if (rule.byBias) {
+        Lane bias = lane(biasWords[0]);
+        if (count > 1) {
+          bias = elementOf(biasWords, i, biasBytes);
+          if (s.biasType.isF16()) {
+            Value half = arith::TruncIOp::create(b, loc, b.getI16Type(), bias.shiftRightUnsigned(16));
+            half = arith::BitcastOp::create(b, loc, b.getF16Type(), half);
+            bias = lane(arith::ExtFOp::create(b, loc, b.getF32Type(), half));
+          } else if (s.biasType.isBF16()) { // the upper half of an f32
+            bias = (bias & bias.likeInt(int64_t(0xffff0000))).asFloat();
+          } else {
+            bias = bias.asFloat();
+          }
+        }
+        one = one ? *one & isAbove(bias) : isAbove(bias);
+      }
+      any = any ? *any | *one : *one;
+    }
+    return *any;
+  };
+  auto asWord = [&](Value i64) { return arith::TruncIOp::create(b, loc, b.getI32Type(), i64).getResult(); };
+  auto word = [&](int64_t value) { return arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(int32_t(value))); };
+  const int64_t step = count * kGroupThreads,
+                together = std::min<int64_t>(kMostTogether, llvm::divideCeil(s.keys, step));
+  Index own = index(loops.thread()) % kGroupThreads * count;
+  Values found = loops.loop(loops.index(0), loops.index(s.keys), step * together, {word(s.keys), word(0)},
+                            [&](Value from, ValueRange before) {
+                              Value first = before[0], end = before[1];
+                              for (int64_t i = 0; i < together; ++i) {
+                                // Threads beyond the last key read the last ones again.
+                                Index key = (index(from) + own + i * step).atMost(s.keys - count);
+                                Lane there = isShown(key);
+                                first = least(first, there.select(lane(asWord(key)), lane(word(s.keys))));
+                                end = most(end, there.select(lane(asWord(key + count)), lane(word(0))));
+                              }
+                              return Values{first, end};
+                            });
+  Value first = found[0], end = found[1];
+  for (int64_t distance = 1; distance < kGroupThreads; distance *= 2) {
+    first = least(first, ofPartner(lane(first), distance));
+    end = most(end, ofPartner(lane(end), distance));
+  }
+  // If none is shown, weights are as the formula says.
+  Value none = compare(arith::CmpIPredicate::eq, end, word(0));
+  first = arith::SelectOp::create(b, loc, none, word(0), first);
+  end = arith::SelectOp::create(b, loc, none, word(s.keys), end);
+  auto asIndex = [&](Value i32) { return index(arith::ExtUIOp::create(b, loc, b.getI64Type(), i32).getResult()); };
+  return {asIndex(first) / kGroup * kGroup, roundUp(asIndex(end), unit).atMost(s.keys)};
 }
 
 } // namespace tcc::train

@@ -115,7 +115,21 @@ protected:
   Lane kept(mlir::Value query, mlir::Value key);
   /// i1: the causal mask shows the key to the query.
   Lane sees(mlir::Value query, mlir::Value key);
-  /// Keys that some query before `end` sees.
+  /// The keys of a sample that are not only padding: all groups before and behind them are. Null: all keys.
+  struct ShownKeys {
+    mlir::Value first; ///< a multiple of kGroup
+    mlir::Value end;   ///< a multiple of the unit of findShown(), or the number of keys
+  };
+  /// Reads a bias and mask that can show padding (paddingRuleOf). All keys if none is shown.
+  ShownKeys findShown(mlir::Value ofBatch, int64_t unit);
+  /// i1: the query sees the first of the shown keys, by the causal mask.
+  mlir::Value seesShown(mlir::Value query) {
+    return compare(mlir::arith::CmpIPredicate::sge, index(query) + s.causalOffset,
+                   index(shownKeys.first) + (kGroup - 1));
+  }
+  /// The first stage of keys for queries from `first` on: those before hold only padding that the queries do not need.
+  mlir::Value firstStage(mlir::Value first);
+  /// Keys that some query before `end` sees, and that are not only padding.
   mlir::Value keysSeenBefore(mlir::Value end);
   void setHead(mlir::Value newBatch, mlir::Value newHead);
 
@@ -152,6 +166,7 @@ protected:
   Index warp, eighth, fourth; ///< of its block, g and t
   mlir::Value batch, head, keyHead;
   Index queryBase; ///< index of this head's first query among the queries of all heads
+  ShownKeys shownKeys; ///< of the batch
 
 private:
   Rows rowsOf(int number, const StridedLayout &layout, mlir::Value ofBatch, mlir::Value ofHead, int64_t features) const;

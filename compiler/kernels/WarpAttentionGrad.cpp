@@ -248,6 +248,8 @@ private:
     const int64_t blockRows = kBlockTileQueries * tiles, blocks = llvm::divideCeil(s.queries, blockRows);
     Index line = tile / blocks;
     setHead(line / s.heads, line % s.heads);
+    // A bias gradient needs the gradient of every score.
+    shownKeys = hasBiasGrad ? ShownKeys() : findShown(batch, kGroup);
     Index blockFirst = (index(blocks - 1) - tile % blocks) * blockRows, first = blockFirst + warp * (kGroup * tiles);
     Rows queryRows = operandRows(0, batch, head, s.depth), gradRows = operandRows(s.outputGrad, batch, head, s.width);
     std::vector<QueryTile> own;
@@ -259,7 +261,7 @@ private:
                      {featuresOf(gradRows, lower.row), featuresOf(gradRows, upper.row)},
                      {numbersOf(lower.row), numbersOf(upper.row)}});
     }
-    // A bias gradient needs the gradient of every score; without one, skip keys that no query sees.
+    // Without a bias gradient, skip keys that no query sees.
     auto end = [&](Index rowsEnd) {
       return hasBiasGrad ? loops.index(s.keys) : keysSeenBefore(least(rowsEnd, index(s.queries)));
     };
@@ -274,7 +276,7 @@ private:
     Values sums;
     for (int64_t i = 0; i < tiles; ++i)
       appendZeros(sums, tileSums);
-    sums = stage.walk(loops.index(0), end(blockFirst + blockRows), s.keys, sides, sums,
+    sums = stage.walk(firstStage(blockFirst), end(blockFirst + blockRows), s.keys, sides, sums,
                       [&](Value stageFirst, Value buffer, ValueRange before) {
                         Value stageEnd = index(stageFirst) + stage.rows();
                         Groups groups{{}, stageFirst, most(least(stageEnd, plain), stageFirst), least(stageEnd, seen)};
@@ -367,6 +369,27 @@ private:
       visible = whereBelow(first, s.keys, visible, loops.index(s.queries)); // nothing for a warp without keys
     Value plain = roundUp(index(firstSeeing(first + (kGroup - 1))), kGroup);
     Value begin = index(firstSeeing(blockFirst)) / stage.rows() * stage.rows();
+    Value queriesEnd = loops.index(s.queries), warpEnd = queriesEnd;
+    shownKeys = findShown(ownBatch, kGroup);
+    if (shownKeys.end) {
+      // Nothing for keys behind the shown ones. Those before are for queries that see no shown one.
+      auto beforeEnd = [&](Value keysFirst, Value start) -> Value {
+        Value some = compare(arith::CmpIPredicate::slt, keysFirst, shownKeys.end);
+        return arith::SelectOp::create(b, loc, some, start, loops.index(s.queries));
+      };
+      Value without = loops.index(0);
+      if (s.causal)
+        without = least(roundUp(index(most(index(shownKeys.first) + (kGroup - 1) - s.causalOffset, without)), kGroup),
+                        loops.index(s.queries));
+      auto endOf = [&](Value keysEnd) -> Value {
+        Value only = compare(arith::CmpIPredicate::sle, keysEnd, shownKeys.first);
+        return arith::SelectOp::create(b, loc, only, without, loops.index(s.queries));
+      };
+      visible = beforeEnd(first, visible);
+      begin = beforeEnd(blockFirst, begin);
+      warpEnd = endOf(first + kGroup);
+      queriesEnd = endOf(blockFirst + kBlockKeys);
+    }
 
     // Carried: values of keys, then those of values.
     const FeatureRange depth = rangeOf(work, s.depth), width = rangeOf(work, s.width);
@@ -380,8 +403,8 @@ private:
       setHead(ownBatch, Index(loops, ownHead) * s.groupSize() + member);
       std::array<Rows, 2> sides{operandRows(0, batch, head, s.depth), operandRows(s.outputGrad, batch, head, s.width)};
       return stage.walk(
-          begin, loops.index(s.queries), s.queries, sides, before, [&](Value stageFirst, Value buffer, ValueRange now) {
-            Value end = least(index(stageFirst) + stage.rows(), loops.index(s.queries));
+          begin, queriesEnd, s.queries, sides, before, [&](Value stageFirst, Value buffer, ValueRange now) {
+            Value end = least(index(stageFirst) + stage.rows(), warpEnd);
             Value from = least(most(stageFirst, visible), end), whole = loops.index(s.queries / kGroup * kGroup);
             Value checkedEnd = s.causal ? least(most(plain, from), end) : from;
             Groups groups{from, checkedEnd, most(least(end, whole), checkedEnd), end};

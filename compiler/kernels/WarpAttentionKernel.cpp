@@ -29,6 +29,7 @@ public:
     const int64_t blockRows = rowsOf(s, form), blocks = llvm::divideCeil(s.queries, blockRows);
     Index number(loops, tile), row = number / blocks;
     setHead(row / s.heads, row % s.heads);
+    shownKeys = findShown(batch, block);
     // The last queries see most keys, so their blocks start first.
     Index blockFirst = (index(blocks - 1) - number % blocks) * blockRows;
     Value first = blockFirst + warp * (kGroup * tiles);
@@ -45,7 +46,7 @@ public:
     for (int64_t i = 0; i < rows(); ++i)
       carried[size_t(sums() + i)] = formula.number(-HUGE_VAL);
     std::array<Rows, 2> sides{operandRows(1, batch, keyHead, s.depth), operandRows(2, batch, keyHead, s.width)};
-    carried = stage.walk(loops.index(0), blockSeen, s.keys, sides, carried,
+    carried = stage.walk(firstStage(blockFirst), blockSeen, s.keys, sides, carried,
                          [&](Value stageFirst, Value buffer, ValueRange now) {
                            auto add = [&](bool checked) {
                              return [&, checked](Value key, ValueRange before) {
