@@ -4,6 +4,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "compiler/codegen/Nest.h"
+#include "compiler/codegen/RowGuard.h"
 #include "compiler/codegen/WarpShuffle.h"
 
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -16,7 +17,7 @@ namespace tcc::codegen {
 
 Nest::Nest(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs,
            Value thread)
-    : fused(fused), space(space), emitter(emitter), outputs(outputs), thread(thread) {
+    : fused(fused), space(space), emitter(emitter), outputs(outputs), thread(thread), guard(rowGuardOf(fused, space)) {
   if (space.rowWarps == 1)
     return;
   this->thread = arith::RemUIOp::create(emitter.builder, emitter.loc, thread, emitter.i64(space.lanes));
@@ -111,7 +112,7 @@ void Nest::emitLevels(Value start) {
   if (space.levels.empty())
     emitElementwise(start);
   else if (space.lanesReduced())
-    emitRows({coords});
+    guard ? emitGuardedRow() : emitRows({coords});
   else if (space.sumsInMemory())
     emitLaneBlock(start);
   else
@@ -225,8 +226,11 @@ void Nest::overLanes(Value start, SmallVector<Value> &carried,
 Nest::Elements Nest::computeOutputs(function_ref<bool(unsigned)> wanted) {
   Elements elements;
   for (auto [index, value] : llvm::enumerate(yielded()))
-    if (wanted(index))
-      elements.push_back({unsigned(index), emitter.get(value, coordsFor(value))});
+    if (wanted(index)) {
+      Type element = cast<RankedTensorType>(value.getType()).getElementType();
+      elements.push_back(
+          {unsigned(index), isEmptyRow ? emitter.constant(element, 0) : emitter.get(value, coordsFor(value))});
+    }
   return elements;
 }
 
@@ -483,14 +487,43 @@ void Nest::emitRows(ArrayRef<SmallVector<Coord>> places) {
         setRow(op, sum);
     });
   }
-  bool hasRows = false;
-  for (unsigned output = 0; output < yielded().size(); ++output)
-    hasRows |= isRow(output);
-  auto storeRows = [&] { forEach([&](Row &) { storeOutputs([&](unsigned output) { return isRow(output); }); }); };
+  onRowThread([&] { forEach([&](Row &) { storeOutputs([&](unsigned output) { return isRow(output); }); }); });
+}
+
+void Nest::onRowThread(function_ref<void()> body) {
   if (!thread || space.lanes == 1)
-    emitter.withLanes(1, nullptr, storeRows);
-  else if (hasRows)
-    ifOnFirstThread(storeRows);
+    emitter.withLanes(1, nullptr, body);
+  else if (llvm::any_of(llvm::seq<unsigned>(yielded().size()), [&](unsigned output) { return isRow(output); }))
+    ifOnFirstThread(body);
+}
+
+void Nest::emitGuardedRow() {
+  OpBuilder &b = emitter.builder;
+  const SmallVector<Coord> row = coords;
+  Value counts;
+  emitter.withLanes(1, nullptr, [&] { counts = emitter.get(guard, row); });
+  when(counts, {}, [&] {
+    emitRows({row});
+    return SmallVector<Value>();
+  });
+  emitter.rowValues.clear();
+  coords = row;
+  Value yes = arith::ConstantOp::create(b, emitter.loc, b.getBoolAttr(true));
+  when(arith::XOrIOp::create(b, emitter.loc, counts, yes), {}, [&] {
+    isEmptyRow = true;
+    current = {};
+    overReduced(0, {}, [&](SmallVector<Value> none) {
+      overLanes(emitter.i64(0), none, [&](ValueRange, Value) {
+        storeOutputs([&](unsigned output) { return isFull(output); });
+        return SmallVector<Value>();
+      });
+      return none;
+    });
+    coords[space.laneDim] = emitter.uniform(int64_t(0));
+    onRowThread([&] { storeOutputs([&](unsigned output) { return isRow(output); }); });
+    isEmptyRow = false;
+    return SmallVector<Value>();
+  });
 }
 
 void emitTile(train::FusedOp fused, const IterationSpace &space, ElementEmitter &emitter, ArrayRef<Memory> outputs,

@@ -50,6 +50,10 @@ private:
   void emitElementwise(mlir::Value start);
   void emitElementwiseLoop(mlir::Value start);
   void emitRows(llvm::ArrayRef<llvm::SmallVector<train::Coord>> places);
+  /// Emits the row at `coords`, but only zeros if its guard does not hold (RowGuard.h).
+  void emitGuardedRow();
+  /// Runs `body`, which stores outputs that have one element for each row, on the thread that stores them.
+  void onRowThread(llvm::function_ref<void()> body);
   void emitLaneParallel(mlir::Value start);
   void emitLaneBlock(mlir::Value start);
 
@@ -142,6 +146,8 @@ private:
   llvm::ArrayRef<Memory> outputs;
   mlir::Value thread;  ///< this thread's number among the lanes (i64); null for vectors
   mlir::Value rowWarp; ///< the number of its warp, if several sum up the same columns
+  mlir::Value guard;   ///< of rows, a value of the region; or null
+  bool isEmptyRow = false; ///< the row's outputs are 0
   llvm::SmallVector<train::Coord> coords;
   llvm::ArrayRef<mlir::Operation *> current; ///< the reductions of the current level
   BlockSums *blockSums = nullptr;            ///< their sums, if in memory

@@ -168,7 +168,9 @@ void LogSumExpOp::buildGradient(OpBuilder &builder, ValueRange resultGradients,
     return;
   Expr g = inner(builder, getLoc(), resultGradients[0]), x = inner(builder, getLoc(), getInput());
   Expr total = finiteOrZero(inner(builder, getLoc(), getResult()));
-  operandGradients[0] = (g * weightsOf(x - total, getInput())).cast(elementTypeOf(getInput()));
+  Expr scaled = g * weightsOf(x - total, getInput());
+  // A row that no loss counts has no gradient, whatever is in it: kernels skip it (compiler/codegen/RowGuard.h).
+  operandGradients[0] = g.compare(CompareKind::ne, 0).select(scaled, scaled.like(0)).cast(elementTypeOf(getInput()));
 }
 
 llvm::SmallVector<Value> LogSumExpOp::decompose(OpBuilder &builder) {

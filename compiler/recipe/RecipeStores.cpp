@@ -156,6 +156,9 @@ Status setDims(Recipe &recipe, const toml::node &node) {
       auto quotient = readQuotient(*value.value<std::string>());
       if (!quotient)
         return quotient.status().withContext(name);
+      if (quotient->by == name)
+        return error("{} = \"{}\" divides by itself: name another dimension, like \"4096/seq\"", name,
+                     *value.value<std::string>());
       recipe.model.quotients[name] = quotient.take();
       continue;
     }

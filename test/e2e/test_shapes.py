@@ -414,6 +414,8 @@ loss = {{ kind = "cross_entropy", of = "logits", target = "labels" }}
                     self.write("colon.toml", '[model]\ndims = { batch = "64:seq" }\n' + RECIPE), "-o", "x.tplan")
         self.refuse(1, ['colon.toml:2:1', 'batch = "64/seq": seq has no value'], "tcc", self.model, "--recipe",
                     self.write("colon.toml", '[model]\ndims = { batch = "64/seq" }\n' + RECIPE), "-o", "x.tplan")
+        self.refuse(1, ['model.dims: batch = "64/batch" divides by itself: name another dimension'], "tcc", self.model, "--recipe",
+                    self.write("colon.toml", '[model]\ndims = { batch = "64/batch" }\n' + RECIPE), "-o", "x.tplan")
         self.refuse(1, ["65 shapes of training: a plan has at most 64"], "tcc", self.model, "--recipe", self.write("r.toml", RECIPE), "--dim",
                     "batch=2", "--dim", "seq=" + ",".join(map(str, range(2, 67))), "-o", "x.tplan")
         self.refuse(1, ['evaluate.dims: with parallel.mode "full" evaluation gathers', "--set parallel.mode=none"], "tcc", self.model, "--recipe",
